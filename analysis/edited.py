@@ -181,7 +181,7 @@ def write(edits: Sequence[Edited]) -> None:
         for edit, folder, name in ready:
             handle = os.open(f".{name}{new}", _CREATE, 0o666 if edit.is_new else 0o600, dir_fd=folder)
             stack.callback(_remove, f".{name}{new}", folder)
-            with _about(edit), os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            with _with_file_name(edit), os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
                 file.write(edit.after)
                 file.flush()
                 os.fsync(file.fileno())
@@ -214,7 +214,7 @@ def write(edits: Sequence[Edited]) -> None:
 
 
 @contextmanager
-def _about(edit: Edited) -> Iterator[None]:
+def _with_file_name(edit: Edited) -> Iterator[None]:
     """Add the file name to errors without one, such as that of a full disk."""
     try:
         yield

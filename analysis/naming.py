@@ -26,7 +26,7 @@ def find(kind: str, wanted: str, namespace: str, keys: Iterable[str]) -> str:
     same = [key for key in all_keys if key.partition("/")[2] == name]
     fitting = [key for key in all_keys if key == f"{wanted_namespace}/{name}"] if wanted_namespace else same
     if fitting:
-        return _only(kind, wanted, fitting, "say which with -n NAMESPACE")
+        return _single(kind, wanted, fitting, "say which with -n NAMESPACE")
     # The same name elsewhere, or a near one, in the namespace first.
     in_namespace = [key for key in all_keys if not wanted_namespace or key.startswith(f"{wanted_namespace}/")]
     meant = min(same, default="")
@@ -44,7 +44,7 @@ def find_device(wanted: str, stock: Stock) -> str:
         return wanted
     fitting = [name for name in names if name.endswith(f"/{wanted}")]
     if fitting:
-        return _only("device", wanted, fitting, "write it as driver/pool/device")
+        return _single("device", wanted, fitting, "write it as driver/pool/device")
     similar = nearest(wanted, names)
     if not similar:  # compare with as many parts from the end as were written
         parts = wanted.count("/") + 1
@@ -71,7 +71,7 @@ def device_names(stock: Stock) -> dict[str, tuple[str, str, str]]:
     return names
 
 
-def _only(kind: str, wanted: str, fitting: Sequence[str], remedy: str) -> str:
+def _single(kind: str, wanted: str, fitting: Sequence[str], remedy: str) -> str:
     if len(fitting) > 1:
         raise MissingObject(
             f"{len(fitting)} {kind}s are called {wanted!r}: {list_first(sorted(fitting), _NAMED)}", remedy

@@ -148,7 +148,7 @@ class Queue:
         self._problem = ""
         self._run: SnapshotRun | None = None
         try:
-            self._run = SnapshotRun(snapshot, self._ask, self._why)
+            self._run = SnapshotRun(snapshot, self._ask, self._explain)
         except NodeSelectorError as error:  # it is unknown which nodes reach a slice
             self._problem = f"it is not known: {error}"
 
@@ -174,7 +174,7 @@ class Queue:
             return PodOutcome(pod=pod.metadata.key, node=None, summary=self._problem)
         return _name_new_node(self._run.schedule(pod, hold=hold), pod, self._coming, self._ask)
 
-    def _why(self, now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
+    def _explain(self, now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
         return explain(refused, now, node, claims, Options(budget=self._work))
 
 

@@ -59,7 +59,7 @@ def text_of(name: str, values: Sequence[str] = (), kubernetes: str = "", namespa
     """
     if name.startswith(KUSTOMIZE):
         folder = name.removeprefix(KUSTOMIZE)
-        path = _own(folder)
+        path = _resolved(folder)
         commands = [["kustomize", "build", path], ["kubectl", "kustomize", path]]
         files = [
             file
@@ -69,23 +69,23 @@ def text_of(name: str, values: Sequence[str] = (), kubernetes: str = "", namespa
         return _built(folder, commands), str(Path(folder, *files[:1]))
     if name.startswith(CHART):
         folder = name.removeprefix(CHART)
-        path = _own(folder)
+        path = _resolved(folder)
         # Helm follows links in a chart, and .Files shows what they lead to.
         for parent, folders, files in walk(path, _refuse):
             for entry in (*folders, *files):
-                _own(str(Path(parent) / entry), path)
+                _resolved(str(Path(parent) / entry), path)
         # What Helm thinks of the server is as old as Helm.
         served = [f"--kube-version={kubernetes or f'1.{NEWEST}'}", f"--api-versions={versions.CURRENT}"]
         served += [f"--namespace={namespace}"] if namespace else []
         # Helm cuts a list of files at commas.
-        options = [f'--values="{_own(file)}"' if "," in file else f"--values={_own(file)}" for file in values]
+        options = [f'--values="{_resolved(file)}"' if "," in file else f"--values={_resolved(file)}" for file in values]
         return _built(folder, [["helm", "template", "release-name", path, *served, *options]]), str(
             Path(folder) / "Chart.yaml"
         )
     return fetch(name), ""
 
 
-def _own(path: str, root: str = "") -> str:
+def _resolved(path: str, root: str = "") -> str:
     """Where a path leads, unless a link in it leads out of the folder that it is below; a chart and a build may be untrusted."""
     try:
         root = root or bounds(path)

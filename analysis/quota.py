@@ -81,7 +81,7 @@ def foretell(objects: Sequence[Object], around: Sequence[Object], state: State) 
     """Ask the quotas among the objects, and around them, about the objects in their order."""
     if not any(obj.get("kind") == "DeviceQuota" for obj in (*objects, *around)):
         return []
-    existing = [obj for obj in objects if not _comes(obj)]
+    existing = [obj for obj in objects if not _requests_devices(obj)]
     reading = reading_of([*around, *existing], state.features)
     return foretell_in(reading, objects, {name(obj): obj for obj in around}, state)
 
@@ -107,7 +107,7 @@ def foretell_in(
     )
     foretold_quotas: list[Foretold] = []
     for number, obj in enumerate(objects):
-        if not _comes(obj):
+        if not _requests_devices(obj):
             continue
         with suppress(WireError):  # what is not what its kind says has findings of its own
             for path, new, replicas in _arrivals(obj, number, known.get(name(obj)), state):
@@ -202,7 +202,7 @@ def _times(amounts: Amounts, count: int) -> Amounts:
     return {key: amount * count for key, amount in amounts.items()}
 
 
-def _comes(obj: Object) -> bool:
+def _requests_devices(obj: Object) -> bool:
     """Whether an object asks for something once it is applied: pods, and claims that have no devices yet."""
     if mapping(obj.get("metadata")).get("uid"):
         return False

@@ -180,11 +180,11 @@ class Redaction:
 
     def finish(self, lines: Iterable[bytes]) -> list[bytes]:
         """Leave out labels that nothing in the snapshot asks for, once all of it is known."""
-        return [msgspec.json.encode(self._unasked(msgspec.json.decode(line))) for line in lines]
+        return [msgspec.json.encode(self._without_unselected_labels(msgspec.json.decode(line))) for line in lines]
 
-    def _unasked(self, value: Any) -> Any:
+    def _without_unselected_labels(self, value: Any) -> Any:
         if isinstance(value, list):
-            return [self._unasked(member) for member in value]
+            return [self._without_unselected_labels(member) for member in value]
         if not isinstance(value, dict):
             return value
         is_node = value.get("kind") == "Node"
@@ -198,7 +198,7 @@ class Redaction:
                     }
                     self.left_out += len(labels) - len(matched_labels)
                     member = {**member, "labels": matched_labels}  # noqa: PLW2901
-            left[name] = self._unasked(member)
+            left[name] = self._without_unselected_labels(member)
         return left
 
     def _typed(self, value: Any, type_: type) -> Any:
@@ -282,10 +282,10 @@ class Redaction:
         if owner is OpaqueDeviceConfiguration and name == "parameters":
             return _NOTHING if not isinstance(original, dict) else read_members(original)
         if name in ("match_labels", "key"):
-            self._ask(original)
+            self._keep_labels(original)
         return None
 
-    def _ask(self, original: Any) -> None:
+    def _keep_labels(self, original: Any) -> None:
         self._asked.update([original] if isinstance(original, str) else original if isinstance(original, dict) else ())
 
     def _selecting(self, value: Any) -> Any:
@@ -296,11 +296,11 @@ class Redaction:
         redacted: Object = {}
         for name, member in value.items():
             if name == "matchLabels" and isinstance(member, dict):
-                self._ask(member)
+                self._keep_labels(member)
                 redacted[name] = {key: text_ for key, text_ in member.items() if isinstance(text_, str)}
             elif name in _SELECTING:
                 if name in ("key", "topologyKey"):
-                    self._ask(member)
+                    self._keep_labels(member)
                 redacted[name] = self._selecting(member)
         return redacted
 

@@ -265,7 +265,7 @@ def report(every: Sequence[Result]) -> Report:
     results = [result for result in every if result.is_own]
     parts: list[Part] = []
     for result in results:
-        if rows := list(_decided(result)):
+        if rows := list(_decision_rows(result)):
             title = f"{result.name}  ({result.document.file}:{result.document.line})"
             parts.append(Rows(("", "", ""), rows, title))
     outcomes = Counter(outcome_of(result.translation.decisions) for result in results if _requests(result))
@@ -276,7 +276,7 @@ def report(every: Sequence[Result]) -> Report:
     return Report("Translation", parts, summary)
 
 
-def _decided(result: Result) -> Iterator[Sequence[Cell]]:
+def _decision_rows(result: Result) -> Iterator[Sequence[Cell]]:
     """Write the decisions about an object, what is added, its warnings, and the lines of quotas."""
     done = result.translation
     whole = "claim" if result.object.get("kind") in _CLAIMS else "pod"

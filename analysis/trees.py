@@ -223,8 +223,10 @@ class Trees:
         # Put kustomizations together that share a file which asks for devices: they are edited together, or not at all.
         groups: list[tuple[list[str], frozenset[str], frozenset[str]]] = []
         for folder in self._known:
-            files = frozenset(file for kustomization in self._used(folder).values() for file in kustomization.files)
-            asking = frozenset(filter(self._asks, files))
+            files = frozenset(
+                file for kustomization in self._used_kustomizations(folder).values() for file in kustomization.files
+            )
+            asking = frozenset(filter(self._requests_devices, files))
             if not asking:
                 continue
             members = [folder]
@@ -240,7 +242,7 @@ class Trees:
         ]
         self.files = frozenset(file for _, files in self.groups for file in files)
 
-    def _used(self, folder: str) -> dict[str, Kustomization]:
+    def _used_kustomizations(self, folder: str) -> dict[str, Kustomization]:
         """All kustomizations that go into a build."""
         used: dict[str, Kustomization] = {}
         waiting = [folder]
@@ -251,7 +253,7 @@ class Trees:
                 waiting += kustomization.folders
         return used
 
-    def _asks(self, file: str) -> bool:
+    def _requests_devices(self, file: str) -> bool:
         """Return whether a key of devices stands in a file; many kustomizations use the same one."""
         if file not in self._asking:
             text = self._text(file)
@@ -277,7 +279,11 @@ class Trees:
 
     def plan(self, folders: Sequence[str], files: Collection[str], translate: Translate) -> Plan:
         """Find an edit after which every build of a group means what translating it means; or give what is in the way."""
-        used = {name: kustomization for folder in folders for name, kustomization in self._used(folder).items()}
+        used = {
+            name: kustomization
+            for folder in folders
+            for name, kustomization in self._used_kustomizations(folder).items()
+        }
         after: dict[str, str] = {}
         try:
             parts = list(self._parts(used.values()))
@@ -330,7 +336,7 @@ class Trees:
         self, parts: Sequence[_EditedPart], folders: Sequence[str], files: Collection[str], translate: Translate
     ) -> tuple[dict[str, str], list[InputProblem]]:
         """Return the first edit whose builds mean what their translation means, or the best one with the builds that do not."""
-        meanings, keys = self._wanted(folders, files, translate)
+        meanings, keys = self._expected_meanings(folders, files, translate)
         tries: list[tuple[dict[str, str], dict[str, str]]] = []
         for options in ((), (_REFERENCES,), ("no tolerations",), (_REFERENCES, "no tolerations")):
             after, problems = self._edit(parts, translate, frozenset(options))
@@ -347,7 +353,10 @@ class Trees:
             for folder, problem in wrong.items()
         ]
         concerned = {
-            file for folder in wrong for kustomization in self._used(folder).values() for file in kustomization.files
+            file
+            for folder in wrong
+            for kustomization in self._used_kustomizations(folder).values()
+            for file in kustomization.files
         }
         for file in sorted(concerned & set(files)):
             stay = Counter(after.get(file, self._text(file)).split("\n"))
@@ -390,7 +399,7 @@ class Trees:
                     elif field == "patches" and file in kustomization.files:
                         patched.append((kustomization, file, "", mapping(entry), self._text(file)))
         for kustomization, file, pointer, entry, text in patched:
-            if merged := _merging(text, mapping(entry.get("target")), objects):
+            if merged := _as_merge_patch(text, mapping(entry.get("target")), objects):
                 yield _EditedPart(
                     kustomization,
                     file,
@@ -428,7 +437,7 @@ class Trees:
             if part.is_patch:
                 # Templates of a patch stand elsewhere, and its tolerations may take the place of others.
                 made.setdefault(home.folder, []).extend(template for result in results for template in result.templates)
-                results = [_of_patch(result, tolerations="no tolerations" not in options) for result in results]
+                results = [_patch_result(result, tolerations="no tolerations" not in options) for result in results]
             where = part.file or home.document.file
             if where in after and not part.pointer:
                 continue
@@ -475,7 +484,7 @@ class Trees:
 
     # Comparing
 
-    def _wanted(
+    def _expected_meanings(
         self, folders: Sequence[str], files: Collection[str], translate: Translate
     ) -> tuple[dict[str, tuple[frozenset[str], Meaning]], set[str]]:
         """Say what each build should mean; and by which keys devices are asked for in them."""
@@ -502,7 +511,7 @@ class Trees:
                 )
         for folder, why in broken.items():
             # What others are built with need be nothing by itself.
-            if not any(folder in self._used(other) for other in meanings):
+            if not any(folder in self._used_kustomizations(other) for other in meanings):
                 raise why
         return meanings, keys - {""}
 
@@ -616,7 +625,7 @@ def _edited(file: str, text: str, results: Sequence[Result]) -> str:
         raise ManifestError([InputProblem(file, f"cannot be edited in place: {error}", remedy, line)]) from error
 
 
-def _of_patch(result: Result, *, tolerations: bool) -> Result:
+def _patch_result(result: Result, *, tolerations: bool) -> Result:
     """Leave templates, and tolerations if they are not to be added, out of a translated patch."""
     operations = result.translation.operations
     if not tolerations:
@@ -627,7 +636,7 @@ def _of_patch(result: Result, *, tolerations: bool) -> Result:
     )
 
 
-def _merging(text: str, target: Mapping[str, Any], objects: Iterable[Object]) -> str:
+def _as_merge_patch(text: str, target: Mapping[str, Any], objects: Iterable[Object]) -> str:
     """Say what a JSON patch says that sets amounts of containers and nothing else, as a patch that is merged; nothing of any other."""
     try:
         [document] = manifests.parse(f"operations:\n{indent(text, '  ')}")

@@ -154,7 +154,7 @@ class Command(click.Command):
         except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as failure:  # noqa: BLE001  every failure gets an exit code and an answer
-            every = _each(failure)
+            every = _flatten(failure)
             if isinstance(every[0], BrokenPipeError):
                 raise every[0] from None
             code, errors = Exit.FINE, []
@@ -442,13 +442,13 @@ def wants_json(args: Sequence[str]) -> bool:
     return "-ojson" in joined.split()
 
 
-def _each(error: Exception) -> list[Exception]:
+def _flatten(error: Exception) -> list[Exception]:
     """Flatten exception groups."""
     if not isinstance(error, ExceptionGroup):
         return [error]
     exceptions: list[Exception] = []
     for exception in error.exceptions:
-        exceptions += _each(exception)
+        exceptions += _flatten(exception)
     return exceptions
 
 

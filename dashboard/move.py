@@ -110,19 +110,19 @@ def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]
         yield table(
             ("Namespace", "Mode", "Workloads", "Held back by the mode", "Pods on claims", "Pods"), rows[:MOST_ROWS]
         )
-        yield from _left(rows)
+        yield from _remaining_rows(rows)
     for part in whole.parts:
         if isinstance(part, Drawn):  # the table below it has the same numbers
             continue
         if isinstance(part, Rows):
             listed = list(part.rows)
             yield part_as_html(msgspec.structs.replace(part, rows=listed[:MOST_ROWS]))
-            yield from _left(listed)
+            yield from _remaining_rows(listed)
         else:
             yield part_as_html(part)
     yield el("p", "The same on a terminal: ", el("code", _COMMAND), class_="soft")
 
 
-def _left(rows: Sequence[object]) -> Iterator[Html]:
+def _remaining_rows(rows: Sequence[object]) -> Iterator[Html]:
     if len(rows) > MOST_ROWS:
         yield el("p", f"and {len(rows) - MOST_ROWS:,} more, which ", el("code", _COMMAND), " lists", class_="soft")

@@ -379,7 +379,7 @@ def quota(view: DashboardView) -> Html:
             current="quota",
         )
     parts = map(part_as_html, tables(view.picture.quotas[:NODES_A_PAGE], _HOLDERS))
-    return layout("Quota", view, *parts, _more(view.picture.quotas), current="quota")
+    return layout("Quota", view, *parts, _remaining_rows(view.picture.quotas), current="quota")
 
 
 def pod(view: DashboardView, key: str) -> Html | None:
@@ -397,7 +397,7 @@ def pod(view: DashboardView, key: str) -> Html | None:
         parts += [el("h2", "Claims"), table(("Claim", "State", "Since", "Devices"), claims)]
     if story.node:
         parts.append(el("p", "On node ", link(story.node, "nodes", story.node)))
-    parts += _in_time(steps_of(view.reading.pods[key], view.reading), view)
+    parts += _timeline(steps_of(view.reading.pods[key], view.reading), view)
     parts += _terminal_output(
         explain.screen_of_pod(story), f"drawbridge explain pod/{key.partition('/')[2]} -n {key.partition('/')[0]}"
     )
@@ -416,13 +416,13 @@ def claim(view: DashboardView, key: str) -> Html | None:
         f"Claim {key}",
         view,
         *users,
-        *_in_time(steps_of_claim(stored), view),
+        *_timeline(steps_of_claim(stored), view),
         *_terminal_output(explain.screen_of_claim(story), command),
         *_as_yaml(stored, view),
     )
 
 
-def _in_time(steps: Iterable[Step], view: DashboardView) -> Iterator[Html]:
+def _timeline(steps: Iterable[Step], view: DashboardView) -> Iterator[Html]:
     now = moment(view.picture.read_at)
     rows = [(el("time", step.at, datetime=step.at), ago(step.at, now), step.description) for step in steps]
     if rows:
@@ -468,7 +468,7 @@ def device(view: DashboardView, name: str) -> Html | None:
         )
         for holder in story.holders
     ]
-    parts = [table(("Holder", "Since", "Share"), holders[:NODES_A_PAGE]), _more(holders)] if holders else []
+    parts = [table(("Holder", "Since", "Share"), holders[:NODES_A_PAGE]), _remaining_rows(holders)] if holders else []
     where = [el("p", "On node ", link(story.node, "nodes", story.node))] if story.node else []
     return layout(
         f"Device {name}",
@@ -497,7 +497,7 @@ def namespace(view: DashboardView, name: str) -> Html:
     ]
     parts: list[object] = [el("p", "It holds no device.")]
     if rows:
-        parts = [table(("Holder", "Device", "Node", "Since"), rows[:NODES_A_PAGE]), _more(rows)]
+        parts = [table(("Holder", "Device", "Node", "Since"), rows[:NODES_A_PAGE]), _remaining_rows(rows)]
     queued = [pod for pod in view.picture.waiting if pod.pod.partition("/")[0] == name]
     if queued:
         parts += [
@@ -506,7 +506,7 @@ def namespace(view: DashboardView, name: str) -> Html:
         ]
     quotas = [quota for quota in view.picture.quotas if quota.quota.partition("/")[0] == name]
     parts += map(part_as_html, tables(quotas[:NODES_A_PAGE]))
-    return layout(f"Namespace {name}", view, *parts, _more(quotas))
+    return layout(f"Namespace {name}", view, *parts, _remaining_rows(quotas))
 
 
 def search_results(view: DashboardView, text: str) -> Html:
@@ -519,10 +519,10 @@ def search_results(view: DashboardView, text: str) -> Html:
     ]
     if not text or not hits:
         return layout("Nothing found", view, el("p", f"No pod, claim or node with devices has {text!r} in its name."))
-    return layout(f"{text}", view, table(("Kind", "Name"), hits[:NODES_A_PAGE]), _more(hits))
+    return layout(f"{text}", view, table(("Kind", "Name"), hits[:NODES_A_PAGE]), _remaining_rows(hits))
 
 
-def _more(rows: Sequence[object]) -> Html:
+def _remaining_rows(rows: Sequence[object]) -> Html:
     left = len(rows) - NODES_A_PAGE
     return el("p", f"and {left:,} more", class_="soft") if left > 0 else Html("")
 

@@ -159,31 +159,37 @@ class Dashboard:
     async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
         """Listen; give the URL."""
         routes = [
-            Route("GET", "/style.css", _always(lambda: Reply(200, STYLE.encode(), "text/css; charset=utf-8"))),
-            Route("GET", "/script.js", _always(lambda: Reply(200, SCRIPT.encode(), "text/javascript; charset=utf-8"))),
+            Route("GET", "/style.css", _constant(lambda: Reply(200, STYLE.encode(), "text/css; charset=utf-8"))),
+            Route(
+                "GET", "/script.js", _constant(lambda: Reply(200, SCRIPT.encode(), "text/javascript; charset=utf-8"))
+            ),
             Route("GET", "/events", self._events),
-            Route("GET", "/what-if", self._shown(self._what_if)),
-            Route("POST", "/what-if", self._shown(self._what_if)),
+            Route("GET", "/what-if", self._page_handler(self._what_if)),
+            Route("POST", "/what-if", self._page_handler(self._what_if)),
             Route("GET", "/api/v1/what-if", self._json_handler(self._what_if_json)),
             Route("POST", "/login", self._log_in),
-            Route("POST", "/logout", _always(_logged_out)),
+            Route("POST", "/logout", _constant(_logged_out)),
             Route("GET", "/", self._page(self._fleet, whole=False)),
             Route("GET", "/waiting", self._page(_whole_reading(pages.waiting))),
-            Route("GET", "/move", self._shown(self._move)),
+            Route("GET", "/move", self._page_handler(self._move)),
             Route("GET", "/api/v1/move", self._json_handler(self._move_json)),
-            Route("GET", "/history", self._shown(self._show_history)),
+            Route("GET", "/history", self._page_handler(self._show_history)),
             Route("GET", "/api/v1/history", self._json_handler(self._history_json)),
             Route("GET", "/quota", self._page(_whole_reading(pages.quota))),
-            Route("GET", "/find", self._page(_asked(pages.search_results, _words))),
-            Route("GET", "/pods/{namespace}/{name}", self._page(_asked(pages.pod, _key), about="Pod")),
-            Route("GET", "/claims/{namespace}/{name}", self._page(_asked(pages.claim, _key), about="ResourceClaim")),
-            Route("GET", "/devices/{driver}/{pool*}/{device}", self._page(_asked(pages.device, _device))),
-            Route("GET", "/nodes/{name}", self._page(_asked(pages.node, _name))),
+            Route("GET", "/find", self._page(_page_of_address(pages.search_results, _words))),
+            Route("GET", "/pods/{namespace}/{name}", self._page(_page_of_address(pages.pod, _key), about="Pod")),
+            Route(
+                "GET",
+                "/claims/{namespace}/{name}",
+                self._page(_page_of_address(pages.claim, _key), about="ResourceClaim"),
+            ),
+            Route("GET", "/devices/{driver}/{pool*}/{device}", self._page(_page_of_address(pages.device, _device))),
+            Route("GET", "/nodes/{name}", self._page(_page_of_address(pages.node, _name))),
             Route("GET", "/together", self._page(_whole_reading(pages.combinations))),
-            Route("GET", "/nodes/{name}/together", self._page(_asked(pages.combinations, _name))),
-            Route("GET", "/namespaces/{name}", self._page(_asked(pages.namespace, _name))),
+            Route("GET", "/nodes/{name}/together", self._page(_page_of_address(pages.combinations, _name))),
+            Route("GET", "/namespaces/{name}", self._page(_page_of_address(pages.namespace, _name))),
             Route("GET", "/api", self._page(_whole_reading(pages.index))),
-            Route("GET", "/api/v1/openapi.json", _always(lambda: _answer(api.openapi()))),
+            Route("GET", "/api/v1/openapi.json", _constant(lambda: _answer(api.openapi()))),
             *(
                 Route("GET", endpoint.path.replace("{pool}", "{pool*}"), self._json(endpoint))
                 for endpoint in api.ENDPOINTS
@@ -262,16 +268,16 @@ class Dashboard:
             if self._history.is_due(view.picture.read_at) and not unread & self._known:
                 self._history.add(await asyncio.to_thread(sample_of, self._view.picture, view.reading.stock))
         except CommandEnded as error:
-            self._tell(f"{error.message} ({error.remedy})" if error.remedy else error.message)
+            self._publish_problem(f"{error.message} ({error.remedy})" if error.remedy else error.message)
         except Exception:  # noqa: BLE001  a defect of ours: what was read before stays, and the next reading may do
             logger.exception("the cluster could not be read")
-            self._tell("the reading failed: the log of the dashboard says why")
+            self._publish_problem("the reading failed: the log of the dashboard says why")
         self._read_at = time.monotonic()
         self._ended_or_seen.set()
         self._took = self._read_at - begun
         self._live.wake()
 
-    def _tell(self, problem: str) -> None:
+    def _publish_problem(self, problem: str) -> None:
         """Say on every page what is wrong with the last reading."""
         self._problem = problem
         if self._view is not None:
@@ -288,7 +294,7 @@ class Dashboard:
         end = time.monotonic() + self._search
         return with_reasons(view, lambda: time.monotonic() > end)
 
-    def _shown(self, show: _Shower, *, whole: bool = True) -> _Handler:
+    def _page_handler(self, show: _Shower, *, whole: bool = True) -> _Handler:
         """Show a page of what the sender may see, or how to log in, or that nothing could be read."""
 
         async def answer(request: Request) -> Reply:
@@ -322,7 +328,7 @@ class Dashboard:
             nothing = el("p", why, link("Look at the fleet"))
             return html(pages.layout("Not found", view, nothing), 404)
 
-        return self._shown(answer, whole=whole)
+        return self._page_handler(answer, whole=whole)
 
     async def _with_events(self, view: DashboardView, kind: str, request: Request) -> DashboardView:
         """Add the events of the object that an address names, where it is shown at all."""
@@ -492,7 +498,7 @@ class Dashboard:
         return pages.fleet(view, None if by is None else by.strip(), query.get("shelf"), first, query.get("colour", ""))
 
 
-def _always(make: Callable[[], Reply]) -> _Handler:
+def _constant(make: Callable[[], Reply]) -> _Handler:
     """Answer the same to each request."""
 
     async def answer(request: Request) -> Reply:
@@ -507,7 +513,7 @@ def _whole_reading(write: Callable[[DashboardView], Html | None]) -> _Writer:
     return lambda view, _: write(view)
 
 
-def _asked(write: Callable[[DashboardView, str], Html | None], of: Callable[[Request], str]) -> _Writer:
+def _page_of_address(write: Callable[[DashboardView, str], Html | None], of: Callable[[Request], str]) -> _Writer:
     """A page about what the address of a request names."""
     return lambda view, request: write(view, of(request))
 

@@ -279,12 +279,12 @@ def encode(message: Message) -> bytes:
         value = getattr(message, field.name)
         if field.collection == "map":
             for key in sorted(value):
-                written += _one(field.number, _one(1, key) + _one(2, value[key]))
+                written += _encode_value(field.number, _encode_value(1, key) + _encode_value(2, value[key]))
         elif field.collection:
             for item in value:
-                written += _one(field.number, item)
+                written += _encode_value(field.number, item)
         elif value is not None and (value or field.optional):
-            written += _one(field.number, value)
+            written += _encode_value(field.number, value)
     return bytes(written)
 
 
@@ -323,7 +323,7 @@ def _decode(data: bytes, type_: type[AnyMessage], budget: Budget) -> AnyMessage:
     return type_(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 
-def _one(number: int, value: Any) -> bytes:
+def _encode_value(number: int, value: Any) -> bytes:
     if isinstance(value, int):
         return varint(number << 3 | VARINT) + varint(int(value) % INT64)
     data: bytes = value

@@ -180,7 +180,7 @@ def missing(parts: Parts, _: datetime) -> Iterator[Finding]:
         messages[name_of(obj)] = (
             consequence if obj["kind"] in WEBHOOKS else "it belongs to an installation, and does not exist"
         )
-    yield from _each("O003", messages, AGAIN)
+    yield from _findings_for_objects("O003", messages, AGAIN)
 
 
 def changed(parts: Parts, _: datetime) -> Iterator[Finding]:
@@ -193,7 +193,7 @@ def changed(parts: Parts, _: datetime) -> Iterator[Finding]:
             if path := differs(obj.get(part), actual.get(part), part):
                 messages[name_of(obj)] = f"it is not as this version ships it, at {path}"
                 break
-    yield from _each("O004", messages, f"{AGAIN}; or use the doctor of that version")
+    yield from _findings_for_objects("O004", messages, f"{AGAIN}; or use the doctor of that version")
 
 
 def replaced_accounts(parts: Parts, now: datetime) -> Iterator[Finding]:
@@ -218,7 +218,7 @@ def replaced_accounts(parts: Parts, now: datetime) -> Iterator[Finding]:
             )
 
 
-def _each(code: str, messages: Mapping[str, str], remedy: str) -> Iterator[Finding]:
+def _findings_for_objects(code: str, messages: Mapping[str, str], remedy: str) -> Iterator[Finding]:
     """Tell of each object, or, if there are many, of all at once."""
     if len(messages) <= _MOST:
         for name, message in messages.items():
@@ -267,13 +267,13 @@ def about_webhooks(parts: Parts, _: datetime) -> Iterator[Finding]:
             )
         # A snapshot keeps of a configuration only what decides about devices.
         whole = all(webhook.get("admissionReviewVersions") for webhook in webhooks)
-        if whole and (path := _edited(configuration, parts)):
+        if whole and (path := _closest_difference(configuration, parts)):
             yield make_finding(
                 "O004", about, f"it is not as `drawbridge manifests` generates it, at {path}", WEBHOOKS_AGAIN
             )
 
 
-def _edited(actual: Object, parts: Parts) -> str:
+def _closest_difference(actual: Object, parts: Parts) -> str:
     """Say where a webhook configuration differs from every one that could have been generated; "" if it does not."""
     webhooks = {webhook["name"]: webhook for webhook in actual.get("webhooks") or []}
     closest = ""
@@ -283,14 +283,14 @@ def _edited(actual: Object, parts: Parts) -> str:
         for generated in (*configurations(parts.configuration.dialects, options), registration.at_quotas(options)):
             if not isinstance(generated, dict) or name_of(generated) != name_of(actual):
                 continue
-            path = _first_edit(generated, actual, webhooks)
+            path = _first_difference(generated, actual, webhooks)
             if not path:
                 return ""
             closest = closest if closest and not closest.endswith(("failurePolicy", "namespaceSelector")) else path
     return closest
 
 
-def _first_edit(generated: Object, stored: Object, webhooks: Mapping[str, Object]) -> str:
+def _first_difference(generated: Object, stored: Object, webhooks: Mapping[str, Object]) -> str:
     rules: Object = {}
     try:
         rules = msgspec.json.decode((stored["metadata"].get("annotations") or {}).get(RULES) or "{}", type=dict)
@@ -338,7 +338,7 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
         secret = parts.find("Secret", name, parts.home)
         about = f"Secret/{parts.home}/{name}"
         data = {key: b64decode(value) for key, value in ((secret or {}).get("data") or {}).items()}
-        problem = _unusable(data, f"{name}.{parts.home}.svc", now) if secret else "it does not exist"
+        problem = _certificate_problem(data, f"{name}.{parts.home}.svc", now) if secret else "it does not exist"
         if problem:
             yield make_finding(
                 "O006",
@@ -376,7 +376,7 @@ def served_certificates(parts: Parts, _: datetime) -> Iterator[Finding]:
             yield make_finding("O006", f"Pod/{parts.home}/{answer.pod}", f"it serves a certificate that expired {-days:.0f} days ago", "check that Deployment drawbridge-authority runs")  # fmt: skip
 
 
-def _unusable(data: Mapping[str, bytes], name: str, now: datetime) -> str:
+def _certificate_problem(data: Mapping[str, bytes], name: str, now: datetime) -> str:
     """Say why a certificate cannot be served; "" if it can."""
     try:
         span = authority.span(data["tls.crt"])
@@ -429,7 +429,7 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
             finding = make_finding(
                 "O010" if ready else "O009",
                 name_of(workload),
-                f"{ready} of {wanted} replicas are ready: {_why(workload, parts)}",
+                f"{ready} of {wanted} replicas are ready: {_not_ready_reasons(workload, parts)}",
                 "correct what prevents it (docs/commands.md#drawbridge-doctor); its log says more",
             )
         else:
@@ -449,7 +449,7 @@ def _component(obj: Object) -> str:
     return str(labels.get("app.kubernetes.io/component", ""))
 
 
-def _why(workload: Object, parts: Parts) -> str:
+def _not_ready_reasons(workload: Object, parts: Parts) -> str:
     """Say what keeps the pods of a workload from being ready."""
     for condition in workload.get("status", {}).get("conditions") or []:
         if condition["type"] == "ReplicaFailure" and condition["status"] == "True":

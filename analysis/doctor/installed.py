@@ -62,7 +62,7 @@ async def read_parts(
     )
     parts = with_configuration(parts, installed_configuration(parts))
     if server is not None:
-        parts = replace(parts, answers=await _ask(server, parts.of_kinds("Pod")))
+        parts = replace(parts, answers=await _query_replicas(server, parts.of_kinds("Pod")))
     return parts
 
 
@@ -139,7 +139,7 @@ def _expected(objects: Iterable[Object], home: str) -> tuple[Object, ...]:
     return tuple(obj for obj in expected if obj["kind"] in kinds)
 
 
-async def _ask(server: Kubernetes, pods: Iterable[Object]) -> tuple[ReplicaAnswer, ...]:
+async def _query_replicas(server: Kubernetes, pods: Iterable[Object]) -> tuple[ReplicaAnswer, ...]:
     """Ask each replica how it is, through the API server."""
 
     async def ask(path: str, leaf: str) -> str:

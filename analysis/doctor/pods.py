@@ -60,7 +60,7 @@ def not_made(observed: DoctorInput) -> Iterator[Finding]:
     """Pods with devices that their controllers cannot make, because something else than drawbridge refuses them."""
     lacking: set[str] = set()
     for controller in observed.reading.of_kinds(*_CONTROLLERS):
-        if _asks(controller) and _lacks(controller):
+        if _requests_devices(controller) and _has_too_few_pods(controller):
             meta = inside(controller, "metadata")
             lacking.add(f"{controller.get('kind')}/{meta.get('namespace')}/{meta.get('name')}")
     for about, message in latest(observed, FAILED_CREATE).items():
@@ -75,7 +75,7 @@ def not_made(observed: DoctorInput) -> Iterator[Finding]:
         )
 
 
-def _asks(owner: Object) -> bool:
+def _requests_devices(owner: Object) -> bool:
     """Whether the pods of a controller ask for devices, by whatever name."""
     spec = inside(owner, "spec", "template", "spec")
     if items(spec, "resourceClaims"):
@@ -90,7 +90,7 @@ def _asks(owner: Object) -> bool:
     return any("/" in key for key in keys)
 
 
-def _lacks(owner: Object) -> bool:
+def _has_too_few_pods(owner: Object) -> bool:
     """Whether a controller has fewer pods than it wants."""
     spec, status = inside(owner, "spec"), inside(owner, "status")
     match owner.get("kind"):

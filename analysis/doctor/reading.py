@@ -118,7 +118,7 @@ async def survey(
     ]
     missing = {kinds[missed.kind]: missed.reason for missed in unread if missed.kind in kinds}
     mine += [resources.LEASES.plain(lease) for lease in reading.typed.of_type(Lease)]
-    now = _by_server(now, server)
+    now = _server_time(now, server)
     parts = await read_parts(cluster, mine, frozenset({*missing, *absent}), server)
     failed = [event for event in reading.typed.of_type(Event) if event.reason == FAILED_CREATE]
     if parts is not None:
@@ -137,7 +137,7 @@ async def survey(
     observed = DoctorInput(reading=reading, now=now, parts=parts, missing=missing)
     if parts is None:
         return observed
-    return replace(observed, unasked=await _unasked(cluster, observed.configuration, mine))
+    return replace(observed, unasked=await _why_not_called(cluster, observed.configuration, mine))
 
 
 async def _read_installation(cluster: Cluster, *also: Resource[Raw]) -> tuple[list[Raw], Visit[Raw]]:
@@ -149,7 +149,7 @@ async def _read_installation(cluster: Cluster, *also: Resource[Raw]) -> tuple[li
     return list(filter(_is_of_installation, objects)), visit
 
 
-def _by_server(now: datetime, server: Kubernetes | None) -> datetime:
+def _server_time(now: datetime, server: Kubernetes | None) -> datetime:
     """Return the API server's time if the local clock differs from it by much, and warn of that."""
     if server is None or not server.date:
         return now
@@ -174,7 +174,7 @@ async def _owners(cluster: Cluster, failed: Iterable[Event]) -> tuple[Raw, ...]:
     return tuple(owners)
 
 
-async def _unasked(cluster: Cluster, configuration: Configuration | None, mine: Iterable[Raw]) -> str:
+async def _why_not_called(cluster: Cluster, configuration: Configuration | None, mine: Iterable[Raw]) -> str:
     """Say why the API server does not ask the webhook about a pod that it is asked to try, and that the webhook would refuse;
     "" if it does, or if that is not known.
     """
@@ -262,10 +262,10 @@ def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce |
         reading.with_types({type_: typed.by_key(type_) for type_ in (Lease, Event)}),
         unread=tuple({missed.kind: missed for missed in unread}.values()),
     )
-    return DoctorInput(reading=reading, now=now, parts=parts, missing=_lacking(reading, parts))
+    return DoctorInput(reading=reading, now=now, parts=parts, missing=_missing_inputs(reading, parts))
 
 
-def _lacking(reading: Reading, parts: Parts | None) -> dict[str, str]:
+def _missing_inputs(reading: Reading, parts: Parts | None) -> dict[str, str]:
     """Name the inputs of rules that a dump lacks, and say how doctor would get them."""
     present = {text(obj.get("kind")) for obj in reading.objects}
     lacking = (DUMPED - present) | (parts.unread if parts is not None else frozenset())

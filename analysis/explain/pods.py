@@ -110,7 +110,7 @@ def _undecoded_story(key: str, reading: Reading, configuration: Configuration) -
     """Return the story of a pod that cannot be decoded, such as one with a placeholder for an amount: what the webhook decides."""
     raw = reading.raw[key]
     webhook = decide_now(raw, reading, configuration)
-    next_step = _refused(webhook)
+    next_step = _refusal(webhook)
     next_step = next_step or NextStep(keeper=Keeper.USER, message=f"it cannot be read: {_why_undecoded(raw)}")
     scheduler = text(inside(raw, "spec").get("schedulerName")) or _STOCK
     return PodStory(
@@ -226,7 +226,7 @@ def _before_scheduling(
     pod: Pod, webhook: WebhookStory, claims: Sequence[ClaimStory], reading: Reading
 ) -> NextStep | None:
     """Say what has to happen before a scheduler looks for devices."""
-    if not pod.metadata.uid and (next_step := _refused(webhook)):
+    if not pod.metadata.uid and (next_step := _refusal(webhook)):
         return next_step
     if pod.spec.scheduling_gates:
         gates = [scheduling_gate.name for scheduling_gate in pod.spec.scheduling_gates]
@@ -254,7 +254,7 @@ def _before_scheduling(
     return None
 
 
-def _refused(webhook: WebhookStory) -> NextStep | None:
+def _refusal(webhook: WebhookStory) -> NextStep | None:
     """Say who refuses a pod that is in no cluster yet; where the API server does so, its author has to correct the pod."""
     if not webhook.refusals:
         return None

@@ -31,19 +31,23 @@ def report(story: Story, server: ServerMeant) -> Report:
     """Make the report of a pod, a workload, a claim or a device."""
     match story:
         case PodStory():
-            title, parts, lines = f"Pod {story.name}", _asking(story, story.claims), screen_of_pod(story)
+            title, parts, lines = f"Pod {story.name}", _claim_parts(story, story.claims), screen_of_pod(story)
         case WorkloadStory():
             rows = [(len(pod.names), pod.first.name, pod.first.next_step.message) for pod in story.pods]
             fates = Rows(("Pods", "Such as", "State"), rows)
             title, parts, lines = f"{story.kind} {story.name}", iter((fates,)), screen_of_workload(story)
         case LoneClaimStory():
-            title, parts, lines = f"Claim {story.claim.name}", _asking(story, [story.claim]), screen_of_claim(story)
+            title, parts, lines = (
+                f"Claim {story.claim.name}",
+                _claim_parts(story, [story.claim]),
+                screen_of_claim(story),
+            )
         case _:
-            title, parts, lines = f"Device {story.name}", _device(story), screen_of_device(story)
+            title, parts, lines = f"Device {story.name}", _device_parts(story), screen_of_device(story)
     return Report(title, tuple(parts), full=[*lines, *screen_of_server(server)])
 
 
-def _asking(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory]) -> Iterator[Part]:
+def _claim_parts(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory]) -> Iterator[Part]:
     """Show the claims of a pod, or one that stands by itself, and what is to be expected for them."""
     yield story.next_step.message or "There is nothing to do."
     claim_rows = [
@@ -72,7 +76,7 @@ def _asking(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory]) -> I
     yield Rows(("Line", "", "Hard", "Used", "Asked", "Beyond"), quotas, "Quota")
 
 
-def _device(story: DeviceStory) -> Iterator[Part]:
+def _device_parts(story: DeviceStory) -> Iterator[Part]:
     state = STATE_TEXTS.get(story.state, story.state)
     if story.state in STATE_TEXTS:
         yield Drawn(squares([(story.state, state)]))

@@ -78,7 +78,7 @@ def screen_of_pod(story: PodStory) -> Iterator[str]:
         name = f"{claim.entry} = {claim.name}" if claim.name and claim.entry else claim.entry or claim.name
         yield _row("claim", f"{name}: {claim.state}{template}")
         yield from _claim(claim)
-    yield from _rest(story.claims, _ROWS, "claim")
+    yield from _remaining_line(story.claims, _ROWS, "claim")
     yield from _rows("says", story.conditions, _ROWS, "condition")
     yield from _prospect(story.prospect, story.next_step)
     yield from _quota(story.quota)
@@ -114,7 +114,7 @@ def screen_of_workload(story: WorkloadStory) -> Iterator[str]:
     if not story.pods:
         unknown = "none is created yet; only its controller knows which"
         yield _row("pods", unknown if story.wanted is None else "none")
-    yield from _rest(story.pods, _ROWS, "group")
+    yield from _remaining_line(story.pods, _ROWS, "group")
     if not story.pods:
         yield from _webhook(story.webhook)
     for group in story.pods[:1]:
@@ -141,13 +141,13 @@ def screen_of_device(story: DeviceStory) -> Iterator[str]:
         yield _row("is", list_first([f"{name}={value}" for name, value in story.attributes.items()], _DEVICES))
     left = [f"{name}: {story.available.get(name) or 'unknown'} of {all_} left" for name, all_ in story.capacity.items()]
     yield from _rows("capacity", left, _ROWS, "amount")
-    taints = [f"{taint.taint} by {taint.source}{_since(taint.since)}" for taint in story.taints]
+    taints = [f"{taint.taint} by {taint.source}{_since_suffix(taint.since)}" for taint in story.taints]
     yield from _rows("tainted", taints, _ROWS, "taint")
     holders: list[str] = []
     for holder in story.holders:
         share = f"holds {_amounts(holder.share)} of it" if holder.share_id else "holds all of it"
         amount = "has adminAccess" if holder.admin_access else share
-        holders.append(f"claim {holder.claim} {amount}{_for(holder.pods)}{_since(holder.since)}")
+        holders.append(f"claim {holder.claim} {amount}{_reserved_suffix(holder.pods)}{_since_suffix(holder.since)}")
     yield from _rows("held by", holders, _HOLDERS, "holder")
     yield from _rows("rule", [f"DeviceCompatibility/{rule}" for rule in story.rules], _ROWS, "rule")
     for neighbour in story.neighbours[:_ROWS]:
@@ -161,7 +161,7 @@ def screen_of_device(story: DeviceStory) -> Iterator[str]:
             yield _row("goes with", f"{names}{free}")
         else:
             yield _row("never with", f"{names}: {neighbour.stage}: {neighbour.text}")
-    yield from _rest(story.neighbours, _ROWS, "kind", " of devices")
+    yield from _remaining_line(story.neighbours, _ROWS, "kind", " of devices")
     yield from _rows("wrong", story.remarks, _ROWS, "problem")
 
 
@@ -195,11 +195,13 @@ def _claim(claim: ClaimStory) -> Iterator[str]:
         share = f", {_amounts(device.share)}" if device.share else ""
         unpublished = "" if device.published else ", not published any more"
         taints = f", tainted {', '.join(device.taints)}" if device.taints else ""
-        yield _row("  has", f"{device.device} for {device.request}{share}{taints}{unpublished}{_since(claim.since)}")
+        yield _row(
+            "  has", f"{device.device} for {device.request}{share}{taints}{unpublished}{_since_suffix(claim.since)}"
+        )
         if device.network:
             yield _row("    network", device.network)
         yield from _rows("    says", device.conditions, _DEVICES, "condition")
-    yield from _rest(claim.devices, _DEVICES, "device")
+    yield from _remaining_line(claim.devices, _DEVICES, "device")
     pods: list[str] = []
     for pod in claim.reserved_for:
         node = f" on {pod.node}" if pod.node else ""
@@ -224,12 +226,12 @@ def _prospect(prospect: Prospect | None, next_step: NextStep) -> Iterator[str]:
         answer = Answer(group.verdict, reasons=group.stages, error=group.error or None)
         for line in list(lines(answer))[:_WORDS]:
             yield f"{' ' * (_WIDE + 2)}{line}"
-    yield from _rest(prospect.groups, _GROUPS, "kind", " of nodes")
+    yield from _remaining_line(prospect.groups, _GROUPS, "kind", " of nodes")
     barriers = [f"{count_of(barrier.count, 'node')}: {barrier.message}" for barrier in prospect.barriers]
     yield from _rows("besides", barriers, _GROUPS, "reason")
     blockers: list[str] = []
     for holder in prospect.blockers:
-        blocker = f"{holder.node}: claim {holder.claim} holds {list_first(holder.devices, _NODES)}{_for(holder.pods)}{_since(holder.since)}"
+        blocker = f"{holder.node}: claim {holder.claim} holds {list_first(holder.devices, _NODES)}{_reserved_suffix(holder.pods)}{_since_suffix(holder.since)}"
         ending = "deleting it" if holder.is_unused else "freeing this one"
         blockers.append(blocker if holder.suffices is None else f"{blocker}; {ending} {_SUFFICES[holder.suffices]}")
     yield from _rows("in the way", blockers, _HOLDERS, "claim", " in the way")
@@ -257,21 +259,21 @@ def _rows(head: str, texts: Sequence[str], most: int, noun: str, of: str = "") -
     """Write a line for each of the first texts, and count the rest."""
     for text in texts[:most]:
         yield _row(head, text)
-    yield from _rest(texts, most, noun, of)
+    yield from _remaining_line(texts, most, noun, of)
 
 
-def _rest(values: Sequence[object], most: int, noun: str, of: str = "") -> Iterator[str]:
+def _remaining_line(values: Sequence[object], most: int, noun: str, of: str = "") -> Iterator[str]:
     left = len(values) - most
     if left > 0:
         plural = noun if left == 1 else f"{noun}s"
         yield _row("", f"and {left} more {plural}{of}, in -o json")
 
 
-def _for(pods: Sequence[str]) -> str:
+def _reserved_suffix(pods: Sequence[str]) -> str:
     return f" for {list_first(pods, _NODES)}" if pods else ", not reserved for a pod"
 
 
-def _since(stamp: str) -> str:
+def _since_suffix(stamp: str) -> str:
     return f" since {stamp}" if stamp else ""
 
 

@@ -249,7 +249,7 @@ class Visit(Generic[T]):
 
     async def read_custom_kinds(self) -> list[T]:
         """Read the custom kinds whose schema has containers, or that own an object that was read."""
-        definitions = await self._all(_DEFINITIONS, None, Trimmer().trim)
+        definitions = await self._list_all(_DEFINITIONS, None, Trimmer().trim)
         chosen: list[Resource[Any]] = []
         for definition in definitions:
             spec = inside(definition, "spec")
@@ -284,7 +284,7 @@ class Visit(Generic[T]):
             return self._keep(obj)
 
         def list_kind(kind: Resource[Any], selector: str) -> Coroutine[Any, Any, list[T]]:
-            return self._all(kind, self._namespace if kind.namespaced else None, keep, selector, labels)
+            return self._list_all(kind, self._namespace if kind.namespaced else None, keep, selector, labels)
 
         requests = list(product(kinds, fields))
         claims = {
@@ -296,7 +296,7 @@ class Visit(Generic[T]):
             obj for request in requests for obj in (claims[request] if request in claims else reading[request].result())
         ]
 
-    async def _all(
+    async def _list_all(
         self,
         resource: Resource[Any],
         where: str | None,

@@ -93,7 +93,7 @@ def _components(types: list[type]) -> tuple[list[Schema], dict[str, Schema]]:
     """Make the schemas of types, and of what they are made of, with a description of every field that has a comment."""
     made = msgspec.json.schema_components(
         types,
-        schema_hook=_of_other,
+        schema_hook=_schema_of_type,
         ref_template=_REFERENCE,
     )
     parts, definitions = list(made[0]), dict(made[1])
@@ -122,7 +122,7 @@ def _components(types: list[type]) -> tuple[list[Schema], dict[str, Schema]]:
     return parts, definitions
 
 
-def _of_other(type_: type) -> Schema:
+def _schema_of_type(type_: type) -> Schema:
     if type_ is Quantity:
         return {"type": ["string", "number"]}
     if type_ is Opaque:

@@ -41,17 +41,17 @@ def obstacles(
     installed = state.fleet.installed
     findings = (
         _classes_without_devices(state, classes),
-        _mixed_nodes(plugins),
+        _mixed_node_findings(plugins),
         of_plugins(reading.of_kinds("DaemonSet")),
         _of_plugin_settings(installed),
         of_gpu_operator(installed.gpu_operator),
         of_operators(reading.installed),
-        _of_autoscalers(installed),
+        _autoscaler_findings(installed),
         _unread_evidence(reading, state),
         _injectors(reading.of_kinds("MutatingWebhookConfiguration")),
-        _counting(reading, state),
+        _counter_findings(reading, state),
     )
-    of_namespaces = sorted(_of_namespaces(reading, state, families), key=itemgetter(0))
+    of_namespaces = sorted(_namespace_findings(reading, state, families), key=itemgetter(0))
     return list(dict.fromkeys((*chain.from_iterable(findings), *(finding for _, finding in of_namespaces))))
 
 
@@ -81,7 +81,7 @@ def _classes_without_devices(state: State, classes: Iterable[str]) -> Iterator[F
                 yield make_finding("S004", about, "it exists, and selects no device of a complete pool")
 
 
-def _mixed_nodes(plugins: Iterable[PluginStock]) -> Iterator[Finding]:
+def _mixed_node_findings(plugins: Iterable[PluginStock]) -> Iterator[Finding]:
     for stock in plugins:
         if stock.mixed:
             yield make_finding(
@@ -114,7 +114,7 @@ def _of_plugin_settings(installed: Installed) -> Iterator[Finding]:
         )
 
 
-def _of_autoscalers(installed: Installed) -> Iterator[Finding]:
+def _autoscaler_findings(installed: Installed) -> Iterator[Finding]:
     for scaler in installed.autoscalers:
         if not scaler.considers:
             pools = f" for NodePool {list_first([pool.name for pool in scaler.pools], _NAMED)}" if scaler.pools else ""
@@ -161,7 +161,7 @@ def _injectors(registrations: Iterable[Object]) -> Iterator[Finding]:
             )
 
 
-def _counting(reading: Reading, state: State) -> Iterator[Finding]:
+def _counter_findings(reading: Reading, state: State) -> Iterator[Finding]:
     """Objects that count or limit keys, apart from those of a namespace that have a finding of their own."""
     for beside_pod in reading.beside_pods:
         if counts_keys(beside_pod) and beside_pod.get("kind") not in _OF_NAMESPACE:
@@ -169,7 +169,7 @@ def _counting(reading: Reading, state: State) -> Iterator[Finding]:
                 yield finding_of(beside_pod, decision, "S020")
 
 
-def _of_namespaces(reading: Reading, state: State, families: Sequence[Family]) -> Iterator[tuple[str, Finding]]:
+def _namespace_findings(reading: Reading, state: State, families: Sequence[Family]) -> Iterator[tuple[str, Finding]]:
     """Give what is in the way in a namespace, with the namespace."""
     concerned = {family.top.namespace for family in families}
     for obj in reading.of_kinds("Namespace"):

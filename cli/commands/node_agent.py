@@ -63,7 +63,7 @@ def command(
     from node.service import Agent
     from webhook.service import log
 
-    settings = replace(settings, allocator=_checked(settings.allocator))
+    settings = replace(settings, allocator=_checked_address(settings.allocator))
 
     @asynccontextmanager
     async def agent_on(cluster: Cluster) -> AsyncIterator[Agent]:
@@ -94,7 +94,7 @@ def command(
     return Exit.FINE
 
 
-def _checked(address: AllocatorAddress) -> AllocatorAddress:
+def _checked_address(address: AllocatorAddress) -> AllocatorAddress:
     """Check the allocator's URL: without TLS the token may only go to loopback."""
     url, token_file, ca_file = address.url, address.token_file, address.ca_file
     if not url:

@@ -155,13 +155,13 @@ def command(
     if not all_kinds and (kinds := translated.unknown_kinds(documents)):
         inputs.warn(f"pod templates in unknown kinds are not translated: {kinds} (use --all-kinds)")
     if in_place or output in ("yaml", "diff", "patch"):
-        _complain(results)
+        _print_problems(results)
     would_change = check and any(not edit.problem for edit in edits.edited)
     refused = any(result.translation.refusals for result in results) or (edits.problems and not writes)
     return Exit.REFUSED if would_change or refused else Exit.FINE
 
 
-def _complain(results: Sequence[Result]) -> None:
+def _print_problems(results: Sequence[Result]) -> None:
     """Print refusals and warnings on stderr, with their place."""
     for result in results:
         where = f"{result.document.file}:{result.document.line}"

@@ -99,7 +99,7 @@ class PodsListener:
             named = isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
             if resource is not None and resource.id in COMPANIONS and named:
                 companions.append(document.object)
-            elif wrong := _wrong(document.object):
+            elif wrong := _problem_of(document.object):
                 return _refusal(400, f"line {document.line}: {wrong}")
             else:
                 passed_over.append(document.object)
@@ -151,7 +151,7 @@ def _refusal(status: int, problem: str) -> Reply:
     return text(status, f"{problem}\n")
 
 
-def _wrong(obj: Raw) -> str:
+def _problem_of(obj: Raw) -> str:
     """Say why an object that could be pushed or brought along cannot be as it is; "" for one that is neither."""
     kind = obj.get("kind")
     if not kind or not obj.get("apiVersion"):

@@ -67,7 +67,7 @@ class ApiServer:
         if self.store.get(kind, key) is not None:
             raise AlreadyExists(f'{kind} "{name}" already exists')
         self._validate(resource, new, None, "")
-        return self._answer(resource, key, new, dry_run=dry_run)
+        return self._commit(resource, key, new, dry_run=dry_run)
 
     def patch(
         self,
@@ -109,7 +109,7 @@ class ApiServer:
             if not dry_run:
                 self._deletions.drop(resource, key)
             return msgspec.json.encode(new)
-        return self._answer(resource, key, new, dry_run=dry_run)
+        return self._commit(resource, key, new, dry_run=dry_run)
 
     def delete(
         self,
@@ -158,7 +158,7 @@ class ApiServer:
         conditions = [*(condition for condition in before if condition.get("type") != "PodScheduled"), scheduled]
         pod["spec"] = {**spec, "nodeName": node}
         pod["status"] = {**status, "conditions": conditions}
-        self._answer(PODS, (namespace, name), pod, dry_run=dry_run)
+        self._commit(PODS, (namespace, name), pod, dry_run=dry_run)
 
     def load(self, obj: Raw) -> None:
         """Add an object of a snapshot unchanged, with its status."""
@@ -218,7 +218,7 @@ class ApiServer:
         fresh = server_side_apply({}, Apply(body, patch.manager), "", now=self._identity.now())
         return self.create(resource, fresh, namespace, dry_run=dry_run)
 
-    def _answer(self, resource: Resource[Any], key: Key, new: Raw, *, dry_run: bool) -> bytes:
+    def _commit(self, resource: Resource[Any], key: Key, new: Raw, *, dry_run: bool) -> bytes:
         if dry_run:
             return msgspec.json.encode(new)
         return self._writes.put(resource, key, new).data

@@ -119,7 +119,7 @@ class Connection:
     async def call(self, request: Call, *, seconds: float = 60.0, most: int = LARGEST_ANSWER) -> bytes:
         """Send a request and read the response; raise an ApiError for a failure, a timeout, or more than `most` bytes."""
         limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
-        async with self._answer(request, limits) as response:
+        async with self._open_response(request, limits) as response:
             with map_exceptions(_FOREIGN):
                 data = await _beginning(response.content, most + 1)
         if len(data) > most:
@@ -130,7 +130,7 @@ class Connection:
     async def stream(self, request: Call, *, idle: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open a streamed response; after `idle` seconds without a byte the peer counts as dead."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=idle)
-        async with self._answer(request, limits) as response:
+        async with self._open_response(request, limits) as response:
             chunks = _chunks(response)
             try:
                 yield chunks
@@ -150,7 +150,9 @@ class Connection:
             await _close(self._retired.pop().client)
 
     @asynccontextmanager
-    async def _answer(self, request: Call, limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _open_response(
+        self, request: Call, limits: aiohttp.ClientTimeout
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         async with AsyncExitStack() as stack:
             enter = stack.enter_async_context
             session = await enter(self._session())

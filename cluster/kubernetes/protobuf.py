@@ -76,7 +76,7 @@ def patched(data: bytes, patch: Patch) -> bytes:
     if not data.startswith(_MAGIC) or not isinstance(patch, Merge | Apply):
         raise Unsuitable
     try:
-        return _MAGIC + _edited(data[len(_MAGIC) :], {_OBJECT: _one(lambda claim: _claim(claim, patch))})
+        return _MAGIC + _edited(data[len(_MAGIC) :], {_OBJECT: _single_change(lambda claim: _claim(claim, patch))})
     except (IndexError, KeyError, ValueError, AttributeError) as error:
         raise Unsuitable from error
 
@@ -86,7 +86,7 @@ def _claim(claim: bytes, patch: Merge | Apply) -> bytes:
     for name, value in patch.body.items():
         match name, value:
             case "metadata", dict():
-                edits[_METADATA] = _one(partial(_metadata, value))
+                edits[_METADATA] = _single_change(partial(_metadata, value))
             case "status", dict():
                 match patch, [*value]:
                     case Merge(), ["reservedFor"]:
@@ -95,7 +95,7 @@ def _claim(claim: bytes, patch: Merge | Apply) -> bytes:
                         change = {_DEVICES: partial(_devices, value["devices"])}
                     case _:
                         raise Unsuitable
-                edits[_STATUS] = _one(partial(_edited, edits=change))
+                edits[_STATUS] = _single_change(partial(_edited, edits=change))
             case "apiVersion" | "kind", _:
                 continue
             case _:
@@ -158,7 +158,7 @@ def _edited(message: bytes, edits: Mapping[int, _Change]) -> bytes:
     return b"".join(encoded_fields)
 
 
-def _one(change: Callable[[bytes], bytes]) -> _Change:
+def _single_change(change: Callable[[bytes], bytes]) -> _Change:
     return lambda old: [change(b"".join(old))]
 
 

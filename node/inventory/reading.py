@@ -52,7 +52,7 @@ def _inconsistencies(inventory: DeviceInventory) -> Iterator[Finding]:
     layouts = {layout.name: layout for layout in inventory.layouts}
     cpus: list[int] = []
     for number, layout in enumerate(inventory.layouts):
-        yield from _of_layout(layout, f"/layouts/{number}")
+        yield from _layout_findings(layout, f"/layouts/{number}")
     for number, gpu in enumerate(inventory.gpus):
         path = f"/gpus/{number}"
         if gpu.layout and gpu.layout not in layouts:
@@ -83,13 +83,13 @@ def _inconsistencies(inventory: DeviceInventory) -> Iterator[Finding]:
             if not positive or count < 1:
                 message = f"{count} pages of {size} are not valid (expected a positive number and size)"
                 yield finding_at(CODE, where, message, "remove the line")
-    yield from _twice("/layouts", [layout.name for layout in inventory.layouts])
-    yield from _twice("/gpus", [gpu.uuid for gpu in inventory.gpus])
-    yield from _twice("/numaNodes", [numa_node.number for numa_node in inventory.numa_nodes])
-    yield from _twice("/numaNodes", cpus)
+    yield from _duplicate_findings("/layouts", [layout.name for layout in inventory.layouts])
+    yield from _duplicate_findings("/gpus", [gpu.uuid for gpu in inventory.gpus])
+    yield from _duplicate_findings("/numaNodes", [numa_node.number for numa_node in inventory.numa_nodes])
+    yield from _duplicate_findings("/numaNodes", cpus)
 
 
-def _of_layout(layout: Layout, path: str) -> Iterator[Finding]:
+def _layout_findings(layout: Layout, path: str) -> Iterator[Finding]:
     if not 1 <= layout.slices <= MOST_SLICES:
         message = f"{layout.slices} is not a valid number of slices (expected 1 to {MOST_SLICES})"
         yield finding_at(CODE, f"{path}/slices", message)
@@ -113,7 +113,7 @@ def _of_layout(layout: Layout, path: str) -> Iterator[Finding]:
                 )
 
 
-def _twice(path: str, names: Iterable[object]) -> Iterator[Finding]:
+def _duplicate_findings(path: str, names: Iterable[object]) -> Iterator[Finding]:
     for name, count in Counter(names).items():
         if count > 1:
             yield finding_at(CODE, path, f"{name} is used {count} times", "make each unique")
@@ -126,7 +126,7 @@ def unpublishable(machine: Machine) -> Iterator[Finding]:
             CODE, "", f"the inventory has {len(machine.devices)} devices, and {MOST_DEVICES} is the maximum"
         )
         return
-    yield from _twice("", (device.name for device in machine.devices))
+    yield from _duplicate_findings("", (device.name for device in machine.devices))
     pool = ResourcePool(name="node", resource_slice_count=1)
     bare = ResourceSliceSpec(driver=machine.driver, pool=pool, node_name="node")
     pieces = [("", bare)]

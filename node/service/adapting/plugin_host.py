@@ -185,13 +185,13 @@ class _Session:
         request = AllocateRequest(containers=tuple(containers))
         needs_start = self._options.before_start
         async with self._turn:
-            answer = await self._ask("Allocate", request, AllocateResponse, self._patience.answer)
+            answer = await self._call("Allocate", request, AllocateResponse, self._patience.answer)
             edits = read_answer(answer, tuple(devices))
             for container in containers if needs_start else ():
-                await self._ask("PreStartContainer", container, Empty, self._patience.start)
+                await self._call("PreStartContainer", container, Empty, self._patience.start)
         return edits
 
-    async def _ask(self, method: str, request: Any, answers: type[Any], seconds: float) -> Any:
+    async def _call(self, method: str, request: Any, answers: type[Any], seconds: float) -> Any:
         if self._channel is None:
             raise PluginFault(f"the device plugin of {self.plugin.resource} is not connected")
         call = UnaryUnaryMethod(self._channel, f"{_SERVICE}/{method}", type(request), answers)
@@ -208,7 +208,7 @@ class _Session:
             try:
                 # The options in the registration may be incomplete.
                 with suppress(PluginFault):
-                    self._options = await self._ask(
+                    self._options = await self._call(
                         "GetDevicePluginOptions", Empty(), PluginOptions, self._patience.answer
                     )
                 await self._listen(self._channel)
@@ -246,7 +246,7 @@ class _Session:
                         with suppress(PluginFault):
                             while choice := preference.next_choice():
                                 request = PreferenceRequest(containers=(choice,))
-                                answer = await self._ask(
+                                answer = await self._call(
                                     "GetPreferredAllocation", request, PreferenceResponse, self._patience.choice
                                 )
                                 preference.learn(answer)

@@ -74,11 +74,11 @@ class Agent:
         self._seen = NodeSnapshot(self._node)
         self._named: set[str] = set()
         self.findings: tuple[NodeFinding, ...] = ()
-        self._show()
+        self._register_metrics()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look until `stop` is set. Marks stay, because the plugins' pods still run."""
-        await run_until(stop, self.watcher.run, self._go, metrics=self.metrics, at=self._settings.metrics)
+        await run_until(stop, self.watcher.run, self._run, metrics=self.metrics, at=self._settings.metrics)
         await self._condition.remove()
 
     async def look_once(self) -> AuditResult:
@@ -128,7 +128,7 @@ class Agent:
             self._again_at = now + RETRY_AFTER * (1 + random.random())  # noqa: S311  spreads the retries of many nodes
             logger.warning("the API server rejected the write", extra={"why": str(error)})
 
-    async def _go(self) -> None:
+    async def _run(self) -> None:
         await self.watcher.wait_for_sync()
         logger.info("ready", extra={"node": self._node})
         while True:
@@ -141,7 +141,7 @@ class Agent:
                 async with asyncio.timeout(self._settings.glance):
                     await self.watcher.changed.wait()
 
-    def _show(self) -> None:
+    def _register_metrics(self) -> None:
         self.metrics.checks = {
             "cluster": lambda: self.watcher.what_is_unread() or self._trouble,
             "kubelet": lambda: self._unread.get("kubelet", ""),

@@ -61,7 +61,7 @@ class AllocatorClient:
             return None
         try:
             async with asyncio.timeout(self._patience):
-                reservations = await self._ask()
+                reservations = await self._request()
         except (Unanswered, InvalidAnswer, ApiError, OSError, ValueError, aiohttp.ClientError, TimeoutError) as error:
             self._context = None  # the CA may have changed
             self._again_at = self._clock() + self._rest
@@ -81,7 +81,7 @@ class AllocatorClient:
             logger.info("the allocator's reservations can be read again")
         self.problem = problem
 
-    async def _ask(self) -> tuple[NodeReservation, ...]:
+    async def _request(self) -> tuple[NodeReservation, ...]:
         parsed = urlsplit(self._place.url)
         if parsed.scheme == "https" and self._context is None:
             authorities = ""

@@ -72,8 +72,8 @@ async def ask_kubelet(socket: str, seconds: float = ANSWER_TIMEOUT) -> KubeletAn
     """Ask the kubelet which devices containers have; raises KubeletAway without an answer."""
     channel = channel_to(socket)
     try:
-        holdings = await _ask(channel, "List", PodHoldings, seconds)
-        offer = await _ask(channel, "GetAllocatableResources", PluginsOffer, seconds)
+        holdings = await _call(channel, "List", PodHoldings, seconds)
+        offer = await _call(channel, "GetAllocatableResources", PluginsOffer, seconds)
     except BROKEN as error:
         why = str(error) or type(error).__name__
         raise KubeletAway(f"{socket}: {why}") from None
@@ -83,7 +83,7 @@ async def ask_kubelet(socket: str, seconds: float = ANSWER_TIMEOUT) -> KubeletAn
     return KubeletAnswer(holdings, offered)
 
 
-async def _ask(channel: Any, method: str, answers: type[Any], seconds: float) -> Any:
+async def _call(channel: Any, method: str, answers: type[Any], seconds: float) -> Any:
     call = UnaryUnaryMethod(channel, f"{_LISTER}/{method}", Empty, answers)
     return await call(Empty(), timeout=seconds)
 
@@ -98,7 +98,7 @@ def read_files(paths: NodePaths) -> NodeFiles:
         data = _read(memory)
         prepared += read_state(data) if data is not None else ()
     except (UnreadableFile, UnreadableState, OSError) as error:
-        unread[memory] = _why(error)
+        unread[memory] = _error_text(error)
     for driver in _folder(f"{paths.kubelet}/plugins", MOST_DRIVERS, unread):
         for name, checkpoint in _CHECKPOINTS.items():
             path = plain(f"{paths.state(driver)}/{name}")
@@ -113,12 +113,12 @@ def read_files(paths: NodePaths) -> NodeFiles:
             except UnknownForm as error:
                 unknown[path] = plain(str(error))
             except (UnreadableFile, BrokenCheckpoint, BadCheckpoint, OSError) as error:
-                unread[path] = plain(_why(error))
+                unread[path] = plain(_error_text(error))
     names = _folder(paths.cdi, MOST_NAMES, unread)
     return NodeFiles(tuple(prepared), tuple(names), unread, unknown)
 
 
-def _ours(data: bytes, driver: str) -> Iterator[PreparedDeviceRecord]:
+def _own_records(data: bytes, driver: str) -> Iterator[PreparedDeviceRecord]:
     records = decode(data).claims.values() if data.startswith(OURS) else ()
     for record in records:
         for prepared_device in record.devices:
@@ -135,7 +135,7 @@ def _ours(data: bytes, driver: str) -> Iterator[PreparedDeviceRecord]:
 
 
 _CHECKPOINTS: Mapping[str, Callable[[bytes, str], Iterable[PreparedDeviceRecord]]] = {
-    "checkpoint": _ours,
+    "checkpoint": _own_records,
     "checkpoint.json": read_other_driver,
 }
 
@@ -183,9 +183,9 @@ def _folder(path: str, most: int, unread: dict[str, str]) -> list[str]:
                         break
                     names.append(entry.name)
         except PermissionError as error:
-            unread[path] = _why(error)
+            unread[path] = _error_text(error)
     return sorted(names)
 
 
-def _why(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
