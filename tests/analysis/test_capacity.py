@@ -71,8 +71,8 @@ def test_a_plugins_devices_in_use_are_one_number(tmp_path):
     nodes = run_json("free", "-f", file)[1]["nodes"]
     listed = sum(
         int(holder["share"][GPU])
-        for one in nodes
-        for device in one["devices"]
+        for node in nodes
+        for device in node["devices"]
         if device["state"] == "plugin"
         for holder in device["holders"]
     )

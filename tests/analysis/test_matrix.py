@@ -145,8 +145,8 @@ def test_a_claim_on_a_device_that_is_gone_uses_no_device_of_the_pool():
 
 def test_of_many_kinds_of_pools_a_few_are_shown_and_the_rest_is_counted():
     objects = fleet(30, 1)
-    for number, one in enumerate(obj for obj in objects if obj["kind"] == "ResourceSlice"):
-        one["spec"]["devices"][0]["name"] = f"gpu-of-{number}"
+    for number, obj in enumerate(obj for obj in objects if obj["kind"] == "ResourceSlice"):
+        obj["spec"]["devices"][0]["name"] = f"gpu-of-{number}"
     text = shown(*objects)
     assert "and 22 pools more, of 22 kinds more; /api/v1/together has all of them" in text
     assert text.count("of driver") == 8

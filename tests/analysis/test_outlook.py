@@ -26,7 +26,7 @@ def standing(told):
 def test_explain_and_dashboard_place_pods_in_simulated_order(tmp_path):
     objects = [*fleet(1, 1), *FIRST, *SECOND]
     file = dump(tmp_path, *objects)
-    simulated = {one["pod"]: one["node"] for one in run_json("simulate", "-f", file)[1]["pods"]}
+    simulated = {pod["pod"]: pod["node"] for pod in run_json("simulate", "-f", file)[1]["pods"]}
     told = {name: explain_json(tmp_path, f"pod {name}", *objects)[1] for name in ("a", "b")}
     assert simulated == {f"default/{name}": one["pod"]["roomOn"] or None for name, one in told.items()}
     assert simulated == {"default/a": "n0", "default/b": None}
@@ -146,7 +146,7 @@ def test_simulate_and_explain_name_all_that_a_node_lacks(tmp_path):
 )
 def test_a_claim_that_never_ends_is_to_be_deleted(tmp_path, holder, more, unused, advised):
     place = "default" if more else "n"
-    waits = [one | {"metadata": one["metadata"] | {"namespace": place}} for one in WAITS]
+    waits = [obj | {"metadata": obj["metadata"] | {"namespace": place}} for obj in WAITS]
     code, told = explain_json(tmp_path, "pod new", *fleet(1, 1), holder, *more, *waits)
     [blocker] = told["pod"]["prospect"]["blockers"]
     assert (code, blocker["unused"], blocker["alone"]) == (0, unused, True)
@@ -159,7 +159,7 @@ def test_no_advice_names_a_node_that_is_not_ready(tmp_path):
     [away] = [obj for obj in objects if obj["metadata"]["name"] == "n1"]
     away["spec"] = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
     told = explain_json(tmp_path, "pod new", *objects, *WAITS)[1]["pod"]
-    assert {one["node"] for one in told["prospect"]["blockers"]} == {"n0"}
+    assert {blocker["node"] for blocker in told["prospect"]["blockers"]} == {"n0"}
     assert told["prospect"]["nearest"] == "nearest is n0: would fit once default/c0 or default/c1 ends"
     assert told["roomOn"] == ""
     assert "n1" not in standing({"pod": told})
@@ -216,10 +216,10 @@ def drawn(number):
         name = f"n{at}"
         amounts = {} if draw.random() < 0.2 else {"cpu": "4", "pods": "10"}
         amounts |= {key: str(draw.choice((0, 1, 2))) for key in (NAME, OTHER) if amounts and draw.random() < 0.4}
-        one = node(name, **({"allocatable": amounts} if amounts else {}))
-        one["metadata"]["labels"] = {"zone": draw.choice("ab")}
-        one["spec"] = {"taints": [{"key": "x", "effect": "NoSchedule"}]} if draw.random() < 0.2 else {}
-        objects.append(one)
+        obj = node(name, **({"allocatable": amounts} if amounts else {}))
+        obj["metadata"]["labels"] = {"zone": draw.choice("ab")}
+        obj["spec"] = {"taints": [{"key": "x", "effect": "NoSchedule"}]} if draw.random() < 0.2 else {}
+        objects.append(obj)
         devices = draw.choice((0, 1, 2, 3))
         objects += [gpus(name, devices)] if devices else []
         for device in range(devices):
@@ -240,7 +240,7 @@ def drawn(number):
 def test_explain_says_that_a_pod_fits_where_simulate_places_it(number, tmp_path):
     objects = drawn(number)
     [simulated] = [
-        one for one in run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"] if one["pod"] == "default/w"
+        pod for pod in run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"] if pod["pod"] == "default/w"
     ]
     told = explain_json(tmp_path, "pod w", *objects)[1]
     message, prospect = standing(told), told["pod"].get("prospect")

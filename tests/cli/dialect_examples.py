@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 DRIVERS = EXAMPLES / "drivers"
 CONFIGURATION = EXAMPLES / "dialects.yaml"
-DIALECTS = [one.table.name for one in VOCABULARIES]
+DIALECTS = [vocabulary.table.name for vocabulary in VOCABULARIES]
 FILES = sorted(path for name in DIALECTS for path in (EXAMPLES / name).glob("*.yaml"))
 # Pods whose dialects are left unless an option has them translated, with that option.
 OPTIONAL = EXAMPLES / "annotated.yaml"
@@ -49,7 +49,7 @@ def example(path: Path) -> Example:
     for part in said.split("; "):
         word, _, rest = part.partition(" ")
         if word == "translated":
-            counts = [one.split() for one in rest.split(", ")]
+            counts = [count.split() for count in rest.split(", ")]
             devices = {driver: int(count) for count, driver in counts}
         elif word == "left":
             left = frozenset(rest.split())

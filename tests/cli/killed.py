@@ -53,18 +53,18 @@ def files(folder):
 
 def tried(original, before):
     """Kill a run, then undo it; kill another, then finish it, then undo that. Say what each led to."""
-    found = {}
+    trees = {}
     for way in (("--undo",), ("--in-place", "--undo")):
         tree = original.with_name("tree")
         for folder in (tree, Path(os.environ["XDG_STATE_HOME"])):
             shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(original, tree, symlinks=True)
         os.chdir(tree)
-        found["killed"] = run("translate", "--in-place", ".", before=before) == -signal.SIGKILL
+        trees["killed"] = run("translate", "--in-place", ".", before=before) == -signal.SIGKILL
         for step in way:
             run("translate", step, ".")
-            found[" ".join([*way[: way.index(step) + 1]])] = files(tree)
-    return found
+            trees[" ".join([*way[: way.index(step) + 1]])] = files(tree)
+    return trees
 
 
 if __name__ == "__main__":
@@ -75,6 +75,6 @@ if __name__ == "__main__":
     is_killed = True
     while is_killed:
         number += 1
-        found = tried(original, number)
-        is_killed = found["killed"]
-        print(json.dumps(found), flush=True)
+        trees = tried(original, number)
+        is_killed = trees["killed"]
+        print(json.dumps(trees), flush=True)

@@ -15,7 +15,7 @@ from tests.webhook.pods import EXAMPLES, pod
 def simulated(*of):
     text = manifests.dump([THREE, *of])
     result = CliRunner().invoke(main, ["simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", "-o", "json"], input=text)
-    return {one["pod"]: one for one in json.loads(result.stdout)["pods"]}
+    return {pod["pod"]: pod for pod in json.loads(result.stdout)["pods"]}
 
 
 def pods_of(**of_pods):
@@ -68,18 +68,18 @@ WORKLOADS = {
 @pytest.mark.parametrize("what", WORKLOADS)
 def test_every_kind_makes_its_pods_and_each_goes_through_admission(what):
     workload, expected = WORKLOADS[what]
-    found = simulated({**workload, "metadata": {"name": "w"}})
-    assert list(found) == [f"default/{name}" for name in expected]
-    for one in found.values():
-        assert one["devices"] or "insufficient" not in one["summary"], "a pod kept its legacy request"
+    by_name = simulated({**workload, "metadata": {"name": "w"}})
+    assert list(by_name) == [f"default/{name}" for name in expected]
+    for outcome in by_name.values():
+        assert outcome["devices"] or "insufficient" not in outcome["summary"], "a pod kept its legacy request"
 
 
 def test_pods_of_workloads_without_a_name_have_names_that_the_api_server_takes():
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "w-"}, "spec": pods_of()}
     assert [created_pod.name for created_pod in created_pods(job)] == ["w-00001"]
-    found = simulated(job, job)
-    assert list(found) == ["default/w-00001-0", "default/w-00002-0"]
-    assert all(one["devices"] for one in found.values()), found
+    by_name = simulated(job, job)
+    assert list(by_name) == ["default/w-00001-0", "default/w-00002-0"]
+    assert all(outcome["devices"] for outcome in by_name.values()), by_name
 
 
 def test_pods_have_the_scheduler_that_their_owner_gives_them():
@@ -90,12 +90,12 @@ def test_pods_have_the_scheduler_that_their_owner_gives_them():
         "metadata": {"name": "v"},
         "spec": {"tasks": [half]},
     }
-    (one,) = simulated(job).values()
-    assert "Insufficient nvidia.com/gpu" in one["summary"], "the webhook leaves what Volcano schedules"
-    (one,) = simulated(
+    (outcome,) = simulated(job).values()
+    assert "Insufficient nvidia.com/gpu" in outcome["summary"], "the webhook leaves what Volcano schedules"
+    (outcome,) = simulated(
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "v"}, "spec": half}
     ).values()
-    assert one["devices"]
+    assert outcome["devices"]
 
 
 def test_pods_are_in_the_group_that_their_owner_puts_them_into():
@@ -106,8 +106,8 @@ def test_pods_are_in_the_group_that_their_owner_puts_them_into():
         "metadata": {"name": "v"},
         "spec": {"tasks": [task]},
     }
-    (one,) = created_pods(job)
-    assert one.pod["metadata"]["annotations"] == {"a": "b", "scheduling.k8s.io/group-name": "v"}
+    (created,) = created_pods(job)
+    assert created.pod["metadata"]["annotations"] == {"a": "b", "scheduling.k8s.io/group-name": "v"}
 
 
 def test_a_workload_of_very_many_pods_is_bounded():

@@ -35,10 +35,10 @@ def test_sigterm_during_imports_ends_the_process_at_once(name):
         "from cli import begin\n"
         "begin()\n"
     )
-    with started(stuck, stdin=subprocess.PIPE) as one:
-        assert one.stdout.readline() == "importing\n"
-        one.send_signal(signal.SIGTERM)
-        assert one.wait(60) == OURS
+    with started(stuck, stdin=subprocess.PIPE) as process:
+        assert process.stdout.readline() == "importing\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == OURS
 
 
 def test_the_second_signal_ends_a_process_that_is_slow_to_stop():
@@ -55,11 +55,11 @@ def test_the_second_signal_ends_a_process_that_is_slow_to_stop():
         "    await asyncio.Event().wait()\n"
         "loop.run(main())\n"
     )
-    with started(slow) as one:
+    with started(slow) as process:
         for line in ("ready", "stopping"):
-            assert one.stdout.readline() == f"{line}\n"
-            one.send_signal(signal.SIGTERM)
-        assert one.wait(60) == OURS
+            assert process.stdout.readline() == f"{line}\n"
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == OURS
 
 
 def test_the_command_begins_there():

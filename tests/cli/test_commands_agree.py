@@ -41,8 +41,8 @@ FPGA = "example.com/fpga"
 def apart(around):
     """Part objects into the nodes and classes, and the others."""
     parts = [], []
-    for one in around:
-        parts[one["kind"] in CLUSTER].append(one)
+    for obj in around:
+        parts[obj["kind"] in CLUSTER].append(obj)
     return parts
 
 
@@ -58,13 +58,13 @@ def cases():
 
 
 def examples():
-    fleet = [one.object for one in manifests.read([str(EXAMPLES / "fleet")])]
+    fleet = [document.object for document in manifests.read([str(EXAMPLES / "fleet")])]
     for path in sorted(EXAMPLES.rglob("*.yaml")):
-        objects = [one.object for one in manifests.read([str(path)]) if "kind" in one.object]
+        objects = [document.object for document in manifests.read([str(path)]) if "kind" in document.object]
         asking = [obj for obj in objects if '"containers"' in json.dumps(obj) and obj["kind"] != "DaemonSet"]
         around, nodes = apart(obj for obj in objects if obj not in asking)
-        for number, one in enumerate(asking):
-            yield pytest.param(Scene(one, around, nodes or fleet), id=f"{path.relative_to(EXAMPLES)} {number}")
+        for number, obj in enumerate(asking):
+            yield pytest.param(Scene(obj, around, nodes or fleet), id=f"{path.relative_to(EXAMPLES)} {number}")
 
 
 @pytest.mark.parametrize("scene", [*cases(), *examples()])
@@ -115,7 +115,7 @@ def of_kind(version, kind, template, **metadata):
 
 def having(*nodes):
     """Let nodes report what they have, so that they have no other keys."""
-    return [one | {"status": {"allocatable": {"cpu": "8"}}} if one.get("kind") == "Node" else one for one in nodes]
+    return [obj | {"status": {"allocatable": {"cpu": "8"}}} if obj.get("kind") == "Node" else obj for obj in nodes]
 
 
 FLEET = having(*moved("a", "b"))
@@ -233,7 +233,7 @@ def limits(**amounts):
 
 QUEUED = {"kueue.x-k8s.io/queue-name": "q"}
 POD, JOB, RAY_CLUSTER, JOBSET, TRAINING = (
-    one for one in KINDS if one[1] in ("Pod", "Job", "RayCluster", "JobSet", "Training")
+    row for row in KINDS if row[1] in ("Pod", "Job", "RayCluster", "JobSet", "Training")
 )
 ONE, BOTH = pods_with(limits(gpu="1")), pods_with(limits(gpu="1", fpga="1"))
 EMPTY, MOVED, SERVED = having(node("a")), having(*moved("a")), having(*moved("a", extended=GPU))
@@ -249,7 +249,7 @@ HALVES = pods_with(limits(gpu="1"))
 HALVES["spec"]["containers"].append(
     {"name": "d", "image": "i", "resources": {"limits": {"huawei.com/npu-core": "100"}}}
 )
-EXAMPLE_FLEET = [one.object for one in manifests.read([str(EXAMPLES / "fleet")])]
+EXAMPLE_FLEET = [document.object for document in manifests.read([str(EXAMPLES / "fleet")])]
 IN_POD, UNFILLED = pods_with({}, resources=limits(gpu="1")), pods_with(limits(gpu="${GPUS}"))
 AT_X = node("x", {"pool": "x"})
 # A scene; the outcome and a code that translate gives; whether simulate finds a node.
@@ -456,7 +456,7 @@ def installed(mode, folder):
     """Print the manifests of an installation with this mode."""
     (folder / "installed.yaml").write_text(manifests.dump([WHOLE | {"mode": mode}]))
     printed = run("manifests", "--image", "r.example/d:1", "--config", folder / "installed.yaml").stdout
-    return [one.object for one in manifests.parse(printed, "")]
+    return [document.object for document in manifests.parse(printed, "")]
 
 
 @pytest.mark.parametrize("mode", ["observe", "warn", "off"])
@@ -474,37 +474,37 @@ def test_every_command_applies_the_mode_that_is_in_force(source, mode, tmp_path)
 def test_the_commands_count_the_same_devices(tmp_path):
     pods = [asking(2, nodeName="p"), asking(1, nodeName="p"), of_kind(*POD, pods_with({"limits": {KUBERNETES: "1"}}))]
     pods[2]["spec"]["nodeName"] = "p"
-    for number, one in enumerate(pods):
-        one["metadata"] |= {"name": f"r{number}", "uid": str(number)}
-        one["status"] = {"phase": "Running"}
-    old, new = (json.loads(json.dumps(one)) for one in moved("a")[-1:] * 2)
+    for number, obj in enumerate(pods):
+        obj["metadata"] |= {"name": f"r{number}", "uid": str(number)}
+        obj["status"] = {"phase": "Running"}
+    old, new = (json.loads(json.dumps(obj)) for obj in moved("a")[-1:] * 2)
     new["metadata"]["name"], new["spec"]["pool"]["generation"] = "new", 2
     dump = tmp_path / "dump.json"
     dump.write_text(as_list([*moved("a")[:-1], old, new, node("p", gpu=4, **{KUBERNETES: 4}), *pods]))
-    survey, nodes = (asked(one, "-f", dump) for one in ("survey", "free"))
-    listed = [one for row in nodes["nodes"] for one in row["devices"]]
+    survey, nodes = (asked(command, "-f", dump) for command in ("survey", "free"))
+    listed = [device for row in nodes["nodes"] for device in row["devices"]]
     held = sum(
         int(amount)
-        for one in listed
-        if one["state"] == "plugin"
-        for holder in one["holders"]
+        for listed_device in listed
+        if listed_device["state"] == "plugin"
+        for holder in listed_device["holders"]
         for amount in holder["share"].values()
     )
     counts = {
         "devices": {
-            "survey": sum(one["devices"] for one in survey["drivers"]),
-            "free": sum(one["state"] != "plugin" for one in listed),
+            "survey": sum(driver["devices"] for driver in survey["drivers"]),
+            "free": sum(listed_device["state"] != "plugin" for listed_device in listed),
         },
-        "in use": {"survey": sum(one["moving"] + one["staying"] for one in survey["plugins"]), "free": held},
+        "in use": {"survey": sum(plugin["moving"] + plugin["staying"] for plugin in survey["plugins"]), "free": held},
     }
     right = {"devices": 8, "in use": 4}
-    found = {
-        f"{what}: {name} {one}, right {right[what]}"
+    wrong = {
+        f"{what}: {name} {count}, right {right[what]}"
         for what in right
-        for name, one in counts[what].items()
-        if one != right[what]
+        for name, count in counts[what].items()
+        if count != right[what]
     }
-    assert not found
+    assert not wrong
 
 
 KUBERNETES = "kubernetes.io/gpu"  # nodes count it, though it is no extended resource
@@ -580,13 +580,13 @@ def test_the_commands_find_the_same_namespaces_wrong(label, faulty, tmp_path):
     dump = tmp_path / "dump.json"
     dump.write_text(as_list([*installed("enforce", tmp_path), namespace(label), *FLEET, of_kind(*POD, ONE)]))
     listed = {command: asked(command, "-f", dump)[field] for command, field in FINDINGS_OF.items()}
-    found = {
-        command: {(one["code"], one["message"]) for one in of if one["object"] == "Namespace/n"}
+    named = {
+        command: {(finding["code"], finding["message"]) for finding in of if finding["object"] == "Namespace/n"}
         for command, of in listed.items()
     }
-    assert len(found["check"]) == faulty
-    assert found["survey"] == found["check"]
-    assert found["doctor"] == found["check"]
+    assert len(named["check"]) == faulty
+    assert named["survey"] == named["check"]
+    assert named["doctor"] == named["check"]
 
 
 def test_the_first_pod_of_a_workload_is_the_one_that_cannot_be_read(tmp_path):
@@ -612,7 +612,7 @@ def test_the_commands_name_the_keys_that_a_queue_counts(kind, tmp_path):
     queue = {"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, "spec": spec}
     answers = ask(Scene(queue, (), MOVED), tmp_path, (translate, survey, explain))
     assert answers["translate"].outcome == "left"
-    assert {name: one.keys for name, one in answers.items()} == dict.fromkeys(answers, answers["translate"].keys)
+    assert {name: result.keys for name, result in answers.items()} == dict.fromkeys(answers, answers["translate"].keys)
 
 
 def test_the_commands_ask_nothing_for_a_device_plugin(tmp_path):
@@ -631,7 +631,7 @@ def test_the_commands_ask_nothing_for_a_device_plugin(tmp_path):
         },
     }
     answers = ask(Scene(plugin, (), MOVED), tmp_path, (translate, survey, explain))
-    assert {name: one.keys for name, one in answers.items()} == {name: {} for name in answers}
+    assert {name: result.keys for name, result in answers.items()} == {name: {} for name in answers}
 
 
 def test_a_pod_goes_where_its_runtime_class_lets_it(tmp_path):
@@ -649,12 +649,15 @@ def test_a_pod_goes_where_its_runtime_class_lets_it(tmp_path):
 
 
 def test_a_pod_of_a_manifest_gets_claims_of_the_templates_beside_it(tmp_path):
-    one = {"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 1}}
+    request = {
+        "name": "r",
+        "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 1},
+    }
     made = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": "t", "namespace": "n"},
-        "spec": {"spec": {"devices": {"requests": [one]}}},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
     }
     own = pods_with({}, resourceClaims=[{"name": "x", "resourceClaimTemplateName": "t"}])
     answers = ask(Scene(of_kind(*POD, own), [made], MOVED), tmp_path, (translate, simulate, explain))

@@ -19,20 +19,20 @@ def test_a_legacy_request_beside_a_channel_is_translated_and_the_channel_kept():
     code, answer = run_json("translate", "-f", TRAIN, "--inventory", NODES)
     assert code == 0
     assert answer["warnings"] == []
-    [job] = [one for one in answer["items"] if one["kind"] == "Job"]
+    [job] = [obj for obj in answer["items"] if obj["kind"] == "Job"]
     spec = job["spec"]["template"]["spec"]
     [worker] = spec["containers"]
     assert "limits" not in worker["resources"]
-    assert [one["name"] for one in worker["resources"]["claims"]] == ["channel", "drawbridge-worker-gpu"]
+    assert [claim["name"] for claim in worker["resources"]["claims"]] == ["channel", "drawbridge-worker-gpu"]
     assert spec["resourceClaims"][0] == {"name": "channel", "resourceClaimTemplateName": "train-channel"}
-    [template] = [one for one in answer["items"] if one["kind"] == "ResourceClaimTemplate"]
+    [template] = [obj for obj in answer["items"] if obj["kind"] == "ResourceClaimTemplate"]
     [request] = template["spec"]["spec"]["devices"]["requests"]
     assert (request["exactly"]["deviceClassName"], request["exactly"]["count"]) == ("gpu.nvidia.com", 4)
 
 
 def test_a_survey_and_explain_know_the_template_of_a_domain():
     code, answer = run_json("survey", "-f", EXAMPLE)
-    assert (code, [one["outcome"] for one in answer["workloads"]]) == (0, ["translated"])
+    assert (code, [workload["outcome"] for workload in answer["workloads"]]) == (0, ["translated"])
     assert answer["workloads"][0]["warnings"] == []
     told = run("explain", "job/train", "-n", "research", "-f", EXAMPLE)
     assert "ResourceClaimTemplate train-channel does not exist" not in told.stdout
@@ -42,9 +42,9 @@ def test_a_survey_and_explain_know_the_template_of_a_domain():
 def test_simulated_workers_of_a_domain_are_on_a_node_each():
     code, answer = run_json("simulate", "-f", EXAMPLE)
     assert code == 0
-    assert sorted(one["node"] for one in answer["pods"]) == ["gb200-1", "gb200-2"]
+    assert sorted(pod["node"] for pod in answer["pods"]) == ["gb200-1", "gb200-2"]
     for pod in answer["pods"]:
-        channels = [one for one in pod["devices"] if one.startswith("compute-domain.nvidia.com/")]
+        channels = [device for device in pod["devices"] if device.startswith("compute-domain.nvidia.com/")]
         assert (len(pod["devices"]), len(channels)) == (5, 1)
 
 

@@ -79,7 +79,11 @@ SCENES = {
 
 
 def mode_of_translate(answer):
-    [good] = [one for one in answer["decisions"] if one["object"] == "Pod/m/p" and one["key"] == "nvidia.com/gpu"]
+    [good] = [
+        decision
+        for decision in answer["decisions"]
+        if decision["object"] == "Pod/m/p" and decision["key"] == "nvidia.com/gpu"
+    ]
     return good["outcome"] in ("translated", "approximated")
 
 
@@ -104,16 +108,20 @@ def test_every_command_uses_one_configuration(scene):
         "doctor": run_json("doctor", *inputs)[1],
     }
     said = {name: answer["configuration"] for name, answer in answers.items()}
-    assert {one["mode"] for one in said.values()} == {configured or "enforce"}, said
-    [source] = {one["source"] for one in said.values()}
+    assert {answer_["mode"] for answer_ in said.values()} == {configured or "enforce"}, said
+    [source] = {answer_["source"] for answer_ in said.values()}
     assert (source == "defaults") is (not configured), source
 
     # The decisions follow it.
     assert mode_of_translate(answers["translate"]) is acts
-    refused = [one for one in answers["check"]["findings"] if one["object"] == "Pod/m/q" and one["code"][0] == "R"]
-    assert any(one["severity"] == "error" for one in refused) is (mode == "enforce")
+    refused = [
+        finding
+        for finding in answers["check"]["findings"]
+        if finding["object"] == "Pod/m/q" and finding["code"][0] == "R"
+    ]
+    assert any(finding["severity"] == "error" for finding in refused) is (mode == "enforce")
     assert answers["survey"]["modes"].get("m", "enforce") == mode
-    placed = {one["pod"]: one for one in answers["simulate"]["pods"]}
+    placed = {pod["pod"]: pod for pod in answers["simulate"]["pods"]}
     assert ("share-" in str(placed["m/p"]["node"])) is acts
     decisions = answers["explain"]["pod"]["webhook"]["decisions"]
     assert any(decision["outcome"] in ("translated", "approximated") for decision in decisions) is acts
@@ -149,9 +157,9 @@ def test_a_command_prints_which_configuration_it_uses_if_it_is_not_the_default(t
 def test_an_invalid_installed_configuration_is_a_finding_of_check_and_an_error_of_other_commands(tmp_path):
     whole = manifest(tmp_path / "whole.yaml", shared_pod("p", "3000"), *installed("banana"))
     code, answer = run_json("check", "-f", whole)
-    [found] = [one for one in answer["findings"] if one["code"] == "C001"]
-    assert (code, found["object"]) == (1, f"ConfigMap/{SERVICE}/drawbridge")
-    assert "drawbridge.yaml: line 3: the text 'banana' is not allowed" in found["message"]
+    [finding] = [finding for finding in answer["findings"] if finding["code"] == "C001"]
+    assert (code, finding["object"]) == (1, f"ConfigMap/{SERVICE}/drawbridge")
+    assert "drawbridge.yaml: line 3: the text 'banana' is not allowed" in finding["message"]
     assert answer["configuration"] == {"source": "defaults", "mode": "enforce"}
     for command in ("translate", "survey", "simulate", "explain pod/p", "resize pod/p nvidia.com/gpu=1"):
         result = run(*command.split(), "-f", whole)
@@ -162,7 +170,7 @@ def test_an_invalid_installed_configuration_is_a_finding_of_check_and_an_error_o
     assert run("check", "-f", plain, "--inventory", whole).exit_code == 2
     # Doctor reports it as what is wrong with the installation.
     _, answer = run_json("doctor", "-f", whole)
-    assert "O002" in {one["code"] for one in answer["findings"]}
+    assert "O002" in {finding["code"] for finding in answer["findings"]}
     for command in ("check", "doctor"):
         [line] = [
             splitline
@@ -195,7 +203,7 @@ class Refusing(Embedded):
 @pytest.mark.parametrize("command", ["survey", "explain pod/p -n m", "resize pod/p nvidia.com/gpu=1 -n m", "snapshot"])
 def test_a_live_cluster_is_asked_for_the_installed_configuration(monkeypatch, tmp_path, command):
     objects = [mode_namespace(), *installed("observe"), installed_config_map("off", "m"), shared_pod("p", "3000")]
-    objects += [one.object for one in manifests.read([FLEET])]
+    objects += [document.object for document in manifests.read([FLEET])]
     saved = tmp_path / "saved.json"
     options = ["--to", saved, "--force"] if command == "snapshot" else []
     clusters = []

@@ -324,7 +324,7 @@ def test_one_file_that_cannot_be_read_does_not_stop_the_check_of_the_rest(mixed)
     result = run("check", "-f", str(mixed), "-o", "json")
     assert result.exit_code == 2
     assert [Path(error["file"]).name for error in answer(result)["errors"]] == ["e.yaml"]
-    passed = {(Path(one["file"]).name, one["reason"]) for one in answer(result)["passedBy"]}
+    passed = {(Path(skip["file"]).name, skip["reason"]) for skip in answer(result)["passedBy"]}
     assert passed == {("b.yaml", "template"), ("c.yaml", "other")}
     assert [finding["code"] for finding in answer(result)["findings"]] == ["D102"]
 

@@ -28,25 +28,25 @@ from tests.cli.dialect_examples import (
 from tests.limits import PATIENCE
 from webhook.dialects import TARGETS
 
-EXAMPLES = {one.name: one for one in map(example, (*FILES, *OPTIONAL_FILES))}
+EXAMPLES = {example_.name: example_ for example_ in map(example, (*FILES, *OPTIONAL_FILES))}
 FOLDERS = {
     CONFIGURATION: [option for name in DIALECTS for option in ("-f", str(DRIVERS.parent / name))],
     OPTIONAL: ["-f", str(OPTIONAL.with_suffix(""))],
 }
 
 
-def firsts(one: Example) -> list[dict]:
+def firsts(example_: Example) -> list[dict]:
     """The first pod of each of its templates."""
-    return [GeneratedNames().name(made.pod) for made in created_pods(one.object)]
+    return [GeneratedNames().name(made.pod) for made in created_pods(example_.object)]
 
 
-def asked(one: Example) -> set[str]:
+def asked(example_: Example) -> set[str]:
     """The resources that its containers ask for beside the ones that every node has."""
-    found = set()
-    for pod in firsts(one):
+    keys = set()
+    for pod in firsts(example_):
         for container in (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]):
-            found |= {key for key in container.get("resources", {}).get("limits", {}) if "/" in key}
-    return found
+            keys |= {key for key in container.get("resources", {}).get("limits", {}) if "/" in key}
+    return keys
 
 
 @cache
@@ -57,10 +57,10 @@ def translated(configuration: Path) -> dict:
     return json.loads(done.stdout)
 
 
-def decisions_on(one: Example) -> list[dict]:
-    metadata = one.object["metadata"]
-    name = f"{one.object['kind']}/{metadata['namespace']}/{metadata['name']}"
-    return [decision for decision in translated(one.configuration)["decisions"] if decision["object"] == name]
+def decisions_on(example_: Example) -> list[dict]:
+    metadata = example_.object["metadata"]
+    name = f"{example_.object['kind']}/{metadata['namespace']}/{metadata['name']}"
+    return [decision for decision in translated(example_.configuration)["decisions"] if decision["object"] == name]
 
 
 @cache
@@ -73,45 +73,45 @@ def findings(configuration: Path) -> list[dict]:
 def test_every_dialect_has_two_manifests_each_with_its_own_name():
     many = Counter(path.parent.name for path in FILES)
     assert [name for name in DIALECTS if many[name] < 2] == []
-    names = Counter((one.object["kind"], one.object["metadata"]["namespace"], one.object["metadata"]["name"]) for one in EXAMPLES.values())  # fmt: skip
+    names = Counter((example_.object["kind"], example_.object["metadata"]["namespace"], example_.object["metadata"]["name"]) for example_ in EXAMPLES.values())  # fmt: skip
     assert max(names.values()) == 1
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_translate_says_what_is_expected_and_is_silent_on_nothing(name):
-    one = EXAMPLES[name]
-    told = decisions_on(one)
+    expected = EXAMPLES[name]
+    told = decisions_on(expected)
     outcomes = {decision["key"]: decision["outcome"] for decision in told}
     assert "unknown" not in outcomes.values()
-    assert {decision["code"] for decision in told if decision["outcome"] == "refused"} == {one.refused} - {""}
-    if one.refused:
+    assert {decision["code"] for decision in told if decision["outcome"] == "refused"} == {expected.refused} - {""}
+    if expected.refused:
         return
-    assert asked(one) <= outcomes.keys()
+    assert asked(expected) <= outcomes.keys()
     left = {key for key, outcome in outcomes.items() if outcome in ("left", "served")}
-    assert one.left <= left
-    assert left & asked(one) == one.left & asked(one)
+    assert expected.left <= left
+    assert left & asked(expected) == expected.left & asked(expected)
     changed = {key for key, outcome in outcomes.items() if outcome in ("translated", "approximated")}
-    assert bool(changed) == bool(one.devices)
+    assert bool(changed) == bool(expected.devices)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_check_finds_what_is_refused_and_nothing_else_that_is_wrong(name):
-    one = EXAMPLES[name]
+    expected = EXAMPLES[name]
     codes = {
         finding["code"]
-        for finding in findings(one.configuration)
-        if finding["place"]["file"] == str(one.path) and finding["severity"] == "error"
+        for finding in findings(expected.configuration)
+        if finding["place"]["file"] == str(expected.path) and finding["severity"] == "error"
     }
-    assert codes == {one.refused} - {""}
+    assert codes == {expected.refused} - {""}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 async def test_a_pod_gets_the_devices_of_the_drivers_that_are_expected(name):
-    one = EXAMPLES[name]
+    expected = EXAMPLES[name]
     given: Counter[str] = Counter()
     refusals = []
-    for pod in firsts(one):
-        async with playground(inventory(), source_of(str(one.configuration))) as here:
+    for pod in firsts(expected):
+        async with playground(inventory(), source_of(str(expected.configuration))) as here:
             answer = await here.push(pod)
             if answer.stored is None:
                 refusals.append(answer.refusal)
@@ -125,11 +125,11 @@ async def test_a_pod_gets_the_devices_of_the_drivers_that_are_expected(name):
             for claim in await here.claims(placed):
                 assert claim.status.allocation
                 given.update(result.driver for result in claim.status.allocation.devices.results)
-    assert dict(given) == one.devices
-    assert [one.refused in refusal for refusal in refusals] == ([True] if one.refused else [])
+    assert dict(given) == expected.devices
+    assert [expected.refused in refusal for refusal in refusals] == ([True] if expected.refused else [])
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=lambda one: one.name)
+@pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
 def test_attributes_that_a_target_names_are_published_in_the_inventory(target):
     every = inventory()
     assert set(target.classes) & {value["metadata"]["name"] for value in every if value["kind"] == "DeviceClass"}

@@ -57,8 +57,8 @@ def examined(objects, *answers, unread=("Secret",)):
 
 
 def of(objects, kind, name):
-    [found] = [obj for obj in objects if (obj["kind"], obj["metadata"]["name"]) == (kind, name)]
-    return found
+    [match] = [obj for obj in objects if (obj["kind"], obj["metadata"]["name"]) == (kind, name)]
+    return match
 
 
 def test_pods_of_a_tenant_with_our_label_are_not_asked():
@@ -69,7 +69,7 @@ def test_pods_of_a_tenant_with_our_label_are_not_asked():
 
     def asked(*unread):
         parts = installed.parts_of([*installation(), *pods, forged], frozenset(unread))
-        return [one["metadata"]["namespace"] for one in parts.of_kinds("Pod")]
+        return [obj["metadata"]["namespace"] for obj in parts.of_kinds("Pod")]
 
     assert asked() == [SYSTEM]
     assert asked("ClusterRoleBinding") == [SYSTEM, "team"], "nothing is known of who may be ours"
@@ -158,9 +158,9 @@ def another_account(objects):
     account = of(objects, "ServiceAccount", "drawbridge-webhook")["metadata"]
     account["creationTimestamp"] = (NOW - timedelta(minutes=50)).isoformat()
     for name, minutes in (("older", 51), ("later", 49)):
-        one = webhook_pod() | {"spec": {"serviceAccountName": "drawbridge-webhook"}}
-        one["metadata"] |= {"name": name, "creationTimestamp": (NOW - timedelta(minutes=minutes)).isoformat()}
-        objects.append(one)
+        obj = webhook_pod() | {"spec": {"serviceAccountName": "drawbridge-webhook"}}
+        obj["metadata"] |= {"name": name, "creationTimestamp": (NOW - timedelta(minutes=minutes)).isoformat()}
+        objects.append(obj)
 
 
 def misspelt(objects):
@@ -213,9 +213,9 @@ WITH_PLUGIN = {"schedulerName": "drawbridge", "plugins": {"multiPoint": {"enable
 def test_the_scheduler_reads_a_profile_that_pods_are_sent_to(change, said):
     objects = installation()
     change(objects)
-    told = [one for one in examined(objects) if one.object == f"ConfigMap/{SYSTEM}/drawbridge-scheduler"]
-    assert [one.code for one in told] == ["O002"] * bool(said)
-    assert all(said in one.message for one in told)
+    told = [finding for finding in examined(objects) if finding.object == f"ConfigMap/{SYSTEM}/drawbridge-scheduler"]
+    assert [finding.code for finding in told] == ["O002"] * bool(said)
+    assert all(said in finding.message for finding in told)
 
 
 ILLS = [
@@ -237,14 +237,14 @@ ILLS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("break_it", "what", "about", "said"), ILLS, ids=lambda one: getattr(one, "__name__", None))
+@pytest.mark.parametrize(("break_it", "what", "about", "said"), ILLS, ids=lambda case: getattr(case, "__name__", None))
 def test_an_ill_of_the_installation_is_named_first(break_it, what, about, said):
     objects = installation()
     break_it(objects)
-    found = examined(objects)
-    assert (found[0].code, found[0].object) == (what, about), found
-    assert said in found[0].message
-    assert found[0].remedy
+    findings = examined(objects)
+    assert (findings[0].code, findings[0].object) == (what, about), findings
+    assert said in findings[0].message
+    assert findings[0].remedy
 
 
 ANSWERS = [
@@ -256,22 +256,22 @@ ANSWERS = [
 
 @pytest.mark.parametrize(("readiness", "metrics", "what", "said"), ANSWERS)
 def test_a_fault_in_the_answer_of_a_replica_is_found(readiness, metrics, what, said):
-    [found] = examined(installation(), components.answer_of("p", readiness, metrics))
-    assert found.code == what
-    assert said in found.message
+    [finding] = examined(installation(), components.answer_of("p", readiness, metrics))
+    assert finding.code == what
+    assert said in finding.message
 
 
 def test_a_config_map_that_a_workload_mounts_and_an_administrator_writes_is_missed():
     printed = list(yaml.safe_load_all(run("manifests", "--image", IMAGE, "--driver").stdout))
-    driver = [one for one in printed if one["metadata"].get("namespace") == "drawbridge-driver"]
-    for one in driver:
-        if one["kind"] == "DaemonSet":
-            one["status"] = {"desiredNumberScheduled": 1, "numberReady": 1}
-    cluster_wide = [one for one in printed if "drawbridge-driver" in one["metadata"]["name"] and one not in driver]
+    driver = [obj for obj in printed if obj["metadata"].get("namespace") == "drawbridge-driver"]
+    for obj in driver:
+        if obj["kind"] == "DaemonSet":
+            obj["status"] = {"desiredNumberScheduled": 1, "numberReady": 1}
+    cluster_wide = [obj for obj in printed if "drawbridge-driver" in obj["metadata"]["name"] and obj not in driver]
     objects = [*installation(), *driver, *cluster_wide]
-    [found] = examined(objects)
-    assert (found.code, found.object) == ("O003", "ConfigMap/drawbridge-driver/drawbridge-inventory")
-    assert "DeviceInventory" in found.remedy
+    [finding] = examined(objects)
+    assert (finding.code, finding.object) == ("O003", "ConfigMap/drawbridge-driver/drawbridge-inventory")
+    assert "DeviceInventory" in finding.remedy
     meta = {"name": "drawbridge-inventory", "namespace": "drawbridge-driver"}
     inventory = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {}}
     assert examined([*objects, inventory]) == []
@@ -282,7 +282,7 @@ def test_a_config_map_that_a_workload_mounts_and_an_administrator_writes_is_miss
 
 @pytest.mark.parametrize("kind", ["ValidatingAdmissionPolicy", "ClusterRole", "MutatingWebhookConfiguration"])
 def test_a_kind_that_could_not_be_read_is_not_reported_as_missing(kind):
-    objects = [one for one in installation() if not one["kind"].startswith(kind)]
+    objects = [obj for obj in installation() if not obj["kind"].startswith(kind)]
     assert examined(objects, unread=("Secret", kind, f"{kind}Binding")) == []
 
 
@@ -321,15 +321,15 @@ def test_an_installation_in_a_dump_may_have_any_shape(tmp_path):
     for _ in range(draws(160)):
         objects = copy.deepcopy(whole)
         # Objects before the parts of objects: a policy has a hundred times the places of a Lease.
-        one = draw.choice(objects)
-        *path, last = draw.choice([spot for spot in spots(one) if spot not in (("kind",), ("apiVersion",))])
-        place = one
+        obj = draw.choice(objects)
+        *path, last = draw.choice([spot for spot in spots(obj) if spot not in (("kind",), ("apiVersion",))])
+        place = obj
         for key in path:
             place = place[key]
         place[last] = draw.choice(ODD)
         file.write_text("\n".join(map(json.dumps, objects)))
         done = run("doctor", "-f", file)
-        assert "this is a bug" not in done.output, (one["kind"], path, last, place[last], done.output[-600:])
+        assert "this is a bug" not in done.output, (obj["kind"], path, last, place[last], done.output[-600:])
 
 
 @pytest.mark.parametrize(
@@ -359,10 +359,10 @@ def test_an_object_of_another_shape_is_named_with_its_place(kind, place, value, 
 
 def test_an_invalid_time_tells_no_age(tmp_path):
     objects = [*json.loads(json.dumps(installation())), lease("n1", "n1", NOW)]
-    for one in objects:
-        if one["kind"] == "Lease":
-            one |= {"apiVersion": "coordination.k8s.io/v1"}
-            one["spec"]["renewTime"] = "yesterday"
+    for obj in objects:
+        if obj["kind"] == "Lease":
+            obj |= {"apiVersion": "coordination.k8s.io/v1"}
+            obj["spec"]["renewTime"] = "yesterday"
     (tmp_path / "dump.json").write_text("\n".join(map(json.dumps, objects)))
     done = run("doctor", "-f", tmp_path / "dump.json")
     assert done.exit_code == 0, done.output

@@ -40,8 +40,8 @@ def test_a_rule_names_the_codes_that_it_makes(rule):
 
 def installed():
     """The objects of an installation that the embedded store knows."""
-    known = {one.kind for one in resources.ALL}
-    return [one for one in installation() if one["kind"] in known and "apiVersion" in one]
+    known = {resource.kind for resource in resources.ALL}
+    return [obj for obj in installation() if obj["kind"] in known and "apiVersion" in obj]
 
 
 def live_and_saved(objects, tmp_path, monkeypatch):
@@ -50,22 +50,24 @@ def live_and_saved(objects, tmp_path, monkeypatch):
     file = tmp_path / "snapshot.json"
     assert run("snapshot", "--to", file).exit_code == 0
     (_, live), (_, saved) = run_json("doctor"), run_json("doctor", "-f", file)
-    of_cluster, of_file = ({(one["code"], one["object"]) for one in answer["findings"]} for answer in (live, saved))
+    of_cluster, of_file = (
+        {(finding["code"], finding["object"]) for finding in answer["findings"]} for answer in (live, saved)
+    )
     return of_cluster, of_file, saved
 
 
 def assert_missing_is_named(of_cluster, of_file, saved):
-    not_checked = {code for one in saved["notChecked"] for code in one["codes"]}
+    not_checked = {code for entry in saved["notChecked"] for code in entry["codes"]}
     assert of_file - of_cluster == set()
     assert {code for code, _ in of_cluster - of_file} - not_checked == set()
-    assert all(one["inputs"] and one["reason"] for one in saved["notChecked"])
+    assert all(entry["inputs"] and entry["reason"] for entry in saved["notChecked"])
 
 
 @pytest.mark.parametrize("ill", ILLS)
 def test_a_snapshot_of_devices_names_the_findings_that_it_cannot_show(ill, tmp_path, monkeypatch):
-    found = live_and_saved([*FLEET, *ILLS[ill][0]], tmp_path, monkeypatch)
-    assert ill in {code for code, _ in found[0]}
-    assert_missing_is_named(*found)
+    both = live_and_saved([*FLEET, *ILLS[ill][0]], tmp_path, monkeypatch)
+    assert ill in {code for code, _ in both[0]}
+    assert_missing_is_named(*both)
 
 
 def scaled_down(objects):
@@ -73,8 +75,8 @@ def scaled_down(objects):
 
 
 def of_two_versions(objects):
-    [one] = next(obj for obj in objects if obj["metadata"]["name"] == "drawbridge-controller" and obj["kind"] == "Deployment")["spec"]["template"]["spec"]["containers"]  # fmt: skip
-    one["image"] = "drawbridge:0"
+    [container] = next(obj for obj in objects if obj["metadata"]["name"] == "drawbridge-controller" and obj["kind"] == "Deployment")["spec"]["template"]["spec"]["containers"]  # fmt: skip
+    container["image"] = "drawbridge:0"
 
 
 def not_ready(objects):
@@ -95,9 +97,9 @@ def without_bundle(objects):
 def test_a_snapshot_of_an_installation_names_the_findings_that_it_cannot_show(change, code, tmp_path, monkeypatch):
     objects = installed()
     change(objects)
-    found = live_and_saved([*FLEET, *objects, audit_event("DeviceInDoubt", "device x")], tmp_path, monkeypatch)
-    assert {code, "O228"} <= {code for code, _ in found[0]}
-    assert_missing_is_named(*found)
+    both = live_and_saved([*FLEET, *objects, audit_event("DeviceInDoubt", "device x")], tmp_path, monkeypatch)
+    assert {code, "O228"} <= {code for code, _ in both[0]}
+    assert_missing_is_named(*both)
     assert "O228" in run("doctor", "-f", tmp_path / "snapshot.json").stdout
 
 
@@ -113,5 +115,5 @@ def test_a_kind_that_may_not_be_listed_is_named_with_its_findings(kind, codes, m
 
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: Closed.holding([*FLEET, *installed()]))
     _, answer = run_json("doctor")
-    assert [one["kind"].partition(".")[0] for one in answer["unread"]] == [f"{kind.lower()}s"]
-    assert codes <= {code for one in answer["notChecked"] if kind in one["inputs"] for code in one["codes"]}
+    assert [missed["kind"].partition(".")[0] for missed in answer["unread"]] == [f"{kind.lower()}s"]
+    assert codes <= {code for entry in answer["notChecked"] if kind in entry["inputs"] for code in entry["codes"]}

@@ -43,18 +43,18 @@ def replicas(there=0, key="example.com/gpu", wanted=1):
 
 
 def job(**status):
-    one = replicas() | {"apiVersion": "batch/v1", "kind": "Job", "status": status}
-    return one | {"spec": {"template": one["spec"]["template"]}}
+    obj = replicas() | {"apiVersion": "batch/v1", "kind": "Job", "status": status}
+    return obj | {"spec": {"template": obj["spec"]["template"]}}
 
 
-def aged(one, seconds, **more):
-    one["metadata"] |= {"creationTimestamp": at(seconds)} | more
-    return one
+def aged(obj, seconds, **more):
+    obj["metadata"] |= {"creationTimestamp": at(seconds)} | more
+    return obj
 
 
-def deleted(one, seconds, *finalizers):
-    one["metadata"] |= {"deletionTimestamp": at(seconds), "finalizers": list(finalizers)}
-    return one
+def deleted(obj, seconds, *finalizers):
+    obj["metadata"] |= {"deletionTimestamp": at(seconds), "finalizers": list(finalizers)}
+    return obj
 
 
 def space(seconds, message="something remains"):
@@ -73,9 +73,9 @@ def rule(key="example.com/repair", **selector):
 
 
 def part(wanted):
-    one = gpus("n0", 2)
-    one["spec"]["pool"]["resourceSliceCount"] = wanted
-    return one
+    obj = gpus("n0", 2)
+    obj["spec"]["pool"]["resourceSliceCount"] = wanted
+    return obj
 
 
 def emptied():
@@ -91,13 +91,13 @@ def held(name):
     return claim(name) | {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}}
 
 
-def seen_by_a_scheduler(one):
-    return one | {"status": {"conditions": [{"type": "PodScheduled", "status": "False"}]}}
+def seen_by_a_scheduler(obj):
+    return obj | {"status": {"conditions": [{"type": "PodScheduled", "status": "False"}]}}
 
 
 def on_node(phase="Pending"):
-    one = pod("p", "a", nodeName="n0")
-    return one | {"status": {"phase": phase}}
+    obj = pod("p", "a", nodeName="n0")
+    return obj | {"status": {"phase": phase}}
 
 
 def full(used):
@@ -108,16 +108,16 @@ def full(used):
 
 def translated():
     name = f"drawbridge-{'0' * 32}"
-    one = aged(pod("p"), 5)
-    one["metadata"]["annotations"] = {"drawbridge.dev/templates": f'{{"{name}":"x"}}'}
-    one["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": name}]
-    return one
+    obj = aged(pod("p"), 5)
+    obj["metadata"]["annotations"] = {"drawbridge.dev/templates": f'{{"{name}":"x"}}'}
+    obj["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": name}]
+    return obj
 
 
 def copied():
-    one = translated()
-    del one["metadata"]["annotations"]
-    return aged(one, 120)
+    obj = translated()
+    del obj["metadata"]["annotations"]
+    return aged(obj, 120)
 
 
 def made():
@@ -211,13 +211,13 @@ def test_each_fault_around_drawbridge_is_named_with_a_remedy(what, tmp_path):
 def test_a_state_that_only_resembles_a_fault_is_not_reported(what, tmp_path):
     _, answer = run_json("doctor", "-f", dump_of(tmp_path, WELL[what]))
     kinds = {kind for _, kind, _ in ILLS.values()}
-    assert [one for one in answer["findings"] if one["code"] in kinds] == []
+    assert [finding for finding in answer["findings"] if finding["code"] in kinds] == []
 
 
 @pytest.mark.parametrize(("age", "found"), [(40, []), (60, ["O020"])])
 async def test_a_server_that_stores_nothing_is_told_from_one_that_does(age, found):
     cluster = loaded(*FLEET, pod("p"), lease(NATIVE, age), lease("kube-system/kube-controller-manager", age))
-    assert [one.code for one in diagnose(await survey(cluster, NOW))] == found
+    assert [finding.code for finding in diagnose(await survey(cluster, NOW))] == found
 
 
 async def test_where_no_lease_is_but_ours_the_store_has_no_finding():
@@ -269,9 +269,9 @@ async def test_a_webhook_that_cannot_be_reached_is_told_from_one_that_answers(ob
         raise answer
 
     monkeypatch.setattr(cluster, "create", create)
-    found = [one.message for one in diagnose(await survey(cluster, NOW)) if one.code == "O015"]
-    assert len(found) == bool(told)
-    assert all(told in one for one in found)
+    findings = [finding.message for finding in diagnose(await survey(cluster, NOW)) if finding.code == "O015"]
+    assert len(findings) == bool(told)
+    assert all(told in message for message in findings)
     assert set(tried) <= {"team"}
 
 
@@ -305,10 +305,10 @@ class Refused:
 
 def test_where_the_webhook_is_called_at_an_address_no_secret_is_missed(tmp_path):
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "drawbridge-signature", "namespace": "drawbridge-system", "labels": {"app.kubernetes.io/name": "drawbridge"}}}  # fmt: skip
-    found = []
+    codes = []
     for called in ({"url": "https://h/"}, {"service": {"name": "drawbridge", "namespace": "drawbridge-system"}}):
         hook = {"clientConfig": called | {"caBundle": "eA=="}}
         dump = manifest(tmp_path / "dump.yaml", *FLEET, pod("p"), registered(**hook), secret)
         _, answer = run_json("doctor", "-f", dump)
-        found.append([one["code"] for one in answer["findings"]])
-    assert ("O006" in found[0], "O006" in found[1]) == (False, True)
+        codes.append([finding["code"] for finding in answer["findings"]])
+    assert ("O006" in codes[0], "O006" in codes[1]) == (False, True)

@@ -31,10 +31,10 @@ PLUGIN = {
 def test_objects_made_by_a_controller_are_reported_once_at_the_controller(tmp_path):
     file = manifest(tmp_path / "dump.yaml", *DUMP)
     _, answer = run_json("check", "-f", file)
-    assert {(one["code"], one["object"]) for one in answer["findings"]} == {("D211", "Deployment/n/d")}
+    assert {(finding["code"], finding["object"]) for finding in answer["findings"]} == {("D211", "Deployment/n/d")}
     _, answer = run_json("translate", "-f", file)
-    assert {one["object"] for one in answer["decisions"]} == {"Deployment/n/d"}
-    assert [one["kind"] for one in answer["items"]] == ["Deployment", "ReplicaSet", "Pod"], "all of it passes through"
+    assert {decision["object"] for decision in answer["decisions"]} == {"Deployment/n/d"}
+    assert [obj["kind"] for obj in answer["items"]] == ["Deployment", "ReplicaSet", "Pod"], "all of it passes through"
     assert "skipped: 2 objects whose controller is in the input" in run("translate", "-f", file).stderr
 
 
@@ -45,7 +45,7 @@ def test_a_pod_without_a_uid_or_with_an_absent_owner_is_checked(tmp_path, lacks)
         del claims_to_be["metadata"]["uid"]
     file = manifest(tmp_path / "pod.yaml", *([DUMP[0]] if lacks == "uid" else []), claims_to_be)
     _, answer = run_json("check", "-f", file)
-    assert "Pod/n/x" in {one["object"] for one in answer["findings"]}
+    assert "Pod/n/x" in {finding["object"] for finding in answer["findings"]}
 
 
 def test_a_device_plugin_is_not_a_workload_unless_it_asks_for_devices_itself(tmp_path):
@@ -53,9 +53,9 @@ def test_a_device_plugin_is_not_a_workload_unless_it_asks_for_devices_itself(tmp
     asks = stored("DaemonSet", "asks", {"template": {"spec": {**PLUGIN, **SPEC}}})
     file = manifest(tmp_path / "dump.yaml", plugin, asks)
     _, answer = run_json("survey", "-f", file)
-    assert [one["name"] for one in answer["workloads"]] == ["asks"]
+    assert [workload["name"] for workload in answer["workloads"]] == ["asks"]
     _, answer = run_json("translate", "-f", file)
-    assert {one["object"] for one in answer["decisions"]} == {"DaemonSet/n/asks"}
+    assert {decision["object"] for decision in answer["decisions"]} == {"DaemonSet/n/asks"}
 
 
 def test_modes_are_spoken_of_where_drawbridge_is_installed(tmp_path):

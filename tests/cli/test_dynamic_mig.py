@@ -27,8 +27,10 @@ def pods_file(folder, node, *amounts):
 
 def placed(folder, node, *amounts):
     """The devices of each pod, as `PROFILE-PLACE`; empty for one that waits."""
-    _, found = run_json("simulate", "-f", pods_file(folder, node, *amounts), "-f", FLEET)
-    return {one["pod"].partition("/")[2]: [name.rpartition("/")[2] for name in one["devices"]] for one in found["pods"]}
+    _, answer = run_json("simulate", "-f", pods_file(folder, node, *amounts), "-f", FLEET)
+    return {
+        pod["pod"].partition("/")[2]: [name.rpartition("/")[2] for name in pod["devices"]] for pod in answer["pods"]
+    }
 
 
 def small(count):
@@ -82,7 +84,7 @@ def test_ampere_with_mig_mode_on_has_no_whole_gpu(tmp_path):
     alone = tmp_path / "ampere.yaml"
     alone.write_text(
         yaml.safe_dump_all(
-            [one for one in yaml.safe_load_all(FLEET.read_text()) if HOPPER not in one["metadata"]["name"]]
+            [obj for obj in yaml.safe_load_all(FLEET.read_text()) if HOPPER not in obj["metadata"]["name"]]
         )
     )
     result = run("translate", "-f", pods_file(tmp_path, AMPERE, f"{GPU}: 1"), "--inventory", alone, "-o", "report")
@@ -92,10 +94,10 @@ def test_ampere_with_mig_mode_on_has_no_whole_gpu(tmp_path):
 
 def test_parts_are_claimed_of_the_driver_s_class_and_whole_gpus_are_served_by_core(tmp_path):
     path = pods_file(tmp_path, HOPPER, f"{MIG}1g.10gb: 2", f"{MIG}1g.10gb.me: 1", f"{GPU}: 1")
-    code, found = run_json("translate", "-f", path, "--inventory", FLEET)
+    code, answer = run_json("translate", "-f", path, "--inventory", FLEET)
     assert code == 0
-    assert [one["outcome"] for one in found["decisions"]] == ["translated", "translated", "served"]
-    assert [one["detail"] for one in found["decisions"]] == [
+    assert [decision["outcome"] for decision in answer["decisions"]] == ["translated", "translated", "served"]
+    assert [decision["detail"] for decision in answer["decisions"]] == [
         "2 MIG devices of profile 1g.10gb (class mig.nvidia.com)",
         "1 MIG device of profile 1g.10gb+me (class mig.nvidia.com)",
         "DeviceClass gpu.nvidia.com serves it through extendedResourceName",
@@ -105,8 +107,8 @@ def test_parts_are_claimed_of_the_driver_s_class_and_whole_gpus_are_served_by_co
 def test_a_server_that_does_not_know_partitions_is_in_the_way_of_them(tmp_path):
     path = pods_file(tmp_path, AMPERE, f"{MIG}1g.5gb: 1")
     for version, gates in (("1.35", ["DRAPartitionableDevices"]), ("1.37", [])):
-        _, found = run_json("survey", "-f", path, "-f", FLEET, "--kubernetes", version)
-        assert [one["object"] for one in found["obstacles"] if one["code"] == "S019"] == gates
+        _, answer = run_json("survey", "-f", path, "-f", FLEET, "--kubernetes", version)
+        assert [finding["object"] for finding in answer["obstacles"] if finding["code"] == "S019"] == gates
 
 
 @pytest.mark.parametrize("command", ["check", "translate"])

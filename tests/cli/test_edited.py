@@ -71,9 +71,9 @@ def test_it_says_what_translate_says_and_doing_it_again_does_nothing(here):
     told = run("translate", "-f", "pod.yaml").stdout
     run("translate", "-f", "pod.yaml", "--in-place")
     after = (here / "pod.yaml").read_text()
-    said = [one.object for one in manifests.parse(told)]
+    said = [document.object for document in manifests.parse(told)]
     del said[1]["metadata"]["annotations"]  # the record of what was asked for: files have their history
-    assert [one.object for one in manifests.parse(after)] == said
+    assert [document.object for document in manifests.parse(after)] == said
     assert run("translate", "-f", "pod.yaml", "--in-place").exit_code == 0
     assert (here / "pod.yaml").read_text() == after
 
@@ -99,7 +99,7 @@ def test_the_mode_of_a_file_and_a_link_to_it_stay(here):
     assert (here / "link.yaml").is_symlink()
     assert stat.S_IMODE((here / "pod.yaml").stat().st_mode) == 0o640
     assert "resourceClaims" in (here / "pod.yaml").read_text()
-    assert sorted(one.name for one in here.iterdir()) == ["link.yaml", "pod.yaml"]
+    assert sorted(path.name for path in here.iterdir()) == ["link.yaml", "pod.yaml"]
 
 
 @pytest.mark.parametrize("wrong", ["list.yaml", "pod.json", "anchor.yaml"])
@@ -219,4 +219,4 @@ def test_a_file_changed_meanwhile_is_not_overwritten(here):
     with pytest.raises(FileExistsError):
         write([edited])
     assert (here / "pod.yaml").read_text() == POD + "# mine\n"
-    assert [one.name for one in here.iterdir()] == ["pod.yaml"]
+    assert [path.name for path in here.iterdir()] == ["pod.yaml"]

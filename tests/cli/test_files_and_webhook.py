@@ -29,7 +29,7 @@ from webhook.state import Features, StateBuilder
 DRIVER, OTHER = "gpu.nvidia.com", "hami-core-gpu.project-hami.io"
 GPU = "nvidia.com/gpu"
 KEYS = (GPU, GPU, GPU, f"{IMPLICIT}{DRIVER}", f"{IMPLICIT}second", f"{IMPLICIT}nothing", "nvidia.com/mig-1g.5gb", "nvidia.com/gpumem", "example.com/gpu")  # fmt: skip
-KINDS = {one.__name__: one for one in (Node, ResourceSlice, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, Namespace, ResourceQuota, LimitRange)}  # fmt: skip
+KINDS = {type_.__name__: type_ for type_ in (Node, ResourceSlice, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, Namespace, ResourceQuota, LimitRange)}  # fmt: skip
 SELECTORS = ("productName == 'A100'", "productName == 'none'", "nothing == 'read'", "type == 'gpu'")
 FEATURES = Features(minor=37)
 QUICK, LONG = 120, 10_000
@@ -62,12 +62,12 @@ def slice_of(rng, node, driver):
         facts = {"type": {"string": kind}, "productName": {"string": rng.choice(["A100", "H100"])}}
         if kind == "mig":
             facts["profile"] = {"string": "1g.5gb"}
-        one = {"name": f"d{at}", "attributes": facts, "capacity": {"memory": {"value": "40Gi"}}}
+        device = {"name": f"d{at}", "attributes": facts, "capacity": {"memory": {"value": "40Gi"}}}
         if driver == OTHER:
-            one["allowMultipleAllocations"] = True
+            device["allowMultipleAllocations"] = True
         if rng.random() < 0.15:
-            one["taints"] = [{"key": "a.b/c", "effect": rng.choice(["None", "NoSchedule", "NoExecute"])}]
-        devices.append(one)
+            device["taints"] = [{"key": "a.b/c", "effect": rng.choice(["None", "NoSchedule", "NoExecute"])}]
+        devices.append(device)
     pool = {"name": f"{node}-{driver}", "generation": 1, "resourceSliceCount": rng.choice([1] * 9 + [2])}
     return an("ResourceSlice", pool["name"], {"driver": driver, "nodeName": node, "pool": pool, "devices": devices})
 
@@ -80,7 +80,7 @@ def fleet_of(rng):
         if rng.random() < 0.3:
             node["status"] = {"allocatable": {rng.choice([GPU, "example.com/gpu"]): str(rng.choice([0, 1, 4]))}}
         made.append(node)
-        made += [slice_of(rng, f"n{at}", one) for one in (DRIVER, OTHER) if at == 0 or rng.random() < 0.8]
+        made += [slice_of(rng, f"n{at}", driver) for driver in (DRIVER, OTHER) if at == 0 or rng.random() < 0.8]
     chosen = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == "
     written = {DRIVER: f"{chosen}'gpu'", "mig.nvidia.com": f"{chosen}'mig'", OTHER: f"device.driver == '{OTHER}'", "second": f"device.driver == '{rng.choice([DRIVER, OTHER])}'"}  # fmt: skip
     for name, expression in written.items():
@@ -144,7 +144,7 @@ def pod_of(rng):
     ]
     if mine := [claim for claim in claims if rng.random() < 0.25]:
         spec["resourceClaims"] = mine
-        spec["containers"][0]["resources"]["claims"] = [{"name": one["name"]} for one in mine]
+        spec["containers"][0]["resources"]["claims"] = [{"name": claim["name"]} for claim in mine]
     spec["schedulerName"] = rng.choice(["default-scheduler"] * 6 + ["drawbridge", "of-others"])
     if rng.random() < 0.2:
         spec["nodeSelector"] = {"pool": rng.choice("abc")}
@@ -173,14 +173,14 @@ def settings_of(rng):
     return configured(mode="enforce", **fields)
 
 
-def at_the_webhook(one, state):
+def at_the_webhook(obj, state):
     """Take an object through the reviews of its creation: why it is refused, what it became, and what its author is told."""
-    if one["kind"] != "Pod":
-        resource = f"{one['kind'].lower()}s"
-        said = answer(reviewing.validate(review(one, resource=resource, group="resource.k8s.io", namespace="n"), state))
-        return said, one
-    first = reviewing.mutate(review(one, namespace="n"), state)
-    return answer(first), applied(one, first)
+    if obj["kind"] != "Pod":
+        resource = f"{obj['kind'].lower()}s"
+        said = answer(reviewing.validate(review(obj, resource=resource, group="resource.k8s.io", namespace="n"), state))
+        return said, obj
+    first = reviewing.mutate(review(obj, namespace="n"), state)
+    return answer(first), applied(obj, first)
 
 
 def compare(seed):
@@ -189,19 +189,19 @@ def compare(seed):
     known, configuration = [*fleet_of(rng), *limits_of(rng)], settings_of(rng)
     known += ranges_of(random.Random(f"ranges {seed}"))
     grows = random.Random(f"pools {seed}").random() < 0.2
-    for node in [one for one in known if one["kind"] == "Node"] if grows else ():
+    for node in [obj for obj in known if obj["kind"] == "Node"] if grows else ():
         node["metadata"].setdefault("labels", {})["cloud.google.com/gke-nodepool"] = "a"
-    ranges = [one for one in known if one["kind"] == "LimitRange"]
+    ranges = [obj for obj in known if obj["kind"] == "LimitRange"]
     text = manifests.dump(known)
     files = state_of_files(manifests.parse(text), configuration, FEATURES)
     builder = StateBuilder(configuration, keys=(KEY,))
     builder.learn(features=FEATURES)
-    builder.take_in([wire.convert(one, KINDS[one["kind"]]) for one in known])
+    builder.take_in([wire.convert(obj, KINDS[obj["kind"]]) for obj in known])
     builder.settle()
     server = builder.state(fresh=True)
     came = Counter()
     enforced = not server.namespaces["n"]
-    for asked in (pod_of(rng), *[one for one in known if one["kind"].startswith("ResourceClaim") and "status" not in one]):  # fmt: skip
+    for asked in (pod_of(rng), *[obj for obj in known if obj["kind"].startswith("ResourceClaim") and "status" not in obj]):  # fmt: skip
         places = random.Random(f"places {seed}")
         if asked["kind"] == "Pod" and places.random() < 0.8:
             asked["spec"]["affinity"] = affinity_of(places)
@@ -221,9 +221,15 @@ def compare(seed):
             assert of_file["spec"] == with_requests(became)["spec"], (seed, asked)
         if said["allowed"]:
             # No longer, and no more of them, than the API server lets through.
-            whole = [one for one in said.get("warnings", ()) if enforced and not one.startswith("drawbridge: ")]
-            told = [one.partition("…")[0] for one in whole]
-            assert all(any(mine.startswith(one) for mine in done.warnings) for one in told), (seed, told, done.warnings)
+            whole = [
+                warning for warning in said.get("warnings", ()) if enforced and not warning.startswith("drawbridge: ")
+            ]
+            told = [warning.partition("…")[0] for warning in whole]
+            assert all(any(mine.startswith(warning) for mine in done.warnings) for warning in told), (
+                seed,
+                told,
+                done.warnings,
+            )
         came[f"{asked['kind']} {'let in' if said['allowed'] else 'refused'}"] += 1
         came["filled in"] += asked["kind"] == "Pod" and admitted(asked, ranges) != with_requests(asked)
         came["warned of a pool"] += any(
@@ -241,7 +247,7 @@ def test_files_say_what_the_webhook_says():
     for seed in (*range(QUICK), 3724, *PLACED):  # 3724 was different once
         met += compare(seed)
     expected = ("Pod let in", "Pod refused", "ResourceClaim let in", "ResourceClaim refused", "ResourceClaimTemplate refused", "left to core", "translated", "filled in", "warned of a pool", "refused for its place", "warned of its place")  # fmt: skip
-    assert all(met[one] >= 3 for one in expected), met
+    assert all(met[outcome] >= 3 for outcome in expected), met
 
 
 @pytest.mark.long
@@ -278,13 +284,13 @@ def test_a_daemon_set_of_a_mixed_fleet_is_refused_only_if_no_node_could_serve_a_
     files = state_of_files(manifests.parse(manifests.dump(known)), configuration, FEATURES)
     builder = StateBuilder(configuration, keys=(KEY,))
     builder.learn(features=FEATURES)
-    builder.take_in([wire.convert(one, KINDS[one["kind"]]) for one in known])
+    builder.take_in([wire.convert(obj, KINDS[obj["kind"]]) for obj in known])
     builder.settle()
     server = builder.state(fresh=True)
     limits = {"limits": {GPU: str(count)}, "requests": {GPU: str(count)}}
     template = {"metadata": {}, "spec": {"containers": [{"name": "m", "image": "i", "resources": limits}]}}
-    each = an("DaemonSet", "d", {"selector": {}, "template": template}, "apps/v1", namespace="n")
-    of_file = decide_object(each, files)
+    daemon_set = an("DaemonSet", "d", {"selector": {}, "template": template}, "apps/v1", namespace="n")
+    of_file = decide_object(daemon_set, files)
     assert bool(of_file.refusals) is refused
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
     for name in ("moved", "less", "more"):
@@ -297,7 +303,7 @@ def test_a_daemon_set_of_a_mixed_fleet_is_refused_only_if_no_node_could_serve_a_
             assert said["status"]["message"].startswith(of_file.refusals[0].message)
             continue
         assert said["allowed"], name
-        waits = [one for one in said.get("warnings", ()) if "for such nodes wait" in one]
+        waits = [warning for warning in said.get("warnings", ()) if "for such nodes wait" in warning]
         assert bool(waits) is (name in short)
-    told = answer(reviewing.validate(review(each, resource="daemonsets", group="apps", namespace="n"), server))
-    assert any("its pods will be refused" in one for one in told.get("warnings", ())) is refused
+    told = answer(reviewing.validate(review(daemon_set, resource="daemonsets", group="apps", namespace="n"), server))
+    assert any("its pods will be refused" in warning for warning in told.get("warnings", ())) is refused

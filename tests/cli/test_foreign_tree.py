@@ -106,14 +106,14 @@ def python(tmp_path):
 
 def act(workspace, python, search=os.environ["PATH"], job=(), **inputs):
     """Run the steps of the action as a runner does; `job` is the environment that the job has by itself."""
-    given = {name: one["default"] for name, one in ACTION["inputs"].items()} | inputs
+    given = {name: field["default"] for name, field in ACTION["inputs"].items()} | inputs
     temporary = workspace.parent / "temporary"
     temporary.mkdir(exist_ok=True)
     known = {f"inputs.{name}": value for name, value in given.items()}
     known["steps.python.outputs.python-path"] = str(python)
-    [step] = [one for one in ACTION["runs"]["steps"] if "run" in one]
+    [step] = [step for step in ACTION["runs"]["steps"] if "run" in step]
     env = {
-        name: re.sub(r"\$\{\{ (.+?) \}\}", lambda found: known[found.group(1)], text)
+        name: re.sub(r"\$\{\{ (.+?) \}\}", lambda match: known[match.group(1)], text)
         for name, text in step["env"].items()
     }
     script = temporary / "step.sh"

@@ -50,7 +50,7 @@ def test_every_help_has_two_examples_of_its_own_command():
 
 
 @pytest.mark.parametrize(
-    "example", [one for one in ALL if not one.startswith(tuple(f"drawbridge {s}" for s in SERVERS))]
+    "example", [example for example in ALL if not example.startswith(tuple(f"drawbridge {s}" for s in SERVERS))]
 )
 def test_the_examples_of_helps_run(files, example):
     done = run(*words_of(example))
@@ -58,7 +58,9 @@ def test_the_examples_of_helps_run(files, example):
     assert done.stdout
 
 
-@pytest.mark.parametrize("example", [one for one in ALL if one.startswith(tuple(f"drawbridge {s}" for s in SERVERS))])
+@pytest.mark.parametrize(
+    "example", [example for example in ALL if example.startswith(tuple(f"drawbridge {s}" for s in SERVERS))]
+)
 def test_the_examples_of_servers_are_understood(example):
     name, *words = words_of(example)
     command_of(name).make_context(name, words)

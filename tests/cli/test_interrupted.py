@@ -43,11 +43,11 @@ def test_a_run_that_is_killed_anywhere_can_be_undone_and_begun_again(original):
     assert edited.keys() == first.keys()
     assert all(edited[name][0] != first[name][0] for name in ODD)
     assert edited["open.yaml"][1] == first["open.yaml"][1]
-    for number, found in enumerate(killed, 1):
-        assert found["killed"]
-        assert found["--undo"] == first, number
-        assert found["--in-place --undo"] == first, number
-        assert found["--in-place"] == edited, number
+    for number, trees in enumerate(killed, 1):
+        assert trees["killed"]
+        assert trees["--undo"] == first, number
+        assert trees["--in-place --undo"] == first, number
+        assert trees["--in-place"] == edited, number
 
 
 @pytest.fixture
@@ -118,12 +118,12 @@ def test_no_other_run_may_edit_while_one_writes(original, step, monkeypatch):
 
 def test_of_two_at_once_one_edits_everything_and_the_other_nothing(original, begin):
     before = files(original)
-    with begin("--in-place") as one, begin("--in-place") as other:
-        said = one.communicate(timeout=100)[1], other.communicate(timeout=100)[1]
+    with begin("--in-place") as first_run, begin("--in-place") as other:
+        said = first_run.communicate(timeout=100)[1], other.communicate(timeout=100)[1]
     edited = files(original)
     assert [edited[name] != before[name] for name in ODD] == [True, True]
-    assert 0 in (one.returncode, other.returncode)
-    assert {one.returncode, other.returncode} == {0} or any(
+    assert 0 in (first_run.returncode, other.returncode)
+    assert {first_run.returncode, other.returncode} == {0} or any(
         "the file changed during the command" in text for text in said
     )
     with begin("--undo") as undone:

@@ -16,7 +16,7 @@ OF_WORDS = ("D0", "D1", "D211", "D213", "D214", "D215", "R001", "R002", "R004", 
 
 
 def objects_of(*paths):
-    return [one.object for one in manifests.read(paths)]
+    return [document.object for document in manifests.read(paths)]
 
 
 def mistyped(pod):
@@ -39,18 +39,18 @@ def keys_of(pod):
 
 @pytest.fixture(scope="module")
 def workloads(tmp_path_factory):
-    found = objects_of(*(EXAMPLES / folder for folder in PODS))
-    wrong = [changed for pod in found for changed in mistyped(pod)]
+    objects = objects_of(*(EXAMPLES / folder for folder in PODS))
+    wrong = [changed for pod in objects for changed in mistyped(pod)]
     assert len(wrong) > 50
-    return manifest(tmp_path_factory.mktemp("workloads") / "pods.yaml", *found, *wrong)
+    return manifest(tmp_path_factory.mktemp("workloads") / "pods.yaml", *objects, *wrong)
 
 
 def of_words(workloads, *arguments):
     _, answer = run_json("check", "-f", workloads, *arguments, "--mode", "enforce")
     return {
-        (one["code"], one["object"], one["path"], one["message"])
-        for one in answer["findings"]
-        if one["code"].startswith(OF_WORDS)
+        (finding["code"], finding["object"], finding["path"], finding["message"])
+        for finding in answer["findings"]
+        if finding["code"].startswith(OF_WORDS)
     }
 
 

@@ -33,7 +33,7 @@ def texts(here):
 
 
 def objects(path):
-    return [one.object for one in manifests.read([path])]
+    return [document.object for document in manifests.read([path])]
 
 
 def test_without_kustomize_plain_resources_are_edited(here):

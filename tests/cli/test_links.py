@@ -144,7 +144,7 @@ def test_a_folder_behind_a_link_that_leads_out_is_named_without_an_error(tree):
 def test_links_within_the_folder_and_places_that_are_named_elsewhere_are_read_as_ever(tree):
     (tree / "app" / "again.yaml").symlink_to("good.yaml")
     code, answer = run_json("translate", "app")
-    assert (code, [one["kind"] for one in answer["items"]]) == (
+    assert (code, [obj["kind"] for obj in answer["items"]]) == (
         0,
         ["ResourceClaimTemplate", "Pod", "DeviceClass", "Pod", "DeviceClass"],
     )
@@ -178,7 +178,7 @@ def test_pipes_sockets_and_link_loops_do_not_block_a_check(tree):
         (tree / "app" / "b.yaml").symlink_to("a.yaml")
         code, answer = run_json("check", "app")
     assert code == 2
-    assert sorted(Path(one["file"]).name for one in answer["errors"]) == ["a.yaml", "b.yaml"]
+    assert sorted(Path(error["file"]).name for error in answer["errors"]) == ["a.yaml", "b.yaml"]
 
 
 @pytest.mark.parametrize("come", ["link", "pipe", "folder"])
@@ -188,7 +188,7 @@ def test_a_link_that_comes_after_the_look_is_not_followed(tree, come, monkeypatc
     settled = places.settled
 
     def swap(path, root):
-        found = settled(path, root)
+        real = settled(path, root)
         if not file.is_symlink() and not (tree / "app").is_symlink():
             if come == "folder":
                 (tree / "app").rename(tree / "away")
@@ -197,7 +197,7 @@ def test_a_link_that_comes_after_the_look_is_not_followed(tree, come, monkeypatc
             else:
                 file.unlink()
                 os.mkfifo(file) if come == "pipe" else file.symlink_to(tree.parent / "outside" / "pod.yaml")
-        return found
+        return real
 
     monkeypatch.setattr(places, "settled", swap)
     done = run("translate", "app")

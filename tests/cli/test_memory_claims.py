@@ -40,9 +40,9 @@ def test_a_memory_claim_is_served_by_numa_nodes_that_have_its_amounts_or_refused
     file = manifest(tmp_path / "db.yaml", *objects)
     _, simulated = run_json("simulate", *FLEET, "-f", file)
     [placed] = simulated["pods"]
-    assert [one.rpartition("/")[2] for one in placed["devices"]] == devices
+    assert [device.rpartition("/")[2] for device in placed["devices"]] == devices
     _, checked = run_json("check", *FLEET, "-f", file)
-    refused = {one["object"] for one in checked["findings"] if one["code"] == "R020"}
+    refused = {finding["object"] for finding in checked["findings"] if finding["code"] == "R020"}
     assert refused == (set() if devices else {"Pod/db/db", "ResourceClaimTemplate/db/memory"})
     code, translated = run_json("translate", *FLEET, "-f", file)
     assert (code, bool(translated["refusals"])) == ((0, False) if devices else (1, True))
@@ -51,7 +51,7 @@ def test_a_memory_claim_is_served_by_numa_nodes_that_have_its_amounts_or_refused
 def test_limits_of_memory_and_huge_pages_stay_beside_a_memory_claim(tmp_path):
     file = manifest(tmp_path / "db.yaml", *requesting(("dra.hugepages-1g", "8Gi", 1)))
     _, translated = run_json("translate", *FLEET, "-f", file)
-    [pod] = [one for one in translated["items"] if one["kind"] == "Pod"]
+    [pod] = [obj for obj in translated["items"] if obj["kind"] == "Pod"]
     assert pod["spec"]["containers"][0]["resources"] == {"limits": KEPT, "claims": [{"name": "memory"}]}
 
 

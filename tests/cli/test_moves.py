@@ -49,19 +49,28 @@ def test_every_command_and_form_says_the_same_of_it(case):
         for workload in seen.workloads
         if workload.kind == case.given["kind"] and workload.name == identity_of(case.given).name
     ]
-    keys = {(key.container, key.key): key for one in mine for key in one.keys}
+    keys = {(key.container, key.key): key for workload in mine for key in workload.keys}
     # `check` alone tells the mistakes of an object that asks for no device; the survey leaves the object out.
     if keys or not all(key.startswith("/") for _, key in told):
         assert keys.keys() == told.keys()
     for word, key in keys.items():
-        one = told[word]
-        assert (key.outcome, key.code, key.detail, key.stays) == (one.outcome, one.code, one.detail, one.stays)
+        finding = told[word]
+        assert (key.outcome, key.code, key.detail, key.stays) == (
+            finding.outcome,
+            finding.code,
+            finding.detail,
+            finding.stays,
+        )
     if not keys:
         return
     [asking] = mine
     assert asking.outcome is outcome_of(became.decisions)
     json = msgspec.json.decode(msgspec.json.encode(seen))
-    [written] = [one for one in json["workloads"] if one["kind"] == asking.kind and one["name"] == asking.name]
+    [written] = [
+        workload
+        for workload in json["workloads"]
+        if workload["kind"] == asking.kind and workload["name"] == asking.name
+    ]
     text, html, rows = (
         "\n".join(line for _, lines in as_text(report(seen, whole=True)) for line in lines),
         as_html(report(seen, whole=True), ""),
@@ -83,7 +92,7 @@ def test_every_command_and_form_says_the_same_of_it(case):
     if brings_pods(case.given) and not mapping(case.given["metadata"]).get("uid"):
         came = arrivals([case.given], move.state(case))
         assert bool(came.refused) == (asking.outcome is Outcome.REFUSED)
-        claimed = any(each.spec.resource_claims for each in came.pods.values())
+        claimed = any(pod.spec.resource_claims for pod in came.pods.values())
         assert became.decisions[0].code == "D002" or claimed == bool(replaced)
 
 
@@ -120,18 +129,18 @@ def test_every_key_of_a_pod_is_reported_with_its_own_reason(around):
 
     for _ in range(250):
         keys, scheduler = draw.sample(KEYS, draw.choice((2, 2, 3))), draw.choice(SCHEDULERS)
-        done, found = told(keys, scheduler, apart=draw.random() < 0.5)
-        assert done.refusals or found.keys() == set(keys)
-        for key, one in found.items():
-            if one.outcome is not Outcome.LEFT or one.would:
+        done, reported = told(keys, scheduler, apart=draw.random() < 0.5)
+        assert done.refusals or reported.keys() == set(keys)
+        for key, decision in reported.items():
+            if decision.outcome is not Outcome.LEFT or decision.would:
                 continue
-            for each in keys:
-                if (each, scheduler) not in alone:
-                    alone[each, scheduler] = told([each], scheduler)[1][each]
+            for name in keys:
+                if (name, scheduler) not in alone:
+                    alone[name, scheduler] = told([name], scheduler)[1][name]
             # Keys of one system ask together, and a key of several is of the one that another key gives away.
-            reasons = {REASONS.get((one.dialect, key)), reason_of(alone[key, scheduler])}
+            reasons = {REASONS.get((decision.dialect, key)), reason_of(alone[key, scheduler])}
             reasons |= {
-                reason_of(alone[key, scheduler]) for key in keys if alone[key, scheduler].dialect == one.dialect
+                reason_of(alone[key, scheduler]) for key in keys if alone[key, scheduler].dialect == decision.dialect
             }
-            others = [other for other in keys if other != key and other in one.detail]
-            assert others or reason_of(one) in reasons, (keys, scheduler, one)
+            others = [other for other in keys if other != key and other in decision.detail]
+            assert others or reason_of(decision) in reasons, (keys, scheduler, decision)

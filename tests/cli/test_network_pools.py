@@ -52,8 +52,8 @@ def written(folder, name, *objects):
 
 
 def surveyed(folder, *objects):
-    _, found = run_json("survey", "-f", written(folder, "dump.yaml", *objects), "--fail-on", "never")
-    return found["network"]
+    _, answer = run_json("survey", "-f", written(folder, "dump.yaml", *objects), "--fail-on", "never")
+    return answer["network"]
 
 
 def pasted(folder, text, name="rules.yaml"):
@@ -74,13 +74,13 @@ def test_a_printed_configuration_claims_the_devices_that_the_plugin_selects(key,
     network = surveyed(tmp_path, *MAPS, asks)
     assert list(network["pools"]) == [key]
     rules = pasted(tmp_path, network["configuration"])
-    code, found = run_json("check", "-f", rules)
-    assert (code, found["findings"]) == (0, [])
-    one = written(tmp_path, "pod.yaml", asks)
-    code, found = run_json("translate", "-f", one, "--config", rules, "--inventory", DRIVERS)
+    code, answer = run_json("check", "-f", rules)
+    assert (code, answer["findings"]) == (0, [])
+    pod_file = written(tmp_path, "pod.yaml", asks)
+    code, answer = run_json("translate", "-f", pod_file, "--config", rules, "--inventory", DRIVERS)
     assert code == 0
-    assert {decision["outcome"] for decision in found["decisions"]} == {"translated" if key == VFS else "approximated"}
-    result = run("simulate", "-f", one, "-f", DRIVERS, "--config", rules)
+    assert {decision["outcome"] for decision in answer["decisions"]} == {"translated" if key == VFS else "approximated"}
+    result = run("simulate", "-f", pod_file, "-f", DRIVERS, "--config", rules)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[2].split("  ")[-1] == ", ".join(devices)
 
@@ -88,25 +88,25 @@ def test_a_printed_configuration_claims_the_devices_that_the_plugin_selects(key,
 @pytest.mark.parametrize(("shared", "placed"), [(False, 2), (True, 5)])
 def test_handles_of_shared_rdma_take_a_device_each_unless_pods_can_share_it(shared, placed, tmp_path):
     pods = [pod_for(HCA) for _ in range(5)]
-    for number, one in enumerate(pods):
-        one["metadata"]["name"] += str(number)
-        one["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "h100-1"}
+    for number, obj in enumerate(pods):
+        obj["metadata"]["name"] += str(number)
+        obj["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "h100-1"}
     rules = pasted(tmp_path, surveyed(tmp_path, *MAPS, pod_for(HCA))["configuration"])
-    fleet = [one for path in ("dra.net.yaml", "nodes.yaml") for one in yaml.safe_load_all((DRIVERS / path).read_text())]
-    for one in fleet:
-        for device in one["spec"]["devices"] if one["kind"] == "ResourceSlice" else ():
+    fleet = [obj for path in ("dra.net.yaml", "nodes.yaml") for obj in yaml.safe_load_all((DRIVERS / path).read_text())]
+    for obj in fleet:
+        for device in obj["spec"]["devices"] if obj["kind"] == "ResourceSlice" else ():
             device["allowMultipleAllocations"] = shared
     files = written(tmp_path, "pods.yaml", *pods), written(tmp_path, "fleet.yaml", *fleet)
-    _, found = run_json("simulate", "-f", files[0], "-f", files[1], "--config", rules)
-    assert found["totals"]["placed"] == placed
+    _, answer = run_json("simulate", "-f", files[0], "-f", files[1], "--config", rules)
+    assert answer["totals"]["placed"] == placed
 
 
 def test_two_virtual_functions_of_a_range_are_all_that_there_are(tmp_path):
     network = surveyed(tmp_path, *MAPS, pod_for(VFS, 3))
     rules = pasted(tmp_path, network["configuration"])
-    one = written(tmp_path, "pod.yaml", pod_for(VFS, 3))
-    _, found = run_json("simulate", "-f", one, "-f", DRIVERS, "--config", rules)
-    assert found["totals"]["placed"] == 0
+    pod_file = written(tmp_path, "pod.yaml", pod_for(VFS, 3))
+    _, answer = run_json("simulate", "-f", pod_file, "-f", DRIVERS, "--config", rules)
+    assert answer["totals"]["placed"] == 0
 
 
 def test_the_driver_s_objects_and_their_configuration_publish_a_pool_under_its_name(tmp_path):
@@ -121,9 +121,9 @@ def test_the_driver_s_objects_and_their_configuration_publish_a_pool_under_its_n
     assert "a filter cannot say pfNames ens1f0#2-3; isRdma" in network["driverObjects"]
     assert run("check", "-f", pasted(tmp_path, network["driverObjects"], "objects.yaml")).exit_code == 0
     rules = pasted(tmp_path, network["driverConfiguration"])
-    one = written(tmp_path, "pod.yaml", pod_for(VFS, 4))
-    _, found = run_json("simulate", "-f", one, "-f", DRIVERS, "--config", rules)
-    assert found["totals"]["placed"] == 1
+    pod_file = written(tmp_path, "pod.yaml", pod_for(VFS, 4))
+    _, answer = run_json("simulate", "-f", pod_file, "-f", DRIVERS, "--config", rules)
+    assert answer["totals"]["placed"] == 1
 
 
 def test_a_survey_prints_the_tables_for_people_and_only_of_pools_that_pods_ask_for(tmp_path):
@@ -145,15 +145,15 @@ def test_a_pool_that_is_declared_already_needs_no_table(tmp_path):
     network = surveyed(tmp_path, *MAPS, pod_for(VFS))
     rules = pasted(tmp_path, network["configuration"])
     dump = written(tmp_path, "dump.yaml", *MAPS, pod_for(VFS))
-    _, found = run_json("survey", "-f", dump, "--config", rules)
-    assert (found["network"]["pools"], found["outcomes"]) == ({}, {"translated": 1})
+    _, answer = run_json("survey", "-f", dump, "--config", rules)
+    assert (answer["network"]["pools"], answer["outcomes"]) == ({}, {"translated": 1})
 
 
 def test_a_configuration_that_the_plugin_does_not_start_with_is_in_the_way(tmp_path):
     dump = written(tmp_path, "dump.yaml", config_map(config='{"resourceList": ['), pod_for(VFS))
-    _, found = run_json("survey", "-f", dump)
-    (one,) = [one for one in found["obstacles"] if one["code"].startswith("S00")]
-    assert (one["object"], one["message"]) == ("ConfigMap/gpu-operator/plugin (config)", "it is not valid JSON, or longer than 256 KiB")  # fmt: skip
+    _, answer = run_json("survey", "-f", dump)
+    (finding,) = [obstacle for obstacle in answer["obstacles"] if obstacle["code"].startswith("S00")]
+    assert (finding["object"], finding["message"]) == ("ConfigMap/gpu-operator/plugin (config)", "it is not valid JSON, or longer than 256 KiB")  # fmt: skip
 
 
 def tables(*pools, **fields):
@@ -178,8 +178,8 @@ LOST = {
 
 @pytest.mark.parametrize("case", LOST)
 def test_selectors_that_a_driver_does_not_publish_are_told_in_a_comment(case):
-    one, told = LOST[case]
-    made = tables(one)
+    pool, told = LOST[case]
+    made = tables(pool)
     assert bool(made.configuration) == bool(told)
     if told:
         comments = [line for line in made.configuration.splitlines() if line.startswith("#")]
@@ -189,17 +189,17 @@ def test_selectors_that_a_driver_does_not_publish_are_told_in_a_comment(case):
 
 
 def test_an_alternative_of_which_nothing_is_published_takes_in_all_devices_of_the_class():
-    one = NetworkPool(name="a.org/a", where="", alternatives=({"vendors": ("15b3",)}, {"drivers": ("vfio-pci",)}))
-    (target,) = yaml.safe_load(tables(one).configuration)["targets"]
+    pool = NetworkPool(name="a.org/a", where="", alternatives=({"vendors": ("15b3",)}, {"drivers": ("vfio-pci",)}))
+    (target,) = yaml.safe_load(tables(pool).configuration)["targets"]
     assert "selectors" not in target
-    assert tables(one).driver_objects == ""
+    assert tables(pool).driver_objects == ""
 
 
 def test_names_of_targets_differ_from_those_that_there_are():
     made = tables(
         of("a.org/vf"), of("b.org/x"), of("c.org/x"), of("d.org/mine"), targets=[{"name": "mine", "driver": "a.b"}]
     )
-    names = [one["name"] for one in yaml.safe_load(made.configuration)["targets"]]
+    names = [target["name"] for target in yaml.safe_load(made.configuration)["targets"]]
     assert names == ["a.org/vf", "x", "c.org/x", "d.org/mine"]
 
 
@@ -254,7 +254,7 @@ def plugin_selects(selector, function):
         value = function[_READ[name]]
         if name == "linkTypes":
             value = {"ethernet": "ether"}.get(value, value)
-        entry = next((one for one in values if one.partition("#")[0] == value), None)
+        entry = next((value_ for value_ in values if value_.partition("#")[0] == value), None)
         if entry is None:
             return False
         _, ranged, numbers = entry.partition("#")

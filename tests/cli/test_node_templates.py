@@ -26,7 +26,7 @@ def config(tmp_path):
 
 def codes(*args):
     _, found = run_json("check", *args)
-    return [one["code"] for one in found["findings"]]
+    return [finding["code"] for finding in found["findings"]]
 
 
 @pytest.mark.parametrize("option", ["-f", "--inventory"])
@@ -46,8 +46,8 @@ def test_simulate_says_which_declared_node_would_have_a_place(fleet, config, tmp
     code, plain = run_json("simulate", "-f", fleet, "-f", pods)
     again, told = run_json("simulate", "-f", fleet, "-f", pods, "--config", config)
     assert (code, again) == (1, 1)
-    said = {one["pod"]: one["summary"] for one in told["pods"]}
-    before = {one["pod"]: one["summary"] for one in plain["pods"]}
+    said = {pod["pod"]: pod["summary"] for pod in told["pods"]}
+    before = {pod["pod"]: pod["summary"] for pod in plain["pods"]}
     assert before["default/a"].startswith("refused: the only node could not serve this pod even if idle")
     assert said["default/a"].startswith("0/1 nodes: not enough devices at once")
     assert said["default/a"].endswith("; a node of template big could serve it (`nodeTemplates`)")

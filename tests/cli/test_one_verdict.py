@@ -39,36 +39,36 @@ NONE_SUCH = [{"cel": {"expression": "device.attributes['gpu.nvidia.com'].product
 
 @pytest.mark.parametrize(("asked", "code"), [(claim_and_template(2), ""), (claim_and_template(9), "[R023]"), (claim_and_template(1, selectors=NONE_SUCH), "[R022]")], ids=str)  # fmt: skip
 def test_the_commands_refuse_the_claims_that_the_webhook_refuses(asked, code):
-    for one in asked:
-        plural = f"{one['kind'].lower()}s"
-        said = answer(reviewing.validate(review(one, resource=plural, group="resource.k8s.io", namespace="n"), STATE))
+    for obj in asked:
+        plural = f"{obj['kind'].lower()}s"
+        said = answer(reviewing.validate(review(obj, resource=plural, group="resource.k8s.io", namespace="n"), STATE))
         assert (code in said["status"]["message"]) if code else said["allowed"]
         for command in ("translate", "check"):
-            done = run(command, *INVENTORY, "-o", "json", of=one)
+            done = run(command, *INVENTORY, "-o", "json", of=obj)
             assert done.exit_code == bool(code), done.output
             assert not code or code in done.output or code.strip("[]") in done.output
-            assert run(command, *INVENTORY, "--mode", "warn", of=one).exit_code == 0
-        allocated = one | {"status": {"allocation": {"devices": {"results": []}}}}
+            assert run(command, *INVENTORY, "--mode", "warn", of=obj).exit_code == 0
+        allocated = obj | {"status": {"allocation": {"devices": {"results": []}}}}
         assert not decide_object(allocated, STATE).refusals
 
 
 def simulated(of):
     result = run("simulate", "-f", str(EXAMPLES / "fleet"), "-o", "json", of=of)
-    return {one["pod"]: one for one in json.loads(result.stdout)["pods"]}
+    return {pod["pod"]: pod for pod in json.loads(result.stdout)["pods"]}
 
 
 def test_simulate_says_what_the_webhook_says():
-    (one,) = simulated(PODS["nine"]).values()
-    assert one["summary"].startswith("refused: none of 6 nodes could serve this pod even if idle")
-    assert "container main (nvidia.com/gpu: 9)" in one["summary"]
+    (outcome,) = simulated(PODS["nine"]).values()
+    assert outcome["summary"].startswith("refused: none of 6 nodes could serve this pod even if idle")
+    assert "container main (nvidia.com/gpu: 9)" in outcome["summary"]
 
 
 def test_a_workload_makes_as_many_pods_as_it_says():
     spec = {"replicas": 3, "template": {"spec": PODS["one"]["spec"]}}
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
-    found = simulated(deployment)
-    assert list(found) == ["default/d-0", "default/d-1", "default/d-2"]
-    assert len({device for one in found.values() for device in one["devices"]}) == 3
+    by_name = simulated(deployment)
+    assert list(by_name) == ["default/d-0", "default/d-1", "default/d-2"]
+    assert len({device for outcome in by_name.values() for device in outcome["devices"]}) == 3
     read = {**deployment, "metadata": {"name": "d", "uid": "u"}}
     assert simulated(read) == {}, "its pods would be among the objects"
 
@@ -99,21 +99,28 @@ BY_SERVER = {"half", "differ", "requests only", "ephemeral"}
 def test_the_mode_that_files_tell_is_the_mode_of_the_verdict(told):
     """A pod that would be refused is let in as it is; only the API server has a say in every mode. All pods are in one file."""
     files, mode, enforced = MODES[told]
-    named = {name: {**one, "metadata": {**one["metadata"], "name": f"p{at}"}} for at, (name, one) in enumerate(ASKED.items())}  # fmt: skip
-    name_of = {f"Pod/n/{one['metadata']['name']}": name for name, one in named.items()}
+    named = {name: {**obj, "metadata": {**obj["metadata"], "name": f"p{at}"}} for at, (name, obj) in enumerate(ASKED.items())}  # fmt: skip
+    name_of = {f"Pod/n/{pod_['metadata']['name']}": name for name, pod_ in named.items()}
     together = manifests.dump([*files, THREE, *named.values()])
     translated = CliRunner().invoke(main, ["translate", "-f", "-", *INVENTORY, "-o", "json"], input=together)
     assert translated.exit_code == 1, translated.output
     answer = json.loads(translated.stdout)
-    by_pod = {name: [one for one in answer["decisions"] if name_of.get(one["object"]) == name] for name in ASKED}
+    by_pod = {
+        name: [decision for decision in answer["decisions"] if name_of.get(decision["object"]) == name]
+        for name in ASKED
+    }
     expected = NO if enforced else BY_SERVER
-    assert {name for name, said in by_pod.items() if any(one["outcome"] == "refused" for one in said)} == expected
+    assert {
+        name for name, said in by_pod.items() if any(decision["outcome"] == "refused" for decision in said)
+    } == expected
     for name, said in by_pod.items():
         if not enforced:
             assert named[name] in answer["items"], "nothing is changed"
-            assert not any(one["outcome"] in ("translated", "refused") for one in said if "code" not in one)
+            assert not any(
+                decision["outcome"] in ("translated", "refused") for decision in said if "code" not in decision
+            )
         if mode and name in NO - BY_SERVER - {"its own beside"}:
-            assert any(one.get("mode") == mode and one["would"] for one in said), (name, said)
+            assert any(decision.get("mode") == mode and decision["would"] for decision in said), (name, said)
     checked = CliRunner().invoke(main, ["check", "-f", "-", *INVENTORY, "-o", "json"], input=together)
     assert checked.exit_code == 1, checked.output
     findings = json.loads(checked.stdout)["findings"]

@@ -56,7 +56,7 @@ def test_of_a_workload_that_is_too_large_its_requests_are_kept_and_it_is_named()
     assert container_of(kept)["resources"] == {"limits": GPU}
     assert (kept["kind"], kept["metadata"]["name"], kept["spec"]["replicas"]) == ("Deployment", "d", 2)
     assert footprint(kept) < LARGEST_OBJECT / 10
-    assert [one.kind for one in portion.cut()] == ["1 Deployment in a"]
+    assert [missed.kind for missed in portion.cut()] == ["1 Deployment in a"]
 
 
 @pytest.mark.parametrize("kind", [resources.RESOURCE_CLAIMS, resources.RESOURCE_CLAIMS.raw], ids=["typed", "plain"])
@@ -64,9 +64,9 @@ def test_a_claim_that_is_too_large_keeps_its_devices(kind):
     portion = Portion(resources.RESOURCE_CLAIMS)
     result = {"request": "r", "driver": "d", "pool": "p", "device": "gpu-0"}
     given = [large_claim(), large_claim(allocation={"devices": {"results": [result]}})]
-    free, held = (portion.keep(msgspec.convert(one, kind.type)) for one in given)
-    free, held = (resources.RESOURCE_CLAIMS.plain(one) for one in (free, held))
-    assert [one["name"] for one in free["spec"]["devices"]["requests"]] == [NOT_KEPT]
+    free, held = (portion.keep(msgspec.convert(obj, kind.type)) for obj in given)
+    free, held = (resources.RESOURCE_CLAIMS.plain(claim) for claim in (free, held))
+    assert [request["name"] for request in free["spec"]["devices"]["requests"]] == [NOT_KEPT]
     assert held["status"]["allocation"]["devices"]["results"][0]["device"] == "gpu-0"
 
 
@@ -75,10 +75,10 @@ def test_a_namespace_that_is_full_leaves_the_others_their_room():
     hard = {f"requests.e.x/a{number}": "1" for number in range(1_000)}
     quota = {"metadata": {"name": "q", "namespace": "full"}, "spec": {"hard": hard}}
     number = LEAST_ROOM // footprint(quota) + 10
-    kept = [one for _ in range(number) if (one := portion.keep(quota))]
+    kept = [keeps for _ in range(number) if (keeps := portion.keep(quota))]
     assert sum(map(footprint, kept)) <= LEAST_ROOM
     assert portion.keep({"metadata": {"name": "q", "namespace": "honest"}, "spec": {"hard": hard}})
-    assert [one.kind for one in portion.cut()] == [f"{number - len(kept)} resourcequotas in full"]
+    assert [missed.kind for missed in portion.cut()] == [f"{number - len(kept)} resourcequotas in full"]
 
 
 def test_a_large_configuration_is_kept_unchanged():
@@ -103,7 +103,7 @@ def test_a_page_of_hostile_objects_takes_little_more_memory_than_its_bytes(plura
     lines = (tmp_path / plural).read_bytes().splitlines(keepends=True)
     items = b",".join(line.removeprefix(stub.BEFORE).removesuffix(stub.AFTER) for line in lines)
     data = b'{"metadata":{"resourceVersion":"1"},"items":[' + items + b"]}"
-    kind = next(one for one in resources.ALL if one.plural == plural)
+    kind = next(resource for resource in resources.ALL if resource.plural == plural)
     read = replace(kind.raw, reduce=Portion(kind).keep)
     tracemalloc.start()
     page = answers.page(data, read)

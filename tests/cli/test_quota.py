@@ -85,7 +85,11 @@ def text_of(*parts, hard=8):
 def found_in(text, *options):
     """The findings about quotas, and their messages."""
     _, said = run_json("check", "-f", "-", *options, stdin=text)
-    return [(one["code"], one["object"], one["message"]) for one in said["findings"] if one["code"] in ("D216", "D217")]
+    return [
+        (finding["code"], finding["object"], finding["message"])
+        for finding in said["findings"]
+        if finding["code"] in ("D216", "D217")
+    ]
 
 
 def test_requests_that_fit_a_quota_are_not_mentioned():
@@ -149,16 +153,16 @@ def test_of_what_a_snapshot_has_already_only_more_replicas_ask(tmp_path):
     """The snapshot has three replicas, of which two wait; the manifest says five."""
     snapshot = tmp_path / "snapshot.yaml"
     waiting = [
-        CLAIM.replace("{name: one,", f"{{name: serve-{one}, uid: u{one},").replace("count: 2", "count: 1")
-        for one in range(2)
+        CLAIM.replace("{name: one,", f"{{name: serve-{number}, uid: u{number},").replace("count: 2", "count: 1")
+        for number in range(2)
     ]
     stored = DEPLOYMENT.replace("{name: serve,", "{name: serve, uid: d,")
     snapshot.write_text(text_of(stored, *waiting, hard=3))
     more = DEPLOYMENT.replace("replicas: 3", "replicas: 5")
-    for text, found in ((DEPLOYMENT, []), (more, ["2 asked for by 2 replicas, 2 of 3 used"])):
+    for text, expected in ((DEPLOYMENT, []), (more, ["2 asked for by 2 replicas, 2 of 3 used"])):
         messages = [message for _, _, message in found_in(text, "--inventory", str(snapshot))]
-        assert len(messages) == len(found)
-        assert all(words in message for words, message in zip(found, messages, strict=True))
+        assert len(messages) == len(expected)
+        assert all(words in message for words, message in zip(expected, messages, strict=True))
 
 
 def test_absurd_numbers_of_replicas_are_counted_and_none_is_made():
@@ -198,7 +202,7 @@ spec:
     text = text_of(fleet, POD, hard=1)
     [(_, _, message)] = found_in(text)
     _, simulated = run_json("simulate", "-f", "-", stdin=text)
-    assert [one["summary"] for one in simulated["pods"]] == [message]
+    assert [pod["summary"] for pod in simulated["pods"]] == [message]
 
 
 def test_translate_says_the_same_in_each_form():
@@ -211,11 +215,11 @@ def test_translate_says_the_same_in_each_form():
     assert f"warning: Job/ml/train: {message}\n" in plain.stderr
     assert "D217" in run("translate", "-f", "-", "-o", "github", stdin=text).stdout
     said = json.loads(run("translate", "-f", "-", "-o", "json", stdin=text).stdout)["quotas"]
-    assert [(one["object"], one["path"], one["replicas"], one["replicasLeft"]) for one in said] == [
+    assert [(quota["object"], quota["path"], quota["replicas"], quota["replicasLeft"]) for quota in said] == [
         ("Deployment/ml/serve", "/spec/template", 3, 3),
         ("Job/ml/train", "/spec/template", 4, 2),
     ]
-    assert [line["exceeded"] for one in said for line in one["lines"]] == [False, True]
+    assert [line["exceeded"] for quota in said for line in quota["lines"]] == [False, True]
 
 
 def test_without_a_quota_there_is_no_message():

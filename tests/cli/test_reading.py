@@ -21,7 +21,7 @@ BROKEN = "{{ not: yaml"
 
 def names(result_of):
     code, answer = result_of
-    return code, [one["metadata"]["name"] for one in answer["items"]]
+    return code, [obj["metadata"]["name"] for obj in answer["items"]]
 
 
 @pytest.fixture
@@ -100,8 +100,8 @@ def test_a_folder_says_itself_what_is_passed_by(folder):
 )
 def test_patterns_are_those_of_git(pattern, left, folder):
     code, answer = run_json("translate", folder, "--exclude", pattern)
-    found = [one["metadata"]["name"] for one in answer["items"]]
-    assert sorted(found) == sorted(left)
+    names = [obj["metadata"]["name"] for obj in answer["items"]]
+    assert sorted(names) == sorted(left)
     assert code == (0 if left else 2)
 
 
@@ -113,7 +113,7 @@ def test_pipes_and_symlink_loops_do_not_block_translation(folder):
     answer = json.loads(done.stdout)
     assert done.exit_code == 2
     assert len(answer["items"]) == 4
-    assert [one["file"] for one in answer["errors"]] == [str(folder / "self.yaml")]
+    assert [error["file"] for error in answer["errors"]] == [str(folder / "self.yaml")]
     assert "pipe.yaml: a pipe, socket or device is skipped" in done.stderr
 
 
@@ -136,9 +136,9 @@ def test_an_input_with_too_many_objects_is_cut_and_reported_once(verb, form, tmp
     objects = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"c{number}"}} for number in range(9)]
     if form == "a list":
         objects = [{"apiVersion": "v1", "kind": "List", "items": objects}]
-    for number, one in enumerate(objects):
+    for number, obj in enumerate(objects):
         with (tmp_path / f"{number if form == 'files' else 0}.yaml").open("a") as file:
-            file.write(f"{'' if form == 'a stream' else '---'}\n{json.dumps(one)}\n")
+            file.write(f"{'' if form == 'a stream' else '---'}\n{json.dumps(obj)}\n")
     done = run(verb, tmp_path)
     assert done.exit_code == 2
     assert done.stderr.count("the input has more than 4 objects") == 1
@@ -195,8 +195,10 @@ def test_behind_a_pipe_findings_stand_in_the_file_that_was_rendered(command, tmp
     said = run(command, "-f", "-", "-o", "github", stdin=RENDERED).stdout.splitlines()
     assert "file=shop/templates/pod.yaml,line=1," in said[0]
     assert "passwd" not in said[-1]
-    found = json.loads(run("check", "-f", "-", "-o", "json", stdin=RENDERED).stdout)["findings"]
-    assert [one["place"]["file"] for one in found if "a" in one["object"].split("/")] == ["shop/templates/pod.yaml"]
+    findings = json.loads(run("check", "-f", "-", "-o", "json", stdin=RENDERED).stdout)["findings"]
+    assert [finding["place"]["file"] for finding in findings if "a" in finding["object"].split("/")] == [
+        "shop/templates/pod.yaml"
+    ]
 
 
 class Site(http.server.BaseHTTPRequestHandler):
@@ -254,7 +256,7 @@ def test_no_connection_is_left_behind(path, site, monkeypatch):
     with pytest.raises(outside.ManifestError):
         outside.fetch(f"{site}{path}")
     gc.collect()
-    assert [str(one.exc_value) for one in left] == []
+    assert [str(unraisable.exc_value) for unraisable in left] == []
 
 
 def test_credentials_in_an_address_are_not_sent_and_not_shown(site):

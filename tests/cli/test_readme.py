@@ -34,7 +34,7 @@ def test_a_list_in_a_list_stays_one_on_the_site():
 
 def test_each_line_finds_what_the_lines_before_it_left(tmp_path, monkeypatch):
     (tmp_path / "manifests").symlink_to(ROOT / "manifests")
-    fleet = [one.object for one in manifests.read([ROOT / "manifests/examples/fleet"])]
+    fleet = [document.object for document in manifests.read([ROOT / "manifests/examples/fleet"])]
 
     def connect(**_):
         cluster = Embedded()

@@ -38,7 +38,7 @@ def odd_pods(tmp_path):
         "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "away", "uid": "pod-away", "controller": True}],
     }
     fleet = full("c3")
-    first = next(one for one in fleet if one["metadata"]["name"] == "c0")
+    first = next(obj for obj in fleet if obj["metadata"]["name"] == "c0")
     first["status"]["reservedFor"].append({"resource": "pods", "name": ODD, "uid": "pod-odd"})
     return manifest(tmp_path / "odd.json", *fleet, pod(LONG, "c9", ODD), pod(ODD, ODD), gone, node(ODD))
 
@@ -105,8 +105,10 @@ def test_a_picture_stands_alone_with_the_exit_of_text(command, tmp_path):
     of = (*DRAWN[command], "-f", odd_pods(tmp_path))
     done = run(*of, "-o", "svg")
     drawn = ET.fromstring(done.stdout)
-    assert {one.tag.removeprefix(SVG) for one in drawn.iter()} <= {"svg", "style", "text", "g", "title", "rect"}
-    assert not [name for one in drawn.iter() for name in one.attrib if name.startswith("on") or name in ("href", "src")]
+    assert {element.tag.removeprefix(SVG) for element in drawn.iter()} <= {"svg", "style", "text", "g", "title", "rect"}
+    assert not [
+        name for element in drawn.iter() for name in element.attrib if name.startswith("on") or name in ("href", "src")
+    ]
     assert "url(" not in done.stdout
     assert done.exit_code == run(*of).exit_code
     assert done.stdout == run(*of, "-o", "svg").stdout
@@ -114,22 +116,22 @@ def test_a_picture_stands_alone_with_the_exit_of_text(command, tmp_path):
 
 def test_a_picture_of_a_fleet_says_who_has_what(tmp_path):
     drawn = ET.fromstring(run("free", "-f", odd_pods(tmp_path), "-o", "svg").stdout)
-    titles = [one.text for one in drawn.iter(f"{SVG}title")]
+    titles = [element.text for element in drawn.iter(f"{SVG}title")]
     assert "gpu.example.com/n0/gpu-0: held, default/p0, default/" in "\n".join(titles)
-    assert "held" in [one.text for one in drawn.iter(f"{SVG}text")]
+    assert "held" in [element.text for element in drawn.iter(f"{SVG}text")]
 
 
 def test_a_simulation_draws_what_it_gave(tmp_path):
     of = ("simulate", "-f", manifest(tmp_path / "free.json", *fleet(2, 2), claim("c"), pod("new", "c")))
     drawn = ET.fromstring(run(*of, "-o", "svg").stdout)
-    assert [one.text for one in drawn.iter(f"{SVG}title")].count("gpu.example.com/n0/gpu-0: default/new") == 1
+    assert [element.text for element in drawn.iter(f"{SVG}title")].count("gpu.example.com/n0/gpu-0: default/new") == 1
     assert "| n0 | 1 given, 1 free |" in run(*of, "-o", "markdown").stdout
     assert "| default/new | n0 | gpu.example.com/n0/gpu-0 |" in run(*of, "-o", "markdown").stdout
 
 
 def test_a_fleet_of_many_nodes_is_drawn_in_part():
     drawn = draw_fleet([("n" * 63, [("free", "<a>"), ("held", "b")])], 4900)
-    assert [one.text for one in ET.fromstring(drawn).iter(f"{SVG}text")] == [
+    assert [element.text for element in ET.fromstring(drawn).iter(f"{SVG}text")] == [
         "n" * 39 + "…",
         None,
         "H",

@@ -49,13 +49,13 @@ def test_every_example_is_run():
 @pytest.mark.parametrize("name", NAMES)
 def test_translate_makes_of_an_example_what_it_says(name):
     pod, rules, fleet = files(name)
-    code, found = run_json("translate", "-f", pod, "--config", rules, "--inventory", fleet)
+    code, answer = run_json("translate", "-f", pod, "--config", rules, "--inventory", fleet)
     assert code == 0
     dialect, *asked = ASKED[name]
-    assert {decision["dialect"] for decision in found["decisions"]} == {dialect}
-    template, made = found["items"]
-    requests = [one["exactly"] for one in template["spec"]["spec"]["devices"]["requests"]]
-    assert [{key: request[key] for key in one} for request, one in zip(requests, asked, strict=True)] == asked
+    assert {decision["dialect"] for decision in answer["decisions"]} == {dialect}
+    template, made = answer["items"]
+    requests = [request["exactly"] for request in template["spec"]["spec"]["devices"]["requests"]]
+    assert [{key: request[key] for key in expected} for request, expected in zip(requests, asked, strict=True)] == asked
     (container,) = made["spec"]["containers"]
     assert container["resources"] == {"claims": [{"name": made["spec"]["resourceClaims"][0]["name"]}]}
 
@@ -63,40 +63,40 @@ def test_translate_makes_of_an_example_what_it_says(name):
 def test_words_and_node_selectors_become_selectors_of_devices():
     for name, words in (("words", ["a100", "h100"]), ("devices", ['.model.lowerAscii().contains("n2")', ".?healthy", '.?kind.orValue("") == "npu"'])):  # fmt: skip
         pod, rules, _ = files(name)
-        _, found = run_json("translate", "-f", pod, "--config", rules)
-        (request,) = found["items"][0]["spec"]["spec"]["devices"]["requests"]
-        text = " ".join(one["cel"]["expression"] for one in request["exactly"]["selectors"])
+        _, answer = run_json("translate", "-f", pod, "--config", rules)
+        (request,) = answer["items"][0]["spec"]["spec"]["devices"]["requests"]
+        text = " ".join(selector["cel"]["expression"] for selector in request["exactly"]["selectors"])
         assert [word for word in words if word not in text] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_is_not_understood_without_its_rules(name):
     pod, _, fleet = files(name)
-    _, found = run_json("translate", "-f", pod, "--inventory", fleet)
-    assert len(found["items"]) == 1
-    assert {decision["outcome"] for decision in found["decisions"]} <= {"unknown", "left"}
+    _, answer = run_json("translate", "-f", pod, "--inventory", fleet)
+    assert len(answer["items"]) == 1
+    assert {decision["outcome"] for decision in answer["decisions"]} <= {"unknown", "left"}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_check_finds_nothing_in_an_example_with_its_rules_however_they_are_given(name):
     pod, rules, fleet = files(name)
     for given in (["--config", rules], ["-f", rules], ["--inventory", rules]):
-        code, found = run_json("check", "-f", pod, "--inventory", fleet, *given)
-        assert (code, found["findings"]) == (0, [])
+        code, answer = run_json("check", "-f", pod, "--inventory", fleet, *given)
+        assert (code, answer["findings"]) == (0, [])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_survey_simulate_and_dialects_know_an_example(name):
     pod, rules, fleet = files(name)
-    _, found = run_json("survey", "-f", pod, "-f", fleet, "--config", rules)
-    assert found["outcomes"] == {"approximated" if name == "words" else "translated": 1}
-    code, found = run_json("simulate", "-f", pod, "-f", fleet, "--config", rules)
+    _, answer = run_json("survey", "-f", pod, "-f", fleet, "--config", rules)
+    assert answer["outcomes"] == {"approximated" if name == "words" else "translated": 1}
+    code, answer = run_json("simulate", "-f", pod, "-f", fleet, "--config", rules)
     assert code == 0
-    assert found["totals"]["placed"] == 1
+    assert answer["totals"]["placed"] == 1
     dialect = ASKED[name][0]
-    _, found = run_json("dialects", dialect, "--config", rules)
+    _, answer = run_json("dialects", dialect, "--config", rules)
     written = yaml.safe_load(rules.read_text())["dialects"]
-    assert [row["name"] for row in found["dialects"][0]["keys"]] == [row["name"] for row in written[0]["keys"]]
+    assert [row["name"] for row in answer["dialects"][0]["keys"]] == [row["name"] for row in written[0]["keys"]]
 
 
 def test_a_table_that_dialects_prints_is_one_that_the_configuration_takes(tmp_path):
@@ -148,9 +148,9 @@ def test_a_truth_that_no_device_publishes_is_told_as_what_it_is(tmp_path):
     pod, rules, fleet = files("devices")
     ill = tmp_path / "fleet.yaml"
     ill.write_text(fleet.read_text().replace("{bool: true}", "{bool: false}"))
-    code, found = run_json("translate", "-f", pod, "--config", rules, "--inventory", ill)
+    code, answer = run_json("translate", "-f", pod, "--config", rules, "--inventory", ill)
     assert code == 1
-    assert "healthy is one of false" in found["refusals"][0]
+    assert "healthy is one of false" in answer["refusals"][0]
 
 
 def test_the_shortest_file_of_the_page_is_taken(tmp_path):
@@ -159,8 +159,8 @@ def test_the_shortest_file_of_the_page_is_taken(tmp_path):
     rules = tmp_path / "rules.yaml"
     rules.write_text(text)
     assert run("check", rules).exit_code == 0
-    _, found = run_json("dialects", "ours", "--config", rules)
-    assert [row["name"] for row in found["dialects"][0]["keys"]] == ["example.com/gpu"]
+    _, answer = run_json("dialects", "ours", "--config", rules)
+    assert [row["name"] for row in answer["dialects"][0]["keys"]] == ["example.com/gpu"]
 
 
 def test_the_page_names_every_role_that_a_table_can_have_and_no_other():
@@ -174,4 +174,4 @@ def test_one_line_gives_a_name_of_ours_to_pairs():
     page = (EXAMPLES.parents[1] / "docs" / "keys.md").read_text()
     (line,) = re.findall(r"^ *(keys: .*)$", page, re.MULTILINE)
     done = became(pod({"example.com/gpu-and-rail": 2}), **yaml.safe_load(line))
-    assert [one["class"] for one in exactly(done)] == ["gpu.nvidia.com", "dranet"] * 2
+    assert [exact["class"] for exact in exactly(done)] == ["gpu.nvidia.com", "dranet"] * 2

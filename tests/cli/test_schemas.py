@@ -68,10 +68,10 @@ def test_every_command_that_answers_in_json_has_a_schema():
 def members(schema):
     """Every member that a schema names, at any depth."""
     if isinstance(schema, list):
-        return {name for one in schema for name in members(one)}
+        return {name for part in schema for name in members(part)}
     if not isinstance(schema, dict):
         return set()
-    return set(schema.get("properties", ())) | {name for one in schema.values() for name in members(one)}
+    return set(schema.get("properties", ())) | {name for part in schema.values() for name in members(part)}
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -104,21 +104,21 @@ def answer_of(*args):
 @pytest.mark.parametrize("row", CALLS)
 def test_the_output_of_each_command_matches_its_schema(row):
     command, document = row.split()
-    answer, found = answer_of(*CALLS[row])
-    assert found == [], "add it in analysis/schemas/answers.py"
+    answer, problems = answer_of(*CALLS[row])
+    assert problems == [], "add it in analysis/schemas/answers.py"
     assert set(answer) == set(SCHEMAS[command]["definitions"][document]["properties"]) - {"errors"}
 
 
 def test_a_survey_of_a_fleet_fits_its_schema():
-    answer, found = answer_of("survey", "-f", PODS, "-f", FLEET, "-f", MODES)
-    assert found == []
+    answer, problems = answer_of("survey", "-f", PODS, "-f", FLEET, "-f", MODES)
+    assert problems == []
     assert answer["drivers"]
     assert answer["reasons"]
 
 
 def test_refusals_fit_the_schema_of_translate():
-    answer, found = answer_of("translate", "-f", PODS, "--inventory", FLEET)
-    assert found == []
+    answer, problems = answer_of("translate", "-f", PODS, "--inventory", FLEET)
+    assert problems == []
     assert answer["refusals"]
 
 
@@ -126,20 +126,22 @@ def test_no_place_and_what_would_fit_instead_fit_the_schema_of_simulate(tmp_path
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": 99}}
     claim = ORPHAN | {"spec": {"devices": {"requests": [request]}}}
     file = manifest(tmp_path / "claim.json", claim)
-    answer, found = answer_of("simulate", "-f", MODES, "-f", str(file), "--node", "gpu-node", "--claim", "team-a/lost")
-    assert found == []
+    answer, problems = answer_of(
+        "simulate", "-f", MODES, "-f", str(file), "--node", "gpu-node", "--claim", "team-a/lost"
+    )
+    assert problems == []
     assert answer["nodes"]["gpu-node"]["verdict"] in ("infeasible", "error")
 
 
 def test_pods_with_and_without_a_place_fit_the_schema_of_simulate():
-    answer, found = answer_of("simulate", "-f", PODS, "-f", FLEET)
-    assert found == []
+    answer, problems = answer_of("simulate", "-f", PODS, "-f", FLEET)
+    assert problems == []
     assert {bool(pod["node"]) for pod in answer["pods"]} == {True, False}
 
 
 def test_ills_fit_the_schema_of_doctor(tmp_path):
-    answer, found = answer_of("doctor", "-f", str(manifest(tmp_path / "dump.json", ORPHAN)))
-    assert found == []
+    answer, problems = answer_of("doctor", "-f", str(manifest(tmp_path / "dump.json", ORPHAN)))
+    assert problems == []
     assert answer["findings"]
 
 
@@ -147,22 +149,22 @@ def test_ills_fit_the_schema_of_doctor(tmp_path):
 def test_the_output_for_an_unreadable_file_matches_the_schema(row, tmp_path):
     file = tmp_path / "broken.yaml"
     file.write_text("apiVersion: [")
-    answer, found = answer_of(*[str(file) if part in (PODS, MODES, WHY) else part for part in CALLS[row]])
-    assert found == []
+    answer, problems = answer_of(*[str(file) if part in (PODS, MODES, WHY) else part for part in CALLS[row]])
+    assert problems == []
     assert answer["errors"]
 
 
 @pytest.mark.usefixtures("somewhere")
 @pytest.mark.parametrize("row", CALLS)
 def test_the_output_for_an_unknown_option_matches_the_schema(row):
-    answer, found = answer_of(*CALLS[row], "--no-such-option")
-    assert found == []
+    answer, problems = answer_of(*CALLS[row], "--no-such-option")
+    assert problems == []
     assert answer["errors"]
 
 
 def test_an_answer_about_broken_options_has_no_option_in_it():
-    answer, found = answer_of("simulate", "--generate", "mig", "-f", MODES)
-    assert found == []
+    answer, problems = answer_of("simulate", "--generate", "mig", "-f", MODES)
+    assert problems == []
     assert answer["pods"] == []
     assert answer["errors"]
 
@@ -225,15 +227,17 @@ IN_EVERY_FILE = {"apiVersion", "kind", "metadata"}
 
 def test_every_setting_is_explained():
     """By the comment at its field, which is its description on docs/configuration.md, too."""
-    fields = {name: one for name, one in CONFIGURATION["properties"].items() if name not in IN_EVERY_FILE}
+    fields = {name: field for name, field in CONFIGURATION["properties"].items() if name not in IN_EVERY_FILE}
     owners = {
-        name: one for name, one in CONFIGURATION["definitions"].items() if name not in {*OF_KUBERNETES, "Metadata"}
+        name: definition
+        for name, definition in CONFIGURATION["definitions"].items()
+        if name not in {*OF_KUBERNETES, "Metadata"}
     }
     owners["File"] = {"properties": fields}
     silent = [
         f"{owner}.{name}"
-        for owner, one in owners.items()
-        for name, member in one.get("properties", {}).items()
+        for owner, definition in owners.items()
+        for name, member in definition.get("properties", {}).items()
         if not member.get("description")
     ]
     assert silent == []
@@ -252,9 +256,9 @@ VALUES = st.sampled_from(
 def test_a_configuration_that_the_code_accepts_passes_the_schema(file, odd):
     whole = {**HEAD, **file, **odd}
     configuration, _ = read(whole)
-    found = wrong(without_nulls(whole), CONFIGURATION)
+    problems = wrong(without_nulls(whole), CONFIGURATION)
     if configuration is not None:
-        assert found == []
+        assert problems == []
 
 
 def without_nulls(value):

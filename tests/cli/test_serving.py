@@ -34,8 +34,8 @@ def served(error):
 
     with pytest.raises((CommandFailed, ExceptionGroup)) as failed:
         loop.serve("", "", process, "take another one")
-    found = failed.value
-    return found.exceptions[0] if isinstance(found, ExceptionGroup) else found
+    raised = failed.value
+    return raised.exceptions[0] if isinstance(raised, ExceptionGroup) else raised
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def served(error):
     ],
 )
 def test_an_error_that_ends_a_process_is_reported_in_one_sentence(cluster, error, message, remedy):
-    found = served(error)
-    assert isinstance(found, CommandFailed)
-    assert (found.message, found.remedy) == (message, remedy)
+    finding = served(error)
+    assert isinstance(finding, CommandFailed)
+    assert (finding.message, finding.remedy) == (message, remedy)
     assert cluster.closed
 
 

@@ -88,8 +88,8 @@ NEEDS = {
 @pytest.mark.parametrize("name", NEEDS)
 def test_a_gate_is_in_the_way_on_the_minors_that_have_it_off(name, minor):
     gate, off, objects = NEEDS[name]
-    found = gates_named(SERVERS[minor], *objects)
-    assert list(found) == ([gate] if minor in off else [])
+    by_gate = gates_named(SERVERS[minor], *objects)
+    assert list(by_gate) == ([gate] if minor in off else [])
 
 
 @pytest.mark.parametrize("name", NEEDS)
@@ -102,9 +102,9 @@ def test_a_gate_that_is_on_is_not_in_the_way(name):
 )  # fmt: skip
 def test_a_gate_that_was_switched_off_is_in_the_way(name, off):
     switched = Features.from_server(read_server("1.34", f"{off}=false"))
-    found = gates_named(switched, *NEEDS[name][2])
-    assert list(found) == [off]
-    assert found[off].remedy.startswith("start kube-apiserver")
+    by_gate = gates_named(switched, *NEEDS[name][2])
+    assert list(by_gate) == [off]
+    assert by_gate[off].remedy.startswith("start kube-apiserver")
 
 
 def test_a_name_of_a_class_needs_the_gates_of_its_devices_too():
@@ -122,8 +122,8 @@ def test_the_workloads_and_pods_that_need_a_gate_are_counted():
         running_pod("other", HAMI),
         running_pod("plain", limited(nvidia_gpu=1)),
     )
-    found = gates_named(SERVERS[35], *objects)
-    assert found[gates.CAPACITY].message == "Kubernetes 1.35 has it off: 2 workloads (4 pods) need shares of devices"
+    by_gate = gates_named(SERVERS[35], *objects)
+    assert by_gate[gates.CAPACITY].message == "Kubernetes 1.35 has it off: 2 workloads (4 pods) need shares of devices"
 
 
 @pytest.mark.parametrize(
@@ -139,9 +139,9 @@ def test_the_workloads_and_pods_that_need_a_gate_are_counted():
     ],
 )
 def test_a_gate_counts_as_reported_then_as_declared_then_as_by_default(features, said):
-    found = gates_named(features, *NEEDS["shares of a legacy key"][2])
-    assert bool(found) == bool(said)
-    assert all(said in one.message for one in found.values())
+    by_gate = gates_named(features, *NEEDS["shares of a legacy key"][2])
+    assert bool(by_gate) == bool(said)
+    assert all(said in finding.message for finding in by_gate.values())
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ async def test_a_live_survey_uses_the_declared_gates(monkeypatch):
 def test_the_devices_that_a_class_selects_tell_which_gates_it_needs(expression, is_needed):
     selecting = {**CLASS, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
     part = sliced(taints=[{"key": "k", "effect": "NoSchedule"}], attributes={"kind": {"string": "part"}})
-    found = gates_named(SERVERS[35], claiming(), template_of(request_with()), selecting, part)
-    assert bool(found) is is_needed
+    by_gate = gates_named(SERVERS[35], claiming(), template_of(request_with()), selecting, part)
+    assert bool(by_gate) is is_needed
 
 
 def outcomes(features, *objects):
@@ -222,8 +222,8 @@ def test_a_workload_waits_where_only_a_gate_keeps_its_key_from_a_claim():
 @pytest.mark.parametrize("name", ["shares of a claim", "tolerations", "derived attributes", "distinct devices"])
 def test_a_workload_with_claims_of_its_own_waits_for_their_gates(name):
     gate, off, objects = NEEDS[name]
-    ((found, keys),) = outcomes(SERVERS[off[0]], *objects).items()
-    assert found == ("own", "left")
+    ((outcome, keys),) = outcomes(SERVERS[off[0]], *objects).items()
+    assert outcome == ("own", "left")
     assert keys == [("resourceClaims", "left", f"feature gate {gate} is on", remedy_of(gate, SERVERS[off[0]]))]
     assert outcomes(Features.from_server(gates.EVERYTHING), *objects) == {("own", None): []}
 
@@ -241,5 +241,5 @@ def test_a_name_of_a_class_waits_for_its_gate():
 
 def test_every_gate_that_claims_may_need_is_looked_for():
     """The corpus has every field of a claim in some object."""
-    claims = [one for one in corpus.VALID.values() if one["kind"].startswith("ResourceClaim")]
+    claims = [obj for obj in corpus.VALID.values() if obj["kind"].startswith("ResourceClaim")]
     assert frozenset().union(*[required_by(claim["kind"], claim) for claim in claims]) <= _TITLES.keys()

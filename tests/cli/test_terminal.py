@@ -147,7 +147,7 @@ def test_characters_that_cannot_be_seen_are_printed_as_escapes_and_stay_in_the_o
     done = run("translate", "-f", manifest(tmp_path / "pod.yaml", pod), "-o", form)
     assert done.exit_code == 0
     assert not set(done.stdout) & (set(UNSEEN) - set("agpu"))
-    printed = [one.object for one in manifests.parse(done.stdout)]
+    printed = [document.object for document in manifests.parse(done.stdout)]
     assert (printed if form == "yaml" else printed[0]["items"]) == [pod]
 
 

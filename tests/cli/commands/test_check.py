@@ -71,10 +71,10 @@ def test_sarif_has_the_shape_of_2_1_0():
     rules = sarif_run["tool"]["driver"]["rules"]
     assert sarif_run["tool"]["driver"]["name"] == "drawbridge"
     assert len(sarif_run["results"]) == 2
-    for one in sarif_run["results"]:
-        assert rules[one["ruleIndex"]]["id"] == one["ruleId"]
-        assert one["level"] in ("error", "warning", "note")
-        (location,) = one["locations"]
+    for result_ in sarif_run["results"]:
+        assert rules[result_["ruleIndex"]]["id"] == result_["ruleId"]
+        assert result_["level"] in ("error", "warning", "note")
+        (location,) = result_["locations"]
         assert location["physicalLocation"]["artifactLocation"]["uri"] == "stdin"
         assert location["physicalLocation"]["region"]["startLine"] >= 8
 
@@ -205,14 +205,16 @@ def test_where_nodes_are_given_a_claim_is_judged_by_the_webhook_alone():
     space = "apiVersion: v1\nkind: Namespace\nmetadata: {name: default, labels: {drawbridge.dev/mode: %s}}\n---\n"
     fleet = GOOD + "---\n" + nodes + FLEET % ("n1", "n1", "n1") + FLEET % ("n2", "n2", "n2")
     claim = BAD.replace("Big_One", "r").replace(", bogus: 1", ", count: 3")
-    found = {
+    codes = {
         mode: {
-            one["code"]
-            for one in json.loads(run("-f", "-", "-o", "json", text=fleet + space % mode + claim).stdout)["findings"]
+            finding["code"]
+            for finding in json.loads(run("-f", "-", "-o", "json", text=fleet + space % mode + claim).stdout)[
+                "findings"
+            ]
         }
         for mode in ("enforce", "'off'")
     }
-    assert found == {"enforce": {"R023"}, "'off'": set()}
+    assert codes == {"enforce": {"R023"}, "'off'": set()}
 
 
 def test_many_findings_of_one_kind_are_shown_in_part_to_people_and_in_full_to_machines():
@@ -318,11 +320,11 @@ def test_a_container_beyond_a_limit_range_is_found_in_pods_and_workloads():
         "metadata": {"name": "d", "namespace": "ns"},
         "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
     }
-    text = "---\n".join(json.dumps(one) + "\n" for one in (given, a_pod, deployment))
+    text = "---\n".join(json.dumps(obj) + "\n" for obj in (given, a_pod, deployment))
     _, answer = run_json("check", "-f", "-", stdin=text)
-    found = [(one["code"], one["object"], one["path"]) for one in answer["findings"]]
+    places = [(finding["code"], finding["object"], finding["path"]) for finding in answer["findings"]]
     at = "/spec/containers/0/resources/limits/cpu"
-    assert sorted(set(found)) == [("D219", "Deployment/ns/d", f"/spec/template{at}"), ("D219", "Pod/ns/p", at)]
+    assert sorted(set(places)) == [("D219", "Deployment/ns/d", f"/spec/template{at}"), ("D219", "Pod/ns/p", at)]
     _, answer = run_json("check", "-f", "-", stdin=text.replace('"cpu": "3"', '"cpu": "2"'))
     assert answer["findings"] == []
 
@@ -342,12 +344,14 @@ def test_a_taint_that_the_api_server_may_tolerate_keeps_no_pod_of_a_template(tmp
     kept = {"nodeSelector": {"kubernetes.io/hostname": "bare"}}
     template = template | {"spec": a_pod["spec"] | kept}
     elsewhere = deployment | {"metadata": {"name": "e"}, "spec": deployment["spec"] | {"template": template}}
-    text = "---\n".join(json.dumps(one) + "\n" for one in (a_pod, deployment, elsewhere))
+    text = "---\n".join(json.dumps(obj) + "\n" for obj in (a_pod, deployment, elsewhere))
     _, answer = run_json("check", "-f", "-", "--inventory", str(fleet), stdin=text)
-    found = {one["object"].split("/")[0]: (one["object"][-2:], one["message"]) for one in answer["findings"]}
-    assert sorted(found) == ["Deployment", "Pod"]
-    assert found["Deployment"][0] == "/e"
-    assert "it waits unless the API server adds the toleration (ExtendedResourceToleration)" in found["Pod"][1]
+    by_kind = {
+        finding["object"].split("/")[0]: (finding["object"][-2:], finding["message"]) for finding in answer["findings"]
+    }
+    assert sorted(by_kind) == ["Deployment", "Pod"]
+    assert by_kind["Deployment"][0] == "/e"
+    assert "it waits unless the API server adds the toleration (ExtendedResourceToleration)" in by_kind["Pod"][1]
 
 
 OLD_AND_BARE = (node("old", gpu=8), node("bare"))
@@ -387,14 +391,14 @@ def test_a_pod_that_no_device_plugin_can_serve_where_it_may_go_is_named_as_trans
     )
     options = ("-f", str(pods), "--inventory", str(fleet), "--config", str(config))
     _, answer = run_json("check", *options)
-    found = [one for one in answer["findings"] if one["code"] in ("D221", "D222")]
+    findings = [finding for finding in answer["findings"] if finding["code"] in ("D221", "D222")]
     translated = CliRunner().invoke(main, ["translate", *options]).stderr
-    assert [one["code"] for one in found] == [warned][: bool(warned)], answer
+    assert [finding["code"] for finding in findings] == [warned][: bool(warned)], answer
     assert [code for code in ("D221", "D222") if f"[{code}]" in translated] == [warned][: bool(warned)]
-    for one in found:
-        assert one["severity"] == "warning"
-        assert one["path"].startswith("/spec/containers/0/resources/limits/")
-        assert one["message"].removeprefix("container c0: ").partition(": ")[2] in translated
+    for finding in findings:
+        assert finding["severity"] == "warning"
+        assert finding["path"].startswith("/spec/containers/0/resources/limits/")
+        assert finding["message"].removeprefix("container c0: ").partition(": ")[2] in translated
 
 
 @pytest.mark.parametrize(("taint", "told"), [("NoSchedule", ["D318"]), ("None", [])])
@@ -408,7 +412,7 @@ def test_a_pod_whose_resource_name_only_tainted_devices_serve_is_named(tmp_path,
         " spec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]}}\n"
     )
     _, answer = run_json("check", "-f", str(pod), "--inventory", str(fleet))
-    assert [one["code"] for one in answer["findings"]] == told
+    assert [finding["code"] for finding in answer["findings"]] == told
 
 
 @pytest.mark.parametrize(
@@ -427,7 +431,7 @@ def test_a_pod_that_no_device_plugin_could_serve_is_refused_by_nodes_alone(tmp_p
     fleet.write_text(manifests.dump(list(around)))
     options = ("-f", str(pods), "--inventory", str(fleet))
     exit_code, answer = run_json("check", *options)
-    assert [one["code"] for one in answer["findings"] if one["code"].startswith("R")] == [code] * bool(code)
+    assert [finding["code"] for finding in answer["findings"] if finding["code"].startswith("R")] == [code] * bool(code)
     assert bool(exit_code) is bool(code)
     translated = CliRunner().invoke(main, ["translate", *options])
     assert (f"[{code}]" in translated.stderr, translated.exit_code) == (bool(code), int(bool(code)))
@@ -445,9 +449,11 @@ def test_an_inventory_of_a_machine_is_judged_as_the_driver_reads_it(tmp_path):
     code, answer = run_json("check", tmp_path)
     assert code == 1
     assert ("D001", "/layouts/0/compute", 10) in {
-        (one["code"], one["path"], one["place"]["line"]) for one in answer["findings"]
+        (finding["code"], finding["path"], finding["place"]["line"]) for finding in answer["findings"]
     }
-    assert "C001" in {one["code"] for one in answer["findings"] if one["place"]["file"].endswith("twice.yaml")}
+    assert "C001" in {
+        finding["code"] for finding in answer["findings"] if finding["place"]["file"].endswith("twice.yaml")
+    }
 
 
 @pytest.mark.parametrize(
@@ -461,8 +467,8 @@ def test_an_inventory_of_a_machine_is_judged_as_the_driver_reads_it(tmp_path):
 def test_a_finding_says_what_the_meaning_of_a_key_rests_on(of_decision, basis):
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
     decision = Decision("p", "c", "d", "k", Outcome.APPROXIMATED, "differs", **of_decision)
-    [found] = findings_of_decisions(pod, [decision])
-    assert (found.code, found.basis) == ("M001", basis)
+    [finding] = findings_of_decisions(pod, [decision])
+    assert (finding.code, finding.basis) == ("M001", basis)
 
 
 @pytest.mark.parametrize(("left_out", "code"), [("", 1), ("Node", 0)])
@@ -472,10 +478,10 @@ def test_only_a_fleet_with_its_nodes_lacks_a_class(tmp_path, option, left_out, c
     fleet = manifest(tmp_path / "fleet.yaml", *[obj for obj in moved("n") if obj["kind"] != left_out])
     asked = manifest(tmp_path / "claim.yaml", claim_of(1, "nic.example.com"))
     for command in ("check", "translate"):
-        found, answer = run_json(command, "-f", asked, option, fleet)
+        exit_code, answer = run_json(command, "-f", asked, option, fleet)
         assert ("R021" in json.dumps(answer)) is bool(code), command
         if (command, option, left_out) != ("check", "--inventory", "Node"):  # D301: the inventory has classes
-            assert found == code, command
+            assert exit_code == code, command
 
 
 @pytest.mark.parametrize(("left_out", "code", "found"), [("", 1, {"R023": "error"}), ("Node", 0, {})])
@@ -483,7 +489,9 @@ def test_only_a_fleet_with_its_nodes_is_too_small(tmp_path, left_out, code, foun
     fleet = manifest(tmp_path / "fleet.yaml", *[obj for obj in moved("n") if obj["kind"] != left_out])
     asked = manifest(tmp_path / "claim.yaml", claim_of(9))
     exit_code, answer = run_json("check", "-f", asked, "-f", fleet)
-    severities = {one["code"]: one["severity"] for one in answer["findings"] if one["code"].startswith("R")}
+    severities = {
+        finding["code"]: finding["severity"] for finding in answer["findings"] if finding["code"].startswith("R")
+    }
     assert (exit_code, severities) == (code, found)
 
 

@@ -28,8 +28,8 @@ def held(tmp_path, device):
 )
 def test_a_claim_that_may_be_served_against_a_rule_is_found(tmp_path, files, device, expected):
     inventory = held(tmp_path, device) if device else []
-    _, found = run_json("check", *modes("classes", "claims", *files), *inventory)
-    told = [one for one in found["findings"] if one["code"] == "D507"]
-    assert [one["object"] for one in told] == expected
-    for one in told:
-        assert "it may give gpu-0-mig-0 beside gpu-0-mps-0, against DeviceCompatibility/gpu-mig" in one["message"]
+    _, answer = run_json("check", *modes("classes", "claims", *files), *inventory)
+    findings = [finding for finding in answer["findings"] if finding["code"] == "D507"]
+    assert [finding["object"] for finding in findings] == expected
+    for finding in findings:
+        assert "it may give gpu-0-mig-0 beside gpu-0-mps-0, against DeviceCompatibility/gpu-mig" in finding["message"]

@@ -23,14 +23,14 @@ def found_by_check(marks):
         return name, lines[name][bisect_right(lines[name], line) - 1] if line else 1
 
     said = dict.fromkeys(marks, "")
-    for one in answer["findings"]:
-        if one["severity"] == "error":
-            said[document(one["place"])] = "refused"
-        elif one["code"] == "D011":
-            assert said[document(one["place"])] == "", one
-            said[document(one["place"])] = "unfilled"
-    for one in answer["passedBy"]:
-        said[document(one)] = "passed by"
+    for finding in answer["findings"]:
+        if finding["severity"] == "error":
+            said[document(finding["place"])] = "refused"
+        elif finding["code"] == "D011":
+            assert said[document(finding["place"])] == "", finding
+            said[document(finding["place"])] = "unfilled"
+    for skip in answer["passedBy"]:
+        said[document(skip)] = "passed by"
     assert "errors" not in answer
     return code, said
 
@@ -97,7 +97,7 @@ def test_files_of_a_build_are_not_reported_as_skipped(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(bin_), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path)
     _, answer = run_json("check", ".", "--chart", "chart", "-k", "prod")
-    assert {one["file"].removeprefix("./") for one in answer["passedBy"] if one["reason"] != "other"} == {
+    assert {skip["file"].removeprefix("./") for skip in answer["passedBy"] if skip["reason"] != "other"} == {
         *("own/base/kustomization.yaml", "own/prod/kustomization.yaml", "own/shared/limits.yaml"),
         "own/prod/gpus.yaml",
     }
@@ -133,7 +133,7 @@ def test_a_placeholder_is_named_once_a_file_and_other_mistakes_in_it_stay(tmp_pa
     claim = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {{name: {}}}\nspec: {{devices: {{requests: [{{name: R_1}}]}}}}\n"
     (tmp_path / "a.yaml").write_text("---\n".join(claim.format(name) for name in ("'${A}'", "'<your name>'")))
     _, answer = run_json("check", "a.yaml")
-    codes = [one["code"] for one in answer["findings"]]
+    codes = [finding["code"] for finding in answer["findings"]]
     assert codes.count("D011") == 1
     assert codes.count("D102") == 2  # the names of the requests
 

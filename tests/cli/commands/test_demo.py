@@ -93,7 +93,7 @@ def test_ones_own_pods_are_decided_by_the_configuration_in_force(tmp_path):
     asking = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}}
     asking["spec"] = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
     file, alone = manifest(tmp_path / "both.yaml", own, asking), manifest(tmp_path / "alone.yaml", asking)
-    served, moved = (run("demo", "-f", one, "--once").stdout for one in (alone, file))
+    served, moved = (run("demo", "-f", file_, "--once").stdout for file_ in (alone, file))
     assert "configuration: defaults; mode enforce" in served
     assert "became   served" in served
     assert f"configuration: {file}:1; mode enforce" in moved
@@ -157,7 +157,7 @@ def test_a_file_that_cannot_be_read_is_exit_2_before_anything_starts(tmp_path, c
 @pytest.mark.parametrize(
     "command",
     ["demo", "standalone", "webhook", "manifests --image example.com/drawbridge"],
-    ids=lambda one: one.split()[0],
+    ids=lambda case: case.split()[0],
 )
 def test_a_bad_configuration_is_exit_2_with_every_mistake(tmp_path, command):
     file = tmp_path / "c.yaml"
@@ -255,14 +255,14 @@ async def push(here, name, **limits):
 async def test_a_device_is_never_given_twice_and_comes_back_with_its_pod():
     async with playground(FLEET, Source(CONFIGURATION)) as here:
         several = await asyncio.gather(*(push(here, f"p{i}", **{"nvidia.com/gpu": "1"}) for i in range(12)))
-        placed = [line for one in several for line in one.runs]
+        placed = [line for progress in several for line in progress.runs]
         assert len(set(placed)) == len(placed) == 10
-        waiting = [one for one in several if one.end is End.WAITS]
+        waiting = [progress for progress in several if progress.end is End.WAITS]
         assert len(waiting) == 2
-        ended = next(one.name for one in several if one.end is End.PLACED)
+        ended = next(progress.name for progress in several if progress.end is End.PLACED)
         await here.cluster.delete(resources.PODS, ended, "default", grace=0)
         async with asyncio.timeout(PATIENCE):
-            while not any([(await here.pod("default", one.name)).spec.node_name for one in waiting]):  # noqa: ASYNC110
+            while not any([(await here.pod("default", progress.name)).spec.node_name for progress in waiting]):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
 
@@ -315,8 +315,8 @@ async def test_deciding_about_a_pod_reads_no_fleet_again(monkeypatch):
 def test_a_demo_makes_as_many_pods_as_replicas_and_no_more_than_a_screen_holds(replicas, names):
     spec = {"replicas": replicas, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
     made = pods_of({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec})
-    assert [one.pod["metadata"]["name"] for one in made] == names
-    assert [one.part for one in made][-1:] == ([f"8 of {replicas}"] if replicas > 8 else [""] * bool(replicas))
+    assert [created.pod["metadata"]["name"] for created in made] == names
+    assert [created.part for created in made][-1:] == ([f"8 of {replicas}"] if replicas > 8 else [""] * bool(replicas))
 
 
 async def test_a_person_can_push_pods_with_curl():

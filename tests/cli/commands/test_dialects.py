@@ -28,11 +28,11 @@ def test_every_key_of_every_dialect_is_on_the_page():
     ],
 )
 def test_a_key_is_listed_with_every_dialect_that_reads_it(names, told):
-    found = json.loads(run("dialects", *names, "-o", "json").stdout)["dialects"]
-    assert told <= {one["name"] for one in found}
-    for one in found:
-        if one["name"] not in names:
-            assert {key["name"] for key in one["keys"]} <= {*names, "nvidia.com/mig-<profile>"}
+    dialects = json.loads(run("dialects", *names, "-o", "json").stdout)["dialects"]
+    assert told <= {dialect["name"] for dialect in dialects}
+    for dialect in dialects:
+        if dialect["name"] not in names:
+            assert {key["name"] for key in dialect["keys"]} <= {*names, "nvidia.com/mig-<profile>"}
 
 
 @pytest.mark.parametrize(

@@ -31,38 +31,38 @@ OF_NVIDIA = [device_class(NVIDIA), *FLEET[1:]]
 def held(name, *pods, device="gpu-0"):
     """A claim that is allocated, and reserved for pods."""
     result = {"request": "r", "driver": DRIVER, "pool": "n0", "device": device}
-    consumers = [{"resource": "pods", "name": one, "uid": f"pod-{one}"} for one in pods]
-    one = claim(name) | {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": consumers}}
-    one["metadata"]["finalizers"] = [FINALIZER]
-    return one
+    consumers = [{"resource": "pods", "name": pod, "uid": f"pod-{pod}"} for pod in pods]
+    obj = claim(name) | {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": consumers}}
+    obj["metadata"]["finalizers"] = [FINALIZER]
+    return obj
 
 
 def made_for(name, owner):
-    one = claim(name)
+    obj = claim(name)
     reference = {"apiVersion": "v1", "kind": "Pod", "name": owner, "uid": f"pod-{owner}", "controller": True}
-    one["metadata"]["ownerReferences"] = [reference]
-    return one
+    obj["metadata"]["ownerReferences"] = [reference]
+    return obj
 
 
 def protected(name):
-    one = claim(name)
-    one["metadata"]["finalizers"] = [FINALIZER]
-    return one
+    obj = claim(name)
+    obj["metadata"]["finalizers"] = [FINALIZER]
+    return obj
 
 
 def protected_for(name, owner):
     """A claim as kube-controller-manager makes it where manifests/protected-claims is."""
-    one = made_for(name, owner)
-    one["metadata"]["finalizers"] = [FINALIZER]
-    return one
+    obj = made_for(name, owner)
+    obj["metadata"]["finalizers"] = [FINALIZER]
+    return obj
 
 
 def lone(name, minutes=60, **more):
     """A claim that hangs on nothing, made so many minutes ago."""
-    one = claim(name)
+    obj = claim(name)
     born = (datetime.now(UTC) - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    one["metadata"] |= {"creationTimestamp": born} | more
-    return one
+    obj["metadata"] |= {"creationTimestamp": born} | more
+    return obj
 
 
 def lease(age):
@@ -75,24 +75,24 @@ def lease(age):
 def unused():
     """A ResourceClaimTemplate of the webhook that no pod uses any more."""
     spec = {"spec": claim("any")["spec"]}
-    one = template.object_of(template.name_of(spec), spec, "default")
-    one["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
-    return one
+    obj = template.object_of(template.name_of(spec), spec, "default")
+    obj["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    return obj
 
 
 def once_only(minutes, driver="hami-core-gpu.project-hami.io", status="False"):
     """A pod that is bound to a node without a sandbox, and its allocated claim."""
     since = (datetime.now(UTC) - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    waiting, one = pod("p", "a"), held("a", "p")
+    waiting, holding = pod("p", "a"), held("a", "p")
     waiting["spec"]["nodeName"] = "n0"
     waiting["status"] = {
         "conditions": [{"type": "PodReadyToStartContainers", "status": status, "lastTransitionTime": since}]
     }
-    one["status"]["allocation"]["devices"]["results"][0]["driver"] = driver
+    holding["status"]["allocation"]["devices"]["results"][0]["driver"] = driver
     published = gpus("n0", 2)
     published["metadata"]["name"] = "of-the-driver"
     published["spec"]["driver"] = driver
-    return [published, one, waiting]
+    return [published, holding, waiting]
 
 
 def audit_event(reason, message, age=60, kind="Node"):
@@ -105,25 +105,25 @@ def audit_event(reason, message, age=60, kind="Node"):
 
 def waiting(*claims, **more):
     """A pod that no scheduler has found a node for."""
-    one = pod("p", *claims, **more)
-    one["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
-    return one
+    obj = pod("p", *claims, **more)
+    obj["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
+    return obj
 
 
 def either(name):
     """A claim for a device behind the fence, or else one of another class."""
-    one = claim(name)
+    obj = claim(name)
     ways = [{"name": way, "deviceClassName": class_name} for way, class_name in (("x", "gpu"), ("y", "free"))]
-    one["spec"]["devices"]["requests"] = [{"name": "r", "firstAvailable": ways}]
-    return one
+    obj["spec"]["devices"]["requests"] = [{"name": "r", "firstAvailable": ways}]
+    return obj
 
 
 def let_in(name, key="drawbridge.dev/fence"):
     """A claim that tolerates a taint."""
-    one = claim(name)
-    [request] = one["spec"]["devices"]["requests"]
+    obj = claim(name)
+    [request] = obj["spec"]["devices"]["requests"]
     request["exactly"]["tolerations"] = [{"key": key, "operator": "Exists", "effect": "NoSchedule"}]
-    return one
+    return obj
 
 
 def mark(age):
@@ -194,10 +194,10 @@ def test_each_ill_is_found_in_a_dump_with_a_remedy(what, tmp_path):
     objects, name, repair = ILLS[what]
     code, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects))
     assert code == 1
-    [found] = answer["findings"]
-    assert (found["code"], found["object"], found["repair"]) == (what, name, repair)
-    assert found["remedy"]
-    assert not found["repaired"]
+    [finding] = answer["findings"]
+    assert (finding["code"], finding["object"], finding["repair"]) == (what, name, repair)
+    assert finding["remedy"]
+    assert not finding["repaired"]
 
 
 @pytest.mark.parametrize("what", ["O110", "O113"])
@@ -208,14 +208,16 @@ def test_a_pod_and_its_claim_that_name_no_namespace_are_both_in_default(what, tm
         metadata = {key: value for key, value in obj["metadata"].items() if key != "namespace"}
         bare.append({**obj, "metadata": metadata})
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *bare))
-    assert [(one["code"], one["object"]) for one in answer["findings"]] == [(what, name)]
+    assert [(finding["code"], finding["object"]) for finding in answer["findings"]] == [(what, name)]
 
 
 def test_a_claim_that_is_to_go_and_has_its_finalizer_from_the_beginning_is_found_although_its_pod_is_there(tmp_path):
     going = protected_for("a", "p")
     going["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, going, pod("p")))
-    assert [(one["code"], one["object"]) for one in answer["findings"]] == [("O212", "ResourceClaim/default/a")]
+    assert [(finding["code"], finding["object"]) for finding in answer["findings"]] == [
+        ("O212", "ResourceClaim/default/a")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +225,7 @@ def test_a_claim_that_is_to_go_and_has_its_finalizer_from_the_beginning_is_found
 )
 def test_a_condition_without_a_valid_heartbeat_time_is_idle(worn, tmp_path):
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, wearing(60, "n9", **worn), pod("p")))
-    assert [(one["code"], one["object"]) for one in answer["findings"]] == [("O214", "Node/n9")]
+    assert [(finding["code"], finding["object"]) for finding in answer["findings"]] == [("O214", "Node/n9")]
 
 
 async def test_an_idle_condition_goes_and_no_other_does_and_one_that_is_said_anew_stays():
@@ -238,7 +240,7 @@ async def test_an_idle_condition_goes_and_no_other_does_and_one_that_is_said_ane
     [ill] = diagnose(await survey(cluster, datetime.now(UTC))).items()
     assert await write_repair(cluster, ill[1]) == ""
     left = await cluster.get(resources.NODES.raw, "n9")
-    assert [one["type"] for one in left["status"]["conditions"]] == ["Ready"]
+    assert [condition["type"] for condition in left["status"]["conditions"]] == ["Ready"]
     assert await write_repair(cluster, ill[1]) == "it has changed: run doctor again"
 
 
@@ -247,18 +249,20 @@ async def test_names_that_the_webhook_configuration_does_not_send_are_told(tmp_p
     table = {"name": "ours", "title": "Ours", "keys": [{"name": "our.org/gpu", "meaning": "GPUs", "role": "count"}]}
     config = manifest(tmp_path / "configuration.yaml", plain | {"dialects": [table]})
     registered = [yaml.safe_load(run("manifests", "--only", "webhooks", *of).stdout.partition("---")[0]) for of in ([], ["--config", config])]  # fmt: skip
-    assert {one["kind"] for one in registered} == {"MutatingWebhookConfiguration"}
-    old, new = (manifest(tmp_path / f"{i}.yaml", *FLEET, pod("p"), one) for i, one in enumerate(registered))
+    assert {obj["kind"] for obj in registered} == {"MutatingWebhookConfiguration"}
+    old, new = (
+        manifest(tmp_path / f"{i}.yaml", *FLEET, pod("p"), configuration) for i, configuration in enumerate(registered)
+    )
     _, answer = run_json("doctor", "-f", old, "--config", config)
-    [found] = [one for one in answer["findings"] if one["code"] == "O016"]
-    assert "names of our.org do not reach the webhook" in found["message"]
-    assert "manifests --only webhooks" in found["remedy"]
+    [finding] = [ill for ill in answer["findings"] if ill["code"] == "O016"]
+    assert "names of our.org do not reach the webhook" in finding["message"]
+    assert "manifests --only webhooks" in finding["remedy"]
     for file, options in ((new, ("--config", config)), (old, ())):
         _, answer = run_json("doctor", "-f", file, *options)
-        assert {one["code"] for one in answer["findings"]} == {"O008"}  # the authority has put no bundle in
-    for one, unsent in zip(registered, [("our.org",), ()], strict=True):
-        seen = await survey(loaded(*FLEET, one), datetime.now(UTC), given_configuration(str(config)))
-        told = [one.message for one in diagnose(seen) if one.code == "O016"]
+        assert {finding["code"] for finding in answer["findings"]} == {"O008"}  # the authority has put no bundle in
+    for configuration, unsent in zip(registered, [("our.org",), ()], strict=True):
+        seen = await survey(loaded(*FLEET, configuration), datetime.now(UTC), given_configuration(str(config)))
+        told = [finding.message for finding in diagnose(seen) if finding.code == "O016"]
         assert [
             f"names of {name} do not reach the webhook" in message for name, message in zip(unsent, told, strict=True)
         ] == [True] * len(unsent)
@@ -268,7 +272,7 @@ def test_a_fence_that_the_configuration_wants_is_missed_and_found_when_it_is_the
     config = manifest(tmp_path / "configuration.yaml", CONFIGURATION)
     dump = manifest(tmp_path / "dump.yaml", *FLEET, pod("p"))
     code, answer = run_json("doctor", "-f", dump, "--config", config)
-    assert (code, [one["code"] for one in answer["findings"]]) == (1, ["O206"])
+    assert (code, [finding["code"] for finding in answer["findings"]]) == (1, ["O206"])
     fenced = manifest(tmp_path / "fenced.yaml", *FLEET, pod("p"), taint_rule(DRIVER))
     code, answer = run_json("doctor", "-f", fenced, "--config", config)
     assert (code, answer["findings"]) == (0, [])
@@ -281,7 +285,7 @@ def schedulers_told(tmp_path, *objects, bridge=None):
     dump = manifest(tmp_path / "dump.yaml", *FLEET, *objects)
     options = ("--config", config) if bridge else ()
     _, answer = run_json("doctor", "-f", dump, *options)
-    return [one["message"].partition(" may ")[0] for one in answer["findings"] if one["code"] == "O205"]
+    return [finding["message"].partition(" may ")[0] for finding in answer["findings"] if finding["code"] == "O205"]
 
 
 def test_two_schedulers_on_one_driver_are_told_of_unless_a_fence_keeps_them_apart(tmp_path):
@@ -355,8 +359,8 @@ def test_a_pod_that_core_serves_by_name_waits_behind_the_fence(objects, told, tm
     served = device_class(extendedResourceName="example.com/gpu")
     dump = manifest(tmp_path / "dump.yaml", *FLEET[1:], served, *objects)
     _, answer = run_json("doctor", "-f", dump)
-    assert [one["code"] for one in answer["findings"]] == ["O110"] * told
-    assert all("default-scheduler for example.com/gpu" in one["message"] for one in answer["findings"])
+    assert [finding["code"] for finding in answer["findings"]] == ["O110"] * told
+    assert all("default-scheduler for example.com/gpu" in finding["message"] for finding in answer["findings"])
 
 
 SERVED = device_class(extendedResourceName="example.com/gpu")
@@ -380,10 +384,10 @@ def by_name(name="example.com/gpu", **more):
 )
 def test_a_pod_that_core_serves_by_name_is_judged_by_the_claim_that_core_would_make(objects, what, about, tmp_path):
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET[1:], SERVED, *objects))
-    [one] = answer["findings"]
-    assert one["code"] == what
-    assert one["object"].startswith(about)
-    assert "od/default/p" in one["message"]
+    [finding] = answer["findings"]
+    assert finding["code"] == what
+    assert finding["object"].startswith(about)
+    assert "od/default/p" in finding["message"]
 
 
 @pytest.mark.parametrize(
@@ -403,10 +407,10 @@ def test_a_pod_that_may_be_served_by_name_has_no_finding(objects, tmp_path):
 
 def test_unused_claims_of_a_namespace_are_counted_in_one_finding(tmp_path):
     dump = manifest(tmp_path / "dump.yaml", *FLEET, lone("a"), lone("b", minutes=90), pod("p"))
-    [one] = run_json("doctor", "-f", dump)[1]["findings"]
-    assert one["object"] == "ResourceClaim/default/b"  # the oldest
-    assert "namespace default has 2 claims" in one["message"]
-    assert one["message"].endswith("b, a")
+    [finding] = run_json("doctor", "-f", dump)[1]["findings"]
+    assert finding["object"] == "ResourceClaim/default/b"  # the oldest
+    assert "namespace default has 2 claims" in finding["message"]
+    assert finding["message"].endswith("b, a")
 
 
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "pod-p", "controller": True}
@@ -433,8 +437,8 @@ def test_a_claim_that_may_be_used_yet_is_not_called_unused(objects, tmp_path):
 
 async def test_in_a_cluster_a_claim_is_unused_if_no_pod_names_it():
     cluster = loaded(*FLEET, claim("a"), claim("b"), pod("p", "a"))
-    found = diagnose(await survey(cluster, datetime.now(UTC) + timedelta(hours=1)))
-    assert [one.object for one in found if one.code == "O217"] == ["ResourceClaim/default/b"]
+    findings = diagnose(await survey(cluster, datetime.now(UTC) + timedelta(hours=1)))
+    assert [finding.object for finding in findings if finding.code == "O217"] == ["ResourceClaim/default/b"]
 
 
 @pytest.mark.parametrize(
@@ -451,7 +455,7 @@ def test_only_pods_that_could_be_translated_are_told_to_come_again(name, said, t
     item = waiting_by_name(containers=[{"name": "c", "resources": resources}])
     dump = manifest(tmp_path / "dump.yaml", *FLEET[1:], served, taint_rule(DRIVER), item)
     _, answer = run_json("doctor", "-f", dump)
-    [remedy] = [one["remedy"] for one in answer["findings"] if one["code"] == "O110"]
+    [remedy] = [finding["remedy"] for finding in answer["findings"] if finding["code"] == "O110"]
     assert said in remedy
     assert "schedulerName" in remedy
 
@@ -459,8 +463,8 @@ def test_only_pods_that_could_be_translated_are_told_to_come_again(name, said, t
 def test_a_claim_that_tolerates_another_taint_waits_behind_the_fence(tmp_path):
     dump = manifest(tmp_path / "dump.yaml", *FLEET, taint_rule(DRIVER), let_in("a", "other"), waiting("a"))
     _, answer = run_json("doctor", "-f", dump)
-    [found] = answer["findings"]
-    assert "drawbridge for devices of gpu.example.com" in found["message"]
+    [finding] = answer["findings"]
+    assert "drawbridge for devices of gpu.example.com" in finding["message"]
 
 
 def test_where_nothing_is_wrong_nothing_is_found(tmp_path):
@@ -480,10 +484,10 @@ def test_a_dump_without_pods_says_nothing_about_what_pods_left(tmp_path):
 
 def test_claims_that_no_server_has_seen_are_told_apart_by_their_names(tmp_path):
     claims = [held("a"), held("b")]
-    for one in claims:
-        del one["metadata"]["uid"]
+    for obj in claims:
+        del obj["metadata"]["uid"]
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *claims))
-    assert [one["code"] for one in answer["findings"]] == ["O209"]
+    assert [finding["code"] for finding in answer["findings"]] == ["O209"]
 
 
 @pytest.mark.parametrize("options", [["--yes", "-f", "dump.yaml"], [], ["-o", "json"]])
@@ -556,7 +560,7 @@ def placed(name, *claims):
 async def yielding(*objects):
     """Which claims would give way."""
     [ill] = (await look(loaded(*FLEET, *objects))).items()
-    return [one.metadata.name for one in ill[1].claims] if ill[1] is not None else None
+    return [claim.metadata.name for claim in ill[1].claims] if ill[1] is not None else None
 
 
 async def test_of_claims_that_hold_the_same_those_give_way_whose_pods_are_on_no_node():
@@ -577,7 +581,7 @@ async def test_an_overlap_is_write_repair_once_and_found_no_more():
     freed = await cluster.get(resources.RESOURCE_CLAIMS, "b", "default")
     assert (freed.status.allocation, freed.status.reserved_for) == (None, ())
     assert await write_repair(cluster, ill[1]) == "it has changed: run doctor again"
-    assert [one for one in await look(cluster) if one.code == "O209"] == []
+    assert [finding for finding in await look(cluster) if finding.code == "O209"] == []
 
 
 async def test_a_pod_that_came_to_a_node_meanwhile_keeps_its_devices():
@@ -646,7 +650,7 @@ async def test_a_server_without_claims_is_not_a_healthy_cluster(monkeypatch):
 )
 def test_a_pod_that_waits_for_something_else_is_not_blamed_on_a_driver(changes, tmp_path):
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *once_only(**changes)))
-    assert "O113" not in {one["code"] for one in answer["findings"]}
+    assert "O113" not in {finding["code"] for finding in answer["findings"]}
 
 
 async def test_agent_events_are_reported_and_idle_marks_are_repaired():
@@ -656,7 +660,7 @@ async def test_agent_events_are_reported_and_idle_marks_are_repaired():
     assert ills[0][0].message == "two have it"
     assert [ill[0].code for ill in ills] == ["O221", "O213"]
     assert await write_repair(cluster, ills[1][1]) == ""
-    assert [one.code for one in await look(cluster)] == ["O221"]
+    assert [finding.code for finding in await look(cluster)] == ["O221"]
 
 
 async def test_an_event_says_why_a_daemon_set_has_no_pod():
@@ -670,7 +674,7 @@ async def test_an_event_says_why_a_daemon_set_has_no_pod():
     event["involvedObject"] |= {"name": about["name"], "namespace": about["namespace"]}
     installed = daemon_set | {"kind": "Deployment", "metadata": about | {"name": "drawbridge-webhook"}}
     cluster = loaded(*FLEET, pod("p"), daemon_set, installed, event)
-    [ill] = [one for one in await look(cluster) if one.object == "DaemonSet/default/drawbridge-driver"]
+    [ill] = [finding for finding in await look(cluster) if finding.object == "DaemonSet/default/drawbridge-driver"]
     assert ill.message == '0 of 1 replicas are ready: no pod can be created: violates PodSecurity "restricted"'
 
 
@@ -685,16 +689,16 @@ async def test_doctor_without_access_to_events_reports_the_rest(monkeypatch):
 
     monkeypatch.setattr(cluster, "list", without)
     seen = await survey(cluster, datetime.now(UTC))
-    assert [one.code for one in diagnose(seen)] == ["O213"]
-    assert [(one.kind, one.reason) for one in seen.reading.unread] == [("events", "events is forbidden")]
+    assert [finding.code for finding in diagnose(seen)] == ["O213"]
+    assert [(missed.kind, missed.reason) for missed in seen.reading.unread] == [("events", "events is forbidden")]
 
 
 def untranslated(**meta):
     """A waiting pod that asks for whole GPUs in the words of a device plugin."""
     resources = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}
-    one = waiting(containers=[{"name": "c", "resources": resources}])
-    one["metadata"] |= meta
-    return one
+    obj = waiting(containers=[{"name": "c", "resources": resources}])
+    obj["metadata"] |= meta
+    return obj
 
 
 def team(mode):
@@ -722,8 +726,10 @@ NOT_TRANSLATED = [
 
 @pytest.mark.parametrize(("objects", "message", "remedy"), NOT_TRANSLATED)
 def test_a_pod_that_was_never_translated_and_that_no_node_can_serve_is_told_of(objects, message, remedy, tmp_path):
-    found = [one for one in found_with(tmp_path, *objects) if one["code"] in ("O103", "O104")]
-    assert [message in one["message"] and remedy in one["remedy"] for one in found] == [True] * bool(message)
+    findings = [finding for finding in found_with(tmp_path, *objects) if finding["code"] in ("O103", "O104")]
+    assert [message in finding["message"] and remedy in finding["remedy"] for finding in findings] == [True] * bool(
+        message
+    )
 
 
 def found_with(tmp_path, *objects, fleet=OF_NVIDIA):
@@ -736,9 +742,9 @@ def found_with(tmp_path, *objects, fleet=OF_NVIDIA):
 
 def nvidia_slice(type_):
     """A slice of NVIDIA's driver with a device of a type."""
-    one = gpus("n0", 1)
-    one["spec"]["devices"][0]["attributes"] = {"type": {"string": type_}}
-    return one
+    obj = gpus("n0", 1)
+    obj["spec"]["devices"][0]["attributes"] = {"type": {"string": type_}}
+    return obj
 
 
 @pytest.mark.parametrize(
@@ -761,8 +767,8 @@ def test_a_class_that_pods_to_come_need_is_missed_before_one_waits(tmp_path, obj
     given = ["--config", manifest(tmp_path / "configuration.yaml", of_file | settings)] if settings is not None else []
     manifest(dump := tmp_path / "dump.yaml", node("n0"), pod("p"), *objects)
     dump.write_text(dump.read_text().replace(DRIVER, NVIDIA))
-    found = run_json("doctor", "-f", str(dump), *given)[1]["findings"]
-    told_of = {one["object"]: one["message"] for one in found if one["code"] == "O107"}
+    findings = run_json("doctor", "-f", str(dump), *given)[1]["findings"]
+    told_of = {finding["object"]: finding["message"] for finding in findings if finding["code"] == "O107"}
     assert told_of.keys() == {f"DeviceClass/{name}" for name in missing}
     assert [name for name, by in missing.items() if by not in told_of[f"DeviceClass/{name}"]] == []
 
@@ -770,29 +776,30 @@ def test_a_class_that_pods_to_come_need_is_missed_before_one_waits(tmp_path, obj
 def test_a_name_for_which_no_claim_can_be_made_is_told_of_once_with_its_pods(tmp_path):
     """What only an administrator can fix."""
     two = [untranslated(), untranslated(name="q", uid="q")]
-    found = found_with(tmp_path, team("enforce"), *two, fleet=FLEET[1:])
-    [one] = [one for one in found if one["code"] == "O104"]
-    assert "no DeviceClass of a whole GPU exists" in one["message"]
-    assert "default/p" in one["message"]
-    assert "default/q" in one["message"]
+    findings = found_with(tmp_path, team("enforce"), *two, fleet=FLEET[1:])
+    [finding] = [ill for ill in findings if ill["code"] == "O104"]
+    assert "no DeviceClass of a whole GPU exists" in finding["message"]
+    assert "default/p" in finding["message"]
+    assert "default/q" in finding["message"]
 
 
 def misspelt(**changes):
-    one = untranslated(**changes)
-    one["spec"]["containers"][0]["resources"] = {"limits": {"nvdia.com/gpu": "1"}}
-    return one
+    obj = untranslated(**changes)
+    obj["spec"]["containers"][0]["resources"] = {"limits": {"nvdia.com/gpu": "1"}}
+    return obj
 
 
 @pytest.mark.parametrize("mode", ["enforce", "observe"])
 def test_a_misspelt_name_is_told_of_with_the_one_that_is_meant(tmp_path, mode):
-    found = found_with(tmp_path, team(mode), misspelt(), misspelt(name="q", uid="q"))
-    [one] = [one for one in found if one["code"] == "O104"]
-    assert one["object"] == "Pod/default/p"
+    findings = found_with(tmp_path, team(mode), misspelt(), misspelt(name="q", uid="q"))
+    [finding] = [ill for ill in findings if ill["code"] == "O104"]
+    assert finding["object"] == "Pod/default/p"
     assert (
-        one["message"] == "no node has nvdia.com/gpu, for which default/p, default/q wait: did you mean nvidia.com/gpu?"
+        finding["message"]
+        == "no node has nvdia.com/gpu, for which default/p, default/q wait: did you mean nvidia.com/gpu?"
     )
     with_plugin = node("n1", allocatable={"nvdia.com/gpu": "8"})
-    assert "O104" not in {one["code"] for one in found_with(tmp_path, team(mode), misspelt(), with_plugin)}
+    assert "O104" not in {finding["code"] for finding in found_with(tmp_path, team(mode), misspelt(), with_plugin)}
 
 
 @pytest.mark.parametrize(
@@ -816,25 +823,25 @@ def test_a_driver_or_a_namespace_that_the_configuration_misspells_is_told_of(tmp
     operator = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}}
     manifest(dump := tmp_path / "dump.yaml", *OF_NVIDIA, team("enforce"), operator)
     dump.write_text(dump.read_text().replace(DRIVER, NVIDIA))
-    found = run_json("doctor", "-f", str(dump), "--config", config)[1]["findings"]
-    assert [one["message"] for one in found if one["code"] == "O019"] == ([message] if message else [])
+    findings = run_json("doctor", "-f", str(dump), "--config", config)[1]["findings"]
+    assert [finding["message"] for finding in findings if finding["code"] == "O019"] == ([message] if message else [])
 
 
 def test_a_webhook_refusal_for_an_administrator_to_fix_is_reported_once(tmp_path):
     denied = 'pods "a-" is forbidden: admission webhook "pods.mutate.drawbridge.dev" denied the request: '
     said = [denied + "it requests DeviceClass a, which does not exist (ask an administrator)", denied + "ask for less"]
     events = [audit_event("FailedCreate", text, age) for age, text in enumerate([said[0], *said])]
-    found = [one for one in found_with(tmp_path, *events) if one["code"] == "O102"]
-    assert [one["message"] for one in found] == [said[0].removeprefix(denied)]
+    findings = [finding for finding in found_with(tmp_path, *events) if finding["code"] == "O102"]
+    assert [finding["message"] for finding in findings] == [said[0].removeprefix(denied)]
 
 
 @pytest.mark.parametrize(("age", "made", "told"), [(120, False, True), (20, False, False), (120, True, False)])
 def test_a_pod_whose_template_was_not_made_within_a_minute_is_told_of(age, made, told, tmp_path):
-    one = pod("p", resourceClaims=[{"name": "c", "resourceClaimTemplateName": unused()["metadata"]["name"]}])
-    one["metadata"]["creationTimestamp"] = (datetime.now(UTC) - timedelta(seconds=age)).isoformat()
+    obj = pod("p", resourceClaims=[{"name": "c", "resourceClaimTemplateName": unused()["metadata"]["name"]}])
+    obj["metadata"]["creationTimestamp"] = (datetime.now(UTC) - timedelta(seconds=age)).isoformat()
     template_of_it = [unused()] * made
-    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, one, *template_of_it))
-    assert [one["code"] for one in answer["findings"]] == ["O105"] * told
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, obj, *template_of_it))
+    assert [finding["code"] for finding in answer["findings"]] == ["O105"] * told
 
 
 def test_ages_in_a_dump_are_told_by_its_own_time(tmp_path):
@@ -843,7 +850,7 @@ def test_ages_in_a_dump_are_told_by_its_own_time(tmp_path):
     beat["metadata"] = {"name": "n0", "namespace": "kube-node-lease"}
     assert run_json("doctor", "-f", manifest(tmp_path / "a.yaml", *FLEET, pod("p"), beat, ours))[0] == 0
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "b.yaml", *FLEET, pod("p"), beat, lease(900)))
-    assert [one["code"] for one in answer["findings"]] == ["O017"]
+    assert [finding["code"] for finding in answer["findings"]] == ["O017"]
 
 
 async def test_unreadable_resources_are_named_and_lead_to_no_finding(monkeypatch):
@@ -866,15 +873,15 @@ def test_a_dump_without_slices_has_no_class_without_devices_and_says_that_it_lac
     claims = [claim("a"), claim("b", class_name="other")]
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *classes, *claims))
     assert answer["findings"] == []
-    [lacking] = [one for one in answer["notChecked"] if one["inputs"] == ["ResourceSlice"]]
+    [lacking] = [entry for entry in answer["notChecked"] if entry["inputs"] == ["ResourceSlice"]]
     assert lacking["codes"] == ["O108", "O111", "O218"]
     assert "kubectl get KIND" in lacking["reason"]
 
 
-@pytest.mark.parametrize("kind", [one.kind for one in resources.ALL if one.kind != "Workload"])
+@pytest.mark.parametrize("kind", [obj.kind for obj in resources.ALL if obj.kind != "Workload"])
 @pytest.mark.parametrize("field", ["apiVersion", "metadata", "status"])
 def test_an_object_of_another_shape_is_named_with_its_line(tmp_path, kind, field):
-    known = next(one for one in resources.ALL if one.kind == kind)
+    known = next(obj for obj in resources.ALL if obj.kind == kind)
     labels = {"app.kubernetes.io/name": "drawbridge"}
     obj = {"apiVersion": known.api_version, "kind": kind, "metadata": {"name": "drawbridge", "labels": labels}}
     done = run("doctor", "-f", manifest(tmp_path / "dump.yaml", obj | {field: 7}))
@@ -887,7 +894,7 @@ def test_an_object_that_cannot_be_read_hides_no_finding_about_others(tmp_path):
     objects, name, _ = ILLS["O212"]
     odd = node("odd") | {"metadata": {"name": "odd", "labels": 3}}
     code, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.json", *FLEET, odd, *objects))
-    assert (code, [(one["code"], one["object"]) for one in answer["findings"]]) == (1, [("O212", name)])
+    assert (code, [(finding["code"], finding["object"]) for finding in answer["findings"]]) == (1, [("O212", name)])
     [unread] = answer["unread"]
     assert unread["kind"] == "Node default/odd"
     assert "/metadata/labels" in unread["reason"]
@@ -928,8 +935,8 @@ def test_doctor_and_check_name_an_object_in_one_form(ill, tmp_path):
     objects = {**ILLS, "O215": ([held("a", "p") | {"metadata": held("a")["metadata"] | {"finalizers": ["x.example.com/y"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}, pod("p", "a")], "", "")}[ill][0]  # fmt: skip
     file = manifest(tmp_path / "dump.yaml", *FLEET, *objects)
     manifest(tmp_path / "checked.yaml", *FLEET, *[obj | {"more": 1} for obj in objects])
-    _, treated = run_json("doctor", "-f", file)
-    _, judged = run_json("check", "-f", str(tmp_path / "checked.yaml"))
-    found = {one["object"] for one in treated["findings"] if one["code"] == ill}
+    named, treated = run_json("doctor", "-f", file)
+    named, judged = run_json("check", "-f", str(tmp_path / "checked.yaml"))
+    found = {finding["object"] for finding in treated["findings"] if finding["code"] == ill}
     assert found
-    assert found <= {one["object"] for one in judged["findings"] if one["code"] == "D002"}
+    assert found <= {finding["object"] for finding in judged["findings"] if finding["code"] == "D002"}

@@ -9,10 +9,10 @@ SINCE = "2026-11-20T08:00:00Z"
 
 
 def of_plugin(name, node, **status):
-    one = pod(name, nodeName=node)
-    one["spec"]["containers"] = [{"name": "c", "image": "x", "resources": {"limits": {"example.com/gpu": 2, "cpu": 1}}}]
+    obj = pod(name, nodeName=node)
+    obj["spec"]["containers"] = [{"name": "c", "image": "x", "resources": {"limits": {"example.com/gpu": 2, "cpu": 1}}}]
     conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": SINCE}]
-    return phased(one, "Running", conditions=conditions, **status)
+    return phased(obj, "Running", conditions=conditions, **status)
 
 
 def test_every_device_has_a_row_with_its_holder_and_since_when(tmp_path):

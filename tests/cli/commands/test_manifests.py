@@ -90,18 +90,19 @@ def test_the_plugin_changes_the_pod_of_the_bridge_and_nothing_else():
     def made(*options):
         done = run("manifests", "--image", "x", "--bridge", "--scheduler-image", "y", *options)
         return {
-            (one.object["kind"], one.object["metadata"]["name"]): one.object for one in manifests.parse(done.stdout)
+            (document.object["kind"], document.object["metadata"]["name"]): document.object
+            for document in manifests.parse(done.stdout)
         }
 
     stock, ours = made(), made("--plugin")
     assert stock.keys() == ours.keys()
-    changed = {name for name, one in ours.items() if stock[name] != one}
+    changed = {name for name, obj in ours.items() if stock[name] != obj}
     assert changed == {("ConfigMap", "drawbridge-scheduler"), ("Deployment", "drawbridge-allocator")}
     spec = ours["Deployment", "drawbridge-allocator"]["spec"]
     allocator, scheduler = spec["template"]["spec"]["containers"]
     assert (spec["replicas"], allocator["image"], scheduler["image"]) == (2, "x", "y")
     assert scheduler["command"] == ["/drawbridge-scheduler"]
-    folders = [[mount["mountPath"] for mount in one["volumeMounts"]] for one in (allocator, scheduler)]
+    folders = [[mount["mountPath"] for mount in container["volumeMounts"]] for container in (allocator, scheduler)]
     assert folders == [["/etc/drawbridge", "/run/drawbridge"], ["/etc/scheduler", "/run/drawbridge"]]
     assert scheduler["securityContext"]["readOnlyRootFilesystem"]
 
@@ -157,10 +158,10 @@ def paths(values, before=""):
 
 def test_the_values_of_a_chart_are_those_its_schema_knows(chart):
     def known(schema, before=""):
-        for name, one in schema["properties"].items():
+        for name, field in schema["properties"].items():
             yield before + name
-            if "properties" in one and before + name != "configuration":
-                yield from known(one, f"{before}{name}.")
+            if "properties" in field and before + name != "configuration":
+                yield from known(field, f"{before}{name}.")
 
     schema = json.loads((chart / "values.schema.json").read_text())
     [values] = manifests.parse((chart / "values.yaml").read_text())
@@ -204,7 +205,7 @@ def test_a_chart_is_not_written_over_what_is_there(tmp_path):
         done = run("manifests", "--helm", folder)
         assert (done.exit_code, done.stdout) == (2, "")
         assert str(folder) in done.stderr
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "values.yaml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "values.yaml"]
 
 
 @pytest.mark.parametrize("name", ["-", "pipe"])
@@ -218,8 +219,8 @@ def test_a_configuration_from_a_pipe_is_the_one_that_is_installed(name, tmp_path
         threading.Thread(target=file.write_text, args=(text,), daemon=True).start()
     done = run("manifests", "--image", "x", "--config", file, stdin=text)
     assert done.exit_code == 0, done.output
-    printed = [one.object for one in manifests.parse(done.stdout)]
-    [config_map] = [one for one in printed if (one["kind"], one["metadata"]["name"]) == ("ConfigMap", "drawbridge")]
+    printed = [document.object for document in manifests.parse(done.stdout)]
+    [config_map] = [obj for obj in printed if (obj["kind"], obj["metadata"]["name"]) == ("ConfigMap", "drawbridge")]
     assert config_map["data"]["drawbridge.yaml"] == text
 
 

@@ -50,7 +50,7 @@ def test_every_node_stands_somewhere_for_a_name(tmp_path):
 
 
 def test_on_a_screen_they_are_counted_and_some_are_named(tmp_path):
-    many = [one for i in range(12) for one in old(f"n-{i:02}")]
+    many = [obj for i in range(12) for obj in old(f"n-{i:02}")]
     dump = manifest(tmp_path / "dump.yaml", CLASS, *many, *new("new-1"))
     said = run("survey", "-f", dump).stdout
     rows = [line.split(maxsplit=2) for line in said.splitlines()]
@@ -65,26 +65,26 @@ def test_a_name_that_a_class_carries_is_followed_without_a_dialect(tmp_path):
     carrying = {**CLASS, "spec": CLASS["spec"] | {"extendedResourceName": "example.com/resource"}}
     there = plugin_node("a") | {"status": {"allocatable": {"example.com/resource": "2"}}}
     _, answer = surveyed(tmp_path, carrying, there, plugin_node("b"), published("b"))
-    [side] = [one for one in answer["servedBy"] if one["key"] == "example.com/resource"]
+    [side] = [entry for entry in answer["servedBy"] if entry["key"] == "example.com/resource"]
     assert (side["plugin"], side["driver"]) == (["a"], ["b"])
 
 
 def test_a_resource_that_no_class_stands_for_is_not_listed_for_migration(tmp_path):
     odd = plugin_node("a") | {"status": {"allocatable": {"example.com/odd": "2", "hugepages-2Mi": "0", "cpu": "4"}}}
     _, answer = surveyed(tmp_path, CLASS, odd, *new("b"))
-    assert [one["key"] for one in answer["servedBy"]] == [GPU]
+    assert [entry["key"] for entry in answer["servedBy"]] == [GPU]
 
 
 def test_the_doctor_names_nodes_on_which_one_device_could_be_given_twice_and_those_half_way(tmp_path):
     code, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, gpu_pod("p")))
     assert code == 1
-    found = {one["code"]: one for one in answer["findings"]}
-    assert {what: one["object"] for what, one in found.items()} == {
+    by_code = {finding["code"]: finding for finding in answer["findings"]}
+    assert {what: finding["object"] for what, finding in by_code.items()} == {
         "O202": "Node/both-1",
         "O203": "Node/half-1",
     }
-    assert GPU in found["O202"]["message"]
-    assert all("docs/migrate.md" in one["remedy"] for one in found.values())
+    assert GPU in by_code["O202"]["message"]
+    assert all("docs/migrate.md" in finding["remedy"] for finding in by_code.values())
     repaired = manifest(tmp_path / "repaired.yaml", CLASS, *MIXED, CUT_UP, gpu_pod("p"))
     defaults = {"source": "defaults", "mode": "enforce"}
     code, answer = run_json("doctor", "-f", repaired)
@@ -115,11 +115,11 @@ def test_translate_says_which_side_and_why(tmp_path, full, side):
 def test_a_simulation_places_each_pod_on_the_nodes_to_which_the_webhook_sends_it(tmp_path, full, where):
     configuration = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mixed": {GPU: PLUGIN}}
     config = manifest(tmp_path / "config.yaml", configuration)
-    running = [one | {"status": {"phase": "Running"}} for one in (*full, gpu_pod("idle", 1, on="elsewhere"))]
+    running = [obj | {"status": {"phase": "Running"}} for obj in (*full, gpu_pod("idle", 1, on="elsewhere"))]
     snapshot = manifest(tmp_path / "snapshot.yaml", CLASS, *MIXED, *running, gpu_pod("comes"))
     code, answer = run_json("simulate", "-f", snapshot, "--config", config)
     assert code == 0, answer
-    [placed] = [one for one in answer["pods"] if one["pod"].endswith("/comes")]
+    [placed] = [pod for pod in answer["pods"] if pod["pod"].endswith("/comes")]
     assert placed["node"] == where
     assert bool(placed["devices"]) is bool(full)
 
@@ -130,7 +130,7 @@ def test_an_explanation_of_a_pod_that_waits_says_what_the_webhook_would_do(tmp_p
     config = manifest(tmp_path / "config.yaml", configuration)
     dump = manifest(tmp_path / "dump.yaml", CLASS, *MIXED, *full, gpu_pod("idle", 1, on="new-1"), gpu_pod("waits"))
     _, answer = run_json("explain", "pod", "ns/waits", "-f", dump, "--config", config)
-    assert [one["outcome"] for one in answer["pod"]["webhook"]["decisions"]] == [side]
+    assert [decision["outcome"] for decision in answer["pod"]["webhook"]["decisions"]] == [side]
 
 
 async def test_a_look_at_one_namespace_does_not_take_the_pods_of_others_for_absent():

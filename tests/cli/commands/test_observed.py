@@ -20,9 +20,9 @@ def lines(*records):
     """What the webhook writes of decisions."""
     stream = io.BytesIO()
     log = Decisions(stream)
-    for number, one in enumerate(records):
+    for number, record in enumerate(records):
         fields = {"path": "mutate", "uid": str(number), "mode": "observe", "operation": "CREATE", "object": "Pod/a/p"}
-        log.write(Record(**{**fields, **one}), 0.001)
+        log.write(Record(**{**fields, **record}), 0.001)
     return stream.getvalue().decode()
 
 
@@ -49,17 +49,17 @@ def test_pods_are_counted_by_namespace_with_the_reasons():
 
 def test_a_pod_that_the_second_review_refuses_is_refused_and_not_translated():
     second = {**REFUSED, "path": "validate", "decisions": (), "problems": ("no node has 16",)}
-    [found] = run_json("observed", stdin=lines(MOVES, second))[1]["namespaces"]
-    assert found["outcomes"] == {"refused": 1}
-    assert found["reasons"] == [{"outcome": "refused", "text": "no node has 16", "pods": 1}]
+    [namespace] = run_json("observed", stdin=lines(MOVES, second))[1]["namespaces"]
+    assert namespace["outcomes"] == {"refused": 1}
+    assert namespace["reasons"] == [{"outcome": "refused", "text": "no node has 16", "pods": 1}]
 
 
 def test_a_pod_whose_keys_differ_is_partly_translated_with_the_reason_of_the_others():
     stays = decision("y.com/npu", Outcome.LEFT, "no class")
     both = {**MOVES, "decisions": (*MOVES["decisions"], stays)}
-    [found] = run_json("observed", stdin=lines(MOVES, both))[1]["namespaces"]
-    assert found["outcomes"] == {"translated": 1, "partly": 1}
-    assert found["reasons"] == [{"outcome": "partly", "text": "y.com/npu: no class", "pods": 1}]
+    [namespace] = run_json("observed", stdin=lines(MOVES, both))[1]["namespaces"]
+    assert namespace["outcomes"] == {"translated": 1, "partly": 1}
+    assert namespace["reasons"] == [{"outcome": "partly", "text": "y.com/npu: no class", "pods": 1}]
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_a_pod_whose_keys_differ_is_partly_translated_with_the_reason_of_the_oth
     ],
 )
 def test_log_lines_that_are_not_about_a_new_pod_are_not_counted(other):
-    [found] = run_json("observed", stdin=lines(MOVES, {**MOVES, **other}))[1]["namespaces"]
-    assert found["outcomes"] == {"translated": 1}
+    [namespace] = run_json("observed", stdin=lines(MOVES, {**MOVES, **other}))[1]["namespaces"]
+    assert namespace["outcomes"] == {"translated": 1}
 
 
 def test_lines_of_others_and_what_a_collector_writes_before_a_line_do_no_harm(tmp_path):

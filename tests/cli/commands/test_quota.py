@@ -76,7 +76,7 @@ def test_each_line_says_what_is_used_what_waits_and_what_is_left(dump):
 
 def test_all_namespaces_are_told_of_without_a_name_and_json_has_who_holds_what(dump):
     said = json.loads(run("quota", "-f", dump, "-o", "json").stdout)
-    assert [one["quota"] for one in said["quotas"]] == ["other/limits", "team/limits"]
+    assert [quota["quota"] for quota in said["quotas"]] == ["other/limits", "team/limits"]
     first = said["quotas"][1]["lines"][0]
     assert first["holders"] == [{"claim": "team/held", "pods": ["train"], "amount": "1"}]
 

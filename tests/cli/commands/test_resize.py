@@ -245,7 +245,7 @@ def test_a_resize_that_the_webhook_refuses_is_reported_as_refused(tmp_path):
 
 def test_a_live_cluster_is_asked_as_a_dump_is(tmp_path, monkeypatch):
     file = dump(tmp_path)
-    store = Embedded.holding([one.object for one in manifests.read([file])])
+    store = Embedded.holding([document.object for document in manifests.read([file])])
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: store)
     live, dumped = (run_json("resize", "deployment/serve", f"{MEM}=8192", *more)[1] for more in ((), ("-f", file)))
     assert (live["pods"], live["quotas"]) == (dumped["pods"], dumped["quotas"])
@@ -271,7 +271,7 @@ def test_a_claim_that_all_the_pods_name_is_free_once_they_have_ended(tmp_path):
     shared["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [here]}
     named = [{"name": "both", "resourceClaimName": "both"}]
     file = dump(tmp_path, LEGACY | {"resourceClaims": named}, shared, *gpus("b", "c", "d", node="n1"))
-    objects = [one.object for one in manifests.read([file])]
+    objects = [document.object for document in manifests.read([file])]
     for obj in objects:
         if obj["kind"] == "Pod":
             obj["spec"]["resourceClaims"] += named
@@ -286,13 +286,16 @@ def test_every_alternative_that_asks_for_the_capacity_gets_the_amount(tmp_path):
     request["firstAvailable"] = [asks | {"name": "small"}, asks | {"name": "other"}]
     _, said = run_json("resize", "deployment/serve", "memory=8Gi", "-f", dump(tmp_path, CLAIMING, template))
     [changed] = said["objects"][0]["spec"]["spec"]["devices"]["requests"]
-    assert [one["capacity"]["requests"]["memory"] for one in changed["firstAvailable"]] == ["8Gi", "8Gi"]
+    assert [alternative["capacity"]["requests"]["memory"] for alternative in changed["firstAvailable"]] == [
+        "8Gi",
+        "8Gi",
+    ]
     assert [pod["node"] for pod in said["pods"]] == ["n0", "n0"]
 
 
 def test_a_workload_that_was_not_read_itself_is_named(tmp_path):
     file = dump(tmp_path)
-    objects = [one.object for one in manifests.read([file]) if one.object["kind"] != "Deployment"]
+    objects = [document.object for document in manifests.read([file]) if document.object["kind"] != "Deployment"]
     done = run("resize", "deployment/serve", f"{MEM}=1", "-f", manifest(file, *objects))
     assert (done.exit_code, "Deployment ml/serve is not in the input" in done.stderr) == (2, True)
 

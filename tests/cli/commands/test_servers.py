@@ -59,21 +59,21 @@ def answer(*words, stdin):
     ],
 )
 def test_a_partition_is_allocated_where_the_feature_gate_is_on(words, code):
-    found, told = answer("simulate", "--claims", "--node", "n0", *words, stdin=text(*FLEET, CLAIM))
-    assert found == code
+    exit_code, told = answer("simulate", "--claims", "--node", "n0", *words, stdin=text(*FLEET, CLAIM))
+    assert exit_code == code
     assert [reason["stage"] for reason in told["nodes"]["n0"]["reasons"]] == ["gate"] * code
 
 
 def test_a_pod_waits_in_a_simulation_of_an_older_server():
     _, newest = answer("simulate", stdin=text(*FLEET, CLAIM, POD))
     _, older = answer("simulate", "--kubernetes", "1.35", stdin=text(*FLEET, CLAIM, POD))
-    assert [one["pods"][0]["node"] for one in (newest, older)] == ["n0", None]
+    assert [report["pods"][0]["node"] for report in (newest, older)] == ["n0", None]
 
 
 def test_a_check_says_what_a_server_drops_and_what_it_cannot_serve():
     def codes(*words):
         _, told = answer("check", *words, stdin=text(*FLEET, CLAIM | {"spec": SHARE}, RULE))
-        return {(one["code"], one["object"].partition("/")[0]) for one in told["findings"]}
+        return {(finding["code"], finding["object"].partition("/")[0]) for finding in told["findings"]}
 
     drops, kinds = ("D006", "ResourceClaim"), ("D004", "DeviceTaintRule")
     assert not codes() & {drops, kinds}
@@ -85,7 +85,7 @@ def test_a_kind_is_told_in_which_version_an_older_server_has_it():
     hints = {}
     for minor in ("1.36", "1.35"):
         _, told = answer("check", "--kubernetes", minor, stdin=text(RULE))
-        hints[minor] = [one["remedy"] for one in told["findings"] if one["code"] == "D004"]
+        hints[minor] = [finding["remedy"] for finding in told["findings"] if finding["code"] == "D004"]
     assert hints == {"1.36": ["write resource.k8s.io/v1beta2"], "1.35": ["write resource.k8s.io/v1alpha3"]}
 
 
@@ -117,8 +117,8 @@ def test_an_explanation_is_of_the_server_that_is_named_and_says_so():
     waits = ("explain", "pod", "p")
     _, newest = answer(*waits, stdin=text(*FLEET, CLAIM, POD))
     _, older = answer(*waits, "--kubernetes", "1.35", stdin=text(*FLEET, CLAIM, POD))
-    assert [one["pod"]["prospect"]["outlook"] for one in (newest, older)] == ["fits", "never"]
-    assert [one["server"]["saidBy"] for one in (newest, older)] == ["nobody", "options"]
+    assert [report["pod"]["prospect"]["outlook"] for report in (newest, older)] == ["fits", "never"]
+    assert [report["server"]["saidBy"] for report in (newest, older)] == ["nobody", "options"]
     assert (older["server"]["kubernetes"], older["server"]["features"]["DRAPartitionableDevices"]) == ("1.35", False)
     shown = run(*waits, "--feature-gates", "DRAPartitionableDevices=false", "-f", "-", stdin=text(*FLEET, CLAIM, POD))
     assert f"server      Kubernetes 1.{NEWEST} with DRAPartitionableDevices=false, as the options say" in shown.stdout
@@ -143,20 +143,20 @@ def test_a_configuration_declares_the_server_and_options_go_before_it(words, tmp
     _, told = answer("simulate", *known, stdin=text(*FLEET, CLAIM, POD))
     assert told["pods"][0]["node"] == ("n0" if words else None)
     _, told = answer("check", *known, stdin=text(*FLEET))
-    assert ("D006" in {one["code"] for one in told["findings"]}) == (not words)
+    assert ("D006" in {finding["code"] for finding in told["findings"]}) == (not words)
 
 
 def test_a_check_warns_of_a_feature_gate_that_a_configuration_misspells():
     code, told = answer("check", stdin=text(HEAD | {"kubernetes": {"featureGates": {"DRADeviceTaint": True}}}))
-    assert (code, [(one["code"], one["remedy"]) for one in told["findings"]]) == (0, [("C002", "did you mean DRADeviceTaints?")])  # fmt: skip
+    assert (code, [(finding["code"], finding["remedy"]) for finding in told["findings"]]) == (0, [("C002", "did you mean DRADeviceTaints?")])  # fmt: skip
 
 
 class Older(Embedded):
     """A cluster of 1.36 that permits no dry run."""
 
     async def server(self, *, probe=True):
-        found = await super().server(probe=probe)
-        return msgspec.structs.replace(found, minor=36, gates={})
+        info = await super().server(probe=probe)
+        return msgspec.structs.replace(info, minor=36, gates={})
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ ON = ("--kubernetes", "1.36")
 def test_a_class_serves_a_name_where_the_feature_gate_is_on(resource, words, served):
     stdin = text(*PLAIN_FLEET, by_name(resource))
     _, looked = answer("survey", *words, stdin=stdin)
-    assert [one["outcome"] for one in looked["workloads"]] == ["served" if served else "left"]
+    assert [workload["outcome"] for workload in looked["workloads"]] == ["served" if served else "left"]
     [key] = looked["workloads"][0]["keys"]
     assert ("DRAExtendedResource is on" in key.get("until", "")) is not served
     _, told = answer("explain", "pod", "p", "-n", "d", *words, stdin=stdin)
@@ -217,13 +217,13 @@ def test_a_class_serves_a_name_where_the_feature_gate_is_on(resource, words, ser
 
 def test_a_feature_gate_that_is_on_in_an_older_server_serves_names_of_classes_and_1_34_no_implicit_ones():
     words = (*OFF, "--feature-gates", "DRAExtendedResource=true")
-    codes = [answer("simulate", *words, stdin=text(*PLAIN_FLEET, by_name(one)))[0] for one in ("g.io/card", NAME)]
+    codes = [answer("simulate", *words, stdin=text(*PLAIN_FLEET, by_name(key)))[0] for key in ("g.io/card", NAME)]
     assert codes == [0, 1]
 
 
 def test_a_check_says_that_an_older_server_drops_the_name_of_a_class():
     def found(*words, stdin):
-        return [(one["code"], one["path"]) for one in answer("check", *words, stdin=stdin)[1]["findings"]]
+        return [(finding["code"], finding["path"]) for finding in answer("check", *words, stdin=stdin)[1]["findings"]]
 
     stdin = text(*PLAIN_FLEET)
     assert found(*OFF, stdin=stdin) == [("D006", "/spec/extendedResourceName")]
@@ -246,7 +246,7 @@ def test_a_selector_with_includes_is_refused_where_the_server_does_not_know_it(v
     spec = f'spec: {{selectors: [{{cel: {{expression: "{expression}"}}}}]}}'
     path.write_text(f"apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {{name: a.b}}\n{spec}\n")
     more = ("--feature-gates", gates) if gates else ()
-    code, found = run_json("check", "-f", path, "--kubernetes", version, *more)
+    code, answer = run_json("check", "-f", path, "--kubernetes", version, *more)
     assert code == (1 if refused else 0)
     hint = "includes is a function since Kubernetes 1.36, with the feature gate DRAListTypeAttributes"
-    assert [(one["code"], one["remedy"]) for one in found["findings"]] == [("D110", hint)] * refused
+    assert [(finding["code"], finding["remedy"]) for finding in answer["findings"]] == [("D110", hint)] * refused

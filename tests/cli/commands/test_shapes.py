@@ -41,8 +41,8 @@ def test_values_of_any_shape_are_no_bug(command, tmp_path):
 def test_every_member_of_every_drivers_parameters_may_have_any_shape(shape):
     """Each by itself, and each object's members all together."""
     for judged in shapes.claims_with(shape):
-        found = [finding.code for finding in validation.review([judged])[0]]
-        assert "D010" not in found, judged
+        codes = [finding.code for finding in validation.review([judged])[0]]
+        assert "D010" not in codes, judged
 
 
 def test_a_rule_about_several_members_looks_at_the_well_formed_ones():
@@ -79,15 +79,17 @@ def test_an_exception_about_one_object_names_it_and_leaves_the_others_judged(tmp
     file.write_text("\n".join(json.dumps(shapes.claim_with("x", {}, name)) for name in names))
     code, answer = run_json("check", "-f", file)
     assert code == 1
-    found = [
-        (one["object"].rpartition("/")[2], one["code"]) for one in answer["findings"] if one["severity"] == "error"
+    codes = [
+        (finding["object"].rpartition("/")[2], finding["code"])
+        for finding in answer["findings"]
+        if finding["severity"] == "error"
     ]
-    assert found == [("second", "D010"), ("th_ird", "D102")]
-    [bug] = [one for one in answer["findings"] if one["code"] == "D010"]
+    assert codes == [("second", "D010"), ("th_ird", "D102")]
+    [bug] = [finding for finding in answer["findings"] if finding["code"] == "D010"]
     assert "KeyError in fails" in bug["message"]
 
 
-@pytest.mark.parametrize("shape", [one for one in shapes.SHAPES if isinstance(one, dict | list)], ids=repr)
+@pytest.mark.parametrize("shape", [value for value in shapes.SHAPES if isinstance(value, dict | list)], ids=repr)
 def test_a_kind_of_any_shape_may_stand_in_the_inventory(shape, tmp_path):
     for kind in ("ResourceSlice", "DeviceQuota", "ComputeDomain"):
         [obj, *_] = shapes.examples()[kind]
@@ -103,4 +105,4 @@ def test_a_kind_that_is_a_list_stands_beside_a_compute_domain(tmp_path):
     )
     code, answer = run_json("check", "-f", file)
     assert code == 1
-    assert [one["code"] for one in answer["findings"] if one["severity"] == "error"] == ["D008"]
+    assert [finding["code"] for finding in answer["findings"] if finding["severity"] == "error"] == ["D008"]

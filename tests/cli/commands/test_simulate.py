@@ -23,14 +23,14 @@ def fleet(tmp_path):
 
 def test_a_snapshot_is_scheduled_and_summed_up(fleet, tmp_path):
     pods = manifest(tmp_path / "pods.yaml", pod_with("b", "one"), pod_with("a", "one"))
-    code, found = run_json("simulate", "-f", fleet, "-f", pods)
+    code, answer = run_json("simulate", "-f", fleet, "-f", pods)
     assert code == 0
-    assert [(one["pod"], one["node"], one["devices"]) for one in found["pods"]] == [
+    assert [(pod["pod"], pod["node"], pod["devices"]) for pod in answer["pods"]] == [
         ("default/a", "n0", ["gpu.example.com/n0/gpu-0"]),
         ("default/b", "n0", ["gpu.example.com/n0/gpu-1"]),
     ]
-    assert all(one["victims"] == [] for one in found["pods"])
-    assert (found["totals"]["placed"], found["totals"]["utilisation"]) == (2, 1.0)
+    assert all(pod["victims"] == [] for pod in answer["pods"])
+    assert (answer["totals"]["placed"], answer["totals"]["utilisation"]) == (2, 1.0)
 
 
 def test_a_pod_without_a_place_is_exit_1_and_told_why(fleet, tmp_path):
@@ -39,8 +39,8 @@ def test_a_pod_without_a_place_is_exit_1_and_told_why(fleet, tmp_path):
     assert result.exit_code == 1
     assert "0/1 nodes" in result.stdout
     assert "held by default/x" in result.stdout
-    code, found = run_json("simulate", "-f", fleet, "-f", pods)
-    (place,) = found["pods"]
+    code, answer = run_json("simulate", "-f", fleet, "-f", pods)
+    (place,) = answer["pods"]
     assert (code, place["node"]) == (1, None)
     assert {reason["stage"] for reason in place["reasons"]} == {"in use"}
 
@@ -53,9 +53,9 @@ def test_a_rule_about_nodes_has_a_pod_wait_for_what_is_in_use_in_another_pool(tm
     alone = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceCompatibility", "metadata": {"name": "alone"}}
     objects = [node("n0"), *pools, class_of("gpu"), alone | {"spec": spec}, claim_template("one", exactly("gpu"))]
     files = manifest(tmp_path / "all.yaml", *objects, pod_with("a", "one"), pod_with("b", "one"))
-    _, found = run_json("simulate", "-f", files)
-    assert [one["node"] for one in found["pods"]] == placed
-    stages = {reason["stage"] for one in found["pods"] for reason in one["reasons"]}
+    _, answer = run_json("simulate", "-f", files)
+    assert [pod["node"] for pod in answer["pods"]] == placed
+    stages = {reason["stage"] for pod in answer["pods"] for reason in pod["reasons"]}
     assert ("compatibility" in stages) == (scope == "node")
 
 

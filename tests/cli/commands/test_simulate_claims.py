@@ -33,8 +33,8 @@ def holding(name, device, pool="n0", **fields):
 
 def on_node(*args):
     """Allocate claims on one node: the exit code, and the answer of the node."""
-    code, found = run_json("simulate", "--claims", *args)
-    [answer] = found["nodes"].values()
+    code, whole = run_json("simulate", "--claims", *args)
+    [answer] = whole["nodes"].values()
     return code, answer
 
 
@@ -77,7 +77,7 @@ def test_claims_with_an_allocation_are_in_use_and_the_others_are_asked_for_in_or
     assert (code, answer["verdict"]) == (1, "infeasible")
     code, answer = on_node("-f", fleet, "-f", claims, "--node", "n0", "--claim", "default/a")
     assert code == 0
-    assert [one["claim"] for one in answer["allocations"]] == ["default/a"]
+    assert [allocation["claim"] for allocation in answer["allocations"]] == ["default/a"]
     assert answer["allocations"][0]["allocation"]["devices"]["results"][0]["device"] == "gpu-1"
 
 
@@ -107,7 +107,7 @@ def test_a_refusal_for_capacity_says_how_much_there_is(tmp_path):
     assert hints["release"]["claims"] == ["default/x", "default/y"]
     assert hints["amount"]["value"] == "memory=62Gi"
     assert hints["split"]["value"] == "2 x memory=40Gi"
-    (reason,) = [one for one in answer["reasons"] if one["stage"] == "capacity"]
+    (reason,) = [reason for reason in answer["reasons"] if reason["stage"] == "capacity"]
     assert (reason["lost"], reason["of"], reason["claim"], reason["request"]) == (2, 2, "default/a", "r")
     assert any("62Gi of 80Gi left (held by default/x)" in example for example in reason["examples"])
 
@@ -115,9 +115,11 @@ def test_a_refusal_for_capacity_says_how_much_there_is(tmp_path):
 @pytest.mark.parametrize("files", PROPOSALS.values(), ids=PROPOSALS)
 @pytest.mark.parametrize("pair", list(itertools.combinations_with_replacement(KINDS, 2)), ids="-".join)
 def test_the_four_modes_exclude_each_other_as_their_comments_say(files, pair):
-    one, other = pair
-    other = f"{other}-too" if one == other else other
-    code, answer = on_node(*modes("classes", "claims", *files), "--node", "gpu-node", "--claim", one, "--claim", other)
+    first, other = pair
+    other = f"{other}-too" if first == other else other
+    code, answer = on_node(
+        *modes("classes", "claims", *files), "--node", "gpu-node", "--claim", first, "--claim", other
+    )
     wanted = tuple(sorted(pair)) in TOGETHER
     assert (code, answer["verdict"]) == ((0, "feasible") if wanted else (1, "infeasible"))
     if not wanted:
@@ -160,7 +162,7 @@ def test_all_nodes_are_answered_each_by_its_name(tmp_path):
     fleet = manifest(tmp_path / "all.yaml", *objects)
     code, answer = run_json("simulate", "--claims", "-f", fleet)
     assert code == 0
-    assert {name: one["verdict"] for name, one in answer["nodes"].items()} == {"n0": "infeasible", "n1": "feasible"}
+    assert {name: node["verdict"] for name, node in answer["nodes"].items()} == {"n0": "infeasible", "n1": "feasible"}
     text = run("simulate", "--claims", "-f", fleet).stdout
     assert text.splitlines()[0] == "1 of 2 nodes can serve this"
     assert text.index("n1: feasible") < text.index("n0: infeasible")
@@ -222,15 +224,15 @@ def test_usage_that_cannot_be_answered_is_exit_2_with_a_remedy(fleet, tmp_path, 
 
 def test_a_named_claim_is_allocated_without_the_flag_for_all_claims(fleet, tmp_path):
     claims = manifest(tmp_path / "claims.yaml", claim("a", exactly("gpu")), claim("b", exactly("gpu", count=3)))
-    code, found = run_json("simulate", "-f", fleet, "-f", claims, "--claim", "a")
-    assert (code, list(found["nodes"])) == (0, ["n0"])
+    code, answer = run_json("simulate", "-f", fleet, "-f", claims, "--claim", "a")
+    assert (code, list(answer["nodes"])) == (0, ["n0"])
 
 
 def test_nodes_added_to_the_fleet_get_an_answer(fleet, tmp_path):
     claims = manifest(tmp_path / "claims.yaml", claim("a", exactly("gpu")))
-    _, found = run_json("simulate", "-f", fleet, "-f", claims, "--claims", "--add-nodes", "n0=2")
-    assert len(found["nodes"]) == 3
-    assert {one["verdict"] for one in found["nodes"].values()} == {"feasible"}
+    _, answer = run_json("simulate", "-f", fleet, "-f", claims, "--claims", "--add-nodes", "n0=2")
+    assert len(answer["nodes"]) == 3
+    assert {node["verdict"] for node in answer["nodes"].values()} == {"feasible"}
 
 
 def test_an_object_of_the_wrong_shape_is_named_with_its_place(fleet, tmp_path):
@@ -278,7 +280,7 @@ def test_a_strategy_puts_the_best_node_first_and_gives_its_score(tmp_path):
     ]  # fmt: skip
     fleet = manifest(tmp_path / "all.yaml", *objects)
     _, answer = run_json("simulate", "--claims", "-f", fleet, "--strategy", "CompactFirst")
-    assert {name: one["score"] for name, one in answer["nodes"].items()} == {"n0": 50.0, "n1": 100.0}
+    assert {name: node["score"] for name, node in answer["nodes"].items()} == {"n0": 50.0, "n1": 100.0}
     text = run("simulate", "--claims", "-f", fleet, "--strategy", "CompactFirst").stdout
     assert text.index("n1: feasible  (score 100)") < text.index("n0: feasible  (score 50)")
 

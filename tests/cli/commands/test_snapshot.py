@@ -59,7 +59,7 @@ def test_a_written_snapshot_is_surveyed_like_the_live_cluster(given_cluster):
     live = run_json("survey")
     assert run("snapshot", "--to", file).exit_code == 0
     replayed = run_json("survey", "-f", file)
-    told = [[(one["name"], one["outcome"], [key["detail"] for key in one["keys"]]) for one in answer["workloads"]]
+    told = [[(workload["name"], workload["outcome"], [key["detail"] for key in workload["keys"]]) for workload in answer["workloads"]]
             for _, answer in (live, replayed)]  # fmt: skip
     assert told[0] == told[1]
     assert len(told[0]) == 2
@@ -111,7 +111,7 @@ def test_a_cluster_that_breaks_off_leaves_the_older_file_and_nothing_else(given_
     file = given_cluster(pod_with(), cluster=Breaks)
     file.write_text("older")
     assert run("snapshot", "--to", file, "--force").exit_code != 0
-    assert [(one.name, one.read_text()) for one in file.parent.iterdir()] == [(file.name, "older")]
+    assert [(path.name, path.read_text()) for path in file.parent.iterdir()] == [(file.name, "older")]
 
 
 def test_a_full_disk_is_told_and_leaves_nothing(given_cluster, monkeypatch):
@@ -147,7 +147,7 @@ def test_one_namespace_is_written_alone(given_cluster):
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
     file = given_cluster(pod_with(), other, node)
     run("snapshot", "--to", file, "-n", "team-b")
-    assert {(one["kind"], one["metadata"]["name"]) for one in written(file)} == {("Pod", "other"), ("Node", "n")}
+    assert {(obj["kind"], obj["metadata"]["name"]) for obj in written(file)} == {("Pod", "other"), ("Node", "n")}
 
 
 # ---- what is secret
@@ -241,8 +241,8 @@ def test_the_variables_that_a_dialect_reads_are_written(given_cluster):
     read = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
     file = given_cluster(pod_with(env=[read, {"name": "B", "value": SECRET}]))
     run("snapshot", "--to", file)
-    [one] = written(file)
-    assert one["spec"]["containers"][0]["env"] == [read, {"name": "B"}]
+    [obj] = written(file)
+    assert obj["spec"]["containers"][0]["env"] == [read, {"name": "B"}]
 
 
 JSON = st.recursive(
@@ -284,7 +284,7 @@ def test_examples_are_decided_equally_with_and_without_what_was_left_out(folder,
     objects = [document.object for document in documents]
     redaction = redaction_of(configuration_in_force(None, documents).configuration)
     bare = [obj if obj.get("kind") in OURS else redaction.redact(obj) for obj in objects]
-    bare = [json.loads(line) for line in redaction.finish(json.dumps(one).encode() for one in bare)]
+    bare = [json.loads(line) for line in redaction.finish(json.dumps(obj).encode() for obj in bare)]
     pods = [obj for obj in objects if obj.get("kind") == "Pod"][:3]
     file = tmp_path / "given.json"
     answers = []
@@ -294,8 +294,8 @@ def test_examples_are_decided_equally_with_and_without_what_was_left_out(folder,
         for command, names in QUESTIONS.items():
             code, answer = run_json(command, "-f", file)
             told[command] = [code, *(_told(command, answer.get(name)) for name in names)]
-        for one in pods:
-            name = f"{one['metadata'].get('namespace', 'default')}/{one['metadata'].get('name')}"
+        for stored in pods:
+            name = f"{stored['metadata'].get('namespace', 'default')}/{stored['metadata'].get('name')}"
             told[name] = run("explain", f"pod/{name}", "-f", file).stdout
         around = (
             "--inventory",
@@ -312,7 +312,11 @@ def _told(command, answer):
     """Findings without their places; those about fields that are gone, or were wrong from the beginning, apart."""
     if command != "check":
         return answer
-    return [(one["code"], one["object"], one["message"]) for one in answer if one["code"] not in ("D002", "D001")]
+    return [
+        (finding["code"], finding["object"], finding["message"])
+        for finding in answer
+        if finding["code"] not in ("D002", "D001")
+    ]
 
 
 MARK = "m4rk3d"
@@ -326,9 +330,9 @@ def marked(value, draw):
         inner = place.items() if isinstance(place, dict) else enumerate(place)
         # A label may have any name.
         places += [
-            each
-            for name, each in inner
-            if isinstance(each, dict | list) and name not in ("matchLabels", "nodeSelector")
+            member
+            for name, member in inner
+            if isinstance(member, dict | list) and name not in ("matchLabels", "nodeSelector")
         ]
     around = draw.choice([place for place in places if isinstance(place, dict) and not _is_map(place)])
     shape = draw.choice((MARK, [MARK], {"a": MARK}, [{"name": MARK}], {"value": MARK}, {MARK: MARK}))
@@ -344,7 +348,7 @@ def _is_map(value):
 def test_an_unknown_field_is_dropped_wherever_it_appears():
     draw = random.Random("members")
     redaction = redaction_of(DEFAULT)
-    every = [one for kind, found in shapes.examples().items() if kind not in OURS for one in found]
+    every = [obj for kind, objects in shapes.examples().items() if kind not in OURS for obj in objects]
     for _ in range(3000):
         obj = marked(draw.choice(every), draw)
         [line] = redaction.finish([json.dumps(redaction.redact(obj)).encode()])
@@ -358,7 +362,7 @@ def test_device_plugins_and_autoscalers_stay_as_far_as_they_are_read(monkeypatch
     there["spec"]["template"]["spec"]["containers"][0]["env"] = [secret]
     cluster.there = [pool(), policy(), config_map(any=sharing(), other=SECRET), CHART, there]
     cluster.there += [
-        one | {"metadata": {"name": "fake", "namespace": "team-a"}} for one in (there, config_map(any=sharing(8)))
+        obj | {"metadata": {"name": "fake", "namespace": "team-a"}} for obj in (there, config_map(any=sharing(8)))
     ]
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: cluster)
     file = tmp_path / "snapshot.json"
@@ -366,8 +370,8 @@ def test_device_plugins_and_autoscalers_stay_as_far_as_they_are_read(monkeypatch
     assert SECRET not in file.read_text()
     _, live = run_json("survey")
     _, replayed = run_json("survey", "-f", file)
-    told = [{(one["object"], one["message"]) for one in answer["obstacles"]} for answer in (live, replayed)]
-    of_both = {one for one in told[0] if one[0] != "DrawbridgeConfiguration"}
+    told = [{(finding["object"], finding["message"]) for finding in answer["obstacles"]} for answer in (live, replayed)]
+    of_both = {obstacle for obstacle in told[0] if obstacle[0] != "DrawbridgeConfiguration"}
     assert of_both <= told[1]
     assert {name.partition(" (")[0] for name, _ in of_both} >= {
         f"ConfigMap/{HOME}/plugin",
@@ -411,9 +415,9 @@ def test_an_operator_and_the_device_plugin_that_it_owns_are_told_once_by_a_snaps
     file = given_cluster(plugin, definition, cluster=WithOperator)
     live = run_json("survey")[1]["obstacles"]
     assert run("snapshot", "--to", file).exit_code == 0
-    assert [one["kind"] for one in written(file)].count("DeviceConfig") == 1
+    assert [obj["kind"] for obj in written(file)].count("DeviceConfig") == 1
     assert SECRET not in file.read_text()
     replayed = run_json("survey", "-f", file)[1]["obstacles"]
     assert live == replayed
-    named = [one["object"] for one in live if one["code"] != "S010"]
+    named = [finding["object"] for finding in live if finding["code"] != "S010"]
     assert named == ["DaemonSet/gpu-operator/default-device-plugin", "DeviceConfig/kube-amd-gpu/default"]

@@ -81,9 +81,9 @@ def running_deployment(number=3, name="train"):
 
 
 def test_a_deployment_counts_once_with_what_it_made():
-    [one] = look(*running_deployment()).workloads
-    assert (one.kind, one.name, one.pods, one.running) == ("Deployment", "train", 3, 3)
-    assert one.outcome is Outcome.TRANSLATED
+    [workload] = look(*running_deployment()).workloads
+    assert (workload.kind, workload.name, workload.pods, workload.running) == ("Deployment", "train", 3, 3)
+    assert workload.outcome is Outcome.TRANSLATED
 
 
 def lines_of(seen, *, whole=False):
@@ -106,10 +106,10 @@ def test_a_workload_dumped_into_several_files_is_listed_once():
     objects = tuple(running_deployment())
     for uids in (False, True):
         if uids:
-            objects = tuple({**one, "metadata": {**one["metadata"], "uid": str(i)}} for i, one in enumerate(objects))
+            objects = tuple({**obj, "metadata": {**obj["metadata"], "uid": str(i)}} for i, obj in enumerate(objects))
         places = tuple((f"{i}.yaml", 1) for i in range(len(objects)))
-        [one] = overview(replace(reading_of(objects, Features()), places=places), SurveyScope()).workloads
-        assert one.pods == 3
+        [workload] = overview(replace(reading_of(objects, Features()), places=places), SurveyScope()).workloads
+        assert workload.pods == 3
 
 
 def unfit(name, *containers, claims=()):
@@ -144,14 +144,14 @@ def test_a_namespace_that_no_file_has_is_named(tmp_path):
 
 def test_a_pod_that_runs_is_judged_as_it_was_before_it_was_placed():
     placed = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,3000,0:;"}
-    [one] = look(running_pod("p", HAMI, node="n1", annotations=placed)).workloads
-    assert (one.outcome, one.running) == (Outcome.TRANSLATED, 1)
+    [workload] = look(running_pod("p", HAMI, node="n1", annotations=placed)).workloads
+    assert (workload.outcome, workload.running) == (Outcome.TRANSLATED, 1)
 
 
 def test_pods_of_an_unreadable_kind_are_listed_under_their_owner():
     owner = made_by("PyTorchJob", "llm", "kubeflow.org/v1")
-    [one] = look(*[running_pod(f"llm-{i}", HAMI, by=owner) for i in range(4)]).workloads
-    assert (one.kind, one.name, one.pods) == ("PyTorchJob", "llm", 4)
+    [workload] = look(*[running_pod(f"llm-{i}", HAMI, by=owner) for i in range(4)]).workloads
+    assert (workload.kind, workload.name, workload.pods) == ("PyTorchJob", "llm", 4)
 
 
 def test_a_workload_of_a_third_party_kind_is_inspected():
@@ -161,8 +161,8 @@ def test_a_workload_of_a_third_party_kind_is_inspected():
         "metadata": {"name": "r", "namespace": "a"},
         "spec": {"workerGroupSpecs": [{"template": {"spec": {"containers": [HAMI]}}}]},
     }
-    [one] = look(ray, running_pod("w", HAMI, by=made_by("RayCluster", "r", "ray.io/v1"))).workloads
-    assert (one.kind, one.pods) == ("RayCluster", 1)
+    [workload] = look(ray, running_pod("w", HAMI, by=made_by("RayCluster", "r", "ray.io/v1"))).workloads
+    assert (workload.kind, workload.pods) == ("RayCluster", 1)
 
 
 MODEL = {
@@ -174,9 +174,9 @@ MODEL = {
 
 
 def test_a_kind_without_a_template_is_told_by_its_own_fields():
-    [one] = look(MODEL).workloads
-    assert (one.kind, one.outcome, one.pods) == ("InferenceService", Outcome.TRANSLATED, 0)
-    assert {key.container for key in one.keys} == {"predictor/model"}
+    [workload] = look(MODEL).workloads
+    assert (workload.kind, workload.outcome, workload.pods) == ("InferenceService", Outcome.TRANSLATED, 0)
+    assert {key.container for key in workload.keys} == {"predictor/model"}
 
 
 def test_fields_beside_a_template_that_asks_for_nothing_are_told():
@@ -185,19 +185,19 @@ def test_fields_beside_a_template_that_asks_for_nothing_are_told():
     spec = {"resources": {"gpu": "1"}, "podTemplate": template}
     version = "production-stack.vllm.ai/v1alpha1"
     runtime = {"apiVersion": version, "kind": "VLLMRuntime", "metadata": {"name": "m"}, "spec": spec}
-    [one] = look(runtime).workloads
-    assert [(key.container, key.key, str(key.outcome)) for key in one.keys] == [
+    [workload] = look(runtime).workloads
+    assert [(key.container, key.key, str(key.outcome)) for key in workload.keys] == [
         ("", "nvidia.com/gpu.present", "left"),
-        ("resources", "gpu", str(one.outcome)),
+        ("resources", "gpu", str(workload.outcome)),
     ]
     assert look({**runtime, "spec": {"podTemplate": template}}).workloads == ()
 
 
 def test_the_template_below_a_kind_tells_more_than_its_fields():
     below = maker("Deployment", "m", HAMI, by=made_by("InferenceService", "m", MODEL["apiVersion"]))
-    [one] = look(MODEL, below, running_pod("m-1", HAMI, by=made_by("Deployment", "m"))).workloads
-    assert (one.kind, one.pods) == ("InferenceService", 1)
-    assert {(key.container, key.amount) for key in one.keys} == {("main", "1"), ("main", "3000"), ("main", "30")}
+    [workload] = look(MODEL, below, running_pod("m-1", HAMI, by=made_by("Deployment", "m"))).workloads
+    assert (workload.kind, workload.pods) == ("InferenceService", 1)
+    assert {(key.container, key.amount) for key in workload.keys} == {("main", "1"), ("main", "3000"), ("main", "30")}
 
 
 def test_a_word_beside_a_request_does_not_keep_it():
@@ -215,8 +215,8 @@ def test_a_word_beside_a_request_does_not_keep_it():
 def test_a_workload_whose_device_class_is_missing_waits_with_that_obstacle():
     none = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "other"}, "spec": {}}
     seen = look(*running_deployment(), plugin_node("n0"), none)
-    [one] = seen.workloads
-    assert one.outcome is Outcome.LEFT
+    [workload] = seen.workloads
+    assert workload.outcome is Outcome.LEFT
     assert "S003" in {obstacle.code for obstacle in seen.obstacles}
 
 
@@ -242,8 +242,8 @@ def test_an_object_nested_deeper_than_the_survey_looks_hides_no_other():
 
 
 def test_a_static_pod_is_its_own_workload():
-    [one] = look(running_pod("p", HAMI, by=made_by("Node", "n1", "v1"))).workloads
-    assert (one.kind, one.name) == ("Pod", "p")
+    [workload] = look(running_pod("p", HAMI, by=made_by("Node", "n1", "v1"))).workloads
+    assert (workload.kind, workload.name) == ("Pod", "p")
 
 
 def test_ended_workloads_and_pods_without_requests_are_not_listed():
@@ -254,9 +254,9 @@ def test_ended_workloads_and_pods_without_requests_are_not_listed():
 
 def test_a_key_that_no_dialect_has_is_not_passed_over():
     typo = limited(nvidia_gpumemory=3)
-    [one] = look(running_pod("p", typo, limited("other", **{"amd.com_weird": 1}))).workloads
-    assert one.outcome is Outcome.UNKNOWN
-    said = {key.key: (key.code, key.detail, key.remedy) for key in one.keys}
+    [workload] = look(running_pod("p", typo, limited("other", **{"amd.com_weird": 1}))).workloads
+    assert workload.outcome is Outcome.UNKNOWN
+    said = {key.key: (key.code, key.detail, key.remedy) for key in workload.keys}
     assert said["nvidia.com/gpumemory"] == ("D211", "did you mean nvidia.com/gpumem?", "")
     assert said["amd.com/weird"][0] == "D211"
     assert "declare it under `dialects`" in said["amd.com/weird"][2]
@@ -265,12 +265,12 @@ def test_a_key_that_no_dialect_has_is_not_passed_over():
 def test_a_workload_whose_keys_differ_is_partly_translated(tmp_path):
     """Each key keeps its own word; `--fail-on` takes the word of the workload."""
     both = running_pod("p", HAMI, limited("other", **{"nvidia_gpu.shared": 2}))
-    [one] = look(both).workloads
-    assert one.outcome is Outcome.PARTLY
-    assert {key.key: str(key.outcome) for key in one.keys if key.container == "other"} == {
+    [workload] = look(both).workloads
+    assert workload.outcome is Outcome.PARTLY
+    assert {key.key: str(key.outcome) for key in workload.keys if key.container == "other"} == {
         "nvidia.com/gpu.shared": "left"
     }
-    assert {str(key.outcome) for key in one.keys if key.container == "main"} == {"translated"}
+    assert {str(key.outcome) for key in workload.keys if key.container == "main"} == {"translated"}
     file = manifest(tmp_path / "p.yaml", both)
     exits = {level: run("survey", "-f", file, "--fail-on", level).exit_code for level in ("left", "partly")}
     assert exits == {"left": 0, "partly": 1}
@@ -278,29 +278,29 @@ def test_a_workload_whose_keys_differ_is_partly_translated(tmp_path):
 
 def coded(what):
     """A pod with a key, a selector or a plugin request that `translate` has a code for, and the fleet beside it."""
-    one = running_pod("p", limited(nvidia_gpu=1), phase="")
+    obj = running_pod("p", limited(nvidia_gpu=1), phase="")
     fleet = [plugin_node("n0", {"pool": "a"}, nvidia_gpu=8), plugin_node("n1", {"pool": "b"})]
     match what:
         case "D211":
-            one["metadata"]["labels"] = {"hami.io/webhok": "ignore"}
+            obj["metadata"]["labels"] = {"hami.io/webhok": "ignore"}
         case "D212":
-            one["spec"]["nodeSelector"] = {"pool": "c"}
+            obj["spec"]["nodeSelector"] = {"pool": "c"}
             fleet = [plugin_node("n0", {"pool": "a"}), BY_NAME, SLICE]
         case "D221":
-            one["spec"]["nodeSelector"] = {"pool": "b"}
+            obj["spec"]["nodeSelector"] = {"pool": "b"}
         case "D222":
-            one = running_pod("p", limited(**{"nvidia_gpu.shared": 1}), phase="")
-    return one, fleet
+            obj = running_pod("p", limited(**{"nvidia_gpu.shared": 1}), phase="")
+    return obj, fleet
 
 
 @pytest.mark.parametrize("code", ["D211", "D212", "D221", "D222"])
 @pytest.mark.parametrize("form", ["json", "csv", "text", "sarif"])
 def test_every_code_of_a_decision_is_in_the_survey(code, form, tmp_path):
-    one, fleet = coded(code)
-    given, around = manifest(tmp_path / "p.yaml", one), manifest(tmp_path / "fleet.yaml", *fleet)
+    obj, fleet = coded(code)
+    given, around = manifest(tmp_path / "p.yaml", obj), manifest(tmp_path / "fleet.yaml", *fleet)
     _, translated = run_json("translate", "-f", given, "--inventory", around)
-    decided = {(each["key"], each.get("code", ""), each["detail"]) for each in translated["decisions"]}
-    assert code in {each[1] for each in decided}
+    decided = {(decision["key"], decision.get("code", ""), decision["detail"]) for decision in translated["decisions"]}
+    assert code in {decision[1] for decision in decided}
     said = run("survey", "-f", given, "-f", around, "-o", form).stdout
     assert code in said
     if form == "json":
@@ -310,18 +310,18 @@ def test_every_code_of_a_decision_is_in_the_survey(code, form, tmp_path):
 
 def test_devices_taken_without_a_request_are_told():
     taker = {"name": "m", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
-    [one] = look(running_pod("p", taker)).workloads
-    assert (one.outcome, one.keys[0].key) == (Outcome.LEFT, "NVIDIA_VISIBLE_DEVICES")
+    [workload] = look(running_pod("p", taker)).workloads
+    assert (workload.outcome, workload.keys[0].key) == (Outcome.LEFT, "NVIDIA_VISIBLE_DEVICES")
     honest = {**taker, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}
     assert look(running_pod("p", honest)).workloads == ()
 
 
 def test_a_workload_waits_for_a_cluster_that_has_no_driver_yet():
     seen = look(*running_deployment(), plugin_node("n0", nvidia_gpu=10))
-    [one] = seen.workloads
-    assert one.outcome is Outcome.LEFT
+    [workload] = seen.workloads
+    assert workload.outcome is Outcome.LEFT
     class_ = "DeviceClass hami-core-gpu.project-hami.io has devices"
-    assert {key.key: key.until for key in one.keys} == {
+    assert {key.key: key.until for key in workload.keys} == {
         "nvidia.com/gpu": f"{class_} and no device plugin has nvidia.com/gpu",
         "nvidia.com/gpumem": class_,
         "nvidia.com/gpucores": class_,
@@ -332,11 +332,11 @@ def test_a_workload_waits_for_a_cluster_that_has_no_driver_yet():
 
 def test_a_plain_gpu_waits_while_nodes_still_hand_it_out_and_stays_where_they_share_it():
     plain = running_pod("p", limited(nvidia_gpu=1))
-    [one] = look(plain, plugin_node("n0", nvidia_gpu=8)).workloads
-    assert one.outcome is Outcome.LEFT
+    [workload] = look(plain, plugin_node("n0", nvidia_gpu=8)).workloads
+    assert workload.outcome is Outcome.LEFT
     shared = plugin_node("n0", {"nvidia.com/gpu.sharing-strategy": "time-slicing"}, nvidia_gpu=8)
-    [one] = look(plain, shared).workloads
-    assert one.outcome is Outcome.LEFT
+    [workload] = look(plain, shared).workloads
+    assert workload.outcome is Outcome.LEFT
 
 
 def of_devices(kind, name, **spec):
@@ -365,8 +365,8 @@ def test_a_request_that_core_serves_needs_no_change_unless_something_blocks_it(n
     def became(*objects, **more):
         asking = limited()
         asking["resources"]["limits"] = {name.replace("_", "/"): 1}
-        one = running_pod("p", asking, **more)
-        [seen] = look(one, plugin_node("n0"), BY_NAME, SLICE, *objects).workloads
+        obj = running_pod("p", asking, **more)
+        [seen] = look(obj, plugin_node("n0"), BY_NAME, SLICE, *objects).workloads
         [key] = seen.keys
         return seen.outcome, key.detail, key.until, key.remedy
 
@@ -392,16 +392,16 @@ def test_a_class_of_no_devices_serves_no_name(nodes, outcome):
     asking = limited()
     asking["resources"]["limits"] = {"deviceclass.resource.kubernetes.io/none": 1}
     none = of_devices("DeviceClass", "none", selectors=[{"cel": {"expression": "device.driver == 'x'"}}])
-    [one] = look(running_pod("p", asking), *nodes, none, SLICE).workloads
-    assert one.outcome is outcome
+    [workload] = look(running_pod("p", asking), *nodes, none, SLICE).workloads
+    assert workload.outcome is outcome
     if not nodes:
-        assert one.keys[0].until == "DeviceClass none has devices"
+        assert workload.keys[0].until == "DeviceClass none has devices"
 
 
 def test_pods_that_were_translated_already_are_moved():
     moved = running_pod("p", HAMI, annotations={"drawbridge.dev/original": "{}"}, by=made_by("Deployment", "train"))
-    [one] = look(maker("Deployment", "train", HAMI), moved).workloads
-    assert (one.outcome, one.moved) == (Outcome.TRANSLATED, 1)
+    [workload] = look(maker("Deployment", "train", HAMI), moved).workloads
+    assert (workload.outcome, workload.moved) == (Outcome.TRANSLATED, 1)
 
 
 def test_devices_beside_a_pod_that_stays_are_stranded_and_others_come_free():
@@ -417,9 +417,9 @@ def test_devices_beside_a_pod_that_stays_are_stranded_and_others_come_free():
 def test_init_containers_use_devices_before_the_others_and_sidecars_beside_them():
     before = limited("init", nvidia_gpu=3)
     beside = {**limited("side", nvidia_gpu=1), "restartPolicy": "Always"}
-    one = running_pod("p", limited(nvidia_gpu=1), node="n0")
-    one["spec"]["initContainers"] = [before, beside]
-    [held] = look(one, plugin_node("n0", nvidia_gpu=8)).plugins
+    obj = running_pod("p", limited(nvidia_gpu=1), node="n0")
+    obj["spec"]["initContainers"] = [before, beside]
+    [held] = look(obj, plugin_node("n0", nvidia_gpu=8)).plugins
     assert held.moving + held.staying == 3
 
 
@@ -461,7 +461,7 @@ def test_each_obstacle_is_named_with_its_object():
 
 def test_the_queues_of_a_namespace_are_one_obstacle():
     labels = [{"kueue.x-k8s.io/queue-name": queue} for queue in ("fast", "slow", "slow")]
-    jobs = [maker("Job", f"j{at}", HAMI, version="batch/v1", labels=one) for at, one in enumerate(labels)]
+    jobs = [maker("Job", f"j{at}", HAMI, version="batch/v1", labels=job_labels) for at, job_labels in enumerate(labels)]
     [queues] = [obstacle for obstacle in look(*jobs).obstacles if obstacle.code == "S014"]
     assert queues.object == "LocalQueue/a/fast, a/slow"
     assert "3 workloads in 2 Kueue queues" in queues.message
@@ -478,13 +478,13 @@ def test_the_queues_of_a_namespace_are_one_obstacle():
     ],
 )
 def test_the_stack_that_the_gpu_operator_runs_is_an_obstacle_unless_it_is_the_driver(there, named, said):
-    found = [
+    obstacles = [
         obstacle
         for obstacle in look(*running_deployment(), *there).obstacles
         if obstacle.code in ("S016", "S017", "S018")
     ]
-    assert [one.object for one in found] == ([named] if named else [])
-    assert all(said in one.message and one.remedy for one in found)
+    assert [obstacle.object for obstacle in obstacles] == ([named] if named else [])
+    assert all(said in finding.message and finding.remedy for finding in obstacles)
 
 
 def test_an_autoscaler_is_an_obstacle_by_its_version_and_by_its_groups_without_nodes():
@@ -532,10 +532,10 @@ ON = {"dynamicResourceAllocation": True}
     ],
 )  # fmt: skip
 def test_an_operator_that_runs_device_plugins_is_an_obstacle_with_its_own_remedy(there, what, named, said, remedy):
-    found = look(*running_deployment(), there).obstacles
-    assert [(one.code, one.object) for one in found] == ([(what, named)] if what else [])
-    assert all(said in one.message and remedy in one.remedy for one in found)
-    assert look(*running_deployment(), outline(there)).obstacles == found  # as a snapshot has it
+    obstacles = look(*running_deployment(), there).obstacles
+    assert [(finding.code, finding.object) for finding in obstacles] == ([(what, named)] if what else [])
+    assert all(said in finding.message and remedy in finding.remedy for finding in obstacles)
+    assert look(*running_deployment(), outline(there)).obstacles == obstacles  # as a snapshot has it
 
 
 def plugin_on_nodes(name="plugin", namespace="a", by=None):
@@ -558,9 +558,9 @@ def plugin_on_nodes(name="plugin", namespace="a", by=None):
     ],
 )  # fmt: skip
 def test_the_remedy_for_a_device_plugin_names_what_keeps_it_off_a_node(there, remedy):
-    [found] = look(*running_deployment(), there).obstacles
-    assert found.code == "S015"
-    assert remedy in found.remedy
+    [finding] = look(*running_deployment(), there).obstacles
+    assert finding.code == "S015"
+    assert remedy in finding.remedy
 
 
 def test_an_imex_channel_that_the_device_plugin_adds_is_an_obstacle():
@@ -581,8 +581,8 @@ def test_a_workload_whose_devices_a_limit_range_gives_is_told_of():
     }
     plain = maker("Deployment", "plain", limited())
     assert look(plain).workloads == ()
-    [found] = look(plain, given).workloads
-    assert [(key.key, key.outcome.value) for key in found.keys] == [("nvidia.com/gpu", "left")]
+    [workload] = look(plain, given).workloads
+    assert [(key.key, key.outcome.value) for key in workload.keys] == [("nvidia.com/gpu", "left")]
 
 
 FITS, LARGE = limited(nvidia_gpu=1, nvidia_gpumem=3000), limited(nvidia_gpu=1, nvidia_gpumem=900_000)
@@ -598,7 +598,7 @@ def in_mode(mode, *objects):
 
 def on_a_fleet(*containers):
     """One Deployment for each container, and the nodes of the examples."""
-    made = [maker("Deployment", f"d{number}", one) for number, one in enumerate(containers)]
+    made = [maker("Deployment", f"d{number}", container) for number, container in enumerate(containers)]
     return [*made, *[document.object for document in manifests.read([str(EXAMPLES / "fleet")])]]
 
 
@@ -614,9 +614,9 @@ def test_a_mode_that_only_looks_leaves_a_workload_and_says_what_would_become_of_
     assert {(key.outcome, bool(key.would)) for workload in held.workloads for key in workload.keys} == {
         (Outcome.LEFT, True)
     }
-    for one, other in zip(held.workloads, enforced.workloads, strict=True):
-        assert {key.key for key in one.keys} == {key.key for key in other.keys}
-        assert {key.detail for key in one.keys if key.would == "refused"} == {
+    for workload, other in zip(held.workloads, enforced.workloads, strict=True):
+        assert {key.key for key in workload.keys} == {key.key for key in other.keys}
+        assert {key.detail for key in workload.keys if key.would == "refused"} == {
             key.detail for key in other.keys if key.outcome == "refused"
         }
     # What has to be decided, what is in the way and what comes free are of the move.
@@ -652,9 +652,9 @@ def test_a_claim_of_a_pods_own_that_is_refused_or_would_be_is_a_key_of_it():
 
 def test_off_decides_nothing_more():
     seen = look(*in_mode("off", *on_a_fleet(FITS)))
-    [one] = seen.workloads
-    assert (one.outcome, one.would) == (Outcome.LEFT, None)
-    assert {(key.mode, key.detail, key.until) for key in one.keys} == {
+    [workload] = seen.workloads
+    assert (workload.outcome, workload.would) == (Outcome.LEFT, None)
+    assert {(key.mode, key.detail, key.until) for key in workload.keys} == {
         ("off", f"its namespace a has the label {MODE_LABEL}=off", "")
     }
     assert "S003" not in {obstacle.code for obstacle in seen.obstacles}
@@ -673,9 +673,9 @@ def test_a_mode_holds_back_only_what_would_move():
 def test_an_invalid_mode_label_is_an_obstacle_and_counts_as_warn():
     seen = look(*in_mode("Enforce", *running_deployment()))
     assert seen.modes == {"a": "warn"}
-    [found] = [obstacle for obstacle in seen.obstacles if obstacle.code == "D214"]
-    assert (found.object, found.remedy) == ("Namespace/a", codes.CODES["D214"].remedy)
-    assert "drawbridge.dev/mode='Enforce' is not a valid mode" in found.message
+    [finding] = [obstacle for obstacle in seen.obstacles if obstacle.code == "D214"]
+    assert (finding.object, finding.remedy) == ("Namespace/a", codes.CODES["D214"].remedy)
+    assert "drawbridge.dev/mode='Enforce' is not a valid mode" in finding.message
 
 
 def test_the_canary_chooses_workloads_by_their_names():
@@ -694,8 +694,8 @@ def test_the_canary_chooses_workloads_by_their_names():
 def test_a_workload_with_claims_of_its_own_has_no_outcome(tmp_path):
     own = unfit("own", {"name": "c", "image": "i"}, claims=[{"name": "gpu", "resourceClaimTemplateName": "t"}])
     seen = look(own)
-    [one] = seen.workloads
-    assert (one.outcome, one.would, one.keys) == (None, None, ())
+    [workload] = seen.workloads
+    assert (workload.outcome, workload.would, workload.keys) == (None, None, ())
     lines = lines_of(seen)
     assert "  own claims          1  have no keys, but claims of their own (0 pods)" in lines
     assert "  own claims  Deployment/own  0/0" in lines
@@ -822,7 +822,7 @@ def test_a_survey_speaks_to_code_hosts_and_test_reports_too(tmp_path):
     ]
     file = manifest(tmp_path / "pods.yaml", *objects, running_pod("half", limited(nvidia_gpu="0.5")))
     [answer] = json.loads(run("survey", "-f", file, "-o", "sarif").stdout)["runs"]
-    told = {(one["ruleId"], one["level"]) for one in answer["results"]}
+    told = {(result["ruleId"], result["level"]) for result in answer["results"]}
     assert told == {("M002", "warning"), ("R001", "error")}
     assert answer["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == str(file)
     report = run("survey", "-f", file, "-o", "junit").stdout
@@ -851,12 +851,12 @@ def test_an_outcome_bears_the_severity_of_its_code():
 
 def made(number, **more):
     """A pod as a server gives it out."""
-    one = running_pod(
+    obj = running_pod(
         f"p{number}", HAMI, node=f"n{number}", uid=f"u{number}", labels={"app": "x"}, annotations=dict(APPLIED)
     )
-    one["metadata"]["managedFields"] = [{"manager": "kubectl", "fieldsV1": {f"f:{i}": {} for i in range(40)}}]
-    one["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "message": "m"}], "ip": "i"}
-    return one | more
+    obj["metadata"]["managedFields"] = [{"manager": "kubectl", "fieldsV1": {f"f:{i}": {} for i in range(40)}}]
+    obj["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "message": "m"}], "ip": "i"}
+    return obj | more
 
 
 APPLIED = {"kubectl.kubernetes.io/last-applied-configuration": "{}" * 500, "kept": "yes"}
@@ -864,13 +864,13 @@ APPLIED = {"kubectl.kubernetes.io/last-applied-configuration": "{}" * 500, "kept
 
 def test_the_trimmer_shares_equal_parts_of_pods_and_drops_bookkeeping_fields():
     trim = Trimmer().trim
-    one, two = trim(made(1)), trim(made(2))
-    assert one["spec"]["containers"] is two["spec"]["containers"]
-    assert one["metadata"]["labels"] is two["metadata"]["labels"]
-    assert (one["spec"]["nodeName"], two["spec"]["nodeName"]) == ("n1", "n2")
-    assert one["metadata"].keys() == {"name", "namespace", "uid", "labels", "annotations"}
-    assert one["metadata"]["annotations"] == {"kept": "yes"}
-    assert one["status"] == {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    obj, two = trim(made(1)), trim(made(2))
+    assert obj["spec"]["containers"] is two["spec"]["containers"]
+    assert obj["metadata"]["labels"] is two["metadata"]["labels"]
+    assert (obj["spec"]["nodeName"], two["spec"]["nodeName"]) == ("n1", "n2")
+    assert obj["metadata"].keys() == {"name", "namespace", "uid", "labels", "annotations"}
+    assert obj["metadata"]["annotations"] == {"kept": "yes"}
+    assert obj["status"] == {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
 
 def test_the_trimmer_keeps_manifests_without_uid_odd_specs_and_claim_status():
@@ -932,8 +932,8 @@ def test_item_by_item_a_list_means_what_it_means_as_a_whole(name):
     text = "\n" + ODD_LISTS[name]
     documents, problems = manifests.read_leniently(["-"], keep=trim, outside=lambda _: (text.encode(), ""))
     whole, same = manifests.read_leniently(["-"], outside=lambda _: (text.encode(), ""))
-    assert [document.object for document in documents] == [Trimmer().trim(one.object) for one in whole]
-    assert [str(problem) for problem in problems] == [str(one) for one in same]
+    assert [document.object for document in documents] == [Trimmer().trim(document.object) for document in whole]
+    assert [str(problem) for problem in problems] == [str(problem) for problem in same]
 
 
 @pytest.mark.parametrize("form", ["json", "yaml", "documents"])
@@ -946,7 +946,7 @@ def test_a_dump_says_the_same_item_by_item_and_as_a_whole(form, tmp_path):
     for answer in said:
         for workload in answer["workloads"]:
             del workload["file"], workload["line"]
-        assert [one["reason"] for one in answer.pop("passedBy")] == ["other"]  # a Pod that has nothing but its kind
+        assert [skip["reason"] for skip in answer.pop("passedBy")] == ["other"]  # a Pod that has nothing but its kind
     assert said[0] == said[1]
     assert len(said[0]["workloads"]) == 4
 
@@ -958,7 +958,7 @@ def test_an_odd_item_of_a_list_stops_no_other(item, tmp_path):
     file.write_text(f'{{"apiVersion": "v1", "kind": "List", "items": [{item}, {good}]}}')
     code, answer = run_json("survey", "-f", file, "--fail-on", "never")
     assert code == (0 if "kind" in item else 2)
-    assert "p" in [one["name"] for one in answer["workloads"]]
+    assert "p" in [workload["name"] for workload in answer["workloads"]]
     assert all(error["pointer"] == "/items/0" for error in answer.get("errors", ()))
 
 
@@ -985,7 +985,7 @@ def test_equal_shapes_are_judged_once(monkeypatch):
         running_pod("w", HAMI),
         running_pod("v", HAMI),
     )
-    assert len({json.dumps(one) for one in asked}) == 5
+    assert len({json.dumps(shape) for shape in asked}) == 5
 
 
 # A live cluster
@@ -1026,17 +1026,17 @@ async def visit(cluster, namespace=""):
 async def test_a_live_cluster_is_read_page_by_page():
     cluster = Embedded.holding([*running_deployment(1200), plugin_node("n1", nvidia_gpu=10)])
     reading, told = await visit(cluster)
-    [one] = overview(reading, SurveyScope()).workloads
-    assert (one.pods, reading.unread) == (1200, ())
+    [workload] = overview(reading, SurveyScope()).workloads
+    assert (workload.pods, reading.unread) == (1200, ())
     assert [text for text in told if text.endswith(" pods")] == ["500 pods", "1000 pods", "1200 pods"]
 
 
 async def test_unreadable_resources_are_named_and_the_survey_goes_on():
     reading, _ = await visit(Narrow.holding(running_deployment()))
-    kinds = {one.kind for one in reading.unread}
+    kinds = {missed.kind for missed in reading.unread}
     assert {kind for kind in kinds if " in " not in kind} == {"nodes", "deployments.apps"}
-    [one] = overview(reading, SurveyScope()).workloads
-    assert (one.kind, one.pods) == ("Deployment", 3)
+    [workload] = overview(reading, SurveyScope()).workloads
+    assert (workload.kind, workload.pods) == ("Deployment", 3)
 
 
 async def test_kinds_that_can_hold_pods_are_found_by_their_schema():
@@ -1089,8 +1089,8 @@ def test_the_answer_is_one_document_even_if_there_is_nothing(tmp_path):
 
 
 def test_a_request_that_the_api_server_refuses_is_reported_once_by_its_key():
-    [one] = look(running_pod("p", limited(nvidia_gpu="0.5"))).workloads
-    [key] = one.keys
+    [workload] = look(running_pod("p", limited(nvidia_gpu="0.5"))).workloads
+    [key] = workload.keys
     assert (key.container, key.key, key.amount, key.outcome, key.code) == (
         "main",
         "nvidia.com/gpu",
@@ -1119,10 +1119,10 @@ def test_a_repository_is_surveyed_without_its_templates_and_other_files(tmp_path
     )
     (tmp_path / "workflow.yml").write_text("on: push\njobs: {}\n")
     manifest(tmp_path / "app.yaml", maker("Deployment", "web", limited(nvidia_gpu=1)))
-    code, found = run_json("survey", "-f", tmp_path, "--fail-on", "never")
+    code, answer = run_json("survey", "-f", tmp_path, "--fail-on", "never")
     assert code == 0
-    assert [(one["name"], one["outcome"]) for one in found["workloads"]] == [("web", "translated")]
-    assert sorted((one["file"].rpartition("/")[2], one["reason"]) for one in found["passedBy"]) == [
+    assert [(workload["name"], workload["outcome"]) for workload in answer["workloads"]] == [("web", "translated")]
+    assert sorted((skip["file"].rpartition("/")[2], skip["reason"]) for skip in answer["passedBy"]) == [
         ("deployment.yaml", "template"),
         ("workflow.yml", "other"),
     ]
@@ -1133,8 +1133,8 @@ def test_placeholders_of_an_object_are_one_reason(tmp_path):
     web = maker("Deployment", "${NAME}", limited(nvidia_gpu=1), labels={"app": "${NAME}"})
     web["metadata"]["namespace"] = "${NAMESPACE}"
     _, answer = run_json("survey", "-f", manifest(tmp_path / "app.yaml", web), "--fail-on", "never")
-    (found,) = answer["workloads"]
-    assert [(key["code"], key["detail"]) for key in found["keys"] if key.get("code")] == [
+    (workload,) = answer["workloads"]
+    assert [(key["code"], key["detail"]) for key in workload["keys"] if key.get("code")] == [
         ("D011", "${NAME} is a placeholder that is not filled in")
     ]
 

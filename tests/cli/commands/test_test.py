@@ -20,7 +20,10 @@ POD = {
 def cases(tmp_path, *expected, **fields):
     """A file of cases about one pod on the example fleet, and how they end."""
     file = tmp_path / "drawbridge-test.yaml"
-    listed = [{"name": f"case {number}", "pod": POD, "expect": one, **fields} for number, one in enumerate(expected)]
+    listed = [
+        {"name": f"case {number}", "pod": POD, "expect": expectation, **fields}
+        for number, expectation in enumerate(expected)
+    ]
     file.write_text(
         yaml.safe_dump(
             {"inventory": [str(EXAMPLES / "fleet")], "config": str(EXAMPLES / "configuration.yaml"), "cases": listed},
@@ -50,7 +53,7 @@ def test_a_case_that_matches_its_expectation_passes(tmp_path):
             },
         ),
     )
-    assert (code, [one["passed"] for one in answer["cases"]]) == (0, [True])
+    assert (code, [case["passed"] for case in answer["cases"]]) == (0, [True])
 
 
 WRONG = {
@@ -79,12 +82,12 @@ def test_a_case_that_differs_from_its_expectation_fails_with_the_difference(tmp_
 def test_a_policy_decides_whether_a_pod_fits(tmp_path):
     """Of two GPUs one is held: with the claim in the inventory a pod for two waits."""
     fleet = EXAMPLES / "why"
-    one = {
+    held = {
         **POD,
         "spec": {"containers": [{**POD["spec"]["containers"][0], "resources": {"limits": {"nvidia.com/gpu": 1}}}]},
     }
     file = tmp_path / "drawbridge-test.yaml"
-    listed = [{"name": "held", "pod": one, "expect": {"outcome": "translated", "fits": False}}]
+    listed = [{"name": "held", "pod": held, "expect": {"outcome": "translated", "fits": False}}]
     file.write_text(yaml.safe_dump({"inventory": [str(fleet)], "cases": listed}))
     assert run("test", file).exit_code == 0
     listed[0]["expect"] = {"fits": True}

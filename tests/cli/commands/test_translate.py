@@ -122,10 +122,10 @@ def test_the_command_and_the_function_agree():
 
 def test_a_patch_turns_the_input_into_the_output():
     patch = json.loads(run("translate", "-f", "-", "-o", "patch", stdin=text(MAP, SHARE)).stdout)
-    (one,) = patch
+    (change,) = patch
     whole = [document.object for document in manifests.parse(run("translate", "-f", "-", stdin=text(SHARE)).stdout)]
-    assert one["object"] == "Pod/n/p"
-    assert [*one["templates"], jsonpatch.apply_patch(SHARE, one["patch"])] == whole
+    assert change["object"] == "Pod/n/p"
+    assert [*change["templates"], jsonpatch.apply_patch(SHARE, change["patch"])] == whole
 
 
 def test_a_diff_shows_what_goes_and_what_comes():
@@ -346,8 +346,8 @@ def test_a_code_host_is_told_what_becomes_of_requests_and_where_they_stand(tmp_p
     file, said = hosted(tmp_path, "sarif")
     [answer] = json.loads(said)["runs"]
     places = [
-        (one["ruleId"], one["level"], one["locations"][0]["physicalLocation"]["region"]["startLine"])
-        for one in answer["results"]
+        (result["ruleId"], result["level"], result["locations"][0]["physicalLocation"]["region"]["startLine"])
+        for result in answer["results"]
     ]
     assert places == CODES
     assert [rule["id"] for rule in answer["tool"]["driver"]["rules"]] == ["D212", "D222", "M001", "R001"]
@@ -396,7 +396,7 @@ def test_objects_without_a_namespace_are_in_the_one_that_n_names_and_others_stay
     assert kinds(run("translate", "-f", "-", *CONFIG, stdin=given).stdout).count("ResourceClaimTemplate") == 2
     there = run("translate", "-f", "-", *CONFIG, "-n", "team", stdin=given)
     assert kinds(there.stdout) == ["ResourceClaimTemplate", "Pod", "Pod", "Namespace"]
-    assert [one.object["metadata"].get("namespace") for one in manifests.parse(there.stdout)] == [
+    assert [document.object["metadata"].get("namespace") for document in manifests.parse(there.stdout)] == [
         None,
         "",
         "other",

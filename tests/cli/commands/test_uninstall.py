@@ -49,8 +49,8 @@ QUOTA = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metada
 
 
 async def uninstall(cluster, *options, **kinds):
-    found = await find(cluster, *options, **kinds)
-    return [step.description for step in found.steps if await take(cluster, step)], found.left
+    plan = await find(cluster, *options, **kinds)
+    return [step.description for step in plan.steps if await take(cluster, step)], plan.left
 
 
 async def test_ours_goes_webhooks_first_and_a_second_time_nothing_is_left():
@@ -135,13 +135,15 @@ async def test_our_label_in_a_namespace_of_another_deletes_and_keeps_nothing(hom
     cluster = loaded(place, *ours, webhooks, *forged())
     taken, left = await uninstall(cluster, home)
     assert {"MutatingWebhookConfiguration drawbridge", "Deployment drawbridge-system/drawbridge-webhook"} <= {*taken}
-    assert not [one for one in taken if "team" in one or "mine" in one]
+    assert not [step for step in taken if "team" in step or "mine" in step]
     assert (
         "ConfigMap team/boards, in a namespace without drawbridge: if it is drawbridge's, use --namespace team" in left
     )
-    assert not [one for one in left if one.startswith("Namespace team")]
-    for one in forged():
-        assert await cluster.get(resources.resource_of(one), one["metadata"]["name"], one["metadata"].get("namespace"))
+    assert not [step for step in left if step.startswith("Namespace team")]
+    for kept in forged():
+        assert await cluster.get(
+            resources.resource_of(kept), kept["metadata"]["name"], kept["metadata"].get("namespace")
+        )
 
 
 async def test_of_two_installations_one_goes_and_what_they_share_stays():

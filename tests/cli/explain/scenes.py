@@ -14,21 +14,21 @@ def held(name, *pods, on="n0/gpu-0", since=SINCE, share=None, **devices):
     result = {"request": "r", "driver": DRIVER, "pool": pool, "device": device}
     if share:
         result |= {"shareID": f"share-{name}", "consumedCapacity": share}
-    consumers = [{"resource": "pods", "name": one, "uid": f"pod-{one}"} for one in pods]
+    consumers = [{"resource": "pods", "name": pod, "uid": f"pod-{pod}"} for pod in pods]
     allocation = {"devices": {"results": [result]}, "allocationTimestamp": since}
     return claim(name) | {"status": {"allocation": allocation, "reservedFor": consumers, **devices}}
 
 
-def prepared(one, **condition):
+def prepared(obj, **condition):
     """The same claim with a device status: ready, or the given condition."""
-    [result] = one["status"]["allocation"]["devices"]["results"]
+    [result] = obj["status"]["allocation"]["devices"]["results"]
     said = {"type": "Ready", "status": "True", **condition}
     entry = {name: result[name] for name in ("driver", "pool", "device")} | {"conditions": [said]}
-    return one | {"status": one["status"] | {"devices": [entry]}}
+    return obj | {"status": obj["status"] | {"devices": [entry]}}
 
 
-def phased(one, phase, **status):
-    return one | {"status": {"phase": phase, **status}}
+def phased(obj, phase, **status):
+    return obj | {"status": {"phase": phase, **status}}
 
 
 def full(*but):

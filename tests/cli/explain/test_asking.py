@@ -8,8 +8,8 @@ from tests.cli.running import run, run_json
 ESCAPES = "\x1b[31mred\x1b]0;title\x07\u202e<script>alert(1)</script>"
 
 
-def in_namespace(one, namespace):
-    return one | {"metadata": one["metadata"] | {"namespace": namespace}}
+def in_namespace(obj, namespace):
+    return obj | {"metadata": obj["metadata"] | {"namespace": namespace}}
 
 
 def test_alone_it_helps():
@@ -156,8 +156,8 @@ def test_a_screen_is_bounded_whatever_one_pod_brings(tmp_path):
 def test_codes_are_explained_as_before():
     code, answer = run_json("explain", "D207", "R001")
     assert code == 0
-    assert [one["code"] for one in answer["codes"]] == ["D207", "R001"]
-    assert [bool(one["without"]) for one in answer["codes"]] == [False, True]
+    assert [finding["code"] for finding in answer["codes"]] == ["D207", "R001"]
+    assert [bool(code["without"]) for code in answer["codes"]] == [False, True]
     assert "without drawbridge: the API server refuses it" in run("explain", "R001").stdout
     assert "without drawbridge" not in run("explain", "D207").stdout
 

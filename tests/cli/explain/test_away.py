@@ -28,12 +28,12 @@ WRONG = {
 OURS = {"name": "gpu", "resourceClaimTemplateName": "drawbridge-59e6bd4f61fd23bcce6ea7c00bdb2789"}
 
 
-def signed(one):
+def signed(obj):
     """A pod with the content of the template that it names."""
-    one["metadata"]["annotations"] = {
+    obj["metadata"]["annotations"] = {
         "drawbridge.dev/templates": f'v2 x {{"{OURS["resourceClaimTemplateName"]}":{{}}}}'
     }
-    return one
+    return obj
 
 
 WAITING = {
@@ -55,7 +55,7 @@ def test_a_fault_of_the_component_that_a_pod_waits_for_is_shown_first(name):
     assert bool(keeper_of(told)) == bool(parts)
     before = told.next_step.message
     assert with_cause(told, []) == told
-    assert with_cause(told, [replace(one, code="O010") for one in WRONG.values()]) == told
+    assert with_cause(told, [replace(finding, code="O010") for finding in WRONG.values()]) == told
     left = dict(WRONG)
     for part in parts:  # the first that doctor finds, then the next
         assert with_cause(told, left.values()).next_step.message == f"{part}: it is away (bring it back); {before}"

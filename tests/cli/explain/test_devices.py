@@ -50,7 +50,7 @@ def test_a_shared_device_says_who_has_how_much_since_when_and_what_is_left(tmp_p
     ]
     told = told_of(tmp_path, *objects)
     assert told["state"] == "shared"
-    assert [(one["claim"], one["share"], one["since"]) for one in told["holders"]] == [
+    assert [(holder["claim"], holder["share"], holder["since"]) for holder in told["holders"]] == [
         ("default/early", {"memory": "10Gi"}, "2026-11-20T08:00:00Z"),
         ("default/late", {"memory": "6Gi"}, "2026-11-20T09:00:00Z"),
     ]
@@ -62,7 +62,7 @@ def test_a_shared_device_says_who_has_how_much_since_when_and_what_is_left(tmp_p
 
 def test_taints_are_told_with_who_says_them(tmp_path):
     told = told_of(tmp_path, *shared_fleet(), RULE)
-    assert [(one["taint"], one["source"], one["since"]) for one in told["taints"]] == [
+    assert [(taint["taint"], taint["source"], taint["since"]) for taint in told["taints"]] == [
         ("hot:NoSchedule", f"driver {DRIVER}", ""),
         ("ill:NoExecute", "DeviceTaintRule broken", "2026-11-20T06:00:00Z"),
     ]
@@ -88,7 +88,7 @@ def test_neighbours_that_could_join_agree_with_the_matrix():
         mine = row["devices"][0]
         code, told = run_json("explain", "device", f"gpu-node/{mine}", *files)
         assert code == 0
-        neighbours = {one["devices"][-1]: one for one in told["device"]["neighbours"]}
+        neighbours = {neighbour["devices"][-1]: neighbour for neighbour in told["device"]["neighbours"]}
         for column, other in enumerate(rows):
             name = other["devices"][-1]
             if name == mine:

@@ -44,8 +44,8 @@ def test_odd_objects_are_left_out_or_told():
     odd = list(odd_objects())
     assert len(odd) > 100
     seen = 0
-    for one in odd:
-        scene = tell_all([*sound, one])
+    for obj in odd:
+        scene = tell_all([*sound, obj])
         seen += bool(scene.unread)
     assert seen > 20
 
@@ -75,7 +75,7 @@ def changed(obj, way, value):
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceSlice", "Pod"])
 def test_an_odd_value_in_any_place_ends_nothing(kind):
     objects = [*fleet(1, 2), held("c", "p", share={"memory": "1Gi"}), phased(pod("p", "c", nodeName="n0"), "Pending"), claim("w"), pod("w", "w")]  # fmt: skip
-    at = next(number for number, one in enumerate(objects) if one["kind"] == kind)
+    at = next(number for number, obj in enumerate(objects) if obj["kind"] == kind)
     for way in places(objects[at]):
         for value in (None, *ODD[:4]):
             odd = changed(objects[at], way, value)

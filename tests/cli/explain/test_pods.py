@@ -32,8 +32,8 @@ def entry(template):
     return pod("p", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": template}])
 
 
-def made(one, claim_name):
-    return one | {
+def made(obj, claim_name):
+    return obj | {
         "status": {"phase": "Pending", "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": claim_name}]}
     }
 
@@ -42,15 +42,15 @@ def stock_pod(**spec):
     return pod("p", "c", schedulerName="default-scheduler", **spec)
 
 
-def tainted_node(one):
-    return one | {"spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}]}} if one["kind"] == "Node" else one
+def tainted_node(obj):
+    return obj | {"spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}]}} if obj["kind"] == "Node" else obj
 
 
 def new(**container):
     """A manifest that no server has seen."""
-    one = pod("p", containers=[{"name": "main", "image": "train", **container}])
-    del one["metadata"]["uid"]
-    return one
+    obj = pod("p", containers=[{"name": "main", "image": "train", **container}])
+    del obj["metadata"]["uid"]
+    return obj
 
 
 # What stands there; who has to act, and what is said about it.
@@ -119,7 +119,7 @@ def test_each_blocking_claim_is_named_with_its_age_and_if_its_end_is_enough(tmp_
 
 def test_no_single_claim_blocks_alone_a_pod_that_needs_all_devices(tmp_path):
     _, told = explain_json(tmp_path, "pod p", *full(), claim("c", 2), pod("p", "c"))
-    assert [one["alone"] for one in told["pod"]["prospect"]["blockers"]] == [False, False]
+    assert [blocker["alone"] for blocker in told["pod"]["prospect"]["blockers"]] == [False, False]
 
 
 def test_a_pod_that_fits_no_node_has_no_blockers(tmp_path):
@@ -148,7 +148,7 @@ def test_without_access_to_all_pods_no_consumer_is_reported_as_missing():
     scene = reading_of([*fleet(), held("c", "p"), pod("another")], Features(minor=37), unread=unread)
     told = lone_claim_story("default/c", scene, Configuration())
     assert told.claim.remarks == ()
-    assert [one.phase for one in told.claim.reserved_for] == ["unknown"]
+    assert [consumer.phase for consumer in told.claim.reserved_for] == ["unknown"]
     known = reading_of([*fleet(), held("c", "p"), pod("another")], Features(minor=37))
     assert "no longer exists" in lone_claim_story("default/c", known, Configuration()).claim.remarks[0]
 
@@ -205,9 +205,9 @@ def test_the_scheduler_message_of_a_waiting_pod_is_shown_with_its_time(tmp_path)
 
 
 def test_owners_are_followed_and_those_that_own_each_other_end(tmp_path):
-    def owned(one, kind, name, version="apps/v1"):
+    def owned(obj, kind, name, version="apps/v1"):
         reference = {"apiVersion": version, "kind": kind, "name": name, "uid": name, "controller": True}
-        return one | {"metadata": one["metadata"] | {"ownerReferences": [reference]}}
+        return obj | {"metadata": obj["metadata"] | {"ownerReferences": [reference]}}
 
     def of(kind, name):
         return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}}
@@ -218,11 +218,11 @@ def test_owners_are_followed_and_those_that_own_each_other_end(tmp_path):
 
 
 def test_the_interface_that_a_network_driver_made_is_told(tmp_path):
-    one = prepared(held("c", "p"))
-    [device] = one["status"]["devices"]
+    obj = prepared(held("c", "p"))
+    [device] = obj["status"]["devices"]
     device["networkData"] = {"interfaceName": "net1", "ips": ["10.0.0.3/24"], "hardwareAddress": "02:00:00:00:00:01"}
-    objects = (*fleet(), one, phased(pod("p", "c", nodeName="n0"), "Running"))
-    _, found = explain_json(tmp_path, "pod/p", *objects)
-    [told] = found["pod"]["claims"][0]["devices"]
+    objects = (*fleet(), obj, phased(pod("p", "c", nodeName="n0"), "Running"))
+    _, story = explain_json(tmp_path, "pod/p", *objects)
+    [told] = story["pod"]["claims"][0]["devices"]
     assert told["network"] == "net1 10.0.0.3/24 02:00:00:00:00:01"
     assert "network net1 10.0.0.3/24" in explain(tmp_path, "pod/p", *objects).stdout

@@ -90,7 +90,7 @@ def test_a_scheduler_reason_not_evaluated_here_is_quoted_without_a_prediction(ca
     waiting = waiting_pod(message=f"{FIRST}{SAID[case]}. {FULL}", schedulerName="default-scheduler")
     message, prospect = told_of(tmp_path, waiting, *big(*full()))
     assert message.startswith(f"default-scheduler says: {FIRST}{SAID[case]}")
-    assert [one["alone"] for one in prospect["blockers"] if one["alone"] is True] == []
+    assert [blocker["alone"] for blocker in prospect["blockers"] if blocker["alone"] is True] == []
     assert prospect["nearest"] == ""
 
 
@@ -105,7 +105,7 @@ def test_a_scheduler_reason_not_evaluated_here_is_quoted_without_a_prediction(ca
 def test_an_end_is_promised_once_the_scheduler_has_passed_all_that_is_not_judged_here(spec, tmp_path):
     for message, alone in (("", None), (f"{FIRST}{FULL}", True)):
         _, prospect = told_of(tmp_path, waiting_pod(message=message, **spec), *big(*full()))
-        assert {one["alone"] for one in prospect["blockers"]} == {alone}
+        assert {blocker["alone"] for blocker in prospect["blockers"]} == {alone}
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_an_end_is_promised_once_the_scheduler_has_passed_all_that_is_not_judged
 )  # fmt: skip
 def test_where_its_author_has_to_act_first_no_end_of_a_claim_is_enough(spec, tmp_path):
     _, prospect = told_of(tmp_path, waiting_pod(**spec), *big(*full()))
-    assert [one["alone"] for one in prospect["blockers"] if one["alone"] is not None] == []
+    assert [blocker["alone"] for blocker in prospect["blockers"] if blocker["alone"] is not None] == []
     assert prospect["nearest"] == ""
 
 
@@ -150,7 +150,7 @@ def test_only_holders_on_nodes_that_it_may_go_to_are_in_the_way(tmp_path):
         "0 of 2 nodes can serve the claims: 1 request r: 2 of 2 devices are in use; "
         "1 node(s) didn't match Pod's node affinity/selector"
     )
-    assert [(one["node"], one["alone"]) for one in prospect["blockers"]] == [("n1", True), ("n1", True)]
+    assert [(blocker["node"], blocker["alone"]) for blocker in prospect["blockers"]] == [("n1", True), ("n1", True)]
     assert prospect["nearest"] == "nearest is n1: would fit once default/c2 or default/c3 ends"
 
 
@@ -165,7 +165,7 @@ def test_a_holders_end_counts_with_the_cores_that_come_free_with_it(cpu, alone, 
     waiting = waiting_pod(cpu)
     message, prospect = told_of(tmp_path, waiting, *objects)
     assert message.startswith("2 Insufficient cpu; besides, 0 of 2 nodes can serve the claims: ")
-    assert [one["alone"] for one in prospect["blockers"] if one["node"] == "n0"] == alone
+    assert [blocker["alone"] for blocker in prospect["blockers"] if blocker["node"] == "n0"] == alone
 
 
 def test_a_scheduler_that_no_pod_has_heard_of_is_named(tmp_path):
@@ -219,7 +219,7 @@ def test_a_pod_that_asks_by_name_stands_where_each_node_puts_it(count, used, pin
     """n0 has two devices, and n1 a device plugin with four."""
     limits = lambda number: [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": str(number)}}}]  # noqa: E731
     there = node("n1", allocatable=ROOM | {"nvidia.com/gpu": "4"})
-    devices = [one for one in fleet(1, 2) if one["kind"] != "DeviceClass"]
+    devices = [obj for obj in fleet(1, 2) if obj["kind"] != "DeviceClass"]
     devices = [device | {"metadata": device["metadata"] | {"labels": {"to": "n0"}}} for device in devices]
     served = device_class(extendedResourceName="nvidia.com/gpu")
     hog = phased(pod("hog", containers=limits(used), nodeName="n1"), "Running")

@@ -29,8 +29,8 @@ def translated(**changes):
 
 
 def forged():
-    one = translated()
-    record = json.loads(one["metadata"]["annotations"]["drawbridge.dev/original"])
+    obj = translated()
+    record = json.loads(obj["metadata"]["annotations"]["drawbridge.dev/original"])
     record["containers"]["main"]["nvidia.com/gpu"] = "8"
     return translated(**{"drawbridge.dev/original": json.dumps(record)})
 
@@ -94,9 +94,9 @@ def test_a_record_is_told_with_what_it_would_rest_on_now(tmp_path):
 
 
 def test_a_node_that_a_pod_has_got_since_does_not_change_the_decision(tmp_path):
-    one = translated()
-    one["spec"]["nodeName"] = "n"
-    _, told = explain_json(tmp_path, "pod p", one, *FLEET)
+    obj = translated()
+    obj["spec"]["nodeName"] = "n"
+    _, told = explain_json(tmp_path, "pod p", obj, *FLEET)
     [decision] = told["pod"]["webhook"]["decisions"]
     assert decision["basis"] == "1 of 1 nodes publish it as a whole GPU (class gpu.nvidia.com)"
 
@@ -107,13 +107,13 @@ def test_a_pod_that_the_webhook_would_change_is_not_judged_as_it_is_written(uid,
     asks = legacy(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "2000"}, uid=uid)
     more = ("-f", FLEET_OF_EXAMPLES, "-o", "json")
     told = json.loads(explain(tmp_path, "pod p", asks, more=more).stdout)["pod"]
-    assert {one["outcome"] for one in told["webhook"]["decisions"]} == {"translated", "approximated"}
+    assert {decision["outcome"] for decision in told["webhook"]["decisions"]} == {"translated", "approximated"}
     assert (told["standing"]["keeper"], bool(told.get("prospect"))) == stands
 
 
 def test_a_forged_webhook_record_is_not_examined(tmp_path):
     _, told = explain_json(tmp_path, "pod p", forged(), SECRET, *FLEET)
-    assert all("basis" not in one for one in told["pod"]["webhook"]["decisions"])
+    assert all("basis" not in decision for decision in told["pod"]["webhook"]["decisions"])
 
 
 def test_a_pod_whose_words_are_left_is_served_by_a_device_plugin(tmp_path):
@@ -156,15 +156,15 @@ def test_an_invalid_record_ends_nothing(text, tmp_path):
 def test_annotations_that_were_taken_off_are_told_and_decided_on_as_annotations(tmp_path):
     asked = asking_pod({}, annotations={"gpu-memory": "2000"}, scheduler="kai-scheduler")
     options = {"kai": {"fractions": "translate"}}
-    one = {"apiVersion": "v1", "kind": "Pod", **patched(asked, became(asked, **options))}
-    written = as_written(one)
+    obj = {"apiVersion": "v1", "kind": "Pod", **patched(asked, became(asked, **options))}
+    written = as_written(obj)
     assert written["metadata"]["annotations"] == {"gpu-memory": "2000"}
     assert written["spec"]["schedulerName"] == "kai-scheduler"
     assert (
         "limits" not in written["spec"]["containers"][0]["resources"]
         or not written["spec"]["containers"][0]["resources"]["limits"]
     )
-    assert "container c0: gpu-memory: 2000" in explain(tmp_path, "pod p", one).stdout
+    assert "container c0: gpu-memory: 2000" in explain(tmp_path, "pod p", obj).stdout
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import pytest
 from tests.cli.explain.scenes import claim, explain, explain_json, fleet, full, phased, pod
 
 
-def owned(one, kind, name, version="apps/v1"):
+def owned(obj, kind, name, version="apps/v1"):
     owner = {"apiVersion": version, "kind": kind, "name": name, "uid": f"of-{name}", "controller": True}
-    return one | {"metadata": one["metadata"] | {"ownerReferences": [owner]}}
+    return obj | {"metadata": obj["metadata"] | {"ownerReferences": [owner]}}
 
 
 def workload(kind, name, version="apps/v1", **spec):
@@ -24,7 +24,7 @@ def workload(kind, name, version="apps/v1", **spec):
 def training():
     """A Deployment whose ReplicaSet made two pods that run, and one that waits."""
     made = owned(workload("ReplicaSet", "train-5d"), "Deployment", "train")
-    running = [owned(phased(one, "Running"), "ReplicaSet", "train-5d") for one in (pod("train-5d-a", nodeName="n0"), pod("train-5d-b", nodeName="n1"))]  # fmt: skip
+    running = [owned(phased(obj, "Running"), "ReplicaSet", "train-5d") for obj in (pod("train-5d-a", nodeName="n0"), pod("train-5d-b", nodeName="n1"))]  # fmt: skip
     waiting = owned(phased(pod("train-5d-c", "c"), "Pending"), "ReplicaSet", "train-5d")
     return [*full(), workload("Deployment", "train", replicas=3), made, *running, waiting, claim("c"), pod("other")]
 
@@ -42,7 +42,7 @@ def test_a_workload_is_told_by_groups_of_its_pods_those_that_wait_first(tmp_path
         3,
         2,
     )
-    assert [one["names"] for one in story["pods"]] == [["train-5d-c"], ["train-5d-a", "train-5d-b"]]
+    assert [pod["names"] for pod in story["pods"]] == [["train-5d-c"], ["train-5d-a", "train-5d-b"]]
     assert story["pods"][0]["first"]["prospect"]["outlook"] == "full"
 
 
