@@ -171,55 +171,55 @@ def write(edits: Sequence[Edited]) -> None:
     A file keeps its mode; a symbolic link stays, and its target is written.
     """
     with ExitStack() as stack:
-        every = [(edit, *stack.enter_context(_opened_folder(edit))) for edit in edits]
+        every = [(edited, *stack.enter_context(_opened_folder(edited))) for edited in edits]
         new = f".{secrets.token_hex(8)}"
-        for edit, folder, name in every:  # temporary files of a killed run
-            for left in Path(os.path.realpath(edit.path)).parent.iterdir():
+        for edited, folder, name in every:  # temporary files of a killed run
+            for left in Path(os.path.realpath(edited.path)).parent.iterdir():
                 if re.fullmatch(rf"\.{re.escape(name)}\.[0-9a-f]{{16}}", left.name):
                     _remove(left.name, folder)
         ready = [opened for opened in every if opened[0].before != opened[0].after or opened[0].is_removed]
-        for edit, folder, name in ready:
-            handle = os.open(f".{name}{new}", _CREATE, 0o666 if edit.is_new else 0o600, dir_fd=folder)
+        for edited, folder, name in ready:
+            handle = os.open(f".{name}{new}", _CREATE, 0o666 if edited.is_new else 0o600, dir_fd=folder)
             stack.callback(_remove, f".{name}{new}", folder)
-            with _with_file_name(edit), os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-                file.write(edit.after)
+            with _with_file_name(edited), os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+                file.write(edited.after)
                 file.flush()
                 os.fsync(file.fileno())
-                if not edit.is_new:
+                if not edited.is_new:
                     now, mode = _text_of(name, folder)
-                    if now != edit.before:
-                        raise _changed_meanwhile(edit.path)
+                    if now != edited.before:
+                        raise _changed_meanwhile(edited.path)
                     os.fchmod(file.fileno(), mode)
         done: list[Edited] = []
         try:
-            for edit, folder, name in ready:
-                if edit.is_new:
+            for edited, folder, name in ready:
+                if edited.is_new:
                     os.link(f".{name}{new}", name, src_dir_fd=folder, dst_dir_fd=folder)
-                elif edit.is_removed:
+                elif edited.is_removed:
                     os.unlink(name, dir_fd=folder)
                 else:
                     os.replace(f".{name}{new}", name, src_dir_fd=folder, dst_dir_fd=folder)
-                done.append(edit)
+                done.append(edited)
         except BaseException as error:
-            for edit in done:
-                back = edit._replace(
-                    before=edit.after, after=edit.before, is_new=edit.is_removed, is_removed=edit.is_new
+            for edited in done:
+                back = edited._replace(
+                    before=edited.after, after=edited.before, is_new=edited.is_removed, is_removed=edited.is_new
                 )
                 try:
                     write([back])
                 except OSError as other:
                     why = f"{other.strerror}: the file stays edited; run translate --undo"
-                    raise OSError(other.errno, why, edit.path) from error
+                    raise OSError(other.errno, why, edited.path) from error
             raise
 
 
 @contextmanager
-def _with_file_name(edit: Edited) -> Iterator[None]:
+def _with_file_name(edited: Edited) -> Iterator[None]:
     """Add the file name to errors without one, such as that of a full disk."""
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or edit.path
+        error.filename = error.filename or edited.path
         raise
 
 
@@ -229,16 +229,16 @@ def _remove(name: str, folder: int) -> None:
 
 
 @contextmanager
-def _opened_folder(edit: Edited) -> Iterator[tuple[int, str]]:
+def _opened_folder(edited: Edited) -> Iterator[tuple[int, str]]:
     """Open the folder of a file that may be new."""
-    if not edit.is_new:
-        with manifests.opened_folder(edit.path, edit.root) as opened:
+    if not edited.is_new:
+        with manifests.opened_folder(edited.path, edited.root) as opened:
             yield opened
         return
-    with manifests.opened_folder(str(Path(edit.path).parent), edit.root) as (above, name):
+    with manifests.opened_folder(str(Path(edited.path).parent), edited.root) as (above, name):
         folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
         try:
-            yield folder, Path(edit.path).name
+            yield folder, Path(edited.path).name
         finally:
             os.close(folder)
 

@@ -117,7 +117,7 @@ def resize(
         new_templates = [defaults.template(convert(obj, ResourceClaimTemplate)) for obj in made]
     except WireError as error:
         raise Broken(str(error), "name a workload that the API server accepts") from None
-    templates = reading.templates | {template.metadata.key: template for template in new_templates}
+    templates = reading.templates | {made_template.metadata.key: made_template for made_template in new_templates}
     reading = reading.with_types({ResourceClaimTemplate: templates})
     without_old_pods = reading.with_types({Pod: staying, ResourceClaim: dict(stock.claims)})
     pods = list(arrived.pods.values())

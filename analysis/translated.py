@@ -254,9 +254,9 @@ def findings(results: Sequence[Result]) -> list[ObjectFindings]:
     checked: list[ObjectFindings] = []
     for result in results:
         document, obj = result.document, result.document.object
-        findings = findings_of_decisions(obj, result.translation.decisions)
-        findings += [finding for quota in result.foretold for finding in findings_of_quotas(quota, obj)]
-        checked.append(ObjectFindings(name(obj), document.place_of("")[0], locate(document, findings)))
+        of_object = findings_of_decisions(obj, result.translation.decisions)
+        of_object += [finding for quota in result.foretold for finding in findings_of_quotas(quota, obj)]
+        checked.append(ObjectFindings(name(obj), document.place_of("")[0], locate(document, of_object)))
     return checked
 
 

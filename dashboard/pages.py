@@ -498,7 +498,7 @@ def namespace(view: DashboardView, name: str) -> Html:
     parts: list[object] = [el("p", "It holds no device.")]
     if rows:
         parts = [table(("Holder", "Device", "Node", "Since"), rows[:NODES_A_PAGE]), _remaining_rows(rows)]
-    queued = [pod for pod in view.picture.waiting if pod.pod.partition("/")[0] == name]
+    queued = [row for row in view.picture.waiting if row.pod.partition("/")[0] == name]
     if queued:
         parts += [
             el("h2", f"{count_of(len(queued), 'pod')} waiting"),

@@ -64,8 +64,8 @@ def check(given: Input, whole: Reading, mode: str | None) -> CheckFindings:
     around = [document.object for document in reading.documents[:number_around]]
     if templates := configuration.file.node_templates:
         around += prospective_nodes([*objects, *around], templates)
-    findings = review(objects, around, features.likely)
-    for obj, of_object in zip(objects, findings, strict=True):
+    by_object = review(objects, around, features.likely)
+    for obj, of_object in zip(objects, by_object, strict=True):
         of_object.extend(_mistakes(obj))
     unreadable = reading.typed.unreadable
     state = in_mode(reading.state(configuration), mode)
@@ -74,19 +74,19 @@ def check(given: Input, whole: Reading, mode: str | None) -> CheckFindings:
     for value in objects:
         key_decisions = [with_taint_finding(decision, state) for decision in decide_object(value, state).decisions]
         decided.append((*key_decisions, *out_of_bounds(value, state)))
-    findings = add_webhook_findings(objects, decided, findings)
+    by_object = add_webhook_findings(objects, decided, by_object)
     if any(obj.get("kind") == "ResourceSlice" for obj in (*objects, *around)):
-        findings = find_unservable(objects, around, findings, features.server)
+        by_object = find_unservable(objects, around, by_object, features.server)
     for foretold in foretell(objects, [document.object for document in given.around], state):
-        findings[foretold.number] += findings_of_quotas(foretold, objects[foretold.number])
+        by_object[foretold.number] += findings_of_quotas(foretold, objects[foretold.number])
     checked = [
         ObjectFindings(name(document.object), document.place_of("")[0], locate(document, of_object))
-        for document, of_object in zip(given.documents, findings, strict=True)
+        for document, of_object in zip(given.documents, by_object, strict=True)
     ]
     unjudged = [
         problem
         for problem in unreadable
-        if problem.number >= number_around and not findings[problem.number - number_around]
+        if problem.number >= number_around and not by_object[problem.number - number_around]
     ]
     return CheckFindings(
         name_placeholders(checked, given.documents),

@@ -63,7 +63,7 @@ def findings(overview: Overview) -> list[formats.ObjectFindings]:
     for workload in overview.workloads:
         name = f"{workload.kind}/{workload.namespace}/{workload.name}"
         place = Place(file=workload.file, line=workload.line, column=1) if workload.file else Place()
-        findings: list[Finding] = []
+        of_workload: list[Finding] = []
         for key in workload.keys:
             code = code_of(key)
             if not code:
@@ -82,6 +82,6 @@ def findings(overview: Overview) -> list[formats.ObjectFindings]:
                 place=place,
                 basis=formats.USUAL_MEANING if key.assumed else "",
             )
-            findings.append(finding)
-        checked.append(formats.ObjectFindings(name, workload.file, findings))
+            of_workload.append(finding)
+        checked.append(formats.ObjectFindings(name, workload.file, of_workload))
     return checked

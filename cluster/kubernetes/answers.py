@@ -212,7 +212,7 @@ class Lines:
         if rest:
             self._pieces.append(rest)
             self._size += len(rest)
-        yield from (line for line in whole if line and not line.isspace())
+        yield from (document for document in whole if document and not document.isspace())
         if self._size > self._longest:
             raise Unavailable(
                 f"a line of the watch exceeds {self._longest} bytes: this is not the watch of an API server"

@@ -109,10 +109,10 @@ def _in_order(operations: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]
 
 def _find(node: yaml.Node, names: Iterable[str]) -> yaml.Node:
     for name in names:
-        member = _member(node, name)
-        if member is None:
+        span = _member(node, name)
+        if span is None:
             raise CannotEdit(f"there is no {name} in the text")
-        node = member[1]
+        node = span[1]
     return node
 
 
@@ -174,12 +174,12 @@ def _newline(text: str) -> str:
 
 def _remove(text: str, parent: yaml.Node, name: str) -> str:
     siblings = _siblings(parent)
-    member = _member(parent, name)
-    if member is None:
+    span = _member(parent, name)
+    if span is None:
         raise CannotEdit(f"there is no {name} in the text")
-    index = siblings.index(member)
-    key, value = member
-    start = _start(member)
+    index = siblings.index(span)
+    key, value = span
+    start = _start(span)
     if _is_flow(parent):
         end = int(value.end_mark.index)
         if index + 1 < len(siblings):
@@ -238,9 +238,9 @@ def _insert(text: str, parent: yaml.Node, written: str, column: int) -> str:
 
 
 def _replace(text: str, parent: yaml.Node, name: str, value: Any) -> str:
-    member = _member(parent, name)
-    assert member is not None
-    old = member[1]
+    span = _member(parent, name)
+    assert span is not None
+    old = span[1]
     plain = isinstance(old, yaml.ScalarNode)
     style = getattr(old, "style", "")
     if plain and style == "|" and isinstance(value, str):

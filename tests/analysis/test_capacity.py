@@ -19,16 +19,16 @@ GPU = "nvidia.com/gpu"
 
 def of_plugin(name, *containers, init=(), status=None, namespace="default", key=GPU):
     """A running pod with containers that each request devices of a plugin; `init` are pairs of an amount and a restartPolicy."""
-    one = pod(name, nodeName="p")
-    one["metadata"]["namespace"] = namespace
-    one["spec"]["containers"] = [
+    obj = pod(name, nodeName="p")
+    obj["metadata"]["namespace"] = namespace
+    obj["spec"]["containers"] = [
         {"name": f"c{at}", "image": "i", "resources": {"limits": {key: amount}}} for at, amount in enumerate(containers)
     ]
-    one["spec"]["initContainers"] = [
+    obj["spec"]["initContainers"] = [
         {"name": f"i{at}", "image": "i", "resources": {"limits": {key: amount}}} | policy
         for at, (amount, policy) in enumerate(init)
     ]
-    return phased(one, "Running", **(status or {}))
+    return phased(obj, "Running", **(status or {}))
 
 
 SERVED = {"extendedResourceClaimStatus": {"resourceClaimName": "x", "requestMappings": []}}
@@ -71,8 +71,8 @@ def test_a_plugins_devices_in_use_are_one_number(tmp_path):
     nodes = run_json("free", "-f", file)[1]["nodes"]
     listed = sum(
         int(holder["share"][GPU])
-        for node in nodes
-        for device in node["devices"]
+        for story in nodes
+        for device in story["devices"]
         if device["state"] == "plugin"
         for holder in device["holders"]
     )
@@ -84,7 +84,7 @@ def test_a_plugins_devices_in_use_are_one_number(tmp_path):
 
 def test_a_tenant_sees_the_same_numbers_of_devices():
     scene = reading_of(objects(*PODS), Features())
-    every, narrowed = (count_devices(node_stories((), one)) for one in (scene, for_tenant(scene, {"mine"})))
+    every, narrowed = (count_devices(node_stories((), reading)) for reading in (scene, for_tenant(scene, {"mine"})))
     assert every == narrowed == {"free": 2, "plugin": USED}
 
 
@@ -114,7 +114,7 @@ def test_a_device_of_a_superseded_slice_counts_nowhere(tmp_path):
 
 def test_a_superseded_slice_does_not_serve_a_name(tmp_path):
     """All devices of the newest slice are tainted; one of the old slice is not."""
-    [kind, one, new] = json.loads(json.dumps(fleet(1, 2)))
+    [kind, slice_, new] = json.loads(json.dumps(fleet(1, 2)))
     old = json.loads(json.dumps(new)) | {"metadata": {"name": "old"}}
     kind["spec"]["extendedResourceName"] = GPU
     new["spec"]["pool"]["generation"] = 2
@@ -122,6 +122,6 @@ def test_a_superseded_slice_does_not_serve_a_name(tmp_path):
         device["taints"] = [{"key": "broken", "effect": "NoSchedule"}]
     asking = of_plugin("w", 1) | {"status": {}}
     del asking["spec"]["nodeName"], asking["spec"]["schedulerName"]
-    file = dump(tmp_path, kind, one, new, old, asking)
+    file = dump(tmp_path, kind, slice_, new, old, asking)
     [workload] = run_json("survey", "-f", file)[1]["workloads"]
     assert [key.get("until") for key in workload["keys"]] == [f"a device of {DRIVER} is without taint broken"]

@@ -26,7 +26,7 @@ def shown(*objects):
 
 
 def example(*names):
-    return [one.object for name in names for one in read([str(MODES / f"{name}.yaml")])]
+    return [document.object for name in names for document in read([str(MODES / f"{name}.yaml")])]
 
 
 def stages(pool):
@@ -41,12 +41,12 @@ def kind(row):
 def test_the_matrix_agrees_with_allocating_every_pair(files):
     [pool] = judged(*example("classes", *files))
     assert [kind(row) for row in pool.rows] == ["fractioning", "mps", "mig", "exclusive"]
-    for (at, one), (column, other) in itertools.product(enumerate(pool.rows), repeat=2):
+    for (at, row), (column, other) in itertools.product(enumerate(pool.rows), repeat=2):
         wanted = kind(other) if at != column else f"{kind(other)}-too"
-        pair = ("--claim", kind(one), "--claim", wanted)
+        pair = ("--claim", kind(row), "--claim", wanted)
         code, answer = run_json("simulate", *modes("classes", "claims", *files), "--node", "gpu-node", *pair)
-        cell = one.cells[column]
-        assert (cell.stage is None) == (code == 0), (kind(one), kind(other))
+        cell = row.cells[column]
+        assert (cell.stage is None) == (code == 0), (kind(row), kind(other))
         if code:
             assert cell.stage == answer["nodes"]["gpu-node"]["reasons"][-1]["stage"]
 
@@ -187,7 +187,7 @@ def two_pools_each(rule_scope="node"):
 
 
 def test_a_rule_across_pools_is_noted_at_each_pool_and_equal_pools_stay_one():
-    notes = {one.pool: one.notes for one in judged(*two_pools_each())}
+    notes = {pool.pool: pool.notes for pool in judged(*two_pools_each())}
     across = "across the pools of a node: DeviceCompatibility/mig keeps"
     assert notes["n0"] == notes["n1"] == (f"{across} mig-0 apart from whole, for one",)
     assert notes["n0-whole"] == (f"{across} whole apart from mig-0, for one",)

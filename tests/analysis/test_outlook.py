@@ -26,25 +26,25 @@ def standing(told):
 def test_explain_and_dashboard_place_pods_in_simulated_order(tmp_path):
     objects = [*fleet(1, 1), *FIRST, *SECOND]
     file = dump(tmp_path, *objects)
-    simulated = {pod["pod"]: pod["node"] for pod in run_json("simulate", "-f", file)[1]["pods"]}
+    simulated = {outcome["pod"]: outcome["node"] for outcome in run_json("simulate", "-f", file)[1]["pods"]}
     told = {name: explain_json(tmp_path, f"pod {name}", *objects)[1] for name in ("a", "b")}
-    assert simulated == {f"default/{name}": one["pod"]["roomOn"] or None for name, one in told.items()}
+    assert simulated == {f"default/{name}": answer["pod"]["roomOn"] or None for name, answer in told.items()}
     assert simulated == {"default/a": "n0", "default/b": None}
     assert standing(told["a"]) == "devices for it are free, and drawbridge has not placed it yet"
     assert standing(told["b"]).startswith(
         "devices for it are free, but pods before it in the queue take them (0/1 nodes"
     )
-    rows = {one.pod: one.reason for one in waiting(reading_of(objects, Features()), Configuration(), lambda: False)}
-    assert rows == {f"default/{name}": standing(one) for name, one in told.items()}
+    rows = {row.pod: row.reason for row in waiting(reading_of(objects, Features()), Configuration(), lambda: False)}
+    assert rows == {f"default/{name}": standing(answer) for name, answer in told.items()}
 
 
 def test_a_pod_beyond_the_bound_is_placed_last(monkeypatch):
     monkeypatch.setattr("analysis.outlook.MOST_PLACED", 1)
     scene = reading_of([*fleet(1, 2), *FIRST, *SECOND, claim("c"), pod("c", "c")], Features())
     queue = queue_of(scene, Configuration())
-    found = {name: queue.place(f"default/{name}").devices for name in "abc"}
-    assert [len(devices) for devices in found.values()] == [1, 1, 1]
-    assert found["b"] != found["a"]
+    by_pod = {name: queue.place(f"default/{name}").devices for name in "abc"}
+    assert [len(devices) for devices in by_pod.values()] == [1, 1, 1]
+    assert by_pod["b"] != by_pod["a"]
 
 
 def test_pods_ahead_cost_a_bounded_number_of_steps(monkeypatch):
@@ -240,7 +240,9 @@ def drawn(number):
 def test_explain_says_that_a_pod_fits_where_simulate_places_it(number, tmp_path):
     objects = drawn(number)
     [simulated] = [
-        pod for pod in run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"] if pod["pod"] == "default/w"
+        outcome
+        for outcome in run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"]
+        if outcome["pod"] == "default/w"
     ]
     told = explain_json(tmp_path, "pod w", *objects)[1]
     message, prospect = standing(told), told["pod"].get("prospect")

@@ -15,7 +15,7 @@ from tests.webhook.pods import EXAMPLES, pod
 def simulated(*of):
     text = manifests.dump([THREE, *of])
     result = CliRunner().invoke(main, ["simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", "-o", "json"], input=text)
-    return {pod["pod"]: pod for pod in json.loads(result.stdout)["pods"]}
+    return {outcome["pod"]: outcome for outcome in json.loads(result.stdout)["pods"]}
 
 
 def pods_of(**of_pods):

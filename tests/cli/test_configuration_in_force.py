@@ -108,8 +108,8 @@ def test_every_command_uses_one_configuration(scene):
         "doctor": run_json("doctor", *inputs)[1],
     }
     said = {name: answer["configuration"] for name, answer in answers.items()}
-    assert {answer_["mode"] for answer_ in said.values()} == {configured or "enforce"}, said
-    [source] = {answer_["source"] for answer_ in said.values()}
+    assert {in_force["mode"] for in_force in said.values()} == {configured or "enforce"}, said
+    [source] = {in_force["source"] for in_force in said.values()}
     assert (source == "defaults") is (not configured), source
 
     # The decisions follow it.
@@ -121,7 +121,7 @@ def test_every_command_uses_one_configuration(scene):
     ]
     assert any(finding["severity"] == "error" for finding in refused) is (mode == "enforce")
     assert answers["survey"]["modes"].get("m", "enforce") == mode
-    placed = {pod["pod"]: pod for pod in answers["simulate"]["pods"]}
+    placed = {outcome["pod"]: outcome for outcome in answers["simulate"]["pods"]}
     assert ("share-" in str(placed["m/p"]["node"])) is acts
     decisions = answers["explain"]["pod"]["webhook"]["decisions"]
     assert any(decision["outcome"] in ("translated", "approximated") for decision in decisions) is acts

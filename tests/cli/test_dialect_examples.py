@@ -28,22 +28,22 @@ from tests.cli.dialect_examples import (
 from tests.limits import PATIENCE
 from webhook.dialects import TARGETS
 
-EXAMPLES = {example_.name: example_ for example_ in map(example, (*FILES, *OPTIONAL_FILES))}
+EXAMPLES = {example_read.name: example_read for example_read in map(example, (*FILES, *OPTIONAL_FILES))}
 FOLDERS = {
     CONFIGURATION: [option for name in DIALECTS for option in ("-f", str(DRIVERS.parent / name))],
     OPTIONAL: ["-f", str(OPTIONAL.with_suffix(""))],
 }
 
 
-def firsts(example_: Example) -> list[dict]:
+def firsts(case: Example) -> list[dict]:
     """The first pod of each of its templates."""
-    return [GeneratedNames().name(made.pod) for made in created_pods(example_.object)]
+    return [GeneratedNames().name(made.pod) for made in created_pods(case.object)]
 
 
-def asked(example_: Example) -> set[str]:
+def asked(case: Example) -> set[str]:
     """The resources that its containers ask for beside the ones that every node has."""
     keys = set()
-    for pod in firsts(example_):
+    for pod in firsts(case):
         for container in (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]):
             keys |= {key for key in container.get("resources", {}).get("limits", {}) if "/" in key}
     return keys
@@ -57,10 +57,10 @@ def translated(configuration: Path) -> dict:
     return json.loads(done.stdout)
 
 
-def decisions_on(example_: Example) -> list[dict]:
-    metadata = example_.object["metadata"]
-    name = f"{example_.object['kind']}/{metadata['namespace']}/{metadata['name']}"
-    return [decision for decision in translated(example_.configuration)["decisions"] if decision["object"] == name]
+def decisions_on(case: Example) -> list[dict]:
+    metadata = case.object["metadata"]
+    name = f"{case.object['kind']}/{metadata['namespace']}/{metadata['name']}"
+    return [decision for decision in translated(case.configuration)["decisions"] if decision["object"] == name]
 
 
 @cache
@@ -73,7 +73,7 @@ def findings(configuration: Path) -> list[dict]:
 def test_every_dialect_has_two_manifests_each_with_its_own_name():
     many = Counter(path.parent.name for path in FILES)
     assert [name for name in DIALECTS if many[name] < 2] == []
-    names = Counter((example_.object["kind"], example_.object["metadata"]["namespace"], example_.object["metadata"]["name"]) for example_ in EXAMPLES.values())  # fmt: skip
+    names = Counter((case.object["kind"], case.object["metadata"]["namespace"], case.object["metadata"]["name"]) for case in EXAMPLES.values())  # fmt: skip
     assert max(names.values()) == 1
 
 

@@ -29,7 +29,8 @@ def placed(folder, node, *amounts):
     """The devices of each pod, as `PROFILE-PLACE`; empty for one that waits."""
     _, answer = run_json("simulate", "-f", pods_file(folder, node, *amounts), "-f", FLEET)
     return {
-        pod["pod"].partition("/")[2]: [name.rpartition("/")[2] for name in pod["devices"]] for pod in answer["pods"]
+        outcome["pod"].partition("/")[2]: [name.rpartition("/")[2] for name in outcome["devices"]]
+        for outcome in answer["pods"]
     }
 
 

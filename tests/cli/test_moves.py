@@ -92,7 +92,7 @@ def test_every_command_and_form_says_the_same_of_it(case):
     if brings_pods(case.given) and not mapping(case.given["metadata"]).get("uid"):
         came = arrivals([case.given], move.state(case))
         assert bool(came.refused) == (asking.outcome is Outcome.REFUSED)
-        claimed = any(pod.spec.resource_claims for pod in came.pods.values())
+        claimed = any(outcome.spec.resource_claims for outcome in came.pods.values())
         assert became.decisions[0].code == "D002" or claimed == bool(replaced)
 
 

@@ -254,7 +254,7 @@ def plugin_selects(selector, function):
         value = function[_READ[name]]
         if name == "linkTypes":
             value = {"ethernet": "ether"}.get(value, value)
-        entry = next((value_ for value_ in values if value_.partition("#")[0] == value), None)
+        entry = next((listed for listed in values if listed.partition("#")[0] == value), None)
         if entry is None:
             return False
         _, ranged, numbers = entry.partition("#")
@@ -267,10 +267,10 @@ def plugin_selects(selector, function):
 @given(selectors=st.lists(_SELECTOR, min_size=1, max_size=3), function=_FUNCTION)
 @settings(max_examples=draws(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_target_selects_a_virtual_function_as_the_plugin_does(selectors, function):
-    one = NetworkPool(
+    pool = NetworkPool(
         name="a.org/a", where="", alternatives=tuple({k: tuple(v) for k, v in s.items()} for s in selectors)
     )
-    (target,) = yaml.safe_load(tables(one).configuration)["targets"]
+    (target,) = yaml.safe_load(tables(pool).configuration)["targets"]
     kinds = {str: "string", int: "int", bool: "bool"}
     attributes = {f"{DRIVER}/{name}": {kinds[type(value)]: value} for name, value in function.items()}
     view = cel.view_of(DRIVER, convert({"name": "d", "attributes": attributes}, Device))
@@ -286,7 +286,7 @@ def test_a_printed_configuration_of_both_plugins_is_taken(tmp_path):
 
 def test_the_table_of_the_page_is_taken():
     page = (EXAMPLES.parents[1] / "docs" / "configuration.md").read_text()
-    (text,) = [one for one in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "hca_a" in one]
+    (text,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "hca_a" in block]
     assert configured(**yaml.safe_load(text)).file.targets
 
 
@@ -307,5 +307,5 @@ async def test_of_a_live_cluster_pools_are_shown_that_a_plugin_mounts_and_the_ot
     in_force = ConfigurationInForce(configured(evidence={"namespaces": list(where)}))
     seen = overview(await read_cluster(cluster, SURVEY, given=in_force), SurveyScope())
     assert list(seen.network.pools) == [VFS]
-    [one] = [obstacle for obstacle in seen.obstacles if obstacle.code in ("S001", "S002")]
-    assert (one.object, one.message) == (HCA, "no ConfigMap with it was read: on a cluster only one that a DaemonSet of the plugin mounts is")  # fmt: skip
+    [obstacle] = [obstacle for obstacle in seen.obstacles if obstacle.code in ("S001", "S002")]
+    assert (obstacle.object, obstacle.message) == (HCA, "no ConfigMap with it was read: on a cluster only one that a DaemonSet of the plugin mounts is")  # fmt: skip

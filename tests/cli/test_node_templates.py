@@ -25,8 +25,8 @@ def config(tmp_path):
 
 
 def codes(*args):
-    _, found = run_json("check", *args)
-    return [finding["code"] for finding in found["findings"]]
+    _, answer = run_json("check", *args)
+    return [finding["code"] for finding in answer["findings"]]
 
 
 @pytest.mark.parametrize("option", ["-f", "--inventory"])
@@ -79,12 +79,12 @@ def test_translate_foretells_on_a_fleet_what_the_webhook_would_refuse_and_what_h
 
 
 def test_translate_believes_the_nodes_that_the_configuration_believes(tmp_path):
-    one = manifest(tmp_path / "pod.yaml", SIXTEEN | {"spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}})  # fmt: skip
+    pod_file = manifest(tmp_path / "pod.yaml", SIXTEEN | {"spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}})  # fmt: skip
     config = manifest(tmp_path / "config.yaml", HEAD | {"evidence": {"drivers": ["dra.net"]}})
-    _, found = run_json("translate", "-f", one, "--inventory", EXAMPLES / "fleet", "--config", config)
-    assert [decision["outcome"] for decision in found["decisions"]] == ["left"]
+    _, answer = run_json("translate", "-f", pod_file, "--inventory", EXAMPLES / "fleet", "--config", config)
+    assert [decision["outcome"] for decision in answer["decisions"]] == ["left"]
     config = manifest(tmp_path / "config.yaml", HEAD | CLAIMED | {"evidence": {"drivers": ["gpu.nvidia.com"]}})
-    _, found = run_json("translate", "-f", one, "--inventory", EXAMPLES / "fleet", "--config", config)
-    assert [decision["basis"] for decision in found["decisions"]] == [
+    _, answer = run_json("translate", "-f", pod_file, "--inventory", EXAMPLES / "fleet", "--config", config)
+    assert [decision["basis"] for decision in answer["decisions"]] == [
         "3 of 3 nodes that count (`evidence`) publish it as a whole GPU (class gpu.nvidia.com)"
     ]

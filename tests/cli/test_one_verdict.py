@@ -100,7 +100,7 @@ def test_the_mode_that_files_tell_is_the_mode_of_the_verdict(told):
     """A pod that would be refused is let in as it is; only the API server has a say in every mode. All pods are in one file."""
     files, mode, enforced = MODES[told]
     named = {name: {**obj, "metadata": {**obj["metadata"], "name": f"p{at}"}} for at, (name, obj) in enumerate(ASKED.items())}  # fmt: skip
-    name_of = {f"Pod/n/{pod_['metadata']['name']}": name for name, pod_ in named.items()}
+    name_of = {f"Pod/n/{named_pod['metadata']['name']}": name for name, named_pod in named.items()}
     together = manifests.dump([*files, THREE, *named.values()])
     translated = CliRunner().invoke(main, ["translate", "-f", "-", *INVENTORY, "-o", "json"], input=together)
     assert translated.exit_code == 1, translated.output

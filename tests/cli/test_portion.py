@@ -65,7 +65,7 @@ def test_a_claim_that_is_too_large_keeps_its_devices(kind):
     result = {"request": "r", "driver": "d", "pool": "p", "device": "gpu-0"}
     given = [large_claim(), large_claim(allocation={"devices": {"results": [result]}})]
     free, held = (portion.keep(msgspec.convert(obj, kind.type)) for obj in given)
-    free, held = (resources.RESOURCE_CLAIMS.plain(claim) for claim in (free, held))
+    free, held = (resources.RESOURCE_CLAIMS.plain(kept_claim) for kept_claim in (free, held))
     assert [request["name"] for request in free["spec"]["devices"]["requests"]] == [NOT_KEPT]
     assert held["status"]["allocation"]["devices"]["results"][0]["device"] == "gpu-0"
 

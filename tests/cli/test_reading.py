@@ -100,8 +100,8 @@ def test_a_folder_says_itself_what_is_passed_by(folder):
 )
 def test_patterns_are_those_of_git(pattern, left, folder):
     code, answer = run_json("translate", folder, "--exclude", pattern)
-    names = [obj["metadata"]["name"] for obj in answer["items"]]
-    assert sorted(names) == sorted(left)
+    read_names = [obj["metadata"]["name"] for obj in answer["items"]]
+    assert sorted(read_names) == sorted(left)
     assert code == (0 if left else 2)
 
 

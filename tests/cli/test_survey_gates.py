@@ -241,5 +241,5 @@ def test_a_name_of_a_class_waits_for_its_gate():
 
 def test_every_gate_that_claims_may_need_is_looked_for():
     """The corpus has every field of a claim in some object."""
-    claims = [obj for obj in corpus.VALID.values() if obj["kind"].startswith("ResourceClaim")]
+    claims = [stored for stored in corpus.VALID.values() if stored["kind"].startswith("ResourceClaim")]
     assert frozenset().union(*[required_by(claim["kind"], claim) for claim in claims]) <= _TITLES.keys()

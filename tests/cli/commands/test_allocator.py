@@ -16,7 +16,7 @@ PLACEMENT = {"strategy": "topology=3,CompactFirst=1", "namespaces": {"ml": "LowL
 
 
 def configured(**placement):
-    found, findings = read(
+    configuration, findings = read(
         {
             "apiVersion": "drawbridge.dev/v1alpha1",
             "kind": "DrawbridgeConfiguration",
@@ -24,7 +24,7 @@ def configured(**placement):
         }
     )
     assert findings == []
-    return found
+    return configuration
 
 
 def test_the_file_says_how_pods_are_placed():

@@ -71,10 +71,10 @@ def test_sarif_has_the_shape_of_2_1_0():
     rules = sarif_run["tool"]["driver"]["rules"]
     assert sarif_run["tool"]["driver"]["name"] == "drawbridge"
     assert len(sarif_run["results"]) == 2
-    for result_ in sarif_run["results"]:
-        assert rules[result_["ruleIndex"]]["id"] == result_["ruleId"]
-        assert result_["level"] in ("error", "warning", "note")
-        (location,) = result_["locations"]
+    for reported in sarif_run["results"]:
+        assert rules[reported["ruleIndex"]]["id"] == reported["ruleId"]
+        assert reported["level"] in ("error", "warning", "note")
+        (location,) = reported["locations"]
         assert location["physicalLocation"]["artifactLocation"]["uri"] == "stdin"
         assert location["physicalLocation"]["region"]["startLine"] >= 8
 

@@ -93,7 +93,7 @@ def test_ones_own_pods_are_decided_by_the_configuration_in_force(tmp_path):
     asking = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}}
     asking["spec"] = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
     file, alone = manifest(tmp_path / "both.yaml", own, asking), manifest(tmp_path / "alone.yaml", asking)
-    served, moved = (run("demo", "-f", file_, "--once").stdout for file_ in (alone, file))
+    served, moved = (run("demo", "-f", path, "--once").stdout for path in (alone, file))
     assert "configuration: defaults; mode enforce" in served
     assert "became   served" in served
     assert f"configuration: {file}:1; mode enforce" in moved

@@ -31,7 +31,7 @@ OF_NVIDIA = [device_class(NVIDIA), *FLEET[1:]]
 def held(name, *pods, device="gpu-0"):
     """A claim that is allocated, and reserved for pods."""
     result = {"request": "r", "driver": DRIVER, "pool": "n0", "device": device}
-    consumers = [{"resource": "pods", "name": pod, "uid": f"pod-{pod}"} for pod in pods]
+    consumers = [{"resource": "pods", "name": consumer, "uid": f"pod-{consumer}"} for consumer in pods]
     obj = claim(name) | {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": consumers}}
     obj["metadata"]["finalizers"] = [FINALIZER]
     return obj
@@ -560,7 +560,7 @@ def placed(name, *claims):
 async def yielding(*objects):
     """Which claims would give way."""
     [ill] = (await look(loaded(*FLEET, *objects))).items()
-    return [claim.metadata.name for claim in ill[1].claims] if ill[1] is not None else None
+    return [holding.metadata.name for holding in ill[1].claims] if ill[1] is not None else None
 
 
 async def test_of_claims_that_hold_the_same_those_give_way_whose_pods_are_on_no_node():
@@ -935,8 +935,8 @@ def test_doctor_and_check_name_an_object_in_one_form(ill, tmp_path):
     objects = {**ILLS, "O215": ([held("a", "p") | {"metadata": held("a")["metadata"] | {"finalizers": ["x.example.com/y"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}, pod("p", "a")], "", "")}[ill][0]  # fmt: skip
     file = manifest(tmp_path / "dump.yaml", *FLEET, *objects)
     manifest(tmp_path / "checked.yaml", *FLEET, *[obj | {"more": 1} for obj in objects])
-    named, treated = run_json("doctor", "-f", file)
-    named, judged = run_json("check", "-f", str(tmp_path / "checked.yaml"))
-    found = {finding["object"] for finding in treated["findings"] if finding["code"] == ill}
-    assert found
-    assert found <= {finding["object"] for finding in judged["findings"] if finding["code"] == "D002"}
+    _, treated = run_json("doctor", "-f", file)
+    _, judged = run_json("check", "-f", str(tmp_path / "checked.yaml"))
+    names = {finding["object"] for finding in treated["findings"] if finding["code"] == ill}
+    assert names
+    assert names <= {finding["object"] for finding in judged["findings"] if finding["code"] == "D002"}

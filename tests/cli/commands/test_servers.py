@@ -246,7 +246,7 @@ def test_a_selector_with_includes_is_refused_where_the_server_does_not_know_it(v
     spec = f'spec: {{selectors: [{{cel: {{expression: "{expression}"}}}}]}}'
     path.write_text(f"apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {{name: a.b}}\n{spec}\n")
     more = ("--feature-gates", gates) if gates else ()
-    code, answer = run_json("check", "-f", path, "--kubernetes", version, *more)
+    code, report = run_json("check", "-f", path, "--kubernetes", version, *more)
     assert code == (1 if refused else 0)
     hint = "includes is a function since Kubernetes 1.36, with the feature gate DRAListTypeAttributes"
-    assert [(finding["code"], finding["remedy"]) for finding in answer["findings"]] == [("D110", hint)] * refused
+    assert [(finding["code"], finding["remedy"]) for finding in report["findings"]] == [("D110", hint)] * refused

@@ -25,11 +25,11 @@ def test_a_snapshot_is_scheduled_and_summed_up(fleet, tmp_path):
     pods = manifest(tmp_path / "pods.yaml", pod_with("b", "one"), pod_with("a", "one"))
     code, answer = run_json("simulate", "-f", fleet, "-f", pods)
     assert code == 0
-    assert [(pod["pod"], pod["node"], pod["devices"]) for pod in answer["pods"]] == [
+    assert [(outcome["pod"], outcome["node"], outcome["devices"]) for outcome in answer["pods"]] == [
         ("default/a", "n0", ["gpu.example.com/n0/gpu-0"]),
         ("default/b", "n0", ["gpu.example.com/n0/gpu-1"]),
     ]
-    assert all(pod["victims"] == [] for pod in answer["pods"])
+    assert all(outcome["victims"] == [] for outcome in answer["pods"])
     assert (answer["totals"]["placed"], answer["totals"]["utilisation"]) == (2, 1.0)
 
 
@@ -54,8 +54,8 @@ def test_a_rule_about_nodes_has_a_pod_wait_for_what_is_in_use_in_another_pool(tm
     objects = [node("n0"), *pools, class_of("gpu"), alone | {"spec": spec}, claim_template("one", exactly("gpu"))]
     files = manifest(tmp_path / "all.yaml", *objects, pod_with("a", "one"), pod_with("b", "one"))
     _, answer = run_json("simulate", "-f", files)
-    assert [pod["node"] for pod in answer["pods"]] == placed
-    stages = {reason["stage"] for pod in answer["pods"] for reason in pod["reasons"]}
+    assert [outcome["node"] for outcome in answer["pods"]] == placed
+    stages = {reason["stage"] for outcome in answer["pods"] for reason in outcome["reasons"]}
     assert ("compatibility" in stages) == (scope == "node")
 
 

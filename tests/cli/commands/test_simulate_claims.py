@@ -162,7 +162,10 @@ def test_all_nodes_are_answered_each_by_its_name(tmp_path):
     fleet = manifest(tmp_path / "all.yaml", *objects)
     code, answer = run_json("simulate", "--claims", "-f", fleet)
     assert code == 0
-    assert {name: node["verdict"] for name, node in answer["nodes"].items()} == {"n0": "infeasible", "n1": "feasible"}
+    assert {name: verdict["verdict"] for name, verdict in answer["nodes"].items()} == {
+        "n0": "infeasible",
+        "n1": "feasible",
+    }
     text = run("simulate", "--claims", "-f", fleet).stdout
     assert text.splitlines()[0] == "1 of 2 nodes can serve this"
     assert text.index("n1: feasible") < text.index("n0: infeasible")
@@ -232,7 +235,7 @@ def test_nodes_added_to_the_fleet_get_an_answer(fleet, tmp_path):
     claims = manifest(tmp_path / "claims.yaml", claim("a", exactly("gpu")))
     _, answer = run_json("simulate", "-f", fleet, "-f", claims, "--claims", "--add-nodes", "n0=2")
     assert len(answer["nodes"]) == 3
-    assert {node["verdict"] for node in answer["nodes"].values()} == {"feasible"}
+    assert {verdict["verdict"] for verdict in answer["nodes"].values()} == {"feasible"}
 
 
 def test_an_object_of_the_wrong_shape_is_named_with_its_place(fleet, tmp_path):
@@ -280,7 +283,7 @@ def test_a_strategy_puts_the_best_node_first_and_gives_its_score(tmp_path):
     ]  # fmt: skip
     fleet = manifest(tmp_path / "all.yaml", *objects)
     _, answer = run_json("simulate", "--claims", "-f", fleet, "--strategy", "CompactFirst")
-    assert {name: node["score"] for name, node in answer["nodes"].items()} == {"n0": 50.0, "n1": 100.0}
+    assert {name: verdict["score"] for name, verdict in answer["nodes"].items()} == {"n0": 50.0, "n1": 100.0}
     text = run("simulate", "--claims", "-f", fleet, "--strategy", "CompactFirst").stdout
     assert text.index("n1: feasible  (score 100)") < text.index("n0: feasible  (score 50)")
 

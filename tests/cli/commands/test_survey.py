@@ -106,7 +106,9 @@ def test_a_workload_dumped_into_several_files_is_listed_once():
     objects = tuple(running_deployment())
     for uids in (False, True):
         if uids:
-            objects = tuple({**obj, "metadata": {**obj["metadata"], "uid": str(i)}} for i, obj in enumerate(objects))
+            objects = tuple(
+                {**stored, "metadata": {**stored["metadata"], "uid": str(i)}} for i, stored in enumerate(objects)
+            )
         places = tuple((f"{i}.yaml", 1) for i in range(len(objects)))
         [workload] = overview(replace(reading_of(objects, Features()), places=places), SurveyScope()).workloads
         assert workload.pods == 3
@@ -278,26 +280,26 @@ def test_a_workload_whose_keys_differ_is_partly_translated(tmp_path):
 
 def coded(what):
     """A pod with a key, a selector or a plugin request that `translate` has a code for, and the fleet beside it."""
-    obj = running_pod("p", limited(nvidia_gpu=1), phase="")
+    coded_pod = running_pod("p", limited(nvidia_gpu=1), phase="")
     fleet = [plugin_node("n0", {"pool": "a"}, nvidia_gpu=8), plugin_node("n1", {"pool": "b"})]
     match what:
         case "D211":
-            obj["metadata"]["labels"] = {"hami.io/webhok": "ignore"}
+            coded_pod["metadata"]["labels"] = {"hami.io/webhok": "ignore"}
         case "D212":
-            obj["spec"]["nodeSelector"] = {"pool": "c"}
+            coded_pod["spec"]["nodeSelector"] = {"pool": "c"}
             fleet = [plugin_node("n0", {"pool": "a"}), BY_NAME, SLICE]
         case "D221":
-            obj["spec"]["nodeSelector"] = {"pool": "b"}
+            coded_pod["spec"]["nodeSelector"] = {"pool": "b"}
         case "D222":
-            obj = running_pod("p", limited(**{"nvidia_gpu.shared": 1}), phase="")
-    return obj, fleet
+            coded_pod = running_pod("p", limited(**{"nvidia_gpu.shared": 1}), phase="")
+    return coded_pod, fleet
 
 
 @pytest.mark.parametrize("code", ["D211", "D212", "D221", "D222"])
 @pytest.mark.parametrize("form", ["json", "csv", "text", "sarif"])
 def test_every_code_of_a_decision_is_in_the_survey(code, form, tmp_path):
-    obj, fleet = coded(code)
-    given, around = manifest(tmp_path / "p.yaml", obj), manifest(tmp_path / "fleet.yaml", *fleet)
+    coded_pod, fleet = coded(code)
+    given, around = manifest(tmp_path / "p.yaml", coded_pod), manifest(tmp_path / "fleet.yaml", *fleet)
     _, translated = run_json("translate", "-f", given, "--inventory", around)
     decided = {(decision["key"], decision.get("code", ""), decision["detail"]) for decision in translated["decisions"]}
     assert code in {decision[1] for decision in decided}
@@ -365,8 +367,8 @@ def test_a_request_that_core_serves_needs_no_change_unless_something_blocks_it(n
     def became(*objects, **more):
         asking = limited()
         asking["resources"]["limits"] = {name.replace("_", "/"): 1}
-        obj = running_pod("p", asking, **more)
-        [seen] = look(obj, plugin_node("n0"), BY_NAME, SLICE, *objects).workloads
+        asking_pod = running_pod("p", asking, **more)
+        [seen] = look(asking_pod, plugin_node("n0"), BY_NAME, SLICE, *objects).workloads
         [key] = seen.keys
         return seen.outcome, key.detail, key.until, key.remedy
 
@@ -417,9 +419,9 @@ def test_devices_beside_a_pod_that_stays_are_stranded_and_others_come_free():
 def test_init_containers_use_devices_before_the_others_and_sidecars_beside_them():
     before = limited("init", nvidia_gpu=3)
     beside = {**limited("side", nvidia_gpu=1), "restartPolicy": "Always"}
-    obj = running_pod("p", limited(nvidia_gpu=1), node="n0")
-    obj["spec"]["initContainers"] = [before, beside]
-    [held] = look(obj, plugin_node("n0", nvidia_gpu=8)).plugins
+    pod = running_pod("p", limited(nvidia_gpu=1), node="n0")
+    pod["spec"]["initContainers"] = [before, beside]
+    [held] = look(pod, plugin_node("n0", nvidia_gpu=8)).plugins
     assert held.moving + held.staying == 3
 
 
@@ -598,7 +600,7 @@ def in_mode(mode, *objects):
 
 def on_a_fleet(*containers):
     """One Deployment for each container, and the nodes of the examples."""
-    made = [maker("Deployment", f"d{number}", container) for number, container in enumerate(containers)]
+    made = [maker("Deployment", f"d{number}", limits) for number, limits in enumerate(containers)]
     return [*made, *[document.object for document in manifests.read([str(EXAMPLES / "fleet")])]]
 
 
@@ -851,12 +853,16 @@ def test_an_outcome_bears_the_severity_of_its_code():
 
 def made(number, **more):
     """A pod as a server gives it out."""
-    obj = running_pod(
+    stored = running_pod(
         f"p{number}", HAMI, node=f"n{number}", uid=f"u{number}", labels={"app": "x"}, annotations=dict(APPLIED)
     )
-    obj["metadata"]["managedFields"] = [{"manager": "kubectl", "fieldsV1": {f"f:{i}": {} for i in range(40)}}]
-    obj["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "message": "m"}], "ip": "i"}
-    return obj | more
+    stored["metadata"]["managedFields"] = [{"manager": "kubectl", "fieldsV1": {f"f:{i}": {} for i in range(40)}}]
+    stored["status"] = {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": "True", "message": "m"}],
+        "ip": "i",
+    }
+    return stored | more
 
 
 APPLIED = {"kubectl.kubernetes.io/last-applied-configuration": "{}" * 500, "kept": "yes"}
@@ -864,13 +870,13 @@ APPLIED = {"kubectl.kubernetes.io/last-applied-configuration": "{}" * 500, "kept
 
 def test_the_trimmer_shares_equal_parts_of_pods_and_drops_bookkeeping_fields():
     trim = Trimmer().trim
-    obj, two = trim(made(1)), trim(made(2))
-    assert obj["spec"]["containers"] is two["spec"]["containers"]
-    assert obj["metadata"]["labels"] is two["metadata"]["labels"]
-    assert (obj["spec"]["nodeName"], two["spec"]["nodeName"]) == ("n1", "n2")
-    assert obj["metadata"].keys() == {"name", "namespace", "uid", "labels", "annotations"}
-    assert obj["metadata"]["annotations"] == {"kept": "yes"}
-    assert obj["status"] == {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    first, two = trim(made(1)), trim(made(2))
+    assert first["spec"]["containers"] is two["spec"]["containers"]
+    assert first["metadata"]["labels"] is two["metadata"]["labels"]
+    assert (first["spec"]["nodeName"], two["spec"]["nodeName"]) == ("n1", "n2")
+    assert first["metadata"].keys() == {"name", "namespace", "uid", "labels", "annotations"}
+    assert first["metadata"]["annotations"] == {"kept": "yes"}
+    assert first["status"] == {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
 
 def test_the_trimmer_keeps_manifests_without_uid_odd_specs_and_claim_status():

@@ -14,7 +14,7 @@ def held(name, *pods, on="n0/gpu-0", since=SINCE, share=None, **devices):
     result = {"request": "r", "driver": DRIVER, "pool": pool, "device": device}
     if share:
         result |= {"shareID": f"share-{name}", "consumedCapacity": share}
-    consumers = [{"resource": "pods", "name": pod, "uid": f"pod-{pod}"} for pod in pods]
+    consumers = [{"resource": "pods", "name": consumer, "uid": f"pod-{consumer}"} for consumer in pods]
     allocation = {"devices": {"results": [result]}, "allocationTimestamp": since}
     return claim(name) | {"status": {"allocation": allocation, "reservedFor": consumers, **devices}}
 

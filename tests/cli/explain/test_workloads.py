@@ -42,7 +42,7 @@ def test_a_workload_is_told_by_groups_of_its_pods_those_that_wait_first(tmp_path
         3,
         2,
     )
-    assert [pod["names"] for pod in story["pods"]] == [["train-5d-c"], ["train-5d-a", "train-5d-b"]]
+    assert [group["names"] for group in story["pods"]] == [["train-5d-c"], ["train-5d-a", "train-5d-b"]]
     assert story["pods"][0]["first"]["prospect"]["outlook"] == "full"
 
 
