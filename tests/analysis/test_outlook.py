@@ -19,23 +19,23 @@ from webhook.state import Configuration, Features
 FIRST, SECOND = (claim("a"), pod("a", "a")), (claim("b"), pod("b", "b"))
 
 
-def standing(told):
-    return told["pod"]["standing"]["message"]
+def standing(answer):
+    return answer["pod"]["standing"]["message"]
 
 
 def test_explain_and_dashboard_place_pods_in_simulated_order(tmp_path):
     objects = [*fleet(1, 1), *FIRST, *SECOND]
     file = dump(tmp_path, *objects)
     simulated = {outcome["pod"]: outcome["node"] for outcome in run_json("simulate", "-f", file)[1]["pods"]}
-    told = {name: explain_json(tmp_path, f"pod {name}", *objects)[1] for name in ("a", "b")}
-    assert simulated == {f"default/{name}": answer["pod"]["roomOn"] or None for name, answer in told.items()}
+    answers = {name: explain_json(tmp_path, f"pod {name}", *objects)[1] for name in ("a", "b")}
+    assert simulated == {f"default/{name}": answer["pod"]["roomOn"] or None for name, answer in answers.items()}
     assert simulated == {"default/a": "n0", "default/b": None}
-    assert standing(told["a"]) == "devices for it are free, and drawbridge has not placed it yet"
-    assert standing(told["b"]).startswith(
+    assert standing(answers["a"]) == "devices for it are free, and drawbridge has not placed it yet"
+    assert standing(answers["b"]).startswith(
         "devices for it are free, but pods before it in the queue take them (0/1 nodes"
     )
     rows = {row.pod: row.reason for row in waiting(reading_of(objects, Features()), Configuration(), lambda: False)}
-    assert rows == {f"default/{name}": standing(answer) for name, answer in told.items()}
+    assert rows == {f"default/{name}": standing(answer) for name, answer in answers.items()}
 
 
 def test_a_pod_beyond_the_bound_is_placed_last(monkeypatch):
@@ -112,8 +112,8 @@ def test_explain_names_the_node_template_that_simulate_names(tmp_path):
     config = manifest(tmp_path / "config.yaml", BIG)
     [simulated] = run_json("simulate", "-f", file, "--config", config)[1]["pods"]
     assert "a node of template big could serve it" in simulated["summary"]
-    told = run_json("explain", "pod", "b", "-f", file, "--config", config)[1]
-    assert "template big could" in standing(told)
+    answer = run_json("explain", "pod", "b", "-f", file, "--config", config)[1]
+    assert "template big could" in standing(answer)
 
 
 WAITS = (claim("c"), pod("new", "c"))
@@ -128,8 +128,8 @@ def test_simulate_and_explain_name_all_that_a_node_lacks(tmp_path):
     )
     objects = [*fleet(1, 1), claim("c"), waits]
     [simulated] = run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"]
-    told = explain_json(tmp_path, "pod p", *objects)[1]["pod"]
-    [beside] = told["prospect"]["beside"]
+    answer = explain_json(tmp_path, "pod p", *objects)[1]["pod"]
+    [beside] = answer["prospect"]["beside"]
     assert beside["message"] == "Insufficient a.example/x and Insufficient b.example/y"
     assert beside["message"] in simulated["summary"]
 
@@ -147,10 +147,10 @@ def test_simulate_and_explain_name_all_that_a_node_lacks(tmp_path):
 def test_a_claim_that_never_ends_is_to_be_deleted(tmp_path, holder, more, unused, advised):
     place = "default" if more else "n"
     waits = [obj | {"metadata": obj["metadata"] | {"namespace": place}} for obj in WAITS]
-    code, told = explain_json(tmp_path, "pod new", *fleet(1, 1), holder, *more, *waits)
-    [blocker] = told["pod"]["prospect"]["blockers"]
+    code, answer = explain_json(tmp_path, "pod new", *fleet(1, 1), holder, *more, *waits)
+    [blocker] = answer["pod"]["prospect"]["blockers"]
     assert (code, blocker["unused"], blocker["alone"]) == (0, unused, True)
-    assert told["pod"]["prospect"]["nearest"] == f"nearest is n0: would fit once {advised}"
+    assert answer["pod"]["prospect"]["nearest"] == f"nearest is n0: would fit once {advised}"
 
 
 def test_no_advice_names_a_node_that_is_not_ready(tmp_path):
@@ -158,11 +158,11 @@ def test_no_advice_names_a_node_that_is_not_ready(tmp_path):
     objects = full("c2", "c3", "p2", "p3")
     [away] = [obj for obj in objects if obj["metadata"]["name"] == "n1"]
     away["spec"] = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
-    told = explain_json(tmp_path, "pod new", *objects, *WAITS)[1]["pod"]
-    assert {blocker["node"] for blocker in told["prospect"]["blockers"]} == {"n0"}
-    assert told["prospect"]["nearest"] == "nearest is n0: would fit once default/c0 or default/c1 ends"
-    assert told["roomOn"] == ""
-    assert "n1" not in standing({"pod": told})
+    answer = explain_json(tmp_path, "pod new", *objects, *WAITS)[1]["pod"]
+    assert {blocker["node"] for blocker in answer["prospect"]["blockers"]} == {"n0"}
+    assert answer["prospect"]["nearest"] == "nearest is n0: would fit once default/c0 or default/c1 ends"
+    assert answer["roomOn"] == ""
+    assert "n1" not in standing({"pod": answer})
 
 
 NAME, OTHER = "nvidia.com/gpu", "example.com/fpga"
@@ -180,9 +180,9 @@ def test_plugin_and_devices_of_a_node_serve_two_resources(tmp_path):
     mixed = node("n0", allocatable={"cpu": "4", OTHER: "1"})
     objects = [*classes, mixed, gpus("n0", 1), by_name(**{NAME: "1", OTHER: "1"})]
     [simulated] = run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"]
-    told = explain_json(tmp_path, "pod w", *objects)[1]["pod"]
-    assert (simulated["node"], told["roomOn"], told["prospect"]["outlook"]) == ("n0", "n0", "fits")
-    assert standing({"pod": told}) == "devices for it are free, and default-scheduler has not placed it yet"
+    answer = explain_json(tmp_path, "pod w", *objects)[1]["pod"]
+    assert (simulated["node"], answer["roomOn"], answer["prospect"]["outlook"]) == ("n0", "n0", "fits")
+    assert standing({"pod": answer}) == "devices for it are free, and default-scheduler has not placed it yet"
 
 
 def test_a_plugin_has_no_room_for_an_excluded_pod(tmp_path):
@@ -200,9 +200,9 @@ def test_a_plugin_has_no_room_for_an_excluded_pod(tmp_path):
         asking,
     ]
     [simulated] = run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"]
-    told = explain_json(tmp_path, "pod w", *objects)[1]
-    assert (simulated["node"], told["pod"]["roomOn"]) == (None, "")
-    assert "have room" not in standing(told)
+    answer = explain_json(tmp_path, "pod w", *objects)[1]
+    assert (simulated["node"], answer["pod"]["roomOn"]) == (None, "")
+    assert "have room" not in standing(answer)
 
 
 def drawn(number):
@@ -244,11 +244,11 @@ def test_explain_says_that_a_pod_fits_where_simulate_places_it(number, tmp_path)
         for outcome in run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"]
         if outcome["pod"] == "default/w"
     ]
-    told = explain_json(tmp_path, "pod w", *objects)[1]
-    message, prospect = standing(told), told["pod"].get("prospect")
-    if not told["pod"]["standing"]["keeper"].endswith("author"):
-        assert (told["pod"]["roomOn"] or None) == simulated["node"]
-    said = True if ROOM.search(message) else False if NO_ROOM.search(message) else None
-    if said is None and prospect:
-        said = {"fits": True, "full": False, "never": False}.get(prospect["outlook"])
-    assert said in (None, simulated["node"] is not None), message
+    answer = explain_json(tmp_path, "pod w", *objects)[1]
+    message, prospect = standing(answer), answer["pod"].get("prospect")
+    if not answer["pod"]["standing"]["keeper"].endswith("author"):
+        assert (answer["pod"]["roomOn"] or None) == simulated["node"]
+    says_room = True if ROOM.search(message) else False if NO_ROOM.search(message) else None
+    if says_room is None and prospect:
+        says_room = {"fits": True, "full": False, "never": False}.get(prospect["outlook"])
+    assert says_room in (None, simulated["node"] is not None), message

@@ -42,11 +42,11 @@ class Example(NamedTuple):
 
 
 def example(path: Path) -> Example:
-    (said,) = _LINE.findall(path.read_text())
+    (expectation,) = _LINE.findall(path.read_text())
     devices: dict[str, int] = {}
     left: frozenset[str] = frozenset()
     refused = ""
-    for part in said.split("; "):
+    for part in expectation.split("; "):
         word, _, rest = part.partition(" ")
         if word == "translated":
             counts = [count.split() for count in rest.split(", ")]
@@ -54,7 +54,7 @@ def example(path: Path) -> Example:
         elif word == "left":
             left = frozenset(rest.split())
         else:
-            assert word == "refused", said
+            assert word == "refused", expectation
             refused = rest
     (document,) = manifests.read([path])
     return Example(path, document.object, devices, left, refused)

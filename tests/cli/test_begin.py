@@ -88,6 +88,6 @@ def test_an_answer_that_finds_no_room_is_told_and_is_the_environments_fault(argu
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_closed_standard_stream_does_not_change_the_exit_code(closed):
-    told = ended("explain", "R023", redirected=closed)
-    assert (told.returncode, "Traceback" in told.stderr) == (0, False)
+    done = ended("explain", "R023", redirected=closed)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
     assert ended("check", "-f", "none.yaml", redirected=closed).returncode == 2

@@ -557,12 +557,12 @@ def test_the_commands_find_the_same_claims_and_pods_wrong(tmp_path):
     )
     ill = json.dumps(asked("doctor", "-f", dump, "--config", config)["findings"])
     for name in ("stale", "ghost", "loose"):
-        told = asked("explain", "claim", f"n/{name}", "-f", dump, "--config", config)["claim"]
-        wrong = bool(told["claim"]["remarks"] or told.get("wrong"))
+        answer = asked("explain", "claim", f"n/{name}", "-f", dump, "--config", config)["claim"]
+        wrong = bool(answer["claim"]["remarks"] or answer.get("wrong"))
         assert wrong == (f"n/{name}" in ill), f"explain finds {name} wrong: {wrong}"
-    told = asked("explain", "pod/w", "-n", "n", "-f", dump, "--config", config)["pod"]["standing"]
+    answer = asked("explain", "pod/w", "-n", "n", "-f", dump, "--config", config)["pod"]["standing"]
     pods = asked("simulate", "-f", dump, "--config", config)["pods"]
-    assert told["keeper"] == Keeper.USER
+    assert answer["keeper"] == Keeper.USER
     assert "n/w" in ill
     assert not any(pod["node"] for pod in pods if pod["pod"] == "n/w")
 

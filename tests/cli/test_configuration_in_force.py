@@ -107,9 +107,9 @@ def test_every_command_uses_one_configuration(scene):
         "resize": run_json("resize", "pod/p", "nvidia.com/gpu=1", "-n", "m", *inputs)[1],
         "doctor": run_json("doctor", *inputs)[1],
     }
-    said = {name: answer["configuration"] for name, answer in answers.items()}
-    assert {in_force["mode"] for in_force in said.values()} == {configured or "enforce"}, said
-    [source] = {in_force["source"] for in_force in said.values()}
+    configurations = {name: answer["configuration"] for name, answer in answers.items()}
+    assert {in_force["mode"] for in_force in configurations.values()} == {configured or "enforce"}, configurations
+    [source] = {in_force["source"] for in_force in configurations.values()}
     assert (source == "defaults") is (not configured), source
 
     # The decisions follow it.

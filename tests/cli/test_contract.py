@@ -35,9 +35,9 @@ def test_no_input_is_a_broken_usage():
     assert "nothing to check" in result.stderr
 
 
-@pytest.mark.parametrize("said", [["-o", "json"], ["-ojson"], ["--output=json"], ["--output", "json"]])
-def test_a_wrong_option_is_answered_in_json_however_json_was_asked_for(said):
-    result = run("check", *said, "--bogus")
+@pytest.mark.parametrize("options", [["-o", "json"], ["-ojson"], ["--output=json"], ["--output", "json"]])
+def test_a_wrong_option_is_answered_in_json_however_json_was_asked_for(options):
+    result = run("check", *options, "--bogus")
     assert result.exit_code == 2
     assert "--bogus" in answer(result)["errors"][0]["message"]
 
@@ -54,7 +54,7 @@ def test_a_wrong_choice_of_output_is_a_broken_usage():
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("words", "meant"),
     [
         (["chek"], "did you mean check"),
         (["check", "--inventroy"], "--inventory"),
@@ -62,26 +62,26 @@ def test_a_wrong_choice_of_output_is_a_broken_usage():
         (["xyz"], "xyz"),
     ],
 )
-def test_a_misspelt_word_is_one_line_that_names_the_nearest(said, meant):
-    result = run(*said)
+def test_a_misspelt_word_is_one_line_that_names_the_nearest(words, meant):
+    result = run(*words)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert meant in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("said", "remedy"),
+    ("words", "remedy"),
     [
         (["explain", "notebook", "-f", "-"], "such as pod/notebook"),
         (["test", "-"], "-:1:1: unknown field 'apiVersion'"),
         (["free", "--kubeconfig", "/nowhere"], "or read files with -f"),
     ],
 )
-def test_a_common_mistake_is_answered_with_a_remedy(said, remedy):
-    assert remedy in run(*said, text=GOOD).stderr
+def test_a_common_mistake_is_answered_with_a_remedy(words, remedy):
+    assert remedy in run(*words, text=GOOD).stderr
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("words", "message"),
     [
         (["check", "-f", ""], "a name among the files is empty"),
         (["check", "-f", "-", "-n", "Team_A"], "the namespace 'Team_A' must be a DNS label"),
@@ -93,10 +93,10 @@ def test_a_common_mistake_is_answered_with_a_remedy(said, remedy):
         (["observed", "/nowhere/log"], "/nowhere/log: cannot be read: No such file or directory (check the path)"),
     ],
 )
-def test_a_value_that_cannot_be_meant_is_refused_in_one_plain_line(said, told):
-    result = run(*said, text=GOOD)
+def test_a_value_that_cannot_be_meant_is_refused_in_one_plain_line(words, message):
+    result = run(*words, text=GOOD)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    assert told in result.stderr
+    assert message in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -277,12 +277,12 @@ def commands_with_a_configuration(tmp_path):
 def test_every_command_has_the_same_verdict_on_a_configuration_file(tmp_path, content, places):
     file = tmp_path / "c.yaml"
     file.write_text(content)
-    said = set()
+    messages = set()
     for arguments in commands_with_a_configuration(tmp_path):
         result = run(*arguments, "--config", str(file))
         assert result.exit_code == 2, (arguments, result.output)
-        said.add(result.stderr)
-    (text,) = said
+        messages.add(result.stderr)
+    (text,) = messages
     assert all(place in text for place in places), text
     assert text.count("error: ") >= len(places)
 

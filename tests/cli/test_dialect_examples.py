@@ -80,10 +80,10 @@ def test_every_dialect_has_two_manifests_each_with_its_own_name():
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_translate_says_what_is_expected_and_is_silent_on_nothing(name):
     expected = EXAMPLES[name]
-    told = decisions_on(expected)
-    outcomes = {decision["key"]: decision["outcome"] for decision in told}
+    decisions = decisions_on(expected)
+    outcomes = {decision["key"]: decision["outcome"] for decision in decisions}
     assert "unknown" not in outcomes.values()
-    assert {decision["code"] for decision in told if decision["outcome"] == "refused"} == {expected.refused} - {""}
+    assert {decision["code"] for decision in decisions if decision["outcome"] == "refused"} == {expected.refused} - {""}
     if expected.refused:
         return
     assert asked(expected) <= outcomes.keys()

@@ -77,8 +77,8 @@ def test_pods_of_a_tenant_with_our_label_are_not_asked():
 
 def test_of_an_installation_that_is_well_nothing_is_found():
     digest = parts_of(installation()).digest
-    said = components.answer_of("p", "[+]x ok\n[!]lease: another replica leads\n", f'drawbridge_configuration_info{{sha256="{digest}"}} 1.0\n')  # fmt: skip
-    assert examined(installation(), said) == []
+    replica = components.answer_of("p", "[+]x ok\n[!]lease: another replica leads\n", f'drawbridge_configuration_info{{sha256="{digest}"}} 1.0\n')  # fmt: skip
+    assert examined(installation(), replica) == []
 
 
 def test_pods_older_than_their_account_have_new_tokens_after_an_hour():
@@ -201,7 +201,7 @@ WITH_PLUGIN = {"schedulerName": "drawbridge", "plugins": {"multiPoint": {"enable
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (read_by_the_scheduler(WITH_PLUGIN), ""),
         (read_by_the_scheduler({"schedulerName": "drawbridge"}, extenders=[{"urlPrefix": "http://127.0.0.1"}]), ""),
@@ -210,12 +210,14 @@ WITH_PLUGIN = {"schedulerName": "drawbridge", "plugins": {"multiPoint": {"enable
         (read_by_the_scheduler("drawbridge", 7), "no profile in it is called drawbridge"),
     ],
 )
-def test_the_scheduler_reads_a_profile_that_pods_are_sent_to(change, said):
+def test_the_scheduler_reads_a_profile_that_pods_are_sent_to(change, message):
     objects = installation()
     change(objects)
-    told = [finding for finding in examined(objects) if finding.object == f"ConfigMap/{SYSTEM}/drawbridge-scheduler"]
-    assert [finding.code for finding in told] == ["O002"] * bool(said)
-    assert all(said in finding.message for finding in told)
+    findings = [
+        finding for finding in examined(objects) if finding.object == f"ConfigMap/{SYSTEM}/drawbridge-scheduler"
+    ]
+    assert [finding.code for finding in findings] == ["O002"] * bool(message)
+    assert all(message in finding.message for finding in findings)
 
 
 ILLS = [
@@ -237,13 +239,15 @@ ILLS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("break_it", "what", "about", "said"), ILLS, ids=lambda case: getattr(case, "__name__", None))
-def test_an_ill_of_the_installation_is_named_first(break_it, what, about, said):
+@pytest.mark.parametrize(
+    ("break_it", "what", "about", "message"), ILLS, ids=lambda case: getattr(case, "__name__", None)
+)
+def test_an_ill_of_the_installation_is_named_first(break_it, what, about, message):
     objects = installation()
     break_it(objects)
     findings = examined(objects)
     assert (findings[0].code, findings[0].object) == (what, about), findings
-    assert said in findings[0].message
+    assert message in findings[0].message
     assert findings[0].remedy
 
 
@@ -254,11 +258,11 @@ ANSWERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("readiness", "metrics", "what", "said"), ANSWERS)
-def test_a_fault_in_the_answer_of_a_replica_is_found(readiness, metrics, what, said):
+@pytest.mark.parametrize(("readiness", "metrics", "what", "message"), ANSWERS)
+def test_a_fault_in_the_answer_of_a_replica_is_found(readiness, metrics, what, message):
     [finding] = examined(installation(), components.answer_of("p", readiness, metrics))
     assert finding.code == what
-    assert said in finding.message
+    assert message in finding.message
 
 
 def test_a_config_map_that_a_workload_mounts_and_an_administrator_writes_is_missed():
@@ -275,9 +279,9 @@ def test_a_config_map_that_a_workload_mounts_and_an_administrator_writes_is_miss
     meta = {"name": "drawbridge-inventory", "namespace": "drawbridge-driver"}
     inventory = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {}}
     assert examined([*objects, inventory]) == []
-    for stored, told in (((), 1), ((inventory,), 0)):
+    for stored, expected in (((), 1), ((inventory,), 0)):
         parts = asyncio.run(installed.read_parts(loaded(*stored), objects, frozenset({"Secret"}), None))
-        assert len(examine(parts, NOW)) == told
+        assert len(examine(parts, NOW)) == expected
 
 
 @pytest.mark.parametrize("kind", ["ValidatingAdmissionPolicy", "ClusterRole", "MutatingWebhookConfiguration"])
@@ -375,6 +379,6 @@ def test_a_deployment_that_names_no_namespace_is_taken_for_one_of_default(tmp_pa
         "kind": "Deployment",
         "metadata": {"name": "drawbridge-allocator", "labels": labels},
     }
-    said = run("doctor", "-f", manifest(tmp_path / "file.json", lost | {"spec": {}}))
-    assert "Deployment/default/drawbridge-webhook\n  error O003: it belongs" in said.stdout
-    assert "bug" not in said.stderr
+    done = run("doctor", "-f", manifest(tmp_path / "file.json", lost | {"spec": {}}))
+    assert "Deployment/default/drawbridge-webhook\n  error O003: it belongs" in done.stdout
+    assert "bug" not in done.stderr

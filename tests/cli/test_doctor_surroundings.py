@@ -59,8 +59,8 @@ def deleted(obj, seconds, *finalizers):
 
 def space(seconds, message="something remains"):
     meta = {"name": "default", "deletionTimestamp": at(seconds)}
-    said = {"type": "NamespaceFinalizersRemaining", "status": "True", "message": message}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": meta, "status": {"phase": "Terminating", "conditions": [said]}}  # fmt: skip
+    condition = {"type": "NamespaceFinalizersRemaining", "status": "True", "message": message}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": meta, "status": {"phase": "Terminating", "conditions": [condition]}}  # fmt: skip
 
 
 def away(name="n0", status="Unknown"):
@@ -214,10 +214,10 @@ def test_a_state_that_only_resembles_a_fault_is_not_reported(what, tmp_path):
     assert [finding for finding in answer["findings"] if finding["code"] in kinds] == []
 
 
-@pytest.mark.parametrize(("age", "found"), [(40, []), (60, ["O020"])])
-async def test_a_server_that_stores_nothing_is_told_from_one_that_does(age, found):
+@pytest.mark.parametrize(("age", "expected"), [(40, []), (60, ["O020"])])
+async def test_a_server_that_stores_nothing_is_told_from_one_that_does(age, expected):
     cluster = loaded(*FLEET, pod("p"), lease(NATIVE, age), lease("kube-system/kube-controller-manager", age))
-    assert [finding.code for finding in diagnose(await survey(cluster, NOW))] == found
+    assert [finding.code for finding in diagnose(await survey(cluster, NOW))] == expected
 
 
 async def test_where_no_lease_is_but_ours_the_store_has_no_finding():
@@ -247,7 +247,7 @@ OTHERS = ApiError('Internal error occurred: failed calling webhook "guard.exampl
 
 
 @pytest.mark.parametrize(
-    ("objects", "answer", "told"),
+    ("objects", "answer", "text"),
     [
         pytest.param([registered(), enforcing()], PASSED, "bypassed the webhook", id="passed by"),
         pytest.param([registered(), enforcing()], CALLING, 'failed calling webhook "pods.mutate.drawbridge.dev": deadline exceeded', id="no answer"),
@@ -259,7 +259,7 @@ OTHERS = ApiError('Internal error occurred: failed calling webhook "guard.exampl
         pytest.param([registered(), enforcing(deletionTimestamp=at(1), finalizers=["x"])], PASSED, "", id="in a namespace that ends"),
     ],
 )  # fmt: skip
-async def test_a_webhook_that_cannot_be_reached_is_told_from_one_that_answers(objects, answer, told, monkeypatch):
+async def test_a_webhook_that_cannot_be_reached_is_told_from_one_that_answers(objects, answer, text, monkeypatch):
     cluster = loaded(*FLEET, pod("p"), *objects)
     tried = []
 
@@ -270,19 +270,19 @@ async def test_a_webhook_that_cannot_be_reached_is_told_from_one_that_answers(ob
 
     monkeypatch.setattr(cluster, "create", create)
     findings = [finding.message for finding in diagnose(await survey(cluster, NOW)) if finding.code == "O015"]
-    assert len(findings) == bool(told)
-    assert all(told in message for message in findings)
+    assert len(findings) == bool(text)
+    assert all(text in message for message in findings)
     assert set(tried) <= {"team"}
 
 
-@pytest.mark.parametrize(("days", "told"), [(1, ""), (-3, "of the kubeconfig expired at ")])
-def test_a_client_certificate_that_has_expired_is_said_to_have(days, told, tmp_path):
+@pytest.mark.parametrize(("days", "message"), [(1, ""), (-3, "of the kubeconfig expired at ")])
+def test_a_client_certificate_that_has_expired_is_said_to_have(days, message, tmp_path):
     file = tmp_path / "client.crt"
     made = NOW - timedelta(days=100)
     signer = authority.authority("people", now=made, life=timedelta(days=900))
     file.write_bytes(authority.leaf(signer, ["x"], now=made, life=timedelta(days=100 + days)).certificate)
-    said = loop.problem_of(str(file), NOW)
-    assert (said != "", told in said) == (bool(told), True)
+    problem = loop.problem_of(str(file), NOW)
+    assert (problem != "", message in problem) == (bool(message), True)
     assert loop.problem_of(str(tmp_path / "none"), NOW) == loop.problem_of("", NOW) == ""
 
 

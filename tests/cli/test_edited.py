@@ -68,12 +68,12 @@ def test_an_in_place_edit_changes_only_the_translated_lines(here):
 
 
 def test_it_says_what_translate_says_and_doing_it_again_does_nothing(here):
-    told = run("translate", "-f", "pod.yaml").stdout
+    output = run("translate", "-f", "pod.yaml").stdout
     run("translate", "-f", "pod.yaml", "--in-place")
     after = (here / "pod.yaml").read_text()
-    said = [document.object for document in manifests.parse(told)]
-    del said[1]["metadata"]["annotations"]  # the record of what was asked for: files have their history
-    assert [document.object for document in manifests.parse(after)] == said
+    objects = [document.object for document in manifests.parse(output)]
+    del objects[1]["metadata"]["annotations"]  # the record of what was asked for: files have their history
+    assert [document.object for document in manifests.parse(after)] == objects
     assert run("translate", "-f", "pod.yaml", "--in-place").exit_code == 0
     assert (here / "pod.yaml").read_text() == after
 
@@ -152,8 +152,8 @@ def test_git_applies_the_difference(ending, here):
     file.write_bytes(text.encode())
     (here / "pod.yaml").unlink()
     subprocess.run(["git", "init", "-q", "."], check=True, timeout=60)
-    said = run("translate", "-f", "sub", "-o", "diff").stdout_bytes
-    done = subprocess.run(["git", "apply", "-"], input=said, capture_output=True, timeout=60, check=False)
+    output = run("translate", "-f", "sub", "-o", "diff").stdout_bytes
+    done = subprocess.run(["git", "apply", "-"], input=output, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr.decode()
     applied = file.read_bytes()
     file.write_bytes(text.encode())

@@ -177,8 +177,10 @@ def at_the_webhook(obj, state):
     """Take an object through the reviews of its creation: why it is refused, what it became, and what its author is told."""
     if obj["kind"] != "Pod":
         resource = f"{obj['kind'].lower()}s"
-        said = answer(reviewing.validate(review(obj, resource=resource, group="resource.k8s.io", namespace="n"), state))
-        return said, obj
+        report = answer(
+            reviewing.validate(review(obj, resource=resource, group="resource.k8s.io", namespace="n"), state)
+        )
+        return report, obj
     first = reviewing.mutate(review(obj, namespace="n"), state)
     return answer(first), applied(obj, first)
 
@@ -208,29 +210,31 @@ def compare(seed):
             if "matchFields" in str(asked["spec"]["affinity"]):
                 owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
                 asked["metadata"]["ownerReferences"] = [owner]
-        said, became = at_the_webhook(admitted(asked, ranges) if asked["kind"] == "Pod" else asked, server)
+        response, became = at_the_webhook(admitted(asked, ranges) if asked["kind"] == "Pod" else asked, server)
         done = decide_object(asked, files)
         if refused_by_server(done):
             came["refused by the API server"] += 1
             continue
-        message = "" if said["allowed"] else said["status"]["message"].removesuffix(f"; {WAY_OUT}")
+        message = "" if response["allowed"] else response["status"]["message"].removesuffix(f"; {WAY_OUT}")
         assert "; ".join(map(str, done.refusals)) == message, (seed, asked)
-        if said["allowed"] and asked["kind"] == "Pod":
+        if response["allowed"] and asked["kind"] == "Pod":
             # The file keeps what it says; an API server fills it in again.
             of_file = admitted(apply_json_patch(asked, done.operations), ranges)
             assert of_file["spec"] == with_requests(became)["spec"], (seed, asked)
-        if said["allowed"]:
+        if response["allowed"]:
             # No longer, and no more of them, than the API server lets through.
             whole = [
-                warning for warning in said.get("warnings", ()) if enforced and not warning.startswith("drawbridge: ")
+                warning
+                for warning in response.get("warnings", ())
+                if enforced and not warning.startswith("drawbridge: ")
             ]
-            told = [warning.partition("…")[0] for warning in whole]
-            assert all(any(mine.startswith(warning) for mine in done.warnings) for warning in told), (
+            beginnings = [warning.partition("…")[0] for warning in whole]
+            assert all(any(mine.startswith(warning) for mine in done.warnings) for warning in beginnings), (
                 seed,
-                told,
+                beginnings,
                 done.warnings,
             )
-        came[f"{asked['kind']} {'let in' if said['allowed'] else 'refused'}"] += 1
+        came[f"{asked['kind']} {'let in' if response['allowed'] else 'refused'}"] += 1
         came["filled in"] += asked["kind"] == "Pod" and admitted(asked, ranges) != with_requests(asked)
         came["warned of a pool"] += any(
             "an autoscaler may make another node" in str(warning) for warning in done.warnings
@@ -298,12 +302,12 @@ def test_a_daemon_set_of_a_mixed_fleet_is_refused_only_if_no_node_could_serve_a_
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
         pod["spec"] = pod["spec"] | {"affinity": {"nodeAffinity": required}}
-        said, _ = at_the_webhook(pod, server)
+        response, _ = at_the_webhook(pod, server)
         if name in short and refused:
-            assert said["status"]["message"].startswith(of_file.refusals[0].message)
+            assert response["status"]["message"].startswith(of_file.refusals[0].message)
             continue
-        assert said["allowed"], name
-        waits = [warning for warning in said.get("warnings", ()) if "for such nodes wait" in warning]
+        assert response["allowed"], name
+        waits = [warning for warning in response.get("warnings", ()) if "for such nodes wait" in warning]
         assert bool(waits) is (name in short)
-    told = answer(reviewing.validate(review(daemon_set, resource="daemonsets", group="apps", namespace="n"), server))
-    assert any("its pods will be refused" in warning for warning in told.get("warnings", ())) is refused
+    report = answer(reviewing.validate(review(daemon_set, resource="daemonsets", group="apps", namespace="n"), server))
+    assert any("its pods will be refused" in warning for warning in report.get("warnings", ())) is refused

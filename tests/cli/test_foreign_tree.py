@@ -223,8 +223,8 @@ def test_an_inventory_is_said_a_line_each(workspace, python):
 def test_invalid_paths_fail_the_job(workspace, python, paths):
     done = act(workspace, python, paths=paths)
     assert done.returncode == 2
-    said = [line for line in done.stdout.splitlines() if "rror: " in line and "see above" not in line]
-    assert len(said) == 1
+    lines = [line for line in done.stdout.splitlines() if "rror: " in line and "see above" not in line]
+    assert len(lines) == 1
 
 
 def test_text_quoted_from_the_workspace_is_not_a_workflow_command(workspace, python):

@@ -119,12 +119,12 @@ def test_no_other_run_may_edit_while_one_writes(original, step, monkeypatch):
 def test_of_two_at_once_one_edits_everything_and_the_other_nothing(original, begin):
     before = files(original)
     with begin("--in-place") as first_run, begin("--in-place") as other:
-        said = first_run.communicate(timeout=100)[1], other.communicate(timeout=100)[1]
+        outputs = first_run.communicate(timeout=100)[1], other.communicate(timeout=100)[1]
     edited = files(original)
     assert [edited[name] != before[name] for name in ODD] == [True, True]
     assert 0 in (first_run.returncode, other.returncode)
     assert {first_run.returncode, other.returncode} == {0} or any(
-        "the file changed during the command" in text for text in said
+        "the file changed during the command" in text for text in outputs
     )
     with begin("--undo") as undone:
         undone.communicate(timeout=60)

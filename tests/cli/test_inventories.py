@@ -27,8 +27,8 @@ def mistyped(pod):
             ("typo", (f'"{key}": ', f'"{key}n": 1, "{key}": ')),
         ):
             changed = json.loads(json.dumps(pod).replace(*wrong))
-            said = changed["metadata"]
-            said["name"] = f"{said.get('name', 'p')}-{name}-{key.partition('/')[2]}".lower()
+            metadata = changed["metadata"]
+            metadata["name"] = f"{metadata.get('name', 'p')}-{name}-{key.partition('/')[2]}".lower()
             yield changed
 
 

@@ -57,5 +57,5 @@ def test_limits_of_memory_and_huge_pages_stay_beside_a_memory_claim(tmp_path):
 
 def test_amounts_of_memory_are_dropped_where_shares_are_off(tmp_path):
     file = manifest(tmp_path / "db.yaml", *requesting(("dra.memory", "1Gi", 1)))
-    told = run("check", "--kubernetes", "1.35", *FLEET, "-f", file).stdout
-    assert "D006 at /spec/spec/devices/requests/0/exactly/capacity" in told
+    output = run("check", "--kubernetes", "1.35", *FLEET, "-f", file).stdout
+    assert "D006 at /spec/spec/devices/requests/0/exactly/capacity" in output

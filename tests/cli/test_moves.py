@@ -24,12 +24,12 @@ CASES = [pytest.param(case, id=f"{kind}: {case.name}") for kind, cases in move.t
 
 @pytest.mark.parametrize("case", CASES)
 def test_each_case_is_decided_and_described_as_its_table_says(case):
-    became, said = move.judge(case)
+    became, description = move.judge(case)
     wanted = (case.says,) if isinstance(case.says, str) else case.says
-    assert became == case.becomes, said
+    assert became == case.becomes, description
     for text in wanted:
-        assert text in said
-    assert not case.never or case.never not in said
+        assert text in description
+    assert not case.never or case.never not in description
 
 
 def test_no_case_stands_twice():
@@ -42,7 +42,7 @@ def test_no_case_stands_twice():
 def test_every_command_and_form_says_the_same_of_it(case):
     reading = move.world(case)
     became = decide_object(case.given, move.state(case))
-    told = {(decision.container, decision.key): decision for decision in became.decisions}
+    by_key = {(decision.container, decision.key): decision for decision in became.decisions}
     seen = overview(reading, SurveyScope())
     mine = [
         workload
@@ -51,10 +51,10 @@ def test_every_command_and_form_says_the_same_of_it(case):
     ]
     keys = {(key.container, key.key): key for workload in mine for key in workload.keys}
     # `check` alone tells the mistakes of an object that asks for no device; the survey leaves the object out.
-    if keys or not all(key.startswith("/") for _, key in told):
-        assert keys.keys() == told.keys()
+    if keys or not all(key.startswith("/") for _, key in by_key):
+        assert keys.keys() == by_key.keys()
     for word, key in keys.items():
-        finding = told[word]
+        finding = by_key[word]
         assert (key.outcome, key.code, key.detail, key.stays) == (
             finding.outcome,
             finding.code,
@@ -123,20 +123,20 @@ def test_every_key_of_a_pod_is_reported_with_its_own_reason(around):
     draw = random.Random(27)
     alone = {}
 
-    def told(keys, scheduler, *, apart=True):
+    def decide(keys, scheduler, *, apart=True):
         done = decide_object(several(keys, scheduler, apart=apart), known, rewrite_unknown=True)
         return done, {decision.key: decision for decision in done.decisions if decision.key in keys}
 
     for _ in range(250):
         keys, scheduler = draw.sample(KEYS, draw.choice((2, 2, 3))), draw.choice(SCHEDULERS)
-        done, reported = told(keys, scheduler, apart=draw.random() < 0.5)
+        done, reported = decide(keys, scheduler, apart=draw.random() < 0.5)
         assert done.refusals or reported.keys() == set(keys)
         for key, decision in reported.items():
             if decision.outcome is not Outcome.LEFT or decision.would:
                 continue
             for name in keys:
                 if (name, scheduler) not in alone:
-                    alone[name, scheduler] = told([name], scheduler)[1][name]
+                    alone[name, scheduler] = decide([name], scheduler)[1][name]
             # Keys of one system ask together, and a key of several is of the one that another key gives away.
             reasons = {REASONS.get((decision.dialect, key)), reason_of(alone[key, scheduler])}
             reasons |= {

@@ -50,8 +50,8 @@ def test_two_files_that_ran_together_without_a_line_between_are_told(command, tm
     second = "# the other file\napiVersion: v1\nkind: Node\nmetadata:\n  name: b\n"
     file = tmp_path / "both.yaml"
     file.write_text(first + second)
-    told = f"{file}:7: duplicate key kind: only one of two objects is read; is a line --- missing?"
-    assert told in run(command, "-f", str(file)).stderr
+    message = f"{file}:7: duplicate key kind: only one of two objects is read; is a line --- missing?"
+    assert message in run(command, "-f", str(file)).stderr
     file.write_text(f"{first}---\n{second}")
     assert "given twice" not in run(command, "-f", str(file)).stderr
 
@@ -102,10 +102,10 @@ def test_a_node_that_makes_files_count_as_a_cluster_is_named(command, tmp_path):
     manifest(alone, node("n0"))
     manifest(classes, class_of("gpu"))
     pod = manifest(tmp_path / "pod.yaml", ASKING)
-    told = f"{alone}:1: with this Node the files count as a cluster without DeviceClasses"
-    assert told in run(command, "-f", pod, "-f", str(alone)).stderr
-    assert told not in run(command, "-f", pod, "-f", str(alone), "-f", str(classes)).stderr
-    assert told not in run(command, "-f", pod, "--inventory", str(alone)).stderr
+    message = f"{alone}:1: with this Node the files count as a cluster without DeviceClasses"
+    assert message in run(command, "-f", pod, "-f", str(alone)).stderr
+    assert message not in run(command, "-f", pod, "-f", str(alone), "-f", str(classes)).stderr
+    assert message not in run(command, "-f", pod, "--inventory", str(alone)).stderr
 
 
 @pytest.mark.parametrize(

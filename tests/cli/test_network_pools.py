@@ -178,12 +178,12 @@ LOST = {
 
 @pytest.mark.parametrize("case", LOST)
 def test_selectors_that_a_driver_does_not_publish_are_told_in_a_comment(case):
-    pool, told = LOST[case]
+    pool, comment = LOST[case]
     made = tables(pool)
-    assert bool(made.configuration) == bool(told)
-    if told:
+    assert bool(made.configuration) == bool(comment)
+    if comment:
         comments = [line for line in made.configuration.splitlines() if line.startswith("#")]
-        assert any(line.endswith(told) for line in comments), comments
+        assert any(line.endswith(comment) for line in comments), comments
         assert set(yaml.safe_load(made.configuration)) == {"apiVersion", "kind", "targets", "nics"}
         assert read(yaml.safe_load(made.configuration))[0]
 

@@ -44,15 +44,15 @@ def test_simulate_says_which_declared_node_would_have_a_place(fleet, config, tmp
     objects = [claim_template("four", exactly("gpu", count=4)), claim_template("five", exactly("gpu", count=5))]
     pods = manifest(tmp_path / "pods.yaml", *objects, pod_with("a", "four"), pod_with("b", "five"))
     code, plain = run_json("simulate", "-f", fleet, "-f", pods)
-    again, told = run_json("simulate", "-f", fleet, "-f", pods, "--config", config)
+    again, answer = run_json("simulate", "-f", fleet, "-f", pods, "--config", config)
     assert (code, again) == (1, 1)
-    said = {pod["pod"]: pod["summary"] for pod in told["pods"]}
+    summaries = {pod["pod"]: pod["summary"] for pod in answer["pods"]}
     before = {pod["pod"]: pod["summary"] for pod in plain["pods"]}
     assert before["default/a"].startswith("refused: the only node could not serve this pod even if idle")
-    assert said["default/a"].startswith("0/1 nodes: not enough devices at once")
-    assert said["default/a"].endswith("; a node of template big could serve it (`nodeTemplates`)")
-    assert said["default/b"] == before["default/b"]
-    assert told["totals"] == plain["totals"]
+    assert summaries["default/a"].startswith("0/1 nodes: not enough devices at once")
+    assert summaries["default/a"].endswith("; a node of template big could serve it (`nodeTemplates`)")
+    assert summaries["default/b"] == before["default/b"]
+    assert answer["totals"] == plain["totals"]
 
 
 SIXTEEN = {
@@ -72,9 +72,9 @@ def test_translate_foretells_on_a_fleet_what_the_webhook_would_refuse_and_what_h
     assert refused.exit_code == 1
     assert "error: Pod/ns/p: none of 6 nodes could serve this pod even if idle" in refused.stderr
     config = manifest(tmp_path / "config.yaml", HEAD | {"nodeTemplates": [LARGE]})
-    told = run("translate", "-f", asked, *known, "--config", config)
-    assert "a node of template large could" in told.stderr
-    assert (told.exit_code, "error" in told.stderr) == (0, False)
+    done = run("translate", "-f", asked, *known, "--config", config)
+    assert "a node of template large could" in done.stderr
+    assert (done.exit_code, "error" in done.stderr) == (0, False)
     assert "idle" not in run("translate", "-f", asked).stderr, "without a fleet nothing is known to be impossible"
 
 

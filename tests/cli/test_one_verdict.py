@@ -41,8 +41,8 @@ NONE_SUCH = [{"cel": {"expression": "device.attributes['gpu.nvidia.com'].product
 def test_the_commands_refuse_the_claims_that_the_webhook_refuses(asked, code):
     for obj in asked:
         plural = f"{obj['kind'].lower()}s"
-        said = answer(reviewing.validate(review(obj, resource=plural, group="resource.k8s.io", namespace="n"), STATE))
-        assert (code in said["status"]["message"]) if code else said["allowed"]
+        report = answer(reviewing.validate(review(obj, resource=plural, group="resource.k8s.io", namespace="n"), STATE))
+        assert (code in report["status"]["message"]) if code else report["allowed"]
         for command in ("translate", "check"):
             done = run(command, *INVENTORY, "-o", "json", of=obj)
             assert done.exit_code == bool(code), done.output
@@ -95,10 +95,10 @@ MODES = {
 BY_SERVER = {"half", "differ", "requests only", "ephemeral"}
 
 
-@pytest.mark.parametrize("told", MODES)
-def test_the_mode_that_files_tell_is_the_mode_of_the_verdict(told):
+@pytest.mark.parametrize("source", MODES)
+def test_the_mode_that_files_tell_is_the_mode_of_the_verdict(source):
     """A pod that would be refused is let in as it is; only the API server has a say in every mode. All pods are in one file."""
-    files, mode, enforced = MODES[told]
+    files, mode, enforced = MODES[source]
     named = {name: {**obj, "metadata": {**obj["metadata"], "name": f"p{at}"}} for at, (name, obj) in enumerate(ASKED.items())}  # fmt: skip
     name_of = {f"Pod/n/{named_pod['metadata']['name']}": name for name, named_pod in named.items()}
     together = manifests.dump([*files, THREE, *named.values()])
@@ -111,22 +111,22 @@ def test_the_mode_that_files_tell_is_the_mode_of_the_verdict(told):
     }
     expected = NO if enforced else BY_SERVER
     assert {
-        name for name, said in by_pod.items() if any(decision["outcome"] == "refused" for decision in said)
+        name for name, decisions in by_pod.items() if any(decision["outcome"] == "refused" for decision in decisions)
     } == expected
-    for name, said in by_pod.items():
+    for name, decisions in by_pod.items():
         if not enforced:
             assert named[name] in answer["items"], "nothing is changed"
             assert not any(
-                decision["outcome"] in ("translated", "refused") for decision in said if "code" not in decision
+                decision["outcome"] in ("translated", "refused") for decision in decisions if "code" not in decision
             )
         if mode and name in NO - BY_SERVER - {"its own beside"}:
-            assert any(decision.get("mode") == mode and decision["would"] for decision in said), (name, said)
+            assert any(decision.get("mode") == mode and decision["would"] for decision in decisions), (name, decisions)
     checked = CliRunner().invoke(main, ["check", "-f", "-", *INVENTORY, "-o", "json"], input=together)
     assert checked.exit_code == 1, checked.output
     findings = json.loads(checked.stdout)["findings"]
     errors = {finding["object"] for finding in findings if finding["severity"] == "error"}
     assert {name_of[error] for error in errors & name_of.keys()} == expected
-    assert bool(errors - name_of.keys()) == (told == "misspelt"), "a policy keeps such a Namespace out"
+    assert bool(errors - name_of.keys()) == (source == "misspelt"), "a policy keeps such a Namespace out"
     assert {finding["severity"] for finding in findings if finding["code"][0] == "R" and finding["code"] != "R001"} <= {
         "error" if enforced else "warning"
     }
@@ -155,8 +155,8 @@ def test_simulate_translates_pods_as_the_webhook_does_in_the_given_mode():
 
 
 def test_a_mode_given_on_the_command_line_applies_to_all_namespaces():
-    for told in ("observed by all", "no namespace's turn", "enforced here"):  # the file, the canary, the Namespace
-        files, _, _ = MODES[told]
+    for source in ("observed by all", "no namespace's turn", "enforced here"):  # the file, the canary, the Namespace
+        files, _, _ = MODES[source]
         both = manifests.dump([*files, THREE, ASKED["nine"]])
         for command in ("translate", "check"):
             for mode, expected in (("enforce", 1), ("warn", 0), ("observe", 0), ("off", 0)):

@@ -84,10 +84,10 @@ def text_of(*parts, hard=8):
 
 def found_in(text, *options):
     """The findings about quotas, and their messages."""
-    _, said = run_json("check", "-f", "-", *options, stdin=text)
+    _, answer = run_json("check", "-f", "-", *options, stdin=text)
     return [
         (finding["code"], finding["object"], finding["message"])
-        for finding in said["findings"]
+        for finding in answer["findings"]
         if finding["code"] in ("D216", "D217")
     ]
 
@@ -214,12 +214,12 @@ def test_translate_says_the_same_in_each_form():
     assert plain.exit_code == 0
     assert f"warning: Job/ml/train: {message}\n" in plain.stderr
     assert "D217" in run("translate", "-f", "-", "-o", "github", stdin=text).stdout
-    said = json.loads(run("translate", "-f", "-", "-o", "json", stdin=text).stdout)["quotas"]
-    assert [(quota["object"], quota["path"], quota["replicas"], quota["replicasLeft"]) for quota in said] == [
+    quotas = json.loads(run("translate", "-f", "-", "-o", "json", stdin=text).stdout)["quotas"]
+    assert [(quota["object"], quota["path"], quota["replicas"], quota["replicasLeft"]) for quota in quotas] == [
         ("Deployment/ml/serve", "/spec/template", 3, 3),
         ("Job/ml/train", "/spec/template", 4, 2),
     ]
-    assert [line["exceeded"] for quota in said for line in quota["lines"]] == [False, True]
+    assert [line["exceeded"] for quota in quotas for line in quota["lines"]] == [False, True]
 
 
 def test_without_a_quota_there_is_no_message():

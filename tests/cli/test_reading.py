@@ -49,8 +49,8 @@ def test_a_kind_with_pods_whose_name_is_misspelt_is_told_once_and_where(verb, tm
     bad = good.replace("kind: Pod", "kind: pod")
     (tmp_path / "p.yaml").write_text(f"{good}---\n{bad}---\n{bad}")
     result = run(verb, tmp_path / "p.yaml")
-    told = [line for line in result.stderr.splitlines() if "nothing changes: " not in line]
-    assert told == [f"warning: {tmp_path}/p.yaml:6: v1 has no kind pod, it is called Pod (write kind: Pod)"]
+    lines = [line for line in result.stderr.splitlines() if "nothing changes: " not in line]
+    assert lines == [f"warning: {tmp_path}/p.yaml:6: v1 has no kind pod, it is called Pod (write kind: Pod)"]
 
 
 def test_no_file_at_all_is_a_broken_usage():
@@ -187,14 +187,14 @@ spec:
 @pytest.mark.parametrize("command", ["check", "translate", "survey"])
 def test_behind_a_pipe_findings_stand_in_the_file_that_was_rendered(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    said = run(command, "-f", "-", "-o", "github", stdin=RENDERED).stdout.splitlines()
-    assert "file=" not in said[0]  # an annotation of a file that the checkout does not have is shown nowhere
+    lines = run(command, "-f", "-", "-o", "github", stdin=RENDERED).stdout.splitlines()
+    assert "file=" not in lines[0]  # an annotation of a file that the checkout does not have is shown nowhere
     template = tmp_path / "shop" / "templates" / "pod.yaml"
     template.parent.mkdir(parents=True)
     template.touch()
-    said = run(command, "-f", "-", "-o", "github", stdin=RENDERED).stdout.splitlines()
-    assert "file=shop/templates/pod.yaml,line=1," in said[0]
-    assert "passwd" not in said[-1]
+    lines = run(command, "-f", "-", "-o", "github", stdin=RENDERED).stdout.splitlines()
+    assert "file=shop/templates/pod.yaml,line=1," in lines[0]
+    assert "passwd" not in lines[-1]
     findings = json.loads(run("check", "-f", "-", "-o", "json", stdin=RENDERED).stdout)["findings"]
     assert [finding["place"]["file"] for finding in findings if "a" in finding["object"].split("/")] == [
         "shop/templates/pod.yaml"
@@ -282,9 +282,9 @@ def test_a_kustomization_is_built_with_what_is_here(tmp_path, monkeypatch):
     bin_ = tmp_path / "bin"
     bin_.mkdir()
     monkeypatch.setenv("PATH", str(bin_))
-    told = run("translate", "-k", tmp_path)
-    assert told.exit_code == 2
-    assert "neither kustomize nor kubectl" in told.stderr
+    done = run("translate", "-k", tmp_path)
+    assert done.exit_code == 2
+    assert "neither kustomize nor kubectl" in done.stderr
     built = POD.replace("NAME", "built").replace("\n", "\\n")
     program(bin_, "kubectl", f'[ "$1" = kustomize ] && [ "$2" = "{tmp_path}" ] && printf "{built}"')
     assert names(run_json("translate", "-k", tmp_path)) == (0, ["built"])
@@ -326,9 +326,9 @@ def test_colour_is_for_terminals_and_for_the_option(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_is_given_a_script(shell):
-    said = run("completion", shell).stdout
-    assert "_DRAWBRIDGE_COMPLETE" in said
-    assert "drawbridge" in said
+    output = run("completion", shell).stdout
+    assert "_DRAWBRIDGE_COMPLETE" in output
+    assert "drawbridge" in output
 
 
 def test_commands_and_options_complete(monkeypatch):
@@ -345,8 +345,8 @@ def test_commands_and_options_complete(monkeypatch):
 def test_the_manual_has_every_command_and_no_line_that_roff_takes_for_an_order():
     from cli.main import COMMANDS
 
-    said = run("man").stdout
-    assert {f".SS {name}" for name in COMMANDS} <= set(said.splitlines())
-    assert "\\-\\-in\\-place" in said
-    orders = {line.split(" ")[0] for line in said.splitlines() if line[:1] in (".", "'")}
+    output = run("man").stdout
+    assert {f".SS {name}" for name in COMMANDS} <= set(output.splitlines())
+    assert "\\-\\-in\\-place" in output
+    orders = {line.split(" ")[0] for line in output.splitlines() if line[:1] in (".", "'")}
     assert orders <= {".TH", ".SH", ".SS", ".PP", ".TP", ".nf", ".fi"}

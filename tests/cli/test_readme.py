@@ -43,7 +43,7 @@ def test_each_line_finds_what_the_lines_before_it_left(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Kubernetes, "connect", connect)
     monkeypatch.chdir(tmp_path)
-    said = {}
+    results = {}
     for command, *arguments in printed("docs/commands.md", "On files"):
         if command == "cp":
             shutil.copy(*arguments)
@@ -52,9 +52,9 @@ def test_each_line_finds_what_the_lines_before_it_left(tmp_path, monkeypatch):
         done = run(*arguments)
         assert done.exit_code in (0, 1), (arguments, done.output)
         assert "Traceback" not in done.output
-        said.setdefault(arguments[0], done)
-    assert re.search(r"^-.*nvidia.com/gpu: ", said["translate"].stdout, re.MULTILINE)
-    assert re.search(r"^\+\s+deviceClassName: gpu.nvidia.com$", said["translate"].stdout, re.MULTILINE)
-    assert "assumed: nvidia.com/gpu is a whole device" in said["translate"].stderr
-    assert "nvidia.com/gpu: DeviceClass gpu.nvidia.com serves it" in said["demo"].stdout
-    assert "0 errors" in said["check"].stdout
+        results.setdefault(arguments[0], done)
+    assert re.search(r"^-.*nvidia.com/gpu: ", results["translate"].stdout, re.MULTILINE)
+    assert re.search(r"^\+\s+deviceClassName: gpu.nvidia.com$", results["translate"].stdout, re.MULTILINE)
+    assert "assumed: nvidia.com/gpu is a whole device" in results["translate"].stderr
+    assert "nvidia.com/gpu: DeviceClass gpu.nvidia.com serves it" in results["demo"].stdout
+    assert "0 errors" in results["check"].stdout

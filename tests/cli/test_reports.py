@@ -79,13 +79,13 @@ def test_a_report_stands_alone_and_shows_names_as_they_are(command, tmp_path):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_markdown_keeps_its_rows_and_columns(command, tmp_path):
     done = run(*COMMANDS[command], "-f", odd_pods(tmp_path), "-o", "markdown")
-    said = re.sub(r"^(`{3,})\n.*?^\1$", "", done.stdout, flags=re.DOTALL | re.MULTILINE)  # nothing in a fence is markup
+    text = re.sub(r"^(`{3,})\n.*?^\1$", "", done.stdout, flags=re.DOTALL | re.MULTILINE)  # nothing in a fence is markup
     assert "script" in done.stdout
-    assert "<script" not in said
+    assert "<script" not in text
     assert "\x1b" not in done.stdout
-    assert tables(said)
-    assert all(len(set(rows)) == 1 and rows[0] > 1 for rows in tables(said))
-    outside = [line for line in said.splitlines() if not line.startswith("|")]
+    assert tables(text)
+    assert all(len(set(rows)) == 1 and rows[0] > 1 for rows in tables(text))
+    outside = [line for line in text.splitlines() if not line.startswith("|")]
     assert not [line for line in outside if "alert" in line or "*z*" in line]
     assert len([line for line in outside if line.startswith("# ")]) == 1
 
@@ -145,14 +145,14 @@ def test_a_fleet_of_many_nodes_is_drawn_in_part():
 
 def bars(page):
     """What each bar says, and how wide its parts are."""
-    said, of = [], []
+    labels, of = [], []
     for tag, attributes in Elements(page).seen:
         if tag == "svg" and attributes.get("class") == "bar":
             of = []
-            said.append((attributes["aria-label"], of))
+            labels.append((attributes["aria-label"], of))
         elif tag == "rect":
             of.append((attributes["class"], attributes["width"]))
-    return said
+    return labels
 
 
 def test_a_quota_and_a_capacity_are_bars(tmp_path):

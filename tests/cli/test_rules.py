@@ -139,9 +139,9 @@ async def test_the_webhook_and_the_embedded_cluster_serve_an_example(name):
     objects = [document.object for document in manifests.read([fleet])]
     (document,) = manifests.read([pod])
     async with playground(objects, Source(str(rules))) as here:
-        told = await end_of(here, document.object, PATIENCE)
-    assert told.end is End.PLACED, told
-    assert told.runs == (DEVICES[name],)
+        progress = await end_of(here, document.object, PATIENCE)
+    assert progress.end is End.PLACED, progress
+    assert progress.runs == (DEVICES[name],)
 
 
 def test_a_truth_that_no_device_publishes_is_told_as_what_it_is(tmp_path):
@@ -166,8 +166,8 @@ def test_the_shortest_file_of_the_page_is_taken(tmp_path):
 def test_the_page_names_every_role_that_a_table_can_have_and_no_other():
     page = (EXAMPLES.parents[1] / "docs" / "keys.md").read_text()
     table = page.partition("| role | on | takes |")[2].partition("\n\n")[0]
-    told = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
-    assert told == {role.value for roles in plain.ROLES.values() for role in roles}
+    roles_named = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert roles_named == {role.value for roles in plain.ROLES.values() for role in roles}
 
 
 def test_one_line_gives_a_name_of_ours_to_pairs():

@@ -55,9 +55,9 @@ def test_an_option_that_is_not_given_has_the_value_of_the_settings():
 
 
 def test_a_given_option_is_parsed_by_the_type_of_its_field():
-    said = ["--no-on", "--off", "--no-maybe", "--where=unix:/s", "--name=c", "--kind=y", "--preempting=evict"]
+    arguments = ["--no-on", "--off", "--no-maybe", "--where=unix:/s", "--name=c", "--kind=y", "--preempting=evict"]
     more = ["--seconds=3", "--most=0", "--listen=:9", "--backwards=abc", "--here=given"]
-    assert read(Outer, *said, *more) == Outer(
+    assert read(Outer, *arguments, *more) == Outer(
         on=False,
         off=True,
         maybe=False,

@@ -127,7 +127,7 @@ def test_the_workloads_and_pods_that_need_a_gate_are_counted():
 
 
 @pytest.mark.parametrize(
-    ("features", "said"),
+    ("features", "message"),
     [
         (Features.combine(35, {}), "off by default"),
         (Features.combine(35, {gates.CAPACITY: False}), "off:"),
@@ -138,10 +138,10 @@ def test_the_workloads_and_pods_that_need_a_gate_are_counted():
         (Features.combine(36, {}), ""),
     ],
 )
-def test_a_gate_counts_as_reported_then_as_declared_then_as_by_default(features, said):
+def test_a_gate_counts_as_reported_then_as_declared_then_as_by_default(features, message):
     by_gate = gates_named(features, *NEEDS["shares of a legacy key"][2])
-    assert bool(by_gate) == bool(said)
-    assert all(said in finding.message for finding in by_gate.values())
+    assert bool(by_gate) == bool(message)
+    assert all(message in finding.message for finding in by_gate.values())
 
 
 @pytest.mark.parametrize(

@@ -23,19 +23,19 @@ def test_the_remedy_depends_on_the_error_of_the_api_server(error):
     async def look(_):
         raise ExceptionGroup("informers", [error("so it said")])
 
-    with pytest.raises(CommandFailed) as told:
+    with pytest.raises(CommandFailed) as raised:
         visit("", "", look, "docs/commands.md#drawbridge-survey")
-    assert told.value.message == "so it said"
-    assert HELPS[error] in told.value.remedy
+    assert raised.value.message == "so it said"
+    assert HELPS[error] in raised.value.remedy
 
 
 def test_a_server_that_fails_by_itself_is_not_a_matter_of_rights():
     async def look(_):
         raise ApiError("etcdserver: mvcc: database space exceeded", status=500)
 
-    with pytest.raises(CommandFailed) as told:
+    with pytest.raises(CommandFailed) as raised:
         visit("", "", look, "docs/commands.md#drawbridge-survey")
-    assert "at etcd, which may have no space (NOSPACE)" in told.value.remedy
+    assert "at etcd, which may have no space (NOSPACE)" in raised.value.remedy
 
 
 async def test_pods_of_a_server_with_too_many_requests_are_waited_for_and_never_left_out():

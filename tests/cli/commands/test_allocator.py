@@ -39,8 +39,8 @@ def test_the_file_says_how_pods_are_placed():
 
 
 def test_command_line_settings_override_the_file_but_not_its_namespaces():
-    said = replace(SETTINGS, strategy=read_placement("CompactFirst"), most_pods_per_node=0)
-    rules = rules_of(configured(**PLACEMENT), said)
+    options = replace(SETTINGS, strategy=read_placement("CompactFirst"), most_pods_per_node=0)
+    rules = rules_of(configured(**PLACEMENT), options)
     assert (rules.otherwise, rules.most_pods) == (read_placement("CompactFirst"), 0)
     assert rules.for_namespace("ml") == read_placement("LowLoadFirst")
 

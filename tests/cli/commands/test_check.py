@@ -155,8 +155,8 @@ def test_keys_given_twice_are_found_with_their_line():
 
 
 def test_a_table_for_pull_requests_keeps_its_columns():
-    said = run("-f", "-", "-o", "markdown", text=BAD.replace("Big_One", '"a|b"')).stdout.splitlines()
-    table = [line for line in said if line.startswith("|")]
+    lines = run("-f", "-", "-o", "markdown", text=BAD.replace("Big_One", '"a|b"')).stdout.splitlines()
+    table = [line for line in lines if line.startswith("|")]
     assert len(table) == 4
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 6 for line in table)
     good = run("-f", "-", "-o", "markdown", text=GOOD).stdout
@@ -401,8 +401,8 @@ def test_a_pod_that_no_device_plugin_can_serve_where_it_may_go_is_named_as_trans
         assert finding["message"].removeprefix("container c0: ").partition(": ")[2] in translated
 
 
-@pytest.mark.parametrize(("taint", "told"), [("NoSchedule", ["D318"]), ("None", [])])
-def test_a_pod_whose_resource_name_only_tainted_devices_serve_is_named(tmp_path, taint, told):
+@pytest.mark.parametrize(("taint", "expected"), [("NoSchedule", ["D318"]), ("None", [])])
+def test_a_pod_whose_resource_name_only_tainted_devices_serve_is_named(tmp_path, taint, expected):
     """Also where the class is in the inventory, which is not judged itself."""
     fleet = tmp_path / "fleet.yaml"
     fleet.write_text(TAINTED.replace("effect: NoSchedule", f"effect: {taint}"))
@@ -412,7 +412,7 @@ def test_a_pod_whose_resource_name_only_tainted_devices_serve_is_named(tmp_path,
         " spec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]}}\n"
     )
     _, answer = run_json("check", "-f", str(pod), "--inventory", str(fleet))
-    assert [finding["code"] for finding in answer["findings"]] == told
+    assert [finding["code"] for finding in answer["findings"]] == expected
 
 
 @pytest.mark.parametrize(
@@ -484,15 +484,15 @@ def test_only_a_fleet_with_its_nodes_lacks_a_class(tmp_path, option, left_out, c
             assert exit_code == code, command
 
 
-@pytest.mark.parametrize(("left_out", "code", "found"), [("", 1, {"R023": "error"}), ("Node", 0, {})])
-def test_only_a_fleet_with_its_nodes_is_too_small(tmp_path, left_out, code, found):
+@pytest.mark.parametrize(("left_out", "code", "expected"), [("", 1, {"R023": "error"}), ("Node", 0, {})])
+def test_only_a_fleet_with_its_nodes_is_too_small(tmp_path, left_out, code, expected):
     fleet = manifest(tmp_path / "fleet.yaml", *[obj for obj in moved("n") if obj["kind"] != left_out])
     asked = manifest(tmp_path / "claim.yaml", claim_of(9))
     exit_code, answer = run_json("check", "-f", asked, "-f", fleet)
     severities = {
         finding["code"]: finding["severity"] for finding in answer["findings"] if finding["code"].startswith("R")
     }
-    assert (exit_code, severities) == (code, found)
+    assert (exit_code, severities) == (code, expected)
 
 
 def claim_of(count, name="gpu.nvidia.com"):

@@ -22,25 +22,25 @@ def found_by_check(marks):
         name, line = place["file"].removeprefix("./"), place["line"]
         return name, lines[name][bisect_right(lines[name], line) - 1] if line else 1
 
-    said = dict.fromkeys(marks, "")
+    outcomes = dict.fromkeys(marks, "")
     for finding in answer["findings"]:
         if finding["severity"] == "error":
-            said[document(finding["place"])] = "refused"
+            outcomes[document(finding["place"])] = "refused"
         elif finding["code"] == "D011":
-            assert said[document(finding["place"])] == "", finding
-            said[document(finding["place"])] = "unfilled"
+            assert outcomes[document(finding["place"])] == "", finding
+            outcomes[document(finding["place"])] = "unfilled"
     for skip in answer["passedBy"]:
-        said[document(skip)] = "passed by"
+        outcomes[document(skip)] = "passed by"
     assert "errors" not in answer
-    return code, said
+    return code, outcomes
 
 
 @pytest.mark.parametrize("name", TREES)
 def test_each_document_of_a_repository_is_refused_reported_or_skipped_as_it_should(name, tmp_path, monkeypatch):
     marks = written(TREES[name], tmp_path)
     monkeypatch.chdir(tmp_path)
-    code, said = found_by_check(marks)
-    assert said == marks
+    code, outcomes = found_by_check(marks)
+    assert outcomes == marks
     assert code == (1 if "refused" in marks.values() else 0)
 
 
@@ -163,17 +163,19 @@ def test_a_text_that_cannot_be_read_is_broken_only_if_it_says_apiversion(text, t
     ],
 )
 def test_a_skipped_file_that_asks_for_devices_is_named(words, case, tmp_path, monkeypatch):
-    name, text, said = case
+    name, text, suffix = case
     (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     output = run(*words.format(name).split(), "--color", "never").output
     assert "skipped, " in output
     if words.startswith("check"):
-        place, _, key = said.removeprefix(":").partition(" ")
-        told = f"{name}:{place}:1: warning D012: {key} is requested here, and this file is not checked"
-        assert told in output if said else "D012" not in output
+        place, _, key = suffix.removeprefix(":").partition(" ")
+        message = f"{name}:{place}:1: warning D012: {key} is requested here, and this file is not checked"
+        assert message in output if suffix else "D012" not in output
         return
-    assert f"devices are requested in 1 file ({name}{said}); read" in output if said else "requested in" not in output
+    assert (
+        f"devices are requested in 1 file ({name}{suffix}); read" in output if suffix else "requested in" not in output
+    )
 
 
 def test_values_of_a_chart_that_is_rendered_are_not_named(tmp_path, monkeypatch):
@@ -235,11 +237,11 @@ def test_a_key_that_an_administrator_declares_is_found_in_skipped_files(tmp_path
     (tmp_path / "chart").mkdir()
     (tmp_path / "chart" / "values.yaml").write_text("resources:\n  limits:\n    our.org/gpu: 1\n")
     config = manifest(tmp_path / "configuration.yaml", OURS)
-    said = "devices are requested in 1 file (chart/values.yaml:3 our.org/gpu)"
+    message = "devices are requested in 1 file (chart/values.yaml:3 our.org/gpu)"
     if command.startswith("check"):
-        said = "chart/values.yaml:3:1: warning D012: our.org/gpu is requested here"
-    assert said in run(*command.split(), "--config", config).output
-    assert said not in run(*command.split()).output
+        message = "chart/values.yaml:3:1: warning D012: our.org/gpu is requested here"
+    assert message in run(*command.split(), "--config", config).output
+    assert message not in run(*command.split()).output
     manifest(tmp_path / "chart" / "configuration.yaml", OURS)
     if not command.startswith("survey"):  # it reads --config alone
-        assert said in run(*command.split()).output
+        assert message in run(*command.split()).output

@@ -31,9 +31,9 @@ CONFIGURATION = str(EXAMPLES / "configuration.yaml")
 def test_without_a_terminal_the_demo_ends_by_itself_and_tells_every_pod():
     done = subprocess.run([DRAWBRIDGE, "demo"], capture_output=True, text=True, timeout=150, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    told = [line for line in done.stdout.splitlines() if line[:1] in "✓·…✗" and line]
-    assert len(told) >= 12
-    assert {line[0] for line in told} == set("✓·…✗")
+    lines = [line for line in done.stdout.splitlines() if line[:1] in "✓·…✗" and line]
+    assert len(lines) >= 12
+    assert {line[0] for line in lines} == set("✓·…✗")
     assert "\x1b" not in done.stdout
     assert "next:" in done.stdout
     # What it says is tried: the fleet of the examples, as pages.
@@ -177,8 +177,8 @@ def test_standalone_serves_until_it_is_told_to_stop():
         with urllib.request.urlopen(pods, data=(EXAMPLES / "pods/nvidia-training.yaml").read_bytes()):
             pass
         with urllib.request.urlopen(f"{pages}/pods/team-a/training-0", timeout=60) as page:
-            told = page.read().decode()
-        assert "gpu.nvidia.com/train-1/gpu-" in told, "it shows the store that the pod went into"
+            body = page.read().decode()
+        assert "gpu.nvidia.com/train-1/gpu-" in body, "it shows the store that the pod went into"
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
@@ -200,11 +200,11 @@ def test_a_store_in_a_file_is_as_it_was_after_a_kill(tmp_path):
     process, pods = standing("--data", str(data))
     try:
         with urllib.request.urlopen(pods, data=pod) as answer:
-            told = answer.read().decode()
+            body = answer.read().decode()
     finally:
         process.kill()
         process.communicate()
-    assert "✓ training-0" in told
+    assert "✓ training-0" in body
     process, pods = standing("--data", str(data))
     try:
         with urllib.request.urlopen(pods) as answer:
@@ -212,7 +212,7 @@ def test_a_store_in_a_file_is_as_it_was_after_a_kill(tmp_path):
     finally:
         process.kill()
         process.communicate()
-    devices = [line for line in told.splitlines() if "runs on" in line]
+    devices = [line for line in body.splitlines() if "runs on" in line]
     assert devices
     assert [line for line in again.splitlines() if "runs on" in line] == devices
 
@@ -479,7 +479,7 @@ def test_workloads_become_the_pods_that_their_controllers_would_make():
 
 
 def test_a_story_is_told_in_columns_that_fit():
-    told = PodProgress(
+    progress = PodProgress(
         name="p",
         shows="why " * 40 + "so",
         end=End.PLACED,
@@ -488,7 +488,7 @@ def test_a_story_is_told_in_columns_that_fit():
         runs=("n: d",),
     )
     lines = list(
-        stories.lines([told, PodProgress(name="longer", end=End.REFUSED, because=("no",))], width=80, colour=False)
+        stories.lines([progress, PodProgress(name="longer", end=End.REFUSED, because=("no",))], width=80, colour=False)
     )
     assert lines[0].startswith("✓ p       why why")
     assert lines[1].startswith(" " * 10 + "  why"), "it goes on below itself"
@@ -498,9 +498,9 @@ def test_a_story_is_told_in_columns_that_fit():
 
 
 def test_colours_are_only_used_when_enabled():
-    told = PodProgress(name="p", end=End.WAITS)
-    assert "\x1b[33m" in next(iter(stories.lines([told], width=80, colour=True)))
-    assert "\x1b" not in next(iter(stories.lines([told], width=80, colour=False)))
+    progress = PodProgress(name="p", end=End.WAITS)
+    assert "\x1b[33m" in next(iter(stories.lines([progress], width=80, colour=True)))
+    assert "\x1b" not in next(iter(stories.lines([progress], width=80, colour=False)))
 
 
 def test_a_closed_output_of_demo_is_not_reported_as_a_bug():
@@ -511,7 +511,7 @@ def test_a_closed_output_of_demo_is_not_reported_as_a_bug():
 
 
 def test_the_sum_counts_every_end():
-    told = stories.total([PodProgress(name="a", end=End.PLACED), PodProgress(name="b", end=End.REFUSED)], 1.25)
-    assert told == "2 pods: 1 placed, 1 refused; 1.2 s"
+    total = stories.total([PodProgress(name="a", end=End.PLACED), PodProgress(name="b", end=End.REFUSED)], 1.25)
+    assert total == "2 pods: 1 placed, 1 refused; 1.2 s"
     alone = stories.total([PodProgress(name="a", end=End.LEFT)], 1)
     assert alone == "1 pod: 1 left; 1.0 s"

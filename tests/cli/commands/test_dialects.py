@@ -19,7 +19,7 @@ def test_every_key_of_every_dialect_is_on_the_page():
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "expected"),
     [
         (["hami"], {"hami"}),
         (["nvidia.com/gpu"], {"nvidia", "hami"}),
@@ -27,9 +27,9 @@ def test_every_key_of_every_dialect_is_on_the_page():
         (["amd.com/gpu", "hami"], {"amd", "hami"}),
     ],
 )
-def test_a_key_is_listed_with_every_dialect_that_reads_it(names, told):
+def test_a_key_is_listed_with_every_dialect_that_reads_it(names, expected):
     dialects = json.loads(run("dialects", *names, "-o", "json").stdout)["dialects"]
-    assert told <= {dialect["name"] for dialect in dialects}
+    assert expected <= {dialect["name"] for dialect in dialects}
     for dialect in dialects:
         if dialect["name"] not in names:
             assert {key["name"] for key in dialect["keys"]} <= {*names, "nvidia.com/mig-<profile>"}

@@ -99,8 +99,13 @@ def audit_event(reason, message, age=60, kind="Node"):
     """An Event that an audit agent wrote some seconds ago."""
     stamp = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
     meta = {"name": f"{reason}-{age}-{kind}".lower(), "namespace": "default"}
-    said = {"reason": reason, "message": message, "lastTimestamp": stamp, "reportingComponent": "drawbridge-node-agent"}
-    return {"apiVersion": "v1", "kind": "Event", "metadata": meta, "involvedObject": {"kind": kind, "name": "n0"}, **said}  # fmt: skip
+    fields = {
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": stamp,
+        "reportingComponent": "drawbridge-node-agent",
+    }
+    return {"apiVersion": "v1", "kind": "Event", "metadata": meta, "involvedObject": {"kind": kind, "name": "n0"}, **fields}  # fmt: skip
 
 
 def waiting(*claims, **more):
@@ -137,8 +142,8 @@ def mark(age):
 def wearing(age, name="n0", **condition):
     """A node with a condition that an audit agent wrote some seconds ago."""
     stood = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    said = {"type": "DrawbridgeDevicesConsistent", "status": "False", "lastHeartbeatTime": stood} | condition
-    return node(name, conditions=[{"type": "Ready", "status": "True"}, said])
+    node_condition = {"type": "DrawbridgeDevicesConsistent", "status": "False", "lastHeartbeatTime": stood} | condition
+    return node(name, conditions=[{"type": "Ready", "status": "True"}, node_condition])
 
 
 # What is wrong: the objects, what is found about which of them, and what would be done.
@@ -262,9 +267,10 @@ async def test_names_that_the_webhook_configuration_does_not_send_are_told(tmp_p
         assert {finding["code"] for finding in answer["findings"]} == {"O008"}  # the authority has put no bundle in
     for configuration, unsent in zip(registered, [("our.org",), ()], strict=True):
         seen = await survey(loaded(*FLEET, configuration), datetime.now(UTC), given_configuration(str(config)))
-        told = [finding.message for finding in diagnose(seen) if finding.code == "O016"]
+        messages = [finding.message for finding in diagnose(seen) if finding.code == "O016"]
         assert [
-            f"names of {name} do not reach the webhook" in message for name, message in zip(unsent, told, strict=True)
+            f"names of {name} do not reach the webhook" in message
+            for name, message in zip(unsent, messages, strict=True)
         ] == [True] * len(unsent)
 
 
@@ -292,11 +298,11 @@ def test_two_schedulers_on_one_driver_are_told_of_unless_a_fence_keeps_them_apar
     """Each holds a device; or one holds and the other only waits."""
     ours, theirs = pod("p", "a", nodeName="n0"), pod("q", "b", nodeName="n0", schedulerName="default-scheduler")
     both = [held("a", "p"), held("b", "q", device="gpu-1"), ours, theirs]
-    told = ["drawbridge and default-scheduler"]
-    assert schedulers_told(tmp_path, *both) == told
-    assert schedulers_told(tmp_path, held("a", "p"), claim("b"), ours, theirs) == told
+    pair = ["drawbridge and default-scheduler"]
+    assert schedulers_told(tmp_path, *both) == pair
+    assert schedulers_told(tmp_path, held("a", "p"), claim("b"), ours, theirs) == pair
     assert schedulers_told(tmp_path, *both, taint_rule(DRIVER)) == []
-    assert schedulers_told(tmp_path, *both, taint_rule("other.example.com")) == told
+    assert schedulers_told(tmp_path, *both, taint_rule("other.example.com")) == pair
     assert schedulers_told(tmp_path, held("a", "p"), ours) == []
     assert schedulers_told(tmp_path, held("b", "q"), theirs) == []
     over = {**theirs, "status": {"phase": "Succeeded"}}
@@ -345,7 +351,7 @@ def waiting_by_name(**more):
 
 
 @pytest.mark.parametrize(
-    ("objects", "told"),
+    ("objects", "waits"),
     [
         pytest.param([taint_rule(DRIVER), waiting_by_name()], True, id="O110"),
         pytest.param([taint_rule(DRIVER), waiting_by_name(schedulerName="")], True, id="of a file without a scheduler"),
@@ -355,11 +361,11 @@ def waiting_by_name(**more):
         pytest.param([taint_rule(DRIVER), waiting_by_name(schedulerName="drawbridge")], False, id="the bridge's"),
     ],
 )
-def test_a_pod_that_core_serves_by_name_waits_behind_the_fence(objects, told, tmp_path):
+def test_a_pod_that_core_serves_by_name_waits_behind_the_fence(objects, waits, tmp_path):
     served = device_class(extendedResourceName="example.com/gpu")
     dump = manifest(tmp_path / "dump.yaml", *FLEET[1:], served, *objects)
     _, answer = run_json("doctor", "-f", dump)
-    assert [finding["code"] for finding in answer["findings"]] == ["O110"] * told
+    assert [finding["code"] for finding in answer["findings"]] == ["O110"] * waits
     assert all("default-scheduler for example.com/gpu" in finding["message"] for finding in answer["findings"])
 
 
@@ -442,21 +448,21 @@ async def test_in_a_cluster_a_claim_is_unused_if_no_pod_names_it():
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [
         ("nvidia.com/gpu", "recreate the pod where the webhook translates it"),
         ("example.com/gpu", "the webhook translates no example.com/gpu into a claim"),
         ("deviceclass.resource.kubernetes.io/class", "the webhook translates no deviceclass"),
     ],
 )
-def test_only_pods_that_could_be_translated_are_told_to_come_again(name, said, tmp_path):
+def test_only_pods_that_could_be_translated_are_told_to_come_again(name, expected, tmp_path):
     served = device_class("class", extendedResourceName=name if name.count(".") == 1 else "example.com/other")
     resources = {"limits": {name: "1"}}
     item = waiting_by_name(containers=[{"name": "c", "resources": resources}])
     dump = manifest(tmp_path / "dump.yaml", *FLEET[1:], served, taint_rule(DRIVER), item)
     _, answer = run_json("doctor", "-f", dump)
     [remedy] = [finding["remedy"] for finding in answer["findings"] if finding["code"] == "O110"]
-    assert said in remedy
+    assert expected in remedy
     assert "schedulerName" in remedy
 
 
@@ -534,8 +540,8 @@ async def test_an_object_changed_since_the_finding_is_not_repaired():
     ills = list((await look(cluster)).items())
     for name in ("a", "c"):
         await cluster.patch(resources.RESOURCE_CLAIMS, name, Merge({"metadata": {"labels": {"x": "y"}}}), "default")
-    said = [await write_repair(cluster, ill[1]) for ill in ills]
-    assert said == ["it has changed: run doctor again"] * 2
+    answers = [await write_repair(cluster, ill[1]) for ill in ills]
+    assert answers == ["it has changed: run doctor again"] * 2
     assert (await cluster.get(resources.RESOURCE_CLAIMS, "a", "default")).status.allocation is not None
     assert await cluster.get(resources.RESOURCE_CLAIMS, "c", "default")
 
@@ -829,19 +835,22 @@ def test_a_driver_or_a_namespace_that_the_configuration_misspells_is_told_of(tmp
 
 def test_a_webhook_refusal_for_an_administrator_to_fix_is_reported_once(tmp_path):
     denied = 'pods "a-" is forbidden: admission webhook "pods.mutate.drawbridge.dev" denied the request: '
-    said = [denied + "it requests DeviceClass a, which does not exist (ask an administrator)", denied + "ask for less"]
-    events = [audit_event("FailedCreate", text, age) for age, text in enumerate([said[0], *said])]
+    messages = [
+        denied + "it requests DeviceClass a, which does not exist (ask an administrator)",
+        denied + "ask for less",
+    ]
+    events = [audit_event("FailedCreate", text, age) for age, text in enumerate([messages[0], *messages])]
     findings = [finding for finding in found_with(tmp_path, *events) if finding["code"] == "O102"]
-    assert [finding["message"] for finding in findings] == [said[0].removeprefix(denied)]
+    assert [finding["message"] for finding in findings] == [messages[0].removeprefix(denied)]
 
 
-@pytest.mark.parametrize(("age", "made", "told"), [(120, False, True), (20, False, False), (120, True, False)])
-def test_a_pod_whose_template_was_not_made_within_a_minute_is_told_of(age, made, told, tmp_path):
+@pytest.mark.parametrize(("age", "made", "reported"), [(120, False, True), (20, False, False), (120, True, False)])
+def test_a_pod_whose_template_was_not_made_within_a_minute_is_told_of(age, made, reported, tmp_path):
     obj = pod("p", resourceClaims=[{"name": "c", "resourceClaimTemplateName": unused()["metadata"]["name"]}])
     obj["metadata"]["creationTimestamp"] = (datetime.now(UTC) - timedelta(seconds=age)).isoformat()
     template_of_it = [unused()] * made
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, obj, *template_of_it))
-    assert [finding["code"] for finding in answer["findings"]] == ["O105"] * told
+    assert [finding["code"] for finding in answer["findings"]] == ["O105"] * reported
 
 
 def test_ages_in_a_dump_are_told_by_its_own_time(tmp_path):
@@ -903,17 +912,17 @@ def test_an_object_that_cannot_be_read_hides_no_finding_about_others(tmp_path):
 @pytest.mark.parametrize("form", ["sarif", "github", "junit", "markdown", "html", "text"])
 def test_a_finding_and_its_repair_are_written_in_each_form(form, tmp_path):
     objects, name, repair = ILLS["O212"]
-    said = run("doctor", "-f", manifest(tmp_path / "dump.json", *objects), "-o", form)
-    assert said.exit_code == 1
-    assert ("O212" in said.stdout, name in said.stdout, "O212 :" in said.stdout) == (True, True, False)
-    assert (f"--repair would {repair}" in said.stdout) is (form in ("text", "markdown", "html"))
+    done = run("doctor", "-f", manifest(tmp_path / "dump.json", *objects), "-o", form)
+    assert done.exit_code == 1
+    assert ("O212" in done.stdout, name in done.stdout, "O212 :" in done.stdout) == (True, True, False)
+    assert (f"--repair would {repair}" in done.stdout) is (form in ("text", "markdown", "html"))
 
 
 def test_findings_are_written_by_object_with_their_repairs(tmp_path):
-    said = run(
+    output = run(
         "doctor", "-f", manifest(tmp_path / "dump.json", *FLEET, protected("a"), protected("b"), pod("p"))
     ).stdout
-    assert said.startswith(
+    assert output.startswith(
         "".join(
             f"ResourceClaim/default/{name}\n  warning O212: it has the finalizer of an allocation, and no allocation\n"
             "      remove the finalizer: nothing is held, and it prevents the claim's deletion\n"
@@ -921,12 +930,12 @@ def test_findings_are_written_by_object_with_their_repairs(tmp_path):
             for name in "ab"
         )
     )
-    assert said.endswith("\n2 findings\n")
+    assert output.endswith("\n2 findings\n")
 
 
 def test_every_code_of_doctor_is_explained():
-    said = run("explain", "O209").stdout
-    assert said.startswith("O209 error: claims that hold a device that only one of them may hold\n")
+    output = run("explain", "O209").stdout
+    assert output.startswith("O209 error: claims that hold a device that only one of them may hold\n")
 
 
 @pytest.mark.parametrize("ill", ["O209", "O212", "O215"])

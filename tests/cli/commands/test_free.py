@@ -46,8 +46,8 @@ def test_free_devices_and_what_a_plugin_has_handed_out_are_told_too(tmp_path):
     assert "example.com/gpu=2" in run("free", "-f", file, "-o", "wide").stdout
 
 
-@pytest.mark.parametrize(("name", "said"), [("n00", "did you mean n0?"), ("zzz", "there are: n0, n1")])
-def test_a_node_that_is_not_there_is_answered_with_the_nearest(tmp_path, name, said):
+@pytest.mark.parametrize(("name", "hint"), [("n00", "did you mean n0?"), ("zzz", "there are: n0, n1")])
+def test_a_node_that_is_not_there_is_answered_with_the_nearest(tmp_path, name, hint):
     code, answer = run_json("free", name, "-f", dump(tmp_path, *fleet()))
     assert (code, answer["nodes"]) == (1, [])
-    assert said in answer["errors"][0]["remedy"]
+    assert hint in answer["errors"][0]["remedy"]

@@ -80,10 +80,10 @@ def test_an_invalid_network_is_broken_usage_with_every_output():
 
 
 def test_a_way_that_is_half_said_or_said_twice_is_broken_usage():
-    for said in (("--plugin",), ("--apart",), ("--bridge", "--plugin", "--apart")):
-        done = run("manifests", "--image", "x", *said)
+    for options in (("--plugin",), ("--apart",), ("--bridge", "--plugin", "--apart")):
+        done = run("manifests", "--image", "x", *options)
         assert (done.exit_code, done.stdout) == (2, "")
-        assert said[-1] in done.stderr
+        assert options[-1] in done.stderr
 
 
 def test_the_plugin_changes_the_pod_of_the_bridge_and_nothing_else():
@@ -184,13 +184,13 @@ def test_every_option_is_a_value_of_the_chart_and_is_refused_beside_helm_by_that
     options = [param for param in command.params if param.name not in ("helm", "config", "quiet", "color")]
     assert len(options) > 10
     for option in options:
-        said = (
+        arguments = (
             [option.opts[0]]
             if option.is_flag
             else [option.opts[0], given.get(option.name, "https://x" if option.name == "url" else "x")]
         )
-        done = run("manifests", "--helm", tmp_path / "chart", *said)
-        assert (done.exit_code, done.stdout) == (2, ""), said
+        done = run("manifests", "--helm", tmp_path / "chart", *arguments)
+        assert (done.exit_code, done.stdout) == (2, ""), arguments
         assert option.opts[0] in done.stderr
         if option.name != "only":
             [named] = re.findall(r"set (\S+) in the values", done.stderr)

@@ -52,11 +52,11 @@ def test_every_node_stands_somewhere_for_a_name(tmp_path):
 def test_on_a_screen_they_are_counted_and_some_are_named(tmp_path):
     many = [obj for i in range(12) for obj in old(f"n-{i:02}")]
     dump = manifest(tmp_path / "dump.yaml", CLASS, *many, *new("new-1"))
-    said = run("survey", "-f", dump).stdout
-    rows = [line.split(maxsplit=2) for line in said.splitlines()]
+    output = run("survey", "-f", dump).stdout
+    rows = [line.split(maxsplit=2) for line in output.splitlines()]
     assert [GPU, "12", "hand it out  n-00, n-01, n-02, n-03, n-04 and 7 more"] in rows
     assert [GPU, "1", "publish it   new-1"] in rows
-    assert "n-11" not in said
+    assert "n-11" not in output
     assert "n-11" in run("survey", "-f", dump, "-o", "wide").stdout
 
 
@@ -103,10 +103,10 @@ def test_translate_says_which_side_and_why(tmp_path, full, side):
     asked = manifest(tmp_path / "pod.yaml", gpu_pod())
     idle = gpu_pod("idle", 1, on="new-1")  # so that a pod is known to be on nodes
     fleet = manifest(tmp_path / "fleet.yaml", CLASS, *MIXED, *full, idle)
-    said = run("translate", "-f", asked, "--inventory", fleet, "--config", config, "-o", "report").stdout
-    assert side in said
-    assert "nodes with a device plugin are preferred" in said
-    assert ("node new-1, with a driver, has a free one" in said) is bool(full)
+    output = run("translate", "-f", asked, "--inventory", fleet, "--config", config, "-o", "report").stdout
+    assert side in output
+    assert "nodes with a device plugin are preferred" in output
+    assert ("node new-1, with a driver, has a free one" in output) is bool(full)
     code, answer = run_json("check", "-f", asked, "--inventory", fleet, "--config", config)
     assert code == 0, answer
 
@@ -153,5 +153,5 @@ def test_a_translated_pod_that_only_a_plugin_s_nodes_can_run_is_told_so(tmp_path
     moved = fleet(*new("one", **stays), *new("two", **goes))
     translated = applied(asked, reviewing.mutate(review(asked), moved))
     dump = manifest(tmp_path / "dump.yaml", CLASS, *old("one", **stays), *new("two", **goes), translated)
-    said = run("explain", "pod", "ns/waits", "-f", dump).stdout
-    assert "created again it would be left: 0 of 1 nodes that the pod can run on serve claims" in said
+    output = run("explain", "pod", "ns/waits", "-f", dump).stdout
+    assert "created again it would be left: 0 of 1 nodes that the pod can run on serve claims" in output

@@ -34,13 +34,13 @@ B = {"object": "Pod/b/web-*"}
 
 def test_pods_are_counted_by_namespace_with_the_reasons():
     text = lines(MOVES, MOVES, LEFT, LEFT, REFUSED, {**MOVES, **B, "outcome": "translated", "mode": "enforce"})
-    said = run("observed", stdin=text).stdout.splitlines()
-    assert [line.split() for line in said[:3]] == [
+    printed_lines = run("observed", stdin=text).stdout.splitlines()
+    assert [line.split() for line in printed_lines[:3]] == [
         ["NAMESPACE", "MODE", "TRANSLATED", "LEFT", "REFUSED"],
         ["a", "observe", "2", "2", "1"],
         ["b", "enforce", "1", "0", "0"],
     ]
-    assert said[3:] == [
+    assert printed_lines[3:] == [
         "a: left: x.com/gpu: no class (2 pods)",
         "a: refused: x.com/gpu: too many [R002] (1 pod)",
         "6 pods in 2 namespaces: 3 translated, 2 left, 1 refused",

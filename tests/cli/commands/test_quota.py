@@ -62,8 +62,8 @@ def dump(tmp_path):
 def test_each_line_says_what_is_used_what_waits_and_what_is_left(dump):
     done = run("quota", "-f", dump, "-n", "team", "-o", "wide")
     assert done.exit_code == 0, done.stderr
-    said = [" ".join(line.split()) for line in done.stdout.splitlines()]
-    assert said[:6] == [
+    printed = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert printed[:6] == [
         "team/limits",
         "LINE HARD USED WAITING LEFT",
         "gpu/devices 4 1 1 2",
@@ -71,13 +71,13 @@ def test_each_line_says_what_is_used_what_waits_and_what_is_left(dump):
         "gpu/memory 100Gi 40Gi 40Gi 20Gi",
         "40Gi: team/held of train",
     ]
-    assert said[6].startswith("limits nothing by 'gpu'")
+    assert printed[6].startswith("limits nothing by 'gpu'")
 
 
 def test_all_namespaces_are_told_of_without_a_name_and_json_has_who_holds_what(dump):
-    said = json.loads(run("quota", "-f", dump, "-o", "json").stdout)
-    assert [quota["quota"] for quota in said["quotas"]] == ["other/limits", "team/limits"]
-    first = said["quotas"][1]["lines"][0]
+    answer = json.loads(run("quota", "-f", dump, "-o", "json").stdout)
+    assert [quota["quota"] for quota in answer["quotas"]] == ["other/limits", "team/limits"]
+    first = answer["quotas"][1]["lines"][0]
     assert first["holders"] == [{"claim": "team/held", "pods": ["train"], "amount": "1"}]
 
 

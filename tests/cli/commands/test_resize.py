@@ -160,24 +160,24 @@ def test_where_only_the_end_of_the_old_makes_room_a_rollout_must_not_begin_with_
 
 
 def test_a_quota_counts_the_new_pods_without_the_old_and_turns_back(tmp_path):
-    code, said = run_json(
+    code, answer = run_json(
         "resize", "deployment/serve", f"{MEM}=8192", "-f", dump(tmp_path, cards=("a", "b"), hard="12Gi")
     )
-    assert (code, said["fits"]) == (1, False)
-    [line] = said["quotas"]
+    assert (code, answer["fits"]) == (1, False)
+    [line] = answer["quotas"]
     assert (line["asked"], line["used"], line["largest"], line["replicasLeft"]) == ("16Gi", "0", "12Gi", "1")
-    assert [bool(pod["node"]) for pod in said["pods"]] == [True, False], (
+    assert [bool(pod["node"]) for pod in answer["pods"]] == [True, False], (
         "the second is held back at its reservation, too"
     )
-    assert said["beside"]["node"] is None, "beside those that run it would hold 16Gi"
-    assert said["pods"][1]["exceeded"]["line"] == f"ml/team: {CLASS}/memory"
+    assert answer["beside"]["node"] is None, "beside those that run it would hold 16Gi"
+    assert answer["pods"][1]["exceeded"]["line"] == f"ml/team: {CLASS}/memory"
 
 
 def test_a_template_is_written_once_so_the_workload_names_another_one(tmp_path):
-    code, said = run_json("resize", "deployment/serve", "memory=8Gi", "-f", dump(tmp_path, CLAIMING))
-    template, workload = said["objects"]
-    assert (code, [pod["node"] for pod in said["pods"]]) == (0, ["n0", "n0"])
-    assert [line["asked"] for line in said["quotas"]] == ["16Gi"], "a quota counts by the new template"
+    code, answer = run_json("resize", "deployment/serve", "memory=8Gi", "-f", dump(tmp_path, CLAIMING))
+    template, workload = answer["objects"]
+    assert (code, [pod["node"] for pod in answer["pods"]]) == (0, ["n0", "n0"])
+    assert [line["asked"] for line in answer["quotas"]] == ["16Gi"], "a quota counts by the new template"
     assert template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["capacity"] == {
         "requests": {"cores": "0", "memory": "8Gi"}
     }
@@ -255,9 +255,11 @@ def test_a_live_cluster_is_asked_as_a_dump_is(tmp_path, monkeypatch):
 def test_an_admitted_waiting_pod_counts_in_a_quota_and_occupies_no_device(tmp_path):
     entry = {"name": "gpu", "resourceClaimTemplateName": "share"}
     waits = obj("Pod", "waits", spec={"containers": [{"name": "c", "image": "i"}], "resourceClaims": [entry]})
-    code, said = run_json("resize", "deployment/serve", f"{MEM}=8192", "-f", dump(tmp_path, LEGACY, waits, hard="18Gi"))
-    assert (code, said["fits"], [pod["node"] for pod in said["pods"]]) == (1, False, ["n0", "n0"])
-    assert (said["quotas"][0]["waiting"], said["quotas"][0]["largest"]) == ("4Gi", "14Gi")
+    code, answer = run_json(
+        "resize", "deployment/serve", f"{MEM}=8192", "-f", dump(tmp_path, LEGACY, waits, hard="18Gi")
+    )
+    assert (code, answer["fits"], [pod["node"] for pod in answer["pods"]]) == (1, False, ["n0", "n0"])
+    assert (answer["quotas"][0]["waiting"], answer["quotas"][0]["largest"]) == ("4Gi", "14Gi")
 
 
 def test_a_claim_that_all_the_pods_name_is_free_once_they_have_ended(tmp_path):
@@ -275,8 +277,8 @@ def test_a_claim_that_all_the_pods_name_is_free_once_they_have_ended(tmp_path):
     for obj in objects:
         if obj["kind"] == "Pod":
             obj["spec"]["resourceClaims"] += named
-    _, said = run_json("resize", "deployment/serve", f"{MEM}=16384", "-f", manifest(file, *objects))
-    assert [pod["node"] for pod in said["pods"]] == ["n1", "n1"]
+    _, answer = run_json("resize", "deployment/serve", f"{MEM}=16384", "-f", manifest(file, *objects))
+    assert [pod["node"] for pod in answer["pods"]] == ["n1", "n1"]
 
 
 def test_every_alternative_that_asks_for_the_capacity_gets_the_amount(tmp_path):
@@ -284,13 +286,13 @@ def test_every_alternative_that_asks_for_the_capacity_gets_the_amount(tmp_path):
     [request] = template["spec"]["spec"]["devices"]["requests"]
     asks = request.pop("exactly")
     request["firstAvailable"] = [asks | {"name": "small"}, asks | {"name": "other"}]
-    _, said = run_json("resize", "deployment/serve", "memory=8Gi", "-f", dump(tmp_path, CLAIMING, template))
-    [changed] = said["objects"][0]["spec"]["spec"]["devices"]["requests"]
+    _, answer = run_json("resize", "deployment/serve", "memory=8Gi", "-f", dump(tmp_path, CLAIMING, template))
+    [changed] = answer["objects"][0]["spec"]["spec"]["devices"]["requests"]
     assert [alternative["capacity"]["requests"]["memory"] for alternative in changed["firstAvailable"]] == [
         "8Gi",
         "8Gi",
     ]
-    assert [pod["node"] for pod in said["pods"]] == ["n0", "n0"]
+    assert [pod["node"] for pod in answer["pods"]] == ["n0", "n0"]
 
 
 def test_a_workload_that_was_not_read_itself_is_named(tmp_path):

@@ -59,9 +59,9 @@ def answer(*words, stdin):
     ],
 )
 def test_a_partition_is_allocated_where_the_feature_gate_is_on(words, code):
-    exit_code, told = answer("simulate", "--claims", "--node", "n0", *words, stdin=text(*FLEET, CLAIM))
+    exit_code, report = answer("simulate", "--claims", "--node", "n0", *words, stdin=text(*FLEET, CLAIM))
     assert exit_code == code
-    assert [reason["stage"] for reason in told["nodes"]["n0"]["reasons"]] == ["gate"] * code
+    assert [reason["stage"] for reason in report["nodes"]["n0"]["reasons"]] == ["gate"] * code
 
 
 def test_a_pod_waits_in_a_simulation_of_an_older_server():
@@ -72,8 +72,8 @@ def test_a_pod_waits_in_a_simulation_of_an_older_server():
 
 def test_a_check_says_what_a_server_drops_and_what_it_cannot_serve():
     def codes(*words):
-        _, told = answer("check", *words, stdin=text(*FLEET, CLAIM | {"spec": SHARE}, RULE))
-        return {(finding["code"], finding["object"].partition("/")[0]) for finding in told["findings"]}
+        _, report = answer("check", *words, stdin=text(*FLEET, CLAIM | {"spec": SHARE}, RULE))
+        return {(finding["code"], finding["object"].partition("/")[0]) for finding in report["findings"]}
 
     drops, kinds = ("D006", "ResourceClaim"), ("D004", "DeviceTaintRule")
     assert not codes() & {drops, kinds}
@@ -84,14 +84,14 @@ def test_a_check_says_what_a_server_drops_and_what_it_cannot_serve():
 def test_a_kind_is_told_in_which_version_an_older_server_has_it():
     hints = {}
     for minor in ("1.36", "1.35"):
-        _, told = answer("check", "--kubernetes", minor, stdin=text(RULE))
-        hints[minor] = [finding["remedy"] for finding in told["findings"] if finding["code"] == "D004"]
+        _, report = answer("check", "--kubernetes", minor, stdin=text(RULE))
+        hints[minor] = [finding["remedy"] for finding in report["findings"] if finding["code"] == "D004"]
     assert hints == {"1.36": ["write resource.k8s.io/v1beta2"], "1.35": ["write resource.k8s.io/v1alpha3"]}
 
 
 def test_a_survey_judges_for_the_server_that_is_named():
-    _, told = answer("survey", "--kubernetes", "1.36", "--feature-gates", "DRAConsumableCapacity=false", stdin=text(*FLEET, POD))  # fmt: skip
-    assert told["features"]["DRAConsumableCapacity"] is False
+    _, report = answer("survey", "--kubernetes", "1.36", "--feature-gates", "DRAConsumableCapacity=false", stdin=text(*FLEET, POD))  # fmt: skip
+    assert report["features"]["DRAConsumableCapacity"] is False
     live = run("survey", "--kubernetes", "1.36", "--kubeconfig", "/nowhere")
     assert live.exit_code == 2
     assert "reports its own version" in live.stderr
@@ -134,21 +134,21 @@ def test_a_configuration_declares_the_server_and_options_go_before_it(words, tmp
     config = tmp_path / "config.yaml"
     config.write_text(text(DECLARED))
     known = ("--config", config, *words)
-    _, told = answer("explain", "pod", "p", *known, stdin=text(*FLEET, CLAIM, POD))
-    assert told["server"]["saidBy"] == ("options" if words else "configuration")
-    assert told["pod"]["prospect"]["outlook"] == ("fits" if words else "never")
+    _, report = answer("explain", "pod", "p", *known, stdin=text(*FLEET, CLAIM, POD))
+    assert report["server"]["saidBy"] == ("options" if words else "configuration")
+    assert report["pod"]["prospect"]["outlook"] == ("fits" if words else "never")
     assert words or "Kubernetes 1.36 without DRAPartitionableDevices, as the configuration says" in run(
         "explain", "pod", "p", *known, "-f", "-", stdin=text(*FLEET, CLAIM, POD)
     ).stdout.replace("\n", "")
-    _, told = answer("simulate", *known, stdin=text(*FLEET, CLAIM, POD))
-    assert told["pods"][0]["node"] == ("n0" if words else None)
-    _, told = answer("check", *known, stdin=text(*FLEET))
-    assert ("D006" in {finding["code"] for finding in told["findings"]}) == (not words)
+    _, report = answer("simulate", *known, stdin=text(*FLEET, CLAIM, POD))
+    assert report["pods"][0]["node"] == ("n0" if words else None)
+    _, report = answer("check", *known, stdin=text(*FLEET))
+    assert ("D006" in {finding["code"] for finding in report["findings"]}) == (not words)
 
 
 def test_a_check_warns_of_a_feature_gate_that_a_configuration_misspells():
-    code, told = answer("check", stdin=text(HEAD | {"kubernetes": {"featureGates": {"DRADeviceTaint": True}}}))
-    assert (code, [(finding["code"], finding["remedy"]) for finding in told["findings"]]) == (0, [("C002", "did you mean DRADeviceTaints?")])  # fmt: skip
+    code, report = answer("check", stdin=text(HEAD | {"kubernetes": {"featureGates": {"DRADeviceTaint": True}}}))
+    assert (code, [(finding["code"], finding["remedy"]) for finding in report["findings"]]) == (0, [("C002", "did you mean DRADeviceTaints?")])  # fmt: skip
 
 
 class Older(Embedded):
@@ -172,9 +172,9 @@ def test_an_explanation_of_a_cluster_is_of_its_version_until_options_say_otherwi
     cluster.load([*FLEET, CLAIM, POD])
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: cluster)
     assert server in run("explain", "pod", "p", *words).stdout
-    _, told = run_json("explain", "pod", "p", *words)
-    assert told["pod"]["prospect"]["outlook"] == outlook
-    assert "DRADerivedAttributes" not in told["server"]["features"]  # which 1.37 was the first to have
+    _, report = run_json("explain", "pod", "p", *words)
+    assert report["pod"]["prospect"]["outlook"] == outlook
+    assert "DRADerivedAttributes" not in report["server"]["features"]  # which 1.37 was the first to have
 
 
 def test_a_feature_gate_that_the_cluster_does_not_have_is_broken_usage(monkeypatch):
@@ -210,8 +210,8 @@ def test_a_class_serves_a_name_where_the_feature_gate_is_on(resource, words, ser
     assert [workload["outcome"] for workload in looked["workloads"]] == ["served" if served else "left"]
     [key] = looked["workloads"][0]["keys"]
     assert ("DRAExtendedResource is on" in key.get("until", "")) is not served
-    _, told = answer("explain", "pod", "p", "-n", "d", *words, stdin=stdin)
-    assert bool(told["pod"]["prospect"]) is served
+    _, report = answer("explain", "pod", "p", "-n", "d", *words, stdin=stdin)
+    assert bool(report["pod"]["prospect"]) is served
     assert answer("simulate", *words, stdin=stdin)[0] == (0 if served else 1)
 
 
@@ -222,13 +222,13 @@ def test_a_feature_gate_that_is_on_in_an_older_server_serves_names_of_classes_an
 
 
 def test_a_check_says_that_an_older_server_drops_the_name_of_a_class():
-    def found(*words, stdin):
+    def findings_of(*words, stdin):
         return [(finding["code"], finding["path"]) for finding in answer("check", *words, stdin=stdin)[1]["findings"]]
 
     stdin = text(*PLAIN_FLEET)
-    assert found(*OFF, stdin=stdin) == [("D006", "/spec/extendedResourceName")]
+    assert findings_of(*OFF, stdin=stdin) == [("D006", "/spec/extendedResourceName")]
     for words in (ON, (), (*OFF, "--feature-gates", "DRAExtendedResource=true")):
-        assert found(*words, stdin=stdin) == []
+        assert findings_of(*words, stdin=stdin) == []
 
 
 @pytest.mark.parametrize(("words", "resource"), [((), f"{NAME}-x"), (OFF, NAME)], ids=["no such class", "gate off"])

@@ -48,7 +48,7 @@ def test_every_member_of_every_drivers_parameters_may_have_any_shape(shape):
 def test_a_rule_about_several_members_looks_at_the_well_formed_ones():
     """Only the malformed strategy is reported; beside a valid one, the rule's other findings are."""
 
-    def told(sharing):
+    def codes_of(sharing):
         parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": sharing}
         judged = shapes.claim_with("gpu.nvidia.com", parameters)
         return [
@@ -57,8 +57,8 @@ def test_a_rule_about_several_members_looks_at_the_well_formed_ones():
             if problem.code.startswith("D7")
         ]
 
-    assert told({"strategy": {}, "mpsConfig": {}}) == [("D703", "strategy")]
-    assert told({"strategy": "TimeSlicing", "mpsConfig": {}, "timeSlicingConfig": 1}) == [
+    assert codes_of({"strategy": {}, "mpsConfig": {}}) == [("D703", "strategy")]
+    assert codes_of({"strategy": "TimeSlicing", "mpsConfig": {}, "timeSlicingConfig": 1}) == [
         ("D703", "timeSlicingConfig"),
         ("D704", "mpsConfig"),
         ("D709", "strategy"),

@@ -65,17 +65,17 @@ def test_a_snapshot_without_pending_pods_is_fine(fleet):
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "message"),
     [
         ((), "nothing to simulate"),
         (("-f", "FLEET", "--remove-node", "nowhere"), "there is no node 'nowhere'"),
         (("-f", "FLEET", "--strategy", "best"), "least-fragmentation"),
     ],
 )
-def test_usage_that_cannot_be_answered_is_exit_2_with_a_remedy(fleet, args, told):
+def test_usage_that_cannot_be_answered_is_exit_2_with_a_remedy(fleet, args, message):
     result = run("simulate", *(fleet if arg == "FLEET" else arg for arg in args))
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert message in result.stderr
 
 
 def test_broken_usage_still_answers_with_one_document(fleet):

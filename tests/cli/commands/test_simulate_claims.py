@@ -124,9 +124,9 @@ def test_the_four_modes_exclude_each_other_as_their_comments_say(files, pair):
     assert (code, answer["verdict"]) == ((0, "feasible") if wanted else (1, "infeasible"))
     if not wanted:
         last = answer["reasons"][-1]
-        told = f"{last['text']} {last['examples']}"
+        message = f"{last['text']} {last['examples']}"
         assert last["stage"] in ("groups", "compatibility", "counters", "in use")
-        assert "gpu-0-" in told, "the device in the way is not named"
+        assert "gpu-0-" in message, "the device in the way is not named"
 
 
 def test_each_rejection_names_the_rule_that_its_proposal_adds():
@@ -207,7 +207,7 @@ def test_a_budget_that_is_too_small_is_undecided_and_exit_3(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "message"),
     [
         (("--claims", "--node", "missing"), "there is no node 'missing'"),
         (("--node", "n0"), "--node applies to claims (add --claims, or --claim NS/NAME)"),
@@ -217,11 +217,11 @@ def test_a_budget_that_is_too_small_is_undecided_and_exit_3(tmp_path):
         (("--claim", "x"), "already allocated"),
     ],
 )
-def test_usage_that_cannot_be_answered_is_exit_2_with_a_remedy(fleet, tmp_path, args, told):
+def test_usage_that_cannot_be_answered_is_exit_2_with_a_remedy(fleet, tmp_path, args, message):
     claims = manifest(tmp_path / "claims.yaml", holding("x", "gpu-0"), claim("a", exactly("gpu")))
     result = run("simulate", "-f", fleet, "-f", claims, *args)
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert message in result.stderr
     assert result.stdout == ""
 
 

@@ -59,10 +59,10 @@ def test_a_written_snapshot_is_surveyed_like_the_live_cluster(given_cluster):
     live = run_json("survey")
     assert run("snapshot", "--to", file).exit_code == 0
     replayed = run_json("survey", "-f", file)
-    told = [[(workload["name"], workload["outcome"], [key["detail"] for key in workload["keys"]]) for workload in answer["workloads"]]
+    workloads = [[(workload["name"], workload["outcome"], [key["detail"] for key in workload["keys"]]) for workload in answer["workloads"]]
             for _, answer in (live, replayed)]  # fmt: skip
-    assert told[0] == told[1]
-    assert len(told[0]) == 2
+    assert workloads[0] == workloads[1]
+    assert len(workloads[0]) == 2
 
 
 def test_the_answer_says_what_there_is(given_cluster):
@@ -198,9 +198,9 @@ def test_the_last_applied_annotation_and_managed_fields_are_left_out():
     ],
 )
 def test_of_annotations_of_kubernetes_free_text_is_left_out(free):
-    told = {"resource.kubernetes.io/pod-claim-name": "gpu", "kubernetes.io/config.source": "api", "drawbridge.dev/templates": '{"a": "b"}'}  # fmt: skip
-    made, left_out = redacted({"kind": "RayCluster", "metadata": {"annotations": told | free}})
-    assert made["metadata"] == {"annotations": told}
+    kept_annotations = {"resource.kubernetes.io/pod-claim-name": "gpu", "kubernetes.io/config.source": "api", "drawbridge.dev/templates": '{"a": "b"}'}  # fmt: skip
+    made, left_out = redacted({"kind": "RayCluster", "metadata": {"annotations": kept_annotations | free}})
+    assert made["metadata"] == {"annotations": kept_annotations}
     assert left_out == 1
 
 
@@ -290,20 +290,20 @@ def test_examples_are_decided_equally_with_and_without_what_was_left_out(folder,
     answers = []
     for items in (objects, bare):
         file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-        told = {}
+        results = {}
         for command, names in QUESTIONS.items():
             code, answer = run_json(command, "-f", file)
-            told[command] = [code, *(_told(command, answer.get(name)) for name in names)]
+            results[command] = [code, *(_told(command, answer.get(name)) for name in names)]
         for stored in pods:
             name = f"{stored['metadata'].get('namespace', 'default')}/{stored['metadata'].get('name')}"
-            told[name] = run("explain", f"pod/{name}", "-f", file).stdout
+            results[name] = run("explain", f"pod/{name}", "-f", file).stdout
         around = (
             "--inventory",
             file,
             *(part for path in sorted((EXAMPLES / folder).rglob("*.yaml"))[:3] for part in ("-f", path)),
         )
-        told["inventory"] = [run(command, *around).stdout for command in ("check", "translate")]
-        answers.append(told)
+        results["inventory"] = [run(command, *around).stdout for command in ("check", "translate")]
+        answers.append(results)
     for question, answer in answers[0].items():
         assert answers[1][question] == answer, question
 
@@ -370,15 +370,17 @@ def test_device_plugins_and_autoscalers_stay_as_far_as_they_are_read(monkeypatch
     assert SECRET not in file.read_text()
     _, live = run_json("survey")
     _, replayed = run_json("survey", "-f", file)
-    told = [{(finding["object"], finding["message"]) for finding in answer["obstacles"]} for answer in (live, replayed)]
-    of_both = {obstacle for obstacle in told[0] if obstacle[0] != "DrawbridgeConfiguration"}
-    assert of_both <= told[1]
+    obstacles = [
+        {(finding["object"], finding["message"]) for finding in answer["obstacles"]} for answer in (live, replayed)
+    ]
+    of_both = {obstacle for obstacle in obstacles[0] if obstacle[0] != "DrawbridgeConfiguration"}
+    assert of_both <= obstacles[1]
     assert {name.partition(" (")[0] for name, _ in of_both} >= {
         f"ConfigMap/{HOME}/plugin",
         f"Deployment/{HOME}/scaler",
         "Karpenter",
     }
-    assert not any("fake" in name for name, _ in told[0] | told[1])
+    assert not any("fake" in name for name, _ in obstacles[0] | obstacles[1])
 
 
 def test_an_operator_and_the_device_plugin_that_it_owns_are_told_once_by_a_snapshot(given_cluster):

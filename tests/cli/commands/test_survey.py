@@ -258,10 +258,10 @@ def test_a_key_that_no_dialect_has_is_not_passed_over():
     typo = limited(nvidia_gpumemory=3)
     [workload] = look(running_pod("p", typo, limited("other", **{"amd.com_weird": 1}))).workloads
     assert workload.outcome is Outcome.UNKNOWN
-    said = {key.key: (key.code, key.detail, key.remedy) for key in workload.keys}
-    assert said["nvidia.com/gpumemory"] == ("D211", "did you mean nvidia.com/gpumem?", "")
-    assert said["amd.com/weird"][0] == "D211"
-    assert "declare it under `dialects`" in said["amd.com/weird"][2]
+    by_key = {key.key: (key.code, key.detail, key.remedy) for key in workload.keys}
+    assert by_key["nvidia.com/gpumemory"] == ("D211", "did you mean nvidia.com/gpumem?", "")
+    assert by_key["amd.com/weird"][0] == "D211"
+    assert "declare it under `dialects`" in by_key["amd.com/weird"][2]
 
 
 def test_a_workload_whose_keys_differ_is_partly_translated(tmp_path):
@@ -303,10 +303,10 @@ def test_every_code_of_a_decision_is_in_the_survey(code, form, tmp_path):
     _, translated = run_json("translate", "-f", given, "--inventory", around)
     decided = {(decision["key"], decision.get("code", ""), decision["detail"]) for decision in translated["decisions"]}
     assert code in {decision[1] for decision in decided}
-    said = run("survey", "-f", given, "-f", around, "-o", form).stdout
-    assert code in said
+    output = run("survey", "-f", given, "-f", around, "-o", form).stdout
+    assert code in output
     if form == "json":
-        [workload] = json.loads(said)["workloads"]
+        [workload] = json.loads(output)["workloads"]
         assert {(key["key"], key.get("code", ""), key["detail"]) for key in workload["keys"]} == decided
 
 
@@ -450,9 +450,9 @@ def test_each_obstacle_is_named_with_its_object():
     plugin["spec"]["template"]["spec"]["volumes"] = volumes
     queued = maker("Job", "j", HAMI, version="batch/v1", labels={"kueue.x-k8s.io/queue-name": "fast"})
     seen = look(quota, range_, hook, hook, plugin, queued)
-    told = {obstacle.code: obstacle.object for obstacle in seen.obstacles}
-    assert len(told) == len(seen.obstacles)
-    assert told == {
+    by_code = {obstacle.code: obstacle.object for obstacle in seen.obstacles}
+    assert len(by_code) == len(seen.obstacles)
+    assert by_code == {
         "S012": "ResourceQuota/a/q",
         "S013": "LimitRange/a/l",
         "S011": "MutatingWebhookConfiguration/hami",
@@ -470,7 +470,7 @@ def test_the_queues_of_a_namespace_are_one_obstacle():
 
 
 @pytest.mark.parametrize(
-    ("there", "named", "said"),
+    ("there", "named", "message"),
     [
         ([policy()], "ClusterPolicy/cluster-policy", "never the DRA driver"),
         ([{**policy(), "spec": {"devicePlugin": {"enabled": False}}}], "", ""),
@@ -479,28 +479,28 @@ def test_the_queues_of_a_namespace_are_one_obstacle():
         ([gpu_cluster()], "", ""),
     ],
 )
-def test_the_stack_that_the_gpu_operator_runs_is_an_obstacle_unless_it_is_the_driver(there, named, said):
+def test_the_stack_that_the_gpu_operator_runs_is_an_obstacle_unless_it_is_the_driver(there, named, message):
     obstacles = [
         obstacle
         for obstacle in look(*running_deployment(), *there).obstacles
         if obstacle.code in ("S016", "S017", "S018")
     ]
     assert [obstacle.object for obstacle in obstacles] == ([named] if named else [])
-    assert all(said in finding.message and finding.remedy for finding in obstacles)
+    assert all(message in finding.message and finding.remedy for finding in obstacles)
 
 
 def test_an_autoscaler_is_an_obstacle_by_its_version_and_by_its_groups_without_nodes():
     status = config_map("cluster-autoscaler-status", "kube-system", status=STATUS)
 
-    def told(version):
+    def obstacles_of(version):
         return {
             obstacle.code: obstacle.message
             for obstacle in look(*running_deployment(), scaler(version), status).obstacles
         }
 
-    assert told("1.34.0")["S008"].startswith("cluster-autoscaler 1.34 does not consider claims")
-    assert "S008" not in told("1.36.1")
-    assert told("1.36.1")["S009"].startswith("no node of gpu-a exists: for a claim one is created only if")
+    assert obstacles_of("1.34.0")["S008"].startswith("cluster-autoscaler 1.34 does not consider claims")
+    assert "S008" not in obstacles_of("1.36.1")
+    assert obstacles_of("1.36.1")["S009"].startswith("no node of gpu-a exists: for a claim one is created only if")
 
 
 def of_kind(version, kind, namespace="", **spec):
@@ -514,7 +514,7 @@ ON = {"dynamicResourceAllocation": True}
 
 
 @pytest.mark.parametrize(
-    ("there", "what", "named", "said", "remedy"),
+    ("there", "what", "named", "message", "remedy"),
     [
         (device_config(), "S016", "DeviceConfig/kube-amd-gpu/default", "in its place", "move nodes from its"),
         (device_config(driver=True), "S017", "DeviceConfig/kube-amd-gpu/default", "refuses it", "false"),
@@ -533,10 +533,10 @@ ON = {"dynamicResourceAllocation": True}
         (of_kind("habanalabs.com/v1", "ClusterPolicy"), "", "", "", ""),
     ],
 )  # fmt: skip
-def test_an_operator_that_runs_device_plugins_is_an_obstacle_with_its_own_remedy(there, what, named, said, remedy):
+def test_an_operator_that_runs_device_plugins_is_an_obstacle_with_its_own_remedy(there, what, named, message, remedy):
     obstacles = look(*running_deployment(), there).obstacles
     assert [(finding.code, finding.object) for finding in obstacles] == ([(what, named)] if what else [])
-    assert all(said in finding.message and remedy in finding.remedy for finding in obstacles)
+    assert all(message in finding.message and remedy in finding.remedy for finding in obstacles)
     assert look(*running_deployment(), outline(there)).obstacles == obstacles  # as a snapshot has it
 
 
@@ -566,12 +566,12 @@ def test_the_remedy_for_a_device_plugin_names_what_keeps_it_off_a_node(there, re
 
 
 def test_an_imex_channel_that_the_device_plugin_adds_is_an_obstacle():
-    def told(*channels):
+    def obstacles_with(*channels):
         configuration = {"version": "v1", "imex": {"channelIDs": list(channels)}}
         return [obstacle.object for obstacle in look(*running_deployment(), config_map(any=configuration)).obstacles]
 
-    assert told(0) == ["ConfigMap/gpu-operator/plugin (any)"]
-    assert told() == told(1) == []
+    assert obstacles_with(0) == ["ConfigMap/gpu-operator/plugin (any)"]
+    assert obstacles_with() == obstacles_with(1) == []
 
 
 def test_a_workload_whose_devices_a_limit_range_gives_is_told_of():
@@ -630,14 +630,14 @@ def test_a_mode_that_only_looks_leaves_a_workload_and_says_what_would_become_of_
     assert any(f"main: nvidia.com/gpumem  {mode}: would be translated: 3000 MiB" in line for line in lines)
     [total] = [line for line in lines if "keep their keys" in line]
     assert total.endswith("(0 pods, 1 would be approximated in mode enforce, 1 would be refused in mode enforce)")
-    told = {(finding.code, finding.severity) for of in findings(held) for finding in of.findings}
-    assert told == {("M001", Severity.WARNING), ("R020", Severity.WARNING)}
+    found_codes = {(finding.code, finding.severity) for of in findings(held) for finding in of.findings}
+    assert found_codes == {("M001", Severity.WARNING), ("R020", Severity.WARNING)}
     file = manifest(tmp_path / "all.json", *in_mode(mode, *objects))
     assert run("survey", "-f", file).exit_code == 0
     assert run("survey", "-f", file, "--mode", "enforce").exit_code == 1
     row = next(csv.DictReader(io.StringIO(run("survey", "-f", file, "-o", "csv").stdout)))
-    told = [row[name] for name in ("outcome", "would", "keyOutcome", "keyWould", "mode")]
-    assert told == ["left", "approximated", "left", "translated", mode]
+    found_codes = [row[name] for name in ("outcome", "would", "keyOutcome", "keyWould", "mode")]
+    assert found_codes == ["left", "approximated", "left", "translated", mode]
 
 
 def test_a_claim_of_a_pods_own_that_is_refused_or_would_be_is_a_key_of_it():
@@ -769,15 +769,15 @@ def hostile(tmp_path):
 
 @pytest.mark.parametrize("form", ["text", "wide", "csv", "html", "json"])
 def test_no_name_reaches_a_terminal_or_a_spreadsheet_as_a_command(form, tmp_path):
-    said = run("survey", "-f", hostile(tmp_path), "-o", form).stdout
-    assert "\x1b" not in said
-    assert form == "json" or "\u202e" not in said
-    assert "\x07" not in said
+    output = run("survey", "-f", hostile(tmp_path), "-o", form).stdout
+    assert "\x1b" not in output
+    assert form == "json" or "\u202e" not in output
+    assert "\x07" not in output
 
 
 def test_no_cell_of_the_table_is_a_formula(tmp_path):
-    said = run("survey", "-f", hostile(tmp_path), "-o", "csv").stdout
-    rows = list(csv.reader(io.StringIO(said)))
+    output = run("survey", "-f", hostile(tmp_path), "-o", "csv").stdout
+    rows = list(csv.reader(io.StringIO(output)))
     assert len(rows) == 9  # the API server refuses both of them, and says why
     assert not [cell for row in rows for cell in row if cell[:1] in ("=", "+", "-", "@")]
     assert any(cell.startswith("'=cmd") for row in rows for cell in row)
@@ -796,15 +796,15 @@ class Page(HTMLParser):
 
 
 def test_the_html_survey_runs_no_script_and_loads_nothing_external(tmp_path):
-    said = run("survey", "-f", hostile(tmp_path), "-o", "html").stdout
+    output = run("survey", "-f", hostile(tmp_path), "-o", "html").stdout
     page = Page()
-    page.feed(said)
+    page.feed(output)
     assert "script" not in page.tags
     assert page.targets == []
-    assert "&lt;script&gt;" in said
-    assert "default-src &#x27;none&#x27;" in said or "default-src 'none'" in said
-    assert "@media print" in said
-    assert not re.search(r"https?://|url\(|@import", said)
+    assert "&lt;script&gt;" in output
+    assert "default-src &#x27;none&#x27;" in output or "default-src 'none'" in output
+    assert "@media print" in output
+    assert not re.search(r"https?://|url\(|@import", output)
 
 
 def test_text_is_made_printable_and_measured():
@@ -824,8 +824,8 @@ def test_a_survey_speaks_to_code_hosts_and_test_reports_too(tmp_path):
     ]
     file = manifest(tmp_path / "pods.yaml", *objects, running_pod("half", limited(nvidia_gpu="0.5")))
     [answer] = json.loads(run("survey", "-f", file, "-o", "sarif").stdout)["runs"]
-    told = {(result["ruleId"], result["level"]) for result in answer["results"]}
-    assert told == {("M002", "warning"), ("R001", "error")}
+    results = {(result["ruleId"], result["level"]) for result in answer["results"]}
+    assert results == {("M002", "warning"), ("R001", "error")}
     assert answer["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == str(file)
     report = run("survey", "-f", file, "-o", "junit").stdout
     assert 'name="drawbridge survey" tests="4" failures="1"' in report
@@ -948,13 +948,13 @@ def test_a_dump_says_the_same_item_by_item_and_as_a_whole(form, tmp_path):
     listed = tmp_path / f"dump.{form}"
     listed.write_text(written(form, objects))
     one_by_one = manifest(tmp_path / "objects.json", *objects)
-    said = [run_json("survey", "-f", file)[1] for file in (listed, one_by_one)]
-    for answer in said:
+    answers = [run_json("survey", "-f", file)[1] for file in (listed, one_by_one)]
+    for answer in answers:
         for workload in answer["workloads"]:
             del workload["file"], workload["line"]
         assert [skip["reason"] for skip in answer.pop("passedBy")] == ["other"]  # a Pod that has nothing but its kind
-    assert said[0] == said[1]
-    assert len(said[0]["workloads"]) == 4
+    assert answers[0] == answers[1]
+    assert len(answers[0]["workloads"]) == 4
 
 
 @pytest.mark.parametrize("item", ['"text"', "[" * 600 + "]" * 600, '{"kind": "Pod", "metadata": {"name": "\\ud800"}}'])
@@ -1025,16 +1025,16 @@ def definition(kind, plural, properties):
 
 
 async def visit(cluster, namespace=""):
-    told = []
-    return await read_cluster(cluster, SURVEY, told.append, namespace=namespace), told
+    progress = []
+    return await read_cluster(cluster, SURVEY, progress.append, namespace=namespace), progress
 
 
 async def test_a_live_cluster_is_read_page_by_page():
     cluster = Embedded.holding([*running_deployment(1200), plugin_node("n1", nvidia_gpu=10)])
-    reading, told = await visit(cluster)
+    reading, progress = await visit(cluster)
     [workload] = overview(reading, SurveyScope()).workloads
     assert (workload.pods, reading.unread) == (1200, ())
-    assert [text for text in told if text.endswith(" pods")] == ["500 pods", "1000 pods", "1200 pods"]
+    assert [text for text in progress if text.endswith(" pods")] == ["500 pods", "1000 pods", "1200 pods"]
 
 
 async def test_unreadable_resources_are_named_and_the_survey_goes_on():
@@ -1110,8 +1110,8 @@ def test_a_refusal_that_is_about_no_key_is_told_without_one():
     seen = look({name: value for name, value in running_pod("p", HAMI).items() if name != "apiVersion"})
     lines = lines_of(seen, whole=True)
     assert not [line for line in lines if line.endswith(",") or ": :" in line or "pod: " in line]
-    told = [line.split(maxsplit=3) for line in lines]
-    assert ["refused", "1", "1", "the API server refuses it: the object has no apiVersion [D008]"] in told
+    printed_lines = [line.split(maxsplit=3) for line in lines]
+    assert ["refused", "1", "1", "the API server refuses it: the object has no apiVersion [D008]"] in printed_lines
     assert any(
         finding.message.startswith("the API server refuses it") for of in findings(seen) for finding in of.findings
     )

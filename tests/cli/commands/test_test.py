@@ -68,15 +68,15 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_case_that_differs_from_its_expectation_fails_with_the_difference(tmp_path, case):
-    expected, said = WRONG[case]
+    expected, message = WRONG[case]
     folder = cases(tmp_path, expected, {"outcome": "translated"})
     done = run("test", folder)
     assert (done.exit_code, done.stdout.splitlines()[-1]) == (1, "2 cases: 1 passed, 1 failed")
     assert f"fail  {folder / 'drawbridge-test.yaml'}:5  case 0" in done.stdout
-    assert said in done.stdout
+    assert message in done.stdout
     suites = ET.fromstring(run("test", folder, "-o", "junit").stdout)
     assert (suites.get("tests"), suites.get("failures")) == ("2", "1")
-    assert said in "".join(suites.itertext())
+    assert message in "".join(suites.itertext())
 
 
 def test_a_policy_decides_whether_a_pod_fits(tmp_path):
@@ -99,7 +99,7 @@ def test_a_policy_decides_whether_a_pod_fits(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("cases: [{name: a, pod: {}, expect: {outcom: left}}]", "unknown field 'outcom'"),
         ("cases: [{name: a, pod: {}, expect: {outcome: lfet}}]", "'lfet'"),
@@ -111,11 +111,11 @@ def test_a_policy_decides_whether_a_pod_fits(tmp_path):
         ("a: 1\n---\nb: 1", "2 documents"),
     ],
 )
-def test_a_file_without_cases_is_broken_input(tmp_path, text, said):
+def test_a_file_without_cases_is_broken_input(tmp_path, text, message):
     (tmp_path / "drawbridge-test.yaml").write_text(text)
     code, answer = run_json("test", tmp_path)
     assert (code, answer["cases"]) == (2, [])
-    assert said in "".join(f"{error['message']} {error.get('remedy')}" for error in answer["errors"])
+    assert message in "".join(f"{error['message']} {error.get('remedy')}" for error in answer["errors"])
 
 
 def test_a_folder_without_cases_is_broken_usage(tmp_path):

@@ -148,9 +148,9 @@ def test_the_report_calls_no_key_of_a_refused_object_translated():
     """The API server refuses a pod with an unnamed container, so the key for GPUs stays."""
     asked = complete(pod({"nvidia.com/gpumem": 1000}))
     del asked["metadata"]["name"]
-    told = run("translate", "-f", "-", "-o", "report", stdin=text(asked)).stdout
-    assert [line.split()[0] for line in told.splitlines()[1:] if line] == ["left", "left", "refused", "1"]
-    assert "the object is refused; otherwise it would be translated: 1000 MiB" in told
+    output = run("translate", "-f", "-", "-o", "report", stdin=text(asked)).stdout
+    assert [line.split()[0] for line in output.splitlines()[1:] if line] == ["left", "left", "refused", "1"]
+    assert "the object is refused; otherwise it would be translated: 1000 MiB" in output
 
 
 def test_a_quota_in_the_input_or_the_inventory_counts(tmp_path):
@@ -271,8 +271,8 @@ def test_a_listed_table_is_what_a_configuration_takes():
 
 def test_a_refusal_in_the_report_says_what_helps_and_its_code():
     asked = complete(pod({"nvidia.com/gpumem": "8Gi"}))
-    told = run("translate", "-f", "-", "-o", "report", stdin=text(asked)).stdout
-    assert "8Gi is out of range (the number counts MiB: write 8192) [R002]" in " ".join(told.split())
+    output = run("translate", "-f", "-", "-o", "report", stdin=text(asked)).stdout
+    assert "8Gi is out of range (the number counts MiB: write 8192) [R002]" in " ".join(output.split())
 
 
 TAINTED = """apiVersion: resource.k8s.io/v1
@@ -305,8 +305,8 @@ def test_the_report_shows_that_no_node_can_serve_a_pod_now(tmp_path):
     fleet = tmp_path / "fleet.yaml"
     fleet.write_text(TAINTED)
     asked = text(complete(pod({"nvidia.com/gpu": 1})))
-    told = run("translate", "-f", "-", "--inventory", str(fleet), "-o", "report", stdin=asked).stdout
-    [warning] = [line for line in told.splitlines() if line.startswith("  warning ")]
+    output = run("translate", "-f", "-", "--inventory", str(fleet), "-o", "report", stdin=asked).stdout
+    [warning] = [line for line in output.splitlines() if line.startswith("  warning ")]
     assert "no node can serve this pod now" in warning
     assert "example.com/broken" in warning
 
@@ -343,23 +343,23 @@ def hosted(tmp_path, form):
 
 
 def test_a_code_host_is_told_what_becomes_of_requests_and_where_they_stand(tmp_path):
-    file, said = hosted(tmp_path, "sarif")
-    [answer] = json.loads(said)["runs"]
+    file, output = hosted(tmp_path, "sarif")
+    [answer] = json.loads(output)["runs"]
     places = [
         (result["ruleId"], result["level"], result["locations"][0]["physicalLocation"]["region"]["startLine"])
         for result in answer["results"]
     ]
     assert places == CODES
     assert [rule["id"] for rule in answer["tool"]["driver"]["rules"]] == ["D212", "D222", "M001", "R001"]
-    _, said = hosted(tmp_path, "github")
-    lines = said.splitlines()
+    _, output = hosted(tmp_path, "github")
+    lines = output.splitlines()
     assert [line.partition(" ")[0] for line in lines] == ["::error", *["::warning"] * 3]
     assert all(f"file={file},line=" in line for line in lines)
 
 
 def test_a_test_report_has_a_case_for_each_object(tmp_path):
-    _, said = hosted(tmp_path, "junit")
-    [suite] = ET.fromstring(said)
+    _, output = hosted(tmp_path, "junit")
+    [suite] = ET.fromstring(output)
     assert suite.attrib == {"name": "drawbridge translate", "tests": "3", "failures": "1"}
     assert [case.get("name") for case in suite if case.find("failure") is not None] == ["Pod/default/half"]
 
@@ -373,16 +373,16 @@ def test_translate_without_files_is_refused():
 def test_a_report_names_the_tolerations_that_are_added(present):
     """A pod has them by then, from the API server; the pods of a workload get none any more where its template has no key."""
 
-    def told(tolerations):
+    def report_with(tolerations):
         spec = {**copy.deepcopy(SHARE["spec"]), "tolerations": tolerations}
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": {"spec": spec}}}
         return run("translate", "-f", "-", "-o", "report", stdin=text(job)).stdout
 
-    assert "  toleration    nvidia.com/gpumem:NoSchedule  added" in told(present)
-    assert "own" not in told(present)
+    assert "  toleration    nvidia.com/gpumem:NoSchedule  added" in report_with(present)
+    assert "own" not in report_with(present)
     tolerated = {"key": "nvidia.com/gpumem", "operator": "Exists", "effect": "NoSchedule"}
-    assert "translated" in told([tolerated])
-    assert "toleration" not in told([tolerated])
+    assert "translated" in report_with([tolerated])
+    assert "toleration" not in report_with([tolerated])
 
 
 def test_objects_without_a_namespace_are_in_the_one_that_n_names_and_others_stay_as_they_are():
@@ -402,9 +402,9 @@ def test_objects_without_a_namespace_are_in_the_one_that_n_names_and_others_stay
         "other",
         None,
     ]
-    told = run("translate", "-f", "-", *CONFIG, "-n", "off", "-o", "report", stdin=given).stdout
-    assert "Pod/off/a" in told
-    assert "3 objects, 0 rewritten: 1 left, 2 without a legacy request" in told
+    output = run("translate", "-f", "-", *CONFIG, "-n", "off", "-o", "report", stdin=given).stdout
+    assert "Pod/off/a" in output
+    assert "3 objects, 0 rewritten: 1 left, 2 without a legacy request" in output
     assert run("translate", "-f", "-", "-n", "off", "-A", stdin=given).exit_code == 2
 
 

@@ -89,12 +89,12 @@ STAYS = [
 ]
 
 
-@pytest.mark.parametrize(("objects", "said"), STAYS, ids=[said for _, said in STAYS])
-async def test_uninstall_keeps_and_names_objects_that_others_use(objects, said):
+@pytest.mark.parametrize(("objects", "message"), STAYS, ids=[message for _, message in STAYS])
+async def test_uninstall_keeps_and_names_objects_that_others_use(objects, message):
     cluster = loaded(*installed(), *shared(), *objects)
     for _ in range(2):
         _, left = await uninstall(cluster)
-        assert said in " ".join(left)
+        assert message in " ".join(left)
     for obj in objects:
         assert await cluster.get(resources.resource_of(obj), obj["metadata"]["name"], obj["metadata"].get("namespace"))
 

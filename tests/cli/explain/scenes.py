@@ -22,8 +22,8 @@ def held(name, *pods, on="n0/gpu-0", since=SINCE, share=None, **devices):
 def prepared(obj, **condition):
     """The same claim with a device status: ready, or the given condition."""
     [result] = obj["status"]["allocation"]["devices"]["results"]
-    said = {"type": "Ready", "status": "True", **condition}
-    entry = {name: result[name] for name in ("driver", "pool", "device")} | {"conditions": [said]}
+    device_condition = {"type": "Ready", "status": "True", **condition}
+    entry = {name: result[name] for name in ("driver", "pool", "device")} | {"conditions": [device_condition]}
     return obj | {"status": obj["status"] | {"devices": [entry]}}
 
 

@@ -26,7 +26,7 @@ def test_a_kind_without_a_name_is_a_broken_usage(word):
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (("pod", "a/b", "-n", "c", "-f", "x"), "contradict"),
         (("pod", "a", "-f", "x", "--context", "y"), "-f excludes --kubeconfig and --context"),
@@ -38,10 +38,10 @@ def test_a_kind_without_a_name_is_a_broken_usage(word):
         (("pod", "a", "b", "-f", "x"), "takes one name"),
     ],
 )
-def test_invalid_explain_arguments_exit_with_2_and_a_remedy(args, said):
+def test_invalid_explain_arguments_exit_with_2_and_a_remedy(args, message):
     done = run("explain", *args)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_a_cluster_that_cannot_be_reached_is_the_environments_fault(tmp_path):
@@ -65,20 +65,20 @@ NAMES = {
 
 @pytest.mark.parametrize("case", NAMES)
 def test_a_name_that_is_not_there_is_answered_with_what_was_meant(case, tmp_path):
-    what, said = NAMES[case]
+    what, message = NAMES[case]
     done = explain(tmp_path, what, *TWICE)
     assert (done.exit_code, done.stdout) == (1, "")
-    assert said in done.stderr
+    assert message in done.stderr
     code, answer = explain_json(tmp_path, what, *TWICE)
     assert code == 1
     [error] = answer["errors"]
-    assert said in f"{error['message']} ({error['remedy']})"
+    assert message in f"{error['message']} ({error['remedy']})"
 
 
 @pytest.mark.parametrize("name", ["web -n b", "b/web", "b/web -n b"])
 def test_a_namespace_chooses_among_those_of_one_name(name, tmp_path):
-    code, told = explain_json(tmp_path, f"pod {name}", *TWICE)
-    assert (code, told["pod"]["name"]) == (0, "b/web")
+    code, answer = explain_json(tmp_path, f"pod {name}", *TWICE)
+    assert (code, answer["pod"]["name"]) == (0, "b/web")
 
 
 @pytest.mark.parametrize("what", ["pod/worker-1", "po/default/worker-1", "claim/gpu-claim"])
@@ -89,17 +89,17 @@ def test_a_kind_and_a_name_may_be_one_word(what, tmp_path):
 
 @pytest.mark.parametrize("name", ["n1/gpu-1", f"{DRIVER}/n1/gpu-1"])
 def test_the_end_of_a_name_is_enough_where_it_names_one_device(name, tmp_path):
-    code, told = explain_json(tmp_path, f"device {name}", *fleet())
-    assert (code, told["device"]["name"]) == (0, f"{DRIVER}/n1/gpu-1")
+    code, answer = explain_json(tmp_path, f"device {name}", *fleet())
+    assert (code, answer["device"]["name"]) == (0, f"{DRIVER}/n1/gpu-1")
 
 
 def test_objects_that_cannot_be_read_are_named_and_skipped(tmp_path):
     broken = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "odd", "namespace": "default"}, "spec": 7}  # fmt: skip
-    code, told = explain_json(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"), broken)
+    code, answer = explain_json(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"), broken)
     assert code == 0
-    [unread] = told["unread"]
+    [unread] = answer["unread"]
     assert unread["kind"] == "ResourceClaim default/odd"
-    assert told["pod"]["prospect"]["outlook"] == "full"
+    assert answer["pod"]["prospect"]["outlook"] == "full"
     text = explain(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"), broken)
     assert "warning: not read: ResourceClaim default/odd" in text.stderr
 
@@ -139,8 +139,8 @@ def test_of_many_nodes_a_screen_tells_a_few_and_counts_the_rest(tmp_path):
     assert done.exit_code == 0
     assert len(done.stdout.splitlines()) < 40
     assert "300 nodes cannot serve it: n0, n1, n2 and 297 more" in done.stdout
-    _, told = explain_json(tmp_path, "pod w", *objects, claim("w", 2), pod("w", "w"))
-    assert len(told["pod"]["prospect"]["groups"][0]["nodes"]) == 300
+    _, answer = explain_json(tmp_path, "pod w", *objects, claim("w", 2), pod("w", "w"))
+    assert len(answer["pod"]["prospect"]["groups"][0]["nodes"]) == 300
 
 
 def test_a_screen_is_bounded_whatever_one_pod_brings(tmp_path):

@@ -49,15 +49,15 @@ WAITING = {
 @pytest.mark.parametrize("name", WAITING)
 def test_a_fault_of_the_component_that_a_pod_waits_for_is_shown_first(name):
     waiting, parts = WAITING[name]
-    told = pod_story(
+    story = pod_story(
         "default/p", reading_of([*fleet(1, 1), claim("c"), held("held", "p"), waiting], Features()), Configuration()
     )
-    assert bool(keeper_of(told)) == bool(parts)
-    before = told.next_step.message
-    assert with_cause(told, []) == told
-    assert with_cause(told, [replace(finding, code="O010") for finding in WRONG.values()]) == told
+    assert bool(keeper_of(story)) == bool(parts)
+    before = story.next_step.message
+    assert with_cause(story, []) == story
+    assert with_cause(story, [replace(finding, code="O010") for finding in WRONG.values()]) == story
     left = dict(WRONG)
     for part in parts:  # the first that doctor finds, then the next
-        assert with_cause(told, left.values()).next_step.message == f"{part}: it is away (bring it back); {before}"
+        assert with_cause(story, left.values()).next_step.message == f"{part}: it is away (bring it back); {before}"
         del left[part]
-    assert with_cause(told, left.values()) == told
+    assert with_cause(story, left.values()) == story

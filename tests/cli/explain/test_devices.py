@@ -36,9 +36,9 @@ def shared_fleet():
 
 
 def told_of(tmp_path, *objects, name="n0/gpu-0"):
-    code, told = explain_json(tmp_path, f"device {name}", *objects)
+    code, answer = explain_json(tmp_path, f"device {name}", *objects)
     assert code == 0
-    return told["device"]
+    return answer["device"]
 
 
 def test_a_shared_device_says_who_has_how_much_since_when_and_what_is_left(tmp_path):
@@ -48,36 +48,36 @@ def test_a_shared_device_says_who_has_how_much_since_when_and_what_is_left(tmp_p
         held("early", "a", share={"memory": "10Gi"}),
         *(phased(pod(name, nodeName="n0"), "Running") for name in "ab"),
     ]
-    told = told_of(tmp_path, *objects)
-    assert told["state"] == "shared"
-    assert [(holder["claim"], holder["share"], holder["since"]) for holder in told["holders"]] == [
+    story = told_of(tmp_path, *objects)
+    assert story["state"] == "shared"
+    assert [(holder["claim"], holder["share"], holder["since"]) for holder in story["holders"]] == [
         ("default/early", {"memory": "10Gi"}, "2026-11-20T08:00:00Z"),
         ("default/late", {"memory": "6Gi"}, "2026-11-20T09:00:00Z"),
     ]
-    assert (told["capacity"], told["available"]) == ({"memory": "40Gi"}, {"memory": "24Gi"})
+    assert (story["capacity"], story["available"]) == ({"memory": "40Gi"}, {"memory": "24Gi"})
     shown = explain(tmp_path, "device n0/gpu-0", *objects).stdout
     assert "memory: 24Gi of 40Gi left" in shown
     assert "claim default/early holds 10Gi memory of it for default/a since 2026-11-20T08:00:00Z" in shown
 
 
 def test_taints_are_told_with_who_says_them(tmp_path):
-    told = told_of(tmp_path, *shared_fleet(), RULE)
-    assert [(taint["taint"], taint["source"], taint["since"]) for taint in told["taints"]] == [
+    story = told_of(tmp_path, *shared_fleet(), RULE)
+    assert [(taint["taint"], taint["source"], taint["since"]) for taint in story["taints"]] == [
         ("hot:NoSchedule", f"driver {DRIVER}", ""),
         ("ill:NoExecute", "DeviceTaintRule broken", "2026-11-20T06:00:00Z"),
     ]
 
 
 def test_a_device_that_is_held_and_gone_is_still_found(tmp_path):
-    told = told_of(tmp_path, *fleet(1, 1), held("c", on="n0/gpu-9"), name="n0/gpu-9")
-    assert (told["state"], told["slice"]) == ("gone", "")
-    assert f"claim default/c holds device {DRIVER}/n0/gpu-9, which its driver no longer publishes" in told["remarks"]
+    story = told_of(tmp_path, *fleet(1, 1), held("c", on="n0/gpu-9"), name="n0/gpu-9")
+    assert (story["state"], story["slice"]) == ("gone", "")
+    assert f"claim default/c holds device {DRIVER}/n0/gpu-9, which its driver no longer publishes" in story["remarks"]
 
 
 def test_two_that_hold_what_only_one_may_hold_are_named(tmp_path):
-    told = told_of(tmp_path, *fleet(1, 1), held("a"), held("b"))
-    assert told["state"] == "held"
-    assert "claim default/a: it holds what only one may hold, together with default/b" in told["remarks"]
+    story = told_of(tmp_path, *fleet(1, 1), held("a"), held("b"))
+    assert story["state"] == "held"
+    assert "claim default/a: it holds what only one may hold, together with default/b" in story["remarks"]
 
 
 def test_neighbours_that_could_join_agree_with_the_matrix():
@@ -86,9 +86,9 @@ def test_neighbours_that_could_join_agree_with_the_matrix():
     rows = msgspec.to_builtins(pool)["rows"]
     for at, row in enumerate(rows):
         mine = row["devices"][0]
-        code, told = run_json("explain", "device", f"gpu-node/{mine}", *files)
+        code, answer = run_json("explain", "device", f"gpu-node/{mine}", *files)
         assert code == 0
-        neighbours = {neighbour["devices"][-1]: neighbour for neighbour in told["device"]["neighbours"]}
+        neighbours = {neighbour["devices"][-1]: neighbour for neighbour in answer["device"]["neighbours"]}
         for column, other in enumerate(rows):
             name = other["devices"][-1]
             if name == mine:
@@ -101,8 +101,8 @@ def test_neighbours_that_could_join_agree_with_the_matrix():
 
 def test_a_rule_against_devices_in_other_pools_of_the_node_is_reported(tmp_path):
     objects = [*two_pools_each(), held("c", on="n0/mig-1")]
-    told = told_of(tmp_path, *objects, name="n0-whole/whole")
-    [neighbour] = told["neighbours"]
+    story = told_of(tmp_path, *objects, name="n0-whole/whole")
+    [neighbour] = story["neighbours"]
     assert (neighbour["devices"], neighbour["free"]) == (["n0/mig-0", "n0/mig-1"], 1)
     assert (neighbour["together"], neighbour["stage"]) == (False, "compatibility")
     assert neighbour["text"] == "DeviceCompatibility/mig: not on one node"
@@ -122,9 +122,9 @@ def test_a_device_blocked_by_a_neighbour_is_shown_as_not_allocatable(tmp_path):
             "sharedCounters": [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}],
         },
     }
-    told = told_of(tmp_path, *objects, counters, held("c", on="n0/whole"), name="n0/half")
-    assert told["state"] == "blocked"
-    [neighbour] = told["neighbours"]
+    story = told_of(tmp_path, *objects, counters, held("c", on="n0/whole"), name="n0/half")
+    assert story["state"] == "blocked"
+    [neighbour] = story["neighbours"]
     assert (neighbour["devices"], neighbour["together"], neighbour["stage"]) == (["whole"], False, "counters")
     assert neighbour["free"] == 0
 
@@ -135,17 +135,17 @@ def test_a_pool_that_cannot_be_used_is_told_all_the_same(broken, tmp_path):
     [slice_] = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
     if broken == "incomplete":
         slice_["spec"]["pool"]["resourceSliceCount"] = 2
-        said = "its pool cannot be used (incomplete)"
+        message = "its pool cannot be used (incomplete)"
     elif broken == "no node":
         slice_["spec"]["nodeName"] = "elsewhere"
-        said = "no node that was read can reach it"
+        message = "no node that was read can reach it"
     else:
         del slice_["spec"]["nodeName"]
         term = {"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}
         slice_["spec"]["nodeSelector"] = {"nodeSelectorTerms": [term]}
-        said = "Near"
-    told = told_of(tmp_path, *objects)
-    assert any(said in remark for remark in told["remarks"])
+        message = "Near"
+    story = told_of(tmp_path, *objects)
+    assert any(message in remark for remark in story["remarks"])
 
 
 def test_the_dump_stays_as_it_was(tmp_path):
@@ -161,9 +161,9 @@ def test_to_a_reader_who_may_not_list_all_claims_no_device_is_free():
     whole = reading_of(objects, Features())
     narrow = replace(whole, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))
     for scene, free, left in ((whole, "free", 1), (narrow, "unknown", None)):
-        told = device_story(f"{DRIVER}/n0-whole/whole", scene)
-        assert (told.state, [neighbour.free for neighbour in told.neighbours]) == (free, [left])
-        assert f"whole: {free}" in next(iter(screen_of_device(told)))
+        story = device_story(f"{DRIVER}/n0-whole/whole", scene)
+        assert (story.state, [neighbour.free for neighbour in story.neighbours]) == (free, [left])
+        assert f"whole: {free}" in next(iter(screen_of_device(story)))
         assert device_story(f"{DRIVER}/n0/mig-1", scene).state == "held"
         [node] = node_stories(["n0"], scene)
         assert sorted({device.state for device in node.devices}) == sorted({"held", free})

@@ -27,13 +27,13 @@ def tell_all(objects):
     """Tell of everything that can be named, for people and for programs."""
     scene = reading_of(map(without_bookkeeping, objects), FEATURES)
     for key in scene.pods:
-        told = pod_story(key, scene, CONFIGURATION)
-        assert builtins(told)["name"] == key
-        assert all(map(printable, screen.screen_of_pod(told)))
+        story = pod_story(key, scene, CONFIGURATION)
+        assert builtins(story)["name"] == key
+        assert all(map(printable, screen.screen_of_pod(story)))
     for key in scene.stock.claims:
-        told = lone_claim_story(key, scene, CONFIGURATION)
-        assert builtins(told)["claim"]["name"] == key
-        assert all(map(printable, screen.screen_of_claim(told)))
+        story = lone_claim_story(key, scene, CONFIGURATION)
+        assert builtins(story)["claim"]["name"] == key
+        assert all(map(printable, screen.screen_of_claim(story)))
     for name in device_names(scene.stock):
         assert list(screen.screen_of_device(device_story(name, scene)))
     return scene

@@ -86,19 +86,19 @@ STANDING = {
 
 @pytest.mark.parametrize("case", STANDING)
 def test_it_says_who_has_to_act_next(case, tmp_path):
-    objects, keeper, said = STANDING[case]
-    code, told = explain_json(tmp_path, "pod p", *objects)
+    objects, keeper, message = STANDING[case]
+    code, answer = explain_json(tmp_path, "pod p", *objects)
     assert code == 0
-    assert told["pod"]["standing"]["keeper"] == keeper
-    assert said in told["pod"]["standing"]["message"]
+    assert answer["pod"]["standing"]["keeper"] == keeper
+    assert message in answer["pod"]["standing"]["message"]
     shown = explain(tmp_path, "pod p", *objects)
     assert shown.exit_code == 0
-    assert told["pod"]["standing"]["message"] in shown.stdout
+    assert answer["pod"]["standing"]["message"] in shown.stdout
 
 
 def test_each_blocking_claim_is_named_with_its_age_and_if_its_end_is_enough(tmp_path):
-    _, told = explain_json(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"))
-    prospect = told["pod"]["prospect"]
+    _, answer = explain_json(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"))
+    prospect = answer["pod"]["prospect"]
     assert prospect["outlook"] == "full"
     [group] = prospect["groups"]
     assert (group["count"], group["nodes"]) == (2, ["n0", "n1"])
@@ -118,37 +118,37 @@ def test_each_blocking_claim_is_named_with_its_age_and_if_its_end_is_enough(tmp_
 
 
 def test_no_single_claim_blocks_alone_a_pod_that_needs_all_devices(tmp_path):
-    _, told = explain_json(tmp_path, "pod p", *full(), claim("c", 2), pod("p", "c"))
-    assert [blocker["alone"] for blocker in told["pod"]["prospect"]["blockers"]] == [False, False]
+    _, answer = explain_json(tmp_path, "pod p", *full(), claim("c", 2), pod("p", "c"))
+    assert [blocker["alone"] for blocker in answer["pod"]["prospect"]["blockers"]] == [False, False]
 
 
 def test_a_pod_that_fits_no_node_has_no_blockers(tmp_path):
-    _, told = explain_json(tmp_path, "pod p", *full(), claim("c", 3), pod("p", "c"))
-    assert told["pod"]["prospect"]["outlook"] == "never"
-    assert told["pod"]["prospect"]["blockers"] == []
+    _, answer = explain_json(tmp_path, "pod p", *full(), claim("c", 3), pod("p", "c"))
+    assert answer["pod"]["prospect"]["outlook"] == "never"
+    assert answer["pod"]["prospect"]["blockers"] == []
 
 
 def test_a_ghost_that_holds_a_device_is_called_one(tmp_path):
     ghost = held("c0", "gone")
     objects = [*full("c0"), ghost, claim("c"), pod("p", "c")]
-    code, told = explain_json(tmp_path, "claim c0", *objects)
+    code, answer = explain_json(tmp_path, "claim c0", *objects)
     assert code == 0
-    assert told["claim"]["claim"]["remarks"] == ["claim default/c0 is reserved for pod gone, which no longer exists"]
+    assert answer["claim"]["claim"]["remarks"] == ["claim default/c0 is reserved for pod gone, which no longer exists"]
     shown = explain(tmp_path, "pod p", *objects).stdout
     assert f"n0: claim default/c0 holds {DRIVER}/n0/gpu-0 for default/gone since 2026-11-20T08:00:00Z" in shown
 
 
 def test_in_a_dump_without_pods_no_consumer_is_reported_as_missing(tmp_path):
-    _, told = explain_json(tmp_path, "claim c", *fleet(), held("c", "p"))
-    assert told["claim"]["claim"]["remarks"] == []
+    _, answer = explain_json(tmp_path, "claim c", *fleet(), held("c", "p"))
+    assert answer["claim"]["claim"]["remarks"] == []
 
 
 def test_without_access_to_all_pods_no_consumer_is_reported_as_missing():
     unread = [Unread("pods", "forbidden")]
     scene = reading_of([*fleet(), held("c", "p"), pod("another")], Features(minor=37), unread=unread)
-    told = lone_claim_story("default/c", scene, Configuration())
-    assert told.claim.remarks == ()
-    assert [consumer.phase for consumer in told.claim.reserved_for] == ["unknown"]
+    story = lone_claim_story("default/c", scene, Configuration())
+    assert story.claim.remarks == ()
+    assert [consumer.phase for consumer in story.claim.reserved_for] == ["unknown"]
     known = reading_of([*fleet(), held("c", "p"), pod("another")], Features(minor=37))
     assert "no longer exists" in lone_claim_story("default/c", known, Configuration()).claim.remarks[0]
 
@@ -162,8 +162,8 @@ def test_the_quota_of_its_namespace_says_what_is_used_and_what_would_come_to_it(
         claim("c"),
         pod("p", "c"),
     ]
-    _, told = explain_json(tmp_path, "pod p", *objects)
-    [line] = told["pod"]["quota"]
+    _, answer = explain_json(tmp_path, "pod p", *objects)
+    [line] = answer["pod"]["quota"]
     assert line == {
         "line": "default/few: gpu/devices",
         "hard": "1",
@@ -183,8 +183,8 @@ def test_all_lines_of_the_quotas_that_limit_the_pod_are_shown_and_no_others(tmp_
         scoped_quota({"gpu/devices": 5}, scope("NotIn", "high"), name="rest", namespace="default"),
         scoped_quota({"gpu/devices": 6}, name="elsewhere", namespace="elsewhere"),
     ]
-    _, told = explain_json(tmp_path, "pod p", *fleet(), *quotas, claim("c"), pod("p", "c"))
-    assert [(line["line"], line["asked"], line["hard"]) for line in told["pod"]["quota"]] == [
+    _, answer = explain_json(tmp_path, "pod p", *fleet(), *quotas, claim("c"), pod("p", "c"))
+    assert [(line["line"], line["asked"], line["hard"]) for line in answer["pod"]["quota"]] == [
         ("default/q: gpu/devices", "1", "2"),
         ("default/q: other/devices", "0", "3"),
         ("default/rest: gpu/devices", "1", "5"),
@@ -213,8 +213,8 @@ def test_owners_are_followed_and_those_that_own_each_other_end(tmp_path):
         return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}}
 
     circle = [owned(of("ReplicaSet", "r"), "Deployment", "d"), owned(of("Deployment", "d"), "ReplicaSet", "r")]
-    _, told = explain_json(tmp_path, "pod p", owned(pod("p"), "ReplicaSet", "r"), *circle)
-    assert told["pod"]["owners"] == ["ReplicaSet r", "Deployment d"]
+    _, answer = explain_json(tmp_path, "pod p", owned(pod("p"), "ReplicaSet", "r"), *circle)
+    assert answer["pod"]["owners"] == ["ReplicaSet r", "Deployment d"]
 
 
 def test_the_interface_that_a_network_driver_made_is_told(tmp_path):
@@ -223,6 +223,6 @@ def test_the_interface_that_a_network_driver_made_is_told(tmp_path):
     device["networkData"] = {"interfaceName": "net1", "ips": ["10.0.0.3/24"], "hardwareAddress": "02:00:00:00:00:01"}
     objects = (*fleet(), obj, phased(pod("p", "c", nodeName="n0"), "Running"))
     _, story = explain_json(tmp_path, "pod/p", *objects)
-    [told] = story["pod"]["claims"][0]["devices"]
-    assert told["network"] == "net1 10.0.0.3/24 02:00:00:00:00:01"
+    [network_device] = story["pod"]["claims"][0]["devices"]
+    assert network_device["network"] == "net1 10.0.0.3/24 02:00:00:00:00:01"
     assert "network net1 10.0.0.3/24" in explain(tmp_path, "pod/p", *objects).stdout

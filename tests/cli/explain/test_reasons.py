@@ -33,8 +33,8 @@ def big(*objects, **spec):
 def waiting_pod(cpu="1", message="", **spec):
     """A pending pod with a claim, and the message of its scheduler."""
     container = {"name": "main", "image": "train", "resources": {"requests": {"cpu": cpu}}}
-    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    return phased(pod("p", "c", containers=[container], **spec), "Pending", conditions=[said] if message else [])
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return phased(pod("p", "c", containers=[container], **spec), "Pending", conditions=[condition] if message else [])
 
 
 def selecting(*terms):
@@ -69,16 +69,16 @@ SAID = {
 
 
 def told_of(tmp_path, waiting, *objects):
-    code, told = explain_json(tmp_path, "pod p", *objects, claim("c"), waiting)
+    code, answer = explain_json(tmp_path, "pod p", *objects, claim("c"), waiting)
     assert code == 0
-    return told["pod"]["standing"]["message"], told["pod"]["prospect"]
+    return answer["pod"]["standing"]["message"], answer["pod"]["prospect"]
 
 
 @pytest.mark.parametrize("case", KEPT)
 def test_a_reason_that_excludes_every_node_is_reported_without_blocking_claims(case, tmp_path):
-    waiting, nodes, said = KEPT[case]
+    waiting, nodes, reason = KEPT[case]
     message, prospect = told_of(tmp_path, waiting, *big(*full(), **nodes))
-    assert message == f"no node could serve it, even with all devices free: {said}"
+    assert message == f"no node could serve it, even with all devices free: {reason}"
     assert (prospect["outlook"], prospect["blockers"], prospect["nearest"]) == ("never", [], "")
     shown = explain(tmp_path, "pod p", *big(*full(), **nodes), claim("c"), waiting).stdout
     assert "freeing this one is enough" not in shown
@@ -119,10 +119,10 @@ def test_where_its_author_has_to_act_first_no_end_of_a_claim_is_enough(spec, tmp
 
 def test_a_class_without_devices_is_told_in_words_with_what_there_is(tmp_path):
     mig = device_class("mig.nvidia.com", selectors=[{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}])
-    code, told = explain_json(
+    code, answer = explain_json(
         tmp_path, "pod p", *big(*full()), mig, claim("c", class_name="mig.nvidia.com"), waiting_pod()
     )
-    story = told["pod"]
+    story = answer["pod"]
     assert code == 0
     assert "asks for class mig.nvidia.com, and no node has MIG devices" in story["standing"]["message"]
     assert "device.driver" not in json.dumps(story["standing"]) + story["prospect"]["message"]
@@ -206,7 +206,7 @@ def test_devices_are_not_reported_as_free_when_not_all_claims_can_be_read():
 
 
 @pytest.mark.parametrize(
-    ("count", "used", "pinned", "said"),
+    ("count", "used", "pinned", "message"),
     [
         (1, 4, {}, "devices for it are free, and default-scheduler has not placed it yet"),
         (3, 1, {}, "device plugins have room for it on n1, and default-scheduler has not placed it yet"),
@@ -215,7 +215,7 @@ def test_devices_are_not_reported_as_free_when_not_all_claims_can_be_read():
         (3, 0, {"nodeSelector": {"to": "n0"}}, "no node could serve it, even with all devices free: 0 of 2 nodes"),
     ],
 )
-def test_a_pod_that_asks_by_name_stands_where_each_node_puts_it(count, used, pinned, said):
+def test_a_pod_that_asks_by_name_stands_where_each_node_puts_it(count, used, pinned, message):
     """n0 has two devices, and n1 a device plugin with four."""
     limits = lambda number: [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": str(number)}}}]  # noqa: E731
     there = node("n1", allocatable=ROOM | {"nvidia.com/gpu": "4"})
@@ -228,19 +228,19 @@ def test_a_pod_that_asks_by_name_stands_where_each_node_puts_it(count, used, pin
     )
     waiting["spec"]["containers"] = limits(count)
     scene = reading_of([*devices, there, served, hog, waiting], Features(minor=37))
-    assert pod_story("default/p", scene, Configuration()).next_step.message.startswith(said)
+    assert pod_story("default/p", scene, Configuration()).next_step.message.startswith(message)
 
 
 @pytest.mark.parametrize("mode", ["enforce", "warn", "observe", "off"])
 @pytest.mark.parametrize("created", [True, False])
 @pytest.mark.parametrize(
-    ("key", "said"),
+    ("key", "message"),
     [
         ("nvdia.com/gpu", "no node has nvdia.com/gpu: did you mean nvidia.com/gpu?"),
         ("example.com/frobnicator", "no node has example.com/frobnicator: no DeviceClass serves it"),
     ],
 )
-def test_a_pod_with_a_misspelt_name_is_not_said_to_be_placed(mode, created, key, said):
+def test_a_pod_with_a_misspelt_name_is_not_said_to_be_placed(mode, created, key, message):
     team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": mode}}}  # fmt: skip
     waiting = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvdia.com/gpu" * created, resourceClaims=[])
     waiting["spec"]["containers"][0]["resources"] = {"limits": {key: "1"}}
@@ -248,7 +248,7 @@ def test_a_pod_with_a_misspelt_name_is_not_said_to_be_placed(mode, created, key,
         waiting["metadata"].pop("uid", None)
     scene = reading_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
     standing = pod_story("default/p", scene, Configuration()).next_step
-    assert (standing.keeper, standing.message) == ("its author", said)
+    assert (standing.keeper, standing.message) == ("its author", message)
 
 
 @pytest.mark.parametrize("mode", ["warn", "observe", "off"])

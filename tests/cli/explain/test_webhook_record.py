@@ -36,7 +36,7 @@ def forged():
 
 
 @pytest.mark.parametrize(
-    ("objects", "trust", "said"),
+    ("objects", "trust", "message"),
     [
         ([translated()], "cannot be verified here", "cannot be verified here: the signing key was not given"),
         ([translated(), SECRET], "verified", "is signed by this installation"),
@@ -44,15 +44,15 @@ def forged():
     ],
     ids=["without the key", "with the key", "forged"],
 )
-def test_a_record_is_told_with_what_stands_behind_it(objects, trust, said, tmp_path):
-    code, told = explain_json(tmp_path, "pod p", *objects)
-    assert (code, told["pod"]["webhook"]["trust"]) == (0, trust)
-    assert said in explain(tmp_path, "pod p", *objects).stdout
+def test_a_record_is_told_with_what_stands_behind_it(objects, trust, message, tmp_path):
+    code, answer = explain_json(tmp_path, "pod p", *objects)
+    assert (code, answer["pod"]["webhook"]["trust"]) == (0, trust)
+    assert message in explain(tmp_path, "pod p", *objects).stdout
 
 
 def test_the_webhook_record_shows_the_original_request_and_its_translation(tmp_path):
-    _, told = explain_json(tmp_path, "pod p", translated())
-    story = told["pod"]["webhook"]
+    _, answer = explain_json(tmp_path, "pod p", translated())
+    story = answer["pod"]["webhook"]
     assert story["removed"] == {"main": {"nvidia.com/gpu": "1"}}
     [decision] = story["decisions"]
     assert (decision["dialect"], decision["key"], decision["outcome"]) == ("nvidia", "nvidia.com/gpu", "translated")
@@ -86,8 +86,8 @@ FLEET = [
 
 
 def test_a_record_is_told_with_what_it_would_rest_on_now(tmp_path):
-    _, told = explain_json(tmp_path, "pod p", translated(), *FLEET)
-    [decision] = told["pod"]["webhook"]["decisions"]
+    _, answer = explain_json(tmp_path, "pod p", translated(), *FLEET)
+    [decision] = answer["pod"]["webhook"]["decisions"]
     assert decision["basis"] == "1 of 1 nodes publish it as a whole GPU (class gpu.nvidia.com)"
     shown = explain(tmp_path, "pod p", translated(), *FLEET).stdout
     assert "as it stands now, 1 of 1 nodes publish it" in shown
@@ -96,8 +96,8 @@ def test_a_record_is_told_with_what_it_would_rest_on_now(tmp_path):
 def test_a_node_that_a_pod_has_got_since_does_not_change_the_decision(tmp_path):
     obj = translated()
     obj["spec"]["nodeName"] = "n"
-    _, told = explain_json(tmp_path, "pod p", obj, *FLEET)
-    [decision] = told["pod"]["webhook"]["decisions"]
+    _, answer = explain_json(tmp_path, "pod p", obj, *FLEET)
+    [decision] = answer["pod"]["webhook"]["decisions"]
     assert decision["basis"] == "1 of 1 nodes publish it as a whole GPU (class gpu.nvidia.com)"
 
 
@@ -106,40 +106,40 @@ def test_a_pod_that_the_webhook_would_change_is_not_judged_as_it_is_written(uid,
     """A DeviceClass of this fleet serves the count by name; the share of memory only a claim can have."""
     asks = legacy(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "2000"}, uid=uid)
     more = ("-f", FLEET_OF_EXAMPLES, "-o", "json")
-    told = json.loads(explain(tmp_path, "pod p", asks, more=more).stdout)["pod"]
-    assert {decision["outcome"] for decision in told["webhook"]["decisions"]} == {"translated", "approximated"}
-    assert (told["standing"]["keeper"], bool(told.get("prospect"))) == stands
+    story = json.loads(explain(tmp_path, "pod p", asks, more=more).stdout)["pod"]
+    assert {decision["outcome"] for decision in story["webhook"]["decisions"]} == {"translated", "approximated"}
+    assert (story["standing"]["keeper"], bool(story.get("prospect"))) == stands
 
 
 def test_a_forged_webhook_record_is_not_examined(tmp_path):
-    _, told = explain_json(tmp_path, "pod p", forged(), SECRET, *FLEET)
-    assert all("basis" not in decision for decision in told["pod"]["webhook"]["decisions"])
+    _, answer = explain_json(tmp_path, "pod p", forged(), SECRET, *FLEET)
+    assert all("basis" not in decision for decision in answer["pod"]["webhook"]["decisions"])
 
 
 def test_a_pod_whose_words_are_left_is_served_by_a_device_plugin(tmp_path):
     for uid in ("", "1"):
         pod = legacy(uid=uid, limits={"rdma/hca": "1"})
         pod["spec"]["nodeSelector"] = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
-        _, told = explain_json(tmp_path, "pod p", pod)
-        standing = told["pod"]["standing"]
+        _, answer = explain_json(tmp_path, "pod p", pod)
+        standing = answer["pod"]["standing"]
         assert standing["keeper"] == "scheduler"
         assert standing["message"].startswith("no claim replaces rdma/hca: ")
 
 
 def test_without_an_inventory_a_pod_is_explained_by_the_meaning_that_translate_assumes(tmp_path):
-    code, told = explain_json(tmp_path, "pod p", legacy())
-    [decision] = told["pod"]["webhook"]["decisions"]
-    assert (code, decision["outcome"], told["pod"]["standing"]["keeper"]) == (0, "translated", "webhook")
+    code, answer = explain_json(tmp_path, "pod p", legacy())
+    [decision] = answer["pod"]["webhook"]["decisions"]
+    assert (code, decision["outcome"], answer["pod"]["standing"]["keeper"]) == (0, "translated", "webhook")
     assert decision["basis"].startswith("assumed: nvidia.com/gpu is a whole device")
 
 
 def test_where_nothing_is_written_the_webhook_is_asked_what_it_would_do(tmp_path):
-    _, told = explain_json(tmp_path, "pod p", legacy(limits={"nvidia.com/gpu": "1.5"}))
-    story = told["pod"]["webhook"]
+    _, answer = explain_json(tmp_path, "pod p", legacy(limits={"nvidia.com/gpu": "1.5"}))
+    story = answer["pod"]["webhook"]
     assert story["foretold"] is True
     [refusal] = story["refusals"]
     assert refusal.endswith("[R001]")
-    assert told["pod"]["standing"]["keeper"] == "webhook"
+    assert answer["pod"]["standing"]["keeper"] == "webhook"
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,9 @@ def test_where_nothing_is_written_the_webhook_is_asked_what_it_would_do(tmp_path
 def test_an_invalid_record_ends_nothing(text, tmp_path):
     notes = dict.fromkeys(("drawbridge.dev/original", "drawbridge.dev/decision", "drawbridge.dev/templates"), text)
     for more in ([], [SECRET]):
-        code, told = explain_json(tmp_path, "pod p", translated(**notes), *more)
+        code, answer = explain_json(tmp_path, "pod p", translated(**notes), *more)
         assert code == 0
-        assert told["pod"]["webhook"]["decisions"] == []
+        assert answer["pod"]["webhook"]["decisions"] == []
 
 
 def test_annotations_that_were_taken_off_are_told_and_decided_on_as_annotations(tmp_path):
@@ -176,8 +176,8 @@ def test_a_pod_that_the_api_server_refuses_stands_with_its_author(fields, tmp_pa
     """The API server asks no webhook about it, or refuses it afterwards: the webhook has nothing to do."""
     pod = legacy(limits=fields.get("limits", {"nvidia.com/gpu": "1"}))
     pod["metadata"]["name"] = name = fields.get("name", "p")
-    _, told = explain_json(tmp_path, f"pod {name}", pod)
-    assert told["pod"]["webhook"]["refusals"][0].rpartition("[")[2].startswith("D")
-    assert told["pod"]["standing"]["keeper"] == "its author"
-    assert "the API server refuses it" in told["pod"]["standing"]["message"]
+    _, answer = explain_json(tmp_path, f"pod {name}", pod)
+    assert answer["pod"]["webhook"]["refusals"][0].rpartition("[")[2].startswith("D")
+    assert answer["pod"]["standing"]["keeper"] == "its author"
+    assert "the API server refuses it" in answer["pod"]["standing"]["message"]
     assert "at the webhook" not in explain(tmp_path, f"pod {name}", pod).stdout

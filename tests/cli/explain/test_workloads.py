@@ -33,8 +33,8 @@ def training():
     "word", ["deployment/train", "deploy/default/train", "deployments.apps/train", "Deployment/train"]
 )
 def test_a_workload_is_told_by_groups_of_its_pods_those_that_wait_first(tmp_path, word):
-    code, told = explain_json(tmp_path, word, *training())
-    story = told["workload"]
+    code, answer = explain_json(tmp_path, word, *training())
+    story = answer["workload"]
     assert (code, story["kind"], story["name"], story["wanted"], story["running"]) == (
         0,
         "Deployment",
@@ -57,8 +57,8 @@ def test_people_get_a_line_for_each_group_and_the_story_of_a_pod_that_waits(tmp_
 
 def test_a_kind_of_others_is_found_by_the_owners_of_pods(tmp_path):
     made = owned(phased(pod("fit-worker-0", nodeName="n0"), "Running"), "PyTorchJob", "fit", "kubeflow.org/v1")
-    code, told = explain_json(tmp_path, "pytorchjob/fit", *fleet(), made)
-    assert (code, told["workload"]["wanted"], told["workload"]["running"]) == (0, None, 1)
+    code, answer = explain_json(tmp_path, "pytorchjob/fit", *fleet(), made)
+    assert (code, answer["workload"]["wanted"], answer["workload"]["running"]) == (0, None, 1)
 
 
 def test_a_kind_of_others_is_found_by_kind_and_name_as_two_words(tmp_path):
@@ -80,8 +80,8 @@ def test_a_kind_of_others_is_found_by_kind_and_name_as_two_words(tmp_path):
 def test_a_workload_whose_controller_alone_knows_its_pods_says_so(tmp_path):
     container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}
     service = {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "metadata": {"name": "s"}, "spec": {"predictor": {"containers": [container]}}}  # fmt: skip
-    said = explain(tmp_path, "inferenceservice/s", *fleet(), service).stdout
-    head, pods, webhook, *_ = said.splitlines()
+    output = explain(tmp_path, "inferenceservice/s", *fleet(), service).stdout
+    head, pods, webhook, *_ = output.splitlines()
     assert head == "inferenceservice default/s: 0 running"
     assert pods == "  pods        none is created yet; only its controller knows which"
     assert webhook.startswith("  webhook     predictor/containers/0: nvidia.com/gpu (nvidia) would be left: ")
@@ -90,14 +90,14 @@ def test_a_workload_whose_controller_alone_knows_its_pods_says_so(tmp_path):
 def test_without_pods_the_first_that_would_be_made_is_told_and_why_none_is(tmp_path):
     failed = owned(workload("ReplicaSet", "train-5d"), "Deployment", "train")
     failed["status"] = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}]}
-    said = explain(tmp_path, "deploy/train", *fleet(), workload("Deployment", "train", replicas=2), failed).stdout
-    assert "  says        ReplicaSet train-5d: exceeded quota" in said
-    assert "none is created yet; the first would be train-0" in said
-    assert "pod default/train-0: in no cluster yet" in said
+    output = explain(tmp_path, "deploy/train", *fleet(), workload("Deployment", "train", replicas=2), failed).stdout
+    assert "  says        ReplicaSet train-5d: exceeded quota" in output
+    assert "none is created yet; the first would be train-0" in output
+    assert "pod default/train-0: in no cluster yet" in output
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("word", "hint"),
     [
         ("deploy/trian", "there is no deployment 'trian' (did you mean default/train?)"),
         ("deplyment/train", "did you mean deployment/train?"),
@@ -107,13 +107,13 @@ def test_without_pods_the_first_that_would_be_made_is_told_and_why_none_is(tmp_p
         ("/train", "there is no kind ''"),
     ],
 )
-def test_an_unknown_workload_name_exits_with_1_and_a_hint(tmp_path, word, said):
+def test_an_unknown_workload_name_exits_with_1_and_a_hint(tmp_path, word, hint):
     done = explain(tmp_path, word, *training())
     assert (done.exit_code, done.stdout) == (1, "")
-    assert said in done.stderr
+    assert hint in done.stderr
 
 
 def test_owners_that_own_each_other_end(tmp_path):
     first, second = (owned(workload("ReplicaSet", a), "ReplicaSet", b) for a, b in (("x", "y"), ("y", "x")))
-    code, told = explain_json(tmp_path, "rs/y", first, second, owned(pod("p"), "ReplicaSet", "x"))
-    assert (code, told["workload"]["pods"][0]["names"]) == (0, ["p"])
+    code, answer = explain_json(tmp_path, "rs/y", first, second, owned(pod("p"), "ReplicaSet", "x"))
+    assert (code, answer["workload"]["pods"][0]["names"]) == (0, ["p"])
