@@ -71,7 +71,7 @@ def is_count(key: str) -> bool:
 
 
 def count_devices(
-    nodes: Iterable[NodeStory], of: Callable[[NodeStory, DeviceHeld], str] = lambda _, device: device.state
+    nodes: Iterable[NodeStory], state_of: Callable[[NodeStory, DeviceHeld], str] = lambda _, device: device.state
 ) -> dict[str, int]:
     """Count devices by state, or by what `of` returns. A device that several nodes reach counts once; of a plugin, what its pods have."""
     names: set[str] = set()
@@ -79,10 +79,10 @@ def count_devices(
     for node in nodes:
         for device in node.devices:
             if device.state == PLUGIN:
-                counted[of(node, device)] += sum(map(devices_of, device.holders))
+                counted[state_of(node, device)] += sum(map(devices_of, device.holders))
             elif device.device not in names:
                 names.add(device.device)
-                counted[of(node, device)] += 1
+                counted[state_of(node, device)] += 1
     ordered = sorted(counted, key=lambda state: STATES.index(state) if state in STATES else len(STATES))
     return {state: counted[state] for state in ordered if counted[state]}
 

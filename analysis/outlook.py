@@ -180,8 +180,8 @@ class Queue:
 
 def queue_of(reading: Reading, configuration: Configuration) -> Queue:
     """Return the queue of waiting pods, which the reading keeps."""
-    for of, queue in reading.queues:
-        if of is configuration:
+    for queued_by, queue in reading.queues:
+        if queued_by is configuration:
             return queue
     queue = Queue(reading, configuration)
     reading.queues.append((configuration, queue))

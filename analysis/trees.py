@@ -429,8 +429,8 @@ class Trees:
                 continue
             for result in results:
                 for change in result.translation.operations:
-                    path, found, _ = change["path"].partition("/resourceClaims")
-                    if found:
+                    path, separator, _ = change["path"].partition("/resourceClaims")
+                    if separator:
                         field = re.sub(r"/\d+(?=/)", "", f"{path}/resourceClaims/resourceClaimTemplateName")
                         fields = references.setdefault(home.folder, set())
                         fields.add((str(result.object.get("kind")), field.lstrip("/")))

@@ -200,7 +200,7 @@ def _refuse_two_standard_inputs(ctx: click.Context) -> None:
         raise Broken("standard input (-) is given more than once", "give each further input as a file")
 
 
-def complain_of_usage(error: click.UsageError, of: str = "") -> dict[str, str]:
+def complain_of_usage(error: click.UsageError, program: str = "") -> dict[str, str]:
     """Print a usage error with the likely correction; `of` is the command's name and a blank."""
     message = error.format_message()
     if isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, click.Choice):
@@ -217,7 +217,7 @@ def complain_of_usage(error: click.UsageError, of: str = "") -> dict[str, str]:
     for jargon, plain in _PLAIN_TYPES.items():
         message = message.replace(f"is not a valid {jargon}", f"is not {plain}")
     message = message[:1].lower() + message[1:].rstrip(".")
-    problem = {"message": message, "remedy": f"see `drawbridge {of}--help`"}
+    problem = {"message": message, "remedy": f"see `drawbridge {program}--help`"}
     print_errors([problem])
     return problem
 

@@ -138,5 +138,5 @@ def attributes_of(stock: Stock) -> tuple[str, ...]:
                 if len(known) <= MOST_VALUES and (value := text_of(attribute)):
                     known.add(value)
     return tuple(
-        sorted(name for name, those in values.items() if 1 < len(those) <= MOST_VALUES and name not in CHOICES)
+        sorted(name for name, texts in values.items() if 1 < len(texts) <= MOST_VALUES and name not in CHOICES)
     )

@@ -265,13 +265,13 @@ def node(view: DashboardView, name: str) -> Html | None:
     rows: list[Sequence[object]] = []
     for device in shown.devices:
         for holder in device.holders[:_HOLDERS] or (None,):
-            which = (
+            device_link = (
                 device.device if device.state == "plugin" else link(device.device, "devices", *device.device.split("/"))
             )
             share = "" if holder is None else ", ".join(f"{key}={amount}" for key, amount in holder.share.items())
             holder_links = "" if holder is None else _holder_links(holder.pods, holder.claim)
             state = together((squares([(device.state, STATE_TEXTS.get(device.state, ""))]), " ", device.state))
-            rows.append((which, state, holder_links, share, holder.since if holder else "", device.model))
+            rows.append((device_link, state, holder_links, share, holder.since if holder else "", device.model))
         if len(device.holders) > _HOLDERS:
             rows.append(("", "", f"and {len(device.holders) - _HOLDERS:,} more", "", "", ""))
     drawn = squares([(device.state, _title(device)) for device in shown.devices])
@@ -310,17 +310,17 @@ def _holder_links(pods: Sequence[str], claim: str) -> Html:
 
 def waiting(view: DashboardView) -> Html:
     """Waiting pods, by reason."""
-    those = view.picture.waiting
-    if not those:
+    pods = view.picture.waiting
+    if not pods:
         return layout("Waiting", view, el("p", "No pod that requests devices waits for a node."), current="waiting")
-    return layout(f"{count_of(len(those), 'pod')} waiting", view, *_by_reason(those), current="waiting")
+    return layout(f"{count_of(len(pods), 'pod')} waiting", view, *_by_reason(pods), current="waiting")
 
 
-def _by_reason(those: Sequence[Waiting]) -> Iterator[Html]:
-    if unasked := sum(not pod.keeper for pod in those):
+def _by_reason(waiting_pods: Sequence[Waiting]) -> Iterator[Html]:
+    if unasked := sum(not pod.keeper for pod in waiting_pods):
         words = f"{count_of(unasked, 'pod')} with what the scheduler says alone, as finding out why takes longer; the page of a pod says it."
         yield el("p", words, class_="warn")
-    groups = reasons(those)
+    groups = reasons(waiting_pods)
     for reason, pods in groups[:_REASONS]:
         yield el("h2", f"{count_of(len(pods), 'pod')}: {reason}")
         nearest = {pod.nearest for pod in pods if pod.nearest}
@@ -391,7 +391,7 @@ def pod(view: DashboardView, key: str) -> Html | None:
     for claim in story.claims:
         is_there = claim.name in view.reading.stock.claims
         named = link(claim.name, "claims", *claim.name.split("/", 1)) if is_there else claim.name
-        claims.append((named, claim.state.value, claim.since, ", ".join(it.device for it in claim.devices)))
+        claims.append((named, claim.state.value, claim.since, ", ".join(claimed.device for claimed in claim.devices)))
     parts = [el("p", el("strong", story.next_step.message or "there is nothing to do"))]
     if claims:
         parts += [el("h2", "Claims"), table(("Claim", "State", "Since", "Devices"), claims)]

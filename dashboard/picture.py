@@ -97,7 +97,7 @@ def labels_of(reading: Reading, nodes: Iterable[NodeStory]) -> list[str]:
         for key, value in (stored.metadata.labels if stored else {}).items():
             values[key].add(value)
     usual = [key for key in USUAL_LABELS if key in values]
-    return usual + sorted(key for key, those in values.items() if key not in usual and len(those) <= _MOST_VALUES)
+    return usual + sorted(key for key, texts in values.items() if key not in usual and len(texts) <= _MOST_VALUES)
 
 
 def value_of(reading: Reading, node: str, label: str) -> str:

@@ -513,9 +513,11 @@ def _whole_reading(write: Callable[[DashboardView], Html | None]) -> _Writer:
     return lambda view, _: write(view)
 
 
-def _page_of_address(write: Callable[[DashboardView, str], Html | None], of: Callable[[Request], str]) -> _Writer:
+def _page_of_address(
+    write: Callable[[DashboardView, str], Html | None], read_address: Callable[[Request], str]
+) -> _Writer:
     """A page about what the address of a request names."""
-    return lambda view, request: write(view, of(request))
+    return lambda view, request: write(view, read_address(request))
 
 
 def _name(request: Request) -> str:

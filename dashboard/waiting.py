@@ -148,9 +148,9 @@ def waiting_row(story: PodStory, pod: Pod) -> Waiting:
     )
 
 
-def reasons(those: Iterable[Waiting]) -> list[tuple[str, list[Waiting]]]:
+def reasons(rows: Iterable[Waiting]) -> list[tuple[str, list[Waiting]]]:
     """Group pods that wait for the same reason, the most frequent first."""
     groups: defaultdict[str, list[Waiting]] = defaultdict(list)
-    for row in those:
+    for row in rows:
         groups[row.reason].append(row)
     return sorted(groups.items(), key=lambda pair: (-len(pair[1]), pair[0]))

@@ -78,7 +78,11 @@ def spec_of(record: Prepared, machine: Machine, folder: str) -> bytes:
                 nano = sum(share.consumed[capacity].nano for share in shares)
                 variables.append(f"{name}_{variable(capacity)}={nano // 10**9}")
         if machine.visible_devices:
-            offers = [machine.offers.get(other, NOTHING) for of, other in shares_by_device if of == request]
+            offers = [
+                machine.offers.get(other, NOTHING)
+                for share_request, other in shares_by_device
+                if share_request == request
+            ]
             visible = ",".join(offer.value for offer in offers if offer.listed)
             if visible:
                 variables.append(f"{machine.visible_devices}={visible}")

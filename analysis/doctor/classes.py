@@ -143,7 +143,9 @@ def tainted(observed: DoctorInput) -> Iterator[Finding]:
         taints[page.slice.spec.driver] += [device.taints for device in page.devices]
 
     def taint_of_all(driver: str, tolerations: tuple[DeviceToleration, ...]) -> str:
-        blocking = [[taint.key for taint in of if blocks(taint, tolerations)] for of in taints.get(driver, ())]
+        blocking = [
+            [taint.key for taint in node_taints if blocks(taint, tolerations)] for node_taints in taints.get(driver, ())
+        ]
         return blocking[0][0] if blocking and all(blocking) else ""
 
     waiting: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)

@@ -497,7 +497,7 @@ def several_versions(parts: Parts, _: datetime) -> Iterator[Finding]:
         yield make_finding(
             "O011",
             f"Deployment/{parts.home}/{rarest[1][0]}",
-            f"parts of drawbridge run different images: {'; '.join(f'{list_first(of, 4)}: {image}' for image, of in images.items())}",
+            f"parts of drawbridge run different images: {'; '.join(f'{list_first(deployments, 4)}: {image}' for image, deployments in images.items())}",
         )
 
 

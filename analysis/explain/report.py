@@ -51,7 +51,8 @@ def _claim_parts(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory])
     """Show the claims of a pod, or one that stands by itself, and what is to be expected for them."""
     yield story.next_step.message or "There is nothing to do."
     claim_rows = [
-        (claim.name, claim.state.value, claim.since, tuple(it.device for it in claim.devices)) for claim in claims
+        (claim.name, claim.state.value, claim.since, tuple(device.device for device in claim.devices))
+        for claim in claims
     ]
     yield Rows(("Claim", "State", "Since", "Devices"), claim_rows, "Claims")
     if story.prospect is not None:

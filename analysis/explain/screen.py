@@ -255,18 +255,18 @@ def _row(head: str, text: str) -> str:
     return f"  {head:<{_WIDE}}{text}"
 
 
-def _rows(head: str, texts: Sequence[str], most: int, noun: str, of: str = "") -> Iterator[str]:
+def _rows(head: str, texts: Sequence[str], most: int, noun: str, suffix: str = "") -> Iterator[str]:
     """Write a line for each of the first texts, and count the rest."""
     for text in texts[:most]:
         yield _row(head, text)
-    yield from _remaining_line(texts, most, noun, of)
+    yield from _remaining_line(texts, most, noun, suffix)
 
 
-def _remaining_line(values: Sequence[object], most: int, noun: str, of: str = "") -> Iterator[str]:
+def _remaining_line(values: Sequence[object], most: int, noun: str, suffix: str = "") -> Iterator[str]:
     left = len(values) - most
     if left > 0:
         plural = noun if left == 1 else f"{noun}s"
-        yield _row("", f"and {left} more {plural}{of}, in -o json")
+        yield _row("", f"and {left} more {plural}{suffix}, in -o json")
 
 
 def _reserved_suffix(pods: Sequence[str]) -> str:

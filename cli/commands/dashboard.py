@@ -90,7 +90,7 @@ def command(
             lives=True,
             survey=survey,
             events=lambda *arguments: loop.visit(
-                kubeconfig, context, lambda it: read_events(it, *arguments), "docs/dashboard.md"
+                kubeconfig, context, lambda client: read_events(client, *arguments), "docs/dashboard.md"
             ),
         )
 

@@ -118,7 +118,7 @@ def command(
             admitted.refused,
             strategy=strategy,
             budget_ms=budget_ms,
-            progress=lambda done, of: show(f"{strategy}: {done} of {of} pods"),
+            progress=lambda done, total: show(f"{strategy}: {done} of {total} pods"),
         )
     inputs.write(
         output,

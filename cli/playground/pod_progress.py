@@ -41,8 +41,8 @@ def pods_of(obj: dict[str, Any], generated: GeneratedNames | None = None) -> lis
             pod = template.pod
             if template.name:
                 pod = pod | {"metadata": mapping(pod.get("metadata")) | {"name": f"{template.name}-{number}"}}
-            which = f"{number + 1} of {template.replicas}" if template.replicas > 1 else ""
-            replicas.append(Replica(pod, ", ".join(filter(None, (part, which)))))
+            replica = f"{number + 1} of {template.replicas}" if template.replicas > 1 else ""
+            replicas.append(Replica(pod, ", ".join(filter(None, (part, replica)))))
     return replicas
 
 

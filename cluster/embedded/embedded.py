@@ -327,8 +327,8 @@ class Embedded:
         """Append a write to the journal, then wake the watchers, which run afterwards because nothing here awaits."""
         if self._journal is not None:
             changes = (
-                _describe_write(of, entry.key, None if entry.type == DELETED else entry.record.data)
-                for of, entry in entries
+                _describe_write(resource_id, entry.key, None if entry.type == DELETED else entry.record.data)
+                for resource_id, entry in entries
             )
             self._journal.append(JournalCommit(entries[-1][1].version, tuple(changes)))
             self._journal.tidy(self._content)
