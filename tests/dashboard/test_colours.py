@@ -14,9 +14,9 @@ def teams(*numbers):
     objects, at = [*fleet(6, 8)], 0
     for team, number in enumerate(numbers):
         for _ in range(number):
-            one = held(f"c{at}", on=f"n{at // 8}/gpu-{at % 8}")
-            one["metadata"]["namespace"] = f"team-{team}"
-            objects.append(one)
+            obj = held(f"c{at}", on=f"n{at // 8}/gpu-{at % 8}")
+            obj["metadata"]["namespace"] = f"team-{team}"
+            objects.append(obj)
             at += 1
     return objects
 
@@ -32,7 +32,7 @@ def test_those_with_most_have_a_colour_of_their_own_and_the_others_share_one():
     nodes, colours, legend = coloured("namespace", *teams(1, 9, 5, 5, 4, 3, 3, 2, 2))
     counts = colours.counts(nodes)
     assert counts == {"free": 14, "k1": 9, "k2": 5, "k3": 5, "k4": 4, "k5": 3, "k6": 3, "k7": 2, "k8": 3}
-    assert [legend[one] for one in ("k1", "k2", "k3", "k7", "k8")] == [
+    assert [legend[key] for key in ("k1", "k2", "k3", "k7", "k8")] == [
         "team-1",
         "team-2",
         "team-3",
@@ -123,7 +123,7 @@ def test_devices_of_plugin_pods_are_counted_and_nodes_with_both_are_named():
     objects = [*fleet(3, 2), held("c", on="n0/gpu-0"), held("d", on="n2/gpu-0")]
     objects += [plugin_pod("p", "n0", 3), plugin_pod("q", "n1", 2)]
     nodes, colours, legend = coloured("mechanism", *objects)
-    counted = {legend[one]: number for one, number in colours.counts(nodes).items()}
+    counted = {legend[colour]: number for colour, number in colours.counts(nodes).items()}
     assert counted == {
         "not held": 4,
         "device plugin, on a node with both": 3,

@@ -169,7 +169,7 @@ async def test_the_json_is_what_the_openapi_document_says():
         document = json.loads(await text_of(session, "/api/v1/openapi.json"))
         words = {"namespace": "default", "name": "wants", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
         assert set(document["paths"]) == {
-            *(one.path for one in api.ENDPOINTS),
+            *(endpoint.path for endpoint in api.ENDPOINTS),
             "/api/v1/what-if",
             "/api/v1/move",
             "/api/v1/history",
@@ -185,11 +185,13 @@ async def test_the_json_is_what_the_openapi_document_says():
         )
         assert msgspec.json.decode(await text_of(session, "/api/v1/move"), type=api.MoveShown).read_at
         assert msgspec.json.decode(await text_of(session, "/api/v1/history"), type=api.HistoryShown).read_at
-        for one in api.ENDPOINTS:
-            named = words | ({"name": "n0"} if "/nodes/" in one.path else {})
-            told = msgspec.json.decode(await text_of(session, one.path.format(**named)), type=one.type)
+        for endpoint in api.ENDPOINTS:
+            named = words | ({"name": "n0"} if "/nodes/" in endpoint.path else {})
+            told = msgspec.json.decode(await text_of(session, endpoint.path.format(**named)), type=endpoint.type)
             assert told.read_at
-            schema = document["paths"][one.path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+            schema = document["paths"][endpoint.path]["get"]["responses"]["200"]["content"]["application/json"][
+                "schema"
+            ]
             assert schema["$ref"].rpartition("/")[2] in document["components"]["schemas"]
 
 
@@ -228,7 +230,7 @@ async def test_a_reading_that_fails_by_a_defect_of_ours_ends_nothing():
 
 
 async def test_a_page_of_a_kind_that_could_not_be_read_does_not_say_that_the_object_is_gone():
-    partial = reading_of([one for one in crowded() if one["kind"] != "Pod"], Features(), unread=[Unread("pods", "so")])
+    partial = reading_of([obj for obj in crowded() if obj["kind"] != "Pod"], Features(), unread=[Unread("pods", "so")])
     async with served(PictureSource("a test", lambda: partial, lives=False)) as session:
         assert "or is of a kind that could not be read" in await text_of(session, "/pods/default/p0", 404)
     async with served(standing(*crowded())) as session:
@@ -254,12 +256,12 @@ async def test_a_large_shelf_is_shown_in_pages_of_bounded_size():
 async def test_pods_beyond_what_is_searched_for_are_listed_with_their_schedulers_words():
     objects = crowded()
     said = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
-    for one in objects:
-        if one["metadata"]["name"] == "wants" and one["kind"] == "Pod":
-            one["status"] = {"phase": "Pending", "conditions": [said]}
+    for obj in objects:
+        if obj["metadata"]["name"] == "wants" and obj["kind"] == "Pod":
+            obj["status"] = {"phase": "Pending", "conditions": [said]}
     async with served(standing(*objects), search=-1.0) as session:
-        [one] = json.loads(await text_of(session, "/api/v1/waiting"))["waiting"]
-        assert (one["pod"], one["reason"]) == ("default/wants", "0/2 nodes are available")
+        [row] = json.loads(await text_of(session, "/api/v1/waiting"))["waiting"]
+        assert (row["pod"], row["reason"]) == ("default/wants", "0/2 nodes are available")
 
 
 def test_pages_without_a_login_are_served_to_this_machine_alone():

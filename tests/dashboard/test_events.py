@@ -28,12 +28,12 @@ def event(reason, minute, message="it happened", *, about="wants", kind="Pod", u
 
 
 def standing_with(*events):
-    one = pod("wants", "wants")
-    one["spec"]["containers"][0] |= {
+    obj = pod("wants", "wants")
+    obj["spec"]["containers"][0] |= {
         "env": [{"name": "PGPASSWORD", "value": PASSWORD}],
         "args": [f"--password={PASSWORD}"],
     }
-    return [*fleet(1, 1), claim("wants", 2), one, *events]
+    return [*fleet(1, 1), claim("wants", 2), obj, *events]
 
 
 async def test_events_with_very_long_texts_are_cut():
@@ -59,15 +59,15 @@ async def test_the_page_of_a_pod_has_its_events_the_last_first_and_no_others():
     ]
     async with served(standing(*standing_with(*events))) as session:
         page = await text_of(session, "/pods/default/wants")
-        found = json.loads(await text_of(session, "/api/v1/pods/default/wants"))["events"]["shown"]
+        shown = json.loads(await text_of(session, "/api/v1/pods/default/wants"))["events"]["shown"]
         of_claim = json.loads(await text_of(session, "/api/v1/claims/default/wants"))["events"]["shown"]
-    assert [(one["reason"], one["times"]) for one in found] == [
+    assert [(happening["reason"], happening["times"]) for happening in shown] == [
         ("Latest", 7),
         ("Late", 3),
         ("Hostile", 1),
         ("Early", 1),
     ]
-    assert [one["reason"] for one in of_claim] == ["OfTheClaim"]
+    assert [happening["reason"] for happening in of_claim] == ["OfTheClaim"]
     assert page.index("Latest") < page.index("Late<") < page.index("Early")
     assert "3 ×" in page
     assert "<img" not in page
@@ -92,8 +92,8 @@ async def test_a_page_says_why_there_are_no_events_and_waits_for_them_no_longer_
 
 async def test_a_cluster_is_asked_for_the_events_of_one_object():
     cluster = Embedded()
-    for one in (event("Mine", 1), event("Other", 1, about="other"), event("OfTheClaim", 1, kind="ResourceClaim")):
-        await cluster.create(EVENTS.raw, one, "default")
+    for obj in (event("Mine", 1), event("Other", 1, about="other"), event("OfTheClaim", 1, kind="ResourceClaim")):
+        await cluster.create(EVENTS.raw, obj, "default")
     assert [event.reason for event in await read_events(cluster, "Pod", "default", "wants")] == ["Mine"]
 
 

@@ -15,15 +15,15 @@ FOLDER = Path("manifests/examples/fleet")
 
 
 def example():
-    return [one for file in sorted(FOLDER.glob("*.yaml")) for one in yaml.safe_load_all(file.read_text()) if one]
+    return [obj for file in sorted(FOLDER.glob("*.yaml")) for obj in yaml.safe_load_all(file.read_text()) if obj]
 
 
 def holding(name, driver, pool, device, **more):
     """A claim that has a device of a driver."""
-    one = held(name, on=f"{pool}/{device}", **more)
-    [result] = one["status"]["allocation"]["devices"]["results"]
+    obj = held(name, on=f"{pool}/{device}", **more)
+    [result] = obj["status"]["allocation"]["devices"]["results"]
     result["driver"] = driver
-    return one
+    return obj
 
 
 def shared(claims):
@@ -79,4 +79,4 @@ async def test_devices_of_one_pcie_root_are_shown_in_one_row():
     assert "dra.net/train-1/eth0: 0% held, 100% free" in row
     assert "gpu.nvidia.com/train-1/gpu-0: 100% held, 0% free" in row
     assert "/claims/default/c" in Elements(text).targets()
-    assert {one["place"] for one in told if one["name"].endswith("-0")} == {"PCIe root pci0000:15"}
+    assert {card["place"] for card in told if card["name"].endswith("-0")} == {"PCIe root pci0000:15"}

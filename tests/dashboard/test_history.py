@@ -36,8 +36,8 @@ def busy():
 def test_a_sample_counts_devices_nodes_that_are_idle_and_pods_that_wait():
     history = Samples()
     history.add(sample(0, *busy()))
-    [found] = history.samples()
-    assert msgspec.to_builtins(found) == {"at": "2026-11-20T08:00:00Z", "devices": {"free": 3, "held": 1}, "nodes": 2, "idleNodes": 1, "fragmentation": 0.0, "waiting": 1}  # fmt: skip
+    [taken] = history.samples()
+    assert msgspec.to_builtins(taken) == {"at": "2026-11-20T08:00:00Z", "devices": {"free": 3, "held": 1}, "nodes": 2, "idleNodes": 1, "fragmentation": 0.0, "waiting": 1}  # fmt: skip
 
 
 def test_recorded_fragmentation_equals_that_of_a_simulation():
@@ -46,9 +46,9 @@ def test_recorded_fragmentation_equals_that_of_a_simulation():
         for device in obj["spec"]["devices"] if obj["kind"] == "ResourceSlice" else ():
             device |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}}}
     objects.append(held("c", on="n0/gpu-0", share={"memory": "10Gi"}))
-    found = sample(0, *objects)
+    taken = sample(0, *objects)
     said = simulate(Snapshot(scene(*objects).stock, ()), ask=lambda *_: None)
-    assert found.fragmentation == said.totals.fragmentation == 0.2  # 30 GiB of 150
+    assert taken.fragmentation == said.totals.fragmentation == 0.2  # 30 GiB of 150
 
 
 @pytest.mark.parametrize(("seconds", "kept"), [((0, 10, 59), 1), ((0, 60, 119, 120), 3), ((0, -5, 61), 2)])
@@ -79,7 +79,7 @@ async def test_the_page_draws_what_its_numbers_say():
     assert 'd="M0.0,90.0H' in page
     assert 'V0.0H1000.0V0.0"' in page
     assert "Pods waiting: from 1 to 0" in page
-    assert [one["waiting"] for one in told] == [1, 0, 0]  # the last is the reading for the page
+    assert [point["waiting"] for point in told] == [1, 0, 0]  # the last is the reading for the page
     async with served(standing(*full())) as session:
         assert "A line needs two readings" in await text_of(session, "/history")
 
@@ -97,7 +97,7 @@ async def test_a_tenant_is_not_told_how_many_pods_of_others_wait():
                 assert ("Pods waiting" in text) == is_told
                 assert "Devices in use: from 2 to 2" in text
             async with session.get("/api/v1/history", headers=bearing(who)) as answer:
-                assert {one["waiting"] is not None for one in (await answer.json())["samples"]} == {is_told}
+                assert {point["waiting"] is not None for point in (await answer.json())["samples"]} == {is_told}
         async with session.get("/api/v1/history") as answer:
             assert answer.status == 401
 
@@ -123,7 +123,7 @@ SLICES = "resourceslices.resource.k8s.io"
 @pytest.mark.parametrize(("readings", "devices"), [(("", SLICES, ""), {4}), ((SLICES, SLICES), {0})])
 async def test_a_reading_without_a_kind_that_others_had_adds_no_sample(readings, devices):
     def seen(missing):
-        objects = [one for one in full() if one["kind"] != "ResourceSlice" or not missing]
+        objects = [obj for obj in full() if obj["kind"] != "ResourceSlice" or not missing]
         return reading_of(objects, Features(), unread=[Unread(missing, "so it said")] if missing else ())
 
     left = [seen(reading) for reading in readings]

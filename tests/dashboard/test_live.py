@@ -100,8 +100,8 @@ async def test_a_listener_has_to_show_its_token_again_after_a_while():
 async def test_listeners_are_bounded_and_make_room_when_they_go(monkeypatch):
     monkeypatch.setattr(live, "MOST_LISTENERS", 2)
     async with served(fresh=0.1) as session:
-        async with session.get("/events") as one, session.get("/events") as two, session.get("/events") as three:
-            assert (one.status, two.status, three.status) == (200, 200, 503)
+        async with session.get("/events") as first, session.get("/events") as two, session.get("/events") as three:
+            assert (first.status, two.status, three.status) == (200, 200, 503)
             assert await heard(two)
 
         async def there_is_room():

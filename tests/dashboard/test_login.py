@@ -72,8 +72,8 @@ def objects():
     waiting["spec"]["containers"] = [{"name": "secret", "resources": {"limits": {"example.com/gpu": "1"}}}]
     quota = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": {"name": "secret", "namespace": "secret"}, "spec": {"limits": [{"key": "secret", "hard": "1", "devices": {}}]}}  # fmt: skip
     own = [claim("wants"), pod("wants", "wants")]
-    for one in own:
-        one["metadata"]["namespace"] = "mine"
+    for obj in own:
+        obj["metadata"]["namespace"] = "mine"
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "secret"}}
     return [*fleet(nodes=1), held, holder, waiting, broken, quota, space, *own]
 
@@ -107,7 +107,7 @@ async def test_a_tenant_finds_no_name_of_another_namespace_and_an_administrator_
         async with session.get("/api/v1/what-if?remove=n0", headers=bearing("mine")) as answer:
             assert (await answer.json())["found"]["pods"] == []
         async with session.get("/api/v1/what-if?remove=n0", headers=bearing("all")) as answer:
-            assert [one["pod"] for one in (await answer.json())["found"]["pods"]] == ["secret/secret-holder"]
+            assert [hit["pod"] for hit in (await answer.json())["found"]["pods"]] == ["secret/secret-holder"]
         assert "(others)/pod-1" in page.text
         async with session.get("/nodes/n0", headers=bearing("all")) as answer:
             assert "secret/secret-holder" in await answer.text()
@@ -117,9 +117,9 @@ async def test_a_claim_of_another_tenant_still_blocks_without_its_name():
     async with served() as session:
         async with session.get("/api/v1/pods/mine/wants", headers=bearing("mine")) as answer:
             told = (await answer.json())["pod"]
-        assert [one["claim"] for one in told["prospect"]["blockers"]] == ["(others)/claim-1"]
+        assert [blocker["claim"] for blocker in told["prospect"]["blockers"]] == ["(others)/claim-1"]
         async with session.get("/api/v1/waiting", headers=bearing("mine")) as answer:
-            assert [one["pod"] for one in (await answer.json())["waiting"]] == ["mine/wants"]
+            assert [row["pod"] for row in (await answer.json())["waiting"]] == ["mine/wants"]
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer x"}, {"Authorization": "Basic token-all"}, {"Cookie": "__Host-drawbridge=x"}])  # fmt: skip
@@ -186,7 +186,7 @@ async def test_rights_are_asked_for_once_in_a_while():
 def test_a_tenant_view_hides_other_namespaces_and_keeps_device_states():
     whole = reading_of(objects(), Features())
     narrowed = for_tenant(whole, {"mine"})
-    states = [[(device.device, device.state, len(device.holders)) for node in node_stories((), one) for device in node.devices] for one in (whole, narrowed)]  # fmt: skip
+    states = [[(device.device, device.state, len(device.holders)) for node in node_stories((), view) for device in node.devices] for view in (whole, narrowed)]  # fmt: skip
     assert states[0] == states[1] == [(f"{DRIVER}/n0/gpu-{at}", "held", 1) for at in range(2)]
     kept = (narrowed.pods, narrowed.stock.claims, narrowed.templates, narrowed.quotas, narrowed.objects, narrowed.unread, narrowed.raw)  # fmt: skip
     assert b"secret" not in encode(kept)

@@ -26,7 +26,7 @@ FOLDERS = ("manifests/examples/fleet", "manifests/examples/pods")
 
 def example():
     files = [file for folder in FOLDERS for file in sorted(Path(folder).glob("*.yaml"))]
-    return [one for file in files for one in yaml.safe_load_all(file.read_text()) if one]
+    return [obj for file in files for obj in yaml.safe_load_all(file.read_text()) if obj]
 
 
 def gpu_deployment(name, namespace="default", amount=1):
@@ -37,7 +37,7 @@ def gpu_deployment(name, namespace="default", amount=1):
 @pytest.fixture(scope="module")
 def told_by_survey():
     """What the command says of the example, and its objects; read outside of any loop."""
-    said = run("survey", "-o", "json", *(word for one in FOLDERS for word in ("-f", one))).stdout
+    said = run("survey", "-o", "json", *(word for folder in FOLDERS for word in ("-f", folder))).stdout
     return json.loads(said), example()
 
 
@@ -47,13 +47,13 @@ async def test_the_page_and_its_json_say_what_survey_says(told_by_survey):
         page = await text_of(session, "/move")
         told = json.loads(await text_of(session, "/api/v1/move"))
     counted = {}
-    for one in told["namespaces"]:
-        for outcome, number in one["workloads"].items():
+    for row in told["namespaces"]:
+        for outcome, number in row["workloads"].items():
             counted[outcome] = counted.get(outcome, 0) + number
     assert counted == said["outcomes"]
-    assert {one["namespace"]: one["pods"] for one in told["namespaces"]} == {
-        name: sum(one["pods"] for one in said["workloads"] if one["namespace"] == name)
-        for name in {one["namespace"] for one in said["workloads"]}
+    assert {row["namespace"]: row["pods"] for row in told["namespaces"]} == {
+        name: sum(row["pods"] for row in said["workloads"] if row["namespace"] == name)
+        for name in {row["namespace"] for row in said["workloads"]}
     }
     assert told["reasons"] == said["reasons"]
     assert told["obstacles"] == said["obstacles"]
@@ -61,7 +61,7 @@ async def test_the_page_and_its_json_say_what_survey_says(told_by_survey):
         what: said[what] for what in ("servedBy", "plugins", "drivers")
     }
     assert "make the sum divisible" in page
-    assert all(f'href="/namespaces/{one["namespace"]}"' in page for one in told["namespaces"])
+    assert all(f'href="/namespaces/{row["namespace"]}"' in page for row in told["namespaces"])
 
 
 async def test_the_move_is_shown_to_accounts_that_may_list_all_namespaces():

@@ -23,9 +23,9 @@ def prometheus(aiohttp_server):
 
         async def handle(request):
             asked.append(dict(request.query))
-            found = answer(request.query["query"])
-            found = await found if asyncio.iscoroutine(found) else found
-            return found if isinstance(found, web.StreamResponse) else web.json_response(found)
+            body = answer(request.query["query"])
+            body = await body if asyncio.iscoroutine(body) else body
+            return body if isinstance(body, web.StreamResponse) else web.json_response(body)
 
         app = web.Application()
         app.router.add_get("/api/v1/query_range", handle)
@@ -59,9 +59,9 @@ async def test_the_page_draws_what_prometheus_has_and_it_is_asked_once(prometheu
         and "History of 30 days" in page
         for page in pages
     } == {True}
-    assert [len(one["points"]) for one in told["lines"]] == [3, 2]
+    assert [len(line["points"]) for line in told["lines"]] == [3, 2]
     assert len(asked) == 2
-    assert {round(float(one["end"]) - float(one["start"])) for one in asked} == {30 * 86400}
+    assert {round(float(query["end"]) - float(query["start"])) for query in asked} == {30 * 86400}
 
 
 async def test_without_an_address_nothing_is_asked():
@@ -111,7 +111,7 @@ async def test_a_bad_prometheus_answer_is_reported_and_breaks_no_page(answer, pr
     assert says in told["error"]
     assert "check --prometheus" in page
     assert "<script>" not in page.replace("<script src", "")
-    assert all("start" in one for one in asked)
+    assert all("start" in query for query in asked)
 
 
 async def test_one_that_does_not_answer_is_not_waited_for_long(prometheus):

@@ -20,15 +20,15 @@ def lived():
     """A pod that waited, got a device and runs; one condition has no time."""
     claim = held("c", "p", since=at(5))
     claim["metadata"]["creationTimestamp"] = at(1)
-    one = phased(pod("p", "c", nodeName="n0"), "Running", conditions=[
+    obj = phased(pod("p", "c", nodeName="n0"), "Running", conditions=[
         {"type": "ContainersReady", "status": "True", "lastTransitionTime": at(9)},
         {"type": "PodScheduled", "status": "True", "lastTransitionTime": at(5)},
         {"type": "PodReadyToStartContainers", "status": "True", "lastTransitionTime": "soon"},
         {"type": "Initialized", "status": "True", "lastTransitionTime": at(4)},
         {"type": "example.com/<script>", "status": "True", "lastTransitionTime": at(7)},
     ])  # fmt: skip
-    one["metadata"]["creationTimestamp"] = at(0)
-    return [*fleet(1), claim, one]
+    obj["metadata"]["creationTimestamp"] = at(0)
+    return [*fleet(1), claim, obj]
 
 
 def test_the_timeline_of_a_pod_is_in_chronological_order():
@@ -71,7 +71,7 @@ async def test_the_page_of_a_claim_and_its_json_tell_when_what_happened():
     async with served(standing(*fleet(1), claim)) as session:
         page = await text_of(session, "/claims/default/c")
         told = json.loads(await text_of(session, "/api/v1/claims/default/c"))["steps"]
-    assert [(one["at"], one["what"]) for one in told] == [
+    assert [(step["at"], step["what"]) for step in told] == [
         (at(1), "claim c was created"),
         (at(5), f"claim c was given {DRIVER}/n0/gpu-0"),
         (at(6), f"{DRIVER}/n0/gpu-0 is ready on its node"),

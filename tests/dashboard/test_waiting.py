@@ -37,27 +37,27 @@ def varied(seed, count=40):
             {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}}},
         ])  # fmt: skip
         wanted = draw.choice([1, 1, 2, 3])
-        one = pod(name, name, **fields)
-        one["spec"]["resourceClaims"][0]["name"] = "gpu"  # as those of one template have it
+        obj = pod(name, name, **fields)
+        obj["spec"]["resourceClaims"][0]["name"] = "gpu"  # as those of one template have it
         if draw.random() < 0.3:
-            del one["spec"]["resourceClaims"]
-            one["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": wanted}}
+            del obj["spec"]["resourceClaims"]
+            obj["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": wanted}}
         match draw.randrange(8):
             case 0:
-                one = phased(one, "Pending", conditions=[UNSCHEDULED | {"message": draw.choice(["full", "1 node(s) didn't match pod affinity rules"])}])  # fmt: skip
+                obj = phased(obj, "Pending", conditions=[UNSCHEDULED | {"message": draw.choice(["full", "1 node(s) didn't match pod affinity rules"])}])  # fmt: skip
             case 1:
-                one["metadata"] |= {"deletionTimestamp": "2026-11-20T09:00:00Z", "finalizers": ["example.com/hold"]}
+                obj["metadata"] |= {"deletionTimestamp": "2026-11-20T09:00:00Z", "finalizers": ["example.com/hold"]}
             case 2:
-                one["metadata"]["labels"] = {"app": draw.choice("ab")}
+                obj["metadata"]["labels"] = {"app": draw.choice("ab")}
             case 3:
-                one["metadata"]["annotations"] = {
+                obj["metadata"]["annotations"] = {
                     "drawbridge.dev/original": draw.choice(["{}", "[]", '{"schedulerName":"x"}'])
                 }
             case 4:
-                one["metadata"]["uid"] = ""
+                obj["metadata"]["uid"] = ""
             case 5:
-                one["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": f"job-{at % 3}", "uid": "u", "controller": True}]  # fmt: skip
-        objects.append(one)
+                obj["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": f"job-{at % 3}", "uid": "u", "controller": True}]  # fmt: skip
+        objects.append(obj)
         if draw.random() < 0.85:  # the others' claims are missing
             made = claim(name, wanted)
             if draw.random() < 0.1:
@@ -68,14 +68,14 @@ def varied(seed, count=40):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_every_pod_is_listed_as_if_it_were_asked_about_alone(seed):
-    found = varied(seed)
+    reading = varied(seed)
     configuration = Configuration()
     alone = {
-        key: waiting_row(explain.pod_story(key, found, configuration), one)
-        for key, one in found.pods.items()
-        if waits_for_node(one)
+        key: waiting_row(explain.pod_story(key, reading, configuration), waiting_pod)
+        for key, waiting_pod in reading.pods.items()
+        if waits_for_node(waiting_pod)
     }
-    assert {one.pod: one for one in waiting(found, configuration, NEVER)} == alone
+    assert {row.pod: row for row in waiting(reading, configuration, NEVER)} == alone
     assert len(alone) > 30
 
 
@@ -83,7 +83,7 @@ def test_pods_with_equal_requests_are_asked_about_once(monkeypatch):
     asked = []
     tell = explain.pod_story
     monkeypatch.setattr(module.explain, "pod_story", lambda key, *rest: asked.append(key) or tell(key, *rest))
-    objects = [*full(), *(one for at in range(300) for one in (claim(f"w{at}", 1 + at % 2), pod(f"w{at}", f"w{at}")))]
+    objects = [*full(), *(obj for at in range(300) for obj in (claim(f"w{at}", 1 + at % 2), pod(f"w{at}", f"w{at}")))]
     rows = list(waiting(scene(*objects), Configuration(), NEVER))
     assert len(rows) == 300
     assert len(asked) == 2
@@ -91,10 +91,10 @@ def test_pods_with_equal_requests_are_asked_about_once(monkeypatch):
 
 
 def test_ten_thousand_pods_of_one_kind_are_listed_before_the_time_is_up():
-    objects = [*full(), *(one for at in range(10_000) for one in (claim(f"w{at}"), pod(f"w{at}", f"w{at}")))]
-    found = scene(*objects)
+    objects = [*full(), *(obj for at in range(10_000) for obj in (claim(f"w{at}"), pod(f"w{at}", f"w{at}")))]
+    reading = scene(*objects)
     end = time.process_time() + 10
-    rows = list(waiting(found, Configuration(), lambda: time.process_time() > end))
+    rows = list(waiting(reading, Configuration(), lambda: time.process_time() > end))
     assert len(rows) == 10_000
     assert {row.reason for row in rows} == {rows[0].reason}
 
@@ -110,8 +110,8 @@ async def test_the_first_page_of_the_fleet_does_not_wait_for_reasons(monkeypatch
         await asyncio.sleep(0.3)
         assert not asking.done()
         go.set()
-        [one] = json.loads(await asking)["waiting"]
-        assert "2 nodes can serve" in one["reason"]
+        [row] = json.loads(await asking)["waiting"]
+        assert "2 nodes can serve" in row["reason"]
 
 
 async def test_a_page_says_for_how_many_pods_the_reason_is_the_schedulers_alone():
@@ -150,7 +150,7 @@ async def test_no_page_grows_with_what_tenants_make():
 async def test_pods_with_one_generate_name_have_a_page_each():
     two = [pod("", "c") | {"metadata": {"generateName": "train-", "namespace": "default"}} for _ in range(2)]
     async with served(standing(*fleet(1, 1), *two)) as session:
-        assert [one["pod"] for one in json.loads(await text_of(session, "/api/v1/waiting"))["waiting"]] == [
+        assert [row["pod"] for row in json.loads(await text_of(session, "/api/v1/waiting"))["waiting"]] == [
             "default/train-00001",
             "default/train-00002",
         ]

@@ -49,14 +49,14 @@ async def test_pods_are_placed_as_simulate_places_them_and_a_link_brings_the_sam
     async with served(standing(*roomy())) as session:
         page = await ask(session, POD)
         assert "3 of 3 pods would fit" in page.text
-        for one in said["pods"]:
-            assert one["pod"] in page.text
-            assert ", ".join(one["devices"]) in page.text
+        for outcome in said["pods"]:
+            assert outcome["pod"] in page.text
+            assert ", ".join(outcome["devices"]) in page.text
         assert POD.rstrip() in page.text
         [link] = [target for target in page.targets() if target.startswith("/what-if?q=")]
         assert "3 of 3 pods would fit" in await text_of(session, link)
         told = json.loads(await text_of(session, f"/api/v1{link}"))["found"]
-        assert [(one["pod"], one["node"], one["devices"]) for one in told["pods"]] == [(one["pod"], one["node"], one["devices"]) for one in said["pods"]]  # fmt: skip
+        assert [(outcome["pod"], outcome["node"], outcome["devices"]) for outcome in told["pods"]] == [(outcome["pod"], outcome["node"], outcome["devices"]) for outcome in said["pods"]]  # fmt: skip
 
 
 async def test_quotas_that_count_are_named_and_others_are_not():
@@ -151,8 +151,8 @@ async def test_nodes_are_taken_away_and_added_as_simulate_does_it(tmp_path):
         [link] = [target for target in page.targets() if target.startswith("/what-if?")]
         assert link == "/what-if?remove=n0&add=n1%3D1"
         told = json.loads(await text_of(session, f"/api/v1{link}"))["found"]
-    places = {one["pod"]: one["node"] for one in told["pods"]}
-    assert places == {one["pod"]: one["node"] for one in said["pods"]}
+    places = {outcome["pod"]: outcome["node"] for outcome in told["pods"]}
+    assert places == {outcome["pod"]: outcome["node"] for outcome in said["pods"]}
     assert set(places) == {"default/p0", "default/p1", "default/wants"}
     assert sorted(str(node) for node in places.values()) == ["None", "n1-1", "n1-1"]
     assert f"{said['totals']['placed']} of 3 pods would fit" in page.text
@@ -161,7 +161,7 @@ async def test_nodes_are_taken_away_and_added_as_simulate_does_it(tmp_path):
 async def test_without_more_nodes_pods_that_wait_are_not_asked_for():
     async with served(standing(*crowded())) as session:
         told = json.loads(await text_of(session, "/api/v1/what-if?remove=n0"))["found"]
-        assert [one["pod"] for one in told["pods"]] == ["default/p0", "default/p1"]
+        assert [outcome["pod"] for outcome in told["pods"]] == ["default/p0", "default/p1"]
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,9 @@ def shared_gpu(number=0, **parts):
 
 
 def inventory(**parts):
-    found, problems = read(described(**parts))
+    described_inventory, problems = read(described(**parts))
     assert problems == []
-    return found
+    return described_inventory
 
 
 def machine(**parts):

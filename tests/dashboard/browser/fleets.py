@@ -33,22 +33,22 @@ SINCE = "2026-11-20T08:00:00Z"
 
 def example():
     files = [*sorted((EXAMPLES / "fleet").glob("*.yaml")), *sorted((EXAMPLES / "pods").glob("*.yaml"))]
-    return [one for file in files for one in yaml.safe_load_all(file.read_text()) if one]
+    return [obj for file in files for obj in yaml.safe_load_all(file.read_text()) if obj]
 
 
 def large(nodes=5_000, each=8, holders=2_000, waiting=500):
     """A fleet in zones, some of it held, and pods that wait for more than a node has."""
     objects = fleet(nodes, each)
-    for at, one in enumerate(obj for obj in objects if obj["kind"] == "Node"):
-        one["metadata"]["labels"] = {"topology.kubernetes.io/zone": f"zone-{at % 12}"}
+    for at, obj in enumerate(obj for obj in objects if obj["kind"] == "Node"):
+        obj["metadata"]["labels"] = {"topology.kubernetes.io/zone": f"zone-{at % 12}"}
     for at in range(holders):
         name = f"job-{at}"
-        for one in (
+        for obj in (
             held(name, name, on=f"n{at}/gpu-{at % each}"),
             phased(pod(name, name, nodeName=f"n{at}"), "Running"),
         ):
-            one["metadata"]["namespace"] = f"team-{at % 20}"
-            objects.append(one)
+            obj["metadata"]["namespace"] = f"team-{at % 20}"
+            objects.append(obj)
     for at in range(waiting):
         objects += [claim(f"wants-{at}", count=each + 1), pod(f"wants-{at}", f"wants-{at}")]
     return [*objects, QUOTA]
@@ -72,15 +72,15 @@ def hostile(waiting=10_000):
     for at in range(waiting):
         name = f"{LONG[:55]}-{at}"
         said = {"type": "PodScheduled", "status": "False", "reason": MARKUP, "message": f"{MARKUP} {LONG} {at % 7}"}
-        one = phased(pod(name, "gone"), "Pending", conditions=[said], message=MARKUP)
-        one["spec"]["containers"][0] |= {"name": MARKUP, "image": MARKUP}
-        objects.append(one)
-    for one in objects:
-        one["metadata"] = {**one["metadata"], **words}
-        if one["kind"] in ("Pod", "ResourceClaim", "DeviceQuota"):
-            one["metadata"]["namespace"] = LONG
-    for one in objects[:3]:
-        one["metadata"]["labels"] = words["labels"] | {"topology.kubernetes.io/zone": MARKUP}
+        obj = phased(pod(name, "gone"), "Pending", conditions=[said], message=MARKUP)
+        obj["spec"]["containers"][0] |= {"name": MARKUP, "image": MARKUP}
+        objects.append(obj)
+    for obj in objects:
+        obj["metadata"] = {**obj["metadata"], **words}
+        if obj["kind"] in ("Pod", "ResourceClaim", "DeviceQuota"):
+            obj["metadata"]["namespace"] = LONG
+    for obj in objects[:3]:
+        obj["metadata"]["labels"] = words["labels"] | {"topology.kubernetes.io/zone": MARKUP}
     return objects
 
 
@@ -94,11 +94,11 @@ def scene(name):
 
 def views(name):
     """Addresses of each kind of page: where there is none of a kind, the page says so."""
-    found = scene(name)
-    pods = sorted(found.pods)
+    reading = scene(name)
+    pods = sorted(reading.pods)
     some = [*pods[:1], *pods[-1:]]
-    nodes = sorted(found.stock.nodes)[:1]
-    paths = [*ALWAYS, *(f"/pods/{one}" for one in some), *(f"/namespaces/{one.partition('/')[0]}" for one in some[:1])]
-    paths += [f"/claims/{one}" for one in sorted(found.stock.claims)[:1]]
-    paths += [path for one in nodes for path in (f"/nodes/{one}", f"/nodes/{one}/together")]
+    nodes = sorted(reading.stock.nodes)[:1]
+    paths = [*ALWAYS, *(f"/pods/{key}" for key in some), *(f"/namespaces/{key.partition('/')[0]}" for key in some[:1])]
+    paths += [f"/claims/{key}" for key in sorted(reading.stock.claims)[:1]]
+    paths += [path for name_of_node in nodes for path in (f"/nodes/{name_of_node}", f"/nodes/{name_of_node}/together")]
     return list(dict.fromkeys(paths))

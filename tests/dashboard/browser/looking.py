@@ -26,10 +26,12 @@ async def opened(chromium, url="", **options):
     complaints = []
     page.on(
         "console",
-        lambda one: complaints.append(f"{one.type}: {one.text}") if one.type in ("error", "warning") else None,
+        lambda message: (
+            complaints.append(f"{message.type}: {message.text}") if message.type in ("error", "warning") else None
+        ),
     )
-    page.on("pageerror", lambda one: complaints.append(str(one)))
-    page.on("dialog", lambda one: complaints.append(f"dialog: {one.message}"))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
     page.complaints = complaints
     page.set_default_timeout(PATIENCE)
     try:
@@ -48,5 +50,5 @@ async def violations(page, axe, rules=None):
     only = {"type": "rule", "values": rules} if rules else {"type": "tag", "values": list(RULES)}
     if not await page.evaluate("typeof window.axe !== 'undefined'"):
         await page.evaluate(axe)
-    found = await page.evaluate("only => axe.run(document, {runOnly: only, resultTypes: ['violations']})", only)
-    return [f"{one['id']}: {each['html'][:200]} ({each['failureSummary'][:300]})" for one in found["violations"] for each in one["nodes"][:3]]  # fmt: skip
+    result = await page.evaluate("only => axe.run(document, {runOnly: only, resultTypes: ['violations']})", only)
+    return [f"{violation['id']}: {element['html'][:200]} ({element['failureSummary'][:300]})" for violation in result["violations"] for element in violation["nodes"][:3]]  # fmt: skip

@@ -26,7 +26,7 @@ class Changing:
 
     def place(self):
         """Give the pod that waits its own node."""
-        kept = [one for one in crowded() if one["metadata"]["name"] != "wants"]
+        kept = [obj for obj in crowded() if obj["metadata"]["name"] != "wants"]
         running = phased(pod("wants", "wants", nodeName="n1"), "Running")
         self.objects = [*kept, *fleet(2, 2), held("wants", "wants", on="n1/gpu-0"), running]
 

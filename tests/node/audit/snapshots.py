@@ -18,8 +18,8 @@ PARTS = [
 
 
 def slices(driver=DRIVER, **parts):
-    found = machine(**(parts or {"gpus": PARTS, "layouts": [LAYOUT]}))
-    specs = pages_of(found, NODE)
+    described = machine(**(parts or {"gpus": PARTS, "layouts": [LAYOUT]}))
+    specs = pages_of(described, NODE)
     return tuple(
         ResourceSlice(metadata=ObjectMeta(name=f"{driver}-{number}"), spec=spec) for number, spec in enumerate(specs)
     )

@@ -25,7 +25,7 @@ def found(seen):
 
 
 def kinds(seen):
-    return [one.kind for one in found(seen)]
+    return [finding.kind for finding in found(seen)]
 
 
 def test_a_node_without_contradictions_has_no_findings():
@@ -47,11 +47,14 @@ def test_a_device_of_a_plugin_and_of_a_claim_is_given_twice():
         pods=[pod("new", "c")],
         claims=[allocated("c", "gpu-0")],
     )
-    [one] = found(seen)
-    assert one.kind is FindingKind.GIVEN_TWICE
-    assert one.users == (("ns", "old"), ("ns", "new"))
-    assert "pod ns/old has it as example.com/gpu GPU-0 of a device plugin, and ResourceClaim ns/c has it" in one.message
-    assert "ns/" not in one.pod_message
+    [finding] = found(seen)
+    assert finding.kind is FindingKind.GIVEN_TWICE
+    assert finding.users == (("ns", "old"), ("ns", "new"))
+    assert (
+        "pod ns/old has it as example.com/gpu GPU-0 of a device plugin, and ResourceClaim ns/c has it"
+        in finding.message
+    )
+    assert "ns/" not in finding.pod_message
 
 
 def test_so_is_one_that_a_claim_has_of_which_the_kubelet_says_nothing_yet():
@@ -59,8 +62,8 @@ def test_so_is_one_that_a_claim_has_of_which_the_kubelet_says_nothing_yet():
     seen = snapshot(
         plugged("old", "GPU-1"), pods=[pod("new", "c", phase="Pending")], claims=[allocated("c", "gpu-1-1g-2")]
     )
-    [one] = found(seen)
-    assert (one.kind, one.object) == (FindingKind.GIVEN_TWICE, f"Device/{DRIVER}/node-1/gpu-1-1g-2")
+    [finding] = found(seen)
+    assert (finding.kind, finding.object) == (FindingKind.GIVEN_TWICE, f"Device/{DRIVER}/node-1/gpu-1-1g-2")
 
 
 def test_so_is_one_by_the_kubelets_word_alone():
@@ -94,14 +97,14 @@ def test_two_drivers_that_publish_one_device_and_two_claims():
         claims=[allocated("c", "x", driver="a.example.com"), allocated("d", "y", driver="b.example.com")],
         slices=(mine, theirs),
     )
-    [one] = found(seen)
-    assert one.kind is FindingKind.GIVEN_TWICE
-    assert "ns/c, ns/d" in one.message
+    [finding] = found(seen)
+    assert finding.kind is FindingKind.GIVEN_TWICE
+    assert "ns/c, ns/d" in finding.message
 
 
 def test_prepared_and_not_allocated():
     seen = snapshot(pods=[], claims=[allocated("c"), allocated("d", "gpu-1")], prepared=(prepared("c", "gpu-0"), prepared("d", "gpu-0")))  # fmt: skip
-    assert [(one.kind, one.object) for one in found(seen)] == [
+    assert [(finding.kind, finding.object) for finding in found(seen)] == [
         (FindingKind.NOT_ALLOCATED, "ResourceClaim/ns/c"),
         (FindingKind.NOT_ALLOCATED, "ResourceClaim/ns/d"),
     ]
@@ -113,17 +116,17 @@ def test_a_claim_that_could_not_be_read_is_neither_allocated_nor_gone():
 
 def test_allocated_and_running_and_never_prepared():
     seen = snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")])
-    [one] = found(seen)
-    assert (one.kind, one.users) == (FindingKind.NOT_PREPARED, (("ns", "p"),))
+    [finding] = found(seen)
+    assert (finding.kind, finding.users) == (FindingKind.NOT_PREPARED, (("ns", "p"),))
 
 
 def test_a_pod_that_is_pending_terminating_or_needs_no_preparing_has_no_finding():
-    for one in (
+    for seen in (
         snapshot(pods=[pod("p", "c", phase="Pending")], claims=[allocated("c", "gpu-0")]),
         snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0", skipNodeOperations=["All"])]),
         snapshot(pods=[pod("p", "c")], claims=[allocated("c")]),
     ):
-        assert found(one) == ()
+        assert found(seen) == ()
     going = pod("p", "c")
     going = replace(going, metadata=replace(going.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
     assert found(snapshot(pods=[going], claims=[allocated("c", "gpu-0")])) == ()
@@ -131,9 +134,9 @@ def test_a_pod_that_is_pending_terminating_or_needs_no_preparing_has_no_finding(
 
 def test_a_claim_that_no_container_names_is_prepared_unseen():
     """The kubelet's answer lists claims by container, and no container uses this one."""
-    one = pod("p", "c")
-    one = replace(one, spec=replace(one.spec, containers=()))
-    assert found(snapshot(pods=[one], claims=[allocated("c", "gpu-0")])) == ()
+    consumer = pod("p", "c")
+    consumer = replace(consumer, spec=replace(consumer.spec, containers=()))
+    assert found(snapshot(pods=[consumer], claims=[allocated("c", "gpu-0")])) == ()
 
 
 def test_an_unavailable_kubelet_causes_no_findings():
@@ -152,8 +155,8 @@ def test_shares_that_are_more_than_the_device():
             prepared("d", "gpu-2-shared", share="t", memory="20Gi"),
         ),
     )
-    [one] = found(seen)
-    assert (one.kind, one.object) == (FindingKind.SUMS, f"Device/{DRIVER}/node-1/gpu-2-shared")
+    [finding] = found(seen)
+    assert (finding.kind, finding.object) == (FindingKind.SUMS, f"Device/{DRIVER}/node-1/gpu-2-shared")
 
 
 def test_a_share_that_is_not_what_the_status_says():
@@ -161,15 +164,15 @@ def test_a_share_that_is_not_what_the_status_says():
         claims=[allocated("c", "gpu-2-shared", shareID="s", consumedCapacity={"memory": "10Gi"})],
         prepared=(prepared("c", "gpu-2-shared", share="s", memory="30Gi"),),
     )
-    [one] = found(seen)
-    assert one.kind is FindingKind.SUMS
-    assert "memory 30Gi" in one.message
-    assert "memory 10Gi" in one.message
+    [finding] = found(seen)
+    assert finding.kind is FindingKind.SUMS
+    assert "memory 30Gi" in finding.message
+    assert "memory 10Gi" in finding.message
 
 
 def test_devices_prepared_for_a_deleted_or_replaced_claim_are_found():
     seen = snapshot(gone=["c"], claims=[allocated("d", "gpu-1")], prepared=(prepared("c", "gpu-0"), prepared("d", "gpu-1", uid="before")))  # fmt: skip
-    assert [(one.kind, one.object) for one in found(seen)] == [
+    assert [(finding.kind, finding.object) for finding in found(seen)] == [
         (FindingKind.LEFT, "ResourceClaim/ns/c"),
         (FindingKind.LEFT, "ResourceClaim/ns/d"),
     ]
@@ -177,7 +180,7 @@ def test_devices_prepared_for_a_deleted_or_replaced_claim_are_found():
 
 def test_cdi_files_of_missing_claims_are_reported():
     seen = snapshot(files=(f"drawbridge_{DRIVER}_{UID}.json", "nvidia.yaml", f"k8s.{DRIVER}-claim_{UID}.yaml"))
-    assert [one.object for one in found(seen)] == [f"CDI file drawbridge_{DRIVER}_{UID}.json", f"CDI file k8s.{DRIVER}-claim_{UID}.yaml"]  # fmt: skip
+    assert [finding.object for finding in found(seen)] == [f"CDI file drawbridge_{DRIVER}_{UID}.json", f"CDI file k8s.{DRIVER}-claim_{UID}.yaml"]  # fmt: skip
 
 
 def test_a_cdi_file_is_reported_as_orphaned_only_if_all_claims_could_be_read():
@@ -199,9 +202,9 @@ def test_a_finding_that_may_resolve_itself_is_reported_only_if_it_persists():
     [missing] = found(snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")]))
     [twice] = found(snapshot(plugged("old", "GPU-0"), claiming("p", "c", "gpu-0")))
     patience = FindingAges().after([left, missing, twice], 100.0)
-    assert [patience.is_old(one, 100.0) for one in (twice, missing, left)] == [True, False, False]
+    assert [patience.is_old(finding, 100.0) for finding in (twice, missing, left)] == [True, False, False]
     patience = patience.after([left, missing], 100.0 + SOON)
-    assert [patience.is_old(one, 100.0 + SOON) for one in (missing, left)] == [True, False]
+    assert [patience.is_old(finding, 100.0 + SOON) for finding in (missing, left)] == [True, False]
     assert patience.is_old(left, 100.0 + LATE)
     patience = patience.after([], 200.0).after([left], 300.0)
     assert not patience.is_old(left, 100.0 + LATE), "it was gone in between"

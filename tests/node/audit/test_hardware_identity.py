@@ -15,8 +15,8 @@ def described():
     return Hardware(slices())
 
 
-def names(found):
-    return sorted(one.device for one in found)
+def names(devices):
+    return sorted(where.device for where in devices)
 
 
 @pytest.mark.parametrize("id_", ["GPU-0", "gpu-0", "GPU-0::3", "0000:3b:00.0", "3b:00.0", "00000000:3B:00.0"])
@@ -46,53 +46,53 @@ def test_a_plugin_id_that_no_slice_publishes_matches_no_device(described, id_):
 def test_a_number_means_a_device_of_the_same_vendor_only():
     first = published("gpu.example.com", ("a", {"index": {"int": 0}}))
     other = published("nic.other.org", ("b", {"index": {"int": 0}}))
-    found = Hardware([first, other])
-    assert names(found.excluded_by_plugin("example.com/gpu", "0")) == ["a"]
-    assert names(found.excluded_by_plugin("gpu.example.com/card", "00")) == ["a"]
-    assert names(found.excluded_by_plugin("com/gpu", "0")) == []
-    assert names(found.excluded_by_plugin("ample.com/gpu", "0")) == []
+    hardware = Hardware([first, other])
+    assert names(hardware.excluded_by_plugin("example.com/gpu", "0")) == ["a"]
+    assert names(hardware.excluded_by_plugin("gpu.example.com/card", "00")) == ["a"]
+    assert names(hardware.excluded_by_plugin("com/gpu", "0")) == []
+    assert names(hardware.excluded_by_plugin("ample.com/gpu", "0")) == []
 
 
 def test_a_number_is_not_a_uuid():
-    found = Hardware([published("nic.other.org", ("b", {"uuid": {"string": "0"}}))])
-    assert found.excluded_by_plugin("example.com/gpu", "0") == frozenset()
+    hardware = Hardware([published("nic.other.org", ("b", {"uuid": {"string": "0"}}))])
+    assert hardware.excluded_by_plugin("example.com/gpu", "0") == frozenset()
 
 
 def test_a_device_of_our_adapter_matches_the_plugin_device_by_resource_and_id():
     attributes = {"resource": {"string": RESOURCE}, "id": {"string": "Dev:1"}}
-    found = Hardware([published("plugins.drawbridge.dev", ("d", attributes))])
-    assert names(found.excluded_by_plugin(RESOURCE, "Dev:1")) == ["d"]
-    assert names(found.excluded_by_plugin("example.com/other", "Dev:1")) == []
+    hardware = Hardware([published("plugins.drawbridge.dev", ("d", attributes))])
+    assert names(hardware.excluded_by_plugin(RESOURCE, "Dev:1")) == ["d"]
+    assert names(hardware.excluded_by_plugin("example.com/other", "Dev:1")) == []
 
 
 def test_two_drivers_may_publish_one_device():
     mine = published("a.example.com", ("x", {"uuid": {"string": "GPU-7"}}))
     theirs = published("b.example.com", ("y", {"b.example.com/uuid": {"string": "GPU-7"}}), ("z", {}))
-    found = Hardware([mine, theirs])
-    assert found.same_hardware(device("x", "a.example.com")) == {device("y", "b.example.com")}
-    assert found.same_hardware(device("z", "b.example.com")) == frozenset()
-    assert found.same_hardware(device("w", "b.example.com")) == frozenset()
+    hardware = Hardware([mine, theirs])
+    assert hardware.same_hardware(device("x", "a.example.com")) == {device("y", "b.example.com")}
+    assert hardware.same_hardware(device("z", "b.example.com")) == frozenset()
+    assert hardware.same_hardware(device("w", "b.example.com")) == frozenset()
 
 
 @pytest.mark.parametrize("address", ["", "zz:00.0", "3b:00", ":::", "3b:00.0 ", "1" * 64])
 def test_an_invalid_address_is_ignored(address):
-    found = Hardware([published("a.example.com", ("x", {"pciBusID": {"string": address}}))])
-    assert found.excluded_by_plugin(RESOURCE, address) == frozenset()
+    hardware = Hardware([published("a.example.com", ("x", {"pciBusID": {"string": address}}))])
+    assert hardware.excluded_by_plugin(RESOURCE, address) == frozenset()
 
 
 @pytest.mark.parametrize("same", ["uuid", "counter"])
 def test_a_pool_of_very_many_devices_of_one_card_is_not_followed_through_all_pairs_and_is_named(same):
     """10,000 of them, each in the way of each other, would keep the agent busy for minutes, and mark as many."""
     uuid = {"string": "GPU-7"}
-    one = published("liar.example.com", *((f"d{number}", {"uuid": uuid} if same == "uuid" else {}) for number in range(2 * MOST_BESIDE)))  # fmt: skip
+    slice_ = published("liar.example.com", *((f"d{number}", {"uuid": uuid} if same == "uuid" else {}) for number in range(2 * MOST_BESIDE)))  # fmt: skip
     if same == "counter":
         amounts = {"c": Counter(value=parse("1"))}
         uses = (DeviceCounterConsumption(counter_set="s", counters=amounts),)
-        devices = tuple(replace(each, consumes_counters=uses) for each in one.spec.devices)
+        devices = tuple(replace(member, consumes_counters=uses) for member in slice_.spec.devices)
         named = replace(devices[0], attributes={"uuid": DeviceAttribute(string="GPU-7")})
         sets = (CounterSet(name="s", counters=amounts),)
-        one = replace(one, spec=replace(one.spec, devices=(named, *devices[1:]), shared_counters=sets))
-    hardware = Hardware([one])
+        slice_ = replace(slice_, spec=replace(slice_.spec, devices=(named, *devices[1:]), shared_counters=sets))
+    hardware = Hardware([slice_])
     assert len(hardware.excluded_by_plugin("example.com/gpu", "GPU-7")) == MOST_BESIDE
     assert len(hardware.crowded) == 1
     assert Hardware(slices()).crowded == set()

@@ -20,23 +20,23 @@ def rows(*held, **more):
 
 
 def test_a_device_of_a_claim_has_the_names_that_exporters_know():
-    [one] = rows(claiming("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")])
-    assert (one.namespace, one.pod, one.container) == ("ns", "p", "c")
-    assert (one.claim, one.driver, one.pool, one.device, one.share, one.resource) == ("c", DRIVER, NODE, "gpu-0", "", "")  # fmt: skip
-    assert one.exporter_ids == ExporterIds("GPU-0", "GPU-0", "0000:3b:00.0")
-    assert one.amounts == {}
+    [row] = rows(claiming("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")])
+    assert (row.namespace, row.pod, row.container) == ("ns", "p", "c")
+    assert (row.claim, row.driver, row.pool, row.device, row.share, row.resource) == ("c", DRIVER, NODE, "gpu-0", "", "")  # fmt: skip
+    assert row.exporter_ids == ExporterIds("GPU-0", "GPU-0", "0000:3b:00.0")
+    assert row.amounts == {}
 
 
 def test_a_partition_has_the_uuid_of_its_card_beside_its_own():
-    [one] = rows(claiming("p", "c", "gpu-1-1g-0"), claims=[allocated("c", "gpu-1-1g-0")])
-    assert one.exporter_ids == ExporterIds("GPU-1/1g/0", "GPU-1", "")
+    [row] = rows(claiming("p", "c", "gpu-1-1g-0"), claims=[allocated("c", "gpu-1-1g-0")])
+    assert row.exporter_ids == ExporterIds("GPU-1/1g/0", "GPU-1", "")
 
 
 def test_a_share_says_how_much_it_is_and_another_share_of_the_device_does_not_count():
     first = holding(result("gpu-2-shared", share="s1", memory="8Gi"), result("gpu-2-shared", share="s2", memory="2Gi"))
     held = having("p", container("c", ("c", shared("s2"))))
-    [one] = rows(held, pods=[pod("p", "c")], claims=[first])
-    assert (one.share, one.amounts) == ("s2", {"memory": parse("2Gi")})
+    [row] = rows(held, pods=[pod("p", "c")], claims=[first])
+    assert (row.share, row.amounts) == ("s2", {"memory": parse("2Gi")})
 
 
 def test_a_container_has_what_its_requests_were_given_and_not_what_another_containers_were():
@@ -47,7 +47,7 @@ def test_a_container_has_what_its_requests_were_given_and_not_what_another_conta
     assert names(rows(held, pods=[of], claims=[both])) == [("one", "gpu-0"), ("two", "gpu-1")]
     of = two_containers(one=[{"name": "c", "request": "a"}, {"name": "c"}], two=[{"name": "c", "request": "b/large"}])
     assert names(rows(held, pods=[of], claims=[both])) == [("one", "gpu-0"), ("one", "gpu-1"), ("two", "gpu-1")]
-    everything = [(one, device) for one in ("one", "two") for device in ("gpu-0", "gpu-1")]
+    everything = [(name, device) for name in ("one", "two") for device in ("gpu-0", "gpu-1")]
     assert names(rows(held, pods=[], claims=[both])) == everything, "of a pod that is not known nothing is left out"
     assert names(rows(held, pods=[of])) == everything, "nor of a claim"
     earlier = two_containers(one=[], two=[])
@@ -118,5 +118,5 @@ def two_containers(**claims):
     return convert({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec}, Pod)
 
 
-def names(found):
-    return [(one.container, one.device) for one in found]
+def names(found_holders):
+    return [(holder.container, holder.device) for holder in found_holders]

@@ -44,7 +44,7 @@ def test_a_mark_that_is_already_correct_is_left_unchanged():
 
 def test_it_goes_when_the_plugins_pod_does():
     planned = plan(owner(), {}, [], made(HELD), NOW)
-    assert [one.spec.device_selector.device for one in planned.deleted] == ["gpu-0"]
+    assert [rule.spec.device_selector.device for rule in planned.deleted] == ["gpu-0"]
 
 
 def test_slices_that_are_away_take_no_mark_with_them():
@@ -79,12 +79,12 @@ def test_a_modified_taint_rule_is_deleted_and_then_created_again():
 
 
 def test_a_device_of_another_pool_is_named_and_not_marked():
-    found = {device("x", pool="shelf"): frozenset({str(HELD)})}
-    assert plan(owner(), found, [HELD], [], NOW).is_empty
-    [one] = unmarkable(NODE, found, served=True)
-    assert "its pool is not named after the node" in one.message
-    [one] = unmarkable(NODE, wanted(HELD), served=False)
-    assert "DRADeviceTaintRules" in one.remedy
+    marks = {device("x", pool="shelf"): frozenset({str(HELD)})}
+    assert plan(owner(), marks, [HELD], [], NOW).is_empty
+    [finding] = unmarkable(NODE, marks, served=True)
+    assert "its pool is not named after the node" in finding.message
+    [finding] = unmarkable(NODE, wanted(HELD), served=False)
+    assert "DRADeviceTaintRules" in finding.remedy
     assert unmarkable(NODE, wanted(HELD), served=True) == ()
 
 
@@ -92,10 +92,10 @@ def test_of_very_many_devices_the_first_are_marked_and_that_others_are_not_is_sa
     many = {device(f"d{number:05}"): frozenset({"r d"}) for number in range(MOST_MARKS + 100)}
     chosen = markable(NODE, many)
     assert list(chosen) == sorted(many)[:MOST_MARKS]
-    found = unmarkable(NODE, many, served=True)
-    assert len(found) == MOST
-    assert found[0].object == f"Device/{sorted(many)[MOST_MARKS]}"
-    assert f"{MOST_MARKS} other devices" in found[0].message
+    findings = unmarkable(NODE, many, served=True)
+    assert len(findings) == MOST
+    assert findings[0].object == f"Device/{sorted(many)[MOST_MARKS]}"
+    assert f"{MOST_MARKS} other devices" in findings[0].message
 
 
 def test_names_stay_within_what_the_server_takes():
@@ -108,12 +108,12 @@ def test_names_stay_within_what_the_server_takes():
 @pytest.mark.parametrize("id_", [f"line\n{HELD}", "\x1b[2J", "x" * 1_000_000, "\n" * 1000])
 def test_a_plugin_that_calls_its_devices_as_it_likes_is_written_down_in_one_short_line(id_):
     given = NodePluginDevice(RESOURCE, id_, "ns", "p")
-    found = {device("gpu-0"): frozenset({str(given)})}
-    [body] = plan(owner(), found, [given], [], NOW).new
+    marks = {device("gpu-0"): frozenset({str(given)})}
+    [body] = plan(owner(), marks, [given], [], NOW).new
     rule = convert(body, DeviceTaintRule)
     held_as = rule.metadata.annotations["drawbridge.dev/held-as"]
     assert held_as.isprintable()
     assert len(held_as) < 2000
-    assert plan(owner(), found, [given], [rule], NOW).is_empty
+    assert plan(owner(), marks, [given], [rule], NOW).is_empty
     assert plan(owner(), {}, [given], [rule], NOW).is_empty
     assert plan(owner(), {}, [HELD], [rule], NOW).deleted == (rule,)

@@ -27,7 +27,7 @@ def device(name, **more):
 
 def groups(*names, kind="gpu", **more):
     held = [{"info": {"uuid": "GPU-0"}, "device": device(name, **more)} for name in names]
-    return [{"devices": [{"gpu": None, "mig": None} | {kind: one} for one in held], "configState": {}}]
+    return [{"devices": [{"gpu": None, "mig": None} | {kind: fields} for fields in held], "configState": {}}]
 
 
 def second(claims, **more):
@@ -46,8 +46,8 @@ def completed(*names, **more):
     return {"checkpointState": "PrepareCompleted", "status": {}, "preparedDevices": groups(*names), **more}
 
 
-def where(found):
-    return [(one.namespace, one.claim, one.uid, one.where.device, one.share) for one in found]
+def where(records):
+    return [(record.namespace, record.claim, record.uid, record.where.device, record.share) for record in records]
 
 
 @pytest.mark.parametrize(("data", "expected"), [
@@ -65,8 +65,8 @@ def test_a_claim_of_the_second_form_has_its_name_and_its_devices():
     assert where(read_other_driver(data, DRIVER)) == [("ns", "c", UID, "gpu-0", "")]
     older = second({UID: completed("gpu-0")})
     assert where(read_other_driver(older, DRIVER)) == [("", "", UID, "gpu-0", "")]
-    [one] = read_other_driver(data, DRIVER)
-    assert one.where == DeviceId(DRIVER, NODE, "gpu-0")
+    [record] = read_other_driver(data, DRIVER)
+    assert record.where == DeviceId(DRIVER, NODE, "gpu-0")
 
 
 @pytest.mark.parametrize("state", ["", "PrepareStarted", "PrepareAborted"])
@@ -131,10 +131,14 @@ ANY = st.recursive(st.none() | st.booleans() | st.integers() | st.text() | st.sa
 @given(st.binary(max_size=200) | ANY.map(compact) | ANY.map(lambda inner: first({UID: inner})) | ANY.map(lambda inner: second({UID: inner})))  # fmt: skip
 def test_arbitrary_content_in_a_foreign_checkpoint_raises_only_bad_checkpoint(data):
     try:
-        found = read_other_driver(data, DRIVER)
+        records = read_other_driver(data, DRIVER)
     except BadCheckpoint:
         return
-    assert all(isinstance(text, str) for one in found for text in (one.namespace, one.claim, one.uid, *one.where))
+    assert all(
+        isinstance(text, str)
+        for record in records
+        for text in (record.namespace, record.claim, record.uid, *record.where)
+    )
 
 
 @settings(max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -152,9 +156,9 @@ def test_arbitrary_content_in_our_checkpoint_raises_broken_checkpoint(body, righ
 def test_a_device_that_a_driver_prepared_and_the_claim_has_not_is_found():
     there = read_other_driver(second({"uid-c": completed("gpu-1", namespace="ns", name="c")}), DRIVER)
     seen = snapshot(claiming("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")], prepared=there)
-    [one] = examine(seen, hardware(seen))
-    assert (one.kind.value, one.object) == ("prepared, not allocated", "ResourceClaim/ns/c")
-    assert f"the driver {DRIVER} has {DRIVER}/{NODE}/gpu-1" in one.message
+    [finding] = examine(seen, hardware(seen))
+    assert (finding.kind.value, finding.object) == ("prepared, not allocated", "ResourceClaim/ns/c")
+    assert f"the driver {DRIVER} has {DRIVER}/{NODE}/gpu-1" in finding.message
 
 
 def test_a_claim_without_a_name_gets_it_from_its_uid_or_is_left_over():
@@ -163,11 +167,11 @@ def test_a_claim_without_a_name_gets_it_from_its_uid_or_is_left_over():
     named = with_names(there, {("ns", "c"): claims[0]})
     assert where(named) == [("ns", "c", "uid-c", "gpu-1", ""), ("", "", UID, "gpu-0", "")]
     seen = snapshot(claiming("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=claims, prepared=named)
-    assert [(one.kind.value, one.object) for one in examine(seen, hardware(seen))] == [
+    assert [(finding.kind.value, finding.object) for finding in examine(seen, hardware(seen))] == [
         ("prepared, not allocated", "ResourceClaim/ns/c"),
         ("left on the node", f"claim with the uid {UID}"),
     ]
     unread = msgspec.structs.replace(seen, claims={})
-    assert [one for one in examine(unread, hardware(unread)) if one.kind.value == "left on the node"] == [], (
-        "it may be one that could not be read"
-    )
+    assert [
+        finding for finding in examine(unread, hardware(unread)) if finding.kind.value == "left on the node"
+    ] == [], "it may be one that could not be read"

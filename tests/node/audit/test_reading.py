@@ -25,9 +25,9 @@ def state(**driver_state):
 
 def test_the_kubelets_memory():
     devices = [{"PoolName": "pool", "DeviceName": "gpu-0", "ShareID": "s", "RequestNames": ["r"], "CDIDeviceIDs": None}]
-    [one] = read_state(memory(state(**{"a.example.com": {"Devices": devices}})))
-    assert (one.namespace, one.claim, one.uid, one.share) == ("ns", "c", UID, "s")
-    assert one.where == device("gpu-0", "a.example.com", "pool")
+    [record] = read_state(memory(state(**{"a.example.com": {"Devices": devices}})))
+    assert (record.namespace, record.claim, record.uid, record.share) == ("ns", "c", UID, "s")
+    assert record.where == device("gpu-0", "a.example.com", "pool")
 
 
 @pytest.mark.parametrize("inner", [state(), state(a={"Devices": None}), {"ClaimInfoStateList": None}, {}])

@@ -32,7 +32,7 @@ def found(*held, **more):
 
 
 def kinds(*held, **more):
-    return [one.kind for one in found(*held, **more)]
+    return [finding.kind for finding in found(*held, **more)]
 
 
 def test_a_reservation_of_a_device_that_no_container_holds_has_no_finding():
@@ -47,11 +47,11 @@ def test_a_commit_on_its_way_has_no_finding():
 
 
 def test_a_reservation_of_a_device_that_a_plugin_gave_to_a_pod_is_found():
-    [one] = found(plugged("old", "GPU-0"), reservations=(reserved("c", "gpu-0"),))
-    assert (one.kind, one.object) == (FindingKind.RESERVED_ELSEWHERE, f"Device/{device('gpu-0')}")
-    assert one.users == (("ns", "old"),)
-    assert "reserved it for ResourceClaim ns/c, and pod ns/old has it as example.com/gpu GPU-0" in one.message
-    assert "ns/" not in one.pod_message
+    [finding] = found(plugged("old", "GPU-0"), reservations=(reserved("c", "gpu-0"),))
+    assert (finding.kind, finding.object) == (FindingKind.RESERVED_ELSEWHERE, f"Device/{device('gpu-0')}")
+    assert finding.users == (("ns", "old"),)
+    assert "reserved it for ResourceClaim ns/c, and pod ns/old has it as example.com/gpu GPU-0" in finding.message
+    assert "ns/" not in finding.pod_message
 
 
 def test_a_part_of_what_a_plugin_gave_is_reserved_elsewhere_too():
@@ -108,9 +108,9 @@ def test_a_claim_with_admin_access_does_not_hold_the_device():
 
 
 def test_doubt_is_a_finding():
-    [one] = found(reservations=(reserved("c", "gpu-0", in_doubt=True), reserved("d", "gpu-1")))
-    assert (one.kind, one.object) == (FindingKind.IN_DOUBT, "ResourceClaim/ns/c")
-    assert str(device("gpu-0")) in one.message
+    [finding] = found(reservations=(reserved("c", "gpu-0", in_doubt=True), reserved("d", "gpu-1")))
+    assert (finding.kind, finding.object) == (FindingKind.IN_DOUBT, "ResourceClaim/ns/c")
+    assert str(device("gpu-0")) in finding.message
 
 
 def test_only_what_stood_all_the_while_counts():
@@ -131,8 +131,8 @@ def answer(**changes):
 
 
 def test_an_answer_is_read():
-    [one] = read_reservations(json.dumps(answer()).encode(), NODE)
-    assert one == NodeReservation("ns", "c", "u", True, (NodeReservedDevice(DRIVER, NODE, "gpu-0", "s"),))
+    [reservation] = read_reservations(json.dumps(answer()).encode(), NODE)
+    assert reservation == NodeReservation("ns", "c", "u", True, (NodeReservedDevice(DRIVER, NODE, "gpu-0", "s"),))
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def metadata_files(record, made=MACHINE):
 def mounts(record):
     """The mounts of each CDI device, in their order."""
     spec = json.loads(spec_of(record, MACHINE, "/state/metadata"))
-    return [one["containerEdits"].get("mounts", []) for one in spec["devices"]]
+    return [device["containerEdits"].get("mounts", []) for device in spec["devices"]]
 
 
 def test_a_device_is_told_with_its_attributes_in_every_version_the_newest_first():
@@ -73,7 +73,7 @@ def test_a_device_is_told_with_its_attributes_in_every_version_the_newest_first(
 def test_each_request_has_a_file_that_its_first_device_brings():
     record = prepared(result("gpu-0", "gpus"), result("gpu-1", "gpus"), result("nic", "net/fast"))
     files = metadata_files(record)
-    assert [[one["name"] for one in first["requests"][0]["devices"]] for first, _ in files.values()] == [
+    assert [[device["name"] for device in first["requests"][0]["devices"]] for first, _ in files.values()] == [
         ["gpu-0", "gpu-1"],
         ["nic"],
     ]
@@ -90,9 +90,9 @@ def test_each_request_has_a_file_that_its_first_device_brings():
 
 
 def test_two_shares_of_a_device_are_one_device():
-    record = prepared(*(result("gpu-2-shared", share=one, memory="10Gi", cores="30") for one in "st"))
+    record = prepared(*(result("gpu-2-shared", share=share, memory="10Gi", cores="30") for share in "st"))
     [(first, _)] = metadata_files(record).values()
-    assert [one["name"] for one in first["requests"][0]["devices"]] == ["gpu-2-shared"]
+    assert [device["name"] for device in first["requests"][0]["devices"]] == ["gpu-2-shared"]
 
 
 def test_a_claim_made_from_a_template_has_the_name_that_the_pod_has_for_it():

@@ -23,9 +23,9 @@ def prepared(*results):
 def edits(*results):
     record = prepared(*results)
     spec = json.loads(spec_of(record, MACHINE, "/told"))
-    for one in spec["devices"]:
-        one["containerEdits"].pop("mounts", None)  # test_metadata.py's
-    by_name = {f"{spec['kind']}={one['name']}": one["containerEdits"] for one in spec["devices"]}
+    for device in spec["devices"]:
+        device["containerEdits"].pop("mounts", None)  # test_metadata.py's
+    by_name = {f"{spec['kind']}={device['name']}": device["containerEdits"] for device in spec["devices"]}
     answer = answer_of(record, DRIVER)
     assert len(answer.devices) == len(results)
     return [(device.requests, [by_name[name] for name in device.cdi]) for device in answer.devices]
@@ -75,7 +75,7 @@ def test_cpus_are_those_that_were_chosen():
 def test_names_are_such_as_the_runtime_takes():
     spec = json.loads(spec_of(prepared(result("gpu-0"), result("nic", "net")), MACHINE, "/told"))
     assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*/[A-Za-z][A-Za-z0-9_-]*", spec["kind"])
-    names = [one["name"] for one in spec["devices"]]
+    names = [device["name"] for device in spec["devices"]]
     assert len(set(names)) == 2
     assert all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]*[A-Za-z0-9]", name) for name in names)
 

@@ -27,15 +27,15 @@ def after(*claims, by=None):
     """What is prepared after these claims were, one after the other."""
     judge = by or guard()
     held = {}
-    for one in claims:
-        record = judge.judge(one, reference(one.metadata.name), held)
+    for prepared in claims:
+        record = judge.judge(prepared, reference(prepared.metadata.name), held)
         assert isinstance(record, Prepared), record
         held[record.uid] = record
     return held
 
 
-def refused(one, held=None, by=None, ref=None):
-    answer = (by or guard()).judge(one, ref or reference(one.metadata.name), held or {})
+def refused(asked, held=None, by=None, ref=None):
+    answer = (by or guard()).judge(asked, ref or reference(asked.metadata.name), held or {})
     assert isinstance(answer, GuardRefusal), answer
     return answer
 
@@ -108,10 +108,10 @@ def test_a_device_of_another_claim_is_refused_and_its_holder_named():
 
 
 def test_the_same_claim_is_given_the_same_again_whatever_the_rules_say_now():
-    one = claim("a", result("gpu-1"))
-    held = after(one)
+    first = claim("a", result("gpu-1"))
+    held = after(first)
     fewer = guard(machine(gpus=[gpu(1)]))
-    assert fewer.judge(one, reference("a"), held) == held["uid-a"]
+    assert fewer.judge(first, reference("a"), held) == held["uid-a"]
 
 
 def test_a_claim_whose_devices_changed_meanwhile_is_not_given_the_new_ones_beside_the_old():
@@ -169,7 +169,7 @@ def test_a_second_share_charges_no_second_time():
 
 
 def grouped():
-    partitions = [one | {"groups": ["mig"]} for one in LAYOUT["partitions"]]
+    partitions = [partition | {"groups": ["mig"]} for partition in LAYOUT["partitions"]]
     partitions[1] |= {"groups": ["mps"]}
     return machine(layouts=[LAYOUT | {"partitions": partitions}], gpus=[gpu(layout="small")])
 

@@ -90,9 +90,9 @@ def test_lists_of_cpus_are_read_as_linux_writes_them(text, numbers):
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.stem)
 def test_every_example_is_good_and_what_it_publishes_is_taken(file):
     [document] = read_files([str(file)])
-    found, problems = read(document.object)
+    inventory, problems = read(document.object)
     assert problems == []
-    pages = pages_of(machine_of(found), "n")
+    pages = pages_of(machine_of(inventory), "n")
     for number, page in enumerate(pages):
         plain = builtins(ResourceSlice(metadata={"name": f"n-{number}"}, spec=page))
         assert errors({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"} | plain) == []
@@ -124,8 +124,8 @@ WRONG = [
 
 @pytest.mark.parametrize(("parts", "path", "hint"), WRONG)
 def test_a_wrong_description_is_reported_with_its_path_and_a_hint(parts, path, hint):
-    found, problems = read(described(**parts))
-    assert found is None
+    inventory, problems = read(described(**parts))
+    assert inventory is None
     assert any(problem.path == path and hint in problem.remedy for problem in problems), problems
 
 

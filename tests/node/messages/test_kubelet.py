@@ -127,5 +127,5 @@ def test_the_kubelets_files_are_of_the_version_that_the_end_to_end_tests_build()
 
 def test_every_message_of_ours_is_one_of_the_kubelets():
     known = {ours for pairs in OURS.values() for ours in pairs.values()}
-    subclasses = {one.__name__ for one in messages.Message.__subclasses__()}
+    subclasses = {class_.__name__ for class_ in messages.Message.__subclasses__()}
     assert subclasses - {"Empty", "Skipped"} == known

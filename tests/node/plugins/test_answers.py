@@ -27,14 +27,14 @@ def test_a_file_has_a_device_for_each_request():
     record = Prepared(uid="u-1", namespace="n", name="c", pool="node", devices=held)
     spec = json.loads(spec_of_answers(DRIVER, record, edits))
     assert (spec["cdiVersion"], spec["kind"]) == ("0.6.0", f"{DRIVER}/claim")
-    one, two = spec["devices"]
-    assert (one["name"], two["name"]) == ("u-1-0", "u-1-1")
-    assert one["containerEdits"] == {
+    device, second = spec["devices"]
+    assert (device["name"], second["name"]) == ("u-1-0", "u-1-1")
+    assert device["containerEdits"] == {
         "env": ["A=b", "NVIDIA_VISIBLE_DEVICES=GPU-1"],
         "deviceNodes": [{"path": "/dev/x0", "hostPath": "/dev/y0", "permissions": "rw"}],
         "mounts": [{"hostPath": "/out", "containerPath": "/in", "options": ["rbind", "ro"]}],
     }
-    assert two["containerEdits"] == {"env": []}
+    assert second["containerEdits"] == {"env": []}
     assert "vendor.com" not in json.dumps(spec), "containers cannot be annotated by a claim"
 
 

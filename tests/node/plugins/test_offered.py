@@ -26,19 +26,19 @@ def machine(*devices, resource="example.com/thing", connected=True, facts=None, 
 
 
 def only(*args, **kwargs):
-    [one] = machine(*args, **kwargs).devices
-    return one
+    [offered] = machine(*args, **kwargs).devices
+    return offered
 
 
-def texts(one):
-    return {name: value.string for name, value in one.attributes.items() if value.string is not None}
+def texts(offered):
+    return {name: value.string for name, value in offered.attributes.items() if value.string is not None}
 
 
 def test_a_device_says_whose_it_is():
-    one = only(device())
-    assert one.name == "example-com-thing-dev-1"
-    assert texts(one) == {"resource": "example.com/thing", "id": "dev-1"}
-    assert one.taints == ()
+    offered = only(device())
+    assert offered.name == "example-com-thing-dev-1"
+    assert texts(offered) == {"resource": "example.com/thing", "id": "dev-1"}
+    assert offered.taints == ()
 
 
 def test_the_id_and_numa_nodes_of_a_plugin_device_become_attributes():
@@ -53,27 +53,27 @@ def test_the_id_and_numa_nodes_of_a_plugin_device_become_attributes():
 
 def test_a_file_knows_better():
     facts = {"dev-1": Facts(numa_node=0, pcie_root="pci0000:17", product="A100")}
-    one = only(device(numa=[1]), facts=facts)
-    assert one.attributes["resource.kubernetes.io/numaNode"].int_ == 0
-    assert texts(one)["resource.kubernetes.io/pcieRoot"] == "pci0000:17"
-    assert texts(one)["product"] == "A100"
+    offered = only(device(numa=[1]), facts=facts)
+    assert offered.attributes["resource.kubernetes.io/numaNode"].int_ == 0
+    assert texts(offered)["resource.kubernetes.io/pcieRoot"] == "pci0000:17"
+    assert texts(offered)["product"] == "A100"
 
 
 def test_sysfs_facts_fill_in_attributes_that_the_plugin_does_not_report():
-    found = facts_of([PciDevice(address="0000:3b:00.0", kind=2, root="pci0000:3a", numa_node=1)])
-    one = only(device("0000:3b:00.0"), found=found)
-    assert texts(one)["resource.kubernetes.io/pcieRoot"] == "pci0000:3a"
-    assert one.attributes["resource.kubernetes.io/numaNode"].int_ == 1
-    named = only(device(UUID), facts={UUID: Facts(pci_bus_id="0000:3b:00.0")}, found=found)
+    sysfs_facts = facts_of([PciDevice(address="0000:3b:00.0", kind=2, root="pci0000:3a", numa_node=1)])
+    offered = only(device("0000:3b:00.0"), found=sysfs_facts)
+    assert texts(offered)["resource.kubernetes.io/pcieRoot"] == "pci0000:3a"
+    assert offered.attributes["resource.kubernetes.io/numaNode"].int_ == 1
+    named = only(device(UUID), facts={UUID: Facts(pci_bus_id="0000:3b:00.0")}, found=sysfs_facts)
     assert texts(named)["resource.kubernetes.io/pcieRoot"] == "pci0000:3a"
-    nearer = only(device("0000:3b:00.0", numa=[0]), found=found)
+    nearer = only(device("0000:3b:00.0", numa=[0]), found=sysfs_facts)
     assert nearer.attributes["resource.kubernetes.io/numaNode"].int_ == 0, "the plugin knows better"
 
 
 def test_replicas_are_devices_that_tell_their_card():
     first, second = machine(device(f"{UUID}::0"), device(f"{UUID}::1")).devices
-    assert {texts(one)["card"] for one in (first, second)} == {UUID}
-    assert {texts(one)["uuid"] for one in (first, second)} == {UUID}
+    assert {texts(replica)["card"] for replica in (first, second)} == {UUID}
+    assert {texts(replica)["uuid"] for replica in (first, second)} == {UUID}
     assert first.name != second.name
 
 
@@ -84,7 +84,9 @@ def test_an_unhealthy_or_disconnected_plugin_device_is_tainted():
 
 
 def test_a_device_id_that_appears_twice_is_not_published():
-    assert [one.name for one in machine(device("a"), device("a"), device("b")).devices] == ["example-com-thing-b"]
+    assert [offered.name for offered in machine(device("a"), device("a"), device("b")).devices] == [
+        "example-com-thing-b"
+    ]
 
 
 def test_ids_of_two_plugins_do_not_meet():

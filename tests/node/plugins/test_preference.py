@@ -26,30 +26,30 @@ def pairs(choice):
     want = ["0", "2", "1", "3"]
     return sorted(
         choice.included
-        + tuple([one for one in want if one not in choice.included][: choice.size - len(choice.included)])
+        + tuple([id_ for id_ in want if id_ not in choice.included][: choice.size - len(choice.included)])
     )
 
 
 def test_the_devices_stand_as_the_plugin_would_choose():
     preference = PluginPreference(devices("0", "1", "2", "3"))
     asked = ask(preference, pairs)
-    assert [one.id for one in preference.ordered()] == ["0", "2", "1", "3"]
-    assert [one.size for one in asked] == [1, 2, 3]
-    assert [one.included for one in asked] == [(), ("0",), ("0", "2")]
+    assert [offered.id for offered in preference.ordered()] == ["0", "2", "1", "3"]
+    assert [choice.size for choice in asked] == [1, 2, 3]
+    assert [choice.included for choice in asked] == [(), ("0",), ("0", "2")]
 
 
 def test_an_unhealthy_device_is_not_offered_and_follows_the_preferred_ones():
     preference = PluginPreference(devices("0", "1", "2", sick=("0",)))
     [first] = ask(preference, lambda _: ["2"])
     assert first.available == ("1", "2")
-    assert [one.id for one in preference.ordered()] == ["2", "0", "1"]
+    assert [offered.id for offered in preference.ordered()] == ["2", "0", "1"]
 
 
 def test_a_plugin_that_answers_nonsense_is_asked_no_more():
     for nonsense in ([], ["9"], ["0", "1"]):
         preference = PluginPreference(devices("0", "1", "2"))
         assert len(ask(preference, lambda _, said=nonsense: said)) == 1
-        assert [one.id for one in preference.ordered()] == ["0", "1", "2"]
+        assert [offered.id for offered in preference.ordered()] == ["0", "1", "2"]
 
 
 class Compared(str):
@@ -78,4 +78,4 @@ def test_any_answers_of_a_plugin_keep_each_device_once_and_the_questions_end(dat
     preference = PluginPreference(devices(*every))
     asked = ask(preference, lambda choice: data.draw(st.lists(st.sampled_from([*every, "x"]), max_size=4)) if data.draw(st.booleans()) else list(choice.available[: choice.size]))  # fmt: skip
     assert len(asked) <= 16
-    assert sorted(one.id for one in preference.ordered()) == sorted(every)
+    assert sorted(offered.id for offered in preference.ordered()) == sorted(every)

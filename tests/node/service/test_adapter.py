@@ -63,15 +63,18 @@ async def plugged(folder, *ids):
 async def published(cluster, expected):
     """Wait until the cluster knows devices, by id, with their taints."""
     async with asyncio.timeout(PATIENCE):
-        while (found := await devices(cluster)) != expected:  # noqa: ASYNC110  slices of another task have no event
+        while (current := await devices(cluster)) != expected:  # noqa: ASYNC110  slices of another task have no event
             await asyncio.sleep(0.01)
-    return found
+    return current
 
 
 async def devices(cluster):
     page = await cluster.list(RESOURCE_SLICES)
     every = [device for item in page.items for device in item.spec.devices]
-    return {one.attributes["id"].string: [taint.key for taint in one.taints] for one in every}
+    return {
+        published_device.attributes["id"].string: [taint.key for taint in published_device.taints]
+        for published_device in every
+    }
 
 
 async def claim(cluster, name, *names, request="r"):
@@ -231,7 +234,7 @@ async def test_devices_are_saved_before_publishing_and_a_slow_disk_blocks_no_plu
         await published(cluster, {"c": []})
     assert wrote == [["a"], ["c"]], "each time the last, in order"
     kept = json.loads((tmp_path / f"kubelet/plugins/{DRIVER}/plugins").read_bytes())
-    assert [one["id"] for one in kept[0]["devices"]] == ["c"]
+    assert [saved["id"] for saved in kept[0]["devices"]] == ["c"]
 
 
 async def test_the_last_word_is_written_on_the_way_out(cluster, tmp_path, slow_disk):

@@ -72,13 +72,13 @@ async def ask(cluster, url, token, **more):
 async def test_it_is_asked_with_the_token_of_the_moment(cluster, token, tmp_path):
     there = Allocator()
     async with there.open() as url:
-        one = AllocatorClient(cluster, AllocatorAddress(url, token), NODE)
-        [reservation] = await one.ask()
-        assert (reservation.claim, one.problem) == ("c", "")
+        client = AllocatorClient(cluster, AllocatorAddress(url, token), NODE)
+        [reservation] = await client.ask()
+        assert (reservation.claim, client.problem) == ("c", "")
         (tmp_path / "token").write_text("renewed")
-        await one.ask()
-        assert [each.headers["Authorization"] for each in there.asked] == ["Bearer mine", "Bearer renewed"]
-        assert {each.path for each in there.asked} == {"/reservations"}
+        await client.ask()
+        assert [request.headers["Authorization"] for request in there.asked] == ["Bearer mine", "Bearer renewed"]
+        assert {request.path for request in there.asked} == {"/reservations"}
 
 
 async def test_it_is_believed_as_api_servers_believe_the_webhook(cluster, token):
@@ -110,12 +110,12 @@ async def test_a_renewed_authority_is_found_after_a_question_that_failed(cluster
     file.write_bytes(first[0].certificate)
     shown = tls.server(first[1])
     async with Allocator().open(shown) as url:
-        one = AllocatorClient(cluster, AllocatorAddress(url, token, str(file)), NODE, rest=0.0)
-        assert await one.ask() is not None
+        client = AllocatorClient(cluster, AllocatorAddress(url, token, str(file)), NODE, rest=0.0)
+        assert await client.ask() is not None
         reload.load(shown, second[1])
         file.write_bytes(second[0].certificate)
-        assert await one.ask() is None
-        assert await one.ask() is not None
+        assert await client.ask() is None
+        assert await client.ask() is not None
 
 
 async def never(_):
@@ -160,11 +160,11 @@ async def test_an_unusable_answer_of_the_allocator_is_reported_as_a_problem(clus
     says, words = LIES[lie]
     patience = 0.3 if "no answer" in words else 20.0
     async with Allocator(says).open() as url:
-        one = AllocatorClient(cluster, AllocatorAddress(url, token), NODE, patience=patience)
-        assert await one.ask() is None
-        assert words in one.problem
-        assert 0 < len(one.problem) <= allocator_client.LONGEST
-        assert one.problem.isprintable()
+        client = AllocatorClient(cluster, AllocatorAddress(url, token), NODE, patience=patience)
+        assert await client.ask() is None
+        assert words in client.problem
+        assert 0 < len(client.problem) <= allocator_client.LONGEST
+        assert client.problem.isprintable()
 
 
 async def test_an_unreachable_allocator_or_an_unusable_token_is_reported_by_cause(cluster, token, tmp_path):
@@ -175,22 +175,22 @@ async def test_an_unreachable_allocator_or_an_unusable_token_is_reported_by_caus
         ("http://127.0.0.1:1", "/dev/zero", "holds no token"),
         ("https://127.0.0.1:1", token, "not found"),
     ):
-        one = AllocatorClient(cluster, AllocatorAddress(url, file), NODE)
-        assert await one.ask() is None
-        assert one.problem
-        assert words in one.problem
+        client = AllocatorClient(cluster, AllocatorAddress(url, file), NODE)
+        assert await client.ask() is None
+        assert client.problem
+        assert words in client.problem
 
 
 async def test_an_outage_is_logged_once_and_its_end_once(cluster, token, caplog):
     caplog.set_level(logging.INFO, "drawbridge.agent")
     there = Allocator(lambda _: web.Response(status=503, body=b"another replica leads"))
     async with there.open() as url:
-        one = AllocatorClient(cluster, AllocatorAddress(url, token), NODE, rest=0.0)
+        client = AllocatorClient(cluster, AllocatorAddress(url, token), NODE, rest=0.0)
         for _ in range(3):
-            assert await one.ask() is None
+            assert await client.ask() is None
         there.says = lambda _: web.Response(body=TRUTH)
         for _ in range(3):
-            assert await one.ask() is not None
+            assert await client.ask() is not None
     ours = [record for record in caplog.records if record.name == "drawbridge.agent"]
     assert [record.levelname for record in ours] == ["WARNING", "INFO"]
     assert "another replica leads" in ours[0].why
@@ -199,9 +199,9 @@ async def test_an_outage_is_logged_once_and_its_end_once(cluster, token, caplog)
 async def test_an_allocator_that_failed_is_not_asked_again_for_a_while(cluster, token):
     there = Allocator(lambda _: web.Response(status=503))
     async with there.open() as url:
-        one = AllocatorClient(cluster, AllocatorAddress(url, token), NODE)
+        client = AllocatorClient(cluster, AllocatorAddress(url, token), NODE)
         for _ in range(3):
-            assert await one.ask() is None
+            assert await client.ask() is None
     assert len(there.asked) == 1
 
 

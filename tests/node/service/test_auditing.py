@@ -46,10 +46,10 @@ def root():
 
 @pytest.fixture
 async def kubelet(root):
-    one = PodResources(root)
-    await one.start()
-    yield one
-    await one.stop()
+    server = PodResources(root)
+    await server.start()
+    yield server
+    await server.stop()
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ def paths(root):
 
 @pytest.fixture
 async def agent(cluster, kubelet, paths):
-    async with followed(cluster, paths) as one:
-        yield one
+    async with followed(cluster, paths) as followed_agent:
+        yield followed_agent
 
 
 class followed:  # noqa: N801  used as a function
@@ -100,7 +100,7 @@ async def marks(cluster):
 async def said(cluster, kind="Node"):
     page = await cluster.list(EVENTS)
     mine = [item for item in page.items if item.reporting_component == COMPONENT and item.involved_object.kind == kind]
-    return {one.reason: one.message for one in mine}
+    return {event.reason: event.message for event in mine}
 
 
 async def test_devices_given_by_a_plugin_are_tainted_until_no_container_has_them(cluster, kubelet, agent):
@@ -193,7 +193,7 @@ async def test_a_mark_that_goes_while_it_is_renewed_is_made_anew_in_the_next_rou
     monkeypatch.setattr(cluster, "patch", too_late)
     async with followed(cluster, paths) as agent:
         for had, names in ((["GPU-0"], ["gpu-0"]), (["GPU-0", "GPU-0::1"], []), (["GPU-0", "GPU-0::1"], ["gpu-0"])):
-            kubelet.have(*(plugged("old", one) for one in had))
+            kubelet.have(*(plugged("old", id_) for id_ in had))
             snapshot = await agent.watcher.glance()
             await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
             assert await marks(cluster) == names
@@ -201,11 +201,11 @@ async def test_a_mark_that_goes_while_it_is_renewed_is_made_anew_in_the_next_rou
 
 async def test_all_that_a_plugin_offers_is_marked_where_that_is_said(cluster, kubelet, paths):
     kubelet.offer = PluginsOffer(devices=(PluginHolding(resource=RESOURCE, ids=("GPU-0", "GPU-2")),))
-    async with followed(cluster, paths, marking="offered") as one:
-        await one.round()
+    async with followed(cluster, paths, marking="offered") as auditor:
+        await auditor.round()
         assert await marks(cluster) == ["gpu-0", "gpu-2", "gpu-2-shared"]
-    async with followed(cluster, paths, marking="held") as one:
-        await one.round()
+    async with followed(cluster, paths, marking="held") as auditor:
+        await auditor.round()
         assert await marks(cluster) == []
 
 
@@ -221,8 +221,8 @@ async def test_of_very_many_the_first_are_marked_and_the_rest_is_told(cluster, k
 async def test_an_agent_with_marking_turned_off_removes_its_marks(cluster, kubelet, paths, agent):
     kubelet.have(plugged("old", "GPU-0"))
     await agent.round()
-    async with followed(cluster, paths, marking="none") as one:
-        await one.round()
+    async with followed(cluster, paths, marking="none") as auditor:
+        await auditor.round()
     assert await marks(cluster) == []
 
 
@@ -244,8 +244,8 @@ async def test_an_api_server_without_taint_rules_is_said_to_be_one(cluster, kube
 async def test_a_device_that_is_given_twice_is_told_to_both_pods_and_to_the_node(cluster, kubelet, paths):
     await cluster.create(RESOURCE_CLAIMS, allocated("c", "gpu-0"))
     await cluster.patch(RESOURCE_CLAIMS, "c", status("gpu-0"), "ns", subresource="status")
-    for one in (pod("new", "c"), pod("old")):
-        await cluster.create(PODS, one)
+    for stored in (pod("new", "c"), pod("old")):
+        await cluster.create(PODS, stored)
     kubelet.have(plugged("old", "GPU-0"), claiming("new", "c", "gpu-0"))
     async with followed(cluster, paths) as agent:
         await agent.round()
@@ -253,8 +253,8 @@ async def test_a_device_that_is_given_twice_is_told_to_both_pods_and_to_the_node
         reason = FindingKind.GIVEN_TWICE.reason
         assert "ResourceClaim ns/c" in (await said(cluster))[reason]
         told = [item for item in (await cluster.list(EVENTS, "ns")).items if item.reason == reason]
-        assert sorted(one.involved_object.name for one in told) == ["new", "old"]
-        assert not any("ns/" in one.message for one in told), "what one namespace has is not told to another"
+        assert sorted(event.involved_object.name for event in told) == ["new", "old"]
+        assert not any("ns/" in event.message for event in told), "what one namespace has is not told to another"
         metrics = agent.metrics.answer(head("/metrics"), b"").body.decode()
         assert 'drawbridge_node_findings{what="given twice"} 1.0' in metrics
         kubelet.have(claiming("new", "c", "gpu-0"))
@@ -266,8 +266,8 @@ async def test_a_device_that_is_given_twice_is_told_to_both_pods_and_to_the_node
 
 def reserving(device, claim="mine"):
     """What an allocator answers that has reserved a device to a claim."""
-    one = {"driver": DRIVER, "pool": NODE, "device": device}
-    row = {"namespace": "ns", "claim": claim, "uid": f"uid-{claim}", "inDoubt": False, "devices": [one]}
+    reserved_device = {"driver": DRIVER, "pool": NODE, "device": device}
+    row = {"namespace": "ns", "claim": claim, "uid": f"uid-{claim}", "inDoubt": False, "devices": [reserved_device]}
     return web.json_response({"node": NODE, "reservations": [row]})
 
 
@@ -409,7 +409,7 @@ async def test_a_checkpoint_of_an_unknown_format_is_logged_once_and_is_not_an_er
     for _ in range(3):
         await agent.round()
     named = [record for record in caplog.records if getattr(record, "file", "") == str(file)]
-    assert [one.levelname for one in named] == ["INFO"]
+    assert [record.levelname for record in named] == ["INFO"]
     look = await agent.look_once()
     assert (set(look.snapshot.unknown), look.snapshot.unread) == ({str(file)}, {})
     assert not agent.metrics.readiness()[1]["sources"]
@@ -500,12 +500,12 @@ def test_a_monstrous_file_is_not_read_and_a_cdi_file_never(root, paths, monkeypa
         return real(path, *rest, **more)
 
     monkeypatch.setattr(sources.os, "open", noting)
-    found = read_files(paths)
-    assert found.names == (f"drawbridge_{DRIVER}_{UID}.json", "link.json", "pipe.json")
-    folders = {Path(path).parent.name for path in found.unread}
+    files = read_files(paths)
+    assert files.names == (f"drawbridge_{DRIVER}_{UID}.json", "link.json", "pipe.json")
+    folders = {Path(path).parent.name for path in files.unread}
     assert folders == {"large", "pipe", "link", "folder", "zeros", "away", root.name}
-    assert found.unread[str(root / "plugins" / "away" / "checkpoint")] == "its folder is a link"
-    assert str(1 << 30) in found.unread[str(root / "plugins" / "large" / "checkpoint")]
+    assert files.unread[str(root / "plugins" / "away" / "checkpoint")] == "its folder is a link"
+    assert str(1 << 30) in files.unread[str(root / "plugins" / "large" / "checkpoint")]
     assert opened
     assert not any("cdi" in path for path in opened)
 
@@ -567,7 +567,7 @@ def test_a_driver_that_makes_up_findings_hides_none_of_another_sort():
     seen = snapshot(
         pods=[pod("p", "d")], claims=[allocated("c", "gpu-0"), allocated("d", "gpu-1")], gone=["e"], prepared=(*lies, prepared("e", "gpu-0"))
     )  # fmt: skip
-    kinds = {one.kind for one in examine(seen, hardware(seen))}
+    kinds = {finding.kind for finding in examine(seen, hardware(seen))}
     assert kinds == {FindingKind.NOT_ALLOCATED, FindingKind.NOT_PREPARED, FindingKind.LEFT}
 
 
@@ -575,9 +575,9 @@ def test_prepared_devices_in_driver_checkpoints_are_read_up_to_a_limit(root, pat
     monkeypatch.setattr(sources, "MOST_PREPARED", 10)
     lie(root, "a", a_record("few", *map(str, range(8))))
     lie(root, "b", a_record("many", *map(str, range(8))))
-    found = read_files(paths)
-    assert len(found.prepared) == 10
-    assert "more than 10 devices" in found.unread[str(root / "plugins" / "b" / "checkpoint")]
+    files = read_files(paths)
+    assert len(files.prepared) == 10
+    assert "more than 10 devices" in files.unread[str(root / "plugins" / "b" / "checkpoint")]
 
 
 async def test_a_folder_that_never_answers_keeps_no_mark_waiting(cluster, kubelet, paths, monkeypatch):
@@ -615,14 +615,14 @@ def test_a_folder_of_very_many_names_is_looked_at_as_far_as_it_goes(root, paths,
     monkeypatch.setattr(sources, "MOST_NAMES", 5)
     for number in range(9):
         (root / "cdi" / f"{number}.json").touch()
-    found = read_files(paths)
-    assert len(found.names) == 5
-    assert "more than 5 entries" in found.unread[str(root / "cdi")]
+    files = read_files(paths)
+    assert len(files.names) == 5
+    assert "more than 5 entries" in files.unread[str(root / "cdi")]
 
 
 def test_a_node_that_has_nothing_of_it_all(root):
-    found = read_files(NodePaths(NODE, str(root / "no"), str(root / "none")))
-    assert found == sources.NodeFiles()
+    files = read_files(NodePaths(NODE, str(root / "no"), str(root / "none")))
+    assert files == sources.NodeFiles()
 
 
 async def test_it_serves_until_told_to_stop_and_leaves_its_marks(cluster, kubelet, paths):
@@ -694,7 +694,7 @@ async def test_a_mark_that_is_refused_keeps_no_other_from_being_made(cluster, ku
 
 async def worn(cluster):
     node = await cluster.get(NODES.raw, NODE)
-    return {one["type"]: one for one in node.get("status", {}).get("conditions", ())}
+    return {condition["type"]: condition for condition in node.get("status", {}).get("conditions", ())}
 
 
 KUBELETS = {"type": "Ready", "status": "True"}
@@ -730,9 +730,9 @@ async def test_a_finding_makes_the_condition_false_and_names_no_pod(cluster, kub
     kubelet.have(plugged("old", "GPU-0"), claiming("new", "c", "gpu-0"))
     async with followed(cluster, paths, condition=True) as agent:
         await agent.round()
-        one = (await worn(cluster))[CONDITION]
-        assert (one["status"], one["reason"]) == ("False", FindingKind.GIVEN_TWICE.reason)
-        assert one["message"] == "1 given twice: see the events of the node"
+        condition = (await worn(cluster))[CONDITION]
+        assert (condition["status"], condition["reason"]) == ("False", FindingKind.GIVEN_TWICE.reason)
+        assert condition["message"] == "1 given twice: see the events of the node"
 
 
 async def test_it_goes_with_the_agent(cluster, kubelet, paths):

@@ -47,16 +47,16 @@ REGISTRATION = "/pluginregistration.Registration/{}"
 
 
 def machine(**parts):
-    found, problems = read(described(**(parts or {"gpus": [gpu(0), gpu(1)], "nics": [NIC]})))
+    inventory, problems = read(described(**(parts or {"gpus": [gpu(0), gpu(1)], "nics": [NIC]})))
     assert problems == []
-    return machine_of(found)
+    return machine_of(inventory)
 
 
 async def eventually(condition):
     async with asyncio.timeout(PATIENCE):
-        while not (found := await condition()):  # noqa: ASYNC110  another process's files and objects have no event
+        while not (value := await condition()):  # noqa: ASYNC110  another process's files and objects have no event
             await asyncio.sleep(0.01)
-    return found
+    return value
 
 
 class Kubelet:
@@ -166,10 +166,10 @@ async def test_the_kubelet_finds_the_driver_and_has_a_claim_prepared_and_unprepa
 async def test_a_refusal_says_why_and_a_claim_that_is_not_there_is_gone(cluster, kubelet):
     async with running(cluster, kubelet):
         info = await kubelet.register()
-        one, two = await allocated(cluster, "a", result("gpu-1")), await allocated(cluster, "b", result("gpu-1"))
+        first, second = await allocated(cluster, "a", result("gpu-1")), await allocated(cluster, "b", result("gpu-1"))
         none = ClaimReference(namespace="ns", name="c", uid="u")
-        answers = await kubelet.prepare(info.endpoint, one, two, none)
-        assert [answers[each.uid].error for each in (one, two, none)] == [
+        answers = await kubelet.prepare(info.endpoint, first, second, none)
+        assert [answers[claim.uid].error for claim in (first, second, none)] == [
             "",
             "ResourceClaim ns/b: Taken: gpu-1 is prepared for ns/a",
             "ResourceClaim ns/c: the claim is gone",
@@ -187,33 +187,33 @@ async def test_a_claim_for_a_force_deleted_pods_device_is_prepared_once_it_is_fr
     """The kubelet's question is held, for it would not ask again before its own round."""
     async with running(cluster, kubelet) as driver:
         info = await kubelet.register()
-        one, two = await allocated(cluster, "a", result("gpu-1")), await allocated(cluster, "b", result("gpu-1"))
-        await kubelet.prepare(info.endpoint, one)
+        first, second = await allocated(cluster, "a", result("gpu-1")), await allocated(cluster, "b", result("gpu-1"))
+        await kubelet.prepare(info.endpoint, first)
         await released(cluster, "a")
-        waiting = asyncio.create_task(kubelet.prepare(info.endpoint, two))
+        waiting = asyncio.create_task(kubelet.prepare(info.endpoint, second))
         async with asyncio.timeout(PATIENCE):
             while not driver._preparing.waiting:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         if by == "this driver":
-            await kubelet.unprepare(info.endpoint, one)
+            await kubelet.unprepare(info.endpoint, first)
         else:
             store = PreparedStore(
                 machine(), Guard(machine(), NODE), Disk(), kubelet.paths.state(DRIVER), kubelet.paths.cdi
             )
-            await asyncio.to_thread(store.forget, [one.uid])
-        assert (await waiting)[two.uid].error == ""
+            await asyncio.to_thread(store.forget, [first.uid])
+        assert (await waiting)[second.uid].error == ""
 
 
 async def test_a_device_held_by_an_existing_claim_is_reported_as_taken_at_once(cluster, kubelet):
     async with running(cluster, kubelet) as driver:
         info = await kubelet.register()
-        one, two = await allocated(cluster, "a", result("gpu-1")), await allocated(cluster, "b", result("gpu-1"))
+        first, second = await allocated(cluster, "a", result("gpu-1")), await allocated(cluster, "b", result("gpu-1"))
         gone, third = await allocated(cluster, "c", result("gpu-0")), await allocated(cluster, "d", result("nic"))
-        await kubelet.prepare(info.endpoint, one, gone, third)
+        await kubelet.prepare(info.endpoint, first, gone, third)
         await released(cluster, "c")
         waited = []
         driver._preparing._departure = waited.append
-        assert "Taken" in (await kubelet.prepare(info.endpoint, two))[two.uid].error
+        assert "Taken" in (await kubelet.prepare(info.endpoint, second))[second.uid].error
         assert waited == []
 
 
@@ -304,7 +304,7 @@ async def test_a_device_that_fails_is_tainted_until_it_is_well_and_its_claim_sta
             ("gpu-1", 2),
         ]
         held = (await cluster.get(RESOURCE_CLAIMS, "a", "ns")).status
-        assert [one.device for one in held.allocation.devices.results] == ["gpu-1"]
+        assert [result_.device for result_ in held.allocation.devices.results] == ["gpu-1"]
         assert held.reserved_for
         assert await kubelet.prepare(info.endpoint, reference) == before
         wanted = driver.publisher._wanted
@@ -312,8 +312,8 @@ async def test_a_device_that_fails_is_tainted_until_it_is_well_and_its_claim_sta
         assert driver.publisher._wanted == wanted
         card.touch()
         await until_tainted(cluster, FINE)
-        [one] = await slices(cluster)
-        assert one.spec.pool.generation == 1
+        [slice_] = await slices(cluster)
+        assert slice_.spec.pool.generation == 1
         assert [device.health for device in driver.health().devices] == [1, 1]
 
 
@@ -328,8 +328,8 @@ async def test_looks_that_find_the_same_and_another_driver_write_nothing(cluster
             await driver.publisher.published.wait()
         await asyncio.sleep(0.1)
         assert await slices(cluster) == before
-    [one] = before
-    assert one.spec.devices[1].taints[0].time_added
+    [slice_] = before
+    assert slice_.spec.devices[1].taints[0].time_added
 
 
 async def test_a_server_without_device_taints_is_told_of_a_failure_once(cluster, kubelet, card, monkeypatch):
@@ -390,8 +390,8 @@ async def test_a_file_without_permission_is_not_a_failure_and_one_that_fails_is(
     made = machine(gpus=[gpu(0, place={"deviceNodes": ["/dev/null"]}), gpu(1, place=FILES)])
     with monkeypatch.context() as patched:
         patched.setattr(Path, "stat", stat)
-        found = drivers._failed_devices(made)
-    assert found == {"gpu-1": "/dev/no-such-card: Input/output error"}
+        failed = drivers._failed_devices(made)
+    assert failed == {"gpu-1": "/dev/no-such-card: Input/output error"}
 
 
 async def test_two_drivers_stand_beside_each_other_in_a_rolling_update(cluster, kubelet):
@@ -432,8 +432,8 @@ async def test_of_two_drivers_the_later_one_publishes_and_when_it_is_gone_the_ea
             honest, earlier.publisher.round = earlier.publisher.round, lambda: rounds.append(1)
             await until("gpu-7")
             for _ in range(3):
-                [one] = await slices(cluster)
-                await cluster.delete(RESOURCE_SLICES, one.metadata.name)
+                [slice_] = await slices(cluster)
+                await cluster.delete(RESOURCE_SLICES, slice_.metadata.name)
                 await until("gpu-7")
             assert (rounds, earlier.publisher.leads, later.publisher.leads) == ([], False, True)
             earlier.publisher.round = honest
@@ -464,8 +464,8 @@ async def test_a_later_driver_counts_while_it_answers(folder):
         assert await successors() == ["", "", ""]
         assert [has_later(str(folder / name)) for name in names[:3]] == [True, False, False]
         async with GrpcSocket(DriverRegistration(DRIVER, "x"), str(folder / names[3])):
-            found = [await asyncio.to_thread(successor, str(folder / name), PATIENCE) for name in names[2:]]
-            assert found == ["dra-4.sock", ""]
+            answers = [await asyncio.to_thread(successor, str(folder / name), PATIENCE) for name in names[2:]]
+            assert answers == ["dra-4.sock", ""]
 
 
 async def test_a_later_driver_that_stands_still_has_the_word_no_more_and_has_it_again_when_it_goes_on(cluster, kubelet):
@@ -541,8 +541,8 @@ async def test_it_is_ready_when_the_kubelet_knows_it_and_its_devices_are_publish
         assert await asked(where, "/readyz") == (
             200, ["[+]kubelet ok", "[+]slices ok", "[+]checkpoint ok", "[+]serving ok"],
         )  # fmt: skip
-        one, two = await allocated(cluster, "a", result("gpu-1")), await allocated(cluster, "b", result("gpu-1"))
-        await kubelet.prepare(info.endpoint, one, two)
+        first, second = await allocated(cluster, "a", result("gpu-1")), await allocated(cluster, "b", result("gpu-1"))
+        await kubelet.prepare(info.endpoint, first, second)
         _, counted = await asked(where, "/metrics")
         assert {
             'drawbridge_driver_claims_total{call="prepare",outcome="done"} 1.0',
@@ -553,7 +553,7 @@ async def test_it_is_ready_when_the_kubelet_knows_it_and_its_devices_are_publish
             "drawbridge_driver_devices 3.0",
             "drawbridge_driver_publishes 1.0",
         } <= set(counted)
-        await kubelet.unprepare(info.endpoint, one)
+        await kubelet.unprepare(info.endpoint, first)
         _, counted = await asked(where, "/metrics")
         assert "drawbridge_driver_prepared_claims 0.0" in counted
 
@@ -595,13 +595,13 @@ async def test_the_machine_is_published_and_stays_so(cluster, kubelet):
     async with running(cluster, kubelet) as driver:
         async with asyncio.timeout(PATIENCE):
             await driver.publisher.published.wait()
-        [one] = await slices(cluster)
-        assert [device.name for device in one.spec.devices] == ["gpu-0", "gpu-1", "nic"]
-        assert [(owner.kind, owner.name) for owner in one.metadata.owner_references] == [("Node", NODE)]
-        await cluster.delete(RESOURCE_SLICES, one.metadata.name)
+        [slice_] = await slices(cluster)
+        assert [device.name for device in slice_.spec.devices] == ["gpu-0", "gpu-1", "nic"]
+        assert [(owner.kind, owner.name) for owner in slice_.metadata.owner_references] == [("Node", NODE)]
+        await cluster.delete(RESOURCE_SLICES, slice_.metadata.name)
 
         async def back():
-            return [other for other in await slices(cluster) if other.metadata.uid != one.metadata.uid]
+            return [other for other in await slices(cluster) if other.metadata.uid != slice_.metadata.uid]
 
         assert len(await eventually(back)) == 1
 
@@ -610,8 +610,8 @@ async def test_the_machine_is_published_and_stays_so(cluster, kubelet):
 async def test_a_node_with_the_longest_name_publishes(cluster, name):
     await cluster.create(NODES, {"metadata": {"name": name}})
     assert await Publisher(cluster, machine(), name).round()
-    [one] = await slices(cluster)
-    assert one.spec.pool.name == name
+    [slice_] = await slices(cluster)
+    assert slice_.spec.pool.name == name
 
 
 async def test_a_second_publisher_of_the_same_writes_nothing(cluster):
@@ -624,8 +624,8 @@ async def test_a_second_publisher_of_the_same_writes_nothing(cluster):
 async def test_a_changed_machine_is_published_in_the_existing_slice(cluster):
     await Publisher(cluster, machine(), NODE).round()
     await Publisher(cluster, machine(gpus=[gpu(7)]), NODE).round()
-    [one] = await slices(cluster)
-    assert ([device.name for device in one.spec.devices], one.spec.pool.generation) == (["gpu-7"], 1)
+    [slice_] = await slices(cluster)
+    assert ([device.name for device in slice_.spec.devices], slice_.spec.pool.generation) == (["gpu-7"], 1)
 
 
 class Noted(Backoff, frozen=True):
@@ -681,30 +681,30 @@ def preparing(cluster, kubelet, clock):
 
 async def test_while_the_api_server_is_away_running_pods_are_answered_and_no_new_ones(cluster, kubelet):
     here, _ = preparing(cluster, kubelet, lambda: 0.0)
-    one, two = await allocated(cluster, "a", result("gpu-0")), await allocated(cluster, "b", result("gpu-1"))
-    first = await here.prepare(PrepareRequest(claims=(one,)))
+    old, new = await allocated(cluster, "a", result("gpu-0")), await allocated(cluster, "b", result("gpu-1"))
+    first = await here.prepare(PrepareRequest(claims=(old,)))
     await here.wait_for_statuses()
     away, _ = preparing(Away(), kubelet, lambda: 0.0)
-    answers = (await away.prepare(PrepareRequest(claims=(one, two)))).claims
-    assert answers[one.uid] == first.claims[one.uid]
-    assert "the API server cannot be asked about it: connection refused" in answers[two.uid].error
-    await away.unprepare(PrepareRequest(claims=(one,)))
+    answers = (await away.prepare(PrepareRequest(claims=(old, new)))).claims
+    assert answers[old.uid] == first.claims[old.uid]
+    assert "the API server cannot be asked about it: connection refused" in answers[new.uid].error
+    await away.unprepare(PrepareRequest(claims=(old,)))
     await away.unprepare_deleted()
 
 
 async def test_a_claim_that_has_been_gone_for_long_is_forgotten_and_not_before(cluster, kubelet):
     now = [0.0]
-    one, store = preparing(cluster, kubelet, lambda: now[0])
+    preparer, store = preparing(cluster, kubelet, lambda: now[0])
     a, b = await allocated(cluster, "a", result("gpu-0")), await allocated(cluster, "b", result("gpu-1"))
-    await one.prepare(PrepareRequest(claims=(a, b)))
-    await one.wait_for_statuses()
+    await preparer.prepare(PrepareRequest(claims=(a, b)))
+    await preparer.wait_for_statuses()
     await cluster.delete(RESOURCE_CLAIMS, "a", "ns")
     for seconds in (0.0, FORGET_AFTER - 1):
         now[0] = seconds
-        await one.unprepare_deleted()
+        await preparer.unprepare_deleted()
         assert set(store.claims()) == {a.uid, b.uid}
     now[0] = FORGET_AFTER
-    await one.unprepare_deleted()
+    await preparer.unprepare_deleted()
     assert set(store.claims()) == {b.uid}
 
 
@@ -730,36 +730,36 @@ async def test_a_claim_that_is_given_devices_again_while_we_look_for_what_is_gon
         patch = cluster.patch
 
         async def get(self, *asked):
-            found = await cluster.get(*asked)
+            stored = await cluster.get(*asked)
             for _ in range(chance.randrange(20)):
                 await asyncio.sleep(0)
-            return found
+            return stored
 
     now = [0.0]
-    one, store = preparing(Crowded(), kubelet, lambda: now[0])
+    preparer, store = preparing(Crowded(), kubelet, lambda: now[0])
     reference = await allocated(cluster, "a", result("gpu-0"))
     request = PrepareRequest(claims=(reference,))
-    await one.prepare(request)
+    await preparer.prepare(request)
     await given(cluster, "a")
-    await one.unprepare_deleted()
+    await preparer.unprepare_deleted()
     now[0] = FORGET_AFTER
 
     async def come_back():
         for _ in range(chance.randrange(40)):
             await asyncio.sleep(0)
         await given(cluster, "a", result("gpu-0"))
-        return (await one.prepare(request)).claims[reference.uid].error
+        return (await preparer.prepare(request)).claims[reference.uid].error
 
-    problem, _ = await asyncio.gather(come_back(), one.unprepare_deleted())
+    problem, _ = await asyncio.gather(come_back(), preparer.unprepare_deleted())
     assert (problem, set(store.claims())) == ("", {reference.uid})
     await given(cluster, "a")
     now[0] += 1
-    await one.unprepare_deleted()
+    await preparer.unprepare_deleted()
     assert set(store.claims()) == {reference.uid}, "it has been gone for a moment only"
     now[0] += FORGET_AFTER
-    await one.unprepare_deleted()
+    await preparer.unprepare_deleted()
     assert not store.claims()
-    await one.wait_for_statuses()
+    await preparer.wait_for_statuses()
 
 
 class Silent(Away):
@@ -771,9 +771,9 @@ class Silent(Away):
 
 
 async def test_an_api_server_that_says_nothing_is_named_in_the_answer(cluster, kubelet):
-    one, _ = preparing(Silent(), kubelet, lambda: 0.0)
+    preparer, _ = preparing(Silent(), kubelet, lambda: 0.0)
     reference = await allocated(cluster, "a", result("gpu-0"))
-    answers = (await one.prepare(PrepareRequest(claims=(reference,)))).claims
+    answers = (await preparer.prepare(PrepareRequest(claims=(reference,)))).claims
     assert answers[reference.uid].error.endswith("cannot be asked about it: no answer in time")
 
 
@@ -786,9 +786,9 @@ async def test_a_claim_deleted_during_its_preparation_is_eventually_forgotten(cl
         patch = cluster.patch
 
         async def get(self, *asked):
-            found = await cluster.get(*asked)
-            await cluster.delete(RESOURCE_CLAIMS, found.metadata.name, "ns")
-            return found
+            stored = await cluster.get(*asked)
+            await cluster.delete(RESOURCE_CLAIMS, stored.metadata.name, "ns")
+            return stored
 
     now = [0.0]
     late, store = preparing(Late(), kubelet, lambda: now[0])

@@ -20,7 +20,7 @@ async def test_a_superseded_message_is_skipped_and_the_last_one_is_delivered():
     assert await anext(latest) == 0
     said.set()
     await latest._reading
-    assert [one async for one in latest] == [999]
+    assert [message async for message in latest] == [999]
 
 
 async def test_no_more_is_read_than_there_is_time_for():

@@ -79,7 +79,7 @@ async def test_devices_are_asked_for_by_request_and_then_started(tmp_path):
         await plugin.register()
         await until(changed, lambda: ids(host) == [(THING, True, ["a", "b", "c"])])
         edits = await host.allocate(THING, {"one": ["a", "b"], "two": ["c"]})
-        assert {name: one.variables for name, one in edits.items()} == {
+        assert {name: edit.variables for name, edit in edits.items()} == {
             "one": {"THINGS": "a,b"},
             "two": {"THINGS": "c"},
         }

@@ -53,9 +53,9 @@ def store(folder, disk=None, made=MACHINE):
     return PreparedStore(made, Guard(made, NODE), disk or Disk(), str(folder), str(folder / "cdi"))
 
 
-def prepare(one, *claims):
+def prepare(prepared_store, *claims):
     references = [reference(item.metadata.name) for item in claims]
-    return one.prepare(references, {item.metadata.uid: item for item in claims})
+    return prepared_store.prepare(references, {item.metadata.uid: item for item in claims})
 
 
 def files(folder):
@@ -249,7 +249,11 @@ def test_a_checkpoint_of_which_a_byte_is_lost_is_never_worked_with(tmp_path):
     prepare(store(tmp_path), A)
     data = (tmp_path / "checkpoint").read_bytes()
     (tmp_path / "checkpoint").write_bytes(data[:-1])
-    for attempt in (lambda one: one.repair(), lambda one: prepare(one, B), lambda one: one.unprepare([reference("a")])):
+    for attempt in (
+        lambda opened: opened.repair(),
+        lambda opened: prepare(opened, B),
+        lambda opened: opened.unprepare([reference("a")]),
+    ):
         with pytest.raises(BrokenCheckpoint):
             attempt(store(tmp_path))
     assert (tmp_path / "checkpoint").read_bytes() == data[:-1]
@@ -270,10 +274,10 @@ def test_of_two_drivers_at_once_one_gives_the_device(tmp_path):
     claims = [claim(f"c{number}", result("gpu-0")) for number in range(8)]
     answers = {}
 
-    def ask(one):
-        answers.update(prepare(store(tmp_path), one))
+    def ask(asked):
+        answers.update(prepare(store(tmp_path), asked))
 
-    threads = [threading.Thread(target=ask, args=(one,)) for one in claims]
+    threads = [threading.Thread(target=ask, args=(asked,)) for asked in claims]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -21,10 +21,10 @@ def published(pages, generation=1):
 
 def stored(existing, decided):
     """What is there after a plan was carried out."""
-    gone = {one.metadata.name for one in decided.deleted}
-    changed = {one.slice.metadata.name: one.spec for one in decided.rewritten}
-    kept = [one for one in existing if one.metadata.name not in gone]
-    kept = [replace(one, spec=changed.get(one.metadata.name, one.spec)) for one in kept]
+    gone = {slice_.metadata.name for slice_ in decided.deleted}
+    changed = {rewritten.slice.metadata.name: rewritten.spec for rewritten in decided.rewritten}
+    kept = [slice_ for slice_ in existing if slice_.metadata.name not in gone]
+    kept = [replace(slice_, spec=changed.get(slice_.metadata.name, slice_.spec)) for slice_ in kept]
     new = [ResourceSlice(metadata=ObjectMeta(name=f"new{n}"), spec=spec) for n, spec in enumerate(decided.new)]
     return kept + new
 
@@ -69,24 +69,26 @@ def test_one_slice_changes_within_the_generation():
     after = replace(after, devices=(*after.devices[:-1], Device(name="other")))
     decided = plan(published(pages_of(before, NODE), 3), pages_of(after, NODE))
     assert (decided.deleted, decided.new) == ((), ())
-    [one] = decided.rewritten
-    assert (one.slice.metadata.name, one.spec.pool.generation) == ("s1", 3)
-    assert one.body["metadata"] == {"resourceVersion": "7"}
-    assert one.body["spec"]["sharedCounters"] is None
+    [rewritten] = decided.rewritten
+    assert (rewritten.slice.metadata.name, rewritten.spec.pool.generation) == ("s1", 3)
+    assert rewritten.body["metadata"] == {"resourceVersion": "7"}
+    assert rewritten.body["spec"]["sharedCounters"] is None
 
 
 def test_two_slices_that_change_are_a_new_generation_of_all():
     before, after = many(150), many(150)
     changed = [Device(name="other-0"), *after.devices[1:-1], Device(name="other-1")]
     decided = plan(published(pages_of(before, NODE), 3), pages_of(replace(after, devices=tuple(changed)), NODE))
-    assert [one.spec.pool.generation for one in decided.rewritten] == [4, 4, 4]
+    assert [rewritten.spec.pool.generation for rewritten in decided.rewritten] == [4, 4, 4]
 
 
 def test_slices_that_count_themselves_wrongly_are_written_again():
     pages = pages_of(many(100), NODE)
     wrong = [replace(page, pool=replace(page.pool, resource_slice_count=3)) for page in pages]
     decided = plan(published(wrong, 3), pages)
-    assert {(one.spec.pool.generation, one.spec.pool.resource_slice_count) for one in decided.rewritten} == {(4, 2)}
+    assert {
+        (rewritten.spec.pool.generation, rewritten.spec.pool.resource_slice_count) for rewritten in decided.rewritten
+    } == {(4, 2)}
 
 
 @pytest.mark.parametrize(("before", "after"), [(300, 100), (100, 300), (300, 299), (65, 64), (1, 0), (0, 300)])
@@ -95,10 +97,10 @@ def test_otherwise_all_slices_get_the_next_generation_and_the_pool_is_whole(befo
     wanted = pages_of(many(after), NODE)
     decided = plan(existing, wanted)
     there = stored(existing, decided)
-    generations = {one.spec.pool.generation for one in there}
+    generations = {slice_.spec.pool.generation for slice_ in there}
     assert len(generations) == 1
     assert len(there) == len(wanted) == there[0].spec.pool.resource_slice_count
-    assert sorted(d.name for one in there for d in one.spec.devices) == sorted(f"d-{n}" for n in range(after))
+    assert sorted(d.name for slice_ in there for d in slice_.spec.devices) == sorted(f"d-{n}" for n in range(after))
     if len(existing) != len(wanted):
         assert generations == {5}
     assert not plan(there, wanted)
@@ -111,7 +113,7 @@ def test_slices_of_an_older_generation_and_of_another_pool_go():
         old, metadata=ObjectMeta(name="other"), spec=replace(old.spec, pool=replace(old.spec.pool, name="x"))
     )
     decided = plan([old, other, *published(pages, 2)], pages)
-    assert {one.metadata.name for one in decided.deleted} == {"old", "other"}
+    assert {slice_.metadata.name for slice_ in decided.deleted} == {"old", "other"}
     assert (decided.rewritten, decided.new) == ((), ())
 
 
@@ -132,17 +134,17 @@ def test_a_taint_that_stays_keeps_its_time():
     there = Machine(DRIVER, (Device(name="d", taints=(timed,)),))
     assert not plan(published(pages_of(there, NODE)), pages_of(tainted, NODE))
     second = Machine(DRIVER, (Device(name="d", taints=(taint, replace(taint, key="l"))),))
-    [one] = plan(published(pages_of(there, NODE)), pages_of(second, NODE)).rewritten
-    assert one.spec.devices[0].taints == (timed, replace(taint, key="l"))
+    [rewritten] = plan(published(pages_of(there, NODE)), pages_of(second, NODE)).rewritten
+    assert rewritten.spec.devices[0].taints == (timed, replace(taint, key="l"))
 
 
 def test_a_device_that_fails_is_one_write_within_the_generation():
     made = many(150)
     decided = plan(published(pages_of(made, NODE), 3), pages_of(tainted(made, {"d-70"}), NODE))
     assert (decided.deleted, decided.new) == ((), ())
-    [one] = decided.rewritten
-    assert (one.slice.metadata.name, one.spec.pool.generation) == ("s1", 3)
-    assert [device.name for device in one.spec.devices if device.taints] == ["d-70"]
+    [rewritten] = decided.rewritten
+    assert (rewritten.slice.metadata.name, rewritten.spec.pool.generation) == ("s1", 3)
+    assert [device.name for device in rewritten.spec.devices if device.taints] == ["d-70"]
 
 
 def test_the_time_that_a_server_gives_a_taint_is_nothing_that_it_dropped():
