@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
 from analysis.doctor.observed import (
     NAMED,
-    QUOTED,
     DoctorInput,
 )
 from analysis.doctor.repair import Release, Removal
+from analysis.refused_pods import QUOTED
 from cluster.objects import Namespace
 from dra.finding import Finding, make_finding
 from dra.objects import (

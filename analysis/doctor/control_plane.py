@@ -6,11 +6,8 @@ from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from analysis.doctor.observed import (
-    QUOTED,
-    DoctorInput,
-)
 from analysis.installation import LEASES
+from analysis.refused_pods import QUOTED
 from cluster.objects import Lease
 from dra.finding import Finding, make_finding
 from dra.raw import items, moment
@@ -18,6 +15,8 @@ from webhook import names, registration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from analysis.doctor.observed import DoctorInput
 
 
 _SILENT = timedelta(seconds=45)  # nodes and API servers renew their leases every ten seconds, controllers every two

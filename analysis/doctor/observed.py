@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from analysis.doctor.components import Parts
 from analysis.loading import Reading
-from cluster.objects import Event
-from dra.raw import moment
 from webhook.state import BridgeSettings, Configuration, Inventory
 
 if TYPE_CHECKING:
@@ -21,15 +19,11 @@ if TYPE_CHECKING:
     from webhook.dialects import Served
 
 
-FAILED_CREATE = "FailedCreate"
 FAILED_CLAIM = "FailedResourceClaimCreation"
 FAILED_PREPARE = "FailedPrepareDynamicResources"
 FAILED_TEMPLATE = "FailedTemplateCreation"  # of drawbridge's own controller
 FAILED_OF_PODS = (FAILED_CLAIM, FAILED_PREPARE, FAILED_TEMPLATE)
 NAMED = 5  # objects that a message names
-QUOTED = 400  # characters of a message of others
-_FRESH = timedelta(minutes=20)  # controllers try again after 17 minutes at the latest
-_AGAIN = "(combined from similar events): "
 
 
 class DoctorInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,21 +50,6 @@ class DoctorInput(msgspec.Struct, frozen=True, kw_only=True):
     def fenced(self) -> tuple[str, ...]:
         """The drivers whose devices the configuration wants tainted."""
         return self.bridge.drivers if self.bridge is not None and self.bridge.fence else ()
-
-
-def latest(observed: DoctorInput, reason: str) -> dict[str, str]:
-    """What the last event of a reason says, by what it is about; not of a pod that had the same name before."""
-    messages: dict[str, str] = {}
-    living = {pod.metadata.key: pod.metadata.uid for pod in observed.reading.pods.values()}
-    for event in sorted(observed.reading.typed.of_type(Event), key=lambda event: event.last_timestamp):
-        last = moment(event.last_timestamp)
-        if event.reason == reason and (last is None or observed.now - last <= _FRESH):
-            about = event.involved_object
-            uid = living.get(f"{about.namespace}/{about.name}") if about.kind == "Pod" else ""
-            if uid and about.uid and uid != about.uid:
-                continue
-            messages[f"{about.kind}/{about.namespace}/{about.name}"] = event.message.removeprefix(_AGAIN)
-    return messages
 
 
 def classes_of(stock: Stock) -> Mapping[str, Served]:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from analysis.doctor.observed import (
     FAILED_CLAIM,
-    FAILED_CREATE,
     FAILED_PREPARE,
     FAILED_TEMPLATE,
     NAMED,
-    QUOTED,
     DoctorInput,
-    latest,
 )
-from cluster import resources
+from analysis.refused_pods import FAILED_CREATE, OF_OURS, QUOTED, find_refused_pods, latest, remedy_for
 from cluster.objects import Event, ResourceQuota
 from dra.finding import Finding, make_finding
 from dra.objects import (
@@ -27,7 +23,7 @@ from dra.objects import (
     claim_keys,
     results_of,
 )
-from dra.raw import Object, containers_of, inside, items, moment
+from dra.raw import moment
 from dra.texts import list_first
 from webhook import names
 from webhook.claims import template_lifecycle
@@ -42,7 +38,7 @@ from webhook.state import (
 from webhook.translate import find_missed, find_unknown, find_unserved, why_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 
 TEMPLATES = "count/resourceclaimtemplates.resource.k8s.io"
@@ -50,75 +46,11 @@ _MADE = timedelta(minutes=1)  # a template is there within a second
 _TRIED = timedelta(seconds=30)  # a scheduler looks at a pod within milliseconds
 _PREPARED = timedelta(minutes=5)  # the kubelet asks for a pod's devices each minute or two
 _PREPARE_ONCE = frozenset(target.driver for target in TARGETS.values() if target.prepares_once)
-_CONTROLLERS = frozenset(resource.kind for resource in resources.WORKLOADS)
-_OF_OURS = ".drawbridge.dev"
-_DENIED = re.compile(r'admission webhook "([^"]+)" denied the request|failed calling webhook "([^"]+)"')
-_POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'")
 
 
 def not_made(observed: DoctorInput) -> Iterator[Finding]:
     """Pods with devices that their controllers cannot make, because something else than drawbridge refuses them."""
-    lacking: set[str] = set()
-    for controller in observed.reading.of_kinds(*_CONTROLLERS):
-        if _requests_devices(controller) and _has_too_few_pods(controller):
-            meta = inside(controller, "metadata")
-            lacking.add(f"{controller.get('kind')}/{meta.get('namespace')}/{meta.get('name')}")
-    for about, message in latest(observed, FAILED_CREATE).items():
-        if about not in lacking or _OF_OURS in message:
-            continue
-        yield make_finding(
-            "O101",
-            about,
-            f"its pods cannot be created: {message[:QUOTED]}",
-            remedy_for(message),
-            basis=f"an event {FAILED_CREATE}",
-        )
-
-
-def _requests_devices(owner: Object) -> bool:
-    """Whether the pods of a controller ask for devices, by whatever name."""
-    spec = inside(owner, "spec", "template", "spec")
-    if items(spec, "resourceClaims"):
-        return True
-    containers = containers_of(spec)
-    keys = [
-        key
-        for container in containers
-        for part in ("limits", "requests")
-        for key in inside(container, "resources", part)
-    ]
-    return any("/" in key for key in keys)
-
-
-def _has_too_few_pods(owner: Object) -> bool:
-    """Whether a controller has fewer pods than it wants."""
-    spec, status = inside(owner, "spec"), inside(owner, "status")
-    match owner.get("kind"):
-        case "DaemonSet":
-            return _number(status, "currentNumberScheduled", 0) < _number(status, "desiredNumberScheduled", 0)
-        case "Job":
-            return not status.get("completionTime") and _number(status, "active", 0) < _number(spec, "parallelism", 1)
-    return _number(status, "replicas", 0) < _number(spec, "replicas", 1)
-
-
-def _number(value: Mapping[str, Any], name: str, default: int) -> int:
-    number = value.get(name, default)
-    return number if isinstance(number, int) else default
-
-
-def remedy_for(message: str) -> str:
-    if match := _DENIED.search(message):
-        name = match[1] or match[2]
-        return f"webhook {name} is not drawbridge's: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o yaml` shows whose it is"
-    if match := _POLICY.search(message):
-        return f"ask who keeps ValidatingAdmissionPolicy {match[1]}, or write the pod as it wants"
-    if "PodSecurity" in message:
-        return "write the pod as the namespace's pod-security.kubernetes.io/enforce wants, or have that label changed"
-    if "exceeded quota" in message:
-        return "have the ResourceQuota that is named raised, or give something back in its namespace"
-    if "per Pod" in message or "per Container" in message:
-        return "stay within the LimitRanges of the namespace (`kubectl get limitrange -o yaml`), or have them changed"
-    return "do what it says, or ask who may change it"
+    yield from find_refused_pods(observed.reading, observed.now)
 
 
 def not_translated(observed: DoctorInput) -> Iterator[Finding]:
@@ -163,7 +95,7 @@ def refused(observed: DoctorInput) -> Iterator[Finding]:
     event_of_reason: dict[str, Event] = {}
     for event in observed.reading.typed.of_type(Event):
         reason = event.message.partition(" denied the request: ")[2]
-        if event.reason == FAILED_CREATE and _OF_OURS in event.message and "administrator" in reason:
+        if event.reason == FAILED_CREATE and OF_OURS in event.message and "administrator" in reason:
             event_of_reason.setdefault(reason, event)
     for reason, event in event_of_reason.items():
         about = event.involved_object
@@ -181,7 +113,7 @@ def without_template(observed: DoctorInput) -> Iterator[Finding]:
         f"{template.metadata.namespace}/{template.metadata.name}" for template in observed.reading.templates.values()
     }
     full = full_quotas(observed)
-    failed = latest(observed, FAILED_TEMPLATE)
+    failed = latest(observed.reading, observed.now, FAILED_TEMPLATE)
     for pod in observed.reading.pods.values():
         meta = pod.metadata
         born = moment(meta.creation_timestamp)
@@ -226,7 +158,7 @@ def without_claim(observed: DoctorInput) -> Iterator[Finding]:
         for pod in observed.reading.pods.values()
         if not (pod.spec.node_name or pod.has_ended)
     }
-    for about, message in latest(observed, FAILED_CLAIM).items():
+    for about, message in latest(observed.reading, observed.now, FAILED_CLAIM).items():
         pod = waiting.get(about)
         # Where a template is not there yet, it looks again.
         if pod is None or "not found" in message:
@@ -287,7 +219,7 @@ def not_prepared(observed: DoctorInput) -> Iterator[Finding]:
         if pod.spec.node_name and not pod.has_ended
     }
     affected: dict[tuple[str, str], list[str]] = {}
-    for about, message in latest(observed, FAILED_PREPARE).items():
+    for about, message in latest(observed.reading, observed.now, FAILED_PREPARE).items():
         pod = running.get(about)
         if pod is None or pod.status.phase != "Pending" or pod.metadata.deletion_timestamp:
             continue

@@ -15,7 +15,7 @@ from analysis.configuration import KIND as CONFIGURATION
 from analysis.configuration import defaults
 from analysis.doctor.components import WEBHOOKS, WORKLOADS, images_of
 from analysis.doctor.installed import installed_configuration, parts_of, read_parts, with_configuration
-from analysis.doctor.observed import FAILED_CREATE, FAILED_OF_PODS, DoctorInput
+from analysis.doctor.observed import FAILED_OF_PODS, DoctorInput
 from analysis.doctor.rules import DRY_RUN, DUMPED, IMAGES, REPLICAS, STATUS, examine
 from analysis.doctor.shape import SHAPES, Shape
 from analysis.installation import KINDS, LABELLED, LEASES, is_labelled
@@ -29,11 +29,12 @@ from analysis.loading import (
     warn_of_ignored,
     with_text_labels,
 )
+from analysis.refused_pods import FAILED_CREATE, time_of_dump
 from cluster import resources
 from cluster.errors import ApiError, Forbidden, NotFound
 from cluster.objects import Event, Lease
 from cluster.resources import Raw, Resource
-from dra.raw import inside, moment, text
+from dra.raw import inside, text
 from dra.wire import WireError, convert, without_nulls
 from node.audit import COMPONENT
 from rendering.exits import CommandFailed
@@ -236,10 +237,7 @@ def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce |
 
     leases = read_each(lambda obj: obj.get("kind") == "Lease", lambda obj: convert(obj, Lease))
     events = read_each(lambda obj: obj.get("kind") == "Event", lambda obj: convert(obj, Event))
-    # A dump was made when one of the leases of Kubernetes' own was renewed, as those of nodes are every ten seconds.
-    others = [lease for lease in leases if lease.metadata.name not in LEASES]
-    others = [other for other in others if other.metadata.namespace in ("kube-node-lease", "kube-system")] or others
-    now = min(now, max(filter(None, (moment(other.spec.renew_time) for other in others)), default=now))
+    now = time_of_dump(leases, now)
     # Of the objects of an installation those of another shape are named.
     dumped = {kind.kind for kind in _IN_DUMPS}
 

@@ -14,6 +14,8 @@ from dra.validation import shape
 from rendering.exits import Broken
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from analysis.explain.report import Story
     from analysis.loading import Reading
 
@@ -57,7 +59,7 @@ def subject_of(arguments: tuple[str, ...]) -> Subject | None:
     return Subject(kind, kind_name, names[0])
 
 
-def story_of(subject: Subject, namespace: str, reading: Reading) -> Story:
+def story_of(subject: Subject, namespace: str, reading: Reading, now: datetime) -> Story:
     """Explain an object. Raises MissingObject."""
     match subject.kind:
         case "pod":
@@ -68,6 +70,6 @@ def story_of(subject: Subject, namespace: str, reading: Reading) -> Story:
             claim = find("claim", subject.name, namespace, reading.stock.claims)
             return lone_claim_story(claim, reading, reading.configuration)
         case "workload":
-            return workload_story(subject.kind_name, subject.name, namespace, reading, reading.configuration)
+            return workload_story(subject.kind_name, subject.name, namespace, reading, now)
         case _:
             return device_story(find_device(subject.name, reading.stock), reading)

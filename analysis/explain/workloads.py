@@ -18,6 +18,7 @@ from analysis.explain.stories import PodsAlike, WebhookStory, WorkloadStory
 from analysis.explain.webhook_record import decide_now
 from analysis.loading import ObjectIdentity, identity_of, inside, items, owner_of, read_object, text
 from analysis.naming import find
+from analysis.refused_pods import QUOTED, find_refused_pods, with_events
 from cluster.resources import JOBS, REPLICA_SETS, STATEFUL_SETS, WORKLOADS
 from dra.objects import Pod
 from dra.validation import shape
@@ -25,9 +26,11 @@ from dra.wire import WireError
 from rendering.exits import MissingObject
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
     from analysis.loading import Object, Reading
     from cluster.resources import Raw, Resource
-    from webhook.state import Configuration
 
 _SHORT = {"deploy": "Deployment", "sts": "StatefulSet", "ds": "DaemonSet", "rs": "ReplicaSet", "cj": "CronJob"}
 _MOST_OWNERS = 8
@@ -87,11 +90,10 @@ def find_workload(kind_name: str, name: str, namespace: str, reading: Reading) -
     return Workload(identity, objects.get(identity), pods)
 
 
-def workload_story(
-    kind_name: str, name: str, namespace: str, reading: Reading, configuration: Configuration
-) -> WorkloadStory:
+def workload_story(kind_name: str, name: str, namespace: str, reading: Reading, now: datetime) -> WorkloadStory:
     """Return the story of a workload by its kind and name."""
     owner, obj, pods = find_workload(kind_name, name, namespace, reading)
+    configuration = reading.configuration
     wanted: int | None = None
     own = WebhookStory()
     unreadable: list[ObjectIdentity] = []  # pods that the object would make
@@ -135,14 +137,6 @@ def workload_story(
     groups_of_pods.sort(
         key=lambda group: (bool(group.first.node), not group.first.webhook.decisions, -len(group.names))
     )
-    # Why no pods are made, as their controllers say it.
-    failures: list[str] = []
-    for other in {identity_of(obj): obj for obj in reading.objects}.values():
-        if other is obj or owner_of(other) == owner:
-            for condition in items(inside(other, "status"), "conditions"):
-                if condition.get("type") == _FAILED and condition.get("status") == "True":
-                    why = text(condition.get("message")) or text(condition.get("reason"))
-                    failures.append(f"{text(other.get('kind'))} {identity_of(other).name}: {why}")
     return WorkloadStory(
         kind=owner.kind,
         name=f"{owner.namespace}/{owner.name}",
@@ -150,5 +144,27 @@ def workload_story(
         running=sum(pod.status.phase == "Running" for pod in pods),
         pods=tuple(groups_of_pods),
         webhook=own,
-        conditions=tuple(failures),
+        conditions=tuple(_failures(owner, reading, now)),
     )
+
+
+def _failures(workload: ObjectIdentity, reading: Reading, now: datetime) -> Iterator[str]:
+    """Say why the controllers of a workload create no pods: as `doctor` finds it in their events, else as their conditions report it."""
+    objects = {identity_of(obj): obj for obj in reading.objects}
+    own = {
+        f"{identity.kind}/{identity.namespace}/{identity.name}": obj
+        for identity, obj in objects.items()
+        if identity == workload or owner_of(obj) == workload
+    }
+    findings = {finding.object: finding for finding in find_refused_pods(*with_events(reading, now))}
+    told: list[str] = []
+    for name in own:
+        if finding := findings.get(name):
+            told.append(finding.message)
+            yield f"{finding.object} {finding.code}: {finding.message} ({finding.remedy})"
+    for obj in own.values():
+        for condition in items(inside(obj, "status"), "conditions"):
+            if condition.get("type") == _FAILED and condition.get("status") == "True":
+                why = text(condition.get("message")) or text(condition.get("reason"))
+                if not any(why[:QUOTED] in message for message in told):
+                    yield f"{text(obj.get('kind'))} {identity_of(obj).name}: {why}"

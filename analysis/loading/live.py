@@ -200,7 +200,9 @@ async def read_cluster(
         missed = {missed.kind for missed in unread}
         inside_one = Visit(cluster, namespace, report_progress, keep)
         objects += await inside_one.read(kind for kind in needs.kinds if kind.namespaced and kind.id in missed)
-        unread += [Unread(f"{missed.kind} in {namespace}", missed.reason) for missed in inside_one.unread]
+        if resources.EVENTS.id in missed:
+            objects += await inside_one.read((resources.EVENTS,), fields=needs.events)
+        unread += [Unread(f"{one.kind} in {namespace}", one.reason) for one in inside_one.unread]
     configuration = in_force.configuration
     around = evidence_in(configuration, narrow=narrow or not needs.workloads)
     evidence, forbidden = await look_around(cluster, around)

@@ -97,9 +97,10 @@ def command(
         raise Broken(f"{name!r} contradicts -n {namespace}", "leave one of them out")
     if files or kubernetes:
         server_named(kubernetes, feature_gates)  # fails before the cluster is read
-    given = given_configuration(config)
+    given, now = given_configuration(config), datetime.now(UTC)
 
     from analysis.loading import OUTLOOK_KINDS, Needs, TypedObjects, for_server, read_dump, server_meant, visit
+    from analysis.refused_pods import FAILED_CREATE
     from dra.objects import DeviceTaintRule
     from dra.wire import builtins, convert
     from webhook.claims import taint_rule
@@ -112,6 +113,7 @@ def command(
         needs = Needs(
             (*(explain.kinds_of(kind_name) if workload else ()), *OUTLOOK_KINDS),
             stored=lambda pod: pod.metadata.name.startswith(last) if workload else pod.metadata.name == last,
+            events=(f"reason={FAILED_CREATE}",) if workload else (),
         )
         reading = visit(kubeconfig, context, needs, given=given, namespace=namespace)
     reading.in_force.report()
@@ -121,9 +123,9 @@ def command(
     if files and bridge is not None and bridge.fence:  # files are judged as if the configuration were installed
         rules = [convert(taint_rule(driver), DeviceTaintRule) for driver in bridge.drivers]
         reading = replace(reading, typed=TypedObjects((*reading.typed, *rules)))
-    story = explain.story_of(subject, namespace, reading)
+    story = explain.story_of(subject, namespace, reading, now)
     if isinstance(story, explain.PodStory | explain.WorkloadStory):
-        story = _with_causes(story, reading, kubeconfig, context)
+        story = _with_causes(story, reading, now, kubeconfig, context)
     server = server_meant(reading)
     inputs.write(
         output,
@@ -135,7 +137,7 @@ def command(
 
 
 def _with_causes(
-    story: PodStory | WorkloadStory, reading: Reading, kubeconfig: str, context: str
+    story: PodStory | WorkloadStory, reading: Reading, now: datetime, kubeconfig: str, context: str
 ) -> PodStory | WorkloadStory:
     """For pods that wait for a component of drawbridge in a live cluster, add what `doctor` finds about the component."""
     from analysis import explain
@@ -144,7 +146,6 @@ def _with_causes(
     pods = [story] if isinstance(story, explain.PodStory) else [pod.first for pod in story.pods]
     if not (reading.is_live and any(map(explain.keeper_of, pods))):
         return story
-    now = datetime.now(UTC)
     findings = loop.visit(
         kubeconfig, context, lambda cluster: survey_parts(cluster, now), "docs/commands.md#drawbridge-explain"
     )

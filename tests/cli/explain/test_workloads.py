@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.cli.explain.scenes import claim, explain, explain_json, fleet, full, phased, pod
+from tests.cli.explain.scenes import claim, dump, explain, explain_json, fleet, full, phased, pod
+from tests.cli.running import run_json
 
 
 def owned(obj, kind, name, version="apps/v1"):
@@ -94,6 +95,47 @@ def test_without_pods_the_first_that_would_be_made_is_told_and_why_none_is(tmp_p
     assert "  says        ReplicaSet train-5d: exceeded quota" in output
     assert "none is created yet; the first would be train-0" in output
     assert "pod default/train-0: in no cluster yet" in output
+
+
+REJECTED = 'create Pod train-0 in StatefulSet train failed error: pods "train-0" is forbidden: pod rejected: RuntimeClass "gvisor" not found'
+
+
+def failed_create(about, message):
+    kind, name = about.split("/")
+    involved = {"kind": kind, "namespace": "default", "name": name, "uid": f"of-{name}"}
+    return {"apiVersion": "v1", "kind": "Event", "metadata": {"name": f"{name}.1", "namespace": "default"}, "involvedObject": involved, "reason": "FailedCreate", "message": message}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("word", "controller"),
+    [
+        ("statefulset/train", workload("StatefulSet", "train", replicas=1)),
+        ("deployment/up", owned(workload("ReplicaSet", "train", replicas=1), "Deployment", "up")),
+        ("cronjob/up", owned(workload("Job", "train", "batch/v1"), "CronJob", "up", "batch/v1")),
+        ("daemonset/train", workload("DaemonSet", "train") | {"status": {"desiredNumberScheduled": 1}}),
+    ],
+)
+def test_a_workload_whose_pods_are_rejected_has_the_finding_of_doctor(tmp_path, word, controller):
+    above = workload(word.split("/")[0].capitalize().replace("Cronjob", "CronJob"), "up")
+    if above["kind"] == "CronJob":
+        above |= {"apiVersion": "batch/v1", "spec": {"jobTemplate": {"spec": above["spec"]}}}
+    about = f"{controller['kind']}/train"
+    objects = [*fleet(), controller, *([above] if word.endswith("/up") else []), failed_create(about, REJECTED)]
+    code, told = explain_json(tmp_path, word, *objects)
+    [finding] = run_json("doctor", "-f", dump(tmp_path, *objects, pod("other")))[1]["findings"]
+    assert (code, finding["code"], finding["object"]) == (0, "O101", about.replace("/", "/default/"))
+    assert told["workload"]["conditions"] == [
+        f"{finding['object']} O101: its pods cannot be created: {REJECTED} ({finding['remedy']})"
+    ]
+
+
+def test_what_a_controller_reports_in_an_event_and_in_a_condition_is_told_once(tmp_path):
+    failed = owned(workload("ReplicaSet", "train-5d", replicas=1), "Deployment", "train")
+    said = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": REJECTED}]}
+    objects = [workload("Deployment", "train", replicas=1) | {"status": said}, failed | {"status": said}]
+    _, told = explain_json(tmp_path, "deploy/train", *fleet(), *objects, failed_create("ReplicaSet/train-5d", REJECTED))
+    [line] = told["workload"]["conditions"]
+    assert line.startswith("ReplicaSet/default/train-5d O101: ")
 
 
 @pytest.mark.parametrize(

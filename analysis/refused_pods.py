@@ -1,0 +1,134 @@
+"""Controllers whose pods with devices cannot be created, and what the last events of a reason report. Pure."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from analysis.installation import LEASES
+from analysis.loading import TypedObjects
+from cluster import resources
+from cluster.objects import Event, Lease
+from dra.finding import Finding, make_finding
+from dra.raw import Object, containers_of, inside, items, moment
+from dra.wire import WireError, convert
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from datetime import datetime
+
+    from analysis.loading import Reading
+
+T = TypeVar("T")
+
+FAILED_CREATE = "FailedCreate"
+OF_OURS = ".drawbridge.dev"
+QUOTED = 400  # characters of a message of others
+_FRESH = timedelta(minutes=20)  # controllers try again after 17 minutes at the latest
+_AGAIN = "(combined from similar events): "
+_CONTROLLERS = frozenset(one.kind for one in resources.WORKLOADS)
+_DENIED = re.compile(r'admission webhook "([^"]+)" denied the request|failed calling webhook "([^"]+)"')
+_POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'")
+
+
+def time_of_dump(leases: Iterable[Lease], now: datetime) -> datetime:
+    """Return when a dump was made: when a lease of Kubernetes' own was last renewed, as those of nodes are every ten seconds."""
+    leases = [lease for lease in leases if lease.metadata.name not in LEASES]
+    system = [lease for lease in leases if lease.metadata.namespace in ("kube-node-lease", "kube-system")] or leases
+    return min(now, max(filter(None, (moment(lease.spec.renew_time) for lease in system)), default=now))
+
+
+def latest(reading: Reading, now: datetime, reason: str) -> dict[str, str]:
+    """Return the message of the last event of a reason, by the object that it is about; not of a pod that had the same name before."""
+    messages: dict[str, str] = {}
+    living = {pod.metadata.key: pod.metadata.uid for pod in reading.pods.values()}
+    for event in sorted(reading.typed.of_type(Event), key=lambda event: event.last_timestamp):
+        last = moment(event.last_timestamp)
+        if event.reason == reason and (last is None or now - last <= _FRESH):
+            about = event.involved_object
+            uid = living.get(f"{about.namespace}/{about.name}") if about.kind == "Pod" else ""
+            if uid and about.uid and uid != about.uid:
+                continue
+            messages[f"{about.kind}/{about.namespace}/{about.name}"] = event.message.removeprefix(_AGAIN)
+    return messages
+
+
+def with_events(reading: Reading, now: datetime) -> tuple[Reading, datetime]:
+    """Return a reading with its events typed, and its time: that of the dump if it is one. Unreadable events are left out."""
+    typed = TypedObjects((*_readable(reading, Event), *_readable(reading, Lease)))
+    if not reading.is_live:
+        now = time_of_dump(typed.of_type(Lease), now)
+    return reading.with_types({Event: typed.by_key(Event)}), now
+
+
+def _readable(reading: Reading, type_: type[T]) -> Iterator[T]:
+    for obj in reading.of_kinds(type_.__name__):
+        with suppress(WireError):
+            yield convert(obj, type_)
+
+
+def find_refused_pods(reading: Reading, now: datetime) -> Iterator[Finding]:
+    """Find controllers that cannot create their pods with devices, because something other than drawbridge refuses them."""
+    lacking: set[str] = set()
+    for controller in reading.of_kinds(*_CONTROLLERS):
+        if _asks(controller) and _lacks(controller):
+            meta = inside(controller, "metadata")
+            lacking.add(f"{controller.get('kind')}/{meta.get('namespace')}/{meta.get('name')}")
+    for about, message in latest(reading, now, FAILED_CREATE).items():
+        if about not in lacking or OF_OURS in message:
+            continue
+        yield make_finding(
+            "O101",
+            about,
+            f"its pods cannot be created: {message[:QUOTED]}",
+            remedy_for(message),
+            basis=f"an event {FAILED_CREATE}",
+        )
+
+
+def _asks(owner: Object) -> bool:
+    """Whether the pods of a controller ask for devices, by whatever name."""
+    spec = inside(owner, "spec", "template", "spec")
+    if items(spec, "resourceClaims"):
+        return True
+    containers = containers_of(spec)
+    keys = [
+        key
+        for container in containers
+        for part in ("limits", "requests")
+        for key in inside(container, "resources", part)
+    ]
+    return any("/" in key for key in keys)
+
+
+def _lacks(owner: Object) -> bool:
+    """Whether a controller has fewer pods than it wants."""
+    spec, status = inside(owner, "spec"), inside(owner, "status")
+    match owner.get("kind"):
+        case "DaemonSet":
+            return _number(status, "currentNumberScheduled", 0) < _number(status, "desiredNumberScheduled", 0)
+        case "Job":
+            return not status.get("completionTime") and _number(status, "active", 0) < _number(spec, "parallelism", 1)
+    return _number(status, "replicas", 0) < _number(spec, "replicas", 1)
+
+
+def _number(value: Mapping[str, Any], name: str, default: int) -> int:
+    found = value.get(name, default)
+    return found if isinstance(found, int) else default
+
+
+def remedy_for(message: str) -> str:
+    if found := _DENIED.search(message):
+        name = found[1] or found[2]
+        return f"webhook {name} is not drawbridge's: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o yaml` shows whose it is"
+    if found := _POLICY.search(message):
+        return f"ask who keeps ValidatingAdmissionPolicy {found[1]}, or write the pod as it wants"
+    if "PodSecurity" in message:
+        return "write the pod as the namespace's pod-security.kubernetes.io/enforce wants, or have that label changed"
+    if "exceeded quota" in message:
+        return "have the ResourceQuota that is named raised, or give something back in its namespace"
+    if "per Pod" in message or "per Container" in message:
+        return "stay within the LimitRanges of the namespace (`kubectl get limitrange -o yaml`), or have them changed"
+    return "do what it says, or ask who may change it"
