@@ -400,9 +400,17 @@ def _trusts(bundle: bytes, certificate: bytes) -> bool:
         return False
 
 
+def without_authority(parts: Parts, now: datetime) -> Iterator[Finding]:
+    """An authority that does not run, and what was scaled down: what the authority did not write is missing because of it."""
+    found = [finding for finding in not_running(parts, now) if finding.code == "O009"]
+    authorities = [finding for finding in found if finding.object.endswith("/drawbridge-authority")]
+    if authorities:
+        yield from found[: found.index(authorities[0]) + 1]
+
+
 def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Workloads that do not run, or in part."""
-    ranked: list[tuple[int, Finding]] = []
+    ranked: list[tuple[int, bool, Finding]] = []
     for workload in parts.of_kinds(*WORKLOADS):
         spec, status = workload.get("spec") or {}, workload.get("status") or {}
         wanted = (
@@ -434,9 +442,10 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
             )
         else:
             continue
-        ranked.append((1 + min(ready, 1) if wanted else 0, finding))
-    # What was scaled down comes before what does not run yet, and that before what runs in part.
-    yield from (finding for _, finding in sorted(ranked, key=lambda entry: entry[0]))
+        ranked.append((1 + min(ready, 1) if wanted else 0, component != "authority", finding))
+    # What was scaled down comes before what does not run yet, and that before what runs in part; of each the authority first, without
+    # whose certificates others do not start.
+    yield from (finding for *_, finding in sorted(ranked, key=lambda entry: entry[:2]))
 
 
 def _pod_of(workload: Object) -> Object:

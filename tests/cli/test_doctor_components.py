@@ -251,6 +251,26 @@ def test_an_ill_of_the_installation_is_named_first(break_it, what, about, messag
     assert findings[0].remedy
 
 
+def without_certificates(objects):
+    """What the authority writes was never written."""
+    for obj in objects:
+        for hook in obj.get("webhooks", ()):
+            del hook["clientConfig"]["caBundle"]
+
+
+@pytest.mark.parametrize("status", [{"replicas": 0}, {"readyReplicas": 0}], ids=str)
+def test_an_authority_that_is_stopped_comes_before_what_it_did_not_write(status):
+    objects = installation()
+    without_certificates(objects)
+    authority = of(objects, "Deployment", "drawbridge-authority")
+    authority["spec" if "replicas" in status else "status"] |= status
+    of(objects, "Deployment", "drawbridge-webhook")["status"]["readyReplicas"] = 0
+    first, *effects, last = examined(objects, unread=())
+    deployment = f"Deployment/{SYSTEM}/drawbridge-"
+    assert [(one.code, one.object) for one in (first, last)] == [("O009", f"{deployment}{name}") for name in ("authority", "webhook")]  # fmt: skip
+    assert [one.code for one in effects] == ["O006", "O008", "O008"]
+
+
 ANSWERS = [
     ("", 'drawbridge_configuration_info{sha256="0"} 1.0\n', "O002", "p use other content"),
     ("[!]webhooks: kept\n", "", "O018", "[!]webhooks: kept"),
