@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from analysis.broken_parts import WEBHOOK, find_cause
 from analysis.configuration import KIND as CONFIGURATION
 from analysis.doctor import claims, classes, components, control_plane, fences, nodes, pods
 from analysis.doctor.misspelt_settings import misspelt_settings
@@ -144,7 +145,21 @@ def diagnose(observed: DoctorInput) -> dict[Finding, Repair | None]:
     repairs |= _run(_REST, lambda rule: rule.missing(observed), observed)
     if parts is not None:
         repairs |= _run(_LAST, lambda rule: rule.missing(observed), parts, now)
-    return repairs
+    return _with_cause(repairs)
+
+
+def _with_cause(repairs: dict[Finding, Repair | None]) -> dict[Finding, Repair | None]:
+    """Add to the remedy for untranslated pods that the webhook has to work before they are created again."""
+    cause = find_cause(WEBHOOK, repairs)
+    if cause is None:
+        return repairs
+    first = f"first mend {cause.object} ({cause.code}: {cause.remedy}); then "
+    return {
+        msgspec.structs.replace(finding, remedy=f"{first}{finding.remedy}")
+        if finding.code == "O103"
+        else finding: repair
+        for finding, repair in repairs.items()
+    }
 
 
 def examine(parts: Parts | None, now: datetime) -> tuple[Finding, ...]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from analysis import broken_parts
 from analysis.explain.stories import Keeper
 from webhook.dialects import Outcome
 
@@ -16,15 +16,12 @@ if TYPE_CHECKING:
     from analysis.explain.stories import PodStory
     from dra.finding import Finding
 
-# What the findings about each part are called.
 _PARTS = {
-    Keeper.WEBHOOK: re.compile(r"(?:^MutatingWebhookConfiguration/|(?:Secret|Service|ConfigMap)/.*/)drawbridge$|drawbridge-(?:webhook|authority)\b"),
-    Keeper.TEMPLATES: re.compile(r"(?:Lease|ConfigMap)/.*/drawbridge$|drawbridge-(?:controller|signature)\b"),
-    Keeper.BRIDGE: re.compile(r"drawbridge-(?:allocator|scheduler)\b"),
-    Keeper.DRIVER: re.compile(r"^DaemonSet/.*drawbridge-driver$"),
-}  # fmt: skip
-
-_GOES_ON = ("O011", "O010", "O013")  # with these a part works, if not as well
+    Keeper.WEBHOOK: broken_parts.WEBHOOK,
+    Keeper.TEMPLATES: broken_parts.TEMPLATES,
+    Keeper.BRIDGE: broken_parts.BRIDGE,
+    Keeper.DRIVER: broken_parts.DRIVER,
+}
 
 
 def keeper_of(story: PodStory) -> Keeper:
@@ -41,9 +38,7 @@ def keeper_of(story: PodStory) -> Keeper:
 def with_cause(story: PodStory, findings: Iterable[Finding]) -> PodStory:
     """Put before where a pod stands what is wrong with the part that it waits for, with the remedy."""
     part = _PARTS.get(keeper_of(story))
-    finding = next(
-        (finding for finding in findings if part and part.search(finding.object) and finding.code not in _GOES_ON), None
-    )
+    finding = broken_parts.find_cause(part, findings) if part is not None else None
     if finding is None:
         return story
     message = f"{finding.object}: {finding.message} ({finding.remedy}); {story.next_step.message}"

@@ -14,6 +14,7 @@ from cluster.kubernetes import Kubernetes
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, gpus, loaded, node, pod
 from tests.cli.running import manifest, run, run_json
+from tests.cli.test_doctor_components import installation, of
 from tests.objects import resource_quota
 from webhook.claims import taint_rule, template
 from webhook.state import read
@@ -736,6 +737,27 @@ def test_a_pod_that_was_never_translated_and_that_no_node_can_serve_is_told_of(o
     assert [message in finding["message"] and remedy in finding["remedy"] for finding in findings] == [True] * bool(
         message
     )
+
+
+@pytest.mark.parametrize(
+    ("stopped", "status", "first"),
+    [
+        (["webhook"], {"readyReplicas": 0}, "Deployment/drawbridge-system/drawbridge-webhook (O009: "),
+        (["authority", "webhook"], {"readyReplicas": 0}, "Deployment/drawbridge-system/drawbridge-authority (O009: "),
+        (["webhook"], {"readyReplicas": 1}, ""),
+        (["controller"], {"readyReplicas": 0}, ""),
+    ],
+)
+def test_an_untranslated_pod_is_to_be_recreated_once_the_webhook_runs(stopped, status, first, tmp_path):
+    objects = [obj for obj in installation() if "apiVersion" in obj]
+    for name in stopped:
+        of(objects, "Deployment", f"drawbridge-{name}")["status"] |= status
+    [finding] = [
+        one for one in found_with(tmp_path, team("enforce"), untranslated(), *objects) if one["code"] == "O103"
+    ]
+    remedy = finding["remedy"]
+    assert remedy.endswith("delete the pod and create it again")
+    assert remedy.startswith(f"first mend {first}" if first else "delete the pod")
 
 
 def found_with(tmp_path, *objects, fleet=OF_NVIDIA):
