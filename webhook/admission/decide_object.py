@@ -303,7 +303,10 @@ def answer_of_api_server(obj: Object, path: str = "") -> list[Finding]:
     before = ""
     if path and template_site(obj) is None:  # a kind of another project: its operator makes a pod of the template
         template = mapping(resolve_pointer(obj, path))
-        metadata = {"name": "of-a-template"} | mapping(template.get("metadata"))
+        # The operator takes labels and annotations over, and names the pod itself.
+        written = mapping(template.get("metadata"))
+        taken = {name: written[name] for name in ("labels", "annotations") if name in written}
+        metadata = {"name": "of-a-template"} | taken
         judged = {"apiVersion": "v1", "kind": "Pod"} | template | {"metadata": metadata}
         before = path
     [found] = validation.review([judged])
