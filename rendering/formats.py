@@ -68,11 +68,12 @@ def _text(checked: Sequence[ObjectFindings], notes: Notes) -> list[str]:
     return lines
 
 
-def summary_of(checked: Sequence[ObjectFindings], objects: int) -> str:
-    """Count the objects, and the findings by severity."""
+def summary_of(checked: Sequence[ObjectFindings], objects: int, skipped: int) -> str:
+    """Count the objects, the files with device requests that were not checked, and the findings by severity."""
     every = _severities(checked)
     counted = ", ".join(_count(every[severity], severity.value) for severity in Severity)
-    return f"{_count(objects, 'object')} checked: {counted}"
+    unchecked = f", {_count(skipped, 'file')} with device requests not checked" if skipped else ""
+    return f"{_count(objects, 'object')} checked{unchecked}: {counted}"
 
 
 def _severities(checked: Iterable[ObjectFindings]) -> Counter[Severity]:

@@ -66,11 +66,13 @@ def command(
             f"{document.file}:{document.line}: not a valid {kind}, so it is left out of the inventory; check it with -f"
         )
     inputs.report_unread(result.unread)
-    checked = [*result.findings, *findings_of_skipped(skip for skip in skipped if skip.key)]
+    unchecked = findings_of_skipped(skip for skip in skipped if skip.key)
+    checked = [*result.findings, *unchecked]
+    summary = formats.summary_of(checked, len(judged.documents), len(unchecked))
     warn_of_skipped([skip._replace(key="") for skip in skipped])
     inputs.write(
         output,
-        lambda: formats.report("drawbridge check", checked, formats.summary_of(checked, len(judged.documents))),
+        lambda: formats.report("drawbridge check", checked, summary),
         lambda: {
             "configuration": in_force.described(mode),
             "findings": formats.as_json(checked),

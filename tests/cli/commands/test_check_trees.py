@@ -203,6 +203,64 @@ def test_values_that_ask_for_devices_are_a_finding_in_every_form(form, tmp_path,
     assert "chart/values.yaml" in done.stdout
 
 
+def test_the_summary_counts_files_that_request_devices_and_are_not_checked(tmp_path, monkeypatch):
+    manifest(tmp_path / "pod.yaml", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}})
+    (tmp_path / "chart").mkdir()
+    for name in ("values.yaml", "prod.yaml"):
+        (tmp_path / "chart" / name).write_text("limits: {nvidia.com/gpu: 1}\n")
+    (tmp_path / "chart" / "other.yaml").write_text("limits: {cpu: 1}\n")
+    monkeypatch.chdir(tmp_path)
+    last = run("check", "chart").stdout.splitlines()[-1]
+    assert last == "0 objects checked, 2 files with device requests not checked: 0 errors, 2 warnings, 0 info"
+    (tmp_path / "chart" / "prod.yaml").unlink()
+    last = run("check", "chart").stdout.splitlines()[-1]
+    assert last == "0 objects checked, 1 file with device requests not checked: 0 errors, 1 warning, 0 info"
+    (tmp_path / "chart" / "values.yaml").unlink()
+    assert run("check", "chart").stdout == "0 objects checked: 0 errors, 0 warnings, 0 info\n"
+
+
+CHAINSAW = """apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  containers:
+  - name: c
+    image: x
+    ports: ($ports)
+    resources: {limits: {nvidia.com/gpu: ($gpus)}}
+"""
+
+
+def test_an_expression_of_chainsaw_is_an_unfilled_placeholder_and_no_error(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "chainsaw.yaml").write_text(CHAINSAW)
+    code, answer = run_json("check", "chainsaw.yaml")
+    [finding] = answer["findings"]
+    assert (code, finding["code"], finding["severity"]) == (0, "D011", "warning")
+    (tmp_path / "chainsaw.yaml").write_text(CHAINSAW.replace("($ports)", "ports").replace("($gpus)", "1"))
+    code, answer = run_json("check", "chainsaw.yaml")
+    assert (code, {one["code"] for one in answer["findings"]}) == (1, {"D001"})
+
+
+OTHERS = [("example.com/v1", "Thing"), ("ray.io/v1", "RayJob"), ("kubeflow.org/v1", "PyTorchJob"), ("jobset.x-k8s.io/v1alpha2", "JobSet")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("version", "kind"), OTHERS)
+def test_the_name_in_a_template_of_another_project_is_not_judged(version, kind, tmp_path, monkeypatch):
+    """Its schema has `metadata: {type: object}`, and its operator names the pods. Labels go to the pods, and are judged."""
+    monkeypatch.chdir(tmp_path)
+    container = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+
+    def codes(**metadata):
+        template = {"metadata": metadata, "spec": {"containers": [container]}}
+        thing = {"apiVersion": version, "kind": kind, "metadata": {"name": "p"}, "spec": {"worker": {"template": template}}}  # fmt: skip
+        manifest(tmp_path / "all.yaml", thing)
+        return {one["code"] for one in run_json("check", "all.yaml")[1]["findings"]}
+
+    assert "D102" not in codes(name="A_B", generateName="A_", namespace="C_D", labels={"a": "b"})
+    assert ("D102" in codes(name="a", labels={"a b": "c"})) == (kind != "Thing")
+
+
 def test_values_that_ask_for_devices_are_unknown_to_survey(tmp_path, monkeypatch):
     written(TREES["chart"] | {"chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"}, tmp_path)
     monkeypatch.chdir(tmp_path)
