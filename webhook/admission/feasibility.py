@@ -63,13 +63,12 @@ CURABLE = frozenset((Stage.TAINT, Stage.POOL))
 OFFERS = {
     Kind.AMOUNT: "if {requester} asked for no more than {amount} of {name}",
     Kind.COUNT: "if {requester} asked for no more than {devices}",
-    Kind.SPLIT: "if {requester} asked for {value}",
     Kind.CLASS: "with class {value}",
     Kind.SELECTOR: "without the selector {value}",
     Kind.CONSTRAINT: "without the constraint on {value}",
 }
 # ... also in a pod that asked by the old names, with which no class, selector or constraint was written.
-WRITTEN = (Kind.AMOUNT, Kind.COUNT, Kind.SPLIT)
+WRITTEN = (Kind.AMOUNT, Kind.COUNT)
 # Where devices are lost that are not of a class at all.
 _CLASSLESS = frozenset((Stage.NODE, Stage.CLASS))
 _ELSEWHERE = "correct its node selector or affinity, or request what these nodes have"
@@ -500,7 +499,7 @@ class _Diagnosis(NamedTuple):
                 if hint.kind is kind and (kind in WRITTEN or claim not in self.given):
                     requester = _name_requester(claim, hint.request, self.given)
                     # The refusal has named the keys of the requester in brackets.
-                    return _describe_offer(hint, requester.partition(" (")[0])
+                    return _describe_offer(hint, requester.partition(" (")[0], _split_of(hint, hints))
         return ""
 
 
@@ -522,11 +521,22 @@ def _nearest_word(expressions: Sequence[str], published: Mapping[str, Sequence[s
     return ""
 
 
-def _describe_offer(hint: NearestFit, requester: str) -> str:
+def _split_of(hint: NearestFit, hints: Iterable[NearestFit]) -> str:
+    """Return the number of devices, and the amount of each, that together have the amount that one device lacks; "" if none have."""
+    for split in hints:
+        if split.kind is Kind.SPLIT and (split.claim, split.request) == (hint.claim, hint.request):
+            pieces, _, piece = split.value.partition(" x ")
+            name, _, amount = piece.partition("=")
+            if hint.value.startswith(f"{name}="):
+                return f", or for {count_of(int(pieces), 'device')} with {amount} each"
+    return ""
+
+
+def _describe_offer(hint: NearestFit, requester: str, split: str) -> str:
     name, _, amount = hint.value.partition("=")
     devices = count_of(int(hint.value), "device") if hint.kind is Kind.COUNT else ""
     words = {"requester": requester, "value": hint.value, "name": name, "amount": amount, "devices": devices}
-    return f"it would fit {OFFERS[hint.kind].format_map(words)}"
+    return f"it would fit {OFFERS[hint.kind].format_map(words)}{split}"
 
 
 def _name_requester(claim: str, request: str, given: Mapping[str, PodClaim]) -> str:

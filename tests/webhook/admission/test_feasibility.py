@@ -141,6 +141,20 @@ def test_an_alternative_that_exists_makes_an_unknown_class_harmless():
     assert told.verdict is not Feasibility.NEVER
 
 
+@pytest.mark.parametrize(
+    ("memory", "count", "remedy"),
+    [
+        ("160Gi", 1, "no more than 80Gi of memory, or for 2 devices with 80Gi each"),
+        ("200Gi", 1, "no more than 80Gi of memory, or for 3 devices with 68267Mi each"),
+        ("400Gi", 1, "no more than 80Gi of memory"),
+        ("160Gi", 2, "no more than 80Gi of memory"),
+    ],
+)
+def test_a_refused_amount_has_the_split_over_several_devices_that_fits(memory, count, remedy):
+    wanted = typed(claim("c", exactly(DRIVER, count=count, memory=memory), namespace="ns"))
+    assert judge(stock(), [wanted]).remedy == f"it would fit if claim c, request r asked for {remedy}"
+
+
 def test_a_search_that_runs_out_of_steps_promises_nothing():
     assert judge(stock(), [claim_for(4)], steps=0).verdict is Feasibility.UNKNOWN
 
