@@ -1,7 +1,14 @@
 """What is told of a workload: how its pods fare, found by their owners, of any kind."""
 
+from datetime import UTC, datetime
+
 import pytest
 
+from analysis.explain.workloads import workload_story
+from analysis.loading import OUTLOOK_KINDS, Needs, read_cluster
+from cluster.embedded import Embedded
+from cluster.errors import Forbidden
+from cluster.resources import STATEFUL_SETS
 from tests.cli.explain.scenes import claim, dump, explain, explain_json, fleet, full, phased, pod
 from tests.cli.running import run_json
 
@@ -127,6 +134,21 @@ def test_a_workload_whose_pods_are_rejected_has_the_finding_of_doctor(tmp_path, 
     assert told["workload"]["conditions"] == [
         f"{finding['object']} O101: its pods cannot be created: {REJECTED} ({finding['remedy']})"
     ]
+
+
+@pytest.mark.parametrize("allowed", [True, False], ids=["everywhere", "in one namespace"])
+async def test_the_events_of_a_controller_are_read_of_a_cluster(allowed):
+    class Narrow(Embedded):
+        async def list(self, resource, namespace=None, **more):
+            if resource.kind == "Event" and not namespace and not allowed:
+                raise Forbidden("that is not yours")
+            return await super().list(resource, namespace, **more)
+
+    objects = [*fleet(), workload("StatefulSet", "train", replicas=1), failed_create("StatefulSet/train", REJECTED)]
+    needs = Needs((STATEFUL_SETS, *OUTLOOK_KINDS), events=("reason=FailedCreate",))
+    reading = await read_cluster(Narrow.holding(objects), needs, namespace="default")
+    [line] = workload_story("statefulset", "train", "default", reading, datetime.now(UTC)).conditions
+    assert line.startswith("StatefulSet/default/train O101: ")
 
 
 def test_what_a_controller_reports_in_an_event_and_in_a_condition_is_told_once(tmp_path):
