@@ -123,21 +123,23 @@ def limits() -> str:
         most = pkgutil.resolve_name(name) / UNITS[unit]
         return f"{what}{most if most % 1 else int(most):,}{unit}{where}"
 
+    groups: dict[str, list[str]] = {}
+    for limit in step_limits.ALL.values():
+        groups.setdefault(limit.beyond, []).append(f"{limit:,} for {limit.bounds}")
     steps = "\n".join(
-        f"- {limit:,}: {limit.bounds}; beyond that, {limit.beyond}." for limit in step_limits.ALL.values()
+        f"- **{beyond[0].upper()}{beyond[1:]}**: {'; '.join(bounds)}" for beyond, bounds in groups.items()
     )
     page = STEP_LIMITS.sub(rf"\1\n{steps}\n\n\2", text_at("limits.md"))
     return laid_out(LIMIT.sub(row, page))
 
 
 def bridge() -> str:
-    """List the calls of each port of the allocator in their page."""
+    """List the calls of the allocator's ports for stock schedulers and for tools in their page."""
     from allocator.service.queries import API_ENDPOINTS
     from allocator.service.schedulers.extender import EXTENDER_ENDPOINTS
-    from allocator.service.schedulers.plugin import PLUGIN_ENDPOINTS
 
     page = text_at("bridge.md")
-    for port, endpoints in (("plugin", PLUGIN_ENDPOINTS), ("extender", EXTENDER_ENDPOINTS), ("api", API_ENDPOINTS)):
+    for port, endpoints in (("extender", EXTENDER_ENDPOINTS), ("api", API_ENDPOINTS)):
         calls = "\n".join(f"- `{endpoint.method} {endpoint.path}`: {endpoint.text}" for endpoint in endpoints)
         page = between(page, f"<!-- {port} -->", f"<!-- end of {port} -->", calls)
     return laid_out(page)
@@ -151,12 +153,12 @@ def drivers() -> str:
     for name, driver in DRIVERS.items():
         version = f"`{driver.version}`" if driver.version else "none"
         kinds_ = ", ".join(f"`{kind}`" for kind in driver.kinds) or "none"
-        names.setdefault(f"{version}; {kinds_}; {driver.order.value}; {driver.source}", []).append(f"`{name}`")
+        names.setdefault(f"{version}; {kinds_}; {driver.order.value}", []).append(f"`{name}`")
     return "\n".join(f"- {', '.join(same)}: {known}" for known, same in names.items())
 
 
 def operating() -> str:
-    """List the alert rules (severity, metrics, problem and action) and the metrics in their page."""
+    """List the alert rules (severity, problem and action) and the metrics in their page."""
     from cluster import manifests
 
     source = (ROOT / "manifests/monitoring/alerts.yaml").read_text(encoding="utf-8")
@@ -164,11 +166,7 @@ def operating() -> str:
     for rule in manifests.parse(source)[0].object["groups"][0]["rules"]:
         said = rule["annotations"]
         summary = re.sub(r"\{\{ \$(?:labels\.)?(\w+).*?\}\}", lambda found: found[1].upper(), said["summary"])
-        names = dict.fromkeys(re.findall(r"\bdrawbridge_\w+?(?=_bucket|\b)", rule["expr"]))
-        measured = ", ".join(f"`{name}`" for name in names)
-        lines.append(
-            f"- **{rule['alert']}** ({rule['labels']['severity']}; {measured}): {summary} {said['description']}"
-        )
+        lines.append(f"- **{rule['alert']}** ({rule['labels']['severity']}): {summary} {said['description']}")
     page = between(text_at("operating.md"), "<!-- alerts -->", "<!-- end of alerts -->", "\n".join(lines))
     return laid_out(between(page, "<!-- metrics -->", "<!-- end of metrics -->", metrics.listed()))
 
@@ -192,13 +190,13 @@ def commands() -> str:
 
 
 def of_code(_: list[str], row: list[str]) -> list[str]:
-    """Write a row of the findings: code, severity, meaning, what helps, and of a refusal what becomes of the pod without it."""
+    """Write the code, severity and meaning of a finding; for a refusal of the webhook also the remedy.
+
+    Whoever sees such a refusal in `kubectl` may not have `drawbridge explain`.
+    """
     code, severity, meaning, remedy, without = row
-    return [
-        f"- **{code}** ({severity}): {meaning}",
-        f"  - {remedy}",
-        *([f"  - without drawbridge: {without}"] if without else []),
-    ]
+    first = f"- **{code}** ({severity}): {meaning}"
+    return [first, f"  - {remedy}", f"  - without drawbridge: {without}"] if code.startswith("R") else [first]
 
 
 def printed(*words: str) -> str:

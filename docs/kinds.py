@@ -17,14 +17,14 @@ def listed() -> str:
     for (group, known), kinds in by_group(KINDS).items():
         names = ", ".join(kinds)
         if known.reads or known.drops:
-            left.append(f"{names} ({group})")
+            left.append(group)
         else:
             rewritten.append(f"{names} ({group}{since(known)})")
     values = ", ".join(f"{', '.join(kinds)} ({group})" for (group, _), kinds in by_group(RENDERED).items())
     return "\n".join(
         [
             f"- **Rewritten**, from the release whose definition keeps claims: {', '.join(rewritten)}.",
-            f"- **Left to the webhook**; `translate` prints the reason: {', '.join(left)}.",
+            f"- **Left to the webhook**: other known kinds of {', '.join(dict.fromkeys(left))}.",
             f"- **Values of what another tool renders**, whose keys are named and not checked: {values}.",
         ]
     )

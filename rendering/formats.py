@@ -261,7 +261,8 @@ def choose_codes(wanted: str, also: tuple[str, ...] = ()) -> Mapping[str, Findin
 
 
 _ABOUT: Final = (
-    "For authors of manifests and administrators: every code of a finding, and what helps.",
+    "For authors of manifests and administrators: the code of every finding.",
+    "`drawbridge explain CODE` prints what helps; so does each command that reports the finding.",
     "A code never changes its meaning.",
     "`drawbridge check` reports D and R:",
     "errors are what the API server of the newest supported Kubernetes (D) or the webhook (R) refuses;",

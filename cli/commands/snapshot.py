@@ -48,7 +48,7 @@ def command(
 ) -> Exit:
     """Save the objects of a cluster that decide about devices in one file.
 
-    The file is a List in JSON, for -f of survey, explain, simulate, doctor, check, translate and allocate, or for --inventory. Secrets are not
+    The file is a List in JSON, for -f of survey, explain, simulate, doctor, check and translate, or for --inventory. Secrets are not
     read. Only fields that decide about devices are kept: of ConfigMaps the settings of device plugins, of variables the values that a
     dialect reads, of opaque parameters those that a driver is known to read, of labels and annotations those that a dialect or selector
     uses, of volumes the kubelet's folders. No commands, probes or messages; arguments only of device plugins and autoscalers.

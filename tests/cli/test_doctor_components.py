@@ -318,7 +318,7 @@ def test_additional_fields_of_an_installation_are_no_difference():
     assert components.differs({"a": [{"name": "n", "v": 1}]}, {"a": [{"name": "n", "v": 2}]}, "x") == "x.a[0].v"
 
 
-def test_every_finding_has_a_row_with_what_to_do():
+def test_every_finding_is_on_the_page_of_findings():
     codes = {code for code in CODES if code.startswith("O")}
     page = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
     assert codes
