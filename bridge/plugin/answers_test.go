@@ -147,8 +147,8 @@ func readAll(b *testing.B, text []byte, infos []fwk.NodeInfo) {
 		if err := json.Unmarshal(text, answer); err != nil {
 			b.Fatal(err)
 		}
-		now := begin(answer)
-		result, _ := now.obey(infos)
+		attempt := newCycle(answer)
+		result, _ := attempt.preFilterResult(infos)
 		var every *fwk.PreFilterResult
 		if merged := every.Merge(result); !merged.AllNodes() && len(merged.NodeNames) != len(infos) {
 			b.Fatal("nodes are missing")

@@ -109,7 +109,7 @@ func TestAnAllocatorThatIsGoneDoesNotHoldUpUnreserve(t *testing.T) {
 	plugin.Reserve(t.Context(), state, me, "n2")
 	server.Stop()
 	plugin.Unreserve(t.Context(), state, me, "n2")
-	if now := cycleOf(state); now.held.attempted || now.held.reservation != "" {
+	if attempt := cycleOf(state); attempt.held.attempted || attempt.held.reservation != "" {
 		t.Error("it would be given back again")
 	}
 }

@@ -16,31 +16,32 @@ import (
 
 const stateKey fwk.StateKey = Name
 
-// cycle is the plugin's state of one attempt to schedule a pod. Pods that do not concern the plugin have none.
+// cycle is the plugin's state for one attempt to schedule a pod. PreFilter writes it into the scheduler's CycleState, and all
+// later extension points read it from there. Pods that do not need the allocator have none.
 type cycle struct {
 	answer *sidecar.Answer
-	scores map[string]int64  // of the answer's nodes that fit
-	reason map[string]string // why other nodes of the answer do not fit
+	scores map[string]int64  // by name of a node that fits
+	reason map[string]string // by name of a node that does not fit: why
 
-	// Pods that the scheduler assumes to be added to or removed from a node; each clone has its own.
+	// Pods that the scheduler assumes to be added to or removed from a node. AddPod and RemovePod fill the lists of one clone.
 	added, removed []*v1.Pod
-	// anywhere makes Filter accept all nodes: PostFilter needs the result of the other plugins alone.
-	anywhere bool
+	// ignoreDevices makes Filter accept all nodes, so that PostFilter gets the result of the other plugins alone.
+	ignoreDevices bool
 
 	// Shared by all clones.
 	held *held
 }
 
-// held is the reservation of a pod, from Reserve to the end of its binding.
+// held is what the allocator holds for the pod, from Reserve to the end of its binding.
 type held struct {
-	broken      atomic.Bool // whether a call of this attempt found the allocator out of service
-	attempted   bool
-	reservation string
-	unready     bool // whether devices have to be made ready before the binding
-	committed   bool
+	broken      atomic.Bool // a call of Filter in this attempt failed; further calls are not made
+	attempted   bool        // Reserve was called, so the allocator may hold devices even if no answer came
+	reservation string      // "" if Reserve has not succeeded
+	unready     bool        // devices have to be made ready before the binding
+	committed   bool        // the claims are written
 }
 
-// Clone copies what AddPod and RemovePod change.
+// Clone copies the lists that AddPod and RemovePod change.
 func (c *cycle) Clone() fwk.StateData {
 	clone := *c
 	clone.added = slices.Clone(c.added)
@@ -53,11 +54,11 @@ func cycleOf(state fwk.CycleState) *cycle {
 	if err != nil {
 		return nil
 	}
-	found, _ := data.(*cycle)
-	return found
+	attempt, _ := data.(*cycle)
+	return attempt
 }
 
-// PreFilter asks the allocator once about the pod and all nodes.
+// PreFilter asks the allocator once which of all nodes can serve the pod. The answer's token stands for the pod in later calls.
 func (p *Plugin) PreFilter(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, infos []fwk.NodeInfo,
 ) (*fwk.PreFilterResult, *fwk.Status) {
@@ -67,8 +68,8 @@ func (p *Plugin) PreFilter(
 	if conflict := p.conflicting(); conflict != "" {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, conflict)
 	}
-	// Two schedulers share one lease, so this holds for pods without claims as well.
-	if health := p.patientHealth(ctx); !health.Usable {
+	// Only the scheduler beside the leading allocator places pods, pods without claims included.
+	if health := p.waitForHealth(ctx); !health.Usable {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, waits(health.Message))
 	}
 	if !p.concerns(pod) {
@@ -84,23 +85,23 @@ func (p *Plugin) PreFilter(
 	if answer.Verdict == sidecar.Skip {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	now := begin(answer)
-	state.Write(stateKey, now)
-	return now.obey(infos)
+	attempt := newCycle(answer)
+	state.Write(stateKey, attempt)
+	return attempt.preFilterResult(infos)
 }
 
-// patientHealth returns the state of the allocator. While another replica leads or may lead by now, it waits a moment for a change: each
-// pod that is refused gets an event, and the other replica's scheduler places the pods of this queue meanwhile.
-func (p *Plugin) patientHealth(ctx context.Context) sidecar.Health {
+// waitForHealth returns the state of the allocator. While another replica leads or may lead, it waits up to p.standby for a
+// change. Each pod that PreFilter rejects gets an event, and the scheduler beside the leader places these pods meanwhile.
+func (p *Plugin) waitForHealth(ctx context.Context) sidecar.Health {
 	health := p.follower.Health()
 	for end := time.Now().Add(p.standby); !health.Usable && health.Quiet && time.Now().Before(end) && ctx.Err() == nil; {
-		rest(ctx, min(p.standby, stateInterval)/20)
+		sleep(ctx, min(p.standby, stateInterval)/20)
 		health = p.follower.Health()
 	}
 	return health
 }
 
-func begin(answer *sidecar.Answer) *cycle {
+func newCycle(answer *sidecar.Answer) *cycle {
 	return &cycle{answer: answer, scores: scoresOf(answer), reason: reasonsOf(answer), held: &held{}}
 }
 
@@ -114,8 +115,8 @@ func censusOf(infos []fwk.NodeInfo) sidecar.Census {
 	})
 }
 
-// obey turns a verdict into the result of PreFilter for these nodes.
-func (c *cycle) obey(infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+// preFilterResult translates the allocator's verdict into the result of PreFilter.
+func (c *cycle) preFilterResult(infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	result := &fwk.PreFilterResult{}
 	if !c.everywhere() {
 		result.NodeNames = c.fitting(infos)
@@ -137,12 +138,13 @@ func (c *cycle) obey(infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	return result, nil
 }
 
-// othersFit reports whether the nodes that the answer does not name fit.
+// othersFit reports whether the nodes that the answer does not list fit.
 func (c *cycle) othersFit() bool { return c.answer.Rest != nil && c.answer.Rest.Fit }
 
 // everywhere reports whether the pod fits on all nodes, so that PreFilter need not list them.
 func (c *cycle) everywhere() bool { return c.othersFit() && len(c.reason) == 0 }
 
+// fitting returns the names of the nodes that fit.
 func (c *cycle) fitting(infos []fwk.NodeInfo) sets.Set[string] {
 	names := sets.New[string]()
 	for name := range c.scores {
@@ -222,8 +224,8 @@ func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return p }
 func (p *Plugin) AddPod(
 	_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.PodInfo, _ fwk.NodeInfo,
 ) *fwk.Status {
-	if now, pod := cycleOf(state), info.GetPod(); now != nil && hasClaims(pod) {
-		now.removed, now.added = moved(pod, now.removed, now.added)
+	if attempt, pod := cycleOf(state), info.GetPod(); attempt != nil && hasClaims(pod) {
+		attempt.removed, attempt.added = moveBetween(pod, attempt.removed, attempt.added)
 	}
 	return nil
 }
@@ -232,14 +234,14 @@ func (p *Plugin) AddPod(
 func (p *Plugin) RemovePod(
 	_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.PodInfo, _ fwk.NodeInfo,
 ) *fwk.Status {
-	if now, pod := cycleOf(state), info.GetPod(); now != nil && hasClaims(pod) {
-		now.added, now.removed = moved(pod, now.added, now.removed)
+	if attempt, pod := cycleOf(state), info.GetPod(); attempt != nil && hasClaims(pod) {
+		attempt.added, attempt.removed = moveBetween(pod, attempt.added, attempt.removed)
 	}
 	return nil
 }
 
-// moved removes a pod from one list if it is there; otherwise it adds it to the other one.
-func moved(pod *v1.Pod, from, to []*v1.Pod) (left, grown []*v1.Pod) {
+// moveBetween removes a pod from one list. If the list does not contain the pod, it appends the pod to the other list.
+func moveBetween(pod *v1.Pod, from, to []*v1.Pod) (newFrom, newTo []*v1.Pod) {
 	is := func(other *v1.Pod) bool { return other.UID == pod.UID }
 	if slices.ContainsFunc(from, is) {
 		return slices.DeleteFunc(from, is), to
@@ -247,31 +249,33 @@ func moved(pod *v1.Pod, from, to []*v1.Pod) (left, grown []*v1.Pod) {
 	return from, append(to, pod)
 }
 
-// Filter looks up the node in the answer. It asks again only if the scheduler assumes pods to be added or removed.
+// Filter looks up the node in the answer of PreFilter. It calls the allocator only if the scheduler assumes that pods are added or
+// removed: nominated pods, and victims of preemption.
 func (p *Plugin) Filter(ctx context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) *fwk.Status {
-	now := cycleOf(state)
-	if now == nil || now.anywhere {
+	attempt := cycleOf(state)
+	if attempt == nil || attempt.ignoreDevices {
 		return nil
 	}
 	node := info.Node().Name
-	if len(now.added) > 0 || len(now.removed) > 0 {
-		return p.filterAgain(ctx, now, node)
+	if len(attempt.added) > 0 || len(attempt.removed) > 0 {
+		return p.filterWithPods(ctx, attempt, node)
 	}
-	if now.fits(node) {
+	if attempt.fits(node) {
 		return nil
 	}
-	return fwk.NewStatus(fwk.Unschedulable, now.why(node))
+	return fwk.NewStatus(fwk.Unschedulable, attempt.why(node))
 }
 
-func (p *Plugin) filterAgain(ctx context.Context, now *cycle, node string) *fwk.Status {
-	if now.answer.Token == "" { // the allocator has not kept the question
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, messageOf(now.answer))
+// filterWithPods asks the allocator about one node with the added and without the removed pods.
+func (p *Plugin) filterWithPods(ctx context.Context, attempt *cycle, node string) *fwk.Status {
+	if attempt.answer.Token == "" { // the verdict is neither fits nor full
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, messageOf(attempt.answer))
 	}
-	// Preemption may ask about a hundred nodes, which share one deadline.
-	if now.held.broken.Load() {
+	// Preemption may filter a hundred nodes within one deadline, so after a failure the other nodes are not asked about.
+	if attempt.held.broken.Load() {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, waits(p.follower.Health().Message))
 	}
-	fit, err := p.client.Filter(ctx, now.answer.Token, node, now.added, now.removed)
+	fit, err := p.client.Filter(ctx, attempt.answer.Token, node, attempt.added, attempt.removed)
 	if err == nil && fit.Fits {
 		return nil
 	}
@@ -279,22 +283,18 @@ func (p *Plugin) filterAgain(ctx context.Context, now *cycle, node string) *fwk.
 		return fwk.NewStatus(fwk.Unschedulable, sidecar.Shorten(fit.Message))
 	}
 	if ctx.Err() == nil && !sidecar.Outdated(err) {
-		now.held.broken.Store(true)
+		attempt.held.broken.Store(true)
 	}
 	if sidecar.MayRecover(err) {
 		p.follower.Missed(err)
 	}
-	// Not an error, which would end the attempt for all nodes.
+	// An error status would end the attempt for all nodes.
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, waits(err.Error()))
 }
 
-// PreScore skips Score for pods that do not concern the allocator.
+// PreScore skips Score for pods that do not need the allocator.
 func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
-	return skipWithout(cycleOf(state))
-}
-
-func skipWithout(now *cycle) *fwk.Status {
-	if now == nil {
+	if cycleOf(state) == nil {
 		return fwk.NewStatus(fwk.Skip)
 	}
 	return nil
@@ -302,11 +302,11 @@ func skipWithout(now *cycle) *fwk.Status {
 
 // Score returns the allocator's score of the node.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
-	now := cycleOf(state)
-	if now == nil {
+	attempt := cycleOf(state)
+	if attempt == nil {
 		return 0, nil
 	}
-	return now.score(info.Node().Name), nil
+	return attempt.score(info.Node().Name), nil
 }
 
 // ScoreExtensions returns the plugin itself.

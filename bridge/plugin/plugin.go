@@ -1,8 +1,17 @@
 // Package plugin is the scheduler framework plugin Drawbridge, which passes the allocator's decisions to the scheduler.
 //
-// One call for a pod covers all nodes; Filter and Score look up its answer. Reserve, Unreserve, PreBind and Bind carry the
-// allocator's reservation from the decision to the written claims. The plugin itself allocates nothing, reads no
-// device and writes no object. It replaces DynamicResources, which must be disabled in the profile.
+// The path of a pod, with the allocator's endpoint that each extension point calls (allocator/service/schedulers/plugin.py):
+//
+//	PreEnqueue     none: waits in the queue until its claims exist and the allocator is in service
+//	PreFilter      prefilter: one call for all nodes; the answer has a token for the pod
+//	Filter, Score  none: look up the node in that answer
+//	Reserve        reserve: the allocator holds devices on the chosen node
+//	PreBind, Bind  commit: the allocator writes the claims; the scheduler's binder binds the pod
+//	Unreserve      unreserve: the allocator releases the devices
+//	PostFilter     postfilter: the allocator chooses and evicts victims
+//
+// The plugin itself allocates nothing, reads no device and writes no object. It replaces DynamicResources, which must be
+// disabled in the profile.
 //
 // How failures affect a pod:
 //
@@ -41,7 +50,7 @@ const (
 	stateTimeout  = 3 * time.Second
 	startGrace    = 10 * time.Second // the allocator reads the cluster and takes its lease before it is ready
 	commitPause   = time.Second
-	standbyPause  = 2 * time.Second // for a pod of the queue while another replica leads
+	standbyPause  = 2 * time.Second
 )
 
 // Plugin is one profile's connection to the allocator.
@@ -50,16 +59,16 @@ type Plugin struct {
 	profile  string
 	client   *sidecar.Client
 	follower *sidecar.Follower
-	binding  time.Duration
+	binding  time.Duration // limit for the devices of a pod to become ready
 	pause    time.Duration // between two calls of commit
-	standby  time.Duration // until a pod is refused because another replica leads
+	standby  time.Duration // how long PreFilter waits, while another replica leads, before it rejects a pod
 
 	claims   resourcelisters.ResourceClaimLister
 	pods     corelisters.PodLister
 	podIndex cache.Indexer
 	names    indexNames
 
-	// supposition is that of the attempt to place a group as if less important pods were gone, while there is one.
+	// supposition is set while PodGroupPostFilter places a group as if pods of lower priority were gone.
 	// Scheduling cycles are sequential, so only one goroutine uses it.
 	supposition sidecar.Supposition
 
@@ -137,8 +146,8 @@ func (*Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk
 	return nil, nil
 }
 
-// conflicting returns the conflict in the profile, if any: with DynamicResources, two allocators would allocate devices twice; after
-// another plugin has bound a pod, its claims would not be written.
+// conflicting returns what is wrong with the profile, or "". With DynamicResources, two allocators would allocate the same devices.
+// If another plugin binds first, the claims are never written.
 func (p *Plugin) conflicting() string {
 	p.conflictOnce.Do(func() {
 		profile, ok := p.handle.(interface {
@@ -161,14 +170,14 @@ func (p *Plugin) conflicting() string {
 	return p.conflict
 }
 
-// outcome turns a failed call into the pod's status.
+// outcome returns the status of a pod whose call to the allocator failed.
 func (p *Plugin) outcome(ctx context.Context, pod *v1.Pod, err error) *fwk.Status {
 	switch {
 	case sidecar.MayRecover(err):
 		p.follower.Missed(err)
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, waits(err.Error()))
 	case sidecar.Outdated(err):
-		// The pod is in flight, so it is retried as soon as its backoff is over.
+		// Activate requeues a pod that is in flight: the scheduler retries it as soon as its backoff is over.
 		p.handle.Activate(klog.FromContext(ctx), map[string]*v1.Pod{string(pod.UID): pod})
 		return fwk.NewStatus(fwk.Unschedulable, "to be decided again: "+sidecar.Shorten(err.Error()))
 	default:

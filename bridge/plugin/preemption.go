@@ -18,26 +18,26 @@ import (
 	"drawbridge.dev/bridge/sidecar"
 )
 
-// PostFilter asks the allocator to make room on a node that only devices keep from being used. It takes back what the pod
-// was allocated elsewhere, or chooses and evicts victims; what is missing besides devices is the business of
-// DefaultPreemption. That has no turn where the allocator was asked and gave no answer: it may have evicted pods already,
-// or may have decided against any eviction.
+// PostFilter asks the allocator to make room on one of the nodes that every other plugin accepts. The allocator deallocates claims
+// of the pod that are allocated elsewhere, or chooses and evicts victims. For what is missing besides devices, PostFilter returns
+// Unschedulable, so that DefaultPreemption runs next. If the allocator gave no answer, UnschedulableAndUnresolvable keeps
+// DefaultPreemption from running: the allocator may have evicted pods already, or decided against any eviction.
 func (p *Plugin) PostFilter(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader,
 ) (*fwk.PostFilterResult, *fwk.Status) {
 	if !p.follower.Health().Usable {
-		// DefaultPreemption would end the pod's nomination, by which the next leader keeps for it what was freed.
+		// DefaultPreemption would clear nominatedNodeName, from which the next leader knows for which pod devices were freed.
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
 	}
-	now := cycleOf(state)
-	if now == nil {
+	attempt := cycleOf(state)
+	if attempt == nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
 	infos, err := p.handle.SnapshotSharedLister().NodeInfos().List()
 	if err != nil {
 		return nil, fwk.AsStatus(err)
 	}
-	victimsMayHelp := now.roomMayHelp() && mayPreempt(pod) && len(lesserPriorities(pod, infos)) > 0
+	victimsMayHelp := attempt.roomMayHelp() && mayPreempt(pod) && len(lesserPriorities(pod, infos)) > 0
 	if !victimsMayHelp && !p.isAllocated(pod) {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
@@ -62,10 +62,10 @@ func (p *Plugin) PostFilter(
 	return &fwk.PostFilterResult{NominatingInfo: nominated}, nil
 }
 
-// PodGroupPostFilter asks the allocator to make room for a group. The scheduler places the group once more, with all its
-// plugins, as if less important pods held no devices: the allocator answers so while there is a supposition, and holds
-// nothing. Then every member has a node on which only devices are missing, and the allocator says which pods have to go.
-// No more important ones than have to be are supposed to be gone: the lowest priority is searched for.
+// PodGroupPostFilter asks the allocator to make room for a group. The scheduler places the group again, with all its plugins,
+// while p.supposition tells the allocator to answer as if pods below a priority held no devices; the allocator reserves nothing.
+// A binary search finds the lowest such priority. Then every member has a node on which only devices are missing, and the
+// allocator chooses the victims.
 func (p *Plugin) PodGroupPostFilter(
 	ctx context.Context, _ fwk.PodGroupCycleState, group fwk.PodGroupInfo, schedule fwk.PodGroupSchedulingFunc,
 ) (*fwk.PodGroupPostFilterResult, *fwk.Status) {
@@ -78,7 +78,7 @@ func (p *Plugin) PodGroupPostFilter(
 		return nil, fwk.AsStatus(err)
 	}
 	priorities := lesserPriorities(pods[0], infos)
-	var placed *fwk.PodGroupAssignments
+	var placed *fwk.PodGroupAssignments // with the lowest priority that suffices
 	sort.Search(len(priorities), func(at int) bool {
 		below := int64(priorities[at]) + 1
 		p.supposition = sidecar.Supposition{Suppose: string(uuid.NewUUID()), Below: &below}
@@ -93,8 +93,8 @@ func (p *Plugin) PodGroupPostFilter(
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
 	var members []sidecar.Member
-	for _, one := range placed.ProposedAssignments {
-		members = append(members, sidecar.Member{Pod: one.GetPod(), Node: one.GetNodeName()})
+	for _, assignment := range placed.ProposedAssignments {
+		members = append(members, sidecar.Member{Pod: assignment.GetPod(), Node: assignment.GetNodeName()})
 	}
 	found, err := p.client.PostFilterGroup(ctx, members)
 	if err != nil {
@@ -109,9 +109,9 @@ func (p *Plugin) PodGroupPostFilter(
 	klog.FromContext(ctx).V(2).Info("The allocator makes room", "plugin", Name, "podGroup", klog.KObj(group),
 		"victims", found.Victims)
 	nominated := map[types.NamespacedName]*fwk.NominatingInfo{}
-	for _, one := range found.Nominations {
-		info := &fwk.NominatingInfo{NominatedNodeName: one.Node, NominatingMode: fwk.ModeOverride}
-		nominated[types.NamespacedName{Namespace: one.Namespace, Name: one.Name}] = info
+	for _, nomination := range found.Nominations {
+		info := &fwk.NominatingInfo{NominatedNodeName: nomination.Node, NominatingMode: fwk.ModeOverride}
+		nominated[types.NamespacedName{Namespace: nomination.Namespace, Name: nomination.Name}] = info
 	}
 	return &fwk.PodGroupPostFilterResult{NominatingInfos: nominated}, nil
 }
@@ -124,7 +124,7 @@ func mayPreempt(pod *v1.Pod) bool {
 	return pod.Spec.PreemptionPolicy == nil || *pod.Spec.PreemptionPolicy != v1.PreemptNever
 }
 
-// isAllocated reports whether a claim of the pod has devices, which may be on a node that the pod cannot use.
+// isAllocated reports whether a claim of the pod is allocated, perhaps on a node that the pod cannot use.
 func (p *Plugin) isAllocated(pod *v1.Pod) bool {
 	claims, _ := p.claimsOf(pod)
 	return slices.ContainsFunc(claims, func(claim *resourcev1.ResourceClaim) bool {
@@ -132,8 +132,8 @@ func (p *Plugin) isAllocated(pod *v1.Pod) bool {
 	})
 }
 
-// lesserPriorities lists the priorities of pods that have claims and are less important, on whatever node: devices may be
-// reachable from many.
+// lesserPriorities lists the priorities, below the pod's own, of all running pods with claims. It looks at all nodes, because a
+// device may be reachable from several.
 func lesserPriorities(pod *v1.Pod, infos []fwk.NodeInfo) []int32 {
 	priority := corev1helpers.PodPriority(pod)
 	found := sets.New[int32]()
@@ -153,16 +153,16 @@ func (p *Plugin) lackingOnlyDevices(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, infos []fwk.NodeInfo,
 ) []string {
 	others := state.Clone()
-	elsewhere := *cycleOf(state)
-	elsewhere.anywhere = true
-	others.Write(stateKey, &elsewhere)
+	withoutDevices := *cycleOf(state)
+	withoutDevices.ignoreDevices = true
+	others.Write(stateKey, &withoutDevices)
 	var mutex sync.Mutex
 	nodes := []string{}
 	p.handle.Parallelizer().Until(ctx, len(infos), func(index int) {
 		info := infos[index]
 		name := info.Node().Name
-		if elsewhere.fits(name) {
-			return // something else is missing there
+		if withoutDevices.fits(name) {
+			return // devices are there, so something else is missing
 		}
 		if !p.handle.RunFilterPlugins(ctx, others, pod, info).IsSuccess() {
 			return

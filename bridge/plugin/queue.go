@@ -16,7 +16,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// indexNames are the plugin's indices over all pods. Profiles share one informer, so a name holds the profile's.
+// indexNames are the names of the plugin's indices over all pods. Profiles share one informer, so each name contains the profile.
 type indexNames struct {
 	claim   string // pods of the profile by namespace/name of a claim they use
 	waiting string // pods of the profile without a node
@@ -51,7 +51,7 @@ func waitsIn(profile string, pod *v1.Pod) bool {
 	return pod.Spec.SchedulerName == profile && pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil
 }
 
-// claimKeys returns the keys of a pod's claims that are known.
+// claimKeys returns namespace/name of each claim of the pod whose name is known.
 func claimKeys(pod *v1.Pod) []string {
 	var keys []string
 	for index := range pod.Spec.ResourceClaims {
@@ -64,13 +64,13 @@ func claimKeys(pod *v1.Pod) []string {
 	return slices.Compact(keys)
 }
 
-// PreEnqueue keeps a pod out of the queue while it cannot be decided: the allocator is out of service or another one
-// leads, or a claim does not exist, belongs to another pod or is being deleted. It makes no call.
+// PreEnqueue keeps a pod out of the active queue while the allocator is out of service or another replica leads, and while a
+// claim of the pod does not exist, belongs to another pod or is being deleted. It makes no call.
 func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	health := p.follower.Health()
 	if !health.Usable {
 		if !health.Quiet {
-			p.tell(pod, waits(health.Message))
+			p.warnGated(pod, waits(health.Message))
 		}
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, waits(health.Message))
 	}
@@ -80,19 +80,19 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	return nil
 }
 
-// tell writes an event on a gated pod, because the scheduler reports nothing about pods that it does not try.
-func (p *Plugin) tell(pod *v1.Pod, sentence string) {
+// warnGated writes an event about a gated pod, once for each message: the scheduler reports nothing about pods that it does not try.
+func (p *Plugin) warnGated(pod *v1.Pod, sentence string) {
 	p.gatedMutex.Lock()
-	told := p.gated[pod.UID] == sentence
+	repeated := p.gated[pod.UID] == sentence
 	p.gated[pod.UID] = sentence
 	p.gatedMutex.Unlock()
-	if told {
+	if repeated {
 		return
 	}
 	p.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", sentence)
 }
 
-// claimsOf returns the claims of a pod, or what is missing before it can be decided.
+// claimsOf returns the claims of a pod. The error names the first claim that is missing or unusable.
 func (p *Plugin) claimsOf(pod *v1.Pod) ([]*resourcev1.ResourceClaim, error) {
 	var found []*resourcev1.ResourceClaim
 	for index := range pod.Spec.ResourceClaims {
@@ -123,7 +123,7 @@ func (p *Plugin) claimsOf(pod *v1.Pod) ([]*resourcev1.ResourceClaim, error) {
 	return found, nil
 }
 
-// wake requeues the pods that the allocator named, or all that wait.
+// wake requeues the pods with these keys, or all pods of the profile without a node. The follower calls it.
 func (p *Plugin) wake(logger klog.Logger, keys []string, all bool) {
 	if all {
 		p.gatedMutex.Lock()
@@ -131,7 +131,7 @@ func (p *Plugin) wake(logger klog.Logger, keys []string, all bool) {
 		p.gatedMutex.Unlock()
 	}
 	pods := map[string]*v1.Pod{}
-	for _, pod := range p.asleep(keys, all) {
+	for _, pod := range p.waitingPods(keys, all) {
 		pods[string(pod.UID)] = pod
 	}
 	if len(pods) > 0 {
@@ -140,7 +140,7 @@ func (p *Plugin) wake(logger klog.Logger, keys []string, all bool) {
 	}
 }
 
-func (p *Plugin) asleep(keys []string, all bool) []*v1.Pod {
+func (p *Plugin) waitingPods(keys []string, all bool) []*v1.Pod {
 	var found []*v1.Pod
 	if all {
 		objects, err := p.podIndex.ByIndex(p.names.waiting, waiting)
@@ -166,9 +166,9 @@ func (p *Plugin) asleep(keys []string, all bool) []*v1.Pod {
 	return found
 }
 
-// EventsToRegister lists the events that may help a pod that the plugin rejected. Released devices are not among them:
-// the allocator requeues the pods that can use them as soon as it knows. The scheduler sees the claim a few
-// milliseconds earlier, and all waiting pods would be rejected once more.
+// EventsToRegister lists the events that may help a pod that the plugin rejected. Released devices are not among them: the
+// allocator requeues the pods that can use them. The scheduler sees the released claim a few milliseconds before the allocator
+// does, so a retry on that event would reject all waiting pods once more.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
 		{
@@ -226,11 +226,11 @@ func claimOf(object any) *resourcev1.ResourceClaim {
 func (p *Plugin) afterClaim(_ klog.Logger, pod *v1.Pod, before, after any) (fwk.QueueingHint, error) {
 	old, fresh := claimOf(before), claimOf(after)
 	if fresh == nil {
-		return fwk.QueueSkip, nil // a pod whose claim is deleted waits for another one
+		return fwk.QueueSkip, nil // the claim was deleted; the pod waits for a new one
 	}
 	claims, err := p.claimsOf(pod)
 	if err != nil {
-		return fwk.QueueSkip, nil // something is still missing, and PreEnqueue would stop it
+		return fwk.QueueSkip, nil // a claim is still missing, so PreEnqueue would gate the pod
 	}
 	for _, claim := range claims {
 		if claim.UID == fresh.UID {
@@ -277,8 +277,8 @@ func (p *Plugin) afterClass(_ klog.Logger, pod *v1.Pod, before, after any) (fwk.
 	return fwk.QueueSkip, nil
 }
 
-// afterDevices cannot know which classes a device belongs to; only the allocator can. Generations do not help either,
-// because the scheduler reports a change of taint rules as an update of slices.
+// afterDevices requeues every pod that needs the allocator, because only the allocator can tell which classes a device belongs to.
+// Comparing generations of slices does not help: the scheduler reports a changed DeviceTaintRule as an update of slices.
 func (p *Plugin) afterDevices(_ klog.Logger, pod *v1.Pod, _, _ any) (fwk.QueueingHint, error) {
 	return hint(p.concerns(pod)), nil
 }
