@@ -1,12 +1,12 @@
-"""The allocator: what schedulers ask of it, and the four things that they have done.
+"""The allocator: the four calls that a scheduler makes for a pod, in this order.
 
-    outlook(pod)          which nodes can serve a pod, and a token that stands for the pod from then on
-    reserve(token, node)  hold the pod's devices on a node
-    commit(token)         write what is held into its claims
-    release(token)        let go of it
+    outlook(pod)          return the nodes that can serve the pod, and a token that identifies the pod in the later calls
+    reserve(token, node)  hold the pod's devices on a node; nothing is written yet
+    commit(token)         write the allocation and the reservation into the pod's claims
+    release(token)        end the reservation
 
-An answer is decided on values (`allocator.service.questions`), which may take a while. What it leads to is done here, on the loop:
-events for the ledger, whose effects are writes (`LiveLedger`), and notes of what the pod waits for.
+Decisions are pure functions of a `Basis` (`allocator.service.questions`) and may take long, so the `QuestionRunner` computes them.
+State changes here only, on the event loop: an event is applied to the ledger, and `LiveLedger` carries out the resulting writes.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ if TYPE_CHECKING:
     from dra.objects import Pod
     from dra.stock import PoolId, Stock
 
-MANY = 1000
-TOKENS = 16384  # questions that may still be followed by a reservation
-ASKED_BYTES = 64 << 20  # memory that their pods may take
-TRIES = 3  # times that a reservation is decided on, where something changed that it rests on
+MANY = 1000  # devices that a request with allocationMode All counts as
+TOKENS = 16384  # pods with a token
+ASKED_BYTES = 64 << 20  # memory of these pods
+TRIES = 3  # decisions for one call of reserve, if its basis changes meanwhile
 _HELD = re.compile(r"held by ([-a-z0-9.]+/[-a-z0-9.]*[a-z0-9])")
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a commit is: done, or what it waits for."""
+    """Whether a commit is done; if not, `message` says what it waits for."""
 
     committed: bool
     message: str = ""
 
 
 class Allocator:
-    """Answers schedulers, holds devices for pods, and has their claims written."""
+    """Answers schedulers, reserves devices for pods, and lets the ledger write their claims."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Allocator:
         make_claim: Callable[[Pod], None],
         binding_seconds: float,
     ) -> None:
-        """`make_claim` begins to make the claim that stands for a pod's resource names. After its allocation, a device has `binding_seconds` to be ready."""
+        """`make_claim` starts to create the claim for a pod's extended resources. A device has to be ready `binding_seconds` after its allocation."""
         self._knowledge = knowledge
         self._lead = lead
         self._pods = pods
@@ -99,7 +99,7 @@ class Allocator:
     # ---- which nodes can serve a pod
 
     async def outlook(self, pod: Pod, token: str = "") -> tuple[str, Outlooks]:
-        """Say which nodes can serve a pod, and under which token one of them may be reserved."""
+        """Return a token and the nodes that can serve a pod. The token is "" if no node can, and evicting pods would not help."""
         self._lead.demand_ready()
         pod = self._pods.newest(pod)
         namespace = pod.metadata.namespace
@@ -122,7 +122,7 @@ class Allocator:
             if judgement.gives_way:
                 self._pods.nominations.give_way(pod)
             if judgement.may_be_refused:
-                self._pods.refuse(pod)  # it is tried again when devices come free
+                self._pods.refuse(pod)  # requeue it when devices become free
         found = found.with_messages(partial(self._redact, pod, siblings))
         self._metrics.outlooks.labels(str(found.outlook)).inc()
         self._metrics.outlook_seconds.observe(self._clock() - begun)
@@ -130,9 +130,7 @@ class Allocator:
         if found.outlook is Outlook.FULL:
             claims = find_claims(pod, self._knowledge.stock).open
             requests = [request.exactly for claim in claims for request in claim.spec.devices.requests]
-            devices = sum(
-                (request.count or MANY) if request else 1 for request in requests
-            )  # all there are count as many
+            devices = sum((request.count or MANY) if request else 1 for request in requests)
             self._pods.nominations.found_no_room(pod, devices)
         if not found.nodes and found.outlook is not Outlook.FULL:
             return "", found
@@ -141,10 +139,10 @@ class Allocator:
         return token, found
 
     async def fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
-        """Say what keeps a pod from a node if some pods come first and others go; "" if nothing does."""
+        """Return why a pod does not fit on a node after the pods of `add` got their devices and those of `remove` are gone; "" if it fits."""
         self._lead.demand_ready()
         pod = self.pod_of(token)
-        others = Others([self._pods.newest(one) for one in add], tuple(remove))
+        others = Others([self._pods.newest(added) for added in add], tuple(remove))
         if why := self._ledger.full_nodes(pod, others.leaving).get(node):
             return why
         question = partial(questions.fits_beside, pod, node, self._knowledge.stock, others)
@@ -154,11 +152,11 @@ class Allocator:
         return self._pods.redact(pod, problem)
 
     def may_fit(self, pod: Pod) -> bool:
-        """Say whether a pod that waits for room may fit by now; of one that takes long to decide on, that it may."""
+        """Return whether a waiting pod may fit now; True also if the decision takes longer than a turn."""
         pod = self._pods.newest(pod)
         namespace = pod.metadata.namespace
         if self._pods.turns.seconds_until(namespace):
-            return True  # its scheduler is told so, and it is tried again when it has its turn
+            return True  # `outlook` makes the pod wait for its namespace's turn
         stock, full = self._knowledge.stock, self._ledger.full_nodes(pod)
 
         def question(decider: Decider) -> bool:
@@ -167,21 +165,21 @@ class Allocator:
         return self._runner.within_turn(namespace, question, otherwise=True)
 
     def look_for_fitting(self) -> None:
-        """Wake the pods that may fit, if a device came free since the last look."""
+        """Requeue the pods that may fit, if a device became free since the last check."""
         waiting = self._pods.waiting
         if waiting.needs_look():
             waiting.looking = True
             self._ledger.later(waiting.wake_fitting(self.may_fit))
 
     def is_node_useful(self, pod: Pod, kept_node: KeptNode) -> bool:
-        """Say whether a pod would fit on the node that is kept for it once those it waits for are gone; one that takes long to decide on would not."""
+        """Return whether a pod would fit on the node that is kept for it, once the pods it waits for are gone; False if the decision takes longer than a turn."""
         stock = self._knowledge.stock
         basis = self.basis(pod)._replace(pods=self._holders([kept_node.node], stock))
         question = partial(questions.is_node_useful, pod, kept_node, basis)
         return self._runner.within_turn(pod.metadata.namespace, question, otherwise=False)
 
     def basis(self, pod: Pod) -> Basis:
-        """Gather what an answer about a pod rests on."""
+        """Gather the values that a decision about a pod depends on."""
         placement, _ = self._pods.placement_of(pod)
         nominations, state = self._pods.nominations, self._ledger.state
         kept_nodes = nominations.kept_for_others(pod, state)
@@ -192,18 +190,18 @@ class Allocator:
             self._ledger.full_nodes(pod),
             nominations.rivals(pod, state),
             kept_nodes,
-            self._holders([one.node for _, one in kept_nodes], stock),
+            self._holders([kept_node.node for _, kept_node in kept_nodes], stock),
         )
 
     def _holders(self, nodes: Iterable[str], stock: Stock) -> dict[tuple[str, str], Pod]:
-        """Find the pods that hold what some nodes could use."""
+        """Return the pods whose claims hold devices that these nodes can reach."""
         known = self._knowledge.pods.objects
         claims = [stock.claims[key] for node in nodes for key in claims_in_reach(node, stock) if key in stock.claims]
-        keys = {(claim.metadata.namespace, one.name) for claim in claims for one in claim.status.reserved_for}
+        keys = {(claim.metadata.namespace, consumer.name) for claim in claims for consumer in claim.status.reserved_for}
         return {key: known[key] for key in keys if key in known}
 
     def _missing(self, pod: Pod) -> str:
-        """Say what a pod lacks before it can be decided on, "" if nothing; unusable claims are taken back."""
+        """Return what a pod lacks before a decision is possible; "" if nothing. Unusable claims of the pod are deallocated."""
         _, unknown_strategy = self._pods.placement_of(pod)
         if unknown_strategy and asks_for_devices(pod):
             return unknown_strategy
@@ -211,19 +209,20 @@ class Allocator:
         return self._take_back(pod, unusable_claims) if unusable_claims else ""
 
     def _siblings(self, pod: Pod) -> dict[str, str]:
-        """Name the pods of its group, by claim, for which devices are kept while the scheduler places the group, and not longer."""
+        """Return the names of assumed pods of the same PodGroup, by key of their claims."""
         namespace, group = pod.metadata.namespace, pod.spec.scheduling_group
         siblings: dict[str, str] = {}
-        for one in self._ledger.state.reservations.values() if group is not None else ():
-            sibling = self._pods.find(one.pod)
-            if sibling is None or one.state is not ReservationState.ASSUMED or sibling.spec.scheduling_group != group:
+        for reservation in self._ledger.state.reservations.values() if group is not None else ():
+            sibling = self._pods.find(reservation.pod)
+            is_assumed = reservation.state is ReservationState.ASSUMED
+            if sibling is None or not is_assumed or sibling.spec.scheduling_group != group:
                 continue
             if sibling.metadata.namespace == namespace:
-                siblings |= {f"{namespace}/{name}": one.name for name in claim_names(sibling)}
+                siblings |= {f"{namespace}/{name}": reservation.name for name in claim_names(sibling)}
         return siblings
 
     def _redact(self, pod: Pod, siblings: Mapping[str, str], sentence: str) -> str:
-        """Say to readers of a pod's events what they may read; a pod that is placed with it holds nothing yet."""
+        """Remove what readers of the pod's events may not read. Devices assumed for a pod of the same group are "meant for" it, not "held by" it."""
         redacted = self._pods.redact(pod, sentence)
         if not siblings:
             return redacted
@@ -232,12 +231,12 @@ class Allocator:
             redacted,
         )
 
-    # ---- what a pod has already
+    # ---- deallocate claims that do not serve the pod
 
     def take_back_elsewhere(self, pod: Pod, nodes: Iterable[str]) -> str:
-        """Take back claims that are allocated to this pod alone and keep it from one of these nodes; say so, "" if there are none.
+        """Deallocate claims that only this pod uses and whose allocation excludes one of these nodes; return why, "" if there are none.
 
-        The scheduler asks this of a pod that fits no node now, about the nodes that everything but devices accepts.
+        Called for a pod that fits on no node, with the nodes that every other plugin accepts.
         """
         self._lead.demand_ready()
         pod = self._pods.newest(pod)
@@ -251,7 +250,7 @@ class Allocator:
         return self._take_back(pod, found) if found else ""
 
     def _take_back(self, pod: Pod, why: Mapping[str, str]) -> str:
-        """Take back claims by uid, each for a reason; answer with the first reason."""
+        """Deallocate claims, given by uid with a reason each; return the first reason."""
         sentence = next(iter(why.values()))
         if pod.metadata.uid not in self._ledger.state.pods:
             self._ledger.apply(events.PodSeen(pod))
@@ -261,7 +260,7 @@ class Allocator:
     # ---- reserve, commit, release
 
     async def reserve(self, token: str, node: str) -> None:
-        """Hold a pod's devices on a node. The token stands for what is held from then on."""
+        """Reserve a pod's devices on a node in the ledger. From then on the token identifies the reservation."""
         pod = self.pod_of(token)
         for _ in range(TRIES):
             self._lead.demand_ready()
@@ -271,7 +270,7 @@ class Allocator:
             if existing is not None and existing.node == node and existing.state is not ReservationState.RELEASED:
                 return
             if problem := self._obstacle(pod, node):
-                raise self._again(pod, problem)
+                raise self._conflict(pod, problem)
             generation, basis = state.generation, self.basis(pod)
             namespace, question = pod.metadata.namespace, partial(questions.serve, pod, node, basis)
             serving = self._runner.within_turn(namespace, question, None)
@@ -282,34 +281,34 @@ class Allocator:
             if isinstance(serving, str):
                 if serving == OUTBID:
                     self._pods.nominations.give_way(pod)
-                raise self._again(pod, serving)
+                raise self._conflict(pod, serving)
             declined = self._assume(token, pod, node, serving, generation)
             if not declined:
                 self._pods.waiting.pop(pod.metadata.uid)
                 return
             if basis.stock is self._knowledge.stock:
-                raise self._again(pod, declined)
-        raise self._again(pod, f"node {node} changed while it was decided on")
+                raise self._conflict(pod, declined)
+        raise self._conflict(pod, f"node {node} changed while it was decided on")
 
     def is_unready(self, token: str) -> bool:
-        """Say whether devices that are reserved have to be made ready before the pod is bound to them (KEP-5007)."""
+        """Return whether reserved devices have binding conditions that are not met yet (KEP-5007)."""
         state = self._ledger.state
         reservation = state.reservations.get(state.tokens.get(token, ""))
         holds = [state.holds.get(uid) for uid in reservation.claims] if reservation is not None else []
         return bool(devices_ready(state.as_meant(hold) for hold in holds if hold is not None).waits_for)
 
     def release(self, token: str) -> None:
-        """Let go of a reservation; an unknown one is not an error."""
+        """End a reservation; an unknown token is not an error."""
         self._ledger.apply(events.Unreserve(token))
 
     async def commit(self, token: str, seconds: float) -> Progress:
-        """Write what is reserved. Answers when it is written and the devices are ready, or in `seconds` with what it waits for."""
+        """Write the reserved claims. Return when they are written and the devices are ready, or after `seconds` with what is still missing."""
         self._lead.demand_ready()
         known_pod = self.pods_by_token.get(token)
         if known_pod is not None and token not in self._ledger.state.tokens:
             pod_claims = find_claims(self._pods.newest(known_pod), self._knowledge.stock)
             if not pod_claims.without_unmade().claims and not pod_claims.waits_for:
-                return Progress(committed=True)  # a pod without claims may be bound as it is
+                return Progress(committed=True)  # the pod has no claims to write
         until = self._clock() + seconds
         try:
             async with asyncio.timeout_at(until):
@@ -317,13 +316,13 @@ class Allocator:
         except TimeoutError:
             return Progress(False, "waits for the API server to accept the allocation")
         if isinstance(outcome, effects.Dropped):
-            raise self._again(self.pods_by_token.get(token), outcome.sentence or "the reservation has ended")
+            raise self._conflict(self.pods_by_token.get(token), outcome.sentence or "the reservation has ended")
         if not await self._wait_for_others(token, until):
             return Progress(False, "waits to see its allocation in the watch")
         return await self._wait_for_devices(token, until)
 
     def _obstacle(self, pod: Pod, node: str) -> str:
-        """Say what besides devices keeps a pod from a reservation on a node; "" if nothing does."""
+        """Return what, besides a lack of devices, prevents a reservation on a node; "" if nothing does."""
         _, unknown_strategy = self._pods.placement_of(pod)
         return (
             unknown_strategy
@@ -333,11 +332,11 @@ class Allocator:
         )
 
     def _assume(self, token: str, pod: Pod, node: str, serving: Serving, generation: int) -> str:
-        """Have the ledger hold what a pod gets; say why it declines. `generation` is that of the ledger which the decision rests on."""
+        """Apply `Assume` to the ledger; return why the ledger declines, "" if it does not. `generation` is the ledger's at the time of the decision."""
         if not serving.claims:
-            return ""  # there is nothing to hold
+            return ""  # the pod has no claims
         if not all(claim.metadata.uid for claim in serving.claims):
-            raise self._again(pod, f"waiting for claim {serving.claims[-1].metadata.name} to be created")
+            raise self._conflict(pod, f"waiting for claim {serving.claims[-1].metadata.name} to be created")
         given = serving.allocated_claims()
         allocations = {claim.metadata.uid: claim.status.allocation for claim in given}
         parts = tuple(events.ClaimPart(claim, allocations.get(claim.metadata.uid)) for claim in serving.claims)
@@ -352,9 +351,9 @@ class Allocator:
         return ""
 
     async def _wait_for_others(self, token: str, until: float) -> bool:
-        """Let go of what another writer allocated before us; say whether that could be seen in time.
+        """Resolve conflicts with allocations that another writer made before ours; return False if our write is not seen in time.
 
-        Informers tell of claims in the order of their writes: once our own write is seen, every write before it is seen, too.
+        The informer delivers claims in the order of their writes: once it has shown our write, it has shown every earlier write.
         """
         state = self._ledger.state
         while True:
@@ -362,7 +361,7 @@ class Allocator:
             reservation = self._reservation_of(token)
             if not any(uid in state.ahead for uid in reservation.claims):
                 break
-            if not await _set(changed, until):
+            if not await _is_set(changed, until):
                 return False
         pools: set[PoolId] = set()
         for uid in reservation.claims:
@@ -378,7 +377,7 @@ class Allocator:
         return True
 
     async def _wait_for_devices(self, token: str, until: float) -> Progress:
-        """Wait until the devices are ready to be bound to (KEP-5007); those that fail, or are late, are taken back."""
+        """Wait until the binding conditions of the devices are met (KEP-5007). Claims whose devices fail or are late are deallocated."""
         while True:
             changed = self._ledger.claims_changed
             reservation = self._reservation_of(token)
@@ -388,14 +387,14 @@ class Allocator:
             for claim in claims:
                 if why := unusable(claim, now, self.binding_seconds):
                     self._ledger.apply(events.TakeBack(reservation.pod, (claim.metadata.uid,), why))
-                    raise self._again(self.pods_by_token.get(token), why)
+                    raise self._conflict(self.pods_by_token.get(token), why)
             waits_for = devices_ready(claims).waits_for
             if not waits_for:
                 self._ledger.apply(events.BindingReported(token))
                 return Progress(True)
             late = min((latest_binding(claim, self.binding_seconds) for claim in claims), default=inf)
             time_left = max(late - now, 0) + PAUSE
-            if not await _set(changed, min(until, self._clock() + time_left)) and self._clock() >= until:
+            if not await _is_set(changed, min(until, self._clock() + time_left)) and self._clock() >= until:
                 return Progress(False, waits_for)
 
     def _reservation_of(self, token: str) -> Reservation:
@@ -404,18 +403,18 @@ class Allocator:
         if reservation is None:
             raise HttpError(HTTPStatus.CONFLICT, "the reservation has ended", "decide again")
         if reservation.state is ReservationState.RELEASED:
-            raise self._again(self.pods_by_token.get(token), reservation.sentence)
+            raise self._conflict(self.pods_by_token.get(token), reservation.sentence)
         return reservation
 
-    def _again(self, pod: Pod | None, problem: str) -> HttpError:
-        """Refuse, so that the scheduler decides on the pod again."""
+    def _conflict(self, pod: Pod | None, problem: str) -> HttpError:
+        """Return the 409 after which the scheduler decides again."""
         redacted = self._pods.redact(pod, problem) if pod is not None else problem
         return HttpError(HTTPStatus.CONFLICT, redacted, "decide again")
 
     # ---- tokens
 
     def adopt(self, token: str, pod: Pod) -> bool:
-        """Have a token stand for a pod; False if the pod needs no device of ours."""
+        """Assign a token to a pod; return False if the pod requests no devices."""
         self._lead.demand_ready()
         pod = self._pods.newest(pod)
         if not find_claims(pod, self._knowledge.stock).want_devices:
@@ -424,7 +423,7 @@ class Allocator:
         return True
 
     def pod_of(self, token: str) -> Pod:
-        """Find the pod of a token."""
+        """Return the pod of a token."""
         pod = self.pods_by_token.get(token)
         if pod is None:
             raise HttpError(HTTPStatus.GONE, "the token is no longer known", "decide again")
@@ -436,9 +435,9 @@ class Allocator:
         self._forget(token)
         while len(self.pods_by_token) >= TOKENS:
             self._forget(next(iter(self.pods_by_token)))
-        # Where a namespace asks with large pods, its own earlier questions are forgotten, and those of no other namespace.
+        # A namespace whose pods exceed its share of the memory loses its own oldest tokens, not those of other namespaces.
         while not self._memory.take((namespace, token), namespace, size):
-            earlier = (one for one, other in self.pods_by_token.items() if other.metadata.namespace == namespace)
+            earlier = (known for known, other in self.pods_by_token.items() if other.metadata.namespace == namespace)
             oldest = next(earlier, None)
             if oldest is None:
                 return
@@ -451,8 +450,8 @@ class Allocator:
             self._memory.leave((pod.metadata.namespace, token))
 
 
-async def _set(event: asyncio.Event, until: float) -> bool:
-    """Wait for an event; say whether it came in time."""
+async def _is_set(event: asyncio.Event, until: float) -> bool:
+    """Return whether an event is set before `until`."""
     try:
         async with asyncio.timeout_at(until):
             return await event.wait()

@@ -1,12 +1,13 @@
-"""The bridge: its parts wired together, and the news of informers handed to them. HTTP and processes are elsewhere.
+"""The bridge creates the parts of the allocator, connects them, and passes changes from informers to them.
 
-           ┌─ outlook ──▶ values ──▶ question ──▶ answer
+           ┌─ outlook ──▶ Basis ──▶ QuestionRunner ──▶ questions.judge ──▶ Outlooks
 Allocator ─┤  reserve ──▶ Assume ──┐
-           │  commit ───▶ Commit ──┼──▶ LiveLedger ──▶ writes ──▶ outcomes ──▶ LiveLedger ...
-           └─ release ──▶ Unreserve┤        └──▶ Ready / Dropped ──▶ the answer to the commit
+           │  commit ───▶ Commit ──┼──▶ LiveLedger.apply ──▶ Commits.perform ──▶ outcome ──▶ LiveLedger.apply ...
+           └─ release ──▶ Unreserve┤        └──▶ Ready or Dropped ──▶ the answer to the commit
 informers ──▶ ClaimSeen, PodSeen ──┘
 
-The bridge itself is given to no part: each gets what it uses.
+`schedulers/plugin.py` and `schedulers/extender.py` call the allocator for HTTP requests; `process.py` starts the bridge.
+No part gets the whole bridge: each gets the parts that it uses.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ logger = logging.getLogger("drawbridge.allocator")
 
 
 class Bridge:
-    """Owns the parts. A caller uses the part that it needs."""
+    """Owns the parts. Callers use these directly."""
 
     def __init__(
         self, cluster: Cluster, settings: Settings, election: Election, recorder: Recorder, metrics: Metrics
@@ -105,7 +106,7 @@ class Bridge:
 
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[None]:
-        """Lead while inside: what an earlier leader wrote is read before a device is given to any pod."""
+        """Decide and write while the context is open. First read every claim, so that no device of an earlier leader is allocated again."""
         await self.knowledge.wait_for_sync()
         await self.ledger.catch_up()
         self.lead.leads = True
@@ -119,7 +120,7 @@ class Bridge:
             self.requeue_events.add(all_pods=True)
 
     def tick(self) -> None:
-        """Let time pass in the ledger, and for pods that wait. A fault among these must not end the lead."""
+        """Expire reservations and requeue waiting pods. A bug in the requeueing must not end the lead."""
         self.ledger.apply(events.Tick())
         self.ledger.check_watch()
         try:

@@ -1,12 +1,10 @@
-"""Questions that may take long: functions of immutable values, which write nothing.
+"""Computes questions that may take long. A question is a function of a `Decider` and immutable values; it changes nothing.
 
-A question is computed on the loop first. One that takes longer than a turn is given up there, through its budget, and computed as a
-whole in one thread beside the loop. As a question changes nothing, to give it up or to compute it twice does no harm. The two sides have
-a `Decider` each: what a decider remembers is not shared between threads, and stocks are immutable.
+The event loop computes a question first. If that takes longer than a turn, the question's budget ends the attempt, and a thread computes
+the whole question again. The loop and each thread have their own `Decider`, because its caches are not thread-safe.
 
-Of the questions that wait for the thread, the next one is of the namespace that owes least (`NamespaceTurns`).
-
-A search for victims has a thread of its own, which rests while a question waits for the other thread or is computed there.
+There are two threads, with a queue each (`_Lane`): one for scheduling questions and one for searches for victims. From a queue, the
+question whose namespace owes the least time comes next (`NamespaceTurns`). A search pauses while a scheduling question waits or runs.
 """
 
 from __future__ import annotations
@@ -25,16 +23,16 @@ if TYPE_CHECKING:
     from allocator.service.namespace_turns import NamespaceTurns
 
 T = TypeVar("T")
-MILLISECONDS = 20  # of the processor on the loop; one call that cannot be ended halfway comes on top
+MILLISECONDS = 20  # CPU time of a question on the event loop; one uninterruptible call may exceed it
 TURN = MILLISECONDS / 1000
-SWITCH_SECONDS = 0.001  # for which the thread holds the interpreter while the loop has something to do
-REST = 2.5  # seconds for which a search rests in all: together with its own time less than its scheduler waits
-SECONDS = 4.5  # for a question in the thread: a scheduler waits for five
+SWITCH_SECONDS = 0.001  # interpreter switch interval: how long a thread may keep the event loop waiting
+REST = 2.5  # seconds that a search pauses in total; with its own time, less than its scheduler waits
+SECONDS = 4.5  # for a question in the thread; a scheduler waits for five
 _LATE: Final = object()
 
 
 class QuestionRunner:
-    """Computes questions, and has their namespaces owe the time."""
+    """Computes questions and charges their time to the pods' namespaces."""
 
     def __init__(self, turns: NamespaceTurns, turn: float = TURN) -> None:
         self._turns = turns
@@ -42,11 +40,11 @@ class QuestionRunner:
         self._loop = asyncio.get_running_loop()
         self._on_loop = Decider()
         self._questions, self._searches = _Lane(), _Lane()
-        self._no_question = Event()  # none waits or is computed
+        self._no_question = Event()  # set while no scheduling question waits or runs
         self._no_question.set()
 
     def within_turn(self, namespace: str, question: Callable[[Decider], T], otherwise: T) -> T:
-        """Compute a question on the loop; return `otherwise` if that takes longer than a turn."""
+        """Compute a question on the event loop; return `otherwise` if that takes longer than a turn."""
         begun, worked = monotonic(), thread_time()
         is_late = False
 
@@ -61,15 +59,15 @@ class QuestionRunner:
         return otherwise if is_late else answer
 
     async def ask(self, namespace: str, question: Callable[[Decider], T], seconds: float = SECONDS) -> T:
-        """Compute a question, in so many seconds if it takes long. A question of which the caller is cancelled is given up."""
+        """Compute a question on the event loop; if that takes longer than a turn, in the thread, for at most `seconds`. Cancelling the caller ends the question."""
         return await self._ask(self._questions, namespace, question, seconds)
 
     async def search(self, namespace: str, question: Callable[[Decider], T], seconds: float) -> T:
-        """Compute a search for victims, in so many seconds if it takes long. While it rests its time does not count."""
+        """Compute a search for victims like `ask`, in the searches' own thread. Pauses do not count towards `seconds`."""
         return await self._ask(self._searches, namespace, question, seconds)
 
     async def ask_thread(self, namespace: str, question: Callable[[Decider], T]) -> T:
-        """Compute a question in the thread, after the questions of namespaces that owe less."""
+        """Compute a question in the thread, without trying the event loop first."""
         return await self._enqueue(self._questions, namespace, question, SECONDS)
 
     async def _ask(self, lane: _Lane, namespace: str, question: Callable[[Decider], T], seconds: float) -> T:
@@ -78,23 +76,23 @@ class QuestionRunner:
         return answer if answer is not late else await self._enqueue(lane, namespace, question, seconds)
 
     async def _enqueue(self, lane: _Lane, namespace: str, question: Callable[[Decider], T], seconds: float) -> T:
-        one = _LongQuestion(namespace, question, seconds, self._loop.create_future())
-        lane.waiting.append(one)
+        long_question = _LongQuestion(namespace, question, seconds, self._loop.create_future())
+        lane.waiting.append(long_question)
         self._begin_next(lane)
-        answer: T = await one.answer
+        answer: T = await long_question.answer
         return answer
 
     def close(self) -> None:
-        """Give up all questions."""
+        """Cancel all questions."""
         for lane in (self._questions, self._searches):
-            for one in (*lane.waiting, *([lane.running] if lane.running else [])):
-                one.answer.cancel()
+            for question in (*lane.waiting, *([lane.running] if lane.running else [])):
+                question.answer.cancel()
 
     def _begin_next(self, lane: _Lane) -> None:
-        """Begin with the question of the namespace that owes least, if the thread is free."""
-        lane.waiting = [one for one in lane.waiting if not one.answer.done()]
+        """If the lane's thread is free, start the question whose namespace owes the least time."""
+        lane.waiting = [question for question in lane.waiting if not question.answer.done()]
         if lane.running is None and lane.waiting:
-            lane.running = min(lane.waiting, key=lambda one: self._turns.owed(one.namespace))
+            lane.running = min(lane.waiting, key=lambda question: self._turns.owed(question.namespace))
             lane.waiting.remove(lane.running)
             Thread(target=self._compute, args=(lane, lane.running), name="question", daemon=True).start()
         if self._questions.running is None:
@@ -102,47 +100,49 @@ class QuestionRunner:
         else:
             self._no_question.clear()
 
-    def _compute(self, lane: _Lane, one: _LongQuestion) -> None:
+    def _compute(self, lane: _Lane, question: _LongQuestion) -> None:
+        """Compute a question; runs in the lane's thread."""
         begun, rested = monotonic(), 0.0
 
         def is_impatient() -> bool:
             nonlocal rested
-            while (
-                lane is self._searches and rested < REST and not (one.answer.cancelled() or self._no_question.is_set())
-            ):
+            is_search = lane is self._searches
+            while is_search and rested < REST and not (question.answer.cancelled() or self._no_question.is_set()):
                 resting = monotonic()
                 self._no_question.wait(REST - rested)
                 rested += monotonic() - resting
-            return one.answer.cancelled() or monotonic() - begun - rested > one.seconds
+            return question.answer.cancelled() or monotonic() - begun - rested > question.seconds
 
         lane.decider.is_impatient = is_impatient
         try:
-            one.value = one.question(lane.decider)
-        except BaseException as error:  # noqa: BLE001  raised again where it was asked
-            one.error = error
-        one.took, one.worked = monotonic() - begun - rested, thread_time()  # this thread computes nothing else
+            question.value = question.compute(lane.decider)
+        except BaseException as error:  # noqa: BLE001  `_end` raises it in the caller
+            question.error = error
+        question.took = monotonic() - begun - rested
+        question.worked = thread_time()  # each question has a new thread
         with suppress(RuntimeError):  # the loop is closed: the process ends
-            self._loop.call_soon_threadsafe(self._end, lane, one)
+            self._loop.call_soon_threadsafe(self._end, lane, question)
 
-    def _end(self, lane: _Lane, one: _LongQuestion) -> None:
+    def _end(self, lane: _Lane, question: _LongQuestion) -> None:
+        """Answer the caller of a computed question and start the next one; runs on the event loop."""
         lane.running = None
-        self._turns.owe(one.namespace, one.took, one.worked)
-        if not one.answer.done():
-            if one.error is not None:
-                one.answer.set_exception(one.error)
+        self._turns.owe(question.namespace, question.took, question.worked)
+        if not question.answer.done():
+            if question.error is not None:
+                question.answer.set_exception(question.error)
             else:
-                one.answer.set_result(one.value)
+                question.answer.set_result(question.value)
         self._begin_next(lane)
 
 
 class _LongQuestion:
-    """A question that waits for its thread, or is computed there."""
+    """A question that waits for a thread or runs in it."""
 
     def __init__(
-        self, namespace: str, question: Callable[[Decider], Any], seconds: float, answer: asyncio.Future[Any]
+        self, namespace: str, compute: Callable[[Decider], Any], seconds: float, answer: asyncio.Future[Any]
     ) -> None:
         self.namespace = namespace
-        self.question = question
+        self.compute = compute
         self.seconds = seconds
         self.answer = answer
         self.value: Any = None
@@ -151,7 +151,7 @@ class _LongQuestion:
 
 
 class _Lane:
-    """Questions that share a thread."""
+    """The questions of one kind: at most one runs in a thread, the others wait."""
 
     def __init__(self) -> None:
         self.decider = Decider()
