@@ -1,7 +1,7 @@
-"""Writing into claims: patches with the version that was seen, and what became of each. The one place that writes.
+"""Writes claims: the only place that does. Each write is a patch with the resourceVersion that was seen, and has one outcome.
 
-A claim is never put back whole: what was read here has lost the fields we do not know, and opaque parameters are compared
-byte for byte. A foreign allocation without a timestamp could never be bound by kube-scheduler, so each of ours has one.
+Claims are patched and never replaced, because decoding drops unknown fields, and opaque parameters are compared byte for byte.
+Every allocation gets an allocationTimestamp: kube-scheduler cannot bind an allocation of another writer without one.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.allocator")
 Outcome = events.Written | events.Conflicted | events.Denied | events.Lost | events.ClaimGone
-# The policy that lets only the holder of the lease write. It learns of a new holder a moment after we do.
+# The ValidatingAdmissionPolicy that lets only the Lease holder write. It sees a new holder a moment after the holder itself.
 FENCE = "drawbridge-allocator-holder"
 FENCE_SECONDS = 0.25
-LOOK_SECONDS = 0.05  # between looks whether it has, while nothing is decided
-TRIED = 16  # claims to look with, of which each may be gone by now
+LOOK_SECONDS = 0.05  # between two dry runs of a new leader, which decides nothing meanwhile
+TRIED = 16  # claims for the dry run; each may be deleted by now
 NO_CHANGE = Merge({"metadata": {"annotations": {f"drawbridge.dev/{FENCE}": None}}})
-WRITERS = 64  # writes under way at once
-DEADLINE = 10.0  # seconds for one write, pauses that the server asks for included
-# How the API server says that an account lacks a right. Every other refusal is about one object.
+WRITERS = 64  # concurrent writes
+DEADLINE = 10.0  # seconds for one write, including pauses that the API server asks for
+# The API server's messages for a missing permission. Every other refusal is about one object.
 LACKS = re.compile(r'User ".*" cannot patch resource|requires resource="resourceclaims/binding", verb="patch"')
-# Answers after which a write is not carried out later.
+# Answers that prove that the write is not carried out later.
 ANSWERED = (Conflict, NotFound, Throttled, Forbidden, Unauthorized, Invalid, BadRequest)
-LACKING_SECONDS = 120.0  # a right that was missing, and has not been asked for since, may be there by now
+LACKING_SECONDS = 120.0  # a missing permission is reported this long after the last refusal
 
 
 class Commits:
-    """Writes for a ledger, as long as this replica surely leads."""
+    """Carries out the writes of a ledger while this replica certainly leads."""
 
     def __init__(
         self,
@@ -58,18 +58,18 @@ class Commits:
         self._cluster = cluster
         self._lead = lead
         self._metrics = metrics
-        self._sent = 0  # writes that have no answer yet
-        self._unanswered_at = -inf  # when a write was last given up without one
-        self.unsure = 0  # times that a write was not sent, since another replica might lead by now
-        # By kind of write: what the server said last of a right, and when.
+        self._sent = 0  # writes without an answer yet
+        self._unanswered_at = -inf  # when a write last ended without an answer
+        self.unsure = 0  # writes postponed because another replica might lead
+        # By kind of write: the last message about a missing permission, and its time.
         self._lacking: dict[str, tuple[str, float]] = {}
         self._clock = asyncio.get_running_loop().time
         self._writers = asyncio.Semaphore(WRITERS)
 
     async def perform(self, effect: effects.ClaimWrite, report: Callable[[Outcome], object]) -> None:
-        """Write, and report the outcome.
+        """Write a claim and report the outcome.
 
-        What a server without time, or the fence of a moment ago, has turned back is not written, and tried again.
+        Retry until the deadline while the API server throttles, or while the fence has not seen that this replica holds the Lease.
         """
         write_kind = type(effect).__name__
         claim = effect.claim
@@ -80,7 +80,7 @@ class Commits:
             async with self._writers, asyncio.timeout(DEADLINE):
                 while isinstance(outcome, events.Lost):
                     if not self._lead.may_write():
-                        # Nothing was sent. Either the lease is renewed in a moment, or the ledger hears that another replica leads.
+                        # Either the Lease is renewed in a moment, or the ledger gets BecameFollower.
                         self.unsure += 1
                         await asyncio.sleep(FENCE_SECONDS)
                         continue
@@ -127,20 +127,20 @@ class Commits:
             self._sent -= 1
 
     def may_write_late(self) -> bool:
-        """Say whether the API server may still carry out a write of ours."""
+        """Return whether the API server may still carry out a write of ours."""
         return self._sent > 0 or self._clock() - self._unanswered_at < REST_SECONDS
 
     def missing_rights(self, seconds: float = LACKING_SECONDS) -> str:
-        """Say which rights were missing in so many seconds; "" if none was. The refusal of one object says nothing about the others."""
+        """Return the permissions that were missing during the last `seconds`; "" if none were."""
         since = self._clock() - seconds
         return "; ".join(
             f"{write_kind}: {sentence}" for write_kind, (sentence, at) in self._lacking.items() if at > since
         )
 
     async def wait_for_fence(self, claims: Iterable[ResourceClaim], seconds: float = DEADLINE) -> None:
-        """Wait, at most so long, until the fence has heard that we lead: from then on it turns back what the former leader has still on its way.
+        """Wait, at most `seconds`, until the fence has seen that we hold the Lease: from then on it rejects late writes of the former leader.
 
-        A dry run of a write that changes nothing tells, on the first of these claims that is there.
+        This is tested by a dry run of a patch without changes on the first of these claims that exists.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -153,7 +153,7 @@ class Commits:
             )
 
     async def _is_let_by_fence(self, claim: ResourceClaim) -> bool:
-        """Wait until the fence lets us write into a claim; False if the claim is gone, or would be refused for what it is itself."""
+        """Wait until the fence lets us write a claim; False if the claim is gone or cannot be written for another reason."""
         meta = claim.metadata
         while True:
             try:
@@ -161,7 +161,7 @@ class Commits:
             except NotFound:
                 return False
             except (BadRequest, Forbidden, Invalid, Unauthorized) as error:
-                if FENCE not in error.message:  # whatever is in our way, it is not the fence, or comes before it
+                if FENCE not in error.message:  # another check rejects the write, perhaps before the fence sees it
                     return isinstance(error, Forbidden | Unauthorized)
             except ApiError:
                 pass
@@ -171,7 +171,7 @@ class Commits:
 
 
 async def write(cluster: Cluster, effect: effects.ClaimWrite) -> ResourceClaim:
-    """Patch a claim as it was seen. A Conflict says that it is another by now."""
+    """Patch a claim at the resourceVersion that was seen; raise Conflict if the claim has changed since."""
     name = effect.claim.metadata.name
     namespace = effect.claim.metadata.namespace
     metadata: dict[str, Any] = {"resourceVersion": effect.claim.metadata.resource_version}

@@ -1,7 +1,11 @@
-"""The ledger at work: events are applied, and the writes, reads and answers that they lead to are carried out.
+"""Applies events to the ledger (`allocator.reservations`) and carries out the effects: writes, reads, pod events and answers.
 
-Everything happens on one event loop, and between reading the stock and holding devices nothing is awaited. So two questions
-cannot be given one device. Two replicas are kept apart by the lease, and by the version that every write is conditioned on.
+A commit: `commit` applies `Commit`; the effects are patches of claims, which `Commits.perform` sends; each outcome is applied as an
+event, with further patches as effects; the last outcome has the effect `Ready` or `Dropped`, which ends `commit`.
+
+Events are applied on one event loop, one after the other. `Assume` names the generation of the ledger that the decision saw, and the
+ledger declines it if the devices changed since, so no device is given to two pods. Two replicas are kept apart by the lease, and by
+the resourceVersion in every write.
 """
 
 from __future__ import annotations
@@ -34,15 +38,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 logger = logging.getLogger("drawbridge.allocator")
-PAUSE = 0.25  # seconds before a claim is read again whose write has no answer
-UNSEEN_SECONDS = 5.0  # from a write into a claim until a watch that has not shown it is not believed
-PAGE = 2000  # claims that a new leader reads at once; nothing is decided meanwhile
+PAUSE = 0.25  # seconds before a claim is read again after a write without an answer
+UNSEEN_SECONDS = 5.0  # a watch that has not shown our write after this time is replaced by a list
+PAGE = 2000  # claims that a new leader lists at once; it decides nothing meanwhile
 
 
 class LiveLedger:
-    """Keeps the state of the ledger, and does what its effects say."""
+    """Owns the state of the ledger and carries out its effects."""
 
-    on_freed: Callable[[], None]  # called when devices came free
+    on_freed: Callable[[], None]  # called when devices became free
 
     def __init__(
         self,
@@ -61,11 +65,12 @@ class LiveLedger:
         self._clock = asyncio.get_running_loop().time
         self.state = Ledger(terms=Terms())
         self.commits = Commits(cluster, lead, metrics)
-        self._committing: list[Callable[[effects.Ready | effects.Dropped], None]] = []  # commits under way
-        self.claims_changed = asyncio.Event()  # set, and replaced by another, when an informer tells of a claim
-        self._written: deque[tuple[str, float]] = (
-            deque()
-        )  # versions that our writes made and no watch has shown, and when
+        self._committing: list[
+            Callable[[effects.Ready | effects.Dropped], None]
+        ] = []  # by call of `commit` that waits: called with each Ready and Dropped
+        self.claims_changed = asyncio.Event()  # set, and replaced by a new Event, when the informer shows a claim
+        # resourceVersion and time of each write of ours that no watch has shown
+        self._written: deque[tuple[str, float]] = deque()
         self.unseen_seconds = UNSEEN_SECONDS
         self._backoff = Backoff(least=PAUSE, most=10.0)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -106,7 +111,7 @@ class LiveLedger:
         return wanted
 
     def perform(self, effect: effects.ClaimWrite) -> None:
-        """Write into a claim, for the ledger or for a sweep, and report the outcome to the ledger."""
+        """Start to write a claim, for the ledger or for a sweep, and apply the outcome to the ledger."""
 
         def report(outcome: events.Event) -> None:
             if isinstance(outcome, events.Written):
@@ -116,7 +121,7 @@ class LiveLedger:
         self.later(self.commits.perform(effect, report))
 
     def unseen(self, patience: float = 2.0) -> str:
-        """Say that a write of ours was not shown for so many times `unseen_seconds`; "" if all were. Until then their pods are not bound."""
+        """Return a message if the watch has not shown a write of ours for `patience` times `unseen_seconds`, else "". The pod is not bound before the watch shows it."""
         claims = self._knowledge.claims.health
         while self._written and claims.version and not is_later(self._written[0][0], claims.version):
             self._written.popleft()
@@ -125,13 +130,13 @@ class LiveLedger:
         return f"{claims.resource}: the API server has not shown a write of ours for {age:.0f} s" if is_late else ""
 
     def check_watch(self) -> None:
-        """Have claims listed if their watch does not show our own writes."""
+        """List claims again if their watch does not show our own writes."""
         problem = self.unseen(1.0)
         if problem and self._knowledge.claims.distrust_watch():
             logger.warning("a watch is not believed; the collection is listed", extra={"problem": problem})
 
     async def commit(self, token: str) -> effects.Ready | effects.Dropped:
-        """Have a reservation written; return when every claim is reserved for the pod, or the reservation has ended."""
+        """Write the claims of a reservation. Return `Ready` when every claim is reserved for the pod, or `Dropped` when the reservation has ended."""
         outcome: asyncio.Future[effects.Ready | effects.Dropped] = asyncio.get_running_loop().create_future()
 
         def take(effect: effects.Ready | effects.Dropped) -> None:
@@ -141,14 +146,16 @@ class LiveLedger:
         self._committing.append(take)
         try:
             reservation = self.state.reservations.get(self.state.tokens.get(token, ""))
-            if reservation is None or not reservation.awaited:  # else an earlier call has begun, and gave up waiting
+            if (
+                reservation is None or not reservation.awaited
+            ):  # else an earlier call, which timed out, started the writes
                 self.apply(events.Commit(token))
             return await outcome
         finally:
             self._committing.remove(take)
 
     async def _reread(self, effect: effects.Reread | effects.RereadPod) -> None:
-        """Read a claim whose last write has no answer, or a pod that may have been bound though no informer has told so."""
+        """Read a claim whose last write has no answer, or a pod whose binding the informer may not have shown yet."""
         if isinstance(effect, effects.Reread):
             meta = effect.claim.metadata
             claim = await self._read(RESOURCE_CLAIMS, meta.name, meta.namespace)
@@ -161,7 +168,7 @@ class LiveLedger:
             )
 
     async def _read(self, resource: Resource[T], name: str, namespace: str) -> T | None:
-        """Read an object, until there is an answer; None if there is no such object."""
+        """Read an object, and retry until the API server answers; None if the object does not exist."""
         failures = 0
         while True:
             failures += 1
@@ -175,7 +182,7 @@ class LiveLedger:
                 logger.warning("an object could not be read", extra=problem)
 
     async def catch_up(self) -> None:
-        """Keep an earlier leader from writing more, then read all claims: the informer may lag behind its last write."""
+        """Wait until an earlier leader can write no more, then list all claims: the informer may lag behind its last write."""
         await self.commits.wait_for_fence([*self._knowledge.claims.objects.values()])
         async for page in pages(self._cluster, RESOURCE_CLAIMS, limit=PAGE):
             for claim in page.items:
@@ -185,7 +192,7 @@ class LiveLedger:
                     self.apply(events.ClaimRead(claim))
 
     def see_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        """Take over what a claim was and is, as an informer tells it."""
+        """Apply a change of a claim that the informer shows."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self.apply(events.ClaimGone(old.metadata.key, old.metadata.uid))
         if new is not None:
@@ -195,12 +202,12 @@ class LiveLedger:
         self.claims_changed = asyncio.Event()
 
     def full_nodes(self, pod: Pod, leaving: Iterable[Pod] = ()) -> dict[str, str]:
-        """Say which nodes have the most pods that they may have, counted without this pod and those that leave."""
-        uids = {one.metadata.uid for one in (pod, *leaving)}
+        """Return a message for each node that has reached its limit of pods, not counting this pod and those of `leaving`."""
+        uids = {excluded.metadata.uid for excluded in (pod, *leaving)}
         return full_nodes(self.reserved_nodes(), self._pods.rules.most_pods, uids)
 
     def reserved_nodes(self) -> tuple[tuple[str, str], ...]:
-        """List the pods with a reservation, by uid, each with its node; none if a node may have any number."""
+        """Return uid and node of each pod with a reservation; nothing if the number of pods per node is not limited."""
         if not self._pods.rules.most_pods:
             return ()
         reservations = self.state.reservations.values()
@@ -211,11 +218,11 @@ class LiveLedger:
         )
 
     def unwritten(self) -> Iterable[ResourceClaim]:
-        """List the claims that the stock has as they are meant, and not as the API server has them."""
+        """Return the claims, as the ledger intends them, that the API server does not have like this yet."""
         return self.state.ahead.values()
 
     def is_written(self, claim: ResourceClaim) -> bool:
-        """Say whether the API server has a claim as the stock has it."""
+        """Return whether the API server has a claim as the stock has it."""
         return claim.metadata.uid not in self.state.ahead
 
     async def record_event(self, pod: Pod, sentence: str) -> None:
@@ -223,7 +230,7 @@ class LiveLedger:
         await self._recorder.record(pod, "Devices", self._pods.redact(pod, sentence), warning=True)
 
     def later(self, work: Coroutine[None, None, None]) -> None:
-        """Do some work beside all else, until this is closed."""
+        """Run a coroutine in the background; `close` cancels it."""
 
         def end(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
@@ -235,7 +242,7 @@ class LiveLedger:
         task.add_done_callback(end)
 
     async def close(self) -> None:
-        """Cancel what is under way."""
+        """Cancel all background tasks."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,6 +1,7 @@
-"""What schedulers ask, as functions of a decider and of values. They change nothing: what has to be done is part of an answer.
+"""The questions of schedulers, as functions of a `Decider` and immutable values. The `QuestionRunner` calls them.
 
-A `Basis` is all that an answer rests on. `QuestionRunner` computes these functions, on the loop or in a thread beside it.
+They change nothing: `judge` returns a `Judgement`, which tells `Allocator.outlook` what to do. A `Basis` has every value that an
+answer depends on.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ if TYPE_CHECKING:
 
 
 class Basis(NamedTuple):
-    """What an answer about a pod rests on."""
+    """The values that a decision about a pod depends on; `Allocator.basis` gathers them."""
 
     stock: Stock
     placement: Placement
-    full: Mapping[str, str]  # nodes that have the most pods they may have, and the sentence that says so
-    rivals: Mapping[str, Sequence[Pod]]  # by node that is nominated for them: pods that are at least as important
-    kept_nodes: Sequence[tuple[Pod, KeptNode]]  # nodes that are kept for such pods
-    pods: Mapping[tuple[str, str], Pod]  # those that hold what the kept nodes could use, by namespace and name
+    full: Mapping[str, str]  # by node that has reached its limit of pods: the message
+    rivals: Mapping[str, Sequence[Pod]]  # by nominated node: the nominated pods of the same or a higher priority
+    kept_nodes: Sequence[tuple[Pod, KeptNode]]  # nodes kept for pods of the same or a higher priority
+    pods: Mapping[tuple[str, str], Pod]  # by namespace and name: pods that hold devices which the kept nodes can reach
 
     def holds_on(self, node: str, later: Basis) -> bool:
-        """Say whether a node, and what else decides about the pod there, is the same later. What claims hold is for the ledger to compare."""
+        """Return whether a decision about a node is still valid with a `later` basis, apart from what claims hold: the ledger compares that."""
         is_same = self.stock is later.stock or _seen_from(node, self.stock) == _seen_from(node, later.stock)
         return is_same and (
             (self.placement, self.full.get(node), self.rivals, self.kept_nodes)
@@ -47,23 +48,23 @@ class Basis(NamedTuple):
 
 
 class Others(NamedTuple):
-    """Pods that take what they want on a node first, and pods that hold nothing any more."""
+    """Pods that the scheduler assumes to be added to a node, and pods that it assumes to be removed."""
 
     coming: Sequence[Pod]
     leaving: Sequence[Pod]
 
 
 class Judgement(NamedTuple):
-    """The answer about a pod, and what has to be done for it."""
+    """The answer to a scheduler, and what `Allocator.outlook` has to do."""
 
     outlooks: Outlooks
-    lacks_claim: bool = False  # the claim that stands for resource names has to be made
-    gives_way: bool = False  # it is refused for the sake of a nominated pod
-    may_be_refused: bool = False  # it is offered nodes with device plugins, while no devices are free
+    lacks_claim: bool = False  # the claim for the pod's extended resources has to be created
+    gives_way: bool = False  # some node is refused in favour of another pod, which is nominated or has a kept node
+    may_be_refused: bool = False  # the pod gets nodes with device plugins because no devices are free
 
 
 def judge(pod: Pod, basis: Basis, decider: Decider) -> Judgement:
-    """Say which nodes can serve a pod."""
+    """Return which nodes can serve a pod."""
     known = basis.stock
     stock = _with_nominated(basis, decider)
     unmade = find_claims(pod, known).unmade
@@ -77,7 +78,8 @@ def judge(pod: Pod, basis: Basis, decider: Decider) -> Judgement:
         return _without_outbid_nodes(pod, found, basis, stock, decider)
     if stock is known:
         return Judgement(found)
-    # Without the nominated pods this pod might fit: the answer says so then, and the pod is requeued when a nomination ends.
+    # The pod fits nowhere beside the nominated pods. On nodes where it would fit without them, the message says so, and the pod
+    # is requeued when a nomination ends.
     hindrances: list[Hindrance] = []
     gives_way = False
     for hindrance in found.hindrances:
@@ -97,29 +99,29 @@ def serve(pod: Pod, node: str, basis: Basis, decider: Decider) -> Serving | str:
 
 
 def fits(pod: Pod, node: str, stock: Stock, decider: Decider) -> str:
-    """Say what keeps a pod from a node of a stock that is supposed; "" if nothing does."""
+    """Return why a pod does not fit on a node of a hypothetical stock; "" if it fits."""
     serving = decider.serve(pod, node, stock, uncached=decider.options())
     return serving if isinstance(serving, str) else ""
 
 
 def fits_beside(pod: Pod, node: str, stock: Stock, others: Others, decider: Decider) -> str:
-    """Say what keeps a pod from a node if some pods come first and others go; "" if nothing does."""
+    """Return why a pod does not fit on a node with and without `others`; "" if it fits."""
     stock = with_pods(without_pods(stock, others.leaving), node, others.coming, decider.options())
     return fits(pod, node, stock, decider)
 
 
 def is_node_useful(pod: Pod, kept_node: KeptNode, basis: Basis, decider: Decider) -> bool:
-    """Say whether a pod would fit on the node that is kept for it once those it waits for are gone."""
+    """Return whether a pod would fit on the node that is kept for it, once the pods it waits for are gone."""
     return _would_fit(pod, kept_node.node, _stock_once_ended(kept_node, basis, basis.stock), decider)
 
 
 def nominated_in_shared_pools(rivals: Mapping[str, Sequence[Pod]], stock: Stock) -> dict[str, Sequence[Pod]]:
-    """Choose the nominated pods whose node reaches pools of several nodes."""
+    """Return the nominated pods whose node can use pools that other nodes share."""
     return {node: others for node, others in rivals.items() if reaches_shared_pool(stock, node)}
 
 
 def _with_nominated(basis: Basis, decider: Decider) -> Stock:
-    """Return the stock in which pods that are nominated to nodes of shared pools have their devices already; `_without_outbid_nodes` has the others."""
+    """Return the stock in which pods nominated to nodes with shared pools have their devices. `_without_outbid_nodes` handles the other nominated pods."""
     stock = basis.stock
     for node, others in nominated_in_shared_pools(basis.rivals, stock).items():
         stock = with_pods(stock, node, others, decider.options())
@@ -127,9 +129,9 @@ def _with_nominated(basis: Basis, decider: Decider) -> Stock:
 
 
 def _by_plugins(pod: Pod, basis: Basis, stock: Stock, decider: Decider) -> Outlooks | None:
-    """Answer with the nodes whose device plugins may serve a pod by name, while no devices are free for it; None if devices are to serve it.
+    """Return the nodes whose device plugins may serve a pod's extended resources; None if DRA devices are free for the pod, or no such node exists.
 
-    A claim, once it is made, keeps the pod from these nodes. Whether the plugins have any left is for the scheduler to say.
+    Once a claim for the resources exists, the pod cannot use these nodes. The scheduler checks what the plugins have left.
     """
     plugins = decider.outlook(pod, stock, basis.placement, basis.full, by_plugin=True)
     if not plugins.nodes:
@@ -142,7 +144,7 @@ def _by_plugins(pod: Pod, basis: Basis, stock: Stock, decider: Decider) -> Outlo
 
 
 def _without_outbid_nodes(pod: Pod, found: Outlooks, basis: Basis, stock: Stock, decider: Decider) -> Judgement:
-    """Leave out the nodes where this pod would take what others, at least as important, need: nominated pods, and pods that a node is kept for."""
+    """Remove the nodes where this pod would take devices that pods of the same or a higher priority need: nominated pods, and pods with a kept node."""
     in_stock = nominated_in_shared_pools(basis.rivals, basis.stock)
     taken = {
         node
@@ -163,7 +165,7 @@ def _without_outbid_nodes(pod: Pod, found: Outlooks, basis: Basis, stock: Stock,
 
 
 def _is_outbid(node: str, given: Sequence[ResourceClaim], basis: Basis, stock: Stock, decider: Decider) -> bool:
-    """Say whether what a pod is given on a node is what another, at least as important, will need once those it waits for are gone."""
+    """Return whether the claims `given` on a node hold devices that a pod with a kept node needs, once the pods it waits for are gone."""
     for other, kept_node in basis.kept_nodes:
         if node != kept_node.node and not reaches_shared_pool(stock, kept_node.node):
             continue
@@ -176,7 +178,7 @@ def _is_outbid(node: str, given: Sequence[ResourceClaim], basis: Basis, stock: S
 
 
 def _stock_once_ended(kept_node: KeptNode, basis: Basis, stock: Stock) -> Stock:
-    """Return the stock after the pods are gone that a kept node waits for, and the claims are free of those that are gone."""
+    """Return the stock once the pods are gone that a kept node waits for, without claims that no pod uses then."""
     later = without_pods(stock, kept_node.awaited)
 
     def find(namespace: str, name: str) -> Pod | None:
@@ -186,13 +188,13 @@ def _stock_once_ended(kept_node: KeptNode, basis: Basis, stock: Stock) -> Stock:
 
 
 def _would_fit(pod: Pod, node: str, stock: Stock, decider: Decider) -> bool:
-    """Say whether a pod is soon found to fit: one that takes long to decide on has no node kept at the cost of others' questions."""
+    """Return whether a pod is found to fit within a small budget: keeping a node must not delay other pods' questions."""
     options = Options(steps=step_limits.KEPT_NODE, budget=Budget(step_limits.KEPT_NODE, decider.is_impatient))
     return not isinstance(decider.serve(pod, node, stock, uncached=options), str)
 
 
 def _seen_from(node: str, stock: Stock) -> tuple[object, ...]:
-    """Identify all that decides what a node can give, but for what claims hold."""
+    """Return identities of all objects that decide what a node offers, except claims."""
     pages = (*stock.pages_on.get(node, ()), *stock.pages_on.get("", ()))
     pools = [stock.pages_of[page.pool] for page in pages]
     return tuple(map(id, (stock.nodes.get(node), stock.classes, stock.compatibilities, stock.reading, *pages, *pools)))

@@ -1,6 +1,6 @@
-"""Which pods a scheduler should try again: numbered events, read by long polls. No event is lost between two polls.
+"""The pods that a scheduler should requeue: numbered events, read by long polls. No event is lost between two polls.
 
-A caller that has missed more events than are remembered, or has a number of an earlier process, is told to try all pods.
+A caller that missed more events than are kept, or sends a number of an earlier process, gets an event for all pods.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REMEMBERED = 256
 
 
 class RequeueEvent(msgspec.Struct, frozen=True):
-    """The pods, by namespace/name, to try again after an event of that number; or all of them."""
+    """The pods, by namespace/name, to requeue; or all pods. `seq` is the number of the event."""
 
     seq: int
     pods: tuple[str, ...] = ()
@@ -26,44 +26,44 @@ class RequeueEvent(msgspec.Struct, frozen=True):
 
 
 class RequeueEvents:
-    """The events that are remembered."""
+    """The last `REMEMBERED` events."""
 
     def __init__(self) -> None:
         self.seq = 1
-        self._row: deque[RequeueEvent] = deque(maxlen=REMEMBERED)
-        self._come = asyncio.Event()
+        self._events: deque[RequeueEvent] = deque(maxlen=REMEMBERED)
+        self._added = asyncio.Event()
 
     def add(self, pods: Iterable[str] = (), *, all_pods: bool = False) -> None:
-        """Add an event, unless it names no pod."""
+        """Add an event for some pods or for all; none if `pods` is empty."""
         named = tuple(sorted(set(pods)))
         if not named and not all_pods:
             return
         self.seq += 1
-        self._row.append(RequeueEvent(self.seq, named, all_pods))
-        self._come.set()
-        self._come = asyncio.Event()
+        self._events.append(RequeueEvent(self.seq, named, all_pods))
+        self._added.set()
+        self._added = asyncio.Event()
 
     async def after(self, seq: int, seconds: float) -> RequeueEvent:
-        """Wait for events after a number; answer with an empty one when the time is over."""
+        """Return the events after a number as one, waiting for the first; an empty event after `seconds`."""
         if seq == self.seq:
             try:
                 async with asyncio.timeout(seconds):
-                    await self._come.wait()
+                    await self._added.wait()
             except TimeoutError:
                 return RequeueEvent(self.seq)
         return self.since(seq)
 
     def since(self, seq: int) -> RequeueEvent:
-        """Say what there was since a number."""
+        """Return the events after a number as one event."""
         all_pods = RequeueEvent(self.seq, all=True)
-        first = self._row[0].seq if self._row else self.seq + 1
+        first = self._events[0].seq if self._events else self.seq + 1
         if seq > self.seq or seq < first - 1:
             return all_pods
         pods: set[str] = set()
-        for news in self._row:
-            if news.seq <= seq:
+        for event in self._events:
+            if event.seq <= seq:
                 continue
-            if news.all:
+            if event.all:
                 return all_pods
-            pods.update(news.pods)
+            pods.update(event.pods)
         return RequeueEvent(self.seq, tuple(sorted(pods)))
