@@ -1,7 +1,7 @@
-"""What the ledger wants done. Writes are patches with the claim's resourceVersion in them, and end in one event each.
+"""The effects of a step, which `LiveLedger.apply` carries out. Each write is a patch with the claim's resourceVersion and ends in one event.
 
-The lists in a write are whole: a merge patch replaces lists. `allocationTimestamp` is added by the writer of the allocation,
-together with it: it is a time of the wall, the ledger knows none.
+A write contains complete lists, because a merge patch replaces lists. `Commits` adds `allocationTimestamp`, because the ledger has no
+wall clock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
 class PatchFinalizer(msgspec.Struct, frozen=True):
-    """Write `metadata.finalizers`: with ours before an allocation, without it so that a lost one cannot land any more."""
+    """Write `metadata.finalizers`: add ours before an allocation; remove it so that a lost allocation cannot land any more."""
 
     claim: ResourceClaim  # as it was seen: name, uid and the version to condition the write on
     finalizers: tuple[str, ...]
@@ -44,41 +44,41 @@ class Unallocate(msgspec.Struct, frozen=True):
 
 
 class Reread(msgspec.Struct, frozen=True):
-    """Get a claim and report it as `ClaimRead`, or `ClaimGone`. After a write without an answer: not at once."""
+    """Read a claim after a short pause; report `ClaimRead` or `ClaimGone`."""
 
     claim: ResourceClaim
 
 
 class RereadPod(msgspec.Struct, frozen=True):
-    """Get a pod and report it as `PodRead`, or `PodGone`: nothing is taken from it before it is known not to be bound."""
+    """Read a pod; report `PodRead` or `PodGone`. Its devices are taken back only if it is not bound."""
 
     pod: str  # uid
     name: str  # namespace/name
 
 
 class OverlayClaim(msgspec.Struct, frozen=True):
-    """Count a claim like this from now on, whatever informers say of it; None: as they say."""
+    """Use this version of a claim in decisions, in place of the informer's; None: use the informer's again."""
 
     uid: str
     claim: ResourceClaim | None
 
 
 class Declined(msgspec.Struct, frozen=True):
-    """An Assume was not taken: something else was, meanwhile. Decide again."""
+    """`Assume` changed nothing, because its decision is outdated: decide again."""
 
     token: str
     sentence: str
 
 
 class Exceeded(msgspec.Struct, frozen=True):
-    """An Assume was not taken: a quota's line would be crossed."""
+    """`Assume` changed nothing, because the pod would exceed a line of a quota."""
 
     token: str
     line: QuotaLine
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """Every claim of the pod is reserved for it: it may be bound to the node."""
+    """Every claim of the pod is reserved for it, so the pod may be bound to the node."""
 
     token: str
     pod: str  # uid
@@ -86,7 +86,7 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """A reservation ended before its pod was bound, or was never known: decide again."""
+    """A reservation ended before its pod was bound, or does not exist: decide again."""
 
     token: str
     pod: str  # uid, "" if the token is not known
@@ -101,13 +101,13 @@ class PodEvent(msgspec.Struct, frozen=True):
 
 
 class Freed(msgspec.Struct, frozen=True):
-    """Something in these pools may be had again: pods that wait for it are worth a try."""
+    """Capacity was freed in these pools: requeue the pods that wait for it."""
 
     pools: frozenset[PoolId]
 
 
 class Wake(msgspec.Struct, frozen=True):
-    """A pod whose reservation has been taken back is worth another try."""
+    """Requeue these pods: their reservations ended, or their claims may be written again."""
 
     pods: frozenset[str]  # uids
 

@@ -1,7 +1,7 @@
-"""The events that the ledger takes: from those who ask, the clock, the API server, and the election.
+"""The events of the ledger: from schedulers, the clock, the API server, and the election.
 
-Any event may come late, twice, or in another order. `ClaimSeen` and `PodSeen` are what an informer says; `ClaimRead` is the answer
-of a read that was asked for. Every write (`allocator.reservations.effects`) ends in exactly one of `Written`, `Conflicted`,
+Any event may come late, twice, or in another order. `ClaimSeen` and `PodSeen` come from informers; `ClaimRead` and `PodRead` answer the
+effects `Reread` and `RereadPod`. Every write (`allocator.reservations.effects`) ends in exactly one of `Written`, `Conflicted`,
 `Denied`, `Lost` or, if the claim is not there, `ClaimGone`.
 """
 
@@ -14,14 +14,14 @@ from dra.policy import QuotaLine
 
 
 class ClaimPart(msgspec.Struct, frozen=True):
-    """One claim of a pod: as the decision saw it, and what it is to be given if it has nothing yet."""
+    """One claim of a pod as the decision saw it, and its new allocation if it has none yet."""
 
     claim: ResourceClaim
     allocation: AllocationResult | None = None
 
 
 class Assume(msgspec.Struct, frozen=True):
-    """Hold these claims for a pod on a node. `basis` is the generation of the ledger that the decision rests on."""
+    """Reserve these claims for a pod on a node. `basis` is the generation of the ledger that the decision saw."""
 
     token: str
     pod: Pod
@@ -40,13 +40,13 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class BindingReported(msgspec.Struct, frozen=True):
-    """The scheduler is told, right after this, that the pod may be bound."""
+    """The next answer tells the scheduler that it may bind the pod."""
 
     token: str
 
 
 class TakeBack(msgspec.Struct, frozen=True):
-    """What claims of a pod without a node are allocated does not serve it: the pod gives it back, and what no pod has is free."""
+    """Allocated claims do not serve a pod without a node: end its reservation, and deallocate those of the claims that no pod uses."""
 
     pod: str  # uid
     claims: tuple[str, ...]  # uids
@@ -54,21 +54,21 @@ class TakeBack(msgspec.Struct, frozen=True):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A write landed. `version` is the one it was conditioned on, `claim` what the server answered."""
+    """A write landed. `version` is the resourceVersion in the patch, `claim` the answer."""
 
     version: str
     claim: ResourceClaim
 
 
 class Conflicted(msgspec.Struct, frozen=True):
-    """A write did not land, since the claim has another version by now."""
+    """A write did not land, because the claim has another resourceVersion by now."""
 
     claim: str  # uid
     version: str
 
 
 class Denied(msgspec.Struct, frozen=True):
-    """A write did not land, and will not as long as things are as they are: forbidden, or invalid."""
+    """The API server rejected a write as forbidden or invalid."""
 
     claim: str  # uid
     version: str
@@ -76,7 +76,7 @@ class Denied(msgspec.Struct, frozen=True):
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """It is unknown whether a write landed, or will."""
+    """A write has no answer: whether it landed, or still will, is unknown."""
 
     claim: str  # uid
     version: str
@@ -91,20 +91,20 @@ class ClaimRead(msgspec.Struct, frozen=True):
 
 
 class ClaimGone(msgspec.Struct, frozen=True):
-    """A claim is not there any more. `version` is the last one it is known to have had, if that is known."""
+    """A claim does not exist any more."""
 
     key: str  # namespace/name
     claim: str  # uid
 
 
 class PodSeen(msgspec.Struct, frozen=True):
-    """A pod that is ours to place, or was."""
+    """A pod of one of our schedulers."""
 
     pod: Pod
 
 
 class PodRead(msgspec.Struct, frozen=True):
-    """A pod as the API server has it now, since `RereadPod` asked for it."""
+    """The answer to `RereadPod`."""
 
     pod: Pod
 
@@ -114,7 +114,7 @@ class PodGone(msgspec.Struct, frozen=True):
 
 
 class Overlapped(msgspec.Struct, frozen=True):
-    """These claims hold together what must not be held together (`allocator.reservations.overlaps`)."""
+    """These claims hold devices that must not be allocated together (`allocator.reservations.overlaps`)."""
 
     claims: frozenset[str]  # uids
 

@@ -1,6 +1,6 @@
-"""The ledger: what is known of claims and pods, and what is held for which pod. Values, and what they amount to.
+"""The data of the ledger: a `Hold` for each claim, a `Reservation` for each pod with devices, and a `PodFact` for each pod.
 
-It writes nothing to a cluster, asks nothing, and has no clock; `allocator.reservations.step` takes events into it.
+It does no I/O and has no clock. `allocator.reservations.step` applies events to it.
 """
 
 from __future__ import annotations
@@ -20,50 +20,48 @@ if TYPE_CHECKING:
 
     from dra.stock import PoolId
 
-MAX_CONSUMERS = 256  # entries of reservedFor that the API server takes
+MAX_CONSUMERS = 256  # the API server's limit for reservedFor
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """How long things may last, in seconds."""
+    """Time limits in seconds."""
 
     assumed: float = 120  # from a decision to its commit
     committing: float = 120  # from a commit to reserved claims
     reserved: float = 900  # from reserved claims to a binding: devices may take ten minutes to get ready
-    grace: float = 30  # the same, once the scheduler has let go of the pod
-    unusable: float = (
-        10  # the same, once its scheduler, which has let go of it before, was told that the pod needs others
-    )
-    found: float = 60  # the same, for what a leader finds when it begins
-    answer: float = 60  # from a write to its outcome; after that it is lost
-    memory: float = 600  # for what is gone: news of it that come later are old
-    rest: float = 60  # at most, before a claim is written again whose writes the API server refuses
+    grace: float = 30  # how long a pod that may be bound keeps its devices after its scheduler released them
+    unusable: float = 10  # like `grace`, if the devices do not serve the pod
+    found: float = 60  # from reserved claims that a new leader finds to a binding
+    answer: float = 60  # from a write to its outcome; after that the write counts as lost
+    memory: float = 600  # how long the uid of a deleted object is remembered, so that late events are ignored
+    rest: float = 60  # longest pause before a claim is written again after the API server rejected a write
 
 
 class Busy(StrEnum):
-    """What a claim waits for."""
+    """The request about a claim that has no answer yet."""
 
     IDLE = ""
-    WRITING = "writing"  # the outcome of a write
-    READING = "reading"  # a look at it, since its version is not known
+    WRITING = "writing"
+    READING = "reading"  # after a write that failed or has no answer
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """One claim."""
+    """What the ledger knows of one claim, and the allocation that it intends for the claim."""
 
     claim: ResourceClaim  # as it was seen last
-    consumers: frozenset[str] = frozenset()  # uids of the pods it says it is reserved for
+    consumers: frozenset[str] = frozenset()  # uids of the pods in its reservedFor
     informer_version: str = ""  # the last version from the informer
-    intent: AllocationResult | None = None  # what those who need it mean it to be allocated
-    users: frozenset[str] = frozenset()  # pods with a reservation that names it
+    intent: AllocationResult | None = None  # the allocation that the reservations of its users need
+    users: frozenset[str] = frozenset()  # uids of the pods whose reservation contains the claim
     busy: Busy = Busy.IDLE
-    version: str = ""  # what the write under way is conditioned on
-    since: float = 0  # and since when
-    is_ours: bool = False  # its allocation was written by us
-    lost: bool = False  # a write conditioned on the version we see has no answer, and may still land
-    rivals: frozenset[str] = frozenset()  # claims that hold the same, with pods started on both sides
-    refusals: int = 0  # writes that the API server has refused, one after the other
-    refusal: str = ""  # why it did, for as long as the claim is not written again
-    retry_at: float = 0  # until then
+    version: str = ""  # the resourceVersion in the last write
+    since: float = 0  # when the current write or read began
+    is_ours: bool = False  # this allocator wrote the allocation
+    lost: bool = False  # a write at the version that was seen last has no answer, and may still land
+    rivals: frozenset[str] = frozenset()  # uids of claims that hold the same devices, with started pods on both sides
+    refusals: int = 0  # consecutive writes that the API server rejected
+    refusal: str = ""  # why; the claim is not written before `retry_at`
+    retry_at: float = 0
 
     @property
     def uid(self) -> str:
@@ -77,28 +75,28 @@ class Hold(msgspec.Struct, frozen=True):
 
     @property
     def unsettled(self) -> bool:
-        """Whether a write or a look has no answer yet: the claim may still become something else."""
+        """Whether a write or a read has no answer yet, so that the claim may still change."""
         return self.lost or self.busy is not Busy.IDLE
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """What is held for one pod."""
+    """The claims of one pod on one node."""
 
     token: str
     pod: str  # uid
     name: str  # namespace/name
-    node: str  # "" if claims alone tell of it, and name none
+    node: str  # "" if the reservation was found in claims whose allocation names no node
     claims: tuple[str, ...]  # uids
     state: ReservationState = ReservationState.PENDING
     until: float = inf
-    awaited: bool = False  # a caller waits for it to be reserved
-    started: bool = False  # its pod was seen on the node
-    due: str = ""  # the signal that ends it, unless a look at the pod finds it bound
+    awaited: bool = False  # a commit waits for RESERVED
+    started: bool = False  # the pod was seen on the node
+    due: str = ""  # the signal that ends the reservation, unless `RereadPod` finds the pod bound
     sentence: str = ""  # why it was released
 
 
 class PodFact(msgspec.Struct, frozen=True):
-    """What matters of a pod."""
+    """The facts about a pod that the ledger needs."""
 
     name: str  # namespace/name
     node: str = ""
@@ -107,34 +105,34 @@ class PodFact(msgspec.Struct, frozen=True):
 
 
 class Ledger(msgspec.Struct, eq=False):
-    """Everything. Only `step` changes it: an event is taken in as a whole, or not at all."""
+    """The state of the allocator. Only `step` changes it, and applies an event completely or not at all."""
 
     holds: dict[str, Hold] = {}  # by uid of the claim
     keys: dict[str, str] = {}  # namespace/name of a claim → its uid
     reservations: dict[str, Reservation] = {}  # by uid of the pod
     tokens: dict[str, str] = {}  # token → uid of the pod
     pods: dict[str, PodFact] = {}  # by uid
-    ahead: dict[str, ResourceClaim] = {}  # what informers do not say yet, by uid
-    deleted: dict[str, float] = {}  # uids that never come back → when they went
+    ahead: dict[str, ResourceClaim] = {}  # by uid: claims as intended, while the informer does not show them like this
+    deleted: dict[str, float] = {}  # uid of a deleted object → time of the deletion
     changed: dict[str, int] = {}  # pool or namespace → generation of its last change
     generation: int = 0
     leading: bool = False
     terms: Terms = Terms()
 
     def needing(self, hold: Hold) -> Iterator[Reservation]:
-        """List the reservations that need a claim as it is meant."""
+        """Return the reservations that need the intended allocation of a claim."""
         for pod in sorted(hold.users):
             reservation = self.reservations.get(pod)
             if reservation is not None and reservation.state is not ReservationState.RELEASED:
                 yield reservation
 
     def needs(self, hold: Hold) -> bool:
-        """Return whether any reservation needs the intent of a claim."""
+        """Return whether any reservation needs the intended allocation of a claim."""
         users = (self.reservations.get(pod) for pod in hold.users)
         return any(user is not None and user.state is not ReservationState.RELEASED for user in users)
 
     def as_meant(self, hold: Hold) -> ResourceClaim:
-        """Return a claim as it counts: with its intended allocation, or that of a write whose outcome is unknown."""
+        """Return a claim as decisions have to see it: with the intended allocation if a reservation needs it or a write of it may still land."""
         claim = hold.claim
         status = claim.status
         if status.allocation is not None or hold.intent is None:

@@ -1,8 +1,12 @@
-"""One step of the ledger: an event is recorded as facts, facts become signals, signals move reservations along the table,
-and what claims then lack becomes a write each.
+"""One step of the ledger, in four stages:
 
-Only the first of these knows events, only the last knows writes. So it does not matter which event brought a fact, or whether it
-came late or twice: the same facts lead to the same reservations and the same writes. A step that fails leaves the ledger as it was.
+    handle          record the event as facts about claims and pods; events of callers send signals
+    apply_facts     derive signals from the facts; signals move reservations along `TABLE`
+    write_claims    compare each claim with what its reservations need; the difference becomes a write
+    update_overlay  tell decisions how the claims count now, and which pools and namespaces have changed
+
+Only `handle` sees events, and only `write_claims` creates writes. So the same facts lead to the same reservations and writes, whichever
+event brought a fact, late or twice. If a step raises, the ledger is unchanged.
 """
 
 from __future__ import annotations
@@ -95,12 +99,10 @@ _WHY = {
     Signal.DONE: "it is finished or gone",
     Signal.FOLLOWED: "another replica leads",
 }
-# One event moves a reservation by a few states. Facts that would send it to and fro must not hold the loop: it rests where it is.
+# Limit for the transitions of a reservation in one step, so that contradictory facts cannot cause an endless loop.
 MOST_MOVES = 2 * len(ReservationState)
-_OF_THE_POD = {Signal.DONE}  # what its claims have no part in
-_SILENT = (Signal.UNRESERVE, Signal.DONE, Signal.FOLLOWED)
-
-
+_OF_THE_POD = {Signal.DONE}  # signals that do not depend on claims
+_SILENT = (Signal.UNRESERVE, Signal.DONE, Signal.FOLLOWED)  # released without an event about the pod
 _BEING_WRITTEN = (ReservationState.COMMITTING, ReservationState.COMMITTED, ReservationState.DOUBT)
 
 
@@ -110,7 +112,7 @@ def step(
     now: float,
     table: Mapping[ReservationState, Mapping[Signal, ReservationState]] = TABLE,
 ) -> tuple[Effect, ...]:
-    """Apply one event to the ledger and return the effects. `now` is any clock that does not go back."""
+    """Apply one event to the ledger and return the effects. `now` is a monotonic time."""
     transition = _Transition(ledger, now, table)
     try:
         transition.handle(event)
@@ -124,7 +126,7 @@ def step(
 
 
 class _Transition:
-    """A ledger being changed by one event. Lives for one step."""
+    """The work of one step."""
 
     def __init__(
         self, ledger: Ledger, now: float, table: Mapping[ReservationState, Mapping[Signal, ReservationState]]
@@ -133,14 +135,14 @@ class _Transition:
         self.now = now
         self.table = table
         self.effects: list[Effect] = []
-        self.pods: set[str] = set()  # whose facts may have changed
-        self.claims: set[str] = set()
-        self.former: dict[str, Hold | None] = {}  # claims that have changed, as they were before
+        self.pods: set[str] = set()  # uids: the pod or its reservation may have changed
+        self.claims: set[str] = set()  # uids: the hold or its reservations may have changed
+        self.former: dict[str, Hold | None] = {}  # by uid: changed holds as they were before the step
         self.was = ledger.leading, ledger.generation
-        self.journal: list[tuple[dict[str, Any], str, Any]] = []  # entries of mappings, as they were before each change
+        self.journal: list[tuple[dict[str, Any], str, Any]] = []  # old entries of mappings, for `undo_changes`
 
     def change(self, mapping: dict[str, V], key: str, value: V | None) -> None:
-        """Change an entry of a mapping of the ledger; None takes it away."""
+        """Set an entry of a mapping of the ledger; None removes it."""
         self.journal.append((mapping, key, mapping.get(key)))
         if value is None:
             mapping.pop(key, None)
@@ -156,7 +158,7 @@ class _Transition:
             else:
                 mapping[key] = value
 
-    # An event becomes facts.
+    # ---- handle: an event becomes facts
 
     def handle(self, event: Event) -> None:
         match event:
@@ -226,7 +228,7 @@ class _Transition:
             old = None
         claims = tuple(part.claim.metadata.uid for part in event.parts)
         fresh = Reservation(event.token, pod, event.pod.metadata.key, event.node, claims)
-        if old is not None:  # reserved: it keeps its state, and what it has
+        if old is not None:  # RESERVED or BINDING: the new reservation keeps the state
             self.change(self.ledger.tokens, old.token, None)
             fresh = replace(fresh, state=old.state)
         self.change(self.ledger.tokens, event.token, pod)
@@ -248,7 +250,7 @@ class _Transition:
         self.signal(pod, signal)
 
     def objection(self, event: Assume, old: Reservation | None) -> str:
-        """Return why a decision is declined; "" if it is not."""
+        """Return why an `Assume` is declined; "" if it is not."""
         ledger = self.ledger
         if not ledger.leading:
             return "another replica leads"
@@ -305,7 +307,7 @@ class _Transition:
             self.effects.append(Dropped(token, pod, _WHY[Signal.FOLLOWED]))
             return
         if reservation.state in (ReservationState.RESERVED, ReservationState.BINDING):
-            if not reservation.due:  # the caller still waits for its devices
+            if not reservation.due:  # the scheduler still waits for devices to become ready
                 until = self.now + self.ledger.terms.reserved
                 self.put_reservation(replace(reservation, until=until))
             self.effects.append(Ready(token, pod, reservation.node))
@@ -340,9 +342,8 @@ class _Transition:
         if from_informer and (not hold.informer_version or is_news(version, hold.informer_version)):
             hold = replace(hold, informer_version=version)
         known_version = hold.claim.metadata.resource_version
-        if version != known_version and is_news(
-            version, known_version
-        ):  # which settles every write that was conditioned on an earlier version
+        if version != known_version and is_news(version, known_version):
+            # A new version settles every write that was conditioned on an earlier one: it has landed, or never will.
             taken_back = hold.claim.status.allocation is not None and claim.status.allocation is None
             if claim.status.allocation is None:
                 self.drop_rivals(hold)
@@ -358,7 +359,7 @@ class _Transition:
         self.put_hold(hold)
 
     def finish_reading(self, claim: ResourceClaim) -> None:
-        """Go on after a look that was taken for us; what is not later than a lost write does not tell its outcome."""
+        """End a read. If the claim still has the version of a lost write and can be allocated, the write may still land."""
         hold = self.ledger.holds.get(claim.metadata.uid)
         if hold is None or hold.busy is not Busy.READING:
             return
@@ -370,7 +371,7 @@ class _Transition:
         self.put_hold(replace(hold, busy=Busy.IDLE, lost=lost))
 
     def finish_write(self, uid: str, version: str) -> bool:
-        """Note that a write is over; say whether it is the one that is waited for."""
+        """End a write; return whether it is the current one."""
         hold = self.ledger.holds.get(uid)
         if hold is None or hold.busy is not Busy.WRITING or hold.version != version:
             return False
@@ -378,7 +379,7 @@ class _Transition:
         return True
 
     def reread_claim(self, uid: str) -> None:
-        """Have a claim looked at, unless it is known later than what our write was conditioned on."""
+        """Read a claim, unless a later version than that of our write is known already."""
         hold = self.ledger.holds[uid]
         if is_news(hold.last_version, hold.version):
             return
@@ -393,7 +394,7 @@ class _Transition:
                 self.reread_claim(uid)
 
     def deny_write(self, uid: str, sentence: str) -> None:
-        """End what needs a claim that cannot be written. It is written again at once for the first time, and later and later after that."""
+        """Send DENIED to the reservations of a claim that cannot be written. After the first rejection the claim may be written again at once, then after growing pauses."""
         hold = self.ledger.holds[uid]
         needing = list(self.ledger.needing(hold))
         if hold.refusals:
@@ -404,11 +405,11 @@ class _Transition:
             self.signal(reservation.pod, Signal.DENIED, sentence)
 
     def forget_refusals(self, uid: str) -> None:
-        """Forget what the API server has refused of a claim."""
+        """Forget that the API server rejected writes of a claim."""
         self.put_hold(replace(self.ledger.holds[uid], refusals=0, refusal="", retry_at=0))
 
     def forget_claim(self, key: str, uid: str) -> None:
-        """A claim is gone; its uid never comes back."""
+        """Remove a claim and remember its uid, which never comes back."""
         if uid in self.ledger.deleted:
             return
         ledger = self.ledger
@@ -452,15 +453,15 @@ class _Transition:
         self.signal(pod, Signal.DONE)
 
     def resolve_overlap(self, claims: frozenset[str]) -> None:
-        """Of claims that hold the same, the least advanced yields, if one can; else all of them are in doubt."""
+        """End the reservations of the least advanced of claims that hold the same devices. If none can yield, record them as rivals and report that."""
         holds: list[Hold] = []
         for uid in sorted(claims):
             hold = self.ledger.holds.get(uid)
             if hold is None or self.ledger.as_meant(hold).status.allocation is None:
-                return  # old news
+                return  # the overlap has ended
             holds.append(hold)
         if any(hold.users and not self.ledger.needs(hold) for hold in holds):
-            return  # one of them yields already
+            return  # one of the claims is being released
         yielding = [hold for hold in holds if self.can_yield(hold)]
         if yielding:
             least = min(yielding, key=self.yield_order)
@@ -509,7 +510,7 @@ class _Transition:
                 self.end_reservation(reservation, Signal.EXPIRED)
 
     def retry_refused_writes(self) -> None:
-        """Have claims written again that have rested long enough, and their pods tried again."""
+        """Allow writes of rejected claims whose pause is over, and requeue their pods."""
         retried: set[str] = set()
         for hold in self.ledger.holds.values():
             if hold.refusal and self.now >= hold.retry_at:
@@ -522,7 +523,7 @@ class _Transition:
         self.effects.append(Wake(frozenset(waiting)))
 
     def end_reservation(self, reservation: Reservation, signal: Signal) -> None:
-        """End a reservation; one whose pod may be bound by now only after a look at the pod (rule 4)."""
+        """End a reservation; if its pod may be bound by now, read the pod first (rule 4)."""
         pod = reservation.pod
         if reservation.state is not ReservationState.BINDING:
             self.signal(pod, signal)
@@ -533,7 +534,7 @@ class _Transition:
         self.effects.append(RereadPod(pod, reservation.name))
 
     def read_pod(self, pod: Pod) -> None:
-        """Record a pod that was read again; a pod that is not bound loses what was due to end."""
+        """Record a pod that was read; if the pod is not bound, end its reservation as planned in `due`."""
         uid = pod.metadata.uid
         if uid in self.ledger.deleted:
             return
@@ -543,7 +544,7 @@ class _Transition:
             self.signal(uid, Signal(reservation.due))
 
     def become_leader(self) -> None:
-        """Begin afresh from claims and pods; a write that may still land is not forgotten."""
+        """Derive all reservations but BOUND ones from claims and pods again. Holds stay, because they record writes that may still land."""
         if self.ledger.leading:
             return
         self.ledger.leading = True
@@ -556,7 +557,7 @@ class _Transition:
                 bound.add(reservation.pod)
             else:
                 self.remove_reservation(reservation)
-        # A bound reservation learns of nothing but its end, and that it has heard; of its claims there is nothing to write.
+        # BOUND reservations stay: only DONE changes them, and their claims need no write.
         self.pods.update(pod for pod in self.ledger.pods if pod not in bound)
         for uid, hold in self.ledger.holds.items():
             if hold.unsettled or not hold.users or not hold.users <= bound:
@@ -569,10 +570,10 @@ class _Transition:
         for pod in sorted(self.ledger.reservations):
             self.signal(pod, Signal.FOLLOWED)
 
-    # Facts become signals.
+    # ---- apply_facts: facts become signals, signals move reservations
 
     def apply_facts(self) -> None:
-        """Read off the facts what they signal, until they signal nothing new."""
+        """Send the signals that facts imply, until no reservation changes any more."""
         waiting = deque(sorted(self.pods | self.affected_pods(self.claims)))
         left = dict.fromkeys(waiting, MOST_MOVES)
         while waiting:
@@ -592,10 +593,7 @@ class _Transition:
                     break
 
     def affected_pods(self, claims: set[str]) -> set[str]:
-        """Return the pods that use a claim, and those in its `reservedFor`.
-
-        Not those whose reservation only the pod itself ends.
-        """
+        """Return the pods that use one of the claims or are in its `reservedFor`, except pods whose state no signal from claims can change."""
         users: set[str] = set()
         for uid in claims:
             hold = self.ledger.holds.get(uid)
@@ -650,7 +648,7 @@ class _Transition:
                 self.put_hold(replace(hold, is_ours=True))
 
     def shorten_binding(self, reservation: Reservation, seconds: float) -> None:
-        """Shorten the time of a pod that may be on its way to its node (rule 4)."""
+        """Shorten the time of a reservation whose pod may be bound at any moment (rule 4)."""
         if reservation.state is ReservationState.BINDING:
             until = min(reservation.until, self.now + seconds)
             self.put_reservation(replace(reservation, until=until, awaited=False))
@@ -660,7 +658,7 @@ class _Transition:
         old = self.ledger.reservations.get(pod)
         if old is None:
             return
-        state = self.table[old.state].get(signal, old.state)  # what a state does not know changes nothing
+        state = self.table[old.state].get(signal, old.state)
         if state is old.state and signal not in (Signal.ASSUME, Signal.RETRY):
             return
         terms = self.ledger.terms
@@ -718,7 +716,7 @@ class _Transition:
             self.change(self.ledger.holds, uid, hold)
         self.claims.add(uid)
 
-    # What claims lack becomes writes; what they amount to becomes the overlay.
+    # ---- write_claims and update_overlay
 
     def write_claims(self) -> None:
         if not self.ledger.leading:
@@ -766,7 +764,7 @@ class _Transition:
             return PatchAllocation(claim, hold.intent, reserved_for)
         if len(staying) < len(listed):
             if needed and not staying and FINALIZER in finalizers:
-                # The pod that needs it comes in the leaver's place, or goes, too. Until then a new leader could not tell for which pod it is.
+                # The leaving pod stays in the list until a pod that needs the claim replaces it, or leaves too (rule 3).
                 return None
             if staying or FINALIZER not in finalizers:
                 return PatchReservedFor(claim, staying)
@@ -778,7 +776,7 @@ class _Transition:
         return fence(claim) if hold.lost else None
 
     def update_overlay(self) -> None:
-        """Bring the overlay up to date with what has changed, and note which pools and namespaces did."""
+        """Emit `OverlayClaim` for claims that decisions have to see otherwise now, and `Freed`; note which pools and namespaces changed."""
         ledger = self.ledger
         freed: set[PoolId] = set()
         changed: set[str] = set()
@@ -797,15 +795,15 @@ class _Transition:
             if ahead != shown:
                 self.change(ledger.ahead, uid, ahead)
                 self.effects.append(OverlayClaim(uid, ahead))
-            one = meant or was
+            known = meant or was
             before = None if was is None else was.status.allocation
             present = None if meant is None else meant.status.allocation
-            if one is None or before is present or same_devices(before, present):
+            if known is None or before is present or same_devices(before, present):
                 continue
             had = pools_of(before)
             has = pools_of(present)
             freed |= had - has
-            changed.add(one.metadata.namespace or "default")
+            changed.add(known.metadata.namespace or "default")
             changed.update("/".join(pool) for pool in had | has)
         if freed:
             self.effects.append(Freed(frozenset(freed)))
@@ -816,7 +814,7 @@ class _Transition:
 
 
 def signals(ledger: Ledger, reservation: Reservation) -> list[Signal]:
-    """List what the facts signal, the weightiest first. What a state does not know, it ignores."""
+    """Return the signals that facts imply, the most important first. States ignore signals that are not in their row of `TABLE`."""
     pod = reservation.pod
     fact = ledger.pods.get(pod)
     found: list[Signal] = []
@@ -827,20 +825,20 @@ def signals(ledger: Ledger, reservation: Reservation) -> list[Signal]:
     present = [hold for hold in holds if hold is not None]
     whole = len(present) == len(holds)
     has_all = whole and all(pod in hold.consumers for hold in present)
-    # A pod that has ended is on its node no more. Said together, the two would send a reservation to and fro forever.
+    # DONE and PLACED together would move a reservation between RELEASED and BOUND forever, so a finished pod is not PLACED.
     if fact is not None and fact.node and not done:
         if reservation.node not in ("", fact.node):
             found.append(Signal.ASTRAY)
         elif has_all:
             found.append(Signal.PLACED)
     moot = not whole
-    for hold in present:  # which cannot become, or is not any more, what the reservation needs
+    for hold in present:  # MOOT: the claim is not, and cannot become, what the reservation needs
         allocation = hold.claim.status.allocation
-        must_say_so = (
+        must_list_pod = (
             reservation.state in (ReservationState.RESERVED, ReservationState.BINDING)
             or hold.claim.metadata.deletion_timestamp
         )
-        moot = moot or (must_say_so and pod not in hold.consumers) or hold.intent is None
+        moot = moot or (must_list_pod and pod not in hold.consumers) or hold.intent is None
         moot = moot or (allocation is not None and not same_devices(allocation, hold.intent))
     if moot:
         found.append(Signal.MOOT)
@@ -862,7 +860,7 @@ def pod_fact(pod: Pod) -> PodFact:
 
 
 def fence(claim: ResourceClaim) -> PatchFinalizer | None:
-    """Change the version of a claim, so that an allocation without an answer cannot land any more."""
+    """Return a write that changes the version of a claim, so that an allocation without an answer cannot land any more; None if it cannot land anyway."""
     if claim.status.allocation is not None or FINALIZER not in claim.metadata.finalizers:
         return None
     left = tuple(name for name in claim.metadata.finalizers if name != FINALIZER)
