@@ -1,9 +1,9 @@
-"""Which nodes can serve a pod's claims, how well, why the others cannot; and what exactly the pod gets on the one it is sent to.
+"""Decides which nodes can serve a pod's claims (`Decider.outlook`), and which devices the pod gets on one node (`Decider.serve`).
 
-A question that was asked before, of a stock that has changed on a few nodes since, costs a look at these nodes
-(`allocator.all_nodes`). So a `Decider` is kept, and asked about stocks that follow each other.
+A `Decider` keeps answers between questions: if the stock has changed on a few nodes since the same question, only these nodes are searched
+again (`allocator.all_nodes`). So each caller keeps one `Decider` and asks it about successive stocks.
 
-Every question has a budget. What it did not reach is undecided, and said so: that is neither a fit nor a refusal.
+Every question has a budget. Nodes that it does not reach are undecided, which is neither a fit nor a refusal.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ if TYPE_CHECKING:
 
     _ByNode = Mapping[str, str]  # why not, by name of a node
 
-EXPLAINED = 4  # kinds of refusing nodes about which there are words; those that the pod may go to come first
+EXPLAINED = 4  # kinds of refusing nodes that get a detailed reason; nodes that the pod may use come first
 BY_DEFAULT = Placement()
-SCORED = 64  # kinds of fitting nodes that a strategy judges; the others score 0
+SCORED = 64  # kinds of fitting nodes that a strategy scores; the others score 0
 _HOPEFUL = frozenset({Verdict.FEASIBLE, Verdict.UNDECIDED})
 
 
 class Outlook(StrEnum):
-    """What becomes of a pod, as far as devices go."""
+    """The verdict about a pod, as far as devices are concerned."""
 
-    SKIP = "skip"  # it wants no device
+    SKIP = "skip"  # the pod requests no devices
     FITS = "fits"
-    FULL = "full"  # some node could serve it, were nothing in use
-    NEVER = "never"  # no node could, even if nothing were in use
-    WAITING = "waiting"  # something does not exist yet
+    FULL = "full"  # no node fits now, but some node would if no device were in use
+    NEVER = "never"  # no node fits even if no device were in use
+    WAITING = "waiting"  # a claim or another object is missing
     UNDECIDED = "undecided"
 
 
 class Hindrance(msgspec.Struct, frozen=True):
-    """What is in the way on some nodes, in words. No Finding: nodes that are full or unfit are not wrong."""
+    """The reason why some nodes do not fit."""
 
     message: str
     nodes: tuple[str, ...]
@@ -72,36 +72,36 @@ class Hindrance(msgspec.Struct, frozen=True):
 
 
 class Outlooks(msgspec.Struct, frozen=True):
-    """The answer of the whole fleet for one pod."""
+    """The answer about one pod and all nodes."""
 
     outlook: Outlook
-    nodes: Mapping[str, int] = {}  # those that can serve the claims, and how much the strategy likes each: 0 to 100
+    nodes: Mapping[str, int] = {}  # nodes that fit, with scores from 0 to 100
     message: str = ""
     hindrances: tuple[Hindrance, ...] = ()
 
     def with_messages(self, rewrite: Callable[[str], str]) -> Outlooks:
-        """The same, with each message rewritten."""
+        """Return the same answer with each message rewritten."""
         hindrances = [replace(hindrance, message=rewrite(hindrance.message)) for hindrance in self.hindrances]
         return replace(self, message=rewrite(self.message), hindrances=tuple(hindrances))
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """What a pod gets on one node: the answer has an allocation for each of the open claims, in order."""
+    """What a pod gets on one node. `answer` has an allocation for each of the `open` claims, those without one, in order."""
 
     claims: tuple[ResourceClaim, ...]
     open: tuple[ResourceClaim, ...]
     answer: Answer
 
     def allocated_claims(self) -> tuple[ResourceClaim, ...]:
-        """The open claims as they are with what they get."""
+        """Return the open claims with their new allocations."""
         return as_granted(self.open, self.answer)
 
 
 class Decider:
-    """Answers questions about stocks that follow each other, one at a time: it is not shared between threads."""
+    """Answers questions about successive stocks, one at a time. Not thread-safe."""
 
     def __init__(self) -> None:
-        # Whether the question is given up; called every few hundred steps.
+        # Returns whether to abandon the question; called every few hundred steps.
         self.is_impatient: Callable[[], bool] = lambda: False
         self._memo = FleetMemo()
         self._kept = StrategyCache()
@@ -116,17 +116,17 @@ class Decider:
         *,
         by_plugin: bool = False,
     ) -> Outlooks:
-        """Ask all nodes but those that are crowded, each with what it says about that.
+        """Return which nodes can serve a pod. `crowded` has a message for each node that takes no more pods.
 
-        With `by_plugin`, ask the nodes alone where device plugins hand out what the pod asks for by names, used or not: no claim is made
-        for these there.
+        With `by_plugin`, consider only nodes whose device plugins offer the pod's extended resources, in use or not, and ignore the claim
+        for these resources.
         """
         pod_claims = find_claims(pod, stock)
         if not pod_claims.want_devices:
             return Outlooks(Outlook.SKIP)
         plugins = plugin_nodes(pod, pod_claims, stock)
         if by_plugin:
-            if not plugins:  # in a fleet that has moved, there are none: nothing is asked of its thousands
+            if not plugins:  # the usual case in a migrated cluster, so do not search its nodes
                 return Outlooks(Outlook.SKIP)
             why = f"no device plugin serves {', '.join(pod_claims.by_claim)} there"
             by_plugin_nodes = frozenset(plugins)
@@ -143,7 +143,7 @@ class Decider:
                 if why := node_obstacle(pod_claims, node):
                     obstacles[name] = why
         if not open_:
-            # All claims are allocated: only where counts.
+            # All claims are allocated, so only their nodes matter.
             fitting = [name for name in stock.nodes if name not in obstacles]
             hindrances = _by_message(obstacles)
             if fitting:
@@ -157,7 +157,7 @@ class Decider:
         barred: dict[str, str] = {}
         barriers_on = barriers(pod, pod_claims.by_claim)
         if not any(next(barriers_on(stock.nodes[name], {}), None) is None for name in fitting):
-            # Where its devices are, it may not go: then the nodes count to which it may.
+            # The pod may not use any node with free devices, because of selectors or taints. Then report the nodes that it may use.
             for name, node in stock.nodes.items():
                 words = " and ".join(dict.fromkeys(first for first, *_ in barriers_on(node, {})))
                 if words and name not in obstacles:
@@ -166,7 +166,7 @@ class Decider:
         if fitting and not (barred and candidates):
             scores = self._scores(answers, fitting, stock, open_, placement)
             hindrances = ()
-            if len(fitting) < len(answers):  # in short, for the pod does not wait for these
+            if len(fitting) < len(answers):  # without details, because the pod fits elsewhere
                 refusals = dict(obstacles)
                 for name, verdict in answers.refusing.items():
                     refusals.setdefault(name, _verdict(verdict))
@@ -187,7 +187,7 @@ class Decider:
         return Outlooks(outlook, {}, summary if hindrances else "there are no nodes", hindrances)
 
     def may_fit(self, pod: Pod, stock: Stock, crowded: _ByNode = MappingProxyType({})) -> bool:
-        """Say whether some node that is not crowded may serve a pod now; of a pod that cannot be told apart so, that one may."""
+        """Return whether some node that is not crowded may serve a pod now; True if more than its open claims decides about the pod."""
         pod_claims = find_claims(pod, stock)
         if not demand_key(pod_claims):
             return True
@@ -198,7 +198,7 @@ class Decider:
     def serve(
         self, pod: Pod, node: str, stock: Stock, placement: Placement = BY_DEFAULT, *, uncached: Options | None = None
     ) -> Serving | str:
-        """Return what a pod gets on one node, or why it gets nothing now. A stock that others do not follow is asked with the options `uncached`, and nothing of it is kept."""
+        """Return what a pod gets on one node, or why it gets nothing now. Give `uncached` options for a hypothetical stock, whose answer must not be cached."""
         pod_claims = find_claims(pod, stock)
         if pod_claims.waits_for:
             return pod_claims.waits_for
@@ -223,7 +223,7 @@ class Decider:
     # ---- one node
 
     def options(self) -> Options:
-        """Make the options of one question, which is given up when the caller is impatient."""
+        """Return the options of one question, with a budget that ends when `is_impatient` returns True."""
         return Options(budget=self._budget())
 
     def _budget(self) -> Budget:
@@ -260,7 +260,7 @@ class Decider:
         return Chosen(answers[0], liked / weights)
 
     def _forget_other_classes(self, stock: Stock) -> None:
-        """Begin anew with what strategies keep in mind once classes or rules are other objects than they were."""
+        """Clear the cache of the strategies if the DeviceClasses or DeviceCompatibilities have changed."""
         classes = (*stock.classes.values(), *stock.compatibilities.values())
         same = len(classes) == len(self._classes)
         if same and all(map(is_, classes, self._classes)):
@@ -276,7 +276,7 @@ class Decider:
         claims: Sequence[ResourceClaim],
         placement: Placement,
     ) -> dict[str, int]:
-        """Judge one node of each kind: nodes that are equal in all that the strategies look at score the same."""
+        """Return a score for each fitting node. One node of each kind is scored: nodes that look equal to the strategies score the same."""
         fit = dict.fromkeys(fitting, 0)
         if _takes_the_first(placement, claims):
             return fit
@@ -297,14 +297,14 @@ class Decider:
 
 
 def demand_key(pod_claims: PodClaims) -> bytes:
-    """Give what is the same for all pods that the same devices would help; empty if more than open claims decides about it."""
+    """Return a key that is equal for pods with equal open claims; empty if more than its open claims decides about the pod."""
     open_ = pod_claims.open
     is_individual = pod_claims.waits_for or len(open_) < len(pod_claims.claims)
     return b"" if is_individual else encode([claim.spec for claim in open_])
 
 
 def _takes_the_first(placement: Placement, claims: Iterable[ResourceClaim]) -> bool:
-    """Say whether the answer of all nodes is what is wanted: the first devices that do."""
+    """Return whether the first devices that fit will do, so that the answer about all nodes suffices."""
     return placement.is_default and not any(
         request.first_available for claim in claims for request in claim.spec.devices.requests
     )
@@ -313,9 +313,9 @@ def _takes_the_first(placement: Placement, claims: Iterable[ResourceClaim]) -> b
 def _hindrances(
     answers: FleetAnswer, idle: FleetAnswer, candidates: Sequence[str], others: Iterable[_ByNode]
 ) -> tuple[Hindrance, ...]:
-    """Gather what is in the way: on nodes that the pod may go to first, there what may end before what never does, the commonest first.
+    """Return the reasons why nodes do not fit: first for nodes that the pod may use, there temporary reasons first, then by number of nodes.
 
-    Nodes about which there is no time for words are counted all the same.
+    Nodes without a detailed reason are counted, too.
     """
     may_go = frozenset(candidates)
     refusing: list[tuple[bool, list[str]]] = []

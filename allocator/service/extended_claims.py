@@ -1,7 +1,7 @@
-"""Claims for pods that ask for devices by the name of a resource (KEP-5004), which DynamicResources would make if it were on.
+"""Creates claims for pods that request devices as extended resources (KEP-5004); DynamicResources, which is disabled, would do so.
 
-The claim is made before the pod is decided on, and the pod's status names it, which the kubelet reads. From then on it is a claim
-like any other. Its name follows from the pod, so a process that is killed between the two writes leaves no second one.
+The claim is created before the pod is decided on, and the pod's status names it for the kubelet. From then on it is a claim like any
+other. The claim's name is derived from the pod, so a process that is killed between the two writes leaves no second claim.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger("drawbridge.allocator")
 
 
 class ExtendedClaims:
-    """Makes these claims, one for each pod."""
+    """Creates these claims, one for each pod."""
 
     def __init__(
         self,
@@ -59,25 +59,25 @@ class ExtendedClaims:
         self._making: dict[str, asyncio.Task[None]] = {}  # by uid of the pod
 
     def make(self, pod: Pod) -> None:
-        """Begin to make the claim of a pod, unless that is under way. The pod is woken when the claim is seen."""
+        """Start to create the claim of a pod, unless that is under way. The pod is requeued when the informer shows the claim."""
         uid = pod.metadata.uid
         if uid not in self._making:
             task = self._making[uid] = asyncio.get_running_loop().create_task(self._make_patiently(pod))
             task.add_done_callback(lambda _: self._making.pop(uid, None))
 
     async def close(self) -> None:
-        """Cancel what is under way."""
+        """Cancel all tasks."""
         tasks = tuple(self._making.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def is_making(self, uid: str) -> bool:
-        """Say whether the claim of a pod is being made."""
+        """Return whether the claim of a pod is being created."""
         return uid in self._making
 
     async def _make_patiently(self, pod: Pod) -> None:
-        """Try until the claim is made, the pod needs none or is gone, or another replica leads."""
+        """Retry until the claim exists, the pod needs none or is gone, or another replica leads."""
         failures = 0
         while True:
             pod = self._pods.newest(pod)
@@ -114,7 +114,7 @@ class ExtendedClaims:
                 return
 
     async def _waits(self, pod: Pod) -> bool:
-        """Say whether a pod has no node yet. A scheduler may know the pod before our watch shows it: then the API server is asked."""
+        """Return whether a pod still has no node. If our watch has not shown the pod yet, read it from the API server."""
         meta = pod.metadata
         if self._pods.find(meta.uid) is not None:
             return self._pods.waits(meta.uid)
@@ -127,7 +127,7 @@ class ExtendedClaims:
         return found.metadata.uid == meta.uid and not found.spec.node_name
 
     async def _make(self, pod: Pod, wanted: ExtendedClaim) -> None:
-        """Create the claim, unless it is there, and name it in the status of the pod."""
+        """Create the claim, unless it exists, and name it in the status of the pod."""
         meta = pod.metadata
         name = wanted.claim.metadata.name
         try:

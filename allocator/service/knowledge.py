@@ -1,8 +1,8 @@
-"""What the process knows of its cluster: informers in front, one stock and the pods behind, and how far they can be trusted.
+"""The allocator's view of the cluster: informers, the stock that decisions use, and whether this replica leads.
 
-The stock is the one to decide on: what the ledger means to write is in it before any informer tells. It is one line
-of stocks, each made from the one before by what changed, so that a question that was asked of an earlier one is cheap. Of several
-replicas one leads (`Lead`): it decides and writes, and every other one refuses to.
+`Knowledge.stock` is an immutable snapshot. It has claims as the ledger intends them (`overlay_claim`), before an informer shows the
+writes. Each change makes a new stock from the last one and keeps what has not changed, so that caches of earlier decisions stay valid. Of
+several replicas one leads (`Lead`): it decides and writes, and all others refuse to.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ NEEDED = (
     resources.RESOURCE_SLICES,
     resources.DEVICE_CLASSES,
 )
-MANY = 64  # changes at once after which a stock is made anew
+MANY = 64  # from this many changes in one batch, the stock is rebuilt
 
 
 def _ignore(*_: object) -> None:
-    """Stand for a listener that is not there."""
+    """Do nothing: the default listener."""
 
 
 class Knowledge(ClusterView):
-    """A stock and the pods of a cluster, followed."""
+    """The stock and the pods of a cluster, kept up to date."""
 
     def __init__(
         self,
@@ -54,17 +54,17 @@ class Knowledge(ClusterView):
         *,
         decides: bool = False,
     ) -> None:
-        """A process that `decides` follows Namespaces and PodDisruptionBudgets, too, and waits for quotas."""
+        """With `decides`, follow Namespaces and PodDisruptionBudgets too, and wait for quotas."""
         super().__init__(cluster)
         self._decides = decides
-        # Claims and pods as they were and are; a namespace that has changed.
+        # Listeners. Claims and pods: old and new object. Namespace: its name.
         self.on_claim: Callable[[ResourceClaim | None, ResourceClaim | None], None] = _ignore
         self.on_pod: Callable[[Pod | None, Pod | None], None] = _ignore
         self.on_namespace: Callable[[str], None] = _ignore
-        self.on_devices: Callable[[], None] = _ignore  # anything changed that decides what fits where
-        self.on_quota: Callable[[], None] = _ignore  # what a namespace may hold has changed
+        self.on_devices: Callable[[], None] = _ignore  # nodes, slices, classes, taint rules or compatibilities changed
+        self.on_quota: Callable[[], None] = _ignore  # the spec of a quota changed
         self.stock = Stock.of()
-        # What the server tells of its gates, and what was declared of them.
+        # The feature gates that the API server reports, and those that the administrator declares.
         self.server = KnownServer()
         self._declared = Declared()
         self._is_other = asyncio.Event()
@@ -75,7 +75,9 @@ class Knowledge(ClusterView):
         self.namespaces = self.informer(resources.NAMESPACES)
         self.budgets = self.informer(resources.POD_DISRUPTION_BUDGETS)
         self._others: list[Informer[Any]] = [self.informer(kind) for kind in NEEDED]
-        self._ahead: dict[str, ResourceClaim] = {}  # by uid: as the ledger means them
+        self._ahead: dict[
+            str, ResourceClaim
+        ] = {}  # by uid: claims as the ledger intends them, while the informer does not show them so
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -85,7 +87,7 @@ class Knowledge(ClusterView):
         limited = server.serves(resources.DEVICE_QUOTAS.api_version)
         if self._decides:
             deciding += [self.namespaces, self.budgets]
-            # A decision that is made before quotas were read would let every pod pass.
+            # Before the quotas are read, a decision would admit every pod.
             if limited and await self._has(resources.DEVICE_QUOTAS):
                 deciding.append(self.quotas)
         needed = (self.claims, self.pods, *deciding, *self._others)
@@ -103,11 +105,11 @@ class Knowledge(ClusterView):
         await self.follow(needed, extra, self._read_anew, self.watch_server)
 
     def pod(self, namespace: str, name: str) -> Pod | None:
-        """Find a pod, of whatever scheduler."""
+        """Return a pod of any scheduler."""
         return self.pods.objects.get((namespace, name))
 
     def overlay_claim(self, uid: str, claim: ResourceClaim | None) -> None:
-        """Take over how the ledger means a claim from now on; None: as it was seen."""
+        """Use this version of a claim in the stock; None: use the informer's again."""
         if claim is not None:
             self._ahead[uid] = claim
             self.stock = self.stock.with_object(claim)
@@ -135,7 +137,7 @@ class Knowledge(ClusterView):
         self._understand(server.minor, server.gates)
 
     async def _read_anew(self) -> None:
-        """Read all there is as another server's allocator does. It takes a while on a large fleet, in which schedulers want to be answered."""
+        """Rebuild the stock in a thread when the API server's version or feature gates have changed; decisions go on with the old stock meanwhile."""
         while True:
             await self._is_other.wait()
             self._is_other.clear()
@@ -148,7 +150,7 @@ class Knowledge(ClusterView):
             self.on_devices()
 
     async def _has(self, kind: resources.Resource[Any]) -> bool:
-        """Say whether a server that serves a group has this kind of it."""
+        """Return whether the API server has a resource of an API group that it serves."""
         while True:
             try:
                 await self._cluster.list(kind, limit=1)
@@ -202,7 +204,7 @@ class Knowledge(ClusterView):
             self.on_devices()
 
     def _rebuild(self, batch: Batch[Any]) -> bool:
-        """Make the stock anew where that is cheaper than following every change of a collection that was read as a whole."""
+        """Rebuild the stock after a list with many changes, which is cheaper than applying them; return whether it was rebuilt."""
         if not batch.complete or len(batch.deltas) < MANY:
             return False
         read = {informer.resource.kind: tuple(informer.objects.values()) for informer in (self.claims, *self._others)}
@@ -221,7 +223,7 @@ class Knowledge(ClusterView):
 
 
 def _is_idle(delta: Delta[Any]) -> bool:
-    """Whether nothing has changed that decides: kubelets report every few seconds, and we write what a rule comes to."""
+    """Return whether a change does not concern decisions: kubelet heartbeats, and status that this allocator writes."""
     old, new = delta.old, delta.new
     if old is None or new is None or old.metadata.uid != new.metadata.uid:
         return False
@@ -235,7 +237,7 @@ def _is_idle(delta: Delta[Any]) -> bool:
 
 
 class Lead:
-    """Says whether this replica decides, and whether it may write."""
+    """Whether this replica may decide and write."""
 
     def __init__(self, knowledge: Knowledge, election: Election) -> None:
         self._knowledge = knowledge
@@ -243,16 +245,15 @@ class Lead:
         self.leads = False  # set by `Bridge.leading`
 
     def unready(self) -> str:
-        """Say why nothing can be decided now; "" if it can."""
-        # A replica leads from when it has read the cluster.
+        """Return why this replica cannot decide now; "" if it can."""
         return "" if self.leads else self._knowledge.what_is_unread() or "another replica leads"
 
     def may_write(self) -> bool:
-        """Say whether this replica leads, and no other replica can hold the lease by now."""
+        """Return whether this replica leads and no other replica can hold the Lease yet."""
         return self.leads and self._election.is_sure()
 
     def demand_ready(self) -> None:
-        """Raise HttpError before the cluster was read, and while another replica leads."""
+        """Raise HttpError unless this replica leads."""
         if not self.leads:
             raise HttpError(
                 HTTPStatus.SERVICE_UNAVAILABLE,

@@ -1,4 +1,4 @@
-"""The pods of our schedulers: what each waits for, how it is placed, and when its scheduler should try it again."""
+"""The pods of our schedulers: what each waits for, its placement strategy, and when its scheduler should requeue it."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ class PendingPods:
         self.turns = NamespaceTurns(clock)
 
     def find(self, uid: str) -> Pod | None:
-        """Find a pod of our schedulers."""
+        """Return a pod of our schedulers."""
         return self.by_uid.get(uid)
 
     def waits(self, uid: str) -> bool:
-        """Say whether a pod of our schedulers exists and has no node yet."""
+        """Return whether a pod of our schedulers exists and has no node yet."""
         pod = self.by_uid.get(uid)
         return pod is not None and not pod.spec.node_name
 
     def newest(self, pod: Pod) -> Pod:
-        """Answer with the later version of a pod: the one that the scheduler sends, or the one that was seen."""
+        """Return the later version of a pod: the one that the scheduler sent, or the one from the informer."""
         watched = self.by_uid.get(pod.metadata.uid)
         later = watched is not None and is_later(watched.metadata.resource_version, pod.metadata.resource_version)
         return watched if watched is not None and later else pod
 
     def see(self, old: Pod | None, new: Pod | None) -> list[events.Event]:
-        """Take over what a pod was and is; return the events for the ledger."""
+        """Record a change of a pod; return the events for the ledger."""
         changes: list[events.Event] = []
         if old is not None and (new is None or new.has_ended or new.metadata.uid != old.metadata.uid):
             self.nominations.note_end(old)
@@ -77,12 +77,12 @@ class PendingPods:
         return changes
 
     def _forget(self, uid: str) -> None:
-        """Wake a pod no more: it is gone, or has a node."""
+        """Forget what a pod waits for: it is gone, or has a node."""
         self.waiting.pop(uid)
         self.nominations.forget(uid)
 
     def note(self, pod: Pod, outlook: Outlook, *, is_current: bool) -> None:
-        """Remember what a pod waits for, by the answer that its scheduler gets. A change since the stock of that answer did not wake the pod."""
+        """Record what a pod waits for after an answer. `is_current` is whether the stock is unchanged since: a change meanwhile did not requeue the pod."""
         if outlook is Outlook.WAITING:
             self.waiting.put(pod, WaitReason.OBJECTS)
         elif outlook is Outlook.NEVER and is_current:
@@ -93,34 +93,34 @@ class PendingPods:
                 self.waiting.note_freed()
 
     def refuse(self, pod: Pod) -> None:
-        """Remember a pod that may be tried again once a device comes free."""
+        """Record a pod that is requeued when a device it may use becomes free."""
         self.waiting.put(pod, WaitReason.ROOM, demand_key(find_claims(pod, self._knowledge.stock)))
 
     def devices_changed(self) -> None:
-        """Wake every pod that waits: devices, classes or nodes are others now."""
+        """Requeue every pod that waits for devices or objects: devices, classes or nodes have changed."""
         self.waiting.wake(self.waiting.waiting_for(WaitReason.ROOM, WaitReason.DEVICES))
         self.objects_changed()
 
     def room_changed(self) -> None:
-        """Wake every pod that waits for room: it may be given more now, or otherwise."""
+        """Requeue every pod that waits for room: a quota or the placement rules have changed."""
         self.waiting.wake(self.waiting.waiting_for(WaitReason.ROOM))
 
     def objects_changed(self, namespace: str = "") -> None:
-        """Wake the pods, of one namespace or of all, that lacked an object and lack none now."""
+        """Requeue the pods, of one namespace or of all, that lacked an object and lack none now."""
         pods = [
             pod for pod in self.waiting.waiting_for(WaitReason.OBJECTS) if namespace in ("", pod.metadata.namespace)
         ]
         self.waiting.wake([pod for pod in pods if not any(self._lacks(pod))])
 
     def _lacks(self, pod: Pod) -> tuple[bool, bool]:
-        """Say whether a pod lacks the claim that we make for it, and whether it lacks any other object."""
+        """Return whether a pod lacks the claim that the allocator creates for it, and whether it lacks another object."""
         newest = self.newest(pod)
         pod_claims = find_claims(newest, self._knowledge.stock)
         _, problem = self.placement_of(newest)
         return pod_claims.unmade is not None, bool(pod_claims.waits_for or problem or self.unusable_claims(newest))
 
     def tick(self, is_making: Callable[[str], bool]) -> None:
-        """Let time pass. A waiting pod that nothing alive would wake is woken; `is_making` says so of the claim that we make for it."""
+        """Requeue waiting pods that no event would requeue. `is_making` returns whether the claim of a pod is being created."""
         self.nominations.tick()
         self.waiting.wake(self.turns.next_pods(self.waiting.waiting_for(WaitReason.TURN)))
         is_seen = self.by_uid.__contains__
@@ -133,12 +133,12 @@ class PendingPods:
                 self.waiting.wake([pod])
 
     def allocated_claims(self, pod: Pod) -> list[ResourceClaim]:
-        """List the claims of a pod that are allocated."""
+        """Return the allocated claims of a pod."""
         claims = self._knowledge.stock.claims
         return [claims[key] for key in claim_keys(pod) if key in claims and claims[key].status.allocation is not None]
 
     def unusable_claims(self, pod: Pod) -> dict[str, str]:
-        """Say by uid which claims of a pod have devices that cannot be bound to any more, and why."""
+        """Return by uid why allocated claims of a pod cannot be used any more: their devices failed or are late."""
         found: dict[str, str] = {}
         for claim in self.allocated_claims(pod):
             if why := unusable(claim, time(), self._binding_seconds):
@@ -146,14 +146,14 @@ class PendingPods:
         return found
 
     def place_by(self, rules: PlacementRules) -> None:
-        """Place by other rules from the next decision on, and requeue the pods that the old ones refused or kept waiting."""
+        """Use other placement rules from the next decision on, and requeue the pods that the old rules refused or kept waiting."""
         if rules != self.rules:
             self.rules = rules
             self.room_changed()
             self.objects_changed()
 
     def placement_of(self, pod: Pod) -> tuple[Placement, str]:
-        """Find how a pod is placed, and which unknown strategy it or its namespace names: then it is placed by the rules alone."""
+        """Return the placement of a pod, and a message if the pod or its namespace names an unknown strategy: then the rules alone decide."""
         namespace = self._knowledge.namespaces.objects.get(("", pod.metadata.namespace or "default"))
         annotations = namespace.metadata.annotations if namespace is not None else {}
         try:
@@ -162,5 +162,5 @@ class PendingPods:
             return self.rules.for_namespace(pod.metadata.namespace), str(error)
 
     def redact(self, pod: Pod, sentence: str) -> str:
-        """Leave out of a sentence what a reader of the pod's events may not read."""
+        """Remove from a message what readers of the pod's events may not read."""
         return redact(sentence, self._knowledge.stock, pod.metadata.namespace or "default")

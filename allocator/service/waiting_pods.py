@@ -1,12 +1,12 @@
-"""The table of pods that wait, each with its reason, and so with what wakes it: then its scheduler is told to try it again.
+"""The table of waiting pods. The reason in a pod's row decides which events wake it; to wake a pod is to add a `RequeueEvent` for it.
 
-A pod is in the table from the answer that kept it waiting until it has a node, is gone, or gets another answer. Events wake it at once.
-`PendingPods.tick` looks after what no event can promise.
+A pod is in the table from the answer that keeps it waiting until it has a node, is gone, or gets another answer. Events wake it at
+once; `PendingPods.tick` wakes pods for which an event may be missing.
 
-A scheduler drops the event of a pod that another of its plugins holds back just then, as DefaultPreemption does while
-it evicts. So a pod that was woken waits for its scheduler, and is named again every `AGAIN` seconds until that asks.
+A scheduler drops a requeue event for a pod that another plugin gates at that moment, as DefaultPreemption does while it evicts. So a
+woken pod stays in the table, and the event is repeated every `AGAIN` seconds until the scheduler asks about the pod.
 
-When a device comes free, only pods that may fit now are woken: of those that ask for the same, one is looked at for all.
+When a device becomes free, only pods that may fit are woken. Pods with equal requests are checked once.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from allocator.service.requeue_events import RequeueEvents
 
 logger = logging.getLogger("drawbridge.allocator")
-AGAIN = 10.0  # seconds after which a pod is looked at again, or named again
-MOST = 1024  # pods that are looked at in one tick
-UNSEEN = 600.0  # seconds after which a pod that no watch has shown is taken for gone
+AGAIN = 10.0  # seconds between two checks of a pod, or two requeue events for it
+MOST = 1024  # pods checked in one tick
+UNSEEN = 600.0  # seconds after which a pod that no watch has shown counts as gone
 
 
 class WaitReason(StrEnum):
-    """What a pod waits for, and what wakes it."""
+    """What a pod waits for."""
 
-    ROOM = "room"  # a device that comes free, or other devices, nodes, quotas or rules
-    DEVICES = "devices"  # other devices or nodes: it would fit none even if nothing were in use
-    OBJECTS = "objects"  # a change after which it lacks no claim or other object
+    ROOM = "room"  # a device becomes free, or devices, nodes, quotas or placement rules change
+    DEVICES = "devices"  # devices or nodes change: the pod would fit on no node even if all devices were free
+    OBJECTS = "objects"  # a missing claim or other object appears
     TURN = "turn"  # the turn of its namespace
-    SCHEDULER = "scheduler"  # it was woken, and its scheduler has not asked since
+    SCHEDULER = "scheduler"  # the pod was woken; its scheduler has not asked since
 
 
 class WaitingPod(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class WaitingPod(msgspec.Struct, frozen=True):
     pod: Pod
     since: float
     looked_at: float
-    shape: bytes = b""  # what it asks for; empty for a pod that is unlike all others
+    shape: bytes = b""  # equal for pods with equal requests; empty if the pod has to be checked by itself
 
 
 class WaitingPods:
@@ -58,50 +58,49 @@ class WaitingPods:
     def __init__(self, events: RequeueEvents, clock: Callable[[], float]) -> None:
         self._events = events
         self._clock = clock
-        self._rows: dict[WaitReason, dict[str, WaitingPod]] = {
-            reason: {} for reason in WaitReason
-        }  # by uid, longest first
+        # For each reason, the rows by uid of the pod, longest waiting first.
+        self._rows: dict[WaitReason, dict[str, WaitingPod]] = {reason: {} for reason in WaitReason}
         self._freed = False
         self.looking = False
 
     def put(self, pod: Pod, reason: WaitReason, shape: bytes = b"") -> None:
-        """Have a pod wait for this, and for nothing else."""
+        """Set the reason for which a pod waits."""
         now = self._clock()
         earlier = self.pop(pod.metadata.uid)
         since = now if earlier is None else earlier.since
         self._rows[reason][pod.metadata.uid] = WaitingPod(pod, since, now, shape)
 
     def pop(self, uid: str) -> WaitingPod | None:
-        """Remove a pod: it is gone, or has a node or devices."""
+        """Remove a pod and return its row."""
         found = [row for rows in self._rows.values() if (row := rows.pop(uid, None)) is not None]
         return found[0] if found else None
 
     def confirm(self, uid: str) -> None:
-        """Note that the scheduler asks about a pod. A pod that waits for room may do so although it fits somewhere."""
+        """Record that the scheduler asks about a pod: remove it, unless it waits for room. A pod may wait for room although it fits on some node."""
         if not self.waits_for(WaitReason.ROOM, uid):
             self.pop(uid)
 
     def waits_for(self, reason: WaitReason, uid: str) -> bool:
-        """Say whether a pod waits for this."""
+        """Return whether a pod waits for this reason."""
         return uid in self._rows[reason]
 
     def waiting_for(self, *reasons: WaitReason) -> list[Pod]:
-        """List the pods that wait for one of these."""
+        """Return the pods that wait for one of these reasons."""
         return [row.pod for reason in reasons for row in self._rows[reason].values()]
 
     def wake(self, pods: Iterable[Pod]) -> None:
-        """Have the schedulers of pods try them again."""
+        """Add a requeue event for these pods."""
         woken = tuple(pods)
         self._events.add(pod.metadata.key for pod in woken)
         for pod in woken:
             self.put(pod, WaitReason.SCHEDULER)
 
     def woken_before(self, time: float) -> list[Pod]:
-        """List the pods that were woken by this time, and that no scheduler has asked about since."""
+        """Return the pods that were woken before this time and that no scheduler has asked about since."""
         return [row.pod for row in self._rows[WaitReason.SCHEDULER].values() if row.looked_at <= time]
 
     def due(self, reason: WaitReason, is_seen: Callable[[str], bool]) -> list[Pod]:
-        """List some pods that have waited for this since their last look, and remove those that can no longer exist."""
+        """Return up to `MOST` pods whose last check for this reason is `AGAIN` seconds ago; remove pods that count as gone."""
         now = self._clock()
         rows = takewhile(lambda row: now - row.looked_at >= AGAIN, self._rows[reason].values())
         found: list[Pod] = []
@@ -113,16 +112,16 @@ class WaitingPods:
         return found
 
     def note_freed(self) -> None:
-        """Note that a device came free, or may have while a pod was decided on. A look that is under way sees it."""
+        """Record that a device became free, or may have during a decision. A running `wake_fitting` takes notice."""
         self._freed = True
 
     def needs_look(self) -> bool:
-        """Say whether `wake_fitting` has to be called."""
+        """Return whether `wake_fitting` has to be called."""
         self._freed = self._freed and bool(self._rows[WaitReason.ROOM])
         return self._freed and not self.looking
 
     async def wake_fitting(self, may_fit: Callable[[Pod], bool]) -> None:
-        """Wake the pods that may fit by now. `may_fit` is called once for all pods that ask for the same."""
+        """Wake the pods that may fit now. `may_fit` is called once for pods with equal requests."""
         rows = self._rows[WaitReason.ROOM]
         try:
             while self._freed:

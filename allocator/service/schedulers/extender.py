@@ -1,8 +1,9 @@
 """The HTTP extender of a stock kube-scheduler (k8s.io/kube-scheduler/extender/v1), nodeCacheCapable, with DynamicResources off.
 
-Filter answers for all nodes from one decision; bind reserves, writes the claims and binds, in one call. A refusal is
-"unresolvable" always: the scheduler's own preemption knows nothing of devices. Field names are Go's, as its structs have no tags.
-What is more than a refusal (we do not lead, nothing is known yet) is an `Error`: the scheduler tries such a pod again by itself.
+Filter answers for all nodes from one decision; bind reserves, writes the claims and binds, in one call. Refused nodes are always
+"unresolvable", because the scheduler's own preemption does not see devices. The field names are Go's, because its structs have no tags.
+If the allocator cannot decide (another replica leads, or the cluster is not read yet), the answer is an `Error`, and the scheduler
+retries the pod by itself.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from runtime.http import Reply
 
-# Decisions whose scores may be asked for. A scheduler asks about one pod at a time, and for its scores right after its nodes.
+# Answers of filter whose scores are kept for prioritize. A scheduler handles one pod at a time and calls prioritize right after filter.
 REMEMBERED = 64
-MOST = 10  # of an extender's scores
-# Between a filter and a binding nothing is held: members that each fit need not fit together, and some would be bound without the others.
+MOST = 10  # the highest score of an extender
+# Nothing is reserved between filter and bind: members that fit one by one need not fit together, so some would be bound without the rest.
 GROUPED = "the pod belongs to PodGroup {}, which an extender could place only in part: use the plugin's scheduler or the default one"
-# What becomes of a binding. A conflict: its devices or its quota have gone to another pod since the scheduler asked, and it asks again.
+# Outcomes of bind. After a conflict (another pod got the devices or the quota since filter) the scheduler decides again.
 BOUND, DECIDED_AGAIN, FAILED = "bound", "conflict", "failed"
-WRITING_SECONDS = 60.0  # for claims to be written, before devices are waited for
+WRITING_SECONDS = 60.0  # for writing the claims; waiting for devices comes on top
 
 
 class ExtenderArgs(Wire, frozen=True, kw_only=True):
@@ -50,7 +51,7 @@ class NamedPod(Wire, frozen=True, kw_only=True):
 
 
 class ScoreArgs(Wire, frozen=True, kw_only=True):
-    """As much of a question for scores as the answer needs: the pod was read when it was filtered for."""
+    """The fields of a prioritize call that the answer needs; filter has read the pod."""
 
     pod: NamedPod = msgspec.field(name="Pod")
     node_names: tuple[str, ...] = msgspec.field(name="NodeNames", default=())
@@ -64,7 +65,7 @@ class BindingArgs(Wire, frozen=True, kw_only=True):
 
 
 class Extender:
-    """Answers a stock scheduler."""
+    """Answers the calls of a stock scheduler."""
 
     def __init__(
         self,
@@ -100,13 +101,13 @@ class Extender:
         if found.outlook is Outlook.UNDECIDED and not found.nodes:
             return _filter_reply(error=found.message)
         self._scores.pop(uid, None)
-        if len(set(found.nodes.values())) > 1:  # scores that do not differ are as good as none
+        if len(set(found.nodes.values())) > 1:  # equal scores need not be kept
             self._scores[uid] = found.nodes
             while len(self._scores) > REMEMBERED:
                 self._scores.popitem(last=False)
         fitting = [name for name in names if name in found.nodes]
         if fitting:
-            return _filter_reply(fitting)  # the pod goes there: why not elsewhere is not read
+            return _filter_reply(fitting)  # the scheduler does not read reasons for other nodes then
         if taken_back := self._allocator.take_back_elsewhere(pod, names):
             return _filter_reply((), dict.fromkeys(names, taken_back))
         self._preemption.note(pod, names, found)
@@ -119,14 +120,14 @@ class Extender:
         percents = self._scores.get(uid, {})
         scores: list[dict[str, object]] = []
         for name in args.node_names:
-            # Also where all are equal: only among nodes with a score of an extender does a scheduler break ties by chance. Pods that come
-            # at once would else all be sent to the first.
+            # Equal nodes get a score, too: the scheduler breaks ties randomly only among nodes that an extender has scored. Without a
+            # score, pods that arrive together would all go to the first node.
             score = round(percents.get(name, 0) * MOST / 100)
             scores.append({"Host": name, "Score": score})
         return json(scores)
 
     def preempt(self) -> Reply:
-        """Offer no node: what the scheduler would evict frees no device in its eyes. Which pods have to go is for `preemption.extender_preemption`."""
+        """Offer no node: the scheduler does not see that evicting a pod frees devices. `preemption.extender_preemption` chooses victims."""
         return json({"NodeNameToMetaVictims": {}})
 
     async def bind(self, args: BindingArgs) -> Reply:
@@ -146,11 +147,11 @@ class Extender:
         return json({"Error": problem})
 
     async def _bind(self, args: BindingArgs) -> None:
-        """Reserve, write the claims, wait for the devices, and bind; what cannot be had in time is let go of."""
+        """Reserve, write the claims, wait for the devices, and bind; release the reservation if a step fails."""
         token = _token(args.pod_uid)
         self._scores.pop(args.pod_uid, None)
         pod = self._pods.find(args.pod_uid)
-        if pod is None:  # this process may have begun after the question about it was answered
+        if pod is None:  # the informer may not have shown the pod yet
             pod = await self._cluster.get(PODS, args.pod_name, args.pod_namespace)
             if pod.metadata.uid != args.pod_uid:
                 raise HttpError(HTTPStatus.CONFLICT, "the pod has been replaced by another of the same name")
@@ -172,7 +173,7 @@ class Extender:
 
 
 def _token(uid: str) -> str:
-    """Name the question about a pod: a bind says which pod, and nothing else of the filter before it."""
+    """Return the token of a pod. It is derived from the uid, because filter cannot pass a token to bind."""
     return f"extender-{uid}"
 
 

@@ -1,10 +1,11 @@
-"""The plugin's protocol (`/plugin/v1/...`): what it asks and is answered, as JSON, and nothing more.
+"""The HTTP calls of the scheduler plugin (`bridge/plugin`, paths `/plugin/v1/...`): JSON in, one call of the `Allocator`, JSON out.
 
-What an answer about nodes leaves unnamed: `allocator.decisions.compact_answer`.
+For a pod the plugin calls prefilter, reserve and commit, or unreserve. The answer of prefilter lists as few nodes as possible; see
+`allocator.decisions.compact_answer`.
 
-A prefilter with `suppose`, any name, is about a group for which room may be made: less important pods are gone, with `below` those below that
-priority, and what is reserved with such an answer's token counts as held, for the next question with the same name. Nodes where no
-further pod has to go score 100.
+A prefilter with `suppose` is a step of preemption for a PodGroup: the answer is as if pods of lower priority, or with `below` pods below
+that priority, held no devices. Reserve with such a token changes only the supposition of this name, not the ledger. Nodes on which no
+further pod has to be evicted score 100.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class Plugin:
-    """Answers the plugin."""
+    """Answers the calls of the plugin."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class Plugin:
         expires: float,
         poll: float = POLL_SECONDS,
     ) -> None:
-        """`expires` is how long a reservation lasts that is not committed."""
+        """A reservation that is not committed expires after `expires` seconds."""
         self._allocator = allocator
         self._evictions = evictions
         self._supposition = supposition
@@ -85,16 +86,17 @@ class Plugin:
             token, found = await self._allocator.outlook(pod)
         return json(self._answers.answer(token, found, question.nodes, self._knowledge.stock.nodes))
 
-    def _verbs(self, token: str) -> Allocator | Supposition:
+    def _owner(self, token: str) -> Allocator | Supposition:
+        """Return the part that issued a token; both have fits, reserve and release."""
         return self._supposition if token.startswith(SUPPOSED) else self._allocator
 
     async def filter(self, question: FilterQuestion) -> Reply:
-        verbs = self._verbs(question.token)
-        problem = await verbs.fits(question.token, question.node, question.add, question.remove)
+        owner = self._owner(question.token)
+        problem = await owner.fits(question.token, question.node, question.add, question.remove)
         return json({"fits": not problem, "message": problem})
 
     async def reserve(self, question: NodeQuestion) -> Reply:
-        await self._verbs(question.token).reserve(question.token, question.node)
+        await self._owner(question.token).reserve(question.token, question.node)
         return json(
             {
                 "reservation": question.token,
@@ -104,9 +106,9 @@ class Plugin:
         )
 
     def unreserve(self, question: ReservationQuestion) -> Reply:
-        # A reservation uses the token of the question it came from.
+        # The id of a reservation is the token of its prefilter. After a reserve without an answer the plugin knows only the token.
         token = question.reservation or question.token
-        self._verbs(token).release(token)
+        self._owner(token).release(token)
         return json({})
 
     async def postfilter(self, question: PreemptionQuestion) -> Reply:
@@ -116,12 +118,12 @@ class Plugin:
                 return json({"nominatedNode": "", "victims": [], "message": taken_back})
             found = await self._evictions.make_room(pod, question.nodes)
         else:
-            found = await self._evictions.make_room_together([(one.pod, one.node) for one in question.group])
+            found = await self._evictions.make_room_together([(member.pod, member.node) for member in question.group])
         answer: dict[str, Any] = {"victims": [_named(victim) for victim in found.victims], "message": found.message}
         if pod is not None:
             answer["nominatedNode"] = found.places[0][1] if found.places else ""
         else:
-            answer["nominations"] = [_named(one) | {"node": node} for one, node in found.places]
+            answer["nominations"] = [_named(nominated) | {"node": node} for nominated, node in found.places]
         return json(answer)
 
     async def commit(self, question: ReservationQuestion) -> Reply:
@@ -134,8 +136,7 @@ class Plugin:
         if not _NUMBER.fullmatch(after):
             problem = f"after={after[:40]!r} is not a number of up to 18 digits"
             raise HttpError(HTTPStatus.BAD_REQUEST, problem, "begin with after=0")
-        news = await self._requeue_events.after(int(after), self._poll)
-        return json(news)
+        return json(await self._requeue_events.after(int(after), self._poll))
 
 
 def _named(pod: Pod) -> dict[str, str]:

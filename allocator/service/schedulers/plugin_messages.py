@@ -1,4 +1,4 @@
-"""What the plugin sends in the bodies of its calls."""
+"""The request bodies of the plugin's calls (`allocator.service.schedulers.plugin`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dra.wire import Wire
 
 class PodQuestion(Wire, frozen=True, kw_only=True):
     pod: Pod
-    nodes: KnownNodes | None = None  # those that the scheduler knows
+    nodes: KnownNodes | None = None  # count and checksum of the nodes that the scheduler knows
     suppose: str = ""
     below: int = 1 << 31  # more than a priority can be
 
