@@ -1,4 +1,4 @@
-"""Fleets that are just large enough for one of two pods, each in its own way."""
+"""Scenes with two pods and devices for one of them; each scene limits the devices in another way."""
 
 from allocator.reservations import FINALIZER
 from dra.objects import DeviceClass, ResourceClaim
@@ -37,7 +37,7 @@ def one_claim(**limits):
 
 
 def one_protected_claim(**limits):
-    """It has its finalizer from the beginning (manifests/protected-claims)."""
+    """The claim has its finalizer from the beginning (manifests/protected-claims)."""
     pods = (("a", ("c",)), ("b", ("c",)))
     return _scene(slice_("s", _named("d0")), pods=pods, exactly={"finalizers": (FINALIZER,)}, **limits)
 

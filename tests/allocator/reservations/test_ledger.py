@@ -1,4 +1,4 @@
-"""The ledger, event by event: what it reserves, what it writes, what it takes back, and what it believes meanwhile."""
+"""The ledger, event by event: what it reserves, writes and takes back, and how it counts claims meanwhile."""
 
 import sys
 
@@ -55,29 +55,29 @@ ERRANDS = (*WRITES, Reread, RereadPod)
 
 
 class World:
-    """A ledger that leads, a server, and the errands between the two."""
+    """A leading ledger, a model of the API server, and the writes and reads between them."""
 
     def __init__(self, *claims):
         self.server = Server(*claims)
         self.ledger = Ledger()
         self.now = 0.0
-        self.told = []
+        self.reported = []
         self.errands = []
         self.pods = {}
         for one in claims:
-            self.tell(ClaimSeen(one))
-        self.tell(BecameLeader())
+            self.apply(ClaimSeen(one))
+        self.apply(BecameLeader())
 
-    def tell(self, event):
-        """Tell the ledger something; keep what it wants written, and answer with the rest."""
+    def apply(self, event):
+        """Apply an event; queue writes and reads for `run`, and return the other effects."""
         effects = step(self.ledger, event, self.now)
         self.errands += [effect for effect in effects if isinstance(effect, ERRANDS)]
         others = [effect for effect in effects if not isinstance(effect, (*ERRANDS, OverlayClaim))]
-        self.told += others
+        self.reported += others
         return others
 
     def run(self):
-        """Run errands until none is left; answer with the writes."""
+        """Carry out queued writes and reads until none is left; return the writes."""
         done = []
         while self.errands:
             errand = self.errands.pop(0)
@@ -85,24 +85,24 @@ class World:
                 self.reread(errand.claim)
             elif isinstance(errand, RereadPod):
                 found = self.pods.get(errand.pod)
-                self.tell(PodRead(found) if found else PodGone(errand.pod))
+                self.apply(PodRead(found) if found else PodGone(errand.pod))
             else:
                 done.append(errand)
-                self.tell(self.server.apply(errand))
+                self.apply(self.server.apply(errand))
         return done
 
     def reread(self, one):
         found = self.server.claims.get(one.metadata.uid)
-        self.tell(ClaimRead(found) if found else ClaimGone(f"team/{one.metadata.name}", one.metadata.uid))
+        self.apply(ClaimRead(found) if found else ClaimGone(f"team/{one.metadata.name}", one.metadata.uid))
 
     def assume(self, name, *parts, node="n1", token=None, basis=None, quota=()):
         who = pod(name, *(one.claim.metadata.name for one in parts))
         self.pods[name] = who
         generation = self.ledger.generation if basis is None else basis
-        return self.tell(Assume(token or f"t-{name}", who, node, parts, generation, quota))
+        return self.apply(Assume(token or f"t-{name}", who, node, parts, generation, quota))
 
     def commit(self, name):
-        self.tell(Commit(f"t-{name}"))
+        self.apply(Commit(f"t-{name}"))
         return self.run()
 
     def state(self, name):
@@ -118,7 +118,7 @@ class World:
 
     def watch(self):
         for one in list(self.server.claims.values()):
-            self.tell(ClaimSeen(one))
+            self.apply(ClaimSeen(one))
 
 
 def test_a_pod_may_be_bound_after_two_writes():
@@ -126,19 +126,19 @@ def test_a_pod_may_be_bound_after_two_writes():
     assert world.assume("a", part(claim("c"), granted("d0"))) == []
     assert world.held() == {"d0"}
     assert [type(write) for write in world.commit("a")] == [PatchFinalizer, PatchAllocation]
-    assert world.told[-1] == Ready("t-a", "a", "n1")
+    assert world.reported[-1] == Ready("t-a", "a", "n1")
     assert is_reserved_for(world.server.claims["c"], "a")
     world.watch()
     assert len(world.ledger.ahead) == 0
     assert world.held() == {"d0"}
-    world.tell(PodSeen(pod("a", "c", node="n1")))
+    world.apply(PodSeen(pod("a", "c", node="n1")))
     assert world.state("a") is ReservationState.BOUND
 
 
 def test_an_assumed_allocation_is_freed_without_a_write():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
-    told = world.tell(Unreserve("t-a"))
+    told = world.apply(Unreserve("t-a"))
     assert Freed(frozenset([POOL])) in told
     assert Wake(frozenset(["a"])) in told
     assert world.run() == []
@@ -150,9 +150,9 @@ def test_an_assumed_reservation_expires_and_its_pod_is_notified():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.now = 119
-    assert world.tell(Tick()) == []
+    assert world.apply(Tick()) == []
     world.now = 120
-    told = world.tell(Tick())
+    told = world.apply(Tick())
     assert any(isinstance(one, PodEvent) and "too long" in one.sentence for one in told)
     assert world.held() == frozenset()
 
@@ -188,7 +188,7 @@ def test_the_first_commit_allocates_a_shared_claim():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.assume("b", part(claim("c")))
-    world.tell(Unreserve("t-a"))
+    world.apply(Unreserve("t-a"))
     assert world.held() == {"d0"}
     assert [type(write) for write in world.commit("b")] == [PatchFinalizer, PatchAllocation]
     assert world.state("b") is ReservationState.RESERVED
@@ -214,22 +214,22 @@ def test_a_claim_with_its_finalizer_takes_one_write():
 def test_removing_the_finalizer_fences_a_lost_write():
     world = World(claim("c", finalizers=[FINALIZER]))
     world.assume("a", part(claim("c", finalizers=[FINALIZER]), granted("d0")))
-    world.tell(Commit("t-a"))
+    world.apply(Commit("t-a"))
     lost = world.errands.pop()
-    world.tell(Lost("c", lost.claim.metadata.resource_version))
-    world.tell(Unreserve("t-a"))
+    world.apply(Lost("c", lost.claim.metadata.resource_version))
+    world.apply(Unreserve("t-a"))
     world.reread(world.errands.pop().claim)
-    world.tell(world.server.apply(world.errands.pop()))
+    world.apply(world.server.apply(world.errands.pop()))
     assert world.held() == frozenset()
     assert isinstance(world.server.apply(lost), Conflicted)
     world.assume("b", part(world.server.claims["c"], granted("d0")))
     assert [type(write) for write in world.commit("b")] == [PatchFinalizer, PatchAllocation]
 
 
-def test_a_conflict_is_looked_into_and_written_again():
+def test_a_conflicting_claim_is_read_and_written_again():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
-    world.tell(Commit("t-a"))
+    world.apply(Commit("t-a"))
     world.server.put(replace(claim("c"), metadata=replace(claim("c").metadata, labels={"x": "y"})))
     writes = world.run()
     assert [type(write) for write in writes] == [PatchFinalizer, PatchFinalizer, PatchAllocation]
@@ -239,31 +239,31 @@ def test_a_conflict_is_looked_into_and_written_again():
 def test_a_foreign_allocation_returns_the_pod_to_pending():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
-    world.tell(Commit("t-a"))
+    world.apply(Commit("t-a"))
     taken = replace(claim("c"), status=replace(claim("c").status, allocation=granted("d1", node="n2")))
     world.server.put(taken)
     assert [type(write) for write in world.run()] == [PatchFinalizer]
-    assert any(isinstance(one, Dropped) for one in world.told)
+    assert any(isinstance(one, Dropped) for one in world.reported)
     assert world.state("a") is ReservationState.PENDING
     assert world.server.claims["c"].status.allocation == granted("d1", node="n2")
 
 
 @pytest.mark.parametrize("comes", [True, False])
-def test_an_unreserved_pod_stays_until_the_other_pod_decides(comes):
-    """Else it would be allocated and not reserved: a new leader would not know its pod."""
+def test_an_unreserved_pod_stays_listed_until_the_other_pod_commits(comes):
+    """Otherwise the claim would be allocated with an empty reservedFor, and a new leader could not tell for which pod."""
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
-    world.tell(Commit("t-a"))
-    world.tell(world.server.apply(world.errands.pop()))
+    world.apply(Commit("t-a"))
+    world.apply(world.server.apply(world.errands.pop()))
     assert world.assume("b", part(world.server.claims["c"])) == []
-    world.tell(Unreserve("t-a"))
+    world.apply(Unreserve("t-a"))
     assert [type(write) for write in world.run()] == [PatchAllocation]
     assert is_reserved_for(world.server.claims["c"], "a")
     if comes:
         assert [type(write) for write in world.commit("b")] == [PatchReservedFor]
         assert is_reserved_for(world.server.claims["c"], "b")
     else:
-        world.tell(Unreserve("t-b"))
+        world.apply(Unreserve("t-b"))
         assert [type(write) for write in world.run()] == [Unallocate]
         assert world.held() == frozenset()
     assert world.state("a") is ReservationState.PENDING
@@ -273,12 +273,12 @@ def test_an_unreserved_pod_stays_until_the_other_pod_decides(comes):
 def test_an_unanswered_write_is_in_doubt_until_the_claim_arrives(landed):
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
-    world.tell(Commit("t-a"))
-    world.tell(world.server.apply(world.errands.pop()))
+    world.apply(Commit("t-a"))
+    world.apply(world.server.apply(world.errands.pop()))
     lost = world.errands.pop()
     if landed:
         world.server.apply(lost)
-    world.tell(Lost("c", lost.claim.metadata.resource_version))
+    world.apply(Lost("c", lost.claim.metadata.resource_version))
     assert world.state("a") is ReservationState.DOUBT
     assert world.held() == {"d0"}
     assert [type(write) for write in world.run()] == ([] if landed else [PatchAllocation])
@@ -289,11 +289,11 @@ def test_an_unanswered_write_is_in_doubt_until_the_claim_arrives(landed):
 def test_devices_of_a_lost_write_are_held_until_fenced(late):
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
-    world.tell(Commit("t-a"))
-    world.tell(world.server.apply(world.errands.pop()))
+    world.apply(Commit("t-a"))
+    world.apply(world.server.apply(world.errands.pop()))
     lost = world.errands.pop()
-    world.tell(Lost("c", lost.claim.metadata.resource_version))
-    world.tell(Unreserve("t-a"))
+    world.apply(Lost("c", lost.claim.metadata.resource_version))
+    world.apply(Unreserve("t-a"))
     assert world.held() == {"d0"}
     world.reread(world.errands.pop().claim)
     fence = world.errands.pop()
@@ -301,7 +301,7 @@ def test_devices_of_a_lost_write_are_held_until_fenced(late):
     assert fence.finalizers == ()
     if late:
         world.server.apply(lost)
-    world.tell(world.server.apply(fence))
+    world.apply(world.server.apply(fence))
     assert world.held() == ({"d0"} if late else frozenset())
     assert isinstance(world.server.apply(lost), Conflicted)
     world.run()
@@ -314,33 +314,33 @@ def test_a_reserved_pod_keeps_devices_while_binding_is_uncertain():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
-    world.tell(BindingReported("t-a"))
-    world.tell(Unreserve("t-a"))
+    world.apply(BindingReported("t-a"))
+    world.apply(Unreserve("t-a"))
     assert world.run() == []
     world.now = 29
-    world.tell(Tick())
+    world.apply(Tick())
     assert world.state("a") is ReservationState.BINDING
     bound = World.__new__(World)
     bound.__dict__ = {**world.__dict__, "ledger": copied(world.ledger), "told": [], "errands": []}
-    bound.tell(PodSeen(pod("a", "c", node="n1")))
+    bound.apply(PodSeen(pod("a", "c", node="n1")))
     bound.now = 1000
-    bound.tell(Tick())
+    bound.apply(Tick())
     assert bound.state("a") is ReservationState.BOUND
     world.now = 30
-    world.tell(Tick())
+    world.apply(Tick())
     assert [type(write) for write in world.run()] == [Unallocate]
     assert world.server.claims["c"].status.allocation is None
-    assert Wake(frozenset(["a"])) in world.told
+    assert Wake(frozenset(["a"])) in world.reported
 
 
 def test_an_unconfirmed_binding_is_checked_before_devices_are_freed():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
-    world.tell(BindingReported("t-a"))
+    world.apply(BindingReported("t-a"))
     world.pods["a"] = pod("a", "c", node="n1")  # and its informer is silent
     world.now = 1000
-    world.tell(Tick())
+    world.apply(Tick())
     assert world.errands == [RereadPod("a", "team/a")]
     assert world.run() == []
     assert world.state("a") is ReservationState.BOUND
@@ -351,10 +351,10 @@ def test_a_vanished_pod_loses_its_reservation():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
-    world.tell(BindingReported("t-a"))
+    world.apply(BindingReported("t-a"))
     del world.pods["a"]
     world.now = 1000
-    world.tell(Tick())
+    world.apply(Tick())
     assert [type(write) for write in world.run()] == [Unallocate]
     assert world.held() == frozenset()
 
@@ -363,25 +363,25 @@ def test_a_retry_of_a_reserved_pod_finds_everything_written():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
-    world.tell(BindingReported("t-a"))
-    world.tell(Unreserve("t-a"))
+    world.apply(BindingReported("t-a"))
+    world.apply(Unreserve("t-a"))
     assert world.assume("a", part(world.server.claims["c"]), token="t2") == []
-    world.tell(Commit("t2"))
-    assert world.told[-1] == Ready("t2", "a", "n1")
+    world.apply(Commit("t2"))
+    assert world.reported[-1] == Ready("t2", "a", "n1")
     assert world.run() == []
-    assert world.tell(Commit("t-a")) == [Dropped("t-a", "", "the reservation is not known")]
+    assert world.apply(Commit("t-a")) == [Dropped("t-a", "", "the reservation is not known")]
 
 
 def test_an_unanswered_reservation_ends_at_once_when_released():
-    """No binding can be under way, so nothing is waited for and no pod is looked at."""
+    """No binding can be under way, so the ledger neither waits nor reads the pod."""
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
-    world.tell(Unreserve("t-a"))
+    world.apply(Unreserve("t-a"))
     assert [type(errand) for errand in world.errands] == [Unallocate]
     world.run()
     assert world.state("a") is ReservationState.PENDING
-    assert world.tell(BindingReported("t-a")) == []
+    assert world.apply(BindingReported("t-a")) == []
 
 
 def test_requests_of_the_scheduler_extend_a_reservation():
@@ -389,11 +389,11 @@ def test_requests_of_the_scheduler_extend_a_reservation():
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
     for world.now in range(0, 3000, 500):
-        world.tell(Tick())
+        world.apply(Tick())
         world.commit("a")
     assert world.state("a") is ReservationState.RESERVED
     world.now += 900
-    world.tell(Tick())
+    world.apply(Tick())
     assert [type(write) for write in world.run()] == [Unallocate]
 
 
@@ -403,20 +403,20 @@ def test_unusable_devices_are_freed_unless_a_binding_is_uncertain(told):
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
     if told:
-        world.tell(BindingReported("t-a"))
-    said = world.tell(TakeBack("a", ("c",), "device d0 says Broken"))
+        world.apply(BindingReported("t-a"))
+    said = world.apply(TakeBack("a", ("c",), "device d0 says Broken"))
     if told:
         assert (said, world.run(), world.state("a")) == ([], [], ReservationState.BINDING)
         world.now = 9
-        world.tell(TakeBack("a", ("c",), "device d0 says Broken"))  # asking again gives it no more time
+        world.apply(TakeBack("a", ("c",), "device d0 says Broken"))  # asking again gives it no more time
         world.now = 10
-        world.tell(Tick())
+        world.apply(Tick())
         assert world.errands == [RereadPod("a", "team/a")]
     else:
         assert PodEvent("a", "device d0 says Broken") in said
     assert [type(write) for write in world.run()] == [Unallocate]
     assert (world.state("a"), world.held()) == (ReservationState.PENDING, frozenset())
-    assert Wake(frozenset(["a"])) in world.told
+    assert Wake(frozenset(["a"])) in world.reported
 
 
 def test_a_pod_leaves_unusable_shared_devices_to_the_others():
@@ -424,22 +424,22 @@ def test_a_pod_leaves_unusable_shared_devices_to_the_others():
     for name in ("a", "b"):
         world.assume(name, part(world.server.claims["c"], None if name == "b" else granted("d0")))
         world.commit(name)
-    world.tell(TakeBack("b", ("c",), "device d0 says Broken"))
+    world.apply(TakeBack("b", ("c",), "device d0 says Broken"))
     assert [type(write) for write in world.run()] == [PatchReservedFor]
     assert [one.uid for one in world.server.claims["c"].status.reserved_for] == ["a"]
-    world.tell(TakeBack("a", ("c",), "device d0 says Broken"))
+    world.apply(TakeBack("a", ("c",), "device d0 says Broken"))
     assert [type(write) for write in world.run()] == [Unallocate]
 
 
 @pytest.mark.parametrize("reserved", [False, True])
 def test_a_foreign_allocation_is_removed_only_without_pods(reserved):
-    """It allocated, and let go; or another pod uses what it allocated."""
+    """The other scheduler allocated and left no pod, or a pod uses the allocation."""
     one = claim("c", finalizers=(FINALIZER,))
     consumers = (ResourceClaimConsumerReference(resource="pods", name="x", uid="x"),) if reserved else ()
     given = replace(one.status, allocation=granted("d0"), reserved_for=consumers)
     world = World(replace(one, status=given))
-    world.tell(PodSeen(pod("a", "c")))
-    world.tell(TakeBack("a", ("c",), "node n1 does not take the pod"))
+    world.apply(PodSeen(pod("a", "c")))
+    world.apply(TakeBack("a", ("c",), "node n1 does not take the pod"))
     assert [type(write) for write in world.run()] == ([] if reserved else [Unallocate])
     assert (world.server.claims["c"].status.allocation is None) is not reserved
 
@@ -447,51 +447,51 @@ def test_a_foreign_allocation_is_removed_only_without_pods(reserved):
 def test_a_rejected_write_requeues_the_pod_with_the_reason():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
-    world.tell(Commit("t-a"))
-    told = world.tell(Denied("c", "1", "claims are not yours to write"))
+    world.apply(Commit("t-a"))
+    told = world.apply(Denied("c", "1", "claims are not yours to write"))
     assert Dropped("t-a", "a", "claims are not yours to write") in told
     assert world.held() == frozenset()
 
 
 def refused(world, name, why="the API server will not have it", others=()):
-    """Commit a pod and have its writes refused, but for those of some claims; answer with how many were."""
-    world.tell(Commit(f"t-{name}"))
+    """Commit a pod and reject its writes, except those of some claims; return how many were rejected."""
+    world.apply(Commit(f"t-{name}"))
     writes = 0
     while world.errands:
         write = world.errands.pop(0)
         meta = write.claim.metadata
         if meta.uid in others:
-            world.tell(world.server.apply(write))
+            world.apply(world.server.apply(write))
             continue
-        world.tell(Denied(meta.uid, meta.resource_version, why))
+        world.apply(Denied(meta.uid, meta.resource_version, why))
         writes += 1
     return writes
 
 
 def test_a_claim_with_rejected_writes_is_retried_with_backoff():
-    """At once for the first time, since the first refusal may have been about the moment."""
+    """The first retry comes at once, because the cause of the first rejection may have been temporary."""
     world = World(claim("c"))
-    world.told = [Wake(frozenset({"a"}))]
+    world.reported = [Wake(frozenset({"a"}))]
     times = []
     for second in range(400):
         world.now = float(second)
-        world.tell(Tick())
-        while Wake(frozenset({"a"})) in world.told:
-            world.told.clear()
+        world.apply(Tick())
+        while Wake(frozenset({"a"})) in world.reported:
+            world.reported.clear()
             assert world.assume("a", part(claim("c"), granted("d0"))) == []
             times += [second] * refused(world, "a")
             assert world.held() == frozenset()
     assert times == [0, 0, 1, 3, 7, 15, 31, 63, 123, 183, 243, 303, 363]
 
 
-def test_nothing_is_reserved_meanwhile_and_the_server_is_quoted():
+def test_a_claim_with_rejected_writes_is_not_reserved():
     world = World(claim("c"), claim("e"))
     for _ in range(2):
         both = (part(claim("c"), granted("d0")), part(world.server.claims["e"], granted("d1")))
         assert world.assume("a", *both) == []
         assert refused(world, "a", "parameters are too long", others=("e",)) == 1
         assert world.held() == frozenset()
-    told = [one.sentence for one in world.told if isinstance(one, PodEvent)]
+    told = [one.sentence for one in world.reported if isinstance(one, PodEvent)]
     assert told == ["parameters are too long"] * 2
     both = (part(claim("c"), granted("d0")), part(world.server.claims["e"], granted("d1")))
     [declined] = world.assume("a", *both)
@@ -503,19 +503,19 @@ def test_nothing_is_reserved_meanwhile_and_the_server_is_quoted():
 
 
 def test_a_refused_deallocation_is_retried_with_growing_pauses():
-    """There was a write for each answer, without an end."""
+    """Without pauses, each rejection caused another write, endlessly."""
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
-    world.tell(PodGone("a"))
+    world.apply(PodGone("a"))
     times = []
     for second in range(300):
         world.now = float(second)
-        world.tell(Tick())
+        world.apply(Tick())
         while world.errands:
             times.append(second)
             meta = world.errands.pop().claim.metadata
-            world.tell(Denied(meta.uid, meta.resource_version, "no"))
+            world.apply(Denied(meta.uid, meta.resource_version, "no"))
     assert times == [0, 0, 1, 3, 7, 15, 31, 63, 123, 183, 243]
     assert world.held() == {"d0"}
 
@@ -526,25 +526,25 @@ def test_success_deletion_or_new_leadership_resets_the_backoff():
         world.assume("a", part(claim("c"), granted("d0")))
         refused(world, "a")
     assert world.ledger.holds["c"].refusal
-    world.tell(BecameFollower())
-    world.tell(BecameLeader())
+    world.apply(BecameFollower())
+    world.apply(BecameLeader())
     assert (world.ledger.holds["c"].refusals, world.ledger.holds["c"].refusal) == (0, "")
     world.assume("a", part(claim("c"), granted("d0")))
     refused(world, "a")
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
     assert world.ledger.holds["c"].refusals == 0
-    world.tell(ClaimGone("team/c", "c"))
+    world.apply(ClaimGone("team/c", "c"))
     assert "c" not in world.ledger.holds
 
 
 def test_a_new_claim_version_does_not_skip_the_backoff():
-    """Its owner could have us write any number of times."""
+    """Otherwise the claim's owner could cause any number of writes."""
     world = World(claim("c"))
     for _ in range(2):
         world.assume("a", part(claim("c"), granted("d0")))
         refused(world, "a")
-    world.tell(ClaimSeen(claim("c", resourceVersion="9")))
+    world.apply(ClaimSeen(claim("c", resourceVersion="9")))
     [declined] = world.assume("a", part(world.ledger.holds["c"].claim, granted("d0")))
     assert isinstance(declined, Declined)
 
@@ -552,11 +552,11 @@ def test_a_new_claim_version_does_not_skip_the_backoff():
 def test_a_follower_writes_nothing_and_makes_no_decision():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
-    world.tell(Commit("t-a"))
+    world.apply(Commit("t-a"))
     finalizer = world.errands.pop()
-    told = world.tell(BecameFollower())
+    told = world.apply(BecameFollower())
     assert Dropped("t-a", "a", "another replica leads") in told
-    world.tell(world.server.apply(finalizer))
+    world.apply(world.server.apply(finalizer))
     assert world.errands == []
     assert world.assume("a", part(claim("c"), granted("d0"))) == [Declined("t-a", "another replica leads")]
 
@@ -568,12 +568,12 @@ def test_a_new_leader_recovers_reservations_from_claims_and_pods():
     before.assume("b", part(claim("e"), granted("d1")))
     before.commit("b")
     world = World(*before.server.claims.values())
-    world.tell(PodSeen(pod("a", "c")))
-    world.tell(PodSeen(pod("b", "e", node="n1")))
+    world.apply(PodSeen(pod("a", "c")))
+    world.apply(PodSeen(pod("b", "e", node="n1")))
     assert world.held() == {"d0", "d1"}
     assert (world.state("a"), world.state("b")) == (ReservationState.BINDING, ReservationState.BOUND)
     world.now = 60
-    world.tell(Tick())
+    world.apply(Tick())
     assert [type(write) for write in world.run()] == [Unallocate]
     world.watch()
     assert world.held() == {"d1"}
@@ -582,37 +582,37 @@ def test_a_new_leader_recovers_reservations_from_claims_and_pods():
 def test_a_pod_deleted_during_its_writes_leaves_nothing():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
-    world.tell(Commit("t-a"))
-    world.tell(PodGone("a"))
+    world.apply(Commit("t-a"))
+    world.apply(PodGone("a"))
     world.run()
     assert world.server.claims["c"].status.allocation is None
     assert world.held() == frozenset()
     assert world.state("a") is ReservationState.PENDING
-    world.tell(PodSeen(pod("a", "c")))
+    world.apply(PodSeen(pod("a", "c")))
     assert world.state("a") is ReservationState.PENDING
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 @pytest.mark.parametrize("seen_running", [True, False])
 def test_a_finished_pod_frees_its_devices(phase, seen_running):
-    """It is on its node and done, and its claim still says its name: which of the two counts is settled once."""
+    """The pod has a node and is finished, and its claim still lists it: DONE wins over PLACED."""
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
     world.watch()
     if seen_running:
-        world.tell(PodSeen(pod("a", "c", node="n1", phase="Running")))
+        world.apply(PodSeen(pod("a", "c", node="n1", phase="Running")))
         assert world.state("a") is ReservationState.BOUND
-    world.tell(PodSeen(pod("a", "c", node="n1", phase=phase)))
+    world.apply(PodSeen(pod("a", "c", node="n1", phase=phase)))
     assert world.state("a") in (ReservationState.RELEASED, ReservationState.PENDING)
     world.run()
-    world.tell(PodGone("a"))
+    world.apply(PodGone("a"))
     world.run()
     assert world.state("a") is ReservationState.PENDING
 
 
 def test_contradictory_facts_about_a_reservation_do_not_loop_forever():
-    """A table that sends a reservation to and fro: one event ends all the same."""
+    """With a table whose transitions form a cycle, one step still ends."""
     circle = {**TABLE, ReservationState.BOUND: {Signal.HELD: ReservationState.RESERVED}}
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
@@ -624,19 +624,19 @@ def test_contradictory_facts_about_a_reservation_do_not_loop_forever():
 def test_a_claim_deleted_during_a_write_requeues_the_pod():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
-    world.tell(Commit("t-a"))
+    world.apply(Commit("t-a"))
     world.server.remove("c")
     world.run()
     assert world.state("a") is ReservationState.PENDING
     assert world.held() == frozenset()
-    world.tell(ClaimSeen(claim("c")))
+    world.apply(ClaimSeen(claim("c")))
     assert "c" not in world.ledger.holds
 
 
 def test_a_recreated_claim_is_another_claim():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
-    world.tell(ClaimSeen(claim("c", uid="again", resourceVersion="9")))
+    world.apply(ClaimSeen(claim("c", uid="again", resourceVersion="9")))
     assert world.state("a") is ReservationState.PENDING
     assert world.ledger.keys["team/c"] == "again"
 
@@ -645,12 +645,12 @@ def test_an_allocation_of_an_unstarted_pod_yields_to_another_writers():
     world = World(claim("c"), claim("e"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
-    world.tell(BindingReported("t-a"))
+    world.apply(BindingReported("t-a"))
     theirs = replace(claim("e"), status=replace(claim("e").status, allocation=granted("d0")))
-    world.tell(ClaimSeen(world.server.put(theirs)))
-    assert world.tell(Overlapped(frozenset(["c", "e"]))) == []  # its pod may be bound by now: that is looked at first
+    world.apply(ClaimSeen(world.server.put(theirs)))
+    assert world.apply(Overlapped(frozenset(["c", "e"]))) == []  # its pod may be bound by now: that is looked at first
     assert [type(write) for write in world.run()] == [Unallocate]
-    assert any(isinstance(one, PodEvent) and "yields" in one.sentence for one in world.told)
+    assert any(isinstance(one, PodEvent) and "yields" in one.sentence for one in world.reported)
     world.watch()
     assert world.held() == {"d0"}
 
@@ -659,20 +659,20 @@ def test_overlapping_allocations_are_in_doubt_until_one_is_gone():
     world = World(claim("c"), claim("e"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
-    world.tell(PodSeen(pod("a", "c", node="n1")))
+    world.apply(PodSeen(pod("a", "c", node="n1")))
     theirs = replace(claim("e"), status=replace(claim("e").status, allocation=granted("d0")))
-    world.tell(ClaimSeen(world.server.put(theirs)))
-    told = world.tell(Overlapped(frozenset(["c", "e"])))
+    world.apply(ClaimSeen(world.server.put(theirs)))
+    told = world.apply(Overlapped(frozenset(["c", "e"])))
     assert [type(one) for one in told] == [PodEvent]
-    assert world.tell(Overlapped(frozenset(["c", "e"]))) == []
+    assert world.apply(Overlapped(frozenset(["c", "e"]))) == []
     assert world.ledger.holds["c"].rivals == {"e"}
     assert world.run() == []
-    world.tell(ClaimGone("team/e", "e"))
+    world.apply(ClaimGone("team/e", "e"))
     assert world.ledger.holds["c"].rivals == frozenset()
     assert world.held() == {"d0"}
 
 
-def test_events_that_come_again_change_nothing():
+def test_repeated_events_change_nothing():
     world = World(claim("c"))
     events = [
         Commit("t-a"),
@@ -693,7 +693,7 @@ def test_events_that_come_again_change_nothing():
     world.watch()
     state = world.ledger.reservations["a"]
     for event in events:
-        world.tell(event)
+        world.apply(event)
         assert world.ledger.reservations["a"] == state
         assert world.errands == []
     assert world.assume("a", part(claim("c"), granted("d0"))) == []
@@ -703,30 +703,30 @@ def test_events_that_come_again_change_nothing():
 def test_a_write_that_is_never_answered_counts_as_lost():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
-    world.tell(Commit("t-a"))
+    world.apply(Commit("t-a"))
     world.errands.clear()
     world.now = 60
-    world.tell(Tick())
+    world.apply(Tick())
     assert [type(write) for write in world.run()] == [PatchFinalizer, PatchAllocation]
     assert world.state("a") is ReservationState.RESERVED
 
 
-def who_is_looked_at(monkeypatch):
-    """Pods whose facts the ledger has read off, from now on."""
-    looked_at = []
+def record_examined_pods(monkeypatch):
+    """Return a list of the pods for which the ledger derives signals from now on."""
+    examined = []
 
     def noted(ledger, reservation):
-        looked_at.append(reservation.pod)
+        examined.append(reservation.pod)
         return signals(ledger, reservation)
 
     module = sys.modules["allocator.reservations.step"]
     signals = module.signals
     monkeypatch.setattr(module, "signals", noted)
-    return looked_at
+    return examined
 
 
 def test_a_claim_event_does_not_reexamine_bound_pods(monkeypatch):
-    """256 pods may share a claim, and each of them changes it."""
+    """256 pods may share a claim, and each of them changes the claim."""
     world = World(claim("c"))
     for name in ("a", "b", "c"):
         seen = world.server.claims["c"]
@@ -734,40 +734,40 @@ def test_a_claim_event_does_not_reexamine_bound_pods(monkeypatch):
         world.commit(name)
         world.watch()
     for name in ("a", "b"):
-        world.tell(PodSeen(pod(name, "c", node="n1")))
+        world.apply(PodSeen(pod(name, "c", node="n1")))
     assert [world.state(name) for name in ("a", "b", "c")] == [
         ReservationState.BOUND,
         ReservationState.BOUND,
         ReservationState.RESERVED,
     ]
-    looked_at = who_is_looked_at(monkeypatch)
+    examined = record_examined_pods(monkeypatch)
     one = world.server.claims["c"]
-    world.tell(ClaimSeen(replace(one, metadata=replace(one.metadata, resource_version="99"))))
-    assert looked_at == ["c"]
+    world.apply(ClaimSeen(replace(one, metadata=replace(one.metadata, resource_version="99"))))
+    assert examined == ["c"]
 
 
 def test_a_new_leader_does_not_reexamine_bound_pods(monkeypatch):
-    """Of thirty thousand pods nearly all are, and the next leader has two seconds."""
+    """Nearly all of thirty thousand pods are bound, and a new leader has two seconds."""
     world = World(claim("c"), claim("e"))
     for name, its in (("a", "c"), ("b", "e")):
         world.assume(name, part(world.server.claims[its], granted("d0" if name == "a" else "d1")))
         world.commit(name)
     world.watch()
-    world.tell(PodSeen(pod("a", "c", node="n1")))
-    world.tell(BecameFollower())
-    looked_at = who_is_looked_at(monkeypatch)
-    world.tell(BecameLeader())
-    assert set(looked_at) == {"b"}
+    world.apply(PodSeen(pod("a", "c", node="n1")))
+    world.apply(BecameFollower())
+    examined = record_examined_pods(monkeypatch)
+    world.apply(BecameLeader())
+    assert set(examined) == {"b"}
     assert [world.state(name) for name in ("a", "b")] == [ReservationState.BOUND, ReservationState.BINDING]
 
 
-def test_an_event_that_fails_leaves_the_ledger_as_it_was(monkeypatch):
-    """Whatever fails is told again by itself: nothing may be half done by then."""
+def test_a_failed_event_leaves_the_ledger_unchanged(monkeypatch):
+    """The event is applied again later, so a failed one must not change anything."""
     world = World(claim("c"), claim("e"))
     world.assume("a", part(claim("c"), granted("d0")))
     before = copied(world.ledger)
     monkeypatch.setattr(sys.modules["allocator.reservations.step"], "same_devices", lambda *_: 1 / 0)
     for event in (Unreserve("t-a"), ClaimGone("team/c", "c"), PodGone("a"), BecameFollower()):
         with pytest.raises(ZeroDivisionError):
-            world.tell(event)
+            world.apply(event)
         assert asdict(world.ledger) == asdict(before)

@@ -1,4 +1,4 @@
-"""Two pods, two claims, two replicas, and everything that may happen between them, in every order; and that this would find faults."""
+"""Model checking of the ledger with two pods, two claims and two replicas, and tests that the search finds planted faults."""
 
 from importlib import import_module
 
@@ -40,7 +40,7 @@ def test_no_order_of_events_allocates_twice_in_long_runs(name):
 
 
 class Bridge(RuleBasedStateMachine):
-    """Goes one long way at random, where the search goes all the short ones."""
+    """Take one long random path; the search takes all short paths."""
 
     scene = staticmethod(scenes.one_device)
 
@@ -80,12 +80,12 @@ TestSharedBridge = SharedBridge.TestCase
 
 
 def without(state, *signals):
-    """Break the table: let a state not know signals."""
+    """Return a broken table in which a state ignores signals."""
     return {**TABLE, state: {signal: to for signal, to in TABLE[state].items() if signal not in signals}}
 
 
 def with_(state, signal, to):
-    """Break the table: send a state elsewhere."""
+    """Return a broken table in which a signal leads to another state."""
     return {**TABLE, state: {**TABLE[state], signal: to}}
 
 
@@ -133,7 +133,7 @@ BOUND = [
 ]
 
 
-def test_the_same_search_finds_nothing_in_the_table_as_it_is():
+def test_the_same_search_finds_nothing_in_the_real_table():
     assert fault_in() == ""
 
 
@@ -167,13 +167,13 @@ def test_the_search_finds_decisions_on_an_old_ledger(monkeypatch):
     assert search_after(["decide 0 a", "decide 0 b"], scenes.one_device(moves=0, deaths=0, faults=1))
 
 
-def test_the_same_searches_find_nothing_in_the_ledger_as_it_is():
+def test_the_same_searches_find_nothing_in_the_real_ledger():
     assert search_after(LOST, scenes.one_device(moves=0, deaths=0, faults=2)) == ""
     assert search_after(["decide 0 a", "decide 0 b"], scenes.one_device(moves=0, deaths=0, faults=1)) == ""
 
 
 def search_after(way, scene, *, most=400, table=TABLE):
-    """Go a way by the names of its moves, search from there, and say what is wrong."""
+    """Take a path of named moves, search from there, and return the fault that is found."""
     world = World(scene, table)
     for name in way:
         act = next(act for title, act in world.moves_on() if title.startswith(name))

@@ -1,4 +1,4 @@
-"""Claims that hold together what may not be held together, whichever scheduler gave it."""
+"""Claims of any scheduler that hold devices which must not be allocated together."""
 
 import pytest
 from msgspec.structs import replace
@@ -75,7 +75,7 @@ def test_claims_that_may_hold_devices_together_are_left_alone(name):
     assert overlaps(FINE[name]) == ()
 
 
-def test_only_the_pools_that_are_asked_about_are_looked_at():
+def test_only_the_given_pools_are_checked():
     found = OVERLAPS["one device twice"]
     assert overlaps(found, [(DRIVER, "other")]) == ()
     assert len(overlaps(found, [(DRIVER, "p")])) == 1
@@ -100,7 +100,7 @@ HONEST = {
 @pytest.mark.parametrize("generation", [1, 2**62])
 @pytest.mark.parametrize("held", HONEST)
 def test_slices_in_a_foreign_pool_cause_no_overlap(held, generation, lie):
-    """A stolen node publishes a pool of the name of another's: counters that do not suffice, capacity that is not there."""
+    """A compromised node publishes a slice for another node's pool, with too small counters or without capacity."""
     counters = {"k": {"m": "1"}} if generation > 1 else {}
     stolen = slice_("s", *LIES[lie], generation=generation, counters=counters)
     devices = [SHARED, "d1"] if held == "shares" else [consuming(name, k={"m": "1"}) for name in ("d0", "d1")]

@@ -1,4 +1,4 @@
-"""The sweep: an object that is left behind is a suspect at first, and reported and repaired when it is still there the next time."""
+"""The sweep: a stale reservation or allocation is a suspect at first, and is reported and repaired if the next sweep finds it again."""
 
 from msgspec.structs import replace
 
