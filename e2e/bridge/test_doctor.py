@@ -104,7 +104,8 @@ def test_doctor_without_permission_names_the_resource_it_cannot_list(control_pla
     kubeconfig = control_plane.account_kubeconfig(namespace, "default")
     done = run(kubeconfig)
     assert done.returncode == 3
-    assert 'cannot list resource "resourceclaims"' in done.stderr + done.stdout
+    reasons = {missed["kind"]: missed["reason"] for missed in json.loads(done.stdout)["unread"]}
+    assert 'cannot list resource "resourceclaims"' in reasons["resourceclaims.resource.k8s.io"]
 
 
 CONDITION = "DrawbridgeDevicesConsistent"

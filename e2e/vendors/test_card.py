@@ -173,7 +173,7 @@ def test_a_second_pod_waits_with_the_reason_and_starts_when_the_gpus_are_free(no
     print("q waits:", waits())
     assert "in use" in drawbridge(cluster, "explain", "pod", "q", "-n", home)
     assert f"{home}/p" in drawbridge(cluster, "free", "-o", "wide")
-    for command in (["doctor"], ["matrix"], ["survey", "-n", home]):
+    for command in (["doctor"], ["survey", "-n", home]):
         drawbridge(cluster, *command)
     snapshot = cluster.run.data / "card-snapshot.yaml"
     drawbridge(cluster, "snapshot", "--to", snapshot, "--force")

@@ -382,7 +382,7 @@ ASKED = [
     ("explain", "pod", "waits", "-n", TEAM),
     ("explain", "claim", "kept-away", "-n", TEAM),
     ("survey",),
-    ("nodes", NODE),
+    ("free", NODE),
 ]
 SIMULATED = "nodes,pods,resourceclaims,resourceclaimtemplates,resourceslices,deviceclasses,devicetaintrules,namespaces"
 OF_THE_SOURCE = ("file", "line", "server", "objects", "notChecked")
