@@ -1,8 +1,7 @@
-"""Which pods are left alone for a while, because the last try to place them failed, and until when. Pure: no clock.
+"""The pods whose last placement failed, and when each may be tried again. Pure: no clock.
 
-A conflict means that another writer was faster, and that what we know is old: looking again at once sees the same old
-state, so every failure is followed by a pause, and each pause is longer than the one before. A conflict that outlives
-`MOST` of them will not be cured by another try; the pod is left alone until something about it changes.
+After a conflict our view of the cluster is outdated, so an immediate retry would fail again: every failure is followed by a pause, each
+longer than the last. After `MOST` conflicts in a row the pod is not tried again until the pod or one of its claims changes.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from runtime.informers import Backoff
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MOST = 8  # failures in a row of the kind that only news can cure
-Versions = tuple[str, ...]  # the versions of everything a try was based on
+MOST = 8  # consecutive conflicts
+Versions = tuple[str, ...]  # of the pod and its claims when it was tried
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """How often placing a pod has failed in a row, what was seen the last time, and when the pause ends."""
+    """The consecutive failures of a pod."""
 
     versions: Versions
     times: int
@@ -32,7 +31,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Retries:
-    """The pods whose last try failed."""
+    """The pods whose last placement failed."""
 
     def __init__(self, backoff: Backoff | None = None) -> None:
         self._backoff = backoff or Backoff(least=0.05, most=30.0)
@@ -42,7 +41,7 @@ class Retries:
         return len(self._failures)
 
     def due(self, uid: str, versions: Versions, now: float) -> bool:
-        """Say whether a pod may be tried now."""
+        """Return whether a pod may be tried now."""
         failure = self._failures.get(uid)
         if failure is None:
             return True
@@ -51,7 +50,7 @@ class Retries:
         return failure.pause_ends <= now
 
     def note_failure(self, uid: str, versions: Versions, error: Exception, *, now: float, fraction: float) -> Failure:
-        """Note a failure; `fraction`, random in [0, 1), spreads the pauses."""
+        """Record a failure; `fraction`, random in [0, 1), spreads the pauses."""
         times = 1
         before = self._failures.get(uid)
         if before:
@@ -64,7 +63,7 @@ class Retries:
         return failure
 
     def forget(self, uid: str) -> None:
-        """Note that a try came to an end: the pod has a node, or is known to have to wait."""
+        """Forget the failures of a pod that was placed, or has to wait for something known."""
         self._failures.pop(uid, None)
 
     def keep(self, uids: Iterable[str]) -> None:
@@ -73,6 +72,6 @@ class Retries:
         self._failures = {uid: failure for uid, failure in self._failures.items() if uid in remaining}
 
     def next_due(self) -> float:
-        """Say when the first pause ends; infinity if no pod waits for that."""
+        """Return when the first pause ends; infinity if there is none."""
         ends = (failure.pause_ends for failure in self._failures.values() if not failure.needs_news)
         return min(ends, default=inf)

@@ -1,15 +1,11 @@
 """A small scheduler for a cluster that has none (`drawbridge standalone`): one pod at a time, devices first.
 
-It waits for a pod's claims, asks all nodes at once, takes the first by name that serves them, writes what was granted, and binds. Equal nodes
-are answered once, and after a write the node that changed: what many pods ask in a row is one question.
-Each claim is written in two patches with the version that was read: the finalizer, then allocation, reservation and
-timestamp together (a foreign allocation without a timestamp could never be bound by kube-scheduler). A kill between any
-two writes leaves an allocation that the next start finds and uses. It does not replace kube-scheduler and is not part of the
-in-cluster deployment.
+For each pod: wait for its claims (`_bind`), find the first node by name that serves them (`_choose`), write the claims (`_write`), and bind.
+Each claim is written in two patches: the finalizer, then allocation, reservation and timestamp together. After a kill between two writes,
+the next start finds the allocation and uses it. This scheduler does not replace kube-scheduler and is not part of the deployment.
 
-A cluster in this process answers without ever giving way, so nothing here may count on an `await` to let the informers
-run: between two pods, and between two nodes that take long, the loop is given a turn. A try that fails is repeated
-after a pause (`allocator.service.standalone.retries`), never at once.
+A cluster in this process answers without yielding to the event loop, so an `await` need not let informers run: `sleep(0)` does, between
+two pods and between slow nodes. A failed attempt is repeated after a pause (`allocator.service.standalone.retries`).
 """
 
 from __future__ import annotations
@@ -53,13 +49,13 @@ STOCKED = (
     resources.DEVICE_COMPATIBILITIES,
     resources.RESOURCE_CLAIMS,
 )
-# The reason in the condition of a pod that has claims which are not made yet: nothing was decided about it.
+# The reason in the condition of a pod whose claims do not exist yet: no decision was made.
 WITHOUT_CLAIMS = "ClaimsMissing"
-TURN = 0.005  # seconds of asking nodes after which the other tasks of the loop get a turn
+TURN = 0.005  # seconds after which `_choose` yields to the event loop
 
 
 class _WaitReason(Exception):  # noqa: N818  not an error: the pod has to wait
-    """What a pod waits for, in words for its condition, and the reason that programs read there."""
+    """Why a pod has to wait: message and reason of its PodScheduled condition."""
 
     def __init__(self, message: str, reason: str = "Unschedulable") -> None:
         super().__init__(message)
@@ -82,7 +78,7 @@ class Scheduler:
         self._changed = asyncio.Event()
         self._retries = retries or Retries()
         self._reported: dict[str, str] = {}
-        # Pods we bound, as they are since; the informer may learn of it only after the next pod was placed.
+        # By uid: pods that we bound, with their node, until the informer shows the binding.
         self._bound: dict[str, Pod] = {}
 
     async def run(self) -> None:
@@ -97,7 +93,7 @@ class Scheduler:
                 await informer.wait_for_sync(inf)
             clock = asyncio.get_running_loop().time
             while True:
-                # Wait until something changed, or until a pod's pause is over; then try every pending pod that is not to be left alone.
+                # Wait for a change, or for the end of a pod's pause; then try every pending pod that has no pause.
                 pause_ends = self._retries.next_due()
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(pause_ends if pause_ends < inf else None):
@@ -106,54 +102,26 @@ class Scheduler:
                 waiting = podfit.pending(self._all_pods())
                 self._retries.keep(pod.metadata.uid for pod in waiting)
                 for pod in waiting:
-                    # The versions of what a try to place it is based on.
-                    made = [status.resource_claim_name for status in pod.status.resource_claim_statuses]
-                    named = [entry.resource_claim_name for entry in pod.spec.resource_claims]
-                    numbers = [pod.metadata.resource_version]
-                    for name in (*made, *named):
-                        claim = self._stock.claims.get(f"{pod.metadata.namespace}/{name}") if name else None
-                        numbers.append(claim.metadata.resource_version if claim else "")
-                    versions: Versions = tuple(numbers)
+                    versions = self._versions(pod)
                     if self._retries.due(pod.metadata.uid, versions, clock()):
                         await self._place(pod, versions)
                         await asyncio.sleep(0)
 
-    def _notice(self, batch: Batch[Pod]) -> None:
-        for delta in batch.deltas:
-            self._changed.set()
-            pod = delta.new or delta.old
-            if pod is None:
-                continue
-            uid = pod.metadata.uid
-            is_deleted = delta.new is None
-            if is_deleted:
-                self._reported.pop(uid, None)
-            if is_deleted or pod.spec.node_name:
-                self._bound.pop(uid, None)
-
-    def _take(self, batch: Batch[Any]) -> None:
-        for delta in batch.deltas:
-            self._changed.set()
-            new = delta.new
-            old = delta.old
-            if new is None and old is not None:
-                kind = type(old).__name__
-                self._stock = self._stock.without(kind, _stock_key(old))
-            elif isinstance(new, ResourceClaim):
-                # News of our first write may follow our second.
-                known = self._stock.claims.get(_stock_key(new))
-                meta = new.metadata
-                is_ours = known is not None and known.metadata.uid == meta.uid
-                if known is None or not (is_ours and is_later(known.metadata.resource_version, meta.resource_version)):
-                    self._stock = self._stock.with_object(new)
-            elif new is not None:
-                self._stock = self._stock.with_object(new)
+    def _versions(self, pod: Pod) -> Versions:
+        """Return the versions of a pod and its claims, on which an attempt to place the pod is based."""
+        made = [status.resource_claim_name for status in pod.status.resource_claim_statuses]
+        named = [entry.resource_claim_name for entry in pod.spec.resource_claims]
+        versions = [pod.metadata.resource_version]
+        for name in (*made, *named):
+            claim = self._stock.claims.get(f"{pod.metadata.namespace}/{name}") if name else None
+            versions.append(claim.metadata.resource_version if claim else "")
+        return tuple(versions)
 
     def _all_pods(self) -> list[Pod]:
         return [self._bound.get(pod.metadata.uid, pod) for pod in self._pods.objects.values()]
 
     async def _place(self, pod: Pod, versions: Versions) -> None:
-        """Try one pod. Whatever comes of it concerns this pod alone; the others go on."""
+        """Try to place one pod. A failure does not affect other pods."""
         uid = pod.metadata.uid
         now = asyncio.get_running_loop().time()
         try:
@@ -180,7 +148,7 @@ class Scheduler:
         for entry in pod.spec.resource_claims:
             name = claim_name(pod, entry)
             if name is None:
-                continue  # the controller says that none is needed
+                continue  # its template requests no claim
             claim = self._stock.claims.get(f"{meta.namespace}/{name}")
             if claim is None or claim.metadata.deletion_timestamp:
                 raise _WaitReason(f"waiting for claim {entry.name} to be created", WITHOUT_CLAIMS)
@@ -202,7 +170,7 @@ class Scheduler:
         logger.info("pod placed", extra={"pod": meta.name, "node": where})
 
     async def _choose(self, pod: Pod, claims: list[ResourceClaim], wanted: list[ResourceClaim]) -> tuple[Node, Answer]:
-        """Find the first node that fits; what we learn meanwhile shows in the versions when we write."""
+        """Return the first node that fits. If the cluster changes meanwhile, the write conflicts."""
         stock = self._stock
         found = fleet(stock, wanted, memo=self._memo)
         pods = self._all_pods()
@@ -220,7 +188,7 @@ class Scheduler:
             if found.verdict(name) is Verdict.FEASIBLE:
                 return node, found[name]
             short.add(name)
-        answers: dict[str, Answer] = {}  # why not, once for each kind of the nodes that are short of devices
+        answers: dict[str, Answer] = {}  # one answer for each kind of nodes that lack devices
         kinds = found.equal_nodes()
         clock = asyncio.get_running_loop().time
         turn = clock()
@@ -246,12 +214,11 @@ class Scheduler:
                 claim = await write(self._cluster, guard)
             effect = effects.PatchAllocation(claim, allocation, consumers)
         written = await write(self._cluster, effect)
-        self._stock = self._stock.with_object(
-            written
-        )  # the next pod must not be given the same device before we are told
+        # The next pod must not get the same device before the informer shows the write.
+        self._stock = self._stock.with_object(written)
 
     async def _report_waiting(self, pod: Pod, waiting: _WaitReason) -> None:
-        """Say on the pod why it waits, once per reason."""
+        """Write the PodScheduled condition, once for each message."""
         meta = pod.metadata
         message = waiting.message
         if self._reported.get(meta.uid) == message:
@@ -267,9 +234,40 @@ class Scheduler:
             await self._cluster.patch(resources.PODS, meta.name, patch, meta.namespace, subresource="status")
         self._reported[meta.uid] = message
 
+    def _notice(self, batch: Batch[Pod]) -> None:
+        for delta in batch.deltas:
+            self._changed.set()
+            pod = delta.new or delta.old
+            if pod is None:
+                continue
+            uid = pod.metadata.uid
+            is_deleted = delta.new is None
+            if is_deleted:
+                self._reported.pop(uid, None)
+            if is_deleted or pod.spec.node_name:
+                self._bound.pop(uid, None)
+
+    def _take(self, batch: Batch[Any]) -> None:
+        for delta in batch.deltas:
+            self._changed.set()
+            new = delta.new
+            old = delta.old
+            if new is None and old is not None:
+                kind = type(old).__name__
+                self._stock = self._stock.without(kind, _stock_key(old))
+            elif isinstance(new, ResourceClaim):
+                # The informer may show our first write after we made the second.
+                known = self._stock.claims.get(_stock_key(new))
+                meta = new.metadata
+                is_ours = known is not None and known.metadata.uid == meta.uid
+                if known is None or not (is_ours and is_later(known.metadata.resource_version, meta.resource_version)):
+                    self._stock = self._stock.with_object(new)
+            elif new is not None:
+                self._stock = self._stock.with_object(new)
+
 
 def _why(refusals: dict[str, str], answers: dict[str, Answer], short: int) -> str:
-    """One message: what the nearest node lacks, then how many nodes have what against the pod."""
+    """Return one message: what the nearest node lacks, then the other reasons with their numbers of nodes."""
     if not refusals and not answers:
         return "there are no nodes"
     counts = Counter(refusals.values())
