@@ -19,8 +19,8 @@ from tests.webhook.admission.test_decide import (
     SLICE,
     answer,
     applied,
+    claim_request,
     gpu_pod,
-    of_claims,
     review,
     state,
     validated,
@@ -96,7 +96,7 @@ def test_a_refusal_stays_one_beside_warnings():
 
 
 def test_bad_parameters_are_warned_about_on_claims_and_templates():
-    told = answer(validated(claimed(WRONG), **of_claims()))
+    told = answer(validated(claimed(WRONG), **claim_request()))
     assert told["allowed"]
     assert told["warnings"] == [SAID]
     template = {"kind": "ResourceClaimTemplate", "metadata": {"name": "t"}, "spec": {"spec": claimed(WRONG)["spec"]}}
@@ -130,13 +130,13 @@ def test_every_good_entry_passes_in_silence(name):
     driver, _, parameters = GOOD[name]
     asked = claimed(parameters, driver=driver)
     known = msgspec.structs.replace(ENFORCE, stock=None)
-    assert "warnings" not in answer(validated(asked, known, **of_claims()))
+    assert "warnings" not in answer(validated(asked, known, **claim_request()))
 
 
 @pytest.mark.parametrize(("driver", "_", "parameters", "code", "where"), BAD)
 def test_every_bad_entry_is_admitted_with_its_warning(driver, _, parameters, code, where):
     known = msgspec.structs.replace(ENFORCE, stock=None)
-    told = answer(validated(claimed(parameters, driver=driver), known, **of_claims()))
+    told = answer(validated(claimed(parameters, driver=driver), known, **claim_request()))
     assert told["allowed"]
     if code == "D705" or CODES[code].severity.value != "warning":  # needs classes; is information
         assert "warnings" not in told
@@ -159,7 +159,7 @@ def test_no_time_for_parameters_takes_no_verdict_away():
 def test_a_channel_of_no_domain_is_told_although_there_is_no_entry_at_all():
     known = msgspec.structs.replace(ENFORCE, stock=None)
     asked = claimed(class_name="compute-domain-default-channel.nvidia.com")
-    [text] = answer(validated(asked, known, **of_claims()))["warnings"]
+    [text] = answer(validated(asked, known, **claim_request()))["warnings"]
     assert text.startswith("D710 /spec/devices/requests/0: no ComputeDomainChannelConfig says")
 
 
@@ -173,6 +173,8 @@ def test_files_are_told_the_same():
 def test_parameters_of_an_unknown_driver_are_not_validated():
     asked = {"anything": [1, {"at": "all"}]}
     told = answer(
-        validated(claimed(asked, driver="gpu.example.com"), msgspec.structs.replace(ENFORCE, stock=None), **of_claims())
+        validated(
+            claimed(asked, driver="gpu.example.com"), msgspec.structs.replace(ENFORCE, stock=None), **claim_request()
+        )
     )
     assert json.dumps(told) == json.dumps({"uid": "u", "allowed": True})
