@@ -257,15 +257,12 @@ def ailments(cluster, kubeconfig=None):
     return found
 
 
-def first(cluster):
+def is_named_first(cluster, breakage, after=()):
+    """A breakage is the first finding, but for those `after` which it comes."""
     found = ailments(cluster)
-    assert found, "nothing is found"
-    return found[0]
-
-
-def is_named_first(cluster, breakage):
-    one = first(cluster)
-    assert (one.code, one.object) == (breakage.what, name_of(breakage.about or breakage.broken)), [f"{it.object}: {it.code}: {it.message}" for it in ailments(cluster)]  # fmt: skip
+    one = found[len(after)]
+    named = [(it.code, it.object) for it in found[: len(after) + 1]]
+    assert named == [*after, (breakage.what, name_of(breakage.about or breakage.broken))], [f"{it.object}: {it.code}: {it.message}" for it in found]  # fmt: skip
     assert breakage.said in one.message
     assert one.remedy
 
@@ -399,6 +396,6 @@ def unattended(cluster):
 
 
 @pytest.mark.parametrize("breakage", OF_THE_AUTHORITY, ids=label)
-def test_doctor_names_first_damage_that_the_stopped_authority_does_not_repair(unattended, breakage):
+def test_doctor_names_a_stopped_authority_and_then_what_it_does_not_repair(unattended, breakage):
     with broken(unattended, breakage.broken, breakage.change):
-        is_named_first(unattended, breakage)
+        is_named_first(unattended, breakage, after=[("O009", name_of(deployment("authority")))])
