@@ -142,8 +142,8 @@ def test_accounts_see_what_they_may_list(control_plane, namespace, created):
         assert "may list the pods and claims of all namespaces" in moves["tenant"]
         assert "living pods among them" in moves["auditor"], moves["auditor"]
         assert "could not be read" not in moves["auditor"]
-        assert "your account may not list events" in events["tenant"]
-        assert "Scheduled</td>" in events["reader"], events["reader"][-3000:]
+        for name, page in events.items():
+            assert "Scheduled</td>" in page, (name, page[-3000:])
         assert {name: "2 held" in one or one[-1500:] for name, one in shown.items()} == dict.fromkeys(shown, True)
         seen = {name: (f"in-{namespace}<" in one, other in one) for name, one in shown.items()}
         assert seen == {"tenant": (True, False), "auditor": (True, True), "stranger": (False, False)}
