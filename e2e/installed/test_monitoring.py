@@ -184,7 +184,8 @@ def test_readers_of_the_old_name_find_pods_that_core_serves_and_with_our_metric_
         [query] = re.findall(r"(?m)^sum by \(namespace\) \([^`]*", (ROOT / "docs/operating.md").read_text())
         both = query.replace("nvidia_com_gpu", label)
         cluster.until("both are counted", lambda: counted(both) == {"": "2"}, 30, lambda: values(scraped, both))
-        assert counted(QUERIES["Devices that pods have, by namespace"]) == {"": "3"}
+        had = QUERIES["Devices that pods have, by namespace"]
+        cluster.until("both ways are shown", lambda: counted(had) == {"": "3"}, 30, lambda: values(scraped, had))
         described = cluster.kubectl("describe", "node", installation.node.name).stdout
         pods, _, sums = described.partition("Non-terminated Pods:")[2].partition("Allocated resources:")
         assert "holds-own" in pods
