@@ -97,6 +97,9 @@ class Barrier(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     nodes: tuple[str, ...]
 
 
+NO_NODE_READ = "it is unknown where it fits, because no Node was read"
+
+
 class Prospect(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Whether the claims that wait can be served, where, and what is in the way; with the words of the scheduler's events."""
 
@@ -131,6 +134,8 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
     decision = reading.decider.outlook(pod, stock)
     if pod_claims.waits_for:
         return Prospect(outlook=decision.outlook, message=decision.message)
+    if not stock.nodes:
+        return Prospect(outlook=Outlook.UNDECIDED, message=NO_NODE_READ)
     if decision.outlook is Outlook.FITS and not reading.knows_claims:
         last_message = scheduler_message(pod)
         message = "the claims of other namespaces may not be read, so that which devices are free is not known"

@@ -12,7 +12,7 @@ from analysis.explain.stories import ClaimState, ClaimStory, Keeper, NextStep, P
 from analysis.explain.webhook_record import decide_now, webhook_story
 from analysis.loading import identity_of, inside, items, text
 from analysis.outlook import queue_of
-from analysis.prospects import Prospect, prospect_of, quota_of, scheduler_message, unchecked_conditions
+from analysis.prospects import NO_NODE_READ, Prospect, prospect_of, quota_of, scheduler_message, unchecked_conditions
 from cluster.patch import apply_json_patch
 from dra.finding import stated
 from dra.objects import Pod, claim_keys, claim_name
@@ -334,7 +334,7 @@ def _room_text(outcome: PodOutcome, scheduler: str, reading: Reading) -> str:
     if outcome.node is not None:
         return f"{outcome.node} has room for it, and {scheduler} has not placed it yet"
     if not reading.stock.nodes:
-        return "it is unknown where it fits, because no Node was read"
+        return NO_NODE_READ
     return f"no node has room for it now ({outcome.summary})"
 
 

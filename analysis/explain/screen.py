@@ -48,7 +48,7 @@ _OUTLOOKS = {
     Outlook.FITS: "its claims fit now",
     Outlook.FULL: "its claims fit once devices are freed",
     Outlook.NEVER: "its claims fit nowhere, even with all devices free",
-    Outlook.UNDECIDED: "not decided in time",
+    Outlook.UNDECIDED: "undecided",
 }
 _VERDICTS = {
     Verdict.FEASIBLE: "could serve it",

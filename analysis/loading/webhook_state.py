@@ -56,4 +56,6 @@ def state_of(reading: Reading, configuration: Configuration) -> State:
         return state
     if not typed.of_type(ResourceSlice):
         return replace(state, fleet=state.fleet.of_classes_alone(), stock=None, prospects=None)
-    return state if reading.is_dump else replace(state, incomplete=state.incomplete | OF_DEVICES)
+    if reading.is_dump:
+        return state
+    return replace(state, stock=None, prospects=None, incomplete=state.incomplete | OF_DEVICES)

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.cli.running import manifest, run
+from tests.corpus.move import moved
 from tests.objects import pod
 from tests.webhook.pods import EXAMPLES
 
@@ -55,6 +56,17 @@ def test_the_rest_is_used_and_the_object_is_named_with_its_file(arguments, code,
     done = run(*arguments, *(argument for file in files for argument in ("-f", file)))
     assert (done.exit_code, rest in done.stdout) == (code, True), done.output
     assert f"warning: not read: Node default/bad: {tmp_path}/others.json:1: " in done.stderr
+
+
+@pytest.mark.parametrize("command", [("translate", "-o", "report"), ("survey",), ("explain", "pod/p")])
+def test_slices_without_nodes_say_nothing_of_nodes(tmp_path, command):
+    fleet = [obj for obj in moved("n") if obj["kind"] not in ("Node", "Namespace")]
+    for obj in fleet:
+        if obj["kind"] == "DeviceClass":
+            obj["spec"]["extendedResourceName"] = GPU
+    result = run(*command, "-f", manifest(tmp_path / "all.yaml", gpu_pod(), *fleet))
+    assert GPU in result.stdout
+    assert "no node" not in result.output
 
 
 @pytest.mark.parametrize("arguments", [("translate",), ("check",), ("survey", "-o", "wide"), ("explain", "pod/p")])

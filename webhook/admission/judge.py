@@ -25,7 +25,6 @@ from webhook.admission.pod_claims import find_claim, make_claim
 from webhook.admission.risk import find_broken_rule
 from webhook.dialects import REPLACED
 from webhook.mixed_fleet import choose, place_of, reach_ignoring_taints
-from webhook.refusals import Code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -261,8 +260,6 @@ def _find_problems(
     place = NOWHERE if by_plugin else place
     answer = _judge_reachable(claims, state, budget, given=given, place=place, subject=subject)
     match answer.verdict:
-        case Feasibility.NEVER if answer.code is Code.NO_CLASS and state.is_sample:
-            return NOTHING_FOUND
         case Feasibility.NEVER:
             if by_plugin:
                 plugin = f"the device plugin of a node such as {by_plugin}"

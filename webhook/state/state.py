@@ -74,8 +74,3 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def unseen(self) -> tuple[str, ...]:
         """The incomplete kinds that keep us from concluding that a device does not exist."""
         return tuple(sorted(self.incomplete & OF_DEVICES)) if self.incomplete else ()
-
-    @property
-    def is_sample(self) -> bool:
-        """Return whether the fleet is what some manifests show: a class that they do not have may come with its driver."""
-        return self.incomplete >= OF_DEVICES

@@ -302,7 +302,7 @@ def _judge_own_key(key: str, place: Position) -> Decision | None:
 
 def _find_unmatched_selectors(view: PodView, state: State) -> Iterator[Decision]:
     """Report labels in a node selector that no node has, with the values that nodes have; or else that no node meets all that is required."""
-    if state.stock is None or not state.stock.nodes or state.is_sample:
+    if state.stock is None or not state.stock.nodes:
         return
     is_reported = False
     nodes = [node.metadata.labels for node in state.stock.nodes.values()]

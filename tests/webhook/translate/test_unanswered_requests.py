@@ -126,7 +126,7 @@ def test_a_selector_that_no_node_meets_says_what_there_is():
 def test_a_selector_that_no_node_among_some_manifests_meets_is_not_named():
     asked = pod_in_n({GPU: 1})
     asked["spec"]["nodeSelector"] = {"disktype": "marble"}
-    assert "disktype" not in outcomes_of(asked, replace(STATE, incomplete=OF_DEVICES))
+    assert "disktype" not in outcomes_of(asked, replace(STATE, stock=None, incomplete=OF_DEVICES))
     assert "disktype" in outcomes_of(asked, replace(STATE, incomplete=frozenset({"Node"})))
 
 
