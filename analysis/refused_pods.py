@@ -28,15 +28,15 @@ OF_OURS = ".drawbridge.dev"
 QUOTED = 400  # characters of a message of others
 _FRESH = timedelta(minutes=20)  # controllers try again after 17 minutes at the latest
 _AGAIN = "(combined from similar events): "
-_CONTROLLERS = frozenset(one.kind for one in resources.WORKLOADS)
+_CONTROLLERS = frozenset(resource.kind for resource in resources.WORKLOADS)
 _DENIED = re.compile(r'admission webhook "([^"]+)" denied the request|failed calling webhook "([^"]+)"')
 _POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'")
 
 
 def time_of_dump(leases: Iterable[Lease], now: datetime) -> datetime:
     """Return when a dump was made: when a lease of Kubernetes' own was last renewed, as those of nodes are every ten seconds."""
-    leases = [lease for lease in leases if lease.metadata.name not in LEASES]
-    system = [lease for lease in leases if lease.metadata.namespace in ("kube-node-lease", "kube-system")] or leases
+    others = [lease for lease in leases if lease.metadata.name not in LEASES]
+    system = [lease for lease in others if lease.metadata.namespace in ("kube-node-lease", "kube-system")] or others
     return min(now, max(filter(None, (moment(lease.spec.renew_time) for lease in system)), default=now))
 
 
@@ -73,7 +73,7 @@ def find_refused_pods(reading: Reading, now: datetime) -> Iterator[Finding]:
     """Find controllers that cannot create their pods with devices, because something other than drawbridge refuses them."""
     lacking: set[str] = set()
     for controller in reading.of_kinds(*_CONTROLLERS):
-        if _asks(controller) and _lacks(controller):
+        if _requests_devices(controller) and _has_too_few_pods(controller):
             meta = inside(controller, "metadata")
             lacking.add(f"{controller.get('kind')}/{meta.get('namespace')}/{meta.get('name')}")
     for about, message in latest(reading, now, FAILED_CREATE).items():
@@ -88,7 +88,7 @@ def find_refused_pods(reading: Reading, now: datetime) -> Iterator[Finding]:
         )
 
 
-def _asks(owner: Object) -> bool:
+def _requests_devices(owner: Object) -> bool:
     """Whether the pods of a controller ask for devices, by whatever name."""
     spec = inside(owner, "spec", "template", "spec")
     if items(spec, "resourceClaims"):
@@ -103,7 +103,7 @@ def _asks(owner: Object) -> bool:
     return any("/" in key for key in keys)
 
 
-def _lacks(owner: Object) -> bool:
+def _has_too_few_pods(owner: Object) -> bool:
     """Whether a controller has fewer pods than it wants."""
     spec, status = inside(owner, "spec"), inside(owner, "status")
     match owner.get("kind"):
@@ -115,16 +115,16 @@ def _lacks(owner: Object) -> bool:
 
 
 def _number(value: Mapping[str, Any], name: str, default: int) -> int:
-    found = value.get(name, default)
-    return found if isinstance(found, int) else default
+    number = value.get(name, default)
+    return number if isinstance(number, int) else default
 
 
 def remedy_for(message: str) -> str:
-    if found := _DENIED.search(message):
-        name = found[1] or found[2]
+    if match := _DENIED.search(message):
+        name = match[1] or match[2]
         return f"webhook {name} is not drawbridge's: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o yaml` shows whose it is"
-    if found := _POLICY.search(message):
-        return f"ask who keeps ValidatingAdmissionPolicy {found[1]}, or write the pod as it wants"
+    if match := _POLICY.search(message):
+        return f"ask who keeps ValidatingAdmissionPolicy {match[1]}, or write the pod as it wants"
     if "PodSecurity" in message:
         return "write the pod as the namespace's pod-security.kubernetes.io/enforce wants, or have that label changed"
     if "exceeded quota" in message:

@@ -258,6 +258,9 @@ class Number(click.FloatRange):
         return number
 
 
+INSTEAD_OF_CLUSTER = "A dump of a cluster, or manifests, instead of a live cluster. May be repeated."
+
+
 def files(*, required: bool = True, positional: bool = True, help: str = "") -> Decorator:  # noqa: A002  click's own word
     """Add `-f`, `-k`, `--chart` and `--exclude`; with `positional` also files as arguments."""
 

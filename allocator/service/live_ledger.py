@@ -65,9 +65,8 @@ class LiveLedger:
         self._clock = asyncio.get_running_loop().time
         self.state = Ledger(terms=Terms())
         self.commits = Commits(cluster, lead, metrics)
-        self._committing: list[
-            Callable[[effects.Ready | effects.Dropped], None]
-        ] = []  # by call of `commit` that waits: called with each Ready and Dropped
+        # Of each call of `commit` that waits: called with every Ready and Dropped.
+        self._committing: list[Callable[[effects.Ready | effects.Dropped], None]] = []
         self.claims_changed = asyncio.Event()  # set, and replaced by a new Event, when the informer shows a claim
         # resourceVersion and time of each write of ours that no watch has shown
         self._written: deque[tuple[str, float]] = deque()
@@ -146,9 +145,8 @@ class LiveLedger:
         self._committing.append(take)
         try:
             reservation = self.state.reservations.get(self.state.tokens.get(token, ""))
-            if (
-                reservation is None or not reservation.awaited
-            ):  # else an earlier call, which timed out, started the writes
+            # An earlier call that timed out has started the writes.
+            if reservation is None or not reservation.awaited:
                 self.apply(events.Commit(token))
             return await outcome
         finally:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @inputs.files(
     required=False,
     positional=False,
-    help="A dump of a cluster, or manifests, instead of a live cluster. May be repeated.",
+    help=inputs.INSTEAD_OF_CLUSTER,
 )
 @inputs.reached()
 @click.option(

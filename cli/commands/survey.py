@@ -35,7 +35,7 @@ EMPTY: dict[str, object] = {
     empty=EMPTY,
     examples=("drawbridge survey -f dump.yaml -o wide", "drawbridge survey -n team-a --fail-on refused"),
 )
-@inputs.files(required=False, help="A dump of a cluster, or manifests, instead of a live cluster. May be repeated.")
+@inputs.files(required=False, help=inputs.INSTEAD_OF_CLUSTER)
 @inputs.reached()
 @inputs.namespaced("Only this namespace.")
 @click.option(
