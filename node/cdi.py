@@ -144,9 +144,8 @@ def metadata_of(record: Prepared, machine: Machine) -> dict[str, bytes]:
     for number, request in enumerate(_request_names(record)):
         prepared_devices = [device for device in record.devices if device.request_name == request]
         devices: list[dict[str, Any]] = []
-        for name in dict.fromkeys(
-            prepared_device.device for prepared_device in prepared_devices
-        ):  # several shares of a device are one device
+        # Several shares of a device are one device.
+        for name in dict.fromkeys(device.device for device in prepared_devices):
             entry: dict[str, Any] = {"driver": machine.driver, "pool": record.pool, "name": name}
             device = device_of.get(name)
             if device is not None and device.attributes:

@@ -75,9 +75,8 @@ class Knowledge(ClusterView):
         self.namespaces = self.informer(resources.NAMESPACES)
         self.budgets = self.informer(resources.POD_DISRUPTION_BUDGETS)
         self._others: list[Informer[Any]] = [self.informer(kind) for kind in NEEDED]
-        self._ahead: dict[
-            str, ResourceClaim
-        ] = {}  # by uid: claims as the ledger intends them, while the informer does not show them so
+        # By uid: claims as the ledger intends them, while the informer does not show them so.
+        self._ahead: dict[str, ResourceClaim] = {}
 
     async def run(self) -> None:
         """Follow until cancelled."""

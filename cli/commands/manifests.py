@@ -209,9 +209,8 @@ def command(
         cpus=source.file.cpu_claims,
     )
     try:
-        networks = tuple(
-            str(ip_network(api_server)) for api_server in api_servers
-        )  # a bare address is a network of one
+        # A bare address is a network of one.
+        networks = tuple(str(ip_network(api_server)) for api_server in api_servers)
     except ValueError as error:
         raise Broken(f"--api-server: {error}", "expected an address or CIDR, such as 10.0.0.0/28") from None
 
