@@ -19,7 +19,7 @@ from runtime.http.messages import Head, Reply, text
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
     from runtime.http.connection import Limits
 
@@ -132,21 +132,17 @@ class Site:
             raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, ("Allow", allowed))
         raise Refused(HTTPStatus.NOT_FOUND)
 
-    def answer(self, head: Head, body: bytes) -> Coroutine[None, None, Reply]:
+    async def answer(self, head: Head, body: bytes) -> Reply:
         """Answer with the function of the route."""
-
-        async def answer() -> Reply:
-            try:
-                reply = await self._find(head, body)
-            except Refused as refused:
-                reply = refused.reply
-            except Exception:
-                # The next request must still be answered.
-                logger.exception("a bug while answering; please report it", extra={"path": head.path})
-                reply = text(500, "internal error, see the log\n")
-            return self._with_headers(reply._replace(body=b"", parts=None) if head.method == "HEAD" else reply)
-
-        return answer()
+        try:
+            reply = await self._find(head, body)
+        except Refused as refused:
+            reply = refused.reply
+        except Exception:
+            # The next request must still be answered.
+            logger.exception("a bug while answering; please report it", extra={"path": head.path})
+            reply = text(500, "internal error, see the log\n")
+        return self._with_headers(reply._replace(body=b"", parts=None) if head.method == "HEAD" else reply)
 
     def _with_headers(self, reply: Reply) -> Reply:
         return reply._replace(headers=(*reply.headers, *self._headers))
