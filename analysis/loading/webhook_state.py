@@ -58,4 +58,4 @@ def state_of(reading: Reading, configuration: Configuration) -> State:
         return replace(state, fleet=state.fleet.of_classes_alone(), stock=None, prospects=None)
     if reading.is_dump:
         return state
-    return replace(state, stock=None, prospects=None, incomplete=state.incomplete | OF_DEVICES)
+    return replace(state, prospects=None, incomplete=state.incomplete | OF_DEVICES)

@@ -255,7 +255,7 @@ def _find_problems(
     by_plugin: str = "",
     place: Mapping[str, Any] = NOWHERE,
 ) -> Found:
-    if state.stock is None or not claims:
+    if state.stock is None or not state.knows_nodes or not claims:
         return NOTHING_FOUND
     place = NOWHERE if by_plugin else place
     answer = _judge_reachable(claims, state, budget, given=given, place=place, subject=subject)

@@ -74,3 +74,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def unseen(self) -> tuple[str, ...]:
         """The incomplete kinds that keep us from concluding that a device does not exist."""
         return tuple(sorted(self.incomplete & OF_DEVICES)) if self.incomplete else ()
+
+    @property
+    def knows_nodes(self) -> bool:
+        """Whether it may follow from the nodes that none serves a pod: not if there is none, and no kind of devices was read whole."""
+        return not self.incomplete >= OF_DEVICES or bool(self.stock and self.stock.nodes)

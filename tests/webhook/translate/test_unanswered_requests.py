@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from dra.stock.stock import Stock
 from tests.webhook.admission.test_verdict import FLEET, GPU, MEM, STATE, pod_in_n
 from webhook.admission import decide_object
 from webhook.state.state import OF_DEVICES, State
@@ -126,7 +127,7 @@ def test_a_selector_that_no_node_meets_says_what_there_is():
 def test_a_selector_that_no_node_among_some_manifests_meets_is_not_named():
     asked = pod_in_n({GPU: 1})
     asked["spec"]["nodeSelector"] = {"disktype": "marble"}
-    assert "disktype" not in outcomes_of(asked, replace(STATE, stock=None, incomplete=OF_DEVICES))
+    assert "disktype" not in outcomes_of(asked, replace(STATE, stock=Stock.of(), incomplete=OF_DEVICES))
     assert "disktype" in outcomes_of(asked, replace(STATE, incomplete=frozenset({"Node"})))
 
 
