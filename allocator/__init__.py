@@ -43,9 +43,9 @@ def allocate(
     Reasons for a refusal take several more searches.
     """
     if strategy == "first-fit":
-        found = decide(stock, node_name, claims, options)
+        answer = decide(stock, node_name, claims, options)
     else:
         from allocator.strategies import choose_devices
 
-        found = choose_devices(stock, node_name, claims, strategy=strategy, options=options).answer
-    return explain(found, stock, node_name, claims, options) if reasons else found
+        answer = choose_devices(stock, node_name, claims, strategy=strategy, options=options).answer
+    return explain(answer, stock, node_name, claims, options) if reasons else answer

@@ -1,10 +1,10 @@
 """Allocation on every node of a fleet: nodes with equal fingerprints are searched once, and after a change only changed nodes.
 
-The fingerprint of a node (its "look") is made of its pools: for each page the attributes that the claims read (columns), everything
-else about the devices (bodies), and which devices are in use, by position. Nodes with equal looks get the same positions; device names
-are filled in when the answer for one node is read. Pools that reach beyond one node are compared by identity instead.
+The fingerprint of a node (its "look") consists of, for each page of its pools, the attributes that the claims read (columns), everything
+else about the devices (bodies), and which devices are in use, by position. Nodes with equal looks share one result, which names devices
+by position; device names are filled in when the answer for one node is read. Pools that reach beyond one node are compared by identity.
 
-A caller that asks repeatedly keeps a `FleetMemo`, so that the results for one stock are the start for the next.
+Callers that ask again and again pass a `FleetMemo`, which keeps results from one stock to the next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from allocator.answer import AllocateError, Answer, Verdict
-from allocator.one_node import DEFAULTS, NodeResult, Options, budget_of, compose, decide, explain, find
+from allocator.one_node import DEFAULTS, NodeResult, Options, budget_of, compose, decide, explain, search_node
 from allocator.problem import (
     OPTIONAL_OPERATIONS,
     CompileCache,
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 
     Columns = Callable[[Page], list[tuple[object, ...]]]
 
-_PIECE = 32  # nodes, at 5 to 10 microseconds each, between two checks whether the caller still waits
+_PIECE = 32  # nodes, at 5 to 10 microseconds each, between two calls of the caller's `is_impatient`
 _UNSEEN = NodeResult(Verdict.UNDECIDED, error="the caller stopped waiting before this node was checked")
 _LOOKS = 4096  # looks kept for a question, or twice the number of nodes if that is more
 _TEXTS = 4 << 20  # bytes of encoded claims
-_CONCLUSIONS = 4 << 20  # bytes of what callers conclude
-_SHARED = 4  # slices without a node name that a node is compared by in a microsecond
-_REACHED = 32 << 20  # bytes of what is kept about which nodes slices and devices select
-_QUESTIONS = 64  # the most that are kept
+_CONCLUSIONS = 4 << 20  # bytes of callers' conclusions
+_SHARED = 4  # slices without a node name that are added to a look in a microsecond
+_REACHED = 32 << 20  # bytes of cached node selections
+_QUESTIONS = 64  # the most that a memo keeps
 _SIZE = 1 << 18  # entries in the tables of all questions, beyond which the oldest questions are dropped
 
 
@@ -68,68 +68,68 @@ class FleetAnswer(Mapping[str, Answer]):
         self._stock = stock
         self._claims = tuple(claims)
         self._options = options
-        self._found = dict(query.found)
+        self._results = dict(query.results)
         if within is not None:
-            self._found = {name: one for name, one in query.found.items() if name in within}
+            self._results = {name: result for name, result in query.results.items() if name in within}
         self._answers: dict[str, Answer] = {}
 
     def __getitem__(self, node: str) -> Answer:
         if node not in self._answers:
-            found = self._found[node]
-            self._answers[node] = self._query.answer(self._stock, node, found, self._claims, self._options)
+            result = self._results[node]
+            self._answers[node] = self._query.answer(self._stock, node, result, self._claims, self._options)
         return self._answers[node]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(self._results)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._results)
 
     def verdict(self, node: str) -> Verdict:
         """Return the verdict for a node without composing its answer."""
-        return self._found[node].verdict
+        return self._results[node].verdict
 
     @property
     def feasible(self) -> list[str]:
         """The nodes that can serve the claims."""
-        return [node for node, found in self._found.items() if found.verdict is Verdict.FEASIBLE]
+        return [node for node, result in self._results.items() if result.verdict is Verdict.FEASIBLE]
 
     @property
     def refusing(self) -> dict[str, Verdict]:
         """The verdict for each node that cannot serve the claims."""
-        found = self._found.items()
-        return {node: one.verdict for node, one in found if one.verdict is not Verdict.FEASIBLE}
+        results = self._results.items()
+        return {node: result.verdict for node, result in results if result.verdict is not Verdict.FEASIBLE}
 
     def samples(self) -> dict[str, Answer]:
         """Compose one answer for each group of equal nodes, by the name of the group's first node."""
-        first = {id(found): node for node, found in reversed(self._found.items())}
+        first = {id(result): node for node, result in reversed(self._results.items())}
         return {node: self[node] for node in first.values()}
 
     def equal_nodes(self) -> list[list[str]]:
         """Group the nodes with equal looks: a refusal on one of them holds for all, for the same reasons."""
         groups: dict[int, list[str]] = {}
-        for node, found in self._found.items():
-            groups.setdefault(id(found), []).append(node)
+        for node, result in self._results.items():
+            groups.setdefault(id(result), []).append(node)
         return list(groups.values())
 
 
 class _NodeSelection:
-    """Which nodes a slice that names none selects: it, or each of its devices. Nodes with the same labels are the same to it."""
+    """The nodes that a slice without a node name selects, as a whole or for each device. Only labels and name of a node matter."""
 
     def __init__(self, page: Page) -> None:
         spec = page.slice.spec
         places: tuple[ResourceSliceSpec | Device, ...] = (
             (spec, *page.devices) if spec.per_device_node_selection else (spec,)
         )
-        selectors = [place.node_selector for place in places if place.node_selector is not None]
+        selectors = [selecting.node_selector for selecting in places if selecting.node_selector is not None]
         terms = [term for selector in selectors for term in selector.node_selector_terms]
-        expressions = [one for term in terms for one in (*term.match_expressions, *term.match_fields)]
+        expressions = [requirement for term in terms for requirement in (*term.match_expressions, *term.match_fields)]
         labels = {match_expression.key for term in terms for match_expression in term.match_expressions}
-        if any(place.node_name for place in places) or any(term.match_fields for term in terms):
+        if any(selecting.node_name for selecting in places) or any(term.match_fields for term in terms):
             labels.add("")  # the name of the node
         self.labels = tuple(sorted(labels))
         self.known: dict[tuple[str | None, ...], object] = {}
-        # In steps: to check all values once, and to match a node, where a value among many lies anywhere in memory.
+        # Costs in steps: checking all values once, and matching one node, which misses the processor's caches if there are many values.
         sizes = [len(expression.values) for expression in expressions]
         self.first = sum(sizes) // 2
         self.price = (len(places) + len(expressions) + sum(size.bit_length() // 4 for size in sizes)) // 2
@@ -138,14 +138,14 @@ class _NodeSelection:
 class FleetMemo:
     """Results kept from one question and one stock to the next; owned by the caller.
 
-    It keeps the latest questions, the columns of pages that they read, and what the caller concluded from the answers.
+    It keeps the results of the latest questions, the columns of pages that they read, and the caller's conclusions from the answers.
     """
 
     def __init__(self) -> None:
         self._queries: dict[object, _Query] = {}
         self.pages = PageCache()
         self._selections: dict[Page, _NodeSelection] = {}
-        self._reached = 0  # bytes, about, in the selections
+        self._reached = 0  # the approximate bytes of the selections
         # Encoded claims by the identity of their spec, which the entry keeps alive.
         self._texts: Cache[tuple[ResourceClaimSpec, bytes]] = Cache(_TEXTS)
         self._stock: Stock | None = None
@@ -166,14 +166,14 @@ class FleetMemo:
         self._concluded_from = None
 
     def conclusions(self, stock: Stock) -> Cache[Any]:
-        """Return what the caller concluded about this stock, by keys of its own; conclusions about another stock are dropped."""
+        """Return a cache for the caller's conclusions about this stock; conclusions about another stock are dropped."""
         if stock is not self._concluded_from:
             self._conclusions.clear()
             self._concluded_from = stock
         return self._conclusions
 
     def texts(self, claims: Sequence[ResourceClaim]) -> tuple[bytes, ...]:
-        """Encode what claims ask for, without their names."""
+        """Return the encoded specs of claims."""
         texts: list[bytes] = []
         for claim in claims:
             known = self._texts.get(id(claim.spec))
@@ -194,11 +194,11 @@ class FleetMemo:
             options.steps,
             options.cuts,
         )
-        found = self._queries.pop(key, None)
-        is_new = found is None or found.size > _SIZE
-        if found is None or is_new:
-            found = _Query(self, stock, claims, idle=idle)
-        self._queries[key] = found
+        kept_query = self._queries.pop(key, None)
+        is_new = kept_query is None or kept_query.size > _SIZE
+        if kept_query is None or is_new:
+            kept_query = _Query(self, stock, claims, idle=idle)
+        self._queries[key] = kept_query
         if is_new or stock is not self._stock:  # else nothing has grown
             self._stock = stock
             size = sum(query.size for query in self._queries.values())
@@ -209,19 +209,19 @@ class FleetMemo:
             if len(self._selections) > 2 * len(shared) + 64 or self._reached > _REACHED:
                 self._selections.clear()
                 self._reached = 0
-        return found
+        return kept_query
 
     def selection(self, page: Page, budget: Budget) -> _NodeSelection:
-        """Return what a slice selects nodes by; that it is read is charged once."""
-        found = self._selections.get(page)
-        if found is None:
-            found = _NodeSelection(page)
-            budget.charge(found.first)
-            self._selections[page] = found
-        return found
+        """Return the node selection of a slice. Reading it is charged once."""
+        selection_of_page = self._selections.get(page)
+        if selection_of_page is None:
+            selection_of_page = _NodeSelection(page)
+            budget.charge(selection_of_page.first)
+            self._selections[page] = selection_of_page
+        return selection_of_page
 
     def reach(self, page: Page, node: Node, budget: Budget) -> object:
-        """Say what of a slice a node can use: False if nothing, else a value that is the same for nodes that can use the same."""
+        """Return False if a node can use no device of a slice, else a value that is equal for nodes that can use the same devices."""
         spec = page.slice.spec
         if spec.all_nodes and not spec.per_device_node_selection:
             return page.usable
@@ -252,7 +252,7 @@ def fleet(
     memo: FleetMemo | None = None,
     within: Collection[str] | None = None,
 ) -> FleetAnswer:
-    """Allocate the claims on every node, or every one of some; with `idle`, as if no device were in use."""
+    """Return the answers for claims on all nodes, or on some; with `idle`, as if no device were in use."""
     known = memo if memo is not None else FleetMemo()
     query = known.query(stock, claims, options, idle=idle)
     query.update(stock, options)
@@ -268,21 +268,21 @@ def best_verdict(
     memo: FleetMemo,
     within: Collection[str] | None = None,
 ) -> Verdict:
-    """Return the best verdict of all nodes, or of some."""
+    """Return the best verdict of these nodes, all by default."""
     query = memo.query(stock, claims, options, idle=idle)
     query.update(stock, options)
     undecided = False
-    for name, found in query.found.items():
+    for name, result in query.results.items():
         if within is not None and name not in within:
             continue
-        if found.verdict is Verdict.FEASIBLE:
-            return found.verdict
-        undecided = undecided or found.verdict is Verdict.UNDECIDED
+        if result.verdict is Verdict.FEASIBLE:
+            return result.verdict
+        undecided = undecided or result.verdict is Verdict.UNDECIDED
     return Verdict.UNDECIDED if undecided else Verdict.INFEASIBLE
 
 
 class _Query:
-    """One question asked of successive stocks: the results, by look and by node."""
+    """One question about successive stocks: the results, by look and by node."""
 
     def __init__(
         self,
@@ -298,7 +298,7 @@ class _Query:
         self.compatibilities = tuple(stock.compatibilities.values())
         self.classes = tuple(stock.classes.values())
         self.fault: NodeResult | None = None
-        self.found: dict[str, NodeResult] = {}
+        self.results: dict[str, NodeResult] = {}
         self.by_look: dict[object, NodeResult] = {}
         self.pinned: dict[int, object] = {}  # objects that looks compare by identity
         self.answered_stock: Stock | None = None
@@ -315,7 +315,7 @@ class _Query:
     @property
     def size(self) -> int:
         """The number of entries kept."""
-        return self.cache.size + len(self.by_look) + len(self.found)
+        return self.cache.size + len(self.by_look) + len(self.results)
 
     def update(self, stock: Stock, options: Options) -> None:
         """Update the results for this stock."""
@@ -325,7 +325,7 @@ class _Query:
         try:
             reads = self.cache.reads(budget_of(options))
         except OutOfBudget as reason:
-            self.found, self.answered_stock = (
+            self.results, self.answered_stock = (
                 dict.fromkeys(nodes, NodeResult(Verdict.UNDECIDED, error=str(reason))),
                 None,
             )
@@ -352,34 +352,34 @@ class _Query:
                 abandoned = abandoned or options.budget.is_abandoned()
             node = nodes.get(name)
             if node is None:
-                self.found.pop(name, None)
+                self.results.pop(name, None)
             elif abandoned:
-                self.found[name] = _UNSEEN
+                self.results[name] = _UNSEEN
                 unanswered.add(name)
             elif self.fault is not None:
-                self.found[name] = self.fault
+                self.results[name] = self.fault
             else:
                 look: object = None
                 try:
                     look = self._fingerprint_node(stock, name, node, options)
                 except OutOfBudget:
                     pass  # a node whose look is too expensive is searched alone
-                found = self.by_look.get(look)
-                if found is None:
-                    found = self.find(stock, node, options)
+                result = self.by_look.get(look)
+                if result is None:
+                    result = self._search(stock, node, options)
                     # Not kept: with more time the result may differ.
                     out = options.budget is not None and options.budget.is_out
-                    if found.verdict is Verdict.UNDECIDED and out:
+                    if result.verdict is Verdict.UNDECIDED and out:
                         unanswered.add(name)
                     elif look is not None:
-                        self.by_look[look] = found
-                self.found[name] = found
+                        self.by_look[look] = result
+                self.results[name] = result
         if changed is None:
-            self.found = {name: self.found[name] for name in nodes}
+            self.results = {name: self.results[name] for name in nodes}
         self.answered_stock = stock
         self.unanswered = frozenset(unanswered)
 
-    def find(self, stock: Stock, node: Node, options: Options) -> NodeResult:
+    def _search(self, stock: Stock, node: Node, options: Options) -> NodeResult:
         """Search one node."""
         try:
             pools = self.memo.pools(stock, node.metadata.name, budget_of(options))
@@ -387,34 +387,34 @@ class _Query:
             return NodeResult(Verdict.ERROR, error=str(error))
         except OutOfBudget as reason:
             return NodeResult(Verdict.UNDECIDED, error=str(reason))
-        return find(self.cache, node, pools, (lambda _: FREE) if self.idle else stock.use, options)
+        return search_node(self.cache, node, pools, (lambda _: FREE) if self.idle else stock.use, options)
 
     def answer(
         self,
         stock: Stock,
         name: str,
-        found: NodeResult,
+        result: NodeResult,
         claims: tuple[ResourceClaim, ...],
         options: Options,
     ) -> Answer:
         """Compose the answer for one node, with the names of its devices and of these claims."""
         answered = stock.idle() if self.idle else stock
-        if found.verdict is Verdict.ERROR:
+        if result.verdict is Verdict.ERROR:
             return decide(answered, name, claims, options)
-        if found.verdict is Verdict.INFEASIBLE:
-            refused = Answer(found.verdict, steps=found.steps)
+        if result.verdict is Verdict.INFEASIBLE:
+            refused = Answer(result.verdict, steps=result.steps)
             return explain(refused, answered, name, claims, options)
         question = question_of(claims, stock)
-        if found.verdict is not Verdict.FEASIBLE:
-            return compose(question, stock.nodes[name], found)
+        if result.verdict is not Verdict.FEASIBLE:
+            return compose(question, stock.nodes[name], result)
         leaves = question.leaves
         candidates = candidates_of(stock.pools(name))
         named = msgspec.structs.replace(
-            found,
+            result,
             chosen=tuple(
-                (leaves[leaf.index], candidates[at]) for (leaf, _), at in zip(found.chosen, found.at, strict=True)
+                (leaves[leaf.index], candidates[at]) for (leaf, _), at in zip(result.chosen, result.at, strict=True)
             ),
-            selected=tuple(leaves[leaf.index] for leaf in found.selected),
+            selected=tuple(leaves[leaf.index] for leaf in result.selected),
         )
         return compose(question, stock.nodes[name], named)
 
@@ -448,7 +448,7 @@ class _Query:
                 continue
             # A pool with devices on other nodes equals only itself.
             known = (*pages, stock.pages_of[pool], FREE if self.idle else stock.use(pool))
-            self.pinned.update((id(one), one) for one in known)
+            self.pinned.update((id(pinned_object), pinned_object) for pinned_object in known)
             skips = any(page.slice.spec.skip_node_operations for page in pages)
             feature = skips and OPTIONAL_OPERATIONS in node.status.declared_features
             fingerprints.append((tuple(map(id, known)), tuple(map(reach.get, pages)), feature))

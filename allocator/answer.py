@@ -1,7 +1,7 @@
 """The outcome of an allocation attempt: frozen values, the same for every caller.
 
-The verdict `error` is an error of the in-tree `Allocate`: a fault in the objects, not a lack of devices; `cause` says which fault
-where a remedy is known. `undecided` means that the budget was used up or the caller stopped waiting, so that neither holds.
+The verdict `error` is an error of the in-tree `Allocate`: a fault in the objects, not a lack of devices. `cause` is set for faults with
+a known remedy. `undecided` means that the budget was used up or the caller stopped waiting.
 """
 
 from __future__ import annotations

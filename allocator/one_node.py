@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Options(msgspec.Struct, frozen=True):
     """How to search. No option changes an answer, except by giving up earlier or later."""
 
-    # For one node, in steps of the search; compilation is charged to them as well.
+    # The limit for one node, in steps of the search, compilation included.
     steps: int = step_limits.NODE_SEARCH
     # The limit for all questions of a caller together: once it is used up, every further question is undecided at once.
     budget: Budget | None = None
@@ -56,22 +56,22 @@ class NodeResult(msgspec.Struct, frozen=True):
 
 
 def options_within(milliseconds: int | None) -> Options:
-    """Make the options of a search on each node, with as many milliseconds of steps as `--budget-ms` gives.
+    """Return the options for a budget of so many milliseconds per node (`--budget-ms`); None is the default.
 
-    Steps are counted rather than timed, so that a busy machine gives the same answer.
+    The budget is counted in steps of an assumed duration, so that a busy machine gives the same answer.
     """
     return Options() if milliseconds is None else Options(steps=milliseconds * 1000 // MICROSECONDS)
 
 
 def budget_of(options: Options) -> Budget:
-    """Make the budget for one node."""
+    """Return the budget for one node."""
     steps = MICROSECONDS * options.steps
     if options.budget is not None:
         return options.budget.part(steps)
     return Budget(steps)
 
 
-def find(
+def search_node(
     cache: CompileCache, node: Node, pools: Sequence[Pool], use: Callable[[PoolId], PoolUse], options: Options
 ) -> NodeResult:
     """Search one node."""
@@ -84,11 +84,11 @@ def find(
         def fault(leaf: Leaf, place: int) -> AllocateError:
             """Return the error with which the in-tree allocator stops at this device."""
             device = problem.places[place]
-            found = judge.ask(leaf, device)
-            if isinstance(found, Fault):
-                return found.as_fatal()
-            if isinstance(found, Offer) and found.failure is not None:
-                return found.failure.as_fatal()
+            judgement = judge.ask(leaf, device)
+            if isinstance(judgement, Fault):
+                return judgement.as_fatal()
+            if isinstance(judgement, Offer) and judgement.failure is not None:
+                return judgement.failure.as_fatal()
             return AllocateError(leaf.where, f"requests all devices, but a constraint excludes {device}")
 
         walk = Walk(problem, options.cuts, budget, fault)
@@ -106,7 +106,7 @@ def find(
             Verdict.FEASIBLE,
             tuple((question.leaves[leaf], problem.places[place]) for leaf, place in solution.chosen),
             tuple(place for _, place in solution.chosen),
-            tuple(one.leaves[at] for one, at in zip(question.requests, solution.alternatives, strict=True)),
+            tuple(request.leaves[at] for request, at in zip(question.requests, solution.alternatives, strict=True)),
             steps=steps,
         )
     invalid = next((pool for pool in pools if pool.status is PoolStatus.INVALID), None)
@@ -128,7 +128,7 @@ def decide(stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Op
     except (AllocateError, NodeSelectorError) as error:
         return fail(error)
     cache = CompileCache(question, Rules(stock.compatibilities.values()))
-    return compose(question, target, find(cache, target, pools, stock.use, options))
+    return compose(question, target, search_node(cache, target, pools, stock.use, options))
 
 
 def explain(
@@ -138,9 +138,9 @@ def explain(
     claims: Sequence[ResourceClaim],
     options: Options,
 ) -> Answer:
-    """Add to a refusal the reasons why devices were lost; another answer stays as it is.
+    """Return a refusal with the reasons why devices were lost; other answers are returned unchanged.
 
-    `explained` is false if the budget of one more question was too small.
+    `explained` is False if the budget was too small for that.
     """
     if refused.verdict is not Verdict.INFEASIBLE:
         return refused
@@ -151,27 +151,27 @@ def explain(
         return decide(now, node, some, asking)
 
     try:
-        found = losses(stock, node, claims, serve=serve, budget=whole)
+        reasons = losses(stock, node, claims, serve=serve, budget=whole)
     except OutOfBudget as error:
         reason = Reason(Stage.SEARCH, text=f"the reason is not known: {error}")
         return msgspec.structs.replace(refused, reasons=(reason,), explained=False)
-    return msgspec.structs.replace(refused, reasons=found)
+    return msgspec.structs.replace(refused, reasons=reasons)
 
 
-def compose(question: Question, node: Node, found: NodeResult) -> Answer:
+def compose(question: Question, node: Node, result: NodeResult) -> Answer:
     """Compose the answer from a result of the search."""
-    verdict, steps = found.verdict, found.steps
+    verdict, steps = result.verdict, result.steps
     if verdict is not Verdict.FEASIBLE:
-        return Answer(verdict, error=found.error, node_only=found.node_only, steps=steps, cause=found.cause)
+        return Answer(verdict, error=result.error, node_only=result.node_only, steps=steps, cause=result.cause)
     try:
-        allocations = grant(question, found.chosen, found.selected, node.metadata.name)
+        allocations = grant(question, result.chosen, result.selected, node.metadata.name)
     except AllocateError as error:
         return fail(error, steps)
     return Answer(verdict, allocations, steps=steps)
 
 
 def _count_steps(walk: Walk | None) -> int:
-    """Return the steps of a search that has ended, and charge those not charged yet."""
+    """Return the steps of a finished search, after charging those that are not charged yet."""
     if walk is None:
         return 0
     with suppress(OutOfBudget):

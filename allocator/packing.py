@@ -31,7 +31,7 @@ class BitFields:
 
 
 def spans(guards: int) -> Iterator[tuple[int, int]]:
-    """List start and guard position of every field."""
+    """Yield start and guard position of every field."""
     start = 0
     while guards:
         guard = (guards & -guards).bit_length() - 1
@@ -41,7 +41,7 @@ def spans(guards: int) -> Iterator[tuple[int, int]]:
 
 
 def side_by_side(parts: list[tuple[int, int]]) -> tuple[int, int]:
-    """Join (value, width) pairs into one, the first at the bottom; halving keeps it cheap for very many."""
+    """Join (value, width) pairs into one, the first at the bottom. Pairs are joined in rounds, so that many parts stay cheap."""
     if not parts:
         return 0, 0
     while len(parts) > 1:
@@ -55,7 +55,7 @@ def side_by_side(parts: list[tuple[int, int]]) -> tuple[int, int]:
 
 
 def bitset(members: Iterable[int], size: int) -> int:
-    """Make an integer with these bits set."""
+    """Return an integer with these bits set."""
     if size <= 1024:
         bits = 0
         for member in members:
@@ -68,7 +68,7 @@ def bitset(members: Iterable[int], size: int) -> int:
 
 
 def members(bits: int) -> Iterator[int]:
-    """List the bits that are set, lowest first."""
+    """Yield the positions of the set bits, lowest first."""
     if bits.bit_length() <= 1024:
         while bits:
             yield (bits & -bits).bit_length() - 1
@@ -82,7 +82,7 @@ def members(bits: int) -> Iterator[int]:
 
 
 def union(sets: Iterable[int]) -> int:
-    """OR integers together."""
+    """Return the bitwise OR of integers."""
     bits = 0
     for set_ in sets:
         bits |= set_
@@ -97,23 +97,23 @@ class Disjoint:
     def __init__(self) -> None:
         self._parents: dict[int, int] = {}
 
-    def find(self, one: int) -> int:
+    def find(self, member: int) -> int:
         """Return the representative of a set."""
         parents = self._parents
-        parent = parents.setdefault(one, one)
-        while parent != one:
+        parent = parents.setdefault(member, member)
+        while parent != member:
             above = parents[parent]
-            parents[one] = above
-            one, parent = above, parents[above]
-        return one
+            parents[member] = above
+            member, parent = above, parents[above]
+        return member
 
-    def join(self, one: int, other: int) -> None:
+    def join(self, member: int, other: int) -> None:
         """Merge two sets under the other's representative."""
-        self._parents[self.find(one)] = self.find(other)
+        self._parents[self.find(member)] = self.find(other)
 
-    def groups(self, ones: Iterable[int]) -> list[list[int]]:
+    def groups(self, integers: Iterable[int]) -> list[list[int]]:
         """Group integers by set; groups and members keep their order."""
-        found: dict[int, list[int]] = {}
-        for one in ones:
-            found.setdefault(self.find(one), []).append(one)
-        return list(found.values())
+        groups: dict[int, list[int]] = {}
+        for member in integers:
+            groups.setdefault(self.find(member), []).append(member)
+        return list(groups.values())

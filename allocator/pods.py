@@ -64,12 +64,12 @@ def claims_by_entry(
     namespace = pod.metadata.namespace or "default"
     for entry in pod.spec.resource_claims:
         name = claim_name(pod, entry)
-        if name is not None:  # else the controller says that none is needed
+        if name is not None:  # else the pod's status says that the entry needs no claim
             yield entry, claims.get(f"{namespace}/{name}")
 
 
 class FutureClaims(msgspec.Struct, frozen=True):
-    """The claims that a pod has or will have, each once, and sentences about objects that do not exist."""
+    """The claims that a pod has or will have, each once, and messages about missing objects."""
 
     claims: tuple[ResourceClaim, ...]
     missing: tuple[str, ...]
@@ -78,25 +78,25 @@ class FutureClaims(msgspec.Struct, frozen=True):
 def future_claims(
     pod: Pod, templates: Mapping[str, ResourceClaimTemplate], claims: Mapping[str, ResourceClaim]
 ) -> FutureClaims:
-    """Find the claims of a pod, or make them as the controller would; both mappings are by namespace/name."""
-    found: dict[str, ResourceClaim] = {}
+    """Return the claims of a pod; claims that do not exist are made from templates. Both mappings are by namespace/name."""
+    claims_by_name: dict[str, ResourceClaim] = {}
     missing: list[str] = []
     namespace = pod.metadata.namespace or "default"
     for entry, claim in claims_by_entry(pod, claims):
         template_name = entry.resource_claim_template_name
         template = templates.get(f"{namespace}/{template_name}")
         if claim is not None:
-            found[claim.metadata.name] = claim
+            claims_by_name[claim.metadata.name] = claim
         elif template_name and template is not None:
             name = f"{pod.metadata.name or pod.metadata.generate_name}-{entry.name}"
             meta = ObjectMeta(name=name, namespace=namespace, uid=f"future-{name}")
-            found[name] = ResourceClaim(metadata=meta, spec=template.spec.spec)
+            claims_by_name[name] = ResourceClaim(metadata=meta, spec=template.spec.spec)
         elif template_name:
             missing.append(f"ResourceClaimTemplate {namespace}/{template_name} does not exist")
         else:
             named = f"{namespace}/{stored}" if (stored := claim_name(pod, entry)) else f"of entry {entry.name}"
             missing.append(f"ResourceClaim {named} does not exist")
-    return FutureClaims(tuple(found.values()), tuple(missing))
+    return FutureClaims(tuple(claims_by_name.values()), tuple(missing))
 
 
 def claim_obstacle(claims: Iterable[ResourceClaim], node: Node) -> str:
@@ -137,7 +137,7 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
         except WireError as error:
             unreadable = str(error)
 
-    def find(node: Node, used: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
+    def reasons_on(node: Node, used: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
         if wanted and wanted != node.metadata.name:
             yield "node(s) didn't match the requested node name", wanted
         for taint in untolerated(pod.spec.tolerations, node.spec):
@@ -158,26 +158,27 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
         allocatable = node.status.allocatable
         for name, amount in amounts:
             have = allocatable[name].nano if name in allocatable else None
-            # A node that reports nothing has unknown amounts of what every node has, and no extended resource.
+            # A missing amount counts as 0. But it is unknown, and passes, for an optional resource, and for a resource that is not
+            # extended if the node reports no allocatable amounts at all.
             if have is None and (name in _OPTIONAL or not (allocatable or is_extended(name))):
                 continue
             if amount > (have or 0) - used.get(name, 0):
                 yield ("Too many pods" if name == "pods" else f"Insufficient {name}",)
 
-    return find
+    return reasons_on
 
 
 def barriers_by_name(pod: Pod, served: Collection[str]) -> Barriers:
     """Return the `barriers` of a pod served by name: a node's device plugin serves the names it hands out, devices the others."""
     made: dict[frozenset[str], Barriers] = {}
 
-    def find(node: Node, used: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
+    def reasons_on(node: Node, used: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
         ignored = frozenset([name for name in served if not hands_out(node, name)])
         if ignored not in made:
             made[ignored] = barriers(pod, ignored)
         return made[ignored](node, used)
 
-    return find
+    return reasons_on
 
 
 def requests(pod: Pod) -> Amounts:
@@ -231,16 +232,16 @@ def most_of(node: Node, name: str) -> int:
 
 
 def reaches(pod: Pod, *, tainted: bool = True) -> Callable[[Node], bool]:
-    """Return a function that says whether a pod may run on an empty node; unless `tainted`, taints are ignored."""
+    """Return a function that returns whether a pod may run on an empty node; unless `tainted`, it ignores taints."""
     if not tainted:
         pod = replace(pod, spec=replace(pod.spec, tolerations=(Toleration(operator="Exists"),)))
-    find = barriers(pod, requests(pod))
-    return lambda node: next(find(node, {}), None) is None
+    reasons_on = barriers(pod, requests(pod))
+    return lambda node: next(reasons_on(node, {}), None) is None
 
 
-def _larger(one: Amounts, other: Amounts) -> Amounts:
+def _larger(amounts: Amounts, other: Amounts) -> Amounts:
     """Return the larger amount of each resource, in the order of the requests, which reasons keep."""
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one | other}
+    return {name: max(amounts.get(name, 0), other.get(name, 0)) for name in amounts | other}
 
 
 def _add(total: Amounts, container: Container) -> None:
@@ -249,7 +250,7 @@ def _add(total: Amounts, container: Container) -> None:
 
 
 def untolerated(tolerations: Iterable[Toleration], spec: NodeSpec) -> list[Taint]:
-    """List the taints that keep a pod off a node, a cordon first."""
+    """Return the taints that keep a pod off a node, a cordon first."""
     taints = [taint for taint in spec.taints if taint.effect in ("NoSchedule", "NoExecute")]
     if spec.unschedulable:
         taints = [_CORDON, *(taint for taint in taints if taint.key != _CORDON.key)]
@@ -265,7 +266,7 @@ def _tolerates(by: Toleration, taint: Taint) -> bool:
 
 
 def total(pods: Iterable[Pod]) -> dict[str, Amounts]:
-    """Sum the requests of bound pods that have not ended, by node."""
+    """Return the requests of bound, unfinished pods, summed by node."""
     used: dict[str, Amounts] = {}
     for pod in pods:
         node = pod.spec.node_name

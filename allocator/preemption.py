@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 NEVER = "Never"
 MOST_NODES = 100  # candidate nodes compared, the minimum of kube-scheduler
-LOOKS = 512  # less disruptive sets tried on one node: all sets of nine pods
+MOST_TRIALS = 512  # less disruptive sets that are tried on one node: all sets of nine pods
 
 # Timestamps have a fixed width, so nine minus each digit sorts the younger pod first.
 _REVERSED = str.maketrans("0123456789", "9876543210", "-:.TZ")
@@ -178,10 +178,10 @@ def make_room(
     with suppress(Enough):
         for places in [tuple(nodes)] if together else ((node,) for node in nodes):
             potential = holders.potential_victims(places, stock)
-            found = make_room_on(potential, holders, suffices)
-            if found is not None:
-                cost = holders.disruption(found.pods)
-                looked.append((cost, found, potential))
+            victims = make_room_on(potential, holders, suffices)
+            if victims is not None:
+                cost = holders.disruption(victims.pods)
+                looked.append((cost, victims, potential))
             if len(looked) >= MOST_NODES:
                 break
     looked.sort(key=itemgetter(0))
@@ -295,7 +295,7 @@ def _less_disruptive(
     staying = potential.staying
     insufficient = _insufficient_sets(potential, holders, suffices)
     waiting: list[tuple[Disruption, tuple[int, ...]]] = [(holders.disruption(()), ())]
-    for _ in range(LOOKS):
+    for _ in range(MOST_TRIALS):
         if not waiting:
             return None
         _, places = heappop(waiting)
@@ -320,18 +320,18 @@ def _less_disruptive(
 def _insufficient_sets(potential: PotentialVictims, holders: Holders, suffices: Suffices) -> list[frozenset[str]]:
     """Find large insufficient sets: all pods that no budget protects, and all pods below each priority."""
     staying = potential.staying
-    found: list[frozenset[str]] = [frozenset()]
+    insufficient: list[frozenset[str]] = [frozenset()]
     protected = holders.protected(staying)
     levels = sorted({priority(pod) for pod in staying})
     choices = [tuple(pod for pod in staying if pod not in protected)]
     choices += [tuple(pod for pod in staying if priority(pod) < level) for level in levels]
     for choice in choices:
         uids = _uids(choice)
-        if _is_within(uids, found):
+        if _is_within(uids, insufficient):
             continue
         if not suffices(potential.and_leaving(choice)):
-            found.append(uids)
-    return found
+            insufficient.append(uids)
+    return insufficient
 
 
 def _uids(pods: Iterable[Pod]) -> frozenset[str]:

@@ -1,5 +1,5 @@
-"""From a solution to the allocations written into claims: results, configuration and node selector, as the in-tree allocator
-composes them (end of `Allocate` and `createNodeSelector` in allocator_experimental.go).
+"""Converts a solution into allocations: results, configuration and node selector, as the in-tree allocator composes them
+(end of `Allocate` and `createNodeSelector` in allocator_experimental.go).
 """
 
 from __future__ import annotations
@@ -36,19 +36,21 @@ def grant(
     selected: Sequence[Leaf],
     node: str,
 ) -> tuple[Granted, ...]:
-    """Compose one allocation for each claim."""
+    """Return one allocation for each claim."""
     by_claim: list[list[tuple[Leaf, Candidate]]] = [[] for _ in question.claims]
-    for leaf, place in chosen:
-        by_claim[leaf.claim].append((leaf, place))
+    for leaf, candidate in chosen:
+        by_claim[leaf.claim].append((leaf, candidate))
     return tuple(
         Granted(
             claim.metadata.key,
             AllocationResult(
                 devices=DeviceAllocationResult(
-                    results=tuple(_result(claim, one, question.reading) for one in by_claim[at]),
+                    results=tuple(_result(claim, chosen, question.reading) for chosen in by_claim[at]),
                     config=_config(claim, [leaf for leaf in selected if leaf.claim == at], question.reading),
                 ),
-                node_selector=_node_selector(claim, [place for _, place in by_claim[at]], node, question.reading),
+                node_selector=_node_selector(
+                    claim, [candidate for _, candidate in by_claim[at]], node, question.reading
+                ),
             ),
         )
         for at, claim in enumerate(question.claims)
@@ -56,21 +58,21 @@ def grant(
 
 
 def _result(claim: ResourceClaim, choice: tuple[Leaf, Candidate], reading: Reading) -> DeviceRequestAllocationResult:
-    leaf, place = choice
-    device = place.device
-    consumed = reading.charges(leaf.ask.capacity, device) if place.multi else None
+    leaf, candidate = choice
+    device = candidate.device
+    consumed = reading.charges(leaf.ask.capacity, device) if candidate.multi else None
     conditions = device if reading.binding else _UNCONDITIONAL
     share_id = None
-    if place.multi:
-        # A seed unique to this result, so that the same question gets the same share ID.
-        seed = "\0".join((claim.metadata.uid, claim.metadata.key, leaf.name, *place.id))
+    if candidate.multi:
+        # The seed is unique to this result and not random, so that equal questions get equal share IDs.
+        seed = "\0".join((claim.metadata.uid, claim.metadata.key, leaf.name, *candidate.id))
         digest = sha256(seed.encode()).hexdigest()
         variant = "89ab"[int(digest[16], 16) % 4]
         share_id = f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"
     return DeviceRequestAllocationResult(
         request=leaf.name,
-        driver=place.pool.id[0],
-        pool=place.pool.id[1],
+        driver=candidate.pool.id[0],
+        pool=candidate.pool.id[1],
         device=device.name,
         admin_access=True if leaf.admin else None,
         tolerations=() if reading.early else leaf.tolerations,
@@ -78,7 +80,7 @@ def _result(claim: ResourceClaim, choice: tuple[Leaf, Candidate], reading: Readi
         binding_failure_conditions=conditions.binding_failure_conditions or (),
         share_id=share_id,
         consumed_capacity=consumed or {},
-        skip_node_operations=place.page.slice.spec.skip_node_operations if reading.operations else (),
+        skip_node_operations=candidate.page.slice.spec.skip_node_operations if reading.operations else (),
     )
 
 
@@ -105,7 +107,7 @@ def _config(claim: ResourceClaim, selected: list[Leaf], reading: Reading) -> tup
         if not config.requests or known.intersection(config.requests):
             entries += [_entry("FromClaim", config.requests, config)] * times
     if reading.since(37):
-        # A list that names every request is written as an empty one, which means all.
+        # A list of all requests is written as an empty list, which has the same meaning.
         for at, entry in enumerate(entries):
             if entry.requests and all(set(_names(leaf)).intersection(entry.requests) for leaf in selected):
                 entries[at] = DeviceAllocationConfiguration(source=entry.source, opaque=entry.opaque)
@@ -113,7 +115,7 @@ def _config(claim: ResourceClaim, selected: list[Leaf], reading: Reading) -> tup
 
 
 def _names(leaf: Leaf) -> tuple[str, str]:
-    """The names by which a configuration may refer to the request of a leaf."""
+    """Return the names by which a configuration may refer to the request of a leaf."""
     return leaf.name.partition("/")[0], leaf.name
 
 
@@ -126,11 +128,13 @@ def _entry(
 # ---- node selector
 
 
-def _node_selector(claim: ResourceClaim, places: list[Candidate], node: str, reading: Reading) -> NodeSelector | None:
+def _node_selector(
+    claim: ResourceClaim, candidates: list[Candidate], node: str, reading: Reading
+) -> NodeSelector | None:
     fields: list[NodeSelectorRequirement] = []
     expressions: list[NodeSelectorRequirement] = []
-    for place in places:
-        spec, device = place.page.slice.spec, place.device
+    for candidate in candidates:
+        spec, device = candidate.page.slice.spec, candidate.device
         holder = device if spec.per_device_node_selection else spec
         if holder.node_name is not None or (device.binds_to_node and not reading.stable):
             only = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node,))
@@ -139,7 +143,7 @@ def _node_selector(claim: ResourceClaim, places: list[Candidate], node: str, rea
         if len(terms) > 1:
             raise AllocateError(
                 f"ResourceClaim/{claim.metadata.key}",
-                f"the node selector of {place} has {len(terms)} terms, and only one can be passed on",
+                f"the node selector of {candidate} has {len(terms)} terms, and only one can be passed on",
             )
         for term in terms:
             _add(fields, term.match_fields)
@@ -151,9 +155,11 @@ def _node_selector(claim: ResourceClaim, places: list[Candidate], node: str, rea
 
 
 def _add(have: list[NodeSelectorRequirement], more: tuple[NodeSelectorRequirement, ...]) -> None:
-    for one in more:
+    for requirement in more:
         if not any(
-            one.key == other.key and one.operator == other.operator and set(one.values) == set(other.values)
+            requirement.key == other.key
+            and requirement.operator == other.operator
+            and set(requirement.values) == set(other.values)
             for other in have
         ):
-            have.append(one)
+            have.append(requirement)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from allocator import allocate, fleet
 from allocator.one_node import Options, explain, options_within
-from allocator.reasons import equal_answers, lines, nearest, summary
+from allocator.reasons import equal_answers, lines, nearest_fits, summary
 from allocator.strategies import DEFAULT, StrategyCache, choose_devices
 from dra import step_limits
 from dra.budget import Budget
@@ -124,7 +124,7 @@ def _hints(stock: Stock, node: str, claims: tuple[ResourceClaim, ...], elsewhere
     def fits(stock: Stock, claims: tuple[ResourceClaim, ...]) -> bool | None:
         return choose_devices(stock, node, claims, options=options).answer.decided
 
-    return nearest(stock, node, claims, fits=fits, elsewhere=elsewhere)
+    return nearest_fits(stock, node, claims, fits=fits, elsewhere=elsewhere)
 
 
 def report(allocated: ClaimsOnNodes) -> Report:

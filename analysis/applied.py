@@ -1,4 +1,4 @@
-"""Manifests as if they were applied to a cluster: their namespaces, what they replace, the webhook's state then, and what is assumed."""
+"""Manifests as if they were applied to a cluster: their namespaces, what they replace, the webhook's resulting state, and assumptions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from webhook.state import State
     from webhook.translate import Decision
 
-# Kinds that the webhook judges, so that the decision about an object says what is wrong with it.
+# Kinds that the webhook judges: its decision about such an object names what is wrong.
 _JUDGED = frozenset(("Pod", "ResourceClaim", "ResourceClaimTemplate"))
 
 
@@ -42,7 +42,7 @@ def print_assumed(assumed: Iterable[str]) -> None:
 
 
 def print_inventory(documents: Iterable[Document], around: Sequence[Document], decided: Iterable[Decision]) -> None:
-    """Print which object of the files makes them count as a cluster without DeviceClasses, where keys are left."""
+    """Print which object makes the files count as a cluster without DeviceClasses, in which keys are left."""
     kinds = [(str(document.object.get("kind")), document) for document in documents]
     shown = [(kind, document) for kind, document in kinds if kind in ("Node", "ResourceSlice")]
     if around or not shown or any(kind == "DeviceClass" for kind, _ in kinds):

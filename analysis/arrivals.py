@@ -30,7 +30,7 @@ class Arrivals(NamedTuple):
 
 
 class CreatedPod(NamedTuple):
-    """One pod template of an object, as a pod that the object's controller would create, and how many of it."""
+    """A pod that an object's controller would create from one of its templates, and the number of such pods."""
 
     name: str  # prefix of the pods' names
     pod: Object
@@ -74,21 +74,21 @@ def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
             continue
         namespace = namespace_of(obj)
         for created_pod in created_pods(obj, generated):
-            done = decide_object(created_pod.pod, state)
+            verdict = decide_object(created_pod.pod, state)
             operations, _ = given_by_runtime(created_pod.pod, state)
-            decided = apply_json_patch(created_pod.pod, (*operations, *done.operations))
+            decided = apply_json_patch(created_pod.pod, (*operations, *verdict.operations))
             pods = [generated.name(decided)]
             if created_pod.name:  # from a template: all replicas get the same decision and differ by number
                 pods = [
                     decided | {"metadata": decided["metadata"] | {"name": f"{created_pod.name}-{number}"}}
                     for number in range(min(created_pod.replicas, MOST))
                 ]
-            if done.refusals:
-                reason = "; ".join(map(str, done.refusals))
+            if verdict.refusals:
+                reason = "; ".join(map(str, verdict.refusals))
                 arrived.refused.update({_key_of(pod): f"refused: {reason}" for pod in pods})
                 continue
             arrive(*pods)
-            for name, template_spec in done.templates.items():
+            for name, template_spec in verdict.templates.items():
                 if (namespace, name) not in made:
                     made.add((namespace, name))
                     stored = convert(template.object_of(name, template_spec, namespace), ResourceClaimTemplate)
@@ -111,7 +111,8 @@ def brings_pods(obj: Object) -> bool:
 def created_pods(obj: Object, generated: GeneratedNames | None = None) -> Iterator[CreatedPod]:
     """List the pods that an object's controller would create, one per template; a pod yields itself.
 
-    A workload that has only a generateName gets a name, by which its pods are called; of several objects `generated` tells them apart.
+    A workload with only a generateName gets a name, from which the names of its pods follow; `generated` keeps the names of several such
+    objects apart.
     """
     from analysis.loading import GeneratedNames
     from dra.raw import mapping

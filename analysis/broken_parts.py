@@ -1,4 +1,4 @@
-"""Which finding about a part of drawbridge is the reason that something waits for the part. Pure."""
+"""Finds the finding about a component of drawbridge that explains why something waits for the component. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ WEBHOOK = re.compile(r"(?:^MutatingWebhookConfiguration/|(?:Secret|Service|Confi
 TEMPLATES = re.compile(r"(?:Lease|ConfigMap)/.*/drawbridge$|drawbridge-(?:controller|signature)\b")
 BRIDGE = re.compile(r"drawbridge-(?:allocator|scheduler)\b")
 DRIVER = re.compile(r"^DaemonSet/.*drawbridge-driver$")
-_GOES_ON = ("O011", "O010", "O013")  # with these a part works, if not as well
+_GOES_ON = ("O011", "O010", "O013")  # with these findings a component still works
 
 
 def find_cause(part: re.Pattern[str], findings: Iterable[Finding]) -> Finding | None:
-    """Return the first finding with which a part does not work; None if there is none."""
+    """Return the first finding that stops a component; None if there is none."""
     return next((finding for finding in findings if part.search(finding.object) and finding.code not in _GOES_ON), None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.pods import requests
-from allocator.reports import DeviceState, node_report
+from allocator.reports import DeviceState, device_reports
 from analysis.naming import refuse_unknown_node
 from dra.objects import results_of
 from dra.quantity import Quantity
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 # The states of a device, in the order in which they are shown.
 STATES = ("free", "shared", "held", "plugin", "blocked", "unknown")
-PLUGIN = "plugin"  # the state of what a device plugin has handed out
+PLUGIN = "plugin"  # the state of devices that a device plugin has handed out
 UNKNOWN = "unknown"
-# The parts of a request that say how much of a device is requested.
+# The roles of keys that request a part of a device.
 _AMOUNTS = (Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES, Role.COMBINED, Role.PRIORITY)
-# The roles of keys that stay with their device plugin: only the name shows what is counted.
+# The roles of keys that stay with their device plugin. Only the key's name shows whether it counts devices.
 _UNTOLD = (Role.NONE, Role.POLICY)
 _PART = re.compile(r"mem|core|percent|\bepc$", re.IGNORECASE)
 
@@ -48,7 +48,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DeviceHeld(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A device of a node and its holders; by a device plugin it is the resource name, and its state is plugin."""
+    """A device of a node and its holders. Devices of a device plugin have the resource's name and the state `plugin`."""
 
     device: str
     state: str
@@ -73,7 +73,7 @@ def is_count(key: str) -> bool:
 def count_devices(
     nodes: Iterable[NodeStory], state_of: Callable[[NodeStory, DeviceHeld], str] = lambda _, device: device.state
 ) -> dict[str, int]:
-    """Count devices by state, or by what `of` returns. A device that several nodes reach counts once; of a plugin, what its pods have."""
+    """Count devices by state, or by the result of `state_of`. A device that several nodes reach counts once; a plugin counts what its pods have."""
     names: set[str] = set()
     counted: Counter[str] = Counter()
     for node in nodes:
@@ -111,20 +111,20 @@ def published(stock: Stock) -> dict[str, tuple[int, int]]:
 
 
 def held_of_plugins(pod: Pod) -> Amounts:
-    """Return what a pod on a node has of device plugins, in nano-units; nothing if a claim serves its extended resources."""
+    """Return what a pod on a node has of device plugins' resources, in nano-units; nothing if a claim serves its extended resources."""
     if not pod.spec.node_name or pod.has_ended or pod.status.extended_resource_claim_status is not None:
         return {}
     return {key: amount for key, amount in requests(pod).items() if amount and "/" in key}
 
 
 def since_of(claim: ResourceClaim) -> str:
-    """Give the time at which it was allocated."""
+    """Return when a claim was allocated."""
     allocation = claim.status.allocation
     return allocation.allocation_timestamp if allocation is not None else ""
 
 
 def pods_of(claim: ResourceClaim) -> tuple[str, ...]:
-    """Name the pods that a claim is reserved for, and other consumers with their resource."""
+    """Return the names of the pods that a claim is reserved for, and of other consumers with their resource."""
     namespace = claim.metadata.namespace or "default"
     named: list[str] = []
     for consumer in claim.status.reserved_for:
@@ -134,7 +134,7 @@ def pods_of(claim: ResourceClaim) -> tuple[str, ...]:
 
 
 def holder_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> Holder:
-    """Tell who has a device by one result of a claim, how much of it, and since when."""
+    """Return the holder of a device by one result of a claim: its pods, its amount, and since when."""
     return Holder(
         claim=claim.metadata.key,
         pods=pods_of(claim),
@@ -146,7 +146,7 @@ def holder_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> Ho
 
 
 def known_state(state: str, reading: Reading) -> str:
-    """Say in which state a device is; one that looks free may be held by a claim that was not read."""
+    """Return the state of a device; unknown if it looks free, but claims were not read."""
     return UNKNOWN if state == DeviceState.FREE and not reading.knows_claims else state
 
 
@@ -156,7 +156,7 @@ def texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
 
 
 def node_stories(wanted: Collection[str], reading: Reading) -> Iterator[NodeStory]:
-    """Yield the story of nodes by name, or of every node that has devices; each node that reaches a device has it."""
+    """Yield the devices of these nodes, or of every node with devices. A device counts for each node that reaches it."""
     stock = reading.stock
     for name in wanted:
         refuse_unknown_node(name, stock)
@@ -182,7 +182,7 @@ def node_stories(wanted: Collection[str], reading: Reading) -> Iterator[NodeStor
                 model=device.model,
                 holders=tuple(holders[device.driver, device.pool, device.device]),
             )
-            for device in node_report(stock, node).devices
+            for device in device_reports(stock, node)
         ]
         devices += [
             DeviceHeld(device=key, state=PLUGIN, holders=tuple(of_key)) for key, of_key in by_plugin[node].items()

@@ -81,33 +81,33 @@ def problems_of(
     from webhook.translate import outcome_of
 
     made = [created_pod.pod for pod in pods for created_pod in created_pods(pod.object)]
-    done = [decide_object(pod, state) for pod in made]
-    outcome = outcome_of(decision for response in done for decision in response.decisions) or Outcome.LEFT
+    verdicts = [decide_object(pod, state) for pod in made]
+    outcome = outcome_of(decision for verdict in verdicts for decision in verdict.decisions) or Outcome.LEFT
     texts = [
         text
-        for response in done
+        for verdict in verdicts
         for text in (
-            *map(str, response.refusals),
-            *map(str, response.warnings),
-            *(d.reason for d in response.decisions),
+            *map(str, verdict.refusals),
+            *map(str, verdict.warnings),
+            *(decision.reason for decision in verdict.decisions),
         )
     ]
     if expected.outcome not in (None, outcome):
         why = next(
-            (text for response in done for text in (*map(str, response.refusals), *map(str, response.warnings))), ""
+            (text for verdict in verdicts for text in (*map(str, verdict.refusals), *map(str, verdict.warnings))), ""
         )
         yield f"expected {expected.outcome}, got {outcome}{f': {why}' if why else ''}"
-    codes = sorted({denial.code for response in done for denial in response.refusals})
+    codes = sorted({denial.code for verdict in verdicts for denial in verdict.refusals})
     if expected.code and expected.code not in codes:
         yield f"expected refusal {expected.code}, got {', '.join(codes) or 'none'}"
-    if expected.devices is not None and expected.devices != (devices := dict(devices_of(made, done))):
+    if expected.devices is not None and expected.devices != (devices := dict(devices_of(made, verdicts))):
         yield f"expected devices {_listed(expected.devices)}, got {_listed(devices)}"
     if expected.left is not None:
         left = sorted(
             {
                 decision.key
-                for response in done
-                for decision in response.decisions
+                for verdict in verdicts
+                for decision in verdict.decisions
                 if decision.outcome in (Outcome.LEFT, Outcome.SERVED)
             }
         )
@@ -123,18 +123,18 @@ def problems_of(
             yield "expected some pod not to be placed, but every pod is"
 
 
-def devices_of(pods: Sequence[Object], done: Sequence[Verdict]) -> Counter[str]:
+def devices_of(pods: Sequence[Object], verdicts: Sequence[Verdict]) -> Counter[str]:
     """Count the devices that the pods' new claims request, by class; of alternatives the first counts."""
     from cluster.patch import apply_json_patch
     from dra.objects import ResourceClaimTemplateSpec
     from dra.wire import convert
 
     counts: Counter[str] = Counter()
-    for pod, response in zip(pods, done, strict=True):
-        for entry in apply_json_patch(pod, response.operations)["spec"].get("resourceClaims") or ():
-            spec = response.templates.get(entry.get("resourceClaimTemplateName"))
+    for pod, verdict in zip(pods, verdicts, strict=True):
+        for entry in apply_json_patch(pod, verdict.operations)["spec"].get("resourceClaims") or ():
+            spec = verdict.templates.get(entry.get("resourceClaimTemplateName"))
             if spec is None:
-                continue  # a claim that the pod came with
+                continue  # a claim that the pod's author wrote
             for request in convert(spec, ResourceClaimTemplateSpec).spec.devices.requests:
                 first = next(iter(request.alternatives.values()))
                 counts[first.device_class_name] += first.count or 1
@@ -152,7 +152,7 @@ def _unplaced(pods: Sequence[Document], around: Sequence[Document], state: State
 
     arrived = arrivals((pod.object for pod in pods), state)
     snapshot = beside(reading_of((document.object for document in around), state.features), arrived)
-    for pod in place(snapshot, state.configuration, arrived.refused).pods:
+    for pod in place(snapshot, state, arrived.refused).pods:
         if pod.node is None:
             yield f"{pod.pod}: {pod.summary or 'no node'}"
 
@@ -198,7 +198,7 @@ def run(file: Path) -> Iterator[CaseResult]:
 
 
 def _resolve(file: Path, named: str) -> str:
-    """Return a path that a file of cases names; one below the working directory may be untrusted, and names nothing outside of it."""
+    """Return a path that a file of cases names. A file below the working directory may be untrusted, so it may name only paths below it."""
     path = os.path.join(file.parent, named)  # noqa: PTH118  Path would make `-` of `./-`
     if bounds(str(file)) and not bounds(path):
         raise Broken(f"{file}: {named} is outside of the working directory", "name a file that lies below it")

@@ -72,7 +72,7 @@ class ConfigurationInForce(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """Whether nothing that was read configures drawbridge."""
+        """Whether no object that was read configures drawbridge."""
         return self.source == _DEFAULTS
 
     def described(self, mode: str | None = None) -> ConfigurationSource:
@@ -94,7 +94,7 @@ class ConfigurationInForce(NamedTuple):
 
 
 def defaults() -> ConfigurationInForce:
-    """Return the configuration that applies where nothing configures drawbridge."""
+    """Return the configuration that applies if no object configures drawbridge."""
     from webhook.state import Configuration
 
     return ConfigurationInForce(Configuration())
@@ -116,23 +116,24 @@ def configuration_in_force(
     *,
     judged: bool = False,
 ) -> ConfigurationInForce:
-    """Return the configuration that applies to what was read. Every command that reads objects decides by this function.
+    """Return the configuration that applies to the input. Every command that reads objects uses this function.
 
     That is `given` (of `--config`); else the last DrawbridgeConfiguration; else the ConfigMap of an installation; else the defaults. An
-    invalid one is an error. With `judged`, an invalid one among the documents does not count: the command makes findings of its mistakes.
+    invalid one is an error. With `judged`, an invalid one among the documents does not count, because the command reports its mistakes as
+    findings.
     """
     if given is not None:
         return given
     from cluster.manifests import ManifestError
     from webhook.service import configuration_in
-    from webhook.state import read
+    from webhook.state import read_configuration
 
     in_force = default = defaults()
     every = [(document, False) for document in inventory] + [(document, judged) for document in documents]
     for document, lenient in every:
         if document.object.get("kind") != KIND:
             continue
-        configuration = read(document.object)[0] if lenient else configuration_in(document)[0]
+        configuration = read_configuration(document.object)[0] if lenient else configuration_in(document)[0]
         if configuration is not None:
             file, line, _ = document.place_of("")
             in_force = ConfigurationInForce(configuration, f"{file}:{line}")
@@ -141,7 +142,9 @@ def configuration_in_force(
     installed = installed_config_maps(document.object for document, _ in every)
     if len(installed) > 1:
         listed = " and ".join(map(_name, installed))
-        return default._replace(problem=f"{listed} are both of an installation (name one with --config)")
+        return default._replace(
+            problem=f"several installed configurations were read: {listed} (save one to a file, and name that with --config)"
+        )
     for document, lenient in every:
         if not any(document.object is obj for obj in installed):
             continue
@@ -188,7 +191,7 @@ def installed_config_maps(objects: Iterable[Object]) -> list[Object]:
 
 
 def deciding_objects(objects: Sequence[Object]) -> list[Object]:
-    """Return the ConfigMaps of installations among these objects, with what shows that they are: tenants may store many others."""
+    """Return the ConfigMaps of installations among these objects, with the objects that prove it. Tenants may store many other ConfigMaps."""
     config_maps = installed_config_maps(objects)
     namespaces = {text(inside(config_map, "metadata").get("namespace")) or "default" for config_map in config_maps}
 

@@ -1,4 +1,4 @@
-"""`translate --in-place`: edits files so that only the lines of the translation change. Pure, but for reading and `write`.
+"""`translate --in-place`: edits files so that only the lines of the translation change. Pure, except for reading and `write`.
 
 New templates precede the object that needs them. A file is edited completely or not at all: the new text is written to a
 temporary file in the same folder, which then replaces the old file atomically.
@@ -43,7 +43,7 @@ class Result(msgspec.Struct, frozen=True):
     object: Object
     templates: tuple[Object, ...] = ()
     foretold: tuple[Any, ...] = ()  # answers of quotas (`analysis.quota.Foretold`)
-    is_own: bool = True  # not made by a controller, and no agent of a node
+    is_own: bool = True  # not created by a controller, and not an agent of a node
 
 
 class Edited(NamedTuple):
@@ -60,7 +60,7 @@ class Edited(NamedTuple):
 
 
 def without_record(result: Result) -> Result:
-    """Leave out the annotations that record a translation: files have a history, and a later patch would invalidate the record."""
+    """Return the result without the annotations that record a translation: files have a history, and a later patch would invalidate the record."""
     operations = []
     for operation in result.translation.operations:
         *_, last = split(operation["path"])
@@ -215,7 +215,7 @@ def write(edits: Sequence[Edited]) -> None:
 
 @contextmanager
 def _with_file_name(edited: Edited) -> Iterator[None]:
-    """Add the file name to errors without one, such as that of a full disk."""
+    """Add the file name to errors without one, such as the error of a full disk."""
     try:
         yield
     except OSError as error:

@@ -1,8 +1,8 @@
 """Reads the files of a command: manifests, standard input, addresses, and built kustomizations and charts.
 
-A repository has workflows, values and package.json beside its manifests. A manifest has apiVersion and kind, or one of
-them beside metadata or spec, and then the other was forgotten. Templates and patches of kustomizations are skipped, too:
-what is built of them can be read with --chart and -k.
+A repository has workflows, values and package.json beside its manifests. A document counts as a manifest if it has apiVersion and kind,
+or one of these with metadata or spec. Templates and patches of kustomizations are skipped too: --chart and -k read the objects that are
+built from them.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 KUSTOMIZATIONS, CHARTS, VALUES, EXCLUDED = (
     f"{__name__}.{name}" for name in ("kustomizations", "charts", "values", "excluded")
 )
-_SHOWN: Final = 3  # files of one kind that people are shown
+_SHOWN: Final = 3  # files of one kind that a message names
 _KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml")
 _PATCHES: Final = ("patches", "patchesStrategicMerge", "patchesJson6902")
 _FOLDERS: Final = ("resources", "bases", "components")
-# What a skipped file is, and what to do.
+# What a skipped file is, and the remedy.
 _REASONS: Final = {
     "other": ("not a manifest:", ""),
     "template": ("templates in", "read what they render to: --chart DIR, or another program's output with -f -"),
@@ -50,7 +50,7 @@ _ASKING: Final = "read the rendered objects: --chart DIR --values FILE, -k DIR, 
 class SkippedFile(NamedTuple):
     """A document that is not judged as a manifest, and its reason: a key of the table above.
 
-    `key` is the first one in it by which devices are asked for; then `line` is the line of that.
+    `key` is the first key in the document that requests devices, and `line` is its line.
     """
 
     file: str
@@ -60,18 +60,18 @@ class SkippedFile(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What the file is, where an object would have its name."""
+        """What the file is, in place of an object's name."""
         return {"other": "not a manifest", "patch": "part of a kustomization"}.get(self.reason, self.reason)
 
 
 class ReadFiles(NamedTuple):
-    """The manifests of files and folders, what is not read as one and why, and the configuration in force."""
+    """The manifests of files and folders, the documents that are none and why, and the configuration in force."""
 
     documents: list[Document]
     skipped: list[SkippedFile]
     inventory: list[Document]  # not the subject of the command
     in_force: ConfigurationInForce
-    everything: list[Document]  # with the documents that are no manifests
+    everything: list[Document]  # including documents that are not manifests
     others: list[InputProblem]  # texts that cannot be read and do not look like manifests
 
 
@@ -83,10 +83,10 @@ def read_files(
     judged: bool = False,
     keep: Keep | None = None,
 ) -> ReadFiles:
-    """Read the manifests among files and folders. Those that cannot be read are reported, and the command goes on.
+    """Read the manifests among files and folders. Unreadable ones are reported, and the command continues.
 
-    In the inventory every file has to be readable. `keep` chooses what of an object is kept. `given` is the configuration of `--config`;
-    with `judged`, the command makes findings of mistakes in another one.
+    Every file of the inventory has to be readable. `keep` reduces each object. `given` is the configuration of `--config`. With `judged`,
+    the command reports mistakes in another configuration as findings.
     """
     from analysis.configuration import configuration_in_force
 
@@ -103,7 +103,7 @@ def read_files(
 
 
 def read(paths: Sequence[str]) -> list[Document]:
-    """Read manifests but for templates, or raise a ManifestError."""
+    """Read manifests except templates, or raise a ManifestError."""
     from cluster.manifests import ManifestError
 
     documents, problems_ = _read(paths)
@@ -122,7 +122,7 @@ class SkippedText(NamedTuple):
     first_line: int = 0
 
     def asking(self, configuration: Configuration) -> SkippedFile:
-        """Add the first key by which the text asks for devices, and its line."""
+        """Add the first key with which the text requests devices, and its line."""
         from webhook.translate import amounts_in
 
         text = self.text.decode(errors="replace")
@@ -137,7 +137,7 @@ def manifests_among(
 ) -> tuple[list[Document], list[SkippedText]]:
     """Separate manifests from the rest; `others` are texts that cannot be read and do not look like manifests.
 
-    Templates and patches of charts and kustomizations that are built (among `files`) are in neither list: they are read as built.
+    Templates and patches of charts and kustomizations that are built (among `files`) are in neither list: their builds are read.
     """
     every = list(documents)
     patches = {_absolute(path) for document in (*every, *_kustomizations_above(every)) for path in _patches(document)}
@@ -165,18 +165,18 @@ def manifests_among(
         is_of_chart = any(path.is_relative_to(chart) for chart in charts)
         if (reason == "template" and is_of_chart) or (reason == "patch" and str(path) in built):
             continue
-        # Values of a chart that is rendered are in what it renders to.
+        # Values of a rendered chart are in the rendered objects.
         not_built.append(SkippedText(skip.skipped) if is_of_chart else skip)
     return objects, not_built
 
 
 def _reason(problem: InputProblem) -> str:
-    """Say why an unreadable text is skipped; GitHub fills in the expressions of its own files."""
+    """Return why an unreadable text is skipped. GitHub evaluates the expressions in its own files."""
     return "other" if ".github" in PurePath(problem.file).parts else problem.instead
 
 
 def _built(documents: Sequence[Document], files: Iterable[str]) -> tuple[list[str], set[str]]:
-    """Name the charts that are rendered and their values, and the files of kustomizations that are built."""
+    """Return the charts that are rendered and their values, and the files of kustomizations that are built."""
     from analysis.outside import CHART, KUSTOMIZE
 
     charts, waiting = [os.path.normpath(file) for file in values_of_charts()], []
@@ -229,7 +229,7 @@ def _is_kustomization(document: Document) -> bool:
 
 
 def _patches(document: Document) -> Iterable[str]:
-    """Name the patch files of a kustomization."""
+    """Yield the patch files of a kustomization."""
     if not _is_kustomization(document):
         return
     folder = PurePath(document.file).parent
@@ -304,7 +304,7 @@ def _from_outside(name: str) -> tuple[bytes, str] | None:
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Suspend the cycle collector while objects are made that live until the command ends."""
+    """Suspend the garbage collector while objects are created that live until the command ends."""
     gc.disable()
     try:
         yield

@@ -1,8 +1,8 @@
 """What `drawbridge manifests` installs: the objects of the folders of `manifests/`, rendered as kustomize would for a namespace and an image,
 and a Helm chart of the same objects.
 
-A chart has the objects as they are, beside the hand-written files of `manifests/chart`, with words in place of what a release decides
-everywhere (namespace, images). The schema of its values names every key of a configuration, too.
+A chart has the same objects and the hand-written files of `manifests/chart`. Placeholders stand for the namespace and the images, which a
+release sets everywhere. The schema of its values contains every key of a configuration.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CLUSTER_WIDE = frozenset(
     )
 )
 _ADMISSION, _RBAC = "admissionregistration.k8s.io", "rbac.authorization.k8s.io"
-# The kinds that installations are of, but for the webhook configurations, in the order in which they are taken away.
+# The kinds of an installation's objects without the webhook configurations, in the order in which they are removed.
 LABELLED = "app.kubernetes.io/name=drawbridge"  # as a selector
 KINDS: tuple[Resource[Raw], ...] = (
     *(
@@ -82,14 +82,14 @@ KINDS: tuple[Resource[Raw], ...] = (
     resources.CUSTOM_RESOURCE_DEFINITIONS,
     resources.NAMESPACES.raw,
 )
-EXTENDER = "extender"  # how a scheduler asks the allocator where neither --apart nor --plugin is given
-# The Secret with the allocator's certificate where our authority keeps no certificates.
+EXTENDER = "extender"  # how a scheduler calls the allocator without --apart and --plugin
+# The Secret with the allocator's certificate if our authority maintains no certificates.
 OWN_SECRET = "drawbridge-quota-tls"  # noqa: S105  a name
 CHART = BASE.parent / "chart"
-# Templates replace these words by values. No object has such words otherwise.
+# The chart's templates replace these placeholders by values. Objects contain them nowhere else.
 PLACE, IMAGE, SCHEDULER_IMAGE = "__NAMESPACE__", "__IMAGE__", "__SCHEDULER_IMAGE__"
 LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
-# What a container runtime takes for the name of an image (distribution/reference).
+# The names that a container runtime accepts for an image (distribution/reference).
 _PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 IMAGES = re.compile(
     r"(?:(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]+)?/)?"
@@ -99,12 +99,12 @@ IMAGES = re.compile(
 
 
 def is_labelled(obj: Raw) -> bool:
-    """Say whether an object has the label of an installation."""
+    """Return whether an object has the label of an installation."""
     return inside(obj, "metadata", "labels").get("app.kubernetes.io/name") == "drawbridge"
 
 
 def namespaces_of(objects: Iterable[dict[str, Any]]) -> set[str]:
-    """Return the namespaces of installations, as cluster-scoped objects of ours say: a tenant may write our label in their own namespace."""
+    """Return the namespaces of installations, from cluster-scoped objects of ours: a tenant may write our label in their own namespace."""
     namespaces: set[str] = set()
     for obj in objects:
         if obj["kind"] == "Namespace" and is_labelled(obj):
@@ -155,12 +155,12 @@ def _kustomization(folder: Path) -> dict[str, Any]:
 
 
 def _moved(value: Any, namespace: str) -> Any:
-    """Write another namespace, and the one for nodes beside it, wherever ours is named."""
+    """Replace our namespace, and the one for nodes, wherever they are named."""
     return json.loads(json.dumps(value).replace(NAMESPACE, namespace))
 
 
 def base(namespace: str, image: str, configuration: str = "", api_servers: tuple[str, ...] = ()) -> Objects:
-    """Render everything that every installation has; `configuration` is the text of another one than that in `manifests/base`."""
+    """Render the objects of every installation; `configuration` is a text that replaces the configuration in `manifests/base`."""
     objects = render(BASE, namespace, image)
     for obj in objects:
         if configuration and (obj["kind"], obj["metadata"]["name"]) == ("ConfigMap", "drawbridge"):
@@ -177,7 +177,7 @@ def _restrict_api_servers(objects: Objects, policy: str, api_servers: tuple[str,
 
 
 def configuration_of(file: str) -> tuple[str, Configuration]:
-    """Read a configuration that is to be installed, once, because a pipe is empty afterwards.
+    """Read a configuration that will be installed. The file is read once, because a pipe is empty afterwards.
 
     If its text names no mode, it gets `mode: observe`, with which installations begin.
     """
@@ -257,9 +257,9 @@ def merge(obj: dict[str, Any], patch: dict[str, Any]) -> None:
 def component(
     objects: Objects, name: str, namespace: str, api_servers: tuple[str, ...] = (), secret: str = ""
 ) -> Objects:
-    """Render what a component of the bridge adds (`quota`, `reservations`), and patch the workloads that it changes among the objects.
+    """Render the objects that a component of the bridge adds (`quota`, `reservations`), and patch the workloads that it changes.
 
-    `secret` names the Secret with its certificate, where that is not the one that our authority keeps.
+    `secret` names the Secret with its certificate, if our authority does not maintain it.
     """
     from cluster.patch import apply_json_patch
 
@@ -279,7 +279,7 @@ def component(
 
 
 class Part(NamedTuple):
-    """What an installation may have besides: the folder of its objects, the chart's value for it, and the help of its option."""
+    """An optional part of an installation: the folder of its objects, the chart's value for it, and the help of its option."""
 
     folder: str
     value: str
@@ -317,7 +317,7 @@ def part(name: str, namespace: str, image: str, drivers: Iterable[str] = ()) -> 
 
 
 def evidence(namespace: str, namespaces: Iterable[str]) -> Objects:
-    """Render the rights to read how device plugins and autoscalers are set up in some namespaces; none for none."""
+    """Render the rights to read the settings of device plugins and autoscalers in these namespaces."""
     objects = render(BASE.parent / "evidence", namespace)
     inner = [obj for obj in objects if obj["kind"] not in CLUSTER_WIDE]
     added = [obj | {"metadata": obj["metadata"] | {"namespace": where}} for where in namespaces for obj in inner]
@@ -325,16 +325,16 @@ def evidence(namespace: str, namespaces: Iterable[str]) -> Objects:
 
 
 class Selection(NamedTuple):
-    """What an installation consists of, and where it is."""
+    """The parts of an installation, and its namespace."""
 
     namespace: str
     image: str
     scheduler_image: str
-    way: str  # how a scheduler asks the allocator; "" without the bridge
+    way: str  # how a scheduler calls the allocator; "" without the bridge
     parts: Collection[str]  # names of `PARTS`
     has_quota: bool
     has_reservations: bool
-    secret: str  # with the allocator's certificate; "" for the one that our authority keeps
+    secret: str  # with the allocator's certificate; "" for the one that our authority maintains
     api_servers: tuple[str, ...]
 
 
@@ -362,13 +362,13 @@ def selected(selection: Selection, text: str, configuration: Configuration) -> O
 
 
 def is_fenced(configuration: Configuration) -> bool:
-    """Say whether no other scheduler can allocate the bridge's devices."""
+    """Return whether no other scheduler can allocate the bridge's devices."""
     bridge_file = configuration.file.bridge
     return bridge_file is not None and bridge_file.fence and bool(bridge_file.drivers)
 
 
 def make_chart(folder: Path, text: str, configuration: Configuration, schema_text: str) -> None:
-    """Make the chart of a configuration (and its text) in a folder that is not there yet, whole or not at all.
+    """Write the chart for a configuration into a new folder, completely or not at all.
 
     `schema_text` is the JSON schema of configurations.
     """
@@ -433,17 +433,17 @@ def chart_objects(text: str, configuration: Configuration) -> dict[str, list[dic
         if reservations:
             bridges += component(bridges, "reservations", PLACE)
         objects[f"{way}{quota}{reservations}"] = bridges
-    # What --reservations adds comes with the bridge; the agent is only patched.
+    # The bridge's chart contains what --reservations adds; the agent is only patched.
     objects["node-agent-reservations"] = deepcopy(objects["node-agent"])
     component(objects["node-agent-reservations"], "reservations", PLACE)
     return objects
 
 
 def _require_all(schema: dict[str, Any]) -> None:
-    """Require every value: one that is set to null is taken away, and a template would fail on it."""
+    """Require every value: Helm removes a value that is set to null, and a template would fail without it."""
     members = schema.get("properties", {})
     if members:
-        # Releases of charts without these are upgraded with their values; the template takes none for false, and for webhook.
+        # Releases of older charts are upgraded with their values, which lack these. The templates have the defaults false and webhook.
         schema["required"] = [name for name in members if name not in ("global", "readOnly", "level")]
     for member in members.values():
         _require_all(member)

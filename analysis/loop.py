@@ -1,7 +1,7 @@
 """The event loop of commands: uvloop if it is installed (extra `fast`), else asyncio's own; and connecting to clusters.
 
 The garbage collector stops the loop: one full collection over a cluster's objects delayed a review by 46 ms. These
-objects stay, so collections are rare while they are read, and `settle` exempts them afterwards.
+objects stay, so collections are rare while they are read, and `exempt_from_collection` exempts them afterwards.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def serve(
     process: Callable[[Kubernetes, asyncio.Event], Awaitable[None]],
     address_in_use: str = ADDRESS_IN_USE,
 ) -> None:
-    """Run a server that uses a cluster until it is told to stop; `address_in_use` is the remedy for that error."""
+    """Run a server that uses a cluster until it is stopped; `address_in_use` is the remedy if its address is in use."""
     from cluster.errors import ClusterError
     from cluster.kubernetes import Kubernetes
     from rendering.exits import CommandFailed
@@ -73,7 +73,7 @@ def serve(
 
 
 def visit(kubeconfig: str, context: str, look: Callable[[Kubernetes], Awaitable[T]], page: str) -> T:
-    """Run `look` on the cluster that kubectl talks to; `page` is the docs page with the rights that it needs."""
+    """Run `look` on the cluster of the kubeconfig; `page` is the docs page with the rights that it needs."""
     from cluster.errors import ClusterError, Unauthorized
     from cluster.kubernetes import Kubernetes
     from rendering.exits import CommandFailed
@@ -130,7 +130,7 @@ def remedy_for(error: BaseException, page: str) -> str:
         case Throttled():
             return "try again in a minute; if it stays so, look for clients that send too many requests"
         case Unavailable():
-            return "try again when the API server answers; if it does elsewhere, check --kubeconfig and --context"
+            return "try again when the API server answers; if other clients reach it, check --kubeconfig and --context"
         case ApiError(status=HTTPStatus.INTERNAL_SERVER_ERROR):
             return "look at the log of the API server and at etcd, which may have no space (NOSPACE)"
     return f"check --kubeconfig, --context and your rights ({page})"

@@ -1,4 +1,4 @@
-"""Finding what a user names: by its whole name, or by as much of it as names one thing; near names are offered where nothing is found. Pure."""
+"""Finds the object that a user names, by its full name or by an unambiguous part; if there is none, suggests similar names. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 _NAMED = 5
-_NEAR = 200  # names that are compared: those with the same beginning or end
+_NEAR = 200  # the most names to compare; of more names, those with the same beginning or end
 
 
 def find(kind: str, wanted: str, namespace: str, keys: Iterable[str]) -> str:
-    """Find the namespace/name that a name stands for among those there are."""
+    """Return the namespace/name among `keys` that a name stands for. Raises MissingObject."""
     wanted_namespace, slash, name = wanted.rpartition("/")
     if not slash:
         wanted_namespace = namespace
@@ -27,7 +27,7 @@ def find(kind: str, wanted: str, namespace: str, keys: Iterable[str]) -> str:
     fitting = [key for key in all_keys if key == f"{wanted_namespace}/{name}"] if wanted_namespace else same
     if fitting:
         return _single(kind, wanted, fitting, "say which with -n NAMESPACE")
-    # The same name elsewhere, or a near one, in the namespace first.
+    # The same name elsewhere, or a similar one; names in the namespace come first.
     in_namespace = [key for key in all_keys if not wanted_namespace or key.startswith(f"{wanted_namespace}/")]
     meant = min(same, default="")
     for some in (in_namespace, all_keys):
@@ -38,7 +38,7 @@ def find(kind: str, wanted: str, namespace: str, keys: Iterable[str]) -> str:
 
 
 def find_device(wanted: str, stock: Stock) -> str:
-    """Find the driver/pool/device that a name stands for; its end is enough where that names one device."""
+    """Return the driver/pool/device that a name stands for; the end is enough if only one device has it."""
     names = list(device_names(stock))
     if wanted in names:
         return wanted
@@ -46,7 +46,7 @@ def find_device(wanted: str, stock: Stock) -> str:
     if fitting:
         return _single("device", wanted, fitting, "write it as driver/pool/device")
     similar = nearest(wanted, names)
-    if not similar:  # compare with as many parts from the end as were written
+    if not similar:  # compare as many parts, from the end, as the user wrote
         parts = wanted.count("/") + 1
         ends: dict[str, str] = {}
         for name in names:
@@ -56,7 +56,7 @@ def find_device(wanted: str, stock: Stock) -> str:
 
 
 def device_names(stock: Stock) -> dict[str, tuple[str, str, str]]:
-    """All devices by driver/pool/device: those that are published, and those that a claim holds all the same."""
+    """Return all devices by driver/pool/device: the published ones, and unpublished ones that a claim holds."""
     names: dict[str, tuple[str, str, str]] = {}
     for pool in stock.pages_of:
         for page in stock.newest_pages(pool):
@@ -80,23 +80,23 @@ def _single(kind: str, wanted: str, fitting: Sequence[str], remedy: str) -> str:
 
 
 def advice(meant: str, names: Sequence[str]) -> str:
-    """What else could be meant: the nearest name, or the names that there are."""
+    """Return a suggestion: the most similar name, or the existing names."""
     return f"did you mean {meant}?" if meant else f"there are: {list_first(sorted(names), _NAMED) or 'none'}"
 
 
 def nearest(name: str, names: list[str]) -> str:
-    """Find the nearest of many names: of more than can be compared those that begin or end as it does."""
+    """Return the most similar of many names. If there are too many, only those with the same beginning or end are compared."""
 
     def likeness(other: str) -> int:
         return other.startswith(name[:2]) + other.endswith(name[-3:])
 
     if len(names) > _NEAR:
         names = sorted(filter(likeness, names), key=likeness, reverse=True)[:_NEAR]
-    return shape.nearest(name, names)
+    return shape.nearest_name(name, names)
 
 
 def refuse_unknown_node(name: str, stock: Stock) -> None:
-    """Raise MissingObject for a node that there is not."""
+    """Raise MissingObject for a node that does not exist."""
     if name not in stock.nodes:
         names = list(stock.nodes)
         raise MissingObject(f"there is no node {name!r}", advice(nearest(name, names), names))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _LOGGER = b'"drawbridge.decision"'
 _LOST = b'"lines were lost"'
-# Outcomes of reviews that are decisions about keys; in modes observe and warn, what enforce would do.
+# Outcomes of reviews that are decisions about keys; in modes observe and warn, the outcome that `enforce` would have.
 _DECIDED = {
     "translated": Outcome.TRANSLATED,
     "would translate": Outcome.TRANSLATED,
@@ -40,7 +40,7 @@ class SeenNamespace(msgspec.Struct, frozen=True, kw_only=True):
 
     namespace: str
     mode: str
-    # How many pods have which outcome.
+    # The number of pods by outcome.
     outcomes: dict[Outcome, int]
     reasons: tuple[SeenReason, ...]
 
@@ -115,7 +115,7 @@ def _record(line: bytes) -> dict[str, Any]:
 
 
 def _decisions(record: dict[str, Any]) -> Iterator[Decision]:
-    """Give the decisions of a record; what is not one is left out."""
+    """Yield the decisions of a record, without invalid ones."""
     for member in members(record.get("decisions")):
         with suppress(msgspec.ValidationError):
             yield msgspec.convert(member, Decision)

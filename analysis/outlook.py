@@ -1,4 +1,4 @@
-"""Where pods would go: the one answer of `simulate`, `explain`, `resize`, the dashboard and what-if. Pure.
+"""Where pods would go: the same answer for `simulate`, `explain`, `resize` and the dashboard with its what-if page. Pure.
 
 Claims, device plugins and extended resources are judged together, by the engine of `drawbridge simulate` (`allocator.simulation`).
 `analysis.prospects` has the details for the claims of one pod.
@@ -12,27 +12,32 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from allocator.one_node import Options, explain, options_within
-from allocator.pods import pending
+from allocator.pods import hands_out, pending, requests
 from allocator.simulation import PodOutcome, Snapshot, SnapshotRun, simulate
 from allocator.strategies import DEFAULT, StrategyCache, choose_devices
-from analysis.arrivals import Arrivals, arrivals
+from analysis.arrivals import Arrivals, arrivals, brings_pods
+from analysis.loading import TypedObjects
 from dra import step_limits
 from dra.budget import Budget
 from dra.errors import NodeSelectorError
 from dra.objects import Pod, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
-from webhook.state import prospects
+from dra.server import known_gates
+from webhook.state import Features, Inventory, State, prospects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from allocator.answer import Answer
     from allocator.simulation import Ask, Simulation
     from allocator.strategies import Chosen
     from analysis.loading import Reading
+    from dra.objects import Node
+    from dra.raw import Object
     from dra.stock import Stock
-    from webhook.state import Configuration, State
+    from webhook.state import Configuration
 
-# Of the waiting pods, the first take what they are given from those that follow; each of the others is placed after these alone.
+# The number of waiting pods that are placed in order, each holding its devices against the following pods. Every later pod is placed as if
+# it came directly after these.
 MOST_PLACED = 1_000
 
 
@@ -47,7 +52,7 @@ def claim_allocator(strategy: str, options: Options) -> Ask:
 
 
 def arriving(reading: Reading, state: State) -> Arrivals:
-    """Return all pods that were read, those that no API server has seen as the webhook admits them, and those that the objects create."""
+    """Return the pods that were read and those that the objects create. The webhook first decides about pods that no API server has seen."""
     is_new = [raw for key, raw in reading.raw.items() if key not in reading.pods or not reading.pods[key].metadata.uid]
     arrived = arrivals([*reading.beside_pods, *is_new], state)
     stored = {key: pod for key, pod in reading.pods.items() if pod.metadata.uid or key not in reading.raw}
@@ -61,20 +66,36 @@ def beside(
     claims: Sequence[ResourceClaim] = (),
     templates: Sequence[ResourceClaimTemplate] = (),
 ) -> Snapshot:
-    """Put arriving pods beside those that have a node; `claims` and `templates` arrive with them."""
-    return Snapshot(
+    """Return a snapshot of the running pods and the arriving ones; `claims` and `templates` arrive with them."""
+    there = Snapshot(
         reading.stock,
-        (*(pod for pod in reading.running if pod.metadata.key not in arrived.pods), *arrived.pods.values()),
-        (*reading.stock.claims.values(), *claims),
-        (*reading.templates.values(), *arrived.templates, *templates),
+        tuple(reading.running),
+        tuple(reading.stock.claims.values()),
+        tuple(reading.templates.values()),
         tuple(reading.typed.of_type(PodDisruptionBudget)),
         tuple(reading.quotas),
+    )
+    return _with_arrivals(there, arrived, claims, templates)
+
+
+def _with_arrivals(
+    there: Snapshot,
+    arrived: Arrivals,
+    claims: Iterable[ResourceClaim],
+    templates: Iterable[ResourceClaimTemplate],
+) -> Snapshot:
+    """Add arriving pods with their claims and templates. An arriving pod replaces one of the same name."""
+    return replace(
+        there,
+        pods=(*(pod for pod in there.pods if pod.metadata.key not in arrived.pods), *arrived.pods.values()),
+        claims=(*there.claims, *claims),
+        templates=(*there.templates, *arrived.templates, *templates),
     )
 
 
 def place(
     snapshot: Snapshot,
-    configuration: Configuration,
+    state: State,
     refused: dict[str, str],
     *,
     strategy: str = DEFAULT,
@@ -82,7 +103,7 @@ def place(
     progress: Callable[[int, int], None] | None = None,
     check_time: Callable[[], None] = lambda: None,
 ) -> Simulation:
-    """Schedule the pods of a snapshot that have no node, with the reasons for those that find none.
+    """Schedule the pods of a snapshot that have no node; return their nodes, or why there is none.
 
     `refused` are pods that the webhook refuses, with its reason: they are listed last. `check_time` is called before each question, and
     may raise.
@@ -99,8 +120,8 @@ def place(
 
     simulation = simulate(snapshot, ask=ask, why=why, progress=progress)
     pods = {pod.metadata.key: pod for pod in snapshot.pods}
-    coming = _new_nodes(snapshot, configuration)
-    outcomes = [_name_new_node(pod, pods[pod.pod], coming, ask) for pod in simulation.pods]
+    notes = _Notes(snapshot, state, ask)
+    outcomes = [notes.add(outcome, pods[outcome.pod]) for outcome in simulation.pods]
     outcomes += [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in refused.items()]
     totals = simulation.totals
     unschedulable = totals.unschedulable + len(refused)
@@ -109,30 +130,66 @@ def place(
     )
 
 
-def _new_nodes(snapshot: Snapshot, configuration: Configuration) -> Snapshot | None:
-    """Return the nodes that an autoscaler can make, in place of those that are there; None if none is declared."""
-    templates = configuration.file.node_templates
-    coming = prospects(templates, snapshot.stock) if templates else None
-    return replace(snapshot, stock=coming) if coming is not None else None
+def place_beside(objects: Sequence[Object], there: Snapshot, configuration: Configuration) -> Simulation:
+    """Schedule the pods that objects are or would create beside the pods of a snapshot that have a node.
+
+    Claims and templates among the objects arrive with the pods. Raises WireError for an invalid object.
+    """
+    stock = there.stock
+    server = stock.reading.server
+    # To judge claims, unknown gates count as on. For what the webhook writes, they have their defaults.
+    off = dict.fromkeys(known_gates(server.minor).keys() - server.gates, False)
+    fleet = Inventory.gather(stock.classes.values(), stock.slices.values(), stock.nodes.values())
+    state = State(configuration=configuration, fleet=fleet, features=Features.combine(server.minor, off))
+    arrived = arrivals([obj for obj in objects if brings_pods(obj)], state)
+    others = TypedObjects.read(obj for obj in objects if not brings_pods(obj))
+    for unreadable in others.unreadable:
+        raise unreadable.error
+    placed = replace(there, pods=tuple([pod for pod in there.pods if pod.spec.node_name]))
+    snapshot = _with_arrivals(placed, arrived, others.of_type(ResourceClaim), others.of_type(ResourceClaimTemplate))
+    return place(snapshot, state, arrived.refused)
 
 
-def _name_new_node(outcome: PodOutcome, pod: Pod, coming: Snapshot | None, ask: Ask) -> PodOutcome:
-    """Name the node template whose node could serve a pod that no node has room for."""
-    if coming is None or outcome.node is not None or outcome.exceeded:
-        return outcome
-    new = SnapshotRun(replace(coming, pods=(pod,)), ask).schedule(pod)
-    if new.node is None:
-        return outcome
-    return replace(
-        outcome, summary=f"{outcome.summary}; a node of template {new.node} could serve it (`nodeTemplates`)"
-    )
+class _Notes:
+    """Adds to the outcome of a pod what the simulation does not know: device plugins that share devices, and nodes of an autoscaler."""
+
+    def __init__(self, snapshot: Snapshot, state: State, ask: Ask) -> None:
+        self._nodes = snapshot.stock.nodes
+        self._installed = state.fleet.installed
+        self._ask = ask
+        templates = state.configuration.file.node_templates
+        coming = prospects(templates, snapshot.stock) if templates else None
+        # The nodes that an autoscaler can create, instead of the existing nodes.
+        self._coming = replace(snapshot, stock=coming) if coming is not None else None
+
+    def add(self, outcome: PodOutcome, pod: Pod) -> PodOutcome:
+        """Add the note for this pod to the summary, if there is one."""
+        if outcome.node is not None:
+            return replace(outcome, summary=self._shared_devices(pod, self._nodes[outcome.node]))
+        if self._coming is None or outcome.exceeded:
+            return outcome
+        new = SnapshotRun(replace(self._coming, pods=(pod,)), self._ask).schedule(pod)
+        if new.node is None:
+            return outcome
+        return replace(
+            outcome, summary=f"{outcome.summary}; a node of template {new.node} could serve it (`nodeTemplates`)"
+        )
+
+    def _shared_devices(self, pod: Pod, node: Node) -> str:
+        """Name the configurations by which device plugins of the node give the pod replicas of shared devices."""
+        requested = requests(pod)
+        shared = self._installed.shared_on(node.metadata.labels)
+        return "; ".join(
+            f"{key}: {replicas}" for key, replicas in shared.items() if requested.get(key) and hands_out(node, key)
+        )
 
 
 class Queue:
-    """The waiting pods of a reading, and where they go: those that were read, and those that the read objects would create."""
+    """The waiting pods of a reading, and where each goes. They were read, or the read objects would create them."""
 
     def __init__(self, reading: Reading, configuration: Configuration) -> None:
-        arrived = arriving(reading, reading.state(configuration))
+        state = reading.state(configuration)
+        arrived = arriving(reading, state)
         snapshot = beside(reading, arrived)
         self._waiting = {pod.metadata.key: pod for pod in pending(arrived.pods.values())}
         self._outcomes = {
@@ -141,19 +198,19 @@ class Queue:
         first = tuple(islice(self._waiting, MOST_PLACED))
         self._first = frozenset(first)
         self._ahead = iter(first)
-        self._work = Budget()  # counts the steps, and ends no search
+        self._work = Budget()  # counts the steps, without a limit
         self._steps: int = step_limits.OUTLOOK
         self._ask = claim_allocator(DEFAULT, Options(budget=self._work))
-        self._coming = _new_nodes(snapshot, configuration)
+        self._notes = _Notes(snapshot, state, self._ask)
         self._problem = ""
         self._run: SnapshotRun | None = None
         try:
             self._run = SnapshotRun(snapshot, self._ask, self._explain)
-        except NodeSelectorError as error:  # it is unknown which nodes reach a slice
+        except NodeSelectorError as error:  # a node selector of a slice is invalid
             self._problem = f"it is not known: {error}"
 
     def place(self, key: str) -> PodOutcome:
-        """Return where a pod goes once those before it have their place."""
+        """Return where a pod goes after the pods before it are placed."""
         if key not in self._waiting and key not in self._outcomes:
             return PodOutcome(pod=key, node=None, summary="scheduling gates hold it")
         while key not in self._outcomes:
@@ -163,8 +220,8 @@ class Queue:
             self._steps -= self._work.spent - begun if first else 0
         return self._outcomes[key]
 
-    def in_turn(self, key: str, *, search: bool) -> PodOutcome | None:
-        """Return where one of the first pods goes, without `search` only if that is known; None for others, of which equal ones go alike."""
+    def outcome_of_first(self, key: str, *, search: bool) -> PodOutcome | None:
+        """Return where one of the first MOST_PLACED pods goes; None for later pods. Without `search`, also None if the answer is not known yet."""
         if key not in self._first:
             return None
         return self.place(key) if search else self._outcomes.get(key)
@@ -172,14 +229,14 @@ class Queue:
     def _place(self, pod: Pod, *, hold: bool) -> PodOutcome:
         if self._run is None:
             return PodOutcome(pod=pod.metadata.key, node=None, summary=self._problem)
-        return _name_new_node(self._run.schedule(pod, hold=hold), pod, self._coming, self._ask)
+        return self._notes.add(self._run.schedule(pod, hold=hold), pod)
 
     def _explain(self, now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
         return explain(refused, now, node, claims, Options(budget=self._work))
 
 
 def queue_of(reading: Reading, configuration: Configuration) -> Queue:
-    """Return the queue of waiting pods, which the reading keeps."""
+    """Return the queue of waiting pods; the reading caches it."""
     for queued_by, queue in reading.queues:
         if queued_by is configuration:
             return queue

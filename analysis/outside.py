@@ -1,8 +1,8 @@
-"""Manifests that are no files here: what kustomize (`-k`) or helm (`--chart`) builds of a folder, and what stands at a web address.
+"""Manifests that are not files: those that kustomize (`-k`) or helm (`--chart`) builds from a folder, and those at a web address.
 
-An address is asked once, without credentials, for so many bytes and seconds, and followed to so many others. A folder is built by
-the program that is installed, with its defaults: it runs no plugin and no post-renderer that the folder names, it reaches no
-network, because an untrusted folder would choose what is asked there, and its memory is bounded.
+An address is read once, without credentials, within limits of bytes, seconds and redirections. A folder is built by the installed program
+with its defaults. The folder may be untrusted, so the program runs no plugin and no post-renderer that the folder names, has no network, and
+its memory is limited.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import IO
 
-# Before the name of a folder that is to be built.
+# The prefix of a folder that has to be built.
 KUSTOMIZE: Final = "kustomize:"
 CHART: Final = "chart:"
 _WEB: Final = ("http://", "https://")
@@ -39,21 +39,24 @@ MOST_BYTES: Final = 64 << 20
 _SECONDS, _ALL_SECONDS = 10.0, 60.0
 _BUILD_SECONDS: Final = 120.0
 _BUILD_BYTES: Final = 2 << 30  # in memory
-_LONGEST_ERROR: Final = 1 << 16  # bytes of what a program says of its failure
+_LONGEST_ERROR: Final = 1 << 16  # bytes of a program's error message
 _REDIRECTS: Final = 5
-# What a base names as its revision is an option to git, such as --upload-pack=PROGRAM: it is run before a network is missed.
+# A base can pass an option to git as its revision, such as --upload-pack=PROGRAM, which git would run without a network.
 _OFFLINE: Final = {"GIT_ALLOW_PROTOCOL": "none"} | dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
-_SOCKET: Final = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}  # architecture, and the number of the call
+_SOCKET: Final = {
+    "x86_64": (0xC000003E, 41),
+    "aarch64": (0xC00000B7, 198),
+}  # architecture, and the number of the system call
 _ASKED: Final = re.compile(r"transport '\w+' not allowed|dial (?:tcp|udp)|no 'git' program")
 
 
 def is_outside(name: str) -> bool:
-    """Say whether a name is an address or a folder to be built."""
+    """Return whether a name is an address, or a folder that has to be built."""
     return name.startswith((KUSTOMIZE, CHART, *_WEB))
 
 
 def text_of(name: str, values: Sequence[str] = (), kubernetes: str = "", namespace: str = "") -> tuple[bytes, str]:
-    """Get the text behind such a name, and the file that it was built from; raise ManifestError if it cannot be read.
+    """Return the text of such a name, and the file that it was built from. Raises ManifestError.
 
     A chart is rendered with these files of values, for this version of Kubernetes and this namespace.
     """
@@ -70,14 +73,14 @@ def text_of(name: str, values: Sequence[str] = (), kubernetes: str = "", namespa
     if name.startswith(CHART):
         folder = name.removeprefix(CHART)
         path = _resolved(folder)
-        # Helm follows links in a chart, and .Files shows what they lead to.
+        # Helm follows links in a chart, and .Files shows their targets.
         for parent, folders, files in walk(path, _refuse):
             for entry in (*folders, *files):
                 _resolved(str(Path(parent) / entry), path)
-        # What Helm thinks of the server is as old as Helm.
+        # Helm's default for the server's version is as old as Helm.
         served = [f"--kube-version={kubernetes or f'1.{NEWEST}'}", f"--api-versions={versions.CURRENT}"]
         served += [f"--namespace={namespace}"] if namespace else []
-        # Helm cuts a list of files at commas.
+        # Helm splits a list of files at commas.
         options = [f'--values="{_resolved(file)}"' if "," in file else f"--values={_resolved(file)}" for file in values]
         return _built(folder, [["helm", "template", "release-name", path, *served, *options]]), str(
             Path(folder) / "Chart.yaml"
@@ -86,7 +89,7 @@ def text_of(name: str, values: Sequence[str] = (), kubernetes: str = "", namespa
 
 
 def _resolved(path: str, root: str = "") -> str:
-    """Where a path leads, unless a link in it leads out of the folder that it is below; a chart and a build may be untrusted."""
+    """Resolve a path; refuse links that lead out of its root, because a chart or build may be untrusted."""
     try:
         root = root or bounds(path)
         if root:
@@ -104,14 +107,14 @@ def _refuse(error: OSError) -> NoReturn:
 
 
 def builder() -> str:
-    """Find the program that builds kustomizations here."""
+    """Return the installed program that builds kustomizations."""
     return _installed("kustomize") or _installed("kubectl")
 
 
 def build_offline(path: str, name: str) -> bytes:
-    """Build a copy of a folder, of which people know the name, with no git to fetch anything and no network to fetch it from.
+    """Build a copy of a folder without git and without a network; `name` is the folder in messages.
 
-    It may name files beside its folder, as Argo CD and Flux let it: all that it names is a part of the copy.
+    A kustomization may name files beside its folder, as Argo CD and Flux allow: the copy contains all of them.
     """
     anywhere = "--load-restrictor=LoadRestrictionsNone"
     commands = [["kustomize", "build", anywhere, path], ["kubectl", "kustomize", anywhere, path]]
@@ -119,9 +122,9 @@ def build_offline(path: str, name: str) -> bytes:
 
 
 def _without_network() -> None:
-    """Let this process, and what it starts, make no socket of a network: seccomp, of Linux alone, refuses any family but AF_UNIX.
+    """Forbid network sockets to this process and its children. On Linux, seccomp refuses every family except AF_UNIX.
 
-    Elsewhere there are the proxies, which programs do not ask for their own machine's addresses.
+    On other systems only the proxy variables prevent connections, and programs ignore them for local addresses.
     """
     machine = os.uname().machine
     if sys.platform != "linux" or machine not in _SOCKET:
@@ -130,7 +133,7 @@ def _without_network() -> None:
     lines = [
         (0x20, 0, 0, 4),  # the architecture
         (0x15, 0, 5, architecture),
-        (0x20, 0, 0, 0),  # the number of the call
+        (0x20, 0, 0, 0),  # the number of the system call
         (0x15, 0, 3, number),
         (0x20, 0, 0, 16),  # its first argument
         (0x15, 1, 0, socket.AF_UNIX),
@@ -146,7 +149,7 @@ def _without_network() -> None:
 
 
 def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str] = os.environ) -> bytes:
-    """Run the first of these programs that is installed, within bounds of bytes and seconds, and without a network."""
+    """Run the first of these programs that is installed, with limits of bytes and seconds, and without a network."""
     commands_found = [[path, *arguments] for program, *arguments in commands if (path := _installed(program))]
     if not commands_found:
         names = [program for program, *_ in commands]
@@ -186,7 +189,7 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
             if _ASKED.search(stderr_text):
                 message = f"{program}: it names what is not in the folder, and a build reaches no network"
                 raise _broken(folder, message, "build it elsewhere and pipe it in: -f -")
-            if fatal := re.search(r"fatal(?: error)?: (.+)", stderr_text):  # of a program without memory
+            if fatal := re.search(r"fatal(?: error)?: (.+)", stderr_text):  # the message of a program without memory
                 raise _broken(folder, f"{program}: {fatal[1].strip()}", "build it elsewhere and pipe it in: -f -")
             lines = [line.strip() for line in stderr_text.split("\n") if any(map(str.isalpha, line))]
             last = lines[-1] if lines else "failed"
@@ -194,7 +197,13 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
                 last = logged[1].replace('\\"', '"')
             if program == "helm":
                 wrong = " ".join(stderr_text.rpartition("Error: ")[2].partition("Use --debug flag")[0].split())
-                raise _broken(folder, f"helm: {wrong}", "name a folder with a chart and its dependencies")
+                is_rendered = "execution error" in wrong or "executing" in wrong
+                values = "give the values that it requires with --values, and its namespace with -n"
+                raise _broken(
+                    folder,
+                    f"helm: {wrong}",
+                    values if is_rendered else "name a folder with a chart and its dependencies",
+                )
             missing = "kustomization.yaml" in last
             remedy = "name a folder with a kustomization.yaml" if missing else "build it by hand and pipe it in: -f -"
             raise _broken(folder, f"{program}: {last}", remedy)
@@ -202,7 +211,7 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
 
 
 def _installed(program: str) -> str:
-    """Find a program of this machine; one that lies where we work, or wherever a relative PATH leads, may be untrusted."""
+    """Find an installed program. A program in the working directory, or in a relative folder of PATH, may be untrusted, and is not used."""
     working_folder = Path.cwd()
     anywhere = working_folder in (Path(working_folder.anchor), Path.home())
     folders = [
@@ -218,7 +227,7 @@ def _broken(name: str, message: str, remedy: str) -> ManifestError:
 
 
 def fetch(address: str) -> bytes:
-    """Get the text at a web address; raise ManifestError if it cannot be read."""
+    """Return the text at a web address. Raises ManifestError."""
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.parse import urlsplit
@@ -235,14 +244,14 @@ def fetch(address: str) -> bytes:
     except (HTTPException, OSError) as error:
         reason = getattr(error, "reason", "") or error
         if isinstance(error, HTTPError):
-            error.close()  # it is the answer, too, with its connection
+            error.close()  # the error is the answer too, and holds a connection
             reason = error
         remedy = "is it reachable from here? Download it, and name the file"
         raise _broken(address, f"cannot be fetched: {reason}", remedy) from error
 
 
 def download(address: str) -> bytes:
-    """Ask an address, within bounds of bytes, seconds and redirections."""
+    """Download an address, within limits of bytes, seconds and redirections."""
     from urllib.request import HTTPRedirectHandler, Request, build_opener
 
     class LimitedRedirects(HTTPRedirectHandler):

@@ -1,12 +1,11 @@
-"""Whether the devices that a pod waits for are available: the scheduler's words, kind of node by kind of node, and the claims in the way. Pure.
+"""Whether the devices that a pod waits for are available: the scheduler's message, the groups of equal nodes, and the claims in the way. Pure.
 
-The words are the decider's, which events and denials use as well. Nothing is decided here.
+The messages are the decider's, as in events and refusals. This module decides nothing.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,9 +21,8 @@ from analysis.loading import inside, items
 from dra import step_limits
 from dra.budget import Budget
 from dra.objects import served_resources
-from dra.policy import held_of_quota, quota_lines, quota_scope, quotas_for
-from dra.stock import amounts_of, results_by_pool
-from dra.stock import total as sum_of
+from dra.policy import lines_of_claims, quota_scope, quotas_for
+from dra.stock import results_by_pool
 from webhook.admission import Feasibility, judge
 from webhook.refusals import Code
 
@@ -38,9 +36,9 @@ if TYPE_CHECKING:
     from dra.stock import Stock
     from webhook.state import Configuration
 
-_NODES = 4  # kinds of nodes of which one is asked about
-_ASKED = 16  # holders of a node that are taken away one by one
-# What kube-scheduler says of a pod or a node where something else than devices, labels, taints and amounts is in the way.
+_NODES = 4  # groups of equal nodes; one node of each is judged
+_ASKED = 16  # holders on a node whose release is tried one by one
+# kube-scheduler's messages if something other than devices, labels, taints and amounts is in the way.
 _ELSEWHERE = (
     "affinity rules",
     "topology spread constraints",
@@ -64,19 +62,19 @@ _HELD = frozenset((Stage.IN_USE, Stage.GROUPS, Stage.COMPATIBILITY, Stage.COUNTE
 
 
 class NodesAlike(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Nodes that answer the same, and what the devices were lost to there, stage by stage."""
+    """Nodes with equal answers, and the stages at which their devices are lost."""
 
     verdict: Verdict
     count: int
     nodes: tuple[str, ...]
     stages: tuple[Reason, ...] = ()
-    # What the first of them would give.
+    # The devices that the first node would give.
     devices: tuple[str, ...] = ()
     error: str = ""
 
 
 class Blocker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Who holds on a node what would be wanted there."""
+    """A claim that holds wanted devices on a node."""
 
     node: str
     claim: str
@@ -85,12 +83,12 @@ class Blocker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     since: str
     # Whether no pod that exists uses the claim, so that the claim ends once it is deleted.
     is_unused: bool = msgspec.field(name="unused", default=False)
-    # Whether its end alone would make room; null if that was not asked.
+    # Whether its end alone would make room; null if that was not tried.
     suffices: bool | None = msgspec.field(default=None, name="alone")
 
 
 class Barrier(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Nodes from which something besides devices keeps the pod."""
+    """Nodes that the pod cannot use for a reason other than devices."""
 
     message: str
     count: int
@@ -101,7 +99,7 @@ NO_NODE_READ = "it is unknown where it fits, because no Node was read"
 
 
 class Prospect(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Whether the claims that wait can be served, where, and what is in the way; with the words of the scheduler's events."""
+    """Whether the pending claims can be served, where, and what is in the way, with the message of the scheduler's events."""
 
     outlook: Outlook
     message: str = ""
@@ -110,12 +108,12 @@ class Prospect(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     groups: tuple[NodesAlike, ...] = ()
     blockers: tuple[Blocker, ...] = ()
     barriers: tuple[Barrier, ...] = msgspec.field(default=(), name="beside")
-    # Nodes whose device plugins have room for what it asks for by names.
+    # Nodes whose device plugins have room for its extended resources.
     plugins: tuple[str, ...] = ()
 
 
 class QuotaUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A line of a DeviceQuota: what is used of it, and what would come to it."""
+    """A line of a DeviceQuota: its use, and what the pod would add."""
 
     line: str
     hard: str
@@ -126,7 +124,7 @@ class QuotaUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Prospect | None:
-    """Say what is to be expected for the claims of a pod that wait; None if none does."""
+    """Return the prospect of a pod's pending claims; None if no claim is pending."""
     stock = reading.stock
     pod_claims = find_claims(pod, stock)
     if not pod_claims.waits_for and not pod_claims.open:
@@ -150,7 +148,7 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
     reachable = {name: node for name, node in stock.nodes.items() if not node_obstacle(pod_claims, node)}
     may_go = [name for name, node in reachable.items() if next(find(node, {}), None) is None]
     tried = try_out(pod_claims.open, stock, may_go or reachable)
-    # What besides devices keeps the pod from nodes, the commonest first.
+    # Reasons other than devices that exclude nodes, the most frequent first.
     keeping: defaultdict[str, list[str]] = defaultdict(list)
     for name, node in stock.nodes.items():
         if why := " and ".join(map(": ".join, find(node, used.get(name, {})))):
@@ -171,7 +169,7 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
             judgement = judge(stock, pod_claims.open, prospects=reading.state(configuration).prospects)
             if judgement.verdict is Feasibility.BUSY:  # a node that an autoscaler can add could serve the pod
                 decision, message, nearest = replace(decision, outlook=Outlook.FULL), judgement.text, ""
-            if judgement.code is Code.NO_DEVICE:  # in words, with what there is
+            if judgement.code is Code.NO_DEVICE:  # this reason lists the existing devices
                 message, nearest = judgement.text.partition(" even if idle: ")[2], judgement.remedy
         if barriers and barred.issuperset(may_go):
             causes = "; ".join(f"{barrier.count} {barrier.message}" for barrier in barriers[:_NODES])
@@ -207,9 +205,9 @@ def _blockers(
     *,
     certain: bool,
 ) -> Iterator[Blocker]:
-    """Name the claims that hold wanted devices, on one node of each of the commonest kinds; of some, ask whether freeing them is enough.
+    """Yield the claims that hold wanted devices, on one node of each of the largest groups; for some, with whether freeing them is enough.
 
-    It is enough if the claims then fit, and the pod does beside those that are left. Where something is not judged, that is not said.
+    Freeing is enough if the claims then fit, and the pod fits beside the remaining pods. If something cannot be judged, the answer is left out.
     """
     stock = reading.stock
     options = Options(budget=Budget(step_limits.BLOCKERS))
@@ -220,7 +218,7 @@ def _blockers(
         if _HELD.isdisjoint(stage.stage for stage in group.stages):
             continue
         node = group.nodes[0]
-        # If all were free: devices of which drivers would be given?
+        # The drivers of the devices that would be allocated if all were free.
         answer = allocate(reading.idle, node, claims, options=options)
         drivers = {result.driver for result in answer.results}
         if not drivers:
@@ -257,7 +255,7 @@ def _blockers(
 
 
 def _is_unused(claim: ResourceClaim, reading: Reading) -> bool:
-    """Return whether no pod that exists uses a claim, so that the claim ends only once it is deleted."""
+    """Return whether no existing pod uses a claim, so that it ends only when it is deleted."""
     users = claim.status.reserved_for
     # A dump may have the pods of some namespaces only.
     namespace = claim.metadata.namespace or "default"
@@ -268,13 +266,13 @@ def _is_unused(claim: ResourceClaim, reading: Reading) -> bool:
 
 
 def _without_gone_pods(stock: Stock, blockers: Iterable[Blocker], reading: Reading) -> Stock:
-    """Remove the reservations of pods that are gone, so that advice is to delete these claims."""
+    """Remove reservations for pods that are gone, so that the advice is to delete these claims."""
     left = [claim for blocker in blockers if _is_unused(claim := stock.claims[blocker.claim], reading)]
     return stock.with_all([replace(claim, status=replace(claim.status, reserved_for=())) for claim in left])
 
 
 def scheduler_message(pod: Pod) -> str:
-    """Why its scheduler found no node for a pod when it tried last, without what preemption came to."""
+    """Return why the scheduler found no node for a pod at its last attempt, without the result of preemption."""
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False" and condition.reason != _GATED:
             return (condition.message or condition.reason).partition(" preemption: ")[0].rstrip(", ")
@@ -282,12 +280,12 @@ def scheduler_message(pod: Pod) -> str:
 
 
 def unchecked_conditions(pod: Pod, reading: Reading) -> str:
-    """Name what kube-scheduler looks at and nothing here does: what it says itself, or else what is in the pod."""
+    """Return the conditions that kube-scheduler checks and drawbridge does not: those in its message, else those in the pod's spec."""
     last_message = scheduler_message(pod)
     if any(words in last_message for words in _ELSEWHERE):
         return last_message
     if _REACHED in last_message:
-        return ""  # its filter for devices is the last: these nodes have passed all others
+        return ""  # kube-scheduler checks devices last, so these nodes have passed all other filters
     spec = inside(reading.raw.get(pod.metadata.key, {}), "spec")
     affinity = inside(spec, "affinity")
     has = {
@@ -307,18 +305,16 @@ def unchecked_conditions(pod: Pod, reading: Reading) -> str:
 
 
 def quota_of(pod: Pod, prospect: Prospect | None, reading: Reading) -> tuple[QuotaUse, ...]:
-    """Say how much is used of the quotas that cover a pod, and what the claims that wait would add where they fit."""
+    """Return the use of the quotas that cover a pod, and what its pending claims would add."""
     stock = reading.stock
     about = quotas_for(reading.quotas, quota_scope(pod))
     if not about:
         return ()
-    # What the claims would be given on the first node that can serve them.
+    # The allocations that the claims would get on the first node that can serve them.
     allocated: tuple[ResourceClaim, ...] = ()
     if prospect is not None and prospect.outlook is Outlook.FITS:
         nodes = [group.nodes[0] for group in prospect.groups if group.verdict is Verdict.FEASIBLE]
         served = Decider().serve(pod, nodes[0], stock) if nodes else None
         allocated = served.allocated_claims() if isinstance(served, Serving) else ()
-    requested = sum_of(amounts_of(claim, stock.pages_of) for claim in allocated)
-    used_by_claims = partial(held_of_quota, stock=stock, find_pod=reading.find_pod)
-    lines = quota_lines(about, quota_scope(pod), requested, used_by_claims, unrequested=True)
+    lines = lines_of_claims(about, pod, allocated, stock, reading.find_pod, unrequested=True)
     return tuple(msgspec.convert({**line.facts(), "exceeded": line.exceeded}, QuotaUse) for line in lines)

@@ -1,7 +1,7 @@
-"""What DeviceQuotas leave of a cluster or of files, and what they would say if manifests were applied, one after the other. Pure.
+"""The use of DeviceQuotas, and which objects of manifests they would refuse, if these were applied one after the other. Pure.
 
-What stands earlier in the input has come when the next is asked about, as far as it passes. What a cluster has already does not
-come: an object with a uid, claims with devices, and namesakes in the inventory, of which only the additional replicas ask.
+An object that passes counts when the next one is judged. Objects that a cluster has already are not judged: those with a uid, and claims
+with devices. Of an object with the same name in the inventory, only the additional replicas count.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _NAMED = 5  # pods of a claim
 
 
 class Foretold(NamedTuple):
-    """What quotas say of one pod or claim of the input, or of equal pods."""
+    """The answers of quotas about one pod or claim of the input, or about equal pods."""
 
     number: int  # of the object
-    path: str  # of what asks, in the object
+    path: str  # of the pod or claim in the object
     lines: tuple[QuotaLine, ...]
 
     @property
     def replicas(self) -> int:
-        """How many ask."""
+        """How many equal pods there are."""
         return self.lines[0].replicas
 
     @property
@@ -70,7 +70,7 @@ class Foretold(NamedTuple):
 
 
 class _QuotaArrival(NamedTuple):
-    """What would come of an object, of where in it, and how many of them."""
+    """A pod or claim that an object creates, its path in the object, and how many there are."""
 
     path: str
     new: NewObject
@@ -78,7 +78,7 @@ class _QuotaArrival(NamedTuple):
 
 
 def foretell(objects: Sequence[Object], around: Sequence[Object], state: State) -> list[Foretold]:
-    """Ask the quotas among the objects, and around them, about the objects in their order."""
+    """Return what each object would add to the quotas among the objects and around them, in the order of the objects."""
     if not any(obj.get("kind") == "DeviceQuota" for obj in (*objects, *around)):
         return []
     existing = [obj for obj in objects if not _requests_devices(obj)]
@@ -89,7 +89,7 @@ def foretell(objects: Sequence[Object], around: Sequence[Object], state: State) 
 def foretell_in(
     reading: Reading, objects: Sequence[Object], known: Mapping[str, Object], state: State
 ) -> list[Foretold]:
-    """Ask the quotas of a reading about objects in their order; of workloads that are known by name only additional replicas ask."""
+    """Return what each object would add to the quotas of a reading, in the order of the objects. A known workload adds only its new replicas."""
     demands = Demands()
     waits = waiting_in(reading, demands)
     used_by_claims: dict[str, Amounts] = {}
@@ -109,7 +109,7 @@ def foretell_in(
     for number, obj in enumerate(objects):
         if not _requests_devices(obj):
             continue
-        with suppress(WireError):  # what is not what its kind says has findings of its own
+        with suppress(WireError):  # an invalid object has findings of its own
             for path, new, replicas in _arrivals(obj, number, known.get(name(obj)), state):
                 amounts = question.asked_by(new)
                 lines = question.lines_for(new, _times(amounts, replicas))
@@ -126,7 +126,7 @@ def foretell_in(
 
 
 def findings_of_quotas(foretold: Foretold, obj: Object) -> list[Finding]:
-    """Say as findings what of an object would be turned back."""
+    """Yield findings for the parts of an object that quotas would refuse."""
     code = _IN_PART if foretold.passing else _TURNED_BACK
     return [make_finding(code, name(obj), str(line), path=f"{foretold.path}/spec") for line in foretold.crossed]
 
@@ -143,7 +143,7 @@ def report(reading: Reading) -> Iterator[QuotaReport]:
 
 
 def necessary(reading: Reading, namespace: str) -> Reading:
-    """Leave out what is not read of other namespaces, if one is meant. Raises CommandFailed if quotas or claims are not read."""
+    """Return the reading without notes about other namespaces, if one is named. Raises CommandFailed if quotas or claims are not read."""
     elsewhere = {kind.id for kind in resources.ALL if kind.namespaced} if namespace else set()
     unread = tuple(missed for missed in reading.unread if missed.kind not in elsewhere)
     reasons = {missed.kind.split()[0]: missed for missed in unread}
@@ -157,7 +157,7 @@ def necessary(reading: Reading, namespace: str) -> Reading:
 
 
 def tables(quotas: Iterable[QuotaReport], holders: int | None = None) -> Iterator[Part]:
-    """Make the tables of a report: a row for each line of each quota, if wanted with so many holders of its devices."""
+    """Make the tables of a report: a row for each line of each quota, with up to `holders` holders of its devices."""
     for quota in quotas:
         head = ["Line", "", "Hard", "Used", "Waiting", "Left", *(["Holders"] if holders else [])]
         rows: list[list[Cell]] = []
@@ -177,7 +177,7 @@ def tables(quotas: Iterable[QuotaReport], holders: int | None = None) -> Iterato
 
 
 def waiting_in(reading: Reading, demands: Demands) -> Callable[[DeviceQuota], Amounts]:
-    """Say of a quota how much of what it is about waits for devices."""
+    """Return a function that returns how much of a quota's resources pending objects wait for."""
     pending = PendingUsage()
     for claim in reading.stock.claims.values():
         pending.see_claim(claim)
@@ -193,7 +193,7 @@ def waiting_in(reading: Reading, demands: Demands) -> Callable[[DeviceQuota], Am
 
 
 def find_spec(reading: Reading, namespace: str, name: str) -> ResourceClaimSpec | None:
-    """Look up what a template makes."""
+    """Return the spec of the claims of a template."""
     template = reading.templates.get(f"{namespace}/{name}")
     return template.spec.spec if template is not None else None
 
@@ -203,7 +203,7 @@ def _times(amounts: Amounts, count: int) -> Amounts:
 
 
 def _requests_devices(obj: Object) -> bool:
-    """Whether an object asks for something once it is applied: pods, and claims that have no devices yet."""
+    """Return whether an object requests devices once it is applied: pods, and claims without devices."""
     if mapping(obj.get("metadata")).get("uid"):
         return False
     if obj.get("kind") == "ResourceClaim":
@@ -212,9 +212,9 @@ def _requests_devices(obj: Object) -> bool:
 
 
 def _arrivals(obj: Object, number: int, before: Object | None, state: State) -> Iterator[_QuotaArrival]:
-    """List what an object brings that asks for devices: itself, or the pods it makes, as the webhook would let them in.
+    """List the pods or claims with devices that an object is or creates, as the webhook would admit them.
 
-    Raises WireError if it is not what its kind says. `before` is the object as the cluster has it.
+    Raises WireError for an invalid object. `before` is the object in the cluster.
     """
     if obj.get("kind") == "ResourceClaim":
         if before is None:
@@ -231,7 +231,7 @@ def _arrivals(obj: Object, number: int, before: Object | None, state: State) -> 
         if done.refusals:
             continue
         pod = convert(apply_json_patch(created_pod.pod, done.operations), Pod)
-        # The claims that will be made for the pod, those of the translation's templates included.
+        # The claims that will be created for the pod, including those of the translation's templates.
         pod_claims = {}
         for entry, future in future_claims_of_pod(pod).items():
             written = done.templates.get(future.template)

@@ -1,9 +1,14 @@
-"""What of an object goes into a snapshot: what decides about devices, and nothing else. Pure.
+"""Reduces an object to the parts that go into a snapshot: those that decide about devices, and nothing else. Pure.
 
-An allow-list. Of kinds that we read by type, the fields of the type; of pods and their templates likewise; of unknown kinds their pod templates, their
-amounts of devices and their sizes. People put passwords everywhere else: into variables, arguments, probes, options of volumes, annotations, a message with
-which a container ended. Of variables those are kept that a dialect reads, of opaque parameters the members that a driver is known to read, of
-labels and annotations those of dialects, of Kubernetes, and those that some selector in the snapshot asks for. Labels of nodes all stay: pods that come later choose by them.
+This is an allow-list, because people put passwords everywhere: into variables, arguments, probes, options of volumes, annotations, and the
+last message of a container. It keeps:
+
+- of kinds that we decode, of pods and of pod templates: the fields of the type
+- of unknown kinds: their pod templates, amounts of devices, and sizes
+- of variables: those that a dialect reads
+- of opaque parameters: the members that a driver is known to read
+- of labels and annotations: those of dialects and of Kubernetes, and those that a selector in the snapshot requires
+- of nodes: all labels, because later pods may select by them
 """
 
 from __future__ import annotations
@@ -42,11 +47,11 @@ if TYPE_CHECKING:
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _SECRET = re.compile(r"passw|token|secret|credential|private|api[-_]?key|access[-_]?key", re.IGNORECASE)
 _NATIVE: Final = re.compile(r"(?:[a-z0-9-]+\.)*(?:kubernetes|k8s|drawbridge)\.(?:io|dev)")
-# Annotations of Kubernetes may be free text, such as the command that made a change, or a controller's own JSON: those that are neither stay.
+# Annotations of Kubernetes may be free text, such as a command, or a controller's JSON. These here are neither, and stay.
 _WORD: Final = re.compile(r"[\w.:/,-]{0,63}", re.ASCII)
 _FREE_TEXTS: Final = frozenset(["kubernetes.io/change-cause", "kubernetes.io/description"])
 _OURS: Final = re.compile(r"(?:[a-z0-9-]+\.)*drawbridge\.dev/.*")
-# Members of what has no type here: selectors, affinities, gates, references of variables, rules of webhooks.
+# Members of structures without a type here: selectors, affinities, gates, references of variables, rules of webhooks.
 _SELECTING: Final = frozenset(
     [
         "nodeAffinity",
@@ -99,9 +104,9 @@ _SELECTED: Final = frozenset(
 _DROPPED: Final = frozenset(
     [(AllocatedDeviceStatus, "data"), (AllocatedDeviceStatus, "network_data"), (WebhookClientConfig, "url")]
 )
-# Whose words a condition's message has: the scheduler's, and ours.
+# Conditions whose message is kept: the scheduler's and ours.
 _KEPT_MESSAGES: Final = re.compile(r"PodScheduled|DisruptionTarget|Drawbridge.*")
-# Of kinds that are no type here: how many pods, and which scheduler places them.
+# Members of kinds without a type here: the number of pods, and their scheduler.
 _SIZES: Final = frozenset(
     [
         "replicas",
@@ -135,10 +140,10 @@ class _WholePodSpec(PodSpec, frozen=True, kw_only=True):
 
 
 class Redaction:
-    """Keeps what decides, and counts how many values that leaves out.
+    """Redacts objects, and counts the values that it leaves out.
 
-    `reads` says of a variable whether its value is of use, `understands` of the key of a label or an annotation that a dialect reads,
-    `relates` of one in the same domain, whose value may be anything.
+    `reads` returns whether the value of a variable is needed; `understands`, whether a dialect reads a label or annotation; `relates`,
+    whether a label or annotation is in the domain of such a key, although its value may be anything.
     """
 
     def __init__(
@@ -157,7 +162,7 @@ class Redaction:
         return self._reads_key(key) or self._relates(key)
 
     def redact(self, original: Object) -> Object:
-        """Give an object of one's own with what decides of the one given."""
+        """Return a new object with the parts that decide."""
         obj: Object = msgspec.json.decode(msgspec.json.encode(original))
         before = _count(obj)
         group = str(obj.get("apiVersion")).rpartition("/")[0]
@@ -179,7 +184,7 @@ class Redaction:
         return redacted
 
     def finish(self, lines: Iterable[bytes]) -> list[bytes]:
-        """Leave out labels that nothing in the snapshot asks for, once all of it is known."""
+        """Leave out labels that no selector in the snapshot requires. To be called after all objects."""
         return [msgspec.json.encode(self._without_unselected_labels(msgspec.json.decode(line))) for line in lines]
 
     def _without_unselected_labels(self, value: Any) -> Any:
@@ -247,16 +252,16 @@ class Redaction:
         if form.cls is EnvVar:
             if not self._reads(str(redacted.get("name"))):
                 redacted.pop("value", None)
-            if "valueFrom" in value:  # no type of ours has it: that there is one says that the value is not known
+            if "valueFrom" in value:  # no type of ours has this field; its presence means that the value is not known
                 redacted["valueFrom"] = self._selecting(value["valueFrom"])
         return redacted
 
     def _special(self, owner: type, name: str, original: Any) -> Any:
-        """What is kept of a member that its type alone does not tell; None for all others."""
+        """Return the redacted value of a member whose type alone does not decide; None for all other members."""
         if any(field == name and issubclass(owner, known) for known, field in _SELECTED):
             return self._selecting(original)
         if owner is _WholePodSpec and name == "volumes":
-            # Device plugins and drivers mount the kubelet's folders. Of other volumes nothing is kept.
+            # Device plugins and drivers mount the kubelet's folders. Other volumes are left out.
             folders = []
             for item in items({"": original}, ""):
                 path = text(inside(item, "hostPath").get("path"))
@@ -264,7 +269,7 @@ class Redaction:
                     folders.append({"name": text(item.get("name"))[:_SHORT], "hostPath": {"path": folder}})
             return folders or _NOTHING
         if owner is ObjectMeta and name in ("labels", "annotations"):
-            # Labels and annotations; of labels all for now, since a selector may ask for them.
+            # All labels are kept for now, because a selector may require them (`finish`).
             if not isinstance(original, dict):
                 return _NOTHING
             return {
@@ -309,7 +314,7 @@ class Redaction:
         return key != _APPLIED and (self._understands(key) or bool(slash and _NATIVE.fullmatch(domain)))
 
     def _untyped(self, value: Any, around: str = "") -> Any:
-        """What is kept of a part of a kind that has no type here."""
+        """Return the redacted part of an object whose kind has no type here."""
         if isinstance(value, list):
             return [
                 redacted for redacted in (self._untyped(member, around) for member in value) if redacted is not _NOTHING
@@ -345,7 +350,7 @@ _form = cache(inspect.type_info)
 
 
 def redaction_of(configuration: Configuration) -> Redaction:
-    """What is kept under a configuration: the words of its dialects."""
+    """Return the redaction for a configuration, which keeps the keys of its dialects."""
     from webhook.dialects import Position, pattern_of_any
 
     rows = [row for dialect in configuration.dialects for row in dialect.keys]
@@ -370,7 +375,7 @@ def _member(obj: Any, *path: str) -> Any:
 
 
 def _count(value: Any) -> int:
-    """How many values there are that are no mapping and no list."""
+    """Return the number of values that are neither a mapping nor a list."""
     if isinstance(value, dict):
         return sum(map(_count, value.values()))
     if isinstance(value, list):

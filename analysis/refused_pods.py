@@ -1,4 +1,4 @@
-"""Controllers whose pods with devices cannot be created, and what the last events of a reason report. Pure."""
+"""Finds controllers whose pods with devices cannot be created, and the latest events of a reason. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 FAILED_CREATE = "FailedCreate"
 OF_OURS = ".drawbridge.dev"
-QUOTED = 400  # characters of a message of others
+QUOTED = 400  # characters of a foreign message
 _FRESH = timedelta(minutes=20)  # controllers try again after 17 minutes at the latest
 _AGAIN = "(combined from similar events): "
 _CONTROLLERS = frozenset(resource.kind for resource in resources.WORKLOADS)
@@ -34,14 +34,14 @@ _POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'")
 
 
 def time_of_dump(leases: Iterable[Lease], now: datetime) -> datetime:
-    """Return when a dump was made: when a lease of Kubernetes' own was last renewed, as those of nodes are every ten seconds."""
+    """Return when a dump was made, by the last renewal of a Lease of Kubernetes' own; those of nodes are renewed every ten seconds."""
     others = [lease for lease in leases if lease.metadata.name not in LEASES]
     system = [lease for lease in others if lease.metadata.namespace in ("kube-node-lease", "kube-system")] or others
     return min(now, max(filter(None, (moment(lease.spec.renew_time) for lease in system)), default=now))
 
 
 def latest(reading: Reading, now: datetime, reason: str) -> dict[str, str]:
-    """Return the message of the last event of a reason, by the object that it is about; not of a pod that had the same name before."""
+    """Return the message of the last event of a reason, by object. Events about a former pod with the same name do not count."""
     messages: dict[str, str] = {}
     living = {pod.metadata.key: pod.metadata.uid for pod in reading.pods.values()}
     for event in sorted(reading.typed.of_type(Event), key=lambda event: event.last_timestamp):
@@ -56,7 +56,7 @@ def latest(reading: Reading, now: datetime, reason: str) -> dict[str, str]:
 
 
 def with_events(reading: Reading, now: datetime) -> tuple[Reading, datetime]:
-    """Return a reading with its events typed, and its time: that of the dump if it is one. Unreadable events are left out."""
+    """Return the reading with decoded events, and its time, which for a dump is that of the dump. Unreadable events are left out."""
     typed = TypedObjects((*_readable(reading, Event), *_readable(reading, Lease)))
     if not reading.is_live:
         now = time_of_dump(typed.of_type(Lease), now)
@@ -89,7 +89,7 @@ def find_refused_pods(reading: Reading, now: datetime) -> Iterator[Finding]:
 
 
 def _requests_devices(owner: Object) -> bool:
-    """Whether the pods of a controller ask for devices, by whatever name."""
+    """Return whether the pods of a controller request devices, by any key."""
     spec = inside(owner, "spec", "template", "spec")
     if items(spec, "resourceClaims"):
         return True
@@ -104,7 +104,7 @@ def _requests_devices(owner: Object) -> bool:
 
 
 def _has_too_few_pods(owner: Object) -> bool:
-    """Whether a controller has fewer pods than it wants."""
+    """Return whether a controller has fewer pods than it wants."""
     spec, status = inside(owner, "spec"), inside(owner, "status")
     match owner.get("kind"):
         case "DaemonSet":

@@ -75,7 +75,7 @@ class ResizeTarget(NamedTuple):
 
 
 def find_target(kind_name: str, name: str, namespace: str, reading: Reading) -> ResizeTarget:
-    """Find a workload or a pod that no workload made. Raises MissingObject and Broken."""
+    """Find a workload, or a pod that no workload created. Raises MissingObject and Broken."""
     if kind_name in POD:
         key = find("pod", name, namespace, reading.pods)
         subject, obj, pods = f"Pod {key}", reading.raw.get(key), [reading.pods[key]]
@@ -129,8 +129,8 @@ def resize(
     if leaving and pods and obj.get("kind") == "Deployment":  # other controllers delete a pod before they replace it
         metadata = replace(pods[0].metadata, name=f"{pods[0].metadata.name}-new")
         one_more = arrived._replace(pods={metadata.key: replace(pods[0], metadata=metadata)})
-        [surge] = place(beside(reading, one_more), configuration, {}).pods
-    simulated = place(beside(without_old_pods, arrived), configuration, arrived.refused).pods
+        [surge] = place(beside(reading, one_more), state, {}).pods
+    simulated = place(beside(without_old_pods, arrived), state, arrived.refused).pods
     return Resized(changes, simulated, surge, tuple(foretell_in(without_old_pods, after, {}, state)))
 
 
@@ -192,12 +192,12 @@ def _write(requested: Object, keys: Iterable[str], amounts: Mapping[str, str], k
 
 
 def _as_applied(obj: Object) -> Object:
-    """Leave out the fields that the API server and controllers write."""
+    """Return the object without the fields that the API server and controllers write."""
     written = as_written(obj) if obj.get("kind") == "Pod" else obj
     applied = {name: value for name, value in deepcopy(written).items() if name != "status"}
     metadata = inside(applied, "metadata")
     for name in ("uid", "resourceVersion", "generation", "creationTimestamp"):
         metadata.pop(name, None)
     if applied.get("kind") == "Pod" and inside(obj, "status").get("phase"):
-        inside(applied, "spec").pop("nodeName", None)  # a scheduler wrote it; without a phase the author did
+        inside(applied, "spec").pop("nodeName", None)  # a scheduler wrote it; in a pod without a phase, the author did
     return applied

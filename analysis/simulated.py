@@ -1,4 +1,4 @@
-"""`drawbridge simulate`: its input, its changes of the fleet, and its results as a picture and as a report."""
+"""`drawbridge simulate`: its input, its changes to the fleet, and its results as a picture and as a report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from allocator.reasons import loss
-from allocator.reports import node_report
+from allocator.reports import device_reports
 from allocator.simulation import PodOutcome, Snapshot, with_more_nodes, without_nodes
 from analysis.arrivals import brings_pods
 from analysis.configuration import KIND as CONFIGURATION_KIND
@@ -19,6 +19,7 @@ from rendering.exits import Broken, MissingObject
 from rendering.html import Html, fleet, squares, words_of
 from rendering.report import Drawn, Report, Rows, striped
 from webhook.names import API_VERSION
+from webhook.state import is_component
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,32 +27,34 @@ if TYPE_CHECKING:
     from allocator.simulation import Simulation
     from analysis.loading import Reading, Unread
     from dra.stock import Stock
+    from webhook.state import State
 
     # A node, and its devices by state and title.
     _Row = tuple[str, list[tuple[str, str]]]
 
 MOST_ADDED = 1000  # nodes
-_RUNTIME_CLASS = ("node.k8s.io/v1", "RuntimeClass")
 _DIGITS = 6  # of N in NODE=N
 _DRAWN_NODES = 100
 _REASONS = 6  # shown for a pod
 
 
 class Admitted(NamedTuple):
-    """The snapshot with the pods as the webhook admits them, the pods that it refuses with reasons, and what is in neither."""
+    """The snapshot with the pods as the webhook admits them, its state, the pods that it refuses with reasons, and the objects that are left out."""
 
     snapshot: Snapshot
+    state: State
     refused: dict[str, str]
     unread: list[Unread]
 
 
 def snapshot_of(reading: Reading, mode: str | None) -> Admitted:
-    """Admit the pods that were read or are created by what was read."""
-    others = (obj for obj in reading.objects if not brings_pods(obj))
-    warn_of_ignored(others, also=(_RUNTIME_CLASS, (API_VERSION, CONFIGURATION_KIND)))
-    arrived = arriving(reading, in_mode(reading.state(reading.configuration), mode))
+    """Admit the pods that were read, and those that the read objects create."""
+    others = (obj for obj in reading.objects if not brings_pods(obj) and not is_component(obj))
+    warn_of_ignored(others, also=((API_VERSION, CONFIGURATION_KIND),))
+    state = in_mode(reading.state(reading.configuration), mode)
+    arrived = arriving(reading, state)
     unread = [missed for missed in reading.unread if missed.kind.removeprefix("Pod ") not in arrived.refused]
-    return Admitted(beside(reading, arrived), arrived.refused, unread)
+    return Admitted(beside(reading, arrived), state, arrived.refused, unread)
 
 
 def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str]) -> Snapshot:
@@ -97,7 +100,7 @@ def _fleet(simulation: Simulation, stock: Stock) -> tuple[list[_Row], int]:
             more += 1
             continue
         devices: list[tuple[str, str]] = []
-        for reported in node_report(stock, name).devices:
+        for reported in device_reports(stock, name):
             device = f"{reported.driver}/{reported.pool}/{reported.device}"
             pod = pod_of.get(device, "")
             devices.append(
@@ -113,9 +116,7 @@ def report(simulation: Simulation, strategy: str, stock: Stock) -> Report:
     totals = simulation.totals
     named = (("feasible", totals.placed), ("infeasible", totals.unschedulable), ("undecided", totals.undecided))
     without = [(pod.pod, reasons_of(pod)) for pod in simulation.pods if pod.node is None]
-    placed = [
-        (pod.pod, pod.node, ", ".join(pod.devices) or "no devices") for pod in simulation.pods if pod.node is not None
-    ]
+    placed = [(pod.pod, pod.node, devices_of(pod)) for pod in simulation.pods if pod.node is not None]
     rows, more = _fleet(simulation, stock)
     drawn: list[tuple[str, Drawn]] = []
     for name, devices in rows:
@@ -135,6 +136,11 @@ def report(simulation: Simulation, strategy: str, stock: Stock) -> Report:
         f"hardware in use {totals.utilisation:.0%}, {totals.fragmentation:.0%} of the free hardware is fragmented"
     )
     return Report("Simulation: where pods would go", parts, summary if simulation.pods else "no pending pods")
+
+
+def devices_of(outcome: PodOutcome) -> tuple[str, ...]:
+    """List what a placed pod gets: its devices, and replicas of a device plugin."""
+    return (", ".join(outcome.devices) or "no devices", *filter(None, (outcome.summary,)))
 
 
 def reasons_of(outcome: PodOutcome) -> tuple[str, ...]:

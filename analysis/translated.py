@@ -48,9 +48,9 @@ _DIGITS = 16
 
 
 class FileEdits(NamedTuple):
-    """The edits of files, why some are not right, and the files of a kustomization that cannot be edited.
+    """The edits of files, why some would be wrong, and the files of a kustomization that cannot be edited.
 
-    An edit that is not right is there for people, not to be written.
+    A wrong edit is shown, but not written.
     """
 
     edited: list[Edited]
@@ -87,7 +87,7 @@ class Translator(NamedTuple):
         outside: Collection[int],
         around: Sequence[Document],
     ) -> list[Result]:
-        """Translate objects of files; equal requests share a template. Those of controllers and agents of a node stay."""
+        """Translate objects of files; equal requests share a template. Objects that a controller created, and agents of a node, stay."""
         made = find_controlled(placed) | {
             number for number, document in enumerate(placed) if serves_node(document.object)
         }
@@ -104,7 +104,7 @@ class Translator(NamedTuple):
         made: Collection[int],
         foretold: list[Foretold],
     ) -> Iterator[Result]:
-        # A template is written once in a namespace, and not if the input has it.
+        # A template is written once in a namespace, unless the input has it already.
         written: set[tuple[str, str]] = set()
         for document in documents:
             metadata = inside(document.object, "metadata")
@@ -129,7 +129,9 @@ class Translator(NamedTuple):
             new = [free for free in done.templates if (namespace, free) not in written]
             written.update((namespace, free) for free in new)
             objects = [template.object_of(free, templates[free], namespace) for free in new]
-            for obj in objects:  # without the label by which the webhook's controller finds and deletes its templates
+            for (
+                obj
+            ) in objects:  # without the label by which the webhook's controller finds and deletes its own templates
                 del obj["metadata"]["labels"]
             yield Result(
                 name_of(placed[number].object),
@@ -150,7 +152,7 @@ def translate(
     namespace: str,
     rewrites_unknown: bool,
 ) -> tuple[Translator, list[Result]]:
-    """Translate documents of the files that were read. The translator is for objects that are built of these files."""
+    """Translate documents of the files that were read. The translator can then translate objects that are built from these files."""
     placed, outside = in_namespace(documents, namespace)
     around = reading.files.inventory
     state = in_mode(state_of_files(reading.of_documents(placed, around)), mode)
@@ -168,7 +170,7 @@ def edits(
     writes: bool,
     changed: bool,
 ) -> FileEdits:
-    """Edit the files of kustomizations so that their builds stay right, and each other file by itself."""
+    """Edit the files of kustomizations so that their builds are translated correctly, and each other file by itself."""
     named = [path for path in files if Path(path).exists()]
     keys = keys_of(translator.state.configuration)
     trees = Trees(everything, [other.file for other in others], named, keys, changed=changed)
@@ -176,7 +178,7 @@ def edits(
         warn(str(line))
     plain = [result for result in results if os.path.realpath(result.document.file) not in trees.files]
     plain = [result for result in plain if not chart_of(result.document.file)]
-    # A file that is also behind a link is edited once.
+    # A file that is also the target of a link is edited once.
     first: dict[str, str] = {}
     plain = [
         result
@@ -206,7 +208,7 @@ def edits(
 
 
 def diffs(results: Sequence[Result], edits: FileEdits) -> Iterator[str]:
-    """Write diffs that git applies; for a file that cannot be edited, a diff of its objects for people."""
+    """Write diffs that git can apply; for a file that cannot be edited, write a diff of its objects to read."""
     unedited = {edit.path for edit in edits.edited if edit.problem}
     for edit in edits.edited:
         if not edit.problem:
@@ -240,7 +242,7 @@ def unknown_kinds(documents: Sequence[Document]) -> str:
 
 
 def _requests(result: Result) -> bool:
-    """Say whether there is a decision about more than where pods may run: a node selector requests nothing."""
+    """Return whether there is a decision about a request. A decision about a node selector alone is none."""
     obj = result.document.object
     selectors = {key for path in paths(obj) for key in inside(resolve_pointer(obj, path), "spec", "nodeSelector")}
     return any(
@@ -277,7 +279,7 @@ def report(every: Sequence[Result]) -> Report:
 
 
 def _decision_rows(result: Result) -> Iterator[Sequence[Cell]]:
-    """Write the decisions about an object, what is added, its warnings, and the lines of quotas."""
+    """Write the decisions about an object, the added objects, its warnings, and the lines of quotas."""
     done = result.translation
     whole = "claim" if result.object.get("kind") in _CLAIMS else "pod"
     for decision in done.decisions:
@@ -291,7 +293,7 @@ def _decision_rows(result: Result) -> Iterator[Sequence[Cell]]:
     for key in dict.fromkeys([record["key"] for record in added]):
         yield "toleration", f"{key}:NoSchedule", "added, as the ExtendedResourceToleration plugin does"
     yield from (("template", free, "") for free in done.templates)
-    # Warnings about a key stand beside it already.
+    # Warnings about a key are beside the key already.
     keyed = [decision for decision in done.decisions if decision.detail]
     for warning in map(str, done.warnings):
         if not any(record.detail in warning or _reason_in(warning, record) in record.detail for record in keyed):
@@ -308,7 +310,7 @@ def _reason_in(warning: str, decision: Decision) -> str:
 
 
 def as_json(results: Sequence[Result]) -> dict[str, Any]:
-    """Write the objects and the decisions as `-o json` has them."""
+    """Return the objects and the decisions for `-o json`."""
     return {
         "items": [obj for result in results for obj in (*result.templates, result.object)],
         "decisions": [decision for result in results for decision in result.translation.decisions],

@@ -1,7 +1,7 @@
-"""Repositories of kustomizations: an edit is written only where all that is built of them then means what translating it means.
+"""Edits repositories of kustomizations: an edit is written only if every build of the edited files equals the translation of the former build.
 
-The result of a kustomization is not computed here: the user's own kustomize or kubectl builds each of them before and after, of copies
-of the files that they name, without plugins, Helm or the network. Where a build differs, nothing is written and each place is named.
+This module does not compute the result of a kustomization. The user's own kustomize or kubectl builds each kustomization before and after the
+edit, from copies of its files, without plugins, Helm or the network. If a build differs, nothing is written, and each difference is reported.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _TEMPLATE: Final = "ResourceClaimTemplate"
 _TEMPLATES: Final = "resource-claim-templates.yaml"
 _REFERENCES: Final = "resource-claim-references.yaml"
 _OF_CHARTS: Final = frozenset((".yaml", ".yml", ".tpl"))
-_UNIT_TESTS: Final = "tests/*_test.yaml"  # helm-unittest's: they say what the templates make
+_UNIT_TESTS: Final = "tests/*_test.yaml"  # tests of helm-unittest, with expected results of the templates
 _DIGITS: Final = 8
 _DEPLOYED: Final = ("namePrefix", "nameSuffix", "namespace", "patches", "components")
 _PATCHES: Final = ("patches", "patchesStrategicMerge", "patchesJson6902")
 _EMPTY: Final = frozenset(("resources", "limits", "requests", "annotations"))
 _LISTS: Final = ("resources", "bases", "components")
-# Fields that change nothing that a translation depends on, nor the names of templates.
+# Fields that change neither a translation nor the names of templates.
 _PLAIN: Final = frozenset(
     ("apiVersion", "kind", "metadata", "resources", "bases", "images", "replicas", "commonAnnotations", "buildMetadata")
 )
@@ -61,29 +61,29 @@ _AMOUNT: Final = re.compile(
 )
 _DOMAIN: Final = re.compile(
     r"(?<![A-Za-z0-9.-])[A-Za-z0-9.-]+(?=/|~1)"
-)  # where a key may begin: few places of a large file
-_NOTHING: Final = re.compile(r"""["']? *: *["']?0+["']? *(?:[#,}]|$)""")  # an amount that asks for no device
+)  # the places where a key may begin, which are few in a large file
+_NOTHING: Final = re.compile(r"""["']? *: *["']?0+["']? *(?:[#,}]|$)""")  # an amount that requests no device
 _HOLDING_VALUES: Final = frozenset(("HelmRelease", "HelmChart", "Application", "ApplicationSet"))
 _MOST: Final = 10_000  # kustomizations of a repository
 
 
 class Kustomization(NamedTuple):
-    """One that is named or lies in the same repository, and what it names that is there."""
+    """A kustomization that the command names or that is in the same repository, and the existing files that it names."""
 
     folder: str
     document: Document
-    files: frozenset[str]  # all that it names, itself among them
+    files: frozenset[str]  # all files that it names, and its own
     folders: tuple[str, ...]
-    missing: str  # the first that is not there, or would be asked for elsewhere
-    made: str = ""  # the text of one that Argo CD or Flux make
+    missing: str  # the first file that does not exist here, or is remote
+    made: str = ""  # the text, if Argo CD or Flux generate the kustomization
 
 
 class Plan(NamedTuple):
-    """The edit of a group of kustomizations, and why it must not be written. With problems it is the best attempt, for people."""
+    """The edit of a group of kustomizations, and why it must not be written. With problems, it is the best attempt, to be shown."""
 
     edited: list[Edited]
     problems: list[InputProblem]
-    unnamed: list[InputProblem] = []  # files that change and are not among those of the command
+    unnamed: list[InputProblem] = []  # files that would change and that the command does not name
 
 
 class _EditedPart(NamedTuple):
@@ -94,18 +94,18 @@ class _EditedPart(NamedTuple):
     pointer: str  # of the field
     documents: list[Document]
     is_patch: bool
-    text: str = ""  # what is translated in the place of a JSON patch: a patch that says the same
+    text: str = ""  # in place of a JSON patch, an equivalent merge patch, which is translated
 
 
 def find_kustomizations(paths: Iterable[str]) -> dict[str, Kustomization]:
-    """Read every kustomization that may use these files: those of the repository that they lie in, or of what is named."""
+    """Read every kustomization that may use these files: those of their repository, or else those below the named paths."""
     documents: dict[str, Document] = {}
     roots: dict[str, str] = {}
     for path in paths:
         named = Path(os.path.realpath(path))
         folder = named if named.is_dir() else named.parent
         root = _repository(folder)
-        # Below a file that is in no repository lies what may be another's.
+        # The folder of a file outside a repository may contain files of others.
         is_ours = folder == named or Path(root, ".git").exists()
         for parent, folders, files in manifests.walk(root):
             folders[:] = sorted(name for name in folders if is_ours and name not in manifests.FOREIGN_FOLDERS)
@@ -129,7 +129,7 @@ def _repository(folder: Path) -> str:
 def deployed_kustomizations(
     documents: Iterable[Document], known: Mapping[str, Kustomization]
 ) -> Iterator[Kustomization]:
-    """Make a kustomization of each object of Argo CD and Flux that builds a folder in its own way."""
+    """Yield a kustomization for each object of Argo CD and Flux that builds a folder with options of its own."""
     for document in documents:
         spec = mapping(document.object.get("spec"))
         sources: list[tuple[Object, Object]] = []
@@ -170,7 +170,7 @@ def _read_kustomization(folder: str, document: Document, known: Collection[str],
             if (is_file or name.startswith("../")) and not Path(path).is_relative_to(root):
                 missing = missing or text
             elif is_file:
-                # A file that is not copied cannot be built, and is named then.
+                # A file that is not copied cannot be built, and is reported.
                 if Path(path).stat().st_size <= MOST_BYTES:
                     files.add(path)
             elif path in known and path != folder:
@@ -183,7 +183,7 @@ def _read_kustomization(folder: str, document: Document, known: Collection[str],
 
 
 def _texts(value: Object) -> Iterator[tuple[str, str]]:
-    """Give each text of one line that may be a path, and the field that it stands in."""
+    """Yield each text of one line that may be a path, and its field."""
     waiting = deque((key, inner) for key, inner in value.items() if key not in _NO_PATHS)
     while waiting:
         key, member = waiting.popleft()
@@ -196,7 +196,7 @@ def _texts(value: Object) -> Iterator[tuple[str, str]]:
 
 
 class Trees:
-    """The kustomizations around the files of a command, and what of them asks for devices."""
+    """The kustomizations around the files of a command, and their files that request devices."""
 
     def __init__(
         self,
@@ -217,10 +217,10 @@ class Trees:
         self._texts: dict[str, str] = {}
         self._asking: dict[str, bool] = {}
         self._read: dict[str, list[Document]] = {os.path.realpath(file): [] for file in others}  # JSON patches
-        self._around: dict[str, list[Document]] = {}  # files of kustomizations that are not named
+        self._around: dict[str, list[Document]] = {}  # files of kustomizations that the command does not name
         for document in documents:
             self._read.setdefault(os.path.realpath(document.file), []).append(document)
-        # Put kustomizations together that share a file which asks for devices: they are edited together, or not at all.
+        # Group kustomizations that share a file with device requests: a group is edited as a whole, or not at all.
         groups: list[tuple[list[str], frozenset[str], frozenset[str]]] = []
         for folder in self._known:
             files = frozenset(
@@ -234,7 +234,7 @@ class Trees:
                 groups.remove(group)
                 members, files, asking = group[0] + members, files | group[1], asking | group[2]
             groups.append((members, files, asking))
-        # Those of which no file is named are another's: nothing of them is edited.
+        # A group of which the command names no file is not edited.
         self.groups = [
             (members, files)
             for members, files, asking in groups
@@ -254,7 +254,7 @@ class Trees:
         return used
 
     def _requests_devices(self, file: str) -> bool:
-        """Return whether a key of devices stands in a file; many kustomizations use the same one."""
+        """Return whether a file contains a key of devices. The answer is cached, because many kustomizations use the same file."""
         if file not in self._asking:
             text = self._text(file)
             self._asking[file] = any(self._keys.match(text, match.start()) for match in _DOMAIN.finditer(text))
@@ -265,11 +265,11 @@ class Trees:
             try:
                 self._texts[file] = text_at(file) if Path(file).stat().st_size <= MOST_BYTES else ""
             except (OSError, UnicodeDecodeError):
-                self._texts[file] = ""  # a picture in a ConfigMap
+                self._texts[file] = ""  # a binary file, such as a picture in a ConfigMap
         return self._texts[file]
 
     def _documents(self, file: str, known: Collection[str]) -> list[Document]:
-        """Return the objects of a file that is named, or is one of these; none if it cannot be read."""
+        """Return the objects of a file that the command names or that is in `known`; none if it cannot be read."""
         if file not in self._read and file not in self._around:
             self._around[file] = []
             if file in known:
@@ -278,7 +278,7 @@ class Trees:
         return self._read.get(file) or self._around.get(file, [])
 
     def plan(self, folders: Sequence[str], files: Collection[str], translate: Translate) -> Plan:
-        """Find an edit after which every build of a group means what translating it means; or give what is in the way."""
+        """Return an edit after which every build of a group equals its translation, or the reasons why there is none."""
         used = {
             name: kustomization
             for folder in folders
@@ -303,7 +303,7 @@ class Trees:
         return Plan(edited, problems, self._unnamed(unnamed, used.values()) if unnamed else [])
 
     def _uncomparable(self, used: Iterable[Kustomization]) -> list[InputProblem]:
-        """Name the first reason why builds before and after an edit cannot be compared."""
+        """Return the first reason why builds before and after an edit cannot be compared."""
         for kustomization in used:
             if kustomization.missing:
                 problem = f"{kustomization.missing} is not a file of this repository, so what is built with it is not compared"
@@ -315,7 +315,7 @@ class Trees:
         return []
 
     def _unnamed(self, unnamed: Sequence[str], used: Iterable[Kustomization]) -> list[InputProblem]:
-        """Name the kustomization that a named file belongs to, and the other files of it that change."""
+        """Return problems that name the kustomization of a named file, and its other files that would change."""
         named, folder = next(
             (file, kustomization.folder)
             for kustomization in used
@@ -335,7 +335,7 @@ class Trees:
     def _compared(
         self, parts: Sequence[_EditedPart], folders: Sequence[str], files: Collection[str], translate: Translate
     ) -> tuple[dict[str, str], list[InputProblem]]:
-        """Return the first edit whose builds mean what their translation means, or the best one with the builds that do not."""
+        """Return the first edit whose builds equal their translation; else the best edit, with the builds that differ."""
         meanings, keys = self._expected_meanings(folders, files, translate)
         tries: list[tuple[dict[str, str], dict[str, str]]] = []
         for options in ((), (_REFERENCES,), ("no tolerations",), (_REFERENCES, "no tolerations")):
@@ -347,7 +347,7 @@ class Trees:
                 return after, []
             tries.append((after, wrong))
         after, wrong = min(tries, key=lambda attempt: len(attempt[1]))
-        # Name the builds that would be wrong, and the lines that ask for devices and would stay.
+        # Report the builds that would be wrong, and the lines with device requests that would stay.
         problems = [
             InputProblem(shown(self._known[folder].document.file), problem, "edit its files by hand")
             for folder, problem in wrong.items()
@@ -368,7 +368,7 @@ class Trees:
     # Editing
 
     def _parts(self, used: Iterable[Kustomization]) -> Iterator[_EditedPart]:
-        """List the objects and patches of kustomizations; what a generator makes data of is neither."""
+        """List the objects and patches of kustomizations; files that a generator stores as data are neither."""
         patched: list[tuple[Kustomization, str, str, Object, str]] = []
         objects: list[Object] = []
         for kustomization in used:
@@ -412,10 +412,10 @@ class Trees:
     def _edit(
         self, parts: Iterable[_EditedPart], translate: Translate, options: frozenset[str]
     ) -> tuple[dict[str, str], list[InputProblem]]:
-        """Return the texts of all files that a translation of these changes, and what cannot be edited."""
+        """Return the new texts of all files that a translation of these parts changes, and what cannot be edited."""
         after: dict[str, str] = {}
         problems: list[InputProblem] = []
-        made: dict[str, list[Object]] = {}  # templates that a kustomization needs beside its patches
+        made: dict[str, list[Object]] = {}  # the templates that the patches of a kustomization need
         operations: dict[str, list[Object]] = {}
         references: dict[str, set[tuple[str, str]]] = {}
         for part in parts:
@@ -435,7 +435,7 @@ class Trees:
                         fields = references.setdefault(home.folder, set())
                         fields.add((str(result.object.get("kind")), field.lstrip("/")))
             if part.is_patch:
-                # Templates of a patch stand elsewhere, and its tolerations may take the place of others.
+                # Templates of a patch go into another file. Its tolerations may replace others.
                 made.setdefault(home.folder, []).extend(template for result in results for template in result.templates)
                 results = [_patch_result(result, tolerations="no tolerations" not in options) for result in results]
             where = part.file or home.document.file
@@ -475,7 +475,7 @@ class Trees:
         return after, problems
 
     def _listing(self, folder: str, field: str, name: str) -> Iterator[Object]:
-        """Name a file in a field of a kustomization, unless it is named there."""
+        """Add a file to a field of a kustomization, unless the field has it."""
         listed = self._known[folder].document.object.get(field)
         if not listed:
             yield {"op": "add", "path": f"/{field}", "value": [name]}
@@ -487,7 +487,7 @@ class Trees:
     def _expected_meanings(
         self, folders: Sequence[str], files: Collection[str], translate: Translate
     ) -> tuple[dict[str, tuple[frozenset[str], Meaning]], set[str]]:
-        """Say what each build should mean; and by which keys devices are asked for in them."""
+        """Return the expected meaning of each build, and the keys with which the builds request devices."""
         meanings = {}
         keys: set[str] = set()
         broken: dict[str, ManifestError] = {}
@@ -510,7 +510,7 @@ class Trees:
                     _meaning([obj for result in done for obj in (*result.templates, result.object)], template_names),
                 )
         for folder, why in broken.items():
-            # What others are built with need be nothing by itself.
+            # A base of other kustomizations need not be buildable by itself.
             if not any(folder in self._used_kustomizations(other) for other in meanings):
                 raise why
         return meanings, keys - {""}
@@ -518,7 +518,7 @@ class Trees:
     def _compare(
         self, wanted: Mapping[str, tuple[frozenset[str], Meaning]], files: Collection[str], after: Mapping[str, str]
     ) -> dict[str, str]:
-        """Say of each folder whose build would mean something else what is wrong with it."""
+        """Return the problem of each folder whose build would mean something else."""
         wrong = {}
         with self._copied(files, after) as copy:
             for folder, (template_names, meaning) in wanted.items():
@@ -542,7 +542,7 @@ class Trees:
 
     @contextmanager
     def _copied(self, files: Collection[str], after: Mapping[str, str]) -> Iterator[str]:
-        """Copy files to where they can be built, with these texts in them."""
+        """Copy files to a temporary folder in which they can be built, with these texts."""
         texts = {file: text.encode() for file, text in after.items()}
         texts |= {
             f"{kustomization.folder}/{_NAMES[0]}": kustomization.made.encode()
@@ -556,16 +556,16 @@ class Trees:
                 target.write_bytes(texts[file] if file in texts else Path(file).read_bytes())
             yield copy
 
-    # Telling
+    # Reporting
 
     def _name_line(self, file: str, token: str, problem: str) -> InputProblem:
-        """Name the first line of a file in which a word stands."""
+        """Return a problem at the first line of a file that contains a word."""
         numbers = (number for number, line in enumerate(self._text(file).split("\n"), 1) if token in line)
         return InputProblem(shown(file), problem, "", next(numbers, 0))
 
     def left_to_charts(self, translate: Translate) -> Iterator[InputProblem]:
-        """Name the lines of charts that render to something that asks for devices, and of values that are given to one."""
-        # Folders of charts that an object of Argo CD or Flux renders by values of its own.
+        """Yield the lines with device requests of charts that are rendered, and of their values."""
+        # Folders of charts that an object of Argo CD or Flux renders with values of its own.
         chart_folders: set[str] = set()
         for file, documents in self._read.items():
             for document in documents:
@@ -580,7 +580,7 @@ class Trees:
                 chart_folders.update(os.path.normpath(f"{_repository(Path(file).parent)}/{path}") for path in paths)
         for chart in sorted({chart_of(file) for file in self._read} - {""}):
             keys: set[str] = set()
-            with suppress(ManifestError):  # no helm, or it needs values
+            with suppress(ManifestError):  # helm is not installed, or the chart needs values
                 done = translate(manifests.parse(text_of(f"{CHART}{chart}")[0], chart))
                 keys = {decision.key for result in done for decision in result.translation.decisions if decision.key}
                 if not keys and chart not in chart_folders:
@@ -592,7 +592,7 @@ class Trees:
                 lines = [InputProblem(shown(f"{chart}/Chart.yaml"), f"it renders to {min(keys)}", "edit it by hand")]
             yield from lines
         for file, documents in self._read.items():
-            # Values of a chart, or an object that holds some.
+            # Values of a chart, or an object that contains values.
             gives = any(
                 "kind" not in document.object or str(document.object["kind"]) in _HOLDING_VALUES
                 for document in documents
@@ -601,7 +601,7 @@ class Trees:
                 yield from self.lines_to_edit(file)
 
     def lines_to_edit(self, file: str, keys: Collection[str] = ()) -> list[InputProblem]:
-        """Name the lines of a file that ask for devices, by these keys or by any."""
+        """Return the lines of a file that request devices, by these keys or by any."""
         problems = []
         suffix = ""
         if file not in self.files:
@@ -626,7 +626,7 @@ def _edited(file: str, text: str, results: Sequence[Result]) -> str:
 
 
 def _patch_result(result: Result, *, tolerations: bool) -> Result:
-    """Leave templates, and tolerations if they are not to be added, out of a translated patch."""
+    """Remove templates from a translated patch, and tolerations unless they are wanted."""
     operations = result.translation.operations
     if not tolerations:
         operations = tuple(operation for operation in operations if "/tolerations" not in operation["path"])
@@ -637,7 +637,7 @@ def _patch_result(result: Result, *, tolerations: bool) -> Result:
 
 
 def _as_merge_patch(text: str, target: Mapping[str, Any], objects: Iterable[Object]) -> str:
-    """Say what a JSON patch says that sets amounts of containers and nothing else, as a patch that is merged; nothing of any other."""
+    """Return the merge patch that is equivalent to a JSON patch, if this only sets amounts of containers; "" for any other."""
     try:
         [document] = manifests.parse(f"operations:\n{indent(text, '  ')}")
     except (ManifestError, ValueError):
@@ -679,10 +679,10 @@ def _as_merge_patch(text: str, target: Mapping[str, Any], objects: Iterable[Obje
 
 
 def with_own_templates(results: Sequence[Result], documents: Iterable[Document]) -> list[Result]:
-    """Give each file the templates that its objects need, once; what two files would have is named after its object in both."""
+    """Add to each file the templates that its objects need, once. A template of two files is named after its object in both."""
     templates = [(document.object, document.file) for document in documents if document.object.get("kind") == _TEMPLATE]
     present = {(name_of(template), file) for template, file in templates}
-    # By what they say, since a run that ended early has named some after their objects.
+    # Compared by content, because an interrupted run may have named some after their objects.
     holders: dict[bytes, set[str]] = {}
     for template, file in [
         *templates,
@@ -705,7 +705,7 @@ def _encoded_spec(template: Object) -> bytes:
 
 
 def _named_by_object(result: Result, source: str) -> Result:
-    """Name the templates of an object after it and its place, so that no two in a build are one and the same."""
+    """Name the templates of an object after the object and its place, so that they are unique in every build."""
     metadata = result.object.get("metadata")
     name = str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
     owner = f"{name[:200]}-" if re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name) else ""
@@ -720,7 +720,7 @@ def _named_by_object(result: Result, source: str) -> Result:
 
 
 def _meaning(objects: Iterable[Object], template_names: Collection[str]) -> Meaning:
-    """Say what objects mean: with what templates say in the place of their names, and without those that nothing had before."""
+    """Return the meaning of objects: with the content of templates in place of their names, and without new templates."""
     every = list(objects)
     templates = {name_of(obj): obj.get("spec") for obj in every if obj.get("kind") == _TEMPLATE}
 
@@ -745,6 +745,6 @@ def _meaning(objects: Iterable[Object], template_names: Collection[str]) -> Mean
 
 
 def shown(file: str) -> str:
-    """A path as people name it: from here on where it lies below."""
+    """Return a path for messages: relative to the working directory if it is below."""
     name = os.path.relpath(file)
     return file if name.startswith("..") else name

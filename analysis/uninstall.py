@@ -70,7 +70,7 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
     labelled = await asyncio.gather(*(all_of(kind, LABELLED) for kind in KINDS))
     ours = {kind.kind: objects for kind, objects in zip(KINDS, labelled, strict=True)}
     registered = {kind: [obj for obj in await all_of(kind) if obj["metadata"]["name"] in (names.NAME, names.QUOTA)] for kind in _WEBHOOKS}  # fmt: skip
-    # A namespace that an administrator names is one, too.
+    # A namespace that the administrator names counts too.
     places = namespaces_of(chain(ours["Namespace"], ours["ClusterRoleBinding"], *registered.values())) | {only}
     left: list[str] = []
     for kind in KINDS:
@@ -119,7 +119,7 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
             left.append(f"{crd}, because of {list_first(keys, _NAMED)}; --kinds removes all of them")
         else:
             steps.append(_step(resources.CUSTOM_RESOURCE_DEFINITIONS, definition))
-    # Late: if this is interrupted, the next uninstallation knows by them which namespaces to look in.
+    # These come late: if the uninstallation is interrupted, the next one finds by them which namespaces to read.
     bindings = next(kind for kind in KINDS if kind.kind == "ClusterRoleBinding")
     steps += [_step(bindings, obj) for obj in ours[bindings.kind]]
     created = {obj["metadata"]["name"]: obj for obj in ours["Namespace"]}
@@ -146,7 +146,7 @@ def _name(obj: Raw) -> str:
 
 
 def _is_ours(obj: Raw) -> bool:
-    """Return whether an object goes with the installation or its owner: our label, Helm's release record, an owner."""
+    """Return whether an object is removed with the installation: it has our label, is Helm's release record, or has an owner."""
     meta = obj["metadata"]
     return (
         is_labelled(obj)
@@ -183,7 +183,7 @@ def _templates(templates: Iterable[Raw], pods: Iterable[Raw]) -> tuple[list[Remo
 
 
 def _stranded(pods: Iterable[Raw]) -> Iterator[str]:
-    """Name the pods of users that no scheduler will place after the uninstallation."""
+    """Yield the pods of users that no scheduler will place after the uninstallation."""
     for pod in pods:
         spec, status = pod.get("spec") or {}, pod.get("status") or {}
         ended = status.get("phase") in ("Succeeded", "Failed")

@@ -170,7 +170,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     store: Store
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def answer(self, code: int, body: bytes) -> None:
         self.send_response(code)

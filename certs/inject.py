@@ -4,7 +4,7 @@ The API server cannot call a webhook without a CA bundle, and with failurePolicy
 configurations have no rules when they are applied and call no webhook: the rules are in an annotation, and are written into the webhooks
 together with the bundle. Applying the same manifest again removes neither, because an apply leaves fields alone that it does not mention.
 
-If an annotation says that another program maintains the bundle (`certs.annotations`), only the rules are written, once there is a bundle.
+If an annotation states that another program maintains the bundle (`certs.annotations`), only the rules are written, once there is a bundle.
 
 A missing configuration (drawbridge started before `kubectl apply`) counts as done, because no API server calls through it. Only caBundle and
 rules are patched, with a `test` of the version that was read, so an administrator's concurrent edit wins, and the next round tries again.
@@ -34,50 +34,53 @@ logger = logging.getLogger("drawbridge.inject")
 KINDS = (resources.MUTATING_WEBHOOKS.raw, resources.VALIDATING_WEBHOOKS.raw)
 
 
-Found = tuple[resources.Resource[resources.Raw], resources.Raw]
+KindAndConfiguration = tuple[resources.Resource[resources.Raw], resources.Raw]
 
 
-async def read_webhooks(cluster: Cluster, names: Sequence[str]) -> list[Found]:
+async def read_webhooks(cluster: Cluster, names: Sequence[str]) -> list[KindAndConfiguration]:
     """Return the existing webhook configurations with these names."""
-    found: list[Found] = []
+    configurations: list[KindAndConfiguration] = []
     for kind in KINDS:
         for name in names:
             with suppress(NotFound):
                 configuration = await cluster.get(kind, name)
-                found.append((kind, configuration))
-    return found
+                configurations.append((kind, configuration))
+    return configurations
 
 
-async def ensure_bundle(cluster: Cluster, found: Sequence[Found], bundle: bytes) -> bool:
+async def ensure_bundle(cluster: Cluster, configurations: Sequence[KindAndConfiguration], bundle: bytes) -> bool:
     """Write the bundle into webhook configurations, which were read before it; report whether all of them have it now."""
     text = b64encode(bundle).decode()
-    done = [await _ensure_bundle(cluster, kind, configuration, text) for kind, configuration in found]
+    done = [await _ensure_bundle(cluster, kind, configuration, text) for kind, configuration in configurations]
     return all(done)
 
 
 async def _ensure_bundle(
-    cluster: Cluster, kind: resources.Resource[resources.Raw], found: resources.Raw, bundle: str
+    cluster: Cluster, kind: resources.Resource[resources.Raw], configuration: resources.Raw, bundle: str
 ) -> bool:
     try:
-        if missing := bundles(found, bundle):
-            found = await _write(cluster, kind, found, missing)
+        if missing := bundles(configuration, bundle):
+            configuration = await _write(cluster, kind, configuration, missing)
     except NotFound:
         return True
     except (Conflict, Invalid):  # a failed `test` is Invalid
         return False
-    if waiting := rules(found):
+    if waiting := rules(configuration):
         try:
-            await _write(cluster, kind, found, waiting)
+            await _write(cluster, kind, configuration, waiting)
         except ApiError as error:
             # An admission policy may forbid the change. Certificates are renewed nevertheless.
-            logger.warning("cannot write the rules of a webhook configuration", extra={"configuration": found["metadata"]["name"], "problem": str(error)})  # fmt: skip
+            logger.warning("cannot write the rules of a webhook configuration", extra={"configuration": configuration["metadata"]["name"], "problem": str(error)})  # fmt: skip
     return True
 
 
 async def _write(
-    cluster: Cluster, kind: resources.Resource[resources.Raw], found: resources.Raw, changes: Sequence[Operation]
+    cluster: Cluster,
+    kind: resources.Resource[resources.Raw],
+    configuration: resources.Raw,
+    changes: Sequence[Operation],
 ) -> resources.Raw:
-    metadata = found["metadata"]
+    metadata = configuration["metadata"]
     unchanged: Operation = {
         "op": "test",
         "path": "/metadata/resourceVersion",

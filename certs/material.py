@@ -22,9 +22,7 @@ names, so that neither can answer for the other.
 | signature-next.key | the next key, which every replica has before the first uses it (INTRODUCED) |
 | signature-previous.key | the previous key; its signatures are valid until the next switch |
 
-The signing keys rotate with the CA in the same steps. They are in two Secrets so that the loss of one loses no signature. Older versions had them in
-the serving Secret as well, and the oldest version had one Secret for everything: missing entries are read from there, and move at the
-first write.
+The signing keys rotate with the CA in the same steps. They are in two Secrets, so that signatures stay valid after the loss of one.
 """
 
 from __future__ import annotations
@@ -103,7 +101,7 @@ class Material(NamedTuple):
 def view(material: Material, names: Names, *, bundle_everywhere: bool) -> View:
     """Return the view on which `rotation.step` decides."""
     signer, leaf, allocator = material.authority, material.leaf, material.allocator
-    spans = [authority.span(one.certificate) for one in (leaf, allocator) if one is not None]
+    spans = [authority.span(pair.certificate) for pair in (leaf, allocator) if pair is not None]
     sound = _is_sound(leaf, names.webhook, signer, never=names.allocator)
     if names.allocator:
         sound = sound and _is_sound(allocator, names.allocator, signer, never=names.webhook)
@@ -120,7 +118,7 @@ def view(material: Material, names: Names, *, bundle_everywhere: bool) -> View:
 def _is_sound(leaf: Pair | None, names: Sequence[str], signer: Pair | None, *, never: Sequence[str]) -> bool:
     """Report whether a leaf is for these names, none of `never`, and signed by the current CA.
 
-    `never`: an older version had one leaf for webhook and allocator, so that each could answer for the other.
+    `never` are the names of the other leaf: with the names of both, webhook and allocator could answer for each other.
     """
     if signer is None or leaf is None:
         return False
@@ -168,7 +166,7 @@ def apply(
             signer = _required(material.next)
             old = _required(material.authority).certificate
             signing_keys = material.signing_keys
-            if signing_keys.next:  # empty if a version with a single key introduced the CA
+            if signing_keys.next:  # empty if both Secrets with signing keys were lost since INTRODUCE
                 signing_keys = SigningKeys(current=signing_keys.next, previous=signing_keys.current)
             made = Material(signer, previous=old, since=now, signing_keys=signing_keys)
             return _sign(made, names, now, policy)
@@ -209,10 +207,10 @@ class Data(NamedTuple):
 def decode(data: Data) -> Material:
     """Return the material in the Secrets' data. An unusable pair counts as missing."""
     serving = data.serving or {}
-    authority_data = serving if data.authority is None else data.authority
-    # All signing keys come from the first Secret that has a current one.
-    places = authority_data, data.signing or {}, serving
-    signing = next((place for place in places if _signing_key(place, "signature.key")), {})
+    authority_data = data.authority or {}
+    # All signing keys come from the first of their Secrets that has a current one.
+    sources = authority_data, data.signing or {}
+    signing = next((source for source in sources if _signing_key(source, "signature.key")), {})
     return Material(
         authority=_pair(authority_data, "authority"),
         leaf=_pair(serving, "tls"),

@@ -83,7 +83,7 @@ class SecretStore:
             wanted_data = material.encode(wanted_material)
             if not await self._write(authority_data, authority_secret, wanted_data.authority or {}):
                 continue
-            # Signing keys are written where they are verified before any replica signs with them, and before their old location is cleared.
+            # Signing keys are written to the Secret for verification before any replica signs with them.
             if not await self._write(signing, signature_secret, wanted_data.signing or {}):
                 continue
             if not await self._write(serving, name, wanted_data.serving or {}):

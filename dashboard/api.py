@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """When it was read, which kinds could not be, and why it is old, if it is."""
+    """The time of the reading, the kinds that could not be read, and why the reading is old, if it is."""
 
     read_at: str
     unread: tuple[Unread, ...]
@@ -61,7 +61,7 @@ class QuotasShown(Shown, frozen=True, kw_only=True):
 
 
 class PodShown(Shown, frozen=True, kw_only=True):
-    """The story of a pod, as `drawbridge explain pod -o json` tells it, and when what happened."""
+    """The story of a pod, as in `drawbridge explain pod -o json`, with the times of its events."""
 
     pod: PodStory
     steps: tuple[Step, ...]
@@ -95,13 +95,13 @@ class HardwareShown(Shown, frozen=True, kw_only=True):
 
 
 class WhatIfShown(Shown, frozen=True, kw_only=True):
-    """What would become of pods; the question is that of a link on the page: `q` is a manifest, `remove` and `add` are nodes."""
+    """Where pods would be placed. The parameters are those of a link on the page: `q` is a manifest, `remove` and `add` are nodes."""
 
     found: WhatIf
 
 
 class MoveShown(Shown, frozen=True, kw_only=True):
-    """How far the move from device plugins is, and what is in the way, as `drawbridge survey -o json` tells it."""
+    """How far the move from device plugins is, and what is in the way, as in `drawbridge survey -o json`."""
 
     namespaces: tuple[NamespaceMoved, ...]
     # How many pods have their devices, or are to have them, by which mechanism.
@@ -115,14 +115,14 @@ class MoveShown(Shown, frozen=True, kw_only=True):
 
 
 class HistoryShown(Shown, frozen=True, kw_only=True):
-    """How use of the fleet went since the dashboard began, for a day at most; or, with `days`, what Prometheus has kept of it."""
+    """The use of the fleet since the dashboard started, for a day at most; with `days`, the use that Prometheus has stored."""
 
     samples: tuple[Sample, ...]
     lines: tuple[Line, ...] = ()
 
 
 class DashboardEndpoint(NamedTuple):
-    """An address, the type of what is answered there, and what finds it; None where there is none of that name."""
+    """An address, the type of its answer, and the function that finds the answer: None if no object has the name in the address."""
 
     path: str
     type: type[Shown]
@@ -167,7 +167,7 @@ def _device(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any
 
 
 def matrices(view: DashboardView, node: str = "") -> list[PoolMatrix] | None:
-    """Judge the pools of the fleet, or of a node; None of a node that has no devices."""
+    """Judge the pools of the fleet, or of a node. Return None for a node without devices."""
     if node and all(shown.node != node for shown in view.picture.nodes):
         return None
     stock = view.reading.stock
@@ -200,7 +200,7 @@ ENDPOINTS = (
 
 
 def answer(endpoint: DashboardEndpoint, view: DashboardView, parameters: Mapping[str, str]) -> Shown | None:
-    """Shown a question; None where there is nothing of that name."""
+    """Return the answer to a request; None if no object has the name in its address."""
     fields = endpoint.find(view, parameters)
     if fields is None:
         return None
@@ -208,25 +208,25 @@ def answer(endpoint: DashboardEndpoint, view: DashboardView, parameters: Mapping
 
 
 def openapi() -> dict[str, Any]:
-    """Describe the endpoints, as OpenAPI 3.1 has it."""
+    """Return the OpenAPI 3.1 document of the endpoints."""
     unread = {"503": "The cluster could not be read."}
-    # Each address with what is shown there, what it is asked by, and what it answers by status.
+    # For each address: the type of its answer, its parameters, and the meaning of each other status.
     described: list[tuple[str, type[Shown], list[dict[str, Any]], dict[str, str]]] = []
     for endpoint in ENDPOINTS:
         names = [part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")]
         parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
-        answers = {"200": "What was read.", **unread}
+        answers = {"200": "The objects that were read.", **unread}
         if parameters:
             answers["404"] = "It did not exist when this was read."
         described.append((endpoint.path, endpoint.type, parameters, answers))
     question = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in ("q", "remove", "add")]
-    answers = {"200": "What was found.", "400": "The question has no answer.", **unread}
+    answers = {"200": "The answer.", "400": "The question cannot be answered.", **unread}
     described.append(("/api/v1/what-if", WhatIfShown, question, answers))
     refused = "The account may not list all namespaces."
-    answers = {"200": "What a survey found.", "403": refused, "503": "The survey is not made."}
+    answers = {"200": "The result of the survey.", "403": refused, "503": "There is no survey yet."}
     described.append(("/api/v1/move", MoveShown, [], answers))
     days = {"name": "days", "in": "query", "schema": {"type": "integer", "enum": [*SPANS]}}
-    answers = {"200": "What was seen.", "502": "Prometheus could not be asked.", **unread}
+    answers = {"200": "The use of the fleet.", "502": "Prometheus could not be asked.", **unread}
     described.append(("/api/v1/history", HistoryShown, [days], answers))
 
     types = [type_ for _, type_, _, _ in described]

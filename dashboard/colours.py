@@ -31,7 +31,7 @@ _WITHOUT = {
 
 
 class Colours(NamedTuple):
-    """The class of each value, the most frequent first, and what a class stands for."""
+    """What devices are coloured by (`by`), and the CSS class of each value, the most frequent value first."""
 
     by: str
     classes: dict[str, str]
@@ -39,14 +39,14 @@ class Colours(NamedTuple):
     known: dict[str, str] = {}
 
     def css_class(self, node: NodeStory, device: DeviceHeld) -> str:
-        """The class of a device on a node."""
+        """Return the CSS class of a device on a node."""
         if self.by == STATE:
             return device.state
         value = self.value(node, device)
         return self.classes.get(value, _LAST) if value else _FREE
 
     def value(self, node: NodeStory, device: DeviceHeld) -> str:
-        """What a device is coloured by; "" if it has no holder, or nothing of that name is published."""
+        """Return the value that a device is coloured by; "" if it has no holder, or no such attribute."""
         is_plugin = device.state == "plugin"
         match self.by:
             case "namespace":
@@ -67,7 +67,7 @@ class Colours(NamedTuple):
         return self.known.get(device.device, "")
 
     def legend(self) -> list[tuple[str, str]]:
-        """Each class with its words."""
+        """Return each class with its text."""
         if self.by == STATE:
             return [(state, STATE_TEXTS[state]) for state in STATES if state in self.classes]
         named = [(colour, value) for value, colour in list(self.classes.items())[:_OWN]]
@@ -81,13 +81,13 @@ class Colours(NamedTuple):
         return {colour: counted[colour] for colour, _ in self.legend() if counted.get(colour)}
 
     def words(self, counts: dict[str, int]) -> str:
-        """Say counts by class in words."""
+        """Return the counts of classes as text."""
         named = dict(self.legend()) | {_LAST: _OTHERS}
         return ", ".join(f"{number:,} {colour if self.by == STATE else named[colour]}" for colour, number in counts.items()) or "none"  # fmt: skip
 
 
 def colours_of(nodes: Iterable[NodeStory], by: str, reading: Reading) -> Colours:
-    """Give the values of a fleet their classes; of a choice that there is not, those of the state."""
+    """Assign a class to each value in the fleet. If `by` is not a known choice, colour by state."""
     known: dict[str, str] = {}
     if by == "health":
         known = dict(_published(reading.stock, _taints_of))
@@ -119,7 +119,7 @@ def _taints_of(device: Device) -> str:
 
 
 def text_of(attribute: DeviceAttribute | None) -> str:
-    """Write an attribute of one value; "" for one of several, or none."""
+    """Return an attribute with one value as text; "" if it has several values or none."""
     if attribute is None:
         return ""
     values = (attribute.int_, attribute.bool_, attribute.string, attribute.version)
@@ -129,7 +129,7 @@ def text_of(attribute: DeviceAttribute | None) -> str:
 
 
 def attributes_of(stock: Stock) -> tuple[str, ...]:
-    """List the attributes that divide the fleet: with two values and not too many."""
+    """List the attributes that divide the fleet: those with at least two values, and not too many."""
     values: defaultdict[str, set[str]] = defaultdict(set)
     for page in stock.every_newest_page():
         for device in page.devices:

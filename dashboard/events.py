@@ -1,4 +1,4 @@
-"""What events say of a pod or a claim: of a live cluster asked for with its page, of files as they stand there.
+"""The events of a pod or a claim. On a live cluster they are read when a page is requested, otherwise with the files.
 
 Events of an object that had the same name before are left out.
 """
@@ -26,7 +26,7 @@ _PAGES = 4  # of 500 events, that one object is looked up in
 
 
 class Happening(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What one event says."""
+    """The content of one event."""
 
     at: str
     times: int
@@ -37,14 +37,14 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Events(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The events of an object, the last first; or why they are not known."""
+    """The events of an object, the last first, or why they are not known."""
 
     shown: tuple[Happening, ...] = ()
     problem: str = ""
 
 
 async def read_events(cluster: Cluster, kind: str, namespace: str, name: str) -> list[Event]:
-    """Ask a cluster for the events of an object."""
+    """Return the events of an object from a cluster."""
     fields = f"involvedObject.kind={kind},involvedObject.name={name}"
     events: list[Event] = []
     more = ""
@@ -58,7 +58,7 @@ async def read_events(cluster: Cluster, kind: str, namespace: str, name: str) ->
 
 
 def events_in(reading: Reading, kind: str, namespace: str, name: str) -> Iterator[Event]:
-    """Look for the events of an object in files."""
+    """Return the events of an object from the files that were read."""
     for obj in reading.of_kinds("Event"):
         try:
             event = convert(obj, Event)
@@ -70,7 +70,7 @@ def events_in(reading: Reading, kind: str, namespace: str, name: str) -> Iterato
 
 
 def shown(events: Iterable[Event], uid: str) -> Events:
-    """Put events in order, without those of an object that had the name before."""
+    """Sort events, and leave out those of a former object with the same name."""
     happenings: list[Happening] = []
     for event in events:
         if uid and event.involved_object.uid not in ("", uid):

@@ -46,7 +46,7 @@ class HardwareUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def hardware_of(stock: Stock, node: str) -> tuple[HardwareUsage, ...]:
-    """List the hardware of a node by where it is plugged in."""
+    """List the hardware of a node in the order of its places on the bus."""
     scale = scale_of(stock.pages.values())
     cards: list[HardwareUsage] = []
     for pool in stock.pools(node):
@@ -71,7 +71,7 @@ def hardware_of(stock: Stock, node: str) -> tuple[HardwareUsage, ...]:
 
 
 def _share(result: DeviceRequestAllocationResult, device: Device) -> float:
-    """Say how much of a device a claim has: the mean of the capacities that it consumes."""
+    """Return the share of a device that a claim has: the mean over the capacities that it consumes."""
     if not result.share_id or not result.consumed_capacity:
         return 1.0
     shares = [

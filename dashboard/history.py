@@ -1,4 +1,4 @@
-"""How use of the fleet went: a sample of each reading, one a minute at most, for a day; in memory, so it begins anew with the process. Pure."""
+"""The use of the fleet in the last day: a sample of each reading, at most one a minute. Samples are in memory, so a new process has none. Pure."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Samples:
         self._apart = apart
 
     def is_due(self, at: str) -> bool:
-        """Say whether the last sample is old enough for another one."""
+        """Return whether the last sample is old enough for another one."""
         time, last = moment(at), moment(self._samples[-1].at) if self._samples else None
         return time is not None and (last is None or abs((time - last).total_seconds()) >= self._apart)
 
@@ -75,14 +75,14 @@ class Samples:
             self._samples.popleft()
 
     def samples(self, *, narrowed: bool = False) -> tuple[Sample, ...]:
-        """Give the samples, the oldest first."""
+        """Return the samples, the oldest first."""
         if not narrowed:
             return tuple(self._samples)
         return tuple(replace(sample, waiting=None) for sample in self._samples)
 
 
 def lines_of(samples: Sequence[Sample]) -> list[Line]:
-    """Make lines of samples; that of waiting pods where all of them were told."""
+    """Make lines of samples. The line of waiting pods is drawn only if every sample has their number."""
     moments = [moment(sample.at) for sample in samples]
     times = [at.timestamp() if at else 0.0 for at in moments]
 

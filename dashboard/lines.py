@@ -1,4 +1,4 @@
-"""Values over time as lines of a page, each with its numbers in words, and a table of them all. Pure."""
+"""Draws values over time as lines, each with its numbers as text, and with a table of all values. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def draw(lines: Sequence[Line]) -> Iterator[Html]:
-    """Draw lines, each with its numbers in words, and below them all as a table."""
+    """Draw lines, each with its numbers as text, and below them a table of all values."""
     for line in lines:
         values = [value for _, value in line.points]
         most = line.most or max(values)

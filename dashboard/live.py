@@ -1,4 +1,4 @@
-"""Pages that change under the eyes of a reader: an open page learns of a new reading, and fetches itself again. The rim.
+"""Pages that reload themselves: an open page is told of each new reading, and fetches itself again. Does I/O.
 
 A server-sent event names the reading, without its content: the page has the content, after the login.
 """
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
 MOST_LISTENERS = 100
-LASTS = 300.0  # seconds after which a page has to ask anew, and to show its token again
+LASTS = 300.0  # seconds after which a stream ends: the page opens another one, and shows its token again
 
-# Focus, scroll and what is selected stay; a form that is being filled is left alone until it is left.
+# The script keeps focus, scroll position and selection. It does not replace a form while somebody fills it in.
 SCRIPT: Final = Path(__file__).with_name("script.js").read_text(encoding="utf-8")
 
 
 class Live:
-    """Those who listen, and what they are told."""
+    """The open pages that listen for new readings."""
 
     def __init__(self, lasts: float) -> None:
         self._lasts = lasts
@@ -34,17 +34,17 @@ class Live:
         self._changed = asyncio.Event()
 
     def wake(self) -> None:
-        """Wake the open pages: there may be something new."""
+        """Make each stream look for a new reading."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     def end(self) -> None:
-        """Let all go, so that the server can end."""
+        """End all streams, so that the server can end."""
         self._is_over = True
         self.wake()
 
     async def answer(self, look: Callable[[], Awaitable[tuple[str, float]]]) -> Reply:
-        """Stream a version for each new reading; `look` returns it, and after how many seconds to look again."""
+        """Stream the name of each new reading. `look` returns the name, and after how many seconds to look again."""
         if self._listeners >= MOST_LISTENERS:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, ("Retry-After", "30"))
         parts = self._versions(look)

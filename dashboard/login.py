@@ -1,4 +1,4 @@
-"""The account of a token, as the API server says (TokenReview), and the namespaces that it may read (SubjectAccessReview). The rim.
+"""The account of a token, as the API server says (TokenReview), and the namespaces that it may read (SubjectAccessReview). Does I/O.
 
 The token comes with each request: as a bearer token, which a proxy may pass on, or in a cookie that the form of the first page sets and
 no script can read. Nothing of it is kept here but what the server said of its hash, for two minutes.
@@ -76,7 +76,7 @@ class Viewer(NamedTuple):
 
 
 class Login:
-    """Knows viewers by the tokens of their requests."""
+    """Finds the account of a viewer by the token of the request."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -85,11 +85,11 @@ class Login:
         self._known: dict[tuple[Account, str, tuple[tuple[str, str], ...]], tuple[bool, float]] = {}
 
     async def account_of(self, request: Request) -> Account | None:
-        """The account of a request's token; None without one that counts."""
+        """Return the account of a request's token; None without a valid token."""
         return await self.account(request.head.bearer or request.cookie(COOKIE), request.head.peer)
 
     async def account(self, token: str, peer: str) -> Account | None:
-        """The account of a token. Raises Refused where it cannot be found out."""
+        """Return the account of a token; None if it is not valid. Raises Refused if the API server gives no answer."""
         try:
             account = await self._accounts.account_of(token, peer)
         except TooManyTokens:
@@ -99,7 +99,7 @@ class Login:
         return account if account.name else None
 
     async def viewer(self, account: Account, namespaces: Iterable[str]) -> Viewer:
-        """Find out what an account may see, of these namespaces."""
+        """Return which of these namespaces an account may see."""
         try:
             if await self._may_list(account, ""):
                 return Viewer(account.name)
@@ -112,14 +112,14 @@ class Login:
         )
 
     async def may_see_events(self, account: Account, namespace: str) -> bool:
-        """Find out whether an account may list the events of a namespace."""
+        """Return whether an account may list the events of a namespace."""
         try:
             return await self._may_list(account, namespace, _EVENTS)
         except ApiError as error:
             raise _unanswered("SubjectAccessReview", error) from None
 
     async def _may_list(self, account: Account, namespace: str, kinds: tuple[tuple[str, str], ...] = _LISTED) -> bool:
-        """Ask for a namespace, or for all of them."""
+        """Return whether the account may list objects in a namespace, or in all namespaces."""
         may, until = self._known.get((account, namespace, kinds), (False, 0.0))
         if time.monotonic() < until:
             return may
@@ -144,6 +144,6 @@ class Login:
 
 
 def _unanswered(review: str, error: ApiError) -> Refused:
-    """Tell the reason to the log alone, as the account is not known yet."""
+    """Log the reason, and refuse without it, because the account is not known yet."""
     logger.warning("%s: %s (its account needs the ClusterRole system:auth-delegator)", review, error)
     return Refused(HTTPStatus.SERVICE_UNAVAILABLE, ("Retry-After", "5"))

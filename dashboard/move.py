@@ -1,4 +1,4 @@
-"""How far the move from device plugins to Dynamic Resource Allocation is: what `drawbridge survey` says, by namespace and as a whole. Pure."""
+"""How far the move from device plugins to Dynamic Resource Allocation is: the result of `drawbridge survey`, by namespace and as a whole. Pure."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _by_outcome(counts: Counter[Outcome | None]) -> dict[str, int]:
 
 
 def mechanism_of(pod: Pod) -> str:
-    """Say by which mechanism a pod has its devices, or is to have them; "" if it asks for none."""
+    """Return the mechanism by which a pod has or will get its devices; "" if it requests none."""
     extended = any(amount and is_extended(key) for key, amount in requests(pod).items())
     mechanisms: list[str] = []
     if pod.spec.resource_claims:

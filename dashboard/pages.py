@@ -11,7 +11,7 @@ from analysis.matrix import group_equal, report
 from analysis.naming import find_device
 from analysis.quota import tables
 from analysis.redaction import redaction_of
-from analysis.simulated import reasons_of
+from analysis.simulated import devices_of, reasons_of
 from cluster.manifests import dump
 from dashboard import api
 from dashboard.colours import CHOICES, STATE, attributes_of, colours_of
@@ -63,7 +63,7 @@ _NAV = (
 
 
 def layout(title: str, view: DashboardView | None, *content: object, current: str = "-", again: bool = True) -> Html:
-    """Put a page together, which is asked for again by itself."""
+    """Return a page with its frame. With `again` it reloads itself."""
     links = [el("a", word, href=f"/{path}", aria_current="page" if path == current else "") for word, path in _NAV]
     find = el(
         "form",
@@ -115,7 +115,7 @@ def layout(title: str, view: DashboardView | None, *content: object, current: st
 
 
 def what_if(view: DashboardView, question: WhatIfQuestion, answer: WhatIf | None, problem: str) -> Html:
-    """Ask where pods would go, and what fewer or more nodes would change: a form, and the answer to it."""
+    """Return the form that asks where pods would go and what fewer or more nodes would change, and the answer to it."""
     field = area(question.text, name="manifest", id="manifest", rows=14, spellcheck="false")
     fewer = el("input", name="remove", id="remove", value=" ".join(question.removed), placeholder="node-1 node-2", spellcheck="false")  # fmt: skip
     more = el(
@@ -139,12 +139,9 @@ def what_if(view: DashboardView, question: WhatIfQuestion, answer: WhatIf | None
         rows: list[Sequence[object]] = []
         for pod in answer.pods:
             if pod.node:
-                rows.append((pod.pod, link(pod.node, "nodes", pod.node), ", ".join(pod.devices) or "no devices"))
-                continue
-            why: list[object] = []
-            for reason in reasons_of(pod):
-                why += [reason, el("br")]
-            rows.append((pod.pod, "no node", together(why)))
+                rows.append((pod.pod, link(pod.node, "nodes", pod.node), _lines(devices_of(pod))))
+            else:
+                rows.append((pod.pod, "no node", _lines(reasons_of(pod))))
         summary = f"{answer.placed} of {count_of(len(answer.pods), 'pod')} would fit ({DEFAULT}); nothing was created."
         left = f" {count_of(answer.left, 'more waiting pod')} not looked at." if answer.left else ""
         parts += [el("p", summary, left, " ", link("A link to this question", "what-if", **question.as_query()))]
@@ -156,8 +153,13 @@ def what_if(view: DashboardView, question: WhatIfQuestion, answer: WhatIf | None
     return layout("What if", view, *parts, form, current="what-if", again=False)
 
 
+def _lines(texts: Iterable[str]) -> Html:
+    """Put each text on a line of its own."""
+    return together(part for text in texts for part in (text, el("br")))
+
+
 def login(problem: str) -> Html:
-    """Ask for a token."""
+    """Return the form that asks for a token."""
     field = el("input", name="token", id="token", type="password", autocomplete="off", required="required")
     form = el("form", el("label", "Token", for_="token"), field, el("button", "Log in"), action="/login", method="post")
     hint = el("p", "A bearer token of this cluster, such as ", el("code", "kubectl create token NAME -n NAMESPACE"), " prints. You see what it may list.")  # fmt: skip
@@ -354,14 +356,14 @@ def move(view: DashboardView, overview: Overview | None, problem: str, made_at: 
 
 
 def history(view: DashboardView, samples: Sequence[Sample], begun: str, spans: Sequence[int]) -> Html:
-    """How use of the fleet went since this process began, with links to what Prometheus has kept of more days."""
+    """The use of the fleet since this process started, with links to the days that Prometheus has stored."""
     longer = [part for days in spans for part in (" ", link(f"{days} days", "history", days=str(days)))]
     more = [el("p", "From Prometheus:", *longer)] if longer else []
     return layout("History", view, *history_of(samples, begun), *more, current="history")
 
 
 def history_of_days(view: DashboardView, days: int, lines: Sequence[Line], problem: str) -> Html:
-    """How use of the fleet went, as Prometheus has kept it."""
+    """The use of the fleet that Prometheus has stored."""
     parts = [el("p", problem, class_="warn", role="alert")] if problem else []
     if not lines and not problem:
         parts.append(el("p", "Prometheus has none of our series: docs/operating.md says how it comes to them."))
@@ -441,7 +443,7 @@ def _timeline(steps: Iterable[Step], view: DashboardView) -> Iterator[Html]:
 
 
 def _as_yaml(obj: Pod | ResourceClaim, view: DashboardView) -> Iterator[Html]:
-    """Write what of an object decides about devices, as a snapshot has it: no variables and arguments, where people put passwords."""
+    """Show the fields that decide about devices, as in a snapshot: without variables and arguments, which may hold passwords."""
     redacted = redaction_of(view.configuration).redact(
         {"apiVersion": obj.api_version, "kind": obj.kind} | builtins(obj)
     )
@@ -510,7 +512,7 @@ def namespace(view: DashboardView, name: str) -> Html:
 
 
 def search_results(view: DashboardView, text: str) -> Html:
-    """Pods, claims and nodes whose name has the words in it."""
+    """Pods, claims and nodes whose names contain the words."""
     reading = view.reading
     hits = [
         *(("pod", link(key, "pods", *key.split("/", 1))) for key in sorted(reading.pods) if text in key),

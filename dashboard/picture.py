@@ -1,4 +1,4 @@
-"""What the pages show: values made of what was read, by the code that answers `nodes`, `explain` and `quota`. Pure."""
+"""What the pages show: values made from a reading by the code of `nodes`, `explain` and `quota`. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Shelf(NamedTuple):
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All that is shown, of one moment."""
+    """All that is shown of one reading."""
 
     read_at: str
     source: str
@@ -52,7 +52,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DashboardView(NamedTuple):
-    """What was read, the picture of it, and why it is old, if it is."""
+    """A reading, its picture, and why it is old, if it is."""
 
     reading: Reading
     configuration: Configuration
@@ -67,12 +67,12 @@ class DashboardView(NamedTuple):
 
 
 def reading_of(view: DashboardView) -> str:
-    """Name a reading, so that a page knows whether it shows the last one."""
+    """Return the name of a reading, by which a page knows whether it shows the last one."""
     return f"{view.picture.read_at}{' old' if view.problem else ''}"
 
 
 def draw_picture(reading: Reading, *, read_at: str, source: str) -> Picture:
-    """Make the picture, with what the scheduler says of pods that wait."""
+    """Make the picture. The reasons of waiting pods are those of their scheduler."""
     return Picture(
         read_at=read_at,
         source=source,
@@ -84,7 +84,7 @@ def draw_picture(reading: Reading, *, read_at: str, source: str) -> Picture:
 
 
 def with_reasons(view: DashboardView, is_late: Callable[[], bool]) -> DashboardView:
-    """Find out why pods wait; `is_late` ends the search."""
+    """Add the reasons why pods wait; `is_late` ends the search."""
     rows = tuple(waiting(view.reading, view.configuration, is_late))
     return view._replace(picture=msgspec.structs.replace(view.picture, waiting=rows))
 
@@ -101,7 +101,7 @@ def labels_of(reading: Reading, nodes: Iterable[NodeStory]) -> list[str]:
 
 
 def value_of(reading: Reading, node: str, label: str) -> str:
-    """The shelf of a node."""
+    """Return the shelf of a node: the value of its label."""
     stored = reading.stock.nodes.get(node)
     return stored.metadata.labels.get(label, NONE) if stored else NONE
 
@@ -112,7 +112,7 @@ def _as_counted(name: str) -> list[tuple[str, int]]:
 
 
 def shelves(reading: Reading, nodes: Iterable[NodeStory], label: str) -> list[Shelf]:
-    """Put nodes on shelves by a label; without a label on one."""
+    """Group nodes by the value of a label; without a label, make one group."""
     groups: defaultdict[str, list[NodeStory]] = defaultdict(list)
     for node in nodes:
         groups[value_of(reading, node.node, label) if label else "all nodes"].append(node)

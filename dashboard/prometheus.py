@@ -1,4 +1,4 @@
-"""What Prometheus has kept of our metrics: devices in use and pods that wait, for longer than this process remembers. The rim."""
+"""Reads from Prometheus the devices in use and the waiting pods of more days than this process remembers. Does I/O."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Answer(msgspec.Struct):
 
 
 class Prometheus:
-    """Asks the one at this address."""
+    """The Prometheus at an address."""
 
     def __init__(self, url: str, *, patience: float = 10.0) -> None:
         self._url = url.rstrip("/")
@@ -45,8 +45,8 @@ class Prometheus:
         self._known: dict[int, tuple[float, list[Line]]] = {}
 
     async def lines(self, days: int, *, narrowed: bool) -> list[Line]:
-        """Give the lines of the last days; that of waiting pods is not for a viewer of some namespaces. Raise CommandFailed."""
-        async with self._turn:  # however many look, it is asked once
+        """Return the lines of the last days. A viewer of some namespaces gets no line of waiting pods. Raises CommandFailed."""
+        async with self._turn:  # one request at a time, so that viewers share an answer
             asked_at, known = self._known.get(days, (-math.inf, []))
             if time.monotonic() - asked_at > _FRESH:
                 timeout = aiohttp.ClientTimeout(total=self._patience)

@@ -1,4 +1,4 @@
-"""Serves the pages and their JSON. The cluster is read again, in a thread, when a page is asked for and the last reading is old. The rim."""
+"""Serves the pages and their JSON. The cluster is read again, in a thread, when a page is asked for and the last reading is old. Does I/O."""
 
 from __future__ import annotations
 
@@ -83,26 +83,26 @@ _COOKIE_VALUE: Final = re.compile(r"[!#-+\--:<-\[\]-~]+")  # RFC 6265
 
 
 class _NoToken(Refused):
-    """The request shows no token that counts."""
+    """The request has no valid token."""
 
     def __init__(self) -> None:
         super().__init__(HTTPStatus.UNAUTHORIZED, _BEARER)
 
 
 class PictureSource(NamedTuple):
-    """Where it is read from: what reads it (in a thread), and in words. Files are read once."""
+    """A source of readings: its name, and the function that reads it in a thread. Files are read once."""
 
     name: str
     read: Callable[[], Reading]
     lives: bool
-    # Asks for those of an object by kind, namespace and name; None if they were read with the rest.
+    # Reads the events of an object by kind, namespace and name; None if they were read with the rest.
     events: Callable[[str, str, str], Iterable[Event]] | None = None
-    # Reads what a survey looks at; None if that was read with the rest.
+    # Makes a survey; None if it is made from the reading.
     survey: Callable[[], Overview] | None = None
 
     @classmethod
     def of_cluster(cls, cluster: Cluster, name: str, given: ConfigurationInForce) -> PictureSource:
-        """Read a cluster of the loop that runs now."""
+        """Return the source of a cluster whose client belongs to the running event loop."""
         loop = asyncio.get_running_loop()
 
         def wait(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -117,7 +117,7 @@ class PictureSource(NamedTuple):
 
 
 class Dashboard:
-    """What was read last, and the pages of it."""
+    """Serves the pages of the last reading."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Dashboard:
         again: float = 0.0,
         prometheus: Prometheus | None = None,
     ) -> None:
-        """Without `login` every client of the port sees all. With `again` the cluster is read every so many seconds, for the history."""
+        """Without `login` every client of the port sees all. `again`: seconds between readings for the history; 0: read only on request."""
         self._again, self._prometheus = again, prometheus
         self._source = source
         self._login = login
@@ -157,7 +157,7 @@ class Dashboard:
 
     @asynccontextmanager
     async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-        """Listen; give the URL."""
+        """Listen; yield the URL."""
         routes = [
             Route("GET", "/style.css", _constant(lambda: Reply(200, STYLE.encode(), "text/css; charset=utf-8"))),
             Route(
@@ -218,7 +218,7 @@ class Dashboard:
                 reading.cancel()
 
     async def view(self, *, whole: bool = True) -> DashboardView | None:
-        """What is shown now: read at the first look, and again behind the back of the later ones when it is old; `whole` with the reasons."""
+        """Return the current view. The first call waits for a reading. Later calls start one in the background if the last is old. With `whole`, wait for the reasons, too."""
         old = time.monotonic() - self._read_at > self._fresh
         is_due = self._view is None or (old and self._source.lives)
         if is_due and (self._reading is None or self._reading.done()):
@@ -229,7 +229,7 @@ class Dashboard:
         return self._view
 
     async def _seen_by(self, request: Request, *, whole: bool = True) -> DashboardView | None:
-        """What the sender of a request may see of what is shown now. Raises Refused without a token."""
+        """Return the part of the current view that the sender of a request may see. Raises Refused without a token."""
         if self._login is None:
             return await self.view(whole=whole)
         account = await self._login.account_of(request)
@@ -278,7 +278,7 @@ class Dashboard:
         self._live.wake()
 
     def _publish_problem(self, problem: str) -> None:
-        """Say on every page what is wrong with the last reading."""
+        """Show on every page what is wrong with the last reading."""
         self._problem = problem
         if self._view is not None:
             self._view = self._view._replace(problem=problem)
@@ -295,7 +295,7 @@ class Dashboard:
         return with_reasons(view, lambda: time.monotonic() > end)
 
     def _page_handler(self, show: _Shower, *, whole: bool = True) -> _Handler:
-        """Show a page of what the sender may see, or how to log in, or that nothing could be read."""
+        """Answer with the page of what the sender may see, with the form for a token, or with the reason why nothing could be read."""
 
         async def answer(request: Request) -> Reply:
             try:
@@ -310,7 +310,7 @@ class Dashboard:
         return answer
 
     def _json_handler(self, write: _Shower) -> _Handler:
-        """Answer a program likewise."""
+        """Answer with the JSON of what the sender may see, or with an error."""
 
         async def answer(request: Request) -> Reply:
             view = await self._seen_by(request)
@@ -331,7 +331,7 @@ class Dashboard:
         return self._page_handler(answer, whole=whole)
 
     async def _with_events(self, view: DashboardView, kind: str, request: Request) -> DashboardView:
-        """Add the events of the object that an address names, where it is shown at all."""
+        """Add the events of the object that the address names, if the viewer may see the object."""
         key = api.key_of(request.names) if kind else ""
         known: Mapping[str, Pod | ResourceClaim] = view.reading.pods if kind == "Pod" else view.reading.stock.claims
         if key not in known:
@@ -364,7 +364,7 @@ class Dashboard:
         return self._json_handler(answer)
 
     async def _what_if(self, view: DashboardView, request: Request) -> Reply:
-        """Answer a form, or the question that an address brings; nothing is made."""
+        """Answer the question in a form or in an address. Nothing is created."""
         question, answer, problem = WhatIfQuestion(), None, ""
         try:
             question = WhatIfQuestion.parse(request.query or (request.fields() if request.body else {}))
@@ -404,7 +404,7 @@ class Dashboard:
         return _answer(api.HistoryShown(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, samples=samples, lines=tuple(lines)))  # fmt: skip
 
     async def _days_of_history(self, view: DashboardView, request: Request) -> tuple[int, Sequence[Line], str]:
-        """Ask Prometheus for the days of an address: how many there are (0 for what is held here), the lines, and why there are none."""
+        """Return the number of days in the request's address (0: use the samples in memory), their lines from Prometheus, and why there are none."""
         days_text = request.query.get("days", "")
         days = next((span for span in SPANS if str(span) == days_text), 0)
         if self._prometheus is None or not days:
@@ -445,7 +445,7 @@ class Dashboard:
         return _answer(shown)
 
     async def _surveyed(self, view: DashboardView) -> tuple[Overview | None, str]:
-        """Give the last survey, or why there is none. An old one is made anew."""
+        """Return the last survey, or why there is none. If it is old, start another one."""
         is_old = time.monotonic() - self._surveyed_at > SURVEY_LASTS and self._source.lives
         if self._surveying is None or (self._surveying.done() and (is_old or self._survey is None)):
             self._surveying = asyncio.create_task(self._make_survey(view))
@@ -468,7 +468,7 @@ class Dashboard:
         self._surveyed_at = time.monotonic()
 
     async def _log_in(self, request: Request) -> Reply:
-        """Keep the token of the form in a cookie, if it counts; the page that was asked for first is not remembered."""
+        """If the token of the form is valid, store it in a cookie, and send the browser to the first page."""
         if self._login is None:
             raise Refused(HTTPStatus.NOT_FOUND)
         token = request.fields().get("token", "").strip()
@@ -481,7 +481,7 @@ class Dashboard:
             raise _NoToken
 
         async def look() -> tuple[str, float]:
-            """Give the reading that there is, and when to look again: a cluster that takes long to read is read less often."""
+            """Return the name of the last reading, and when to look again: a cluster that takes long to read is read less often."""
             pause = max(self._fresh, self._took / MOST_OF_TIME)
             is_due = time.monotonic() - self._read_at > pause
             view = await self.view() if is_due else self._view
@@ -499,7 +499,7 @@ class Dashboard:
 
 
 def _constant(make: Callable[[], Reply]) -> _Handler:
-    """Answer the same to each request."""
+    """Answer each request with the reply that `make` returns."""
 
     async def answer(request: Request) -> Reply:
         del request
@@ -509,14 +509,14 @@ def _constant(make: Callable[[], Reply]) -> _Handler:
 
 
 def _whole_reading(write: Callable[[DashboardView], Html | None]) -> _Writer:
-    """A page about the whole reading."""
+    """Return a writer of a page about the whole reading."""
     return lambda view, _: write(view)
 
 
 def _page_of_address(
     write: Callable[[DashboardView, str], Html | None], read_address: Callable[[Request], str]
 ) -> _Writer:
-    """A page about what the address of a request names."""
+    """Return a writer of a page about the object that the address names."""
     return lambda view, request: write(view, read_address(request))
 
 

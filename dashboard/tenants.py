@@ -1,6 +1,6 @@
-"""What a tenant may see: the whole fleet, but of other namespaces only that a device is held. Pure.
+"""What a tenant may see: the whole fleet; of other namespaces only which devices are held. Pure.
 
-Names are taken away where objects are read, not where they are shown: whatever a page says later, it cannot name what is not there.
+Names are removed from the reading, before a page is made of it. So no page can show a name that the tenant may not see.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ _UNREAD: Final = Unread("an object of another namespace", "it has another form t
 
 
 def namespaces_of(reading: Reading) -> set[str]:
-    """The namespaces that have something to show."""
+    """Return the namespaces with pods, claims or quotas."""
     keys = (*reading.pods, *reading.stock.claims, *(quota.metadata.key for quota in reading.quotas))
     return {key.partition("/")[0] for key in keys}
 
 
 def for_tenant(reading: Reading, namespaces: Collection[str]) -> Reading:
-    """Keep what lies in these namespaces or in none; of other pods and claims keep which devices of which nodes they have."""
+    """Keep the objects of these namespaces and those without a namespace. Of other pods and claims keep only which devices of which nodes they hold."""
     pods: dict[str, Pod] = {}
     hidden: dict[str, str] = {}
     for key, pod in reading.pods.items():
         if key.partition("/")[0] in namespaces:
             pods[key] = pod
-        elif pod.spec.node_name:  # which others wait is not shown
+        elif pod.spec.node_name:  # waiting pods of other namespaces are not shown
             hidden[pod.metadata.uid] = name = f"pod-{len(hidden) + 1}"
             amounts = {key: Quantity.from_nano(amount) for key, amount in requests(pod).items() if key != "pods"}
             containers = (Container(name="all", resources=ResourceRequirements(requests=amounts)),)

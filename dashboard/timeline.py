@@ -1,4 +1,4 @@
-"""When a pod was made, got its devices, its node and its containers, as the objects themselves tell it. Pure."""
+"""When a pod was created and got its devices, its node and its containers, by the times in the objects. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def steps_of(pod: Pod, reading: Reading) -> tuple[Step, ...]:
-    """List what happened, the earliest first; an event without a time is left out."""
+    """List the events of a pod, the earliest first; an event without a time is left out."""
     events = [(pod.metadata.creation_timestamp, "the pod was created")]
     for key in claim_keys(pod):
         claim = reading.stock.claims.get(key)
@@ -52,7 +52,7 @@ def steps_of(pod: Pod, reading: Reading) -> tuple[Step, ...]:
 
 
 def steps_of_claim(claim: ResourceClaim) -> tuple[Step, ...]:
-    """List what happened to a claim, the earliest first."""
+    """List the events of a claim, the earliest first."""
     return _in_order((*_events_of(claim), (claim.metadata.deletion_timestamp, "it is being deleted since then")))
 
 
@@ -78,7 +78,7 @@ def _events_of(claim: ResourceClaim) -> Iterator[tuple[str, str]]:
 
 
 def ago(at: str, now: datetime | None) -> str:
-    """Say how long ago it was, in the largest unit that fits."""
+    """Return how long ago a time was, in the largest unit that fits."""
     time = moment(at)
     if time is None or now is None:
         return ""

@@ -55,7 +55,7 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
 
 
 def waits_for_node(pod: Pod) -> bool:
-    """Say whether a pod asks for devices and has no node."""
+    """Return whether a pod requests devices and has no node."""
     if pod.spec.node_name or pod.has_ended:
         return False
     return bool(pod.spec.resource_claims) or any(amount and is_extended(key) for key, amount in requests(pod).items())
@@ -99,13 +99,13 @@ def _owner(key: str, reading: Reading) -> str:
 
 
 def _kind_of(pod: Pod, reading: Reading, configuration: Configuration, *, search: bool) -> object:
-    """What the reason of a pod depends on: equal for pods that wait for the same, whatever they and their claims are called.
+    """Return what the reason of a pod depends on. It is equal for pods that differ only in their names and those of their claims.
 
-    Without `search` no node is asked about the pod any more.
+    Without `search` the nodes are not searched for a place for the pod.
     """
     meta, namespace = pod.metadata, pod.metadata.namespace or "default"
     with _TELLING:
-        outcome = queue_of(reading, configuration).in_turn(meta.key, search=search)
+        outcome = queue_of(reading, configuration).outcome_of_first(meta.key, search=search)
     claims: list[object] = []
     for entry in pod.spec.resource_claims:
         name = claim_name(pod, entry)
@@ -134,7 +134,7 @@ def _kind_of(pod: Pod, reading: Reading, configuration: Configuration, *, search
 
 
 def waiting_row(story: PodStory, pod: Pod) -> Waiting:
-    """Shorten the story of a pod to a row."""
+    """Return the row of a pod from its story."""
     prospect = story.prospect
     blockers = prospect.blockers if prospect else ()
     return Waiting(

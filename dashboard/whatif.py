@@ -1,7 +1,7 @@
-"""What would become of pods that are pasted, and of those that are there, with fewer or more nodes: the webhook's answer, then the simulation's,
-on the fleet as it was read. Pure.
+"""Where pasted and existing pods would be placed with fewer or more nodes: the webhook's answer, then the simulation's, on the fleet as it was
+read. Pure.
 
-Nothing is made. A question is a text; packed it is in an address, so that it can be sent to others.
+Nothing is created. The question is packed into the address of the page, so that it can be sent to others.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ TOO_LONG: Final = f"a question has at most {LONGEST >> 10} KiB: leave other obje
 _NOT_WHOLE: Final = "the address is cut off: copy all of it, or paste the manifest"
 
 
-class Unanswerable(Exception):  # noqa: N818  it is an answer, of a kind
-    """A question that has no answer here; why, and what to do."""
+class Unanswerable(Exception):  # noqa: N818  it is shown as an answer, not as an error
+    """A question that cannot be answered; the message says why, and what to do."""
 
 
 class WhatIfQuestion(NamedTuple):
-    """Manifests, nodes to take away, and nodes to add as NODE=N."""
+    """Manifests, nodes to remove, and nodes to add as NODE=N."""
 
     text: str = ""
     removed: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class WhatIfQuestion(NamedTuple):
         return cls(text, _names(query.get("remove", "")), _names(query.get("add", "")))
 
     def as_query(self) -> dict[str, str]:
-        """Give the query of a link that brings the question."""
+        """Return the query of a link that has the question."""
         query = {
             "q": pack(self.text) if self.text.strip() else "",
             "remove": " ".join(self.removed),
@@ -74,20 +74,20 @@ class WhatIfQuestion(NamedTuple):
 
 
 class QuotaSaid(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a line of a quota says of pods of the question."""
+    """The effect of the question's pods on a line of a quota."""
 
     line: str
     exceeded: bool
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What became of each pod: of those that were asked about, of those of nodes that are taken away, and of those that wait, if nodes are added."""
+    """The outcome for each pod: those in the question, those on removed nodes, and, if nodes are added, those that wait."""
 
     pods: tuple[PodOutcome, ...]
     placed: int
-    # The lines of quotas that count what was asked about.
+    # The lines of quotas that count pods of the question.
     quotas: tuple[QuotaSaid, ...] = ()
-    # Pods that wait, and for which there was no time.
+    # The number of waiting pods that were left out, because a question may have only so many pods.
     left: int = 0
 
 
@@ -103,7 +103,7 @@ def pack(text: str) -> str:
 
 
 def unpack(packed: str) -> str:
-    """Give the text of an address. Raise Unanswerable for what was not packed here, or unpacks to too much."""
+    """Return the text in an address. Raise Unanswerable if `pack` did not write it, or the text is too long."""
     try:
         data = base64.urlsafe_b64decode(packed.encode() + b"=" * (-len(packed) % 4))
         unpacking = zlib.decompressobj()
@@ -139,7 +139,7 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
         snapshot = change_nodes(snapshot, question.removed, question.added)
     except Broken as error:
         raise Unanswerable(f"{error.message}: {error.remedy}") from None
-    # What those of namespaces that are not shown ask for is not known.
+    # The requests of waiting pods in hidden namespaces are not known.
     snapshot = msgspec.structs.replace(
         snapshot, pods=tuple([pod for pod in snapshot.pods if pod.spec.node_name or pod.metadata.namespace != OTHERS])
     )
@@ -161,7 +161,7 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
             raise Unanswerable("it takes longer than a page may: request fewer pods, or use `drawbridge simulate`")
 
     snapshot = msgspec.structs.replace(snapshot, pods=(*snapshot.pods, *fitting))
-    simulation = place(snapshot, view.configuration, refused, check_time=check_time)
+    simulation = place(snapshot, state, refused, check_time=check_time)
     left = len(waiting) - len(fitting)
     return WhatIf(pods=simulation.pods, placed=simulation.totals.placed, quotas=quotas, left=left)
 
@@ -169,7 +169,7 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
 def _arrived(
     view: DashboardView, coming: Sequence[Document], others: Sequence[Document]
 ) -> tuple[Snapshot, dict[str, str], State]:
-    """Give what is there with what was pasted, the pods that the webhook refuses, and what that decides on. Raise Unanswerable."""
+    """Return the snapshot with the pasted pods, the pods that the webhook refuses, and the webhook's state. Raise Unanswerable."""
     reading = view.reading
     pasted = TypedObjects.read(other.object for other in others)
     if pasted.unreadable:

@@ -91,7 +91,7 @@ def text_at(name: str) -> str:
 
 
 def readme() -> str:
-    """Count what the tests compare with Kubernetes' own code, where the README says so."""
+    """Write into the README how many cases the tests compare with Kubernetes' own code."""
     from tests.referees import RECORDED, read
 
     counts = Counter[str]()
@@ -172,7 +172,7 @@ def operating() -> str:
 
 
 def between(text: str, start: str, end: str, new: str) -> str:
-    """Replace what stands between two marks of a page; everything else is written by hand."""
+    """Replace the text between two marks of a page; all other text is written by hand."""
     before, _, rest = text.partition(start)
     return f"{before}{start}\n\n{new}\n\n{rest[rest.index(end) :]}"
 
@@ -212,7 +212,7 @@ def printed(*words: str) -> str:
 
 
 def narrow() -> Mapping[str, Callable[[], str]]:
-    """List the pages that people write, each with what wraps its lines."""
+    """List the pages that are written by hand, each with the function that wraps its lines."""
     pages = [*(ROOT / "docs").glob("*.md"), *ROOT.glob("[CRS]*.md"), ROOT / "e2e" / "README.md"]
     return {
         str(page.relative_to(ROOT)): lambda page=page: laid_out(page.read_text(encoding="utf-8"))  # type: ignore[misc]
@@ -222,7 +222,7 @@ def narrow() -> Mapping[str, Callable[[], str]]:
 
 
 def write() -> None:
-    """Write what is stale or too wide, and name it."""
+    """Write each stale or too wide file, and print its name."""
     for name, make in {**narrow(), **generated()}.items():
         path, text = ROOT / name, make()
         if not path.exists() or path.read_text(encoding="utf-8") != text:

@@ -33,7 +33,7 @@ def section(dialect: Dialect) -> str:
 
 
 def item(rows: Sequence[Row]) -> str:
-    """Write keys, what they are, their outcome, what they mean and the reason; the page says what is left out."""
+    """Write an item: keys, their kind, outcome, meaning and reason. The page says which of these an item may lack."""
     first = rows[0]
     kind = [first.place] * (first.place != "resource") + [first.unit] * (first.unit != "count")
     what = f" ({', '.join(kind)})" if kind else ""
@@ -49,7 +49,7 @@ def because(row: Row) -> str:
 
 
 def described(rows: Sequence[Row]) -> Iterator[str]:
-    """Name keys with what they mean, keys of the same meaning together."""
+    """Yield keys with their meaning; keys with the same meaning are together."""
     meanings: dict[str, list[str]] = {}
     for row in rows:
         meanings.setdefault(row.meaning, []).append(f"`{row.name}`")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def listed() -> str:
-    """List the kinds by what becomes of their templates."""
+    """List the kinds by how their templates are handled."""
     left: list[str] = []
     rewritten: list[str] = []
     for (group, known), kinds in by_group(KINDS).items():
@@ -25,13 +25,13 @@ def listed() -> str:
         [
             f"- **Rewritten**, from the release whose definition keeps claims: {', '.join(rewritten)}.",
             f"- **Left to the webhook**: other known kinds of {', '.join(dict.fromkeys(left))}.",
-            f"- **Values of what another tool renders**, whose keys are named and not checked: {values}.",
+            f"- **Values for charts and similar**, whose keys are reported and not checked: {values}.",
         ]
     )
 
 
 def by_group(kinds: Mapping[tuple[str, str], WorkloadKind]) -> Mapping[tuple[str, WorkloadKind], list[str]]:
-    """Put the kinds of one API group with the same fate together, in the order of their groups."""
+    """Group the kinds of an API group that are handled in the same way, in the order of their groups."""
     groups: dict[tuple[str, WorkloadKind], list[str]] = {}
     for (group, kind), known in sorted(kinds.items(), key=lambda entry: entry[0][0]):
         groups.setdefault((group, known), []).append(kind)

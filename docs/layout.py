@@ -45,7 +45,7 @@ def too_wide(lines: Sequence[str]) -> bool:
 
 
 def blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Say of each line whether it is code, a table, prose or none of these."""
+    """Yield each line with its kind: code, table, prose or other."""
     code = False
     for line in text.splitlines():
         fence = line.lstrip().startswith("```")
@@ -61,7 +61,7 @@ def blocks(text: str) -> Iterator[tuple[str, str]]:
 
 
 def items(lines: Sequence[str]) -> list[list[str]]:
-    """Part a block of prose into its list items; the lines before the first item are one of them."""
+    """Split a block of prose into its list items; the lines before the first item are one item."""
     parts: list[list[str]] = []
     for line in lines:
         if not parts or ITEM.match(line):
@@ -71,7 +71,7 @@ def items(lines: Sequence[str]) -> list[list[str]]:
 
 
 def wrapped(lines: Sequence[str]) -> list[str]:
-    """Wrap an item or a paragraph; its text goes on below its first word."""
+    """Wrap an item or a paragraph; later lines are indented to its first word."""
     marker = ITEM.match(lines[0])
     first = marker[0] if marker else " " * (len(lines[0]) - len(lines[0].lstrip()))
     words = WORD.findall(" ".join([lines[0][len(first) :], *lines[1:]]))

@@ -1,9 +1,9 @@
 """Draws docs/architecture.svg from the imports as they are, for `make generate`.
 
-A band is a room, rooms stand on what they use. A box is a folder with the number of its files, or the
-files of a floor that stand at the top of the room. From left to right the floors: a box stands one floor to the right of
-the last box that it uses, and a line leads back to each one that no other line already leads to. Green is pure; orange touches the world. Imports for type checkers count, too:
-readers of the code follow them.
+A band is a package (a room). It lies above the packages that it uses. A box is a folder with the number of its files, or the
+modules of one floor that lie directly in the package. The floors follow from left to right: a box lies one floor to the right of
+the last box that it uses. A line leads from it to each box that it uses, unless the other lines already lead there. Green boxes are
+pure; orange ones use I/O, the clock or random numbers. Imports for type checkers count, too, because readers of the code follow them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "architecture.svg"
-# From the top of the house to its ground, as .importlinter has them.
+# The packages, those that use others first, in the order of .importlinter.
 ROOMS = (
     "cli",
     "dashboard",
@@ -39,8 +39,8 @@ WORLD = frozenset(
     {"aiohttp", "asyncio", "kubernetes", "logging", "os", "random", "socket", "ssl", "time", "subprocess"}
 )
 LEGEND = (
-    "Rooms stand on those below them. Data passes from left to right; a line leads back to what a folder uses. "
-    '<tspan fill="#2f6b3c">Green is pure</tspan>, <tspan fill="#a85b12">orange touches the world</tspan>.'
+    "A band is a package, above those that it uses. A line leads to the left to what a folder uses. "
+    '<tspan fill="#2f6b3c">Green is pure</tspan>; <tspan fill="#a85b12">orange has I/O, clock or chance</tspan>.'
 )
 LONGEST = 24  # characters of a title
 STEP, BOX, GAP, TALL, LEFT, TOP = 176, 146, 14, 40, 156, 44
@@ -50,7 +50,7 @@ BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 def statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """Every statement of a module. Not what they say: of ten nodes nine are words of a line, and no import or class is among them."""
+    """Yield every statement of a module. Expressions are skipped: they are nine of ten nodes, and contain no import or class."""
     left: list[ast.AST] = [tree]
     while left:
         node = left.pop()
@@ -62,7 +62,7 @@ def statements(tree: ast.Module) -> Iterator[ast.AST]:
 
 @dataclass(frozen=True)
 class Place:
-    """A folder of a room, or files at the room's own top."""
+    """A folder in a package (`room`), or modules directly in it."""
 
     room: str
     title: str
@@ -70,7 +70,7 @@ class Place:
 
     @cached_property
     def imports(self) -> frozenset[str]:
-        """Dotted names of everything that is imported here."""
+        """The dotted names of everything that is imported here."""
         found = set[str]()
         for file in self.files:
             for node in statements(ast.parse(file.read_text(encoding="utf-8"))):
@@ -86,12 +86,12 @@ class Place:
         return {file.relative_to(ROOT / self.room).parts[0].removesuffix(".py") for file in self.files}
 
     @property
-    def touches_the_world(self) -> bool:
+    def has_effects(self) -> bool:
         return any(name.split(".")[0] in WORLD for name in self.imports)
 
 
 def places() -> list[Place]:
-    """Read the tracked Python files of all rooms; a face at the top of a room stands for the room and is left out."""
+    """Return the places of all packages, with their tracked Python files. The `__init__.py` of a package is left out."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", *(f"{room}/*.py" for room in ROOMS)],
         cwd=ROOT,
@@ -108,7 +108,7 @@ def places() -> list[Place]:
 
 
 def users(mine: list[Place]) -> dict[Place, set[Place]]:
-    """Say of each place of a room which other places of the room it imports from."""
+    """Return for each folder of a package the other folders that it imports from."""
     owner = {f"{one.room}.{module}": one for one in mine for module in one.modules}
     found: dict[Place, set[Place]] = {}
     for one in mine:
@@ -118,7 +118,7 @@ def users(mine: list[Place]) -> dict[Place, set[Place]]:
 
 
 def gathered_files(uses: dict[Place, set[Place]]) -> list[Place]:
-    """Draw the single files of one floor as one place."""
+    """Merge the single files of each floor into one place."""
     floor = floors(uses)
     single = [one for one in uses if one.files[0].parent == ROOT / one.room]
     merged = []
@@ -132,7 +132,7 @@ def gathered_files(uses: dict[Place, set[Place]]) -> list[Place]:
 
 
 def floors(uses: dict[Place, set[Place]]) -> dict[Place, int]:
-    """Put each folder one floor above the highest that it uses. What uses each other in a circle shares a floor."""
+    """Return the floor of each folder: one above the highest that it uses. Folders that use each other in a circle share a floor."""
     reach = {one: reachable(one, uses) for one in uses}
 
     def height(one: Place) -> int:
@@ -154,7 +154,7 @@ def reachable(start: Place, uses: dict[Place, set[Place]]) -> set[Place]:
 
 
 def direct(one: Place, uses: dict[Place, set[Place]]) -> list[Place]:
-    """The folders it uses, without those that a folder it uses leads to anyway."""
+    """Return the folders that it uses, without those that another of them uses, too."""
     further = {
         target for other in uses[one] for target in reachable(other, uses) if other not in reachable(target, uses)
     }
@@ -167,7 +167,7 @@ def rooms_used(room: str, house: list[Place]) -> list[str]:
 
 
 def draw(house: list[Place]) -> str:
-    """The whole picture as SVG text."""
+    """Return the whole picture as SVG text."""
     shapes: list[str] = []
     y, width = TOP, 0
     for room in ROOMS:
@@ -218,7 +218,7 @@ def band(room: str, y: int, tall: int, below: list[str]) -> list[str]:
 
 
 def box(one: Place, x: int, y: int) -> str:
-    fill, stroke = ("#fdebd3", "#d59a57") if one.touches_the_world else ("#e3f1e4", "#86b58e")
+    fill, stroke = ("#fdebd3", "#d59a57") if one.has_effects else ("#e3f1e4", "#86b58e")
     files = f"{len(one.files)} file" + "s" * (len(one.files) != 1)
     return (
         f'<rect x="{x}" y="{y}" width="{BOX}" height="{TALL}" rx="4" fill="{fill}" stroke="{stroke}"/>'

@@ -89,20 +89,20 @@ def main() -> None:
 
 
 def repository() -> str:
-    """Read where the repository is, which `pyproject.toml` alone says."""
+    """Return the address of the repository, which stands in `pyproject.toml` only."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     address: str = declared["project"]["urls"]["Repository"]
     return address
 
 
 def addressed(text: str) -> str:
-    """Write the repository's address into a text, in place of another owner's."""
+    """Replace the owner in each address of the repository in a text."""
     site, owner, name = repository().rsplit("/", 2)
     return re.sub(rf"({re.escape(site)}/|uses: |--repo )[\w.-]+/{name}\b", rf"\g<1>{owner}/{name}", text)
 
 
 def bump(root: Path, version: str, now: datetime) -> None:
-    """Change the version where it stands, and give the changelog's open section its date and a new one above it."""
+    """Change the version in all files, date the open section of the changelog, and begin a new section."""
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         sys.exit(f"{version!r} is not a version: write three numbers, such as 0.2.0")
     names = root / NAMES.relative_to(ROOT)
@@ -203,7 +203,7 @@ def krew(files: Mapping[str, bytes], downloads: str) -> dict[str, Any]:
 
 
 def sbom(source: Path, seconds: int, commit: str) -> dict[str, Any]:
-    """List what is in the images (CycloneDX): the packages of the lock, and the Go modules of our scheduler."""
+    """List the contents of the images (CycloneDX): the packages of the lock, and the Go modules of our scheduler."""
     parts = []
     lock = (source / "requirements.runtime.lock").read_text(encoding="utf-8")
     for name, version, rest in re.findall(r"^([\w.-]+)==([^ ;\\]+)((?:.*\\\n)*.*)", lock, re.MULTILINE):

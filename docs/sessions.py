@@ -1,6 +1,6 @@
-"""Types what a page types, and prints below it what was answered, so that tutorials and the README's picture show what is true.
+"""Runs the commands on a page and writes their current output below them, in tutorials and in the README's picture.
 
-A block of code whose lines begin with `$ ` is typed, line by line; a block whose first line is `# NAME.yaml` is saved under that name first.
+In a block of code, each line that begins with `$ ` is run. A block whose first line is `# NAME.yaml` is saved under that name first.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ NAMED = {
     "cluster.yaml": "why/dump.yaml",
     "fleet.yaml": "fleet/*.yaml",
 }
-# Of the picture, in pixels and seconds: the size of a character, and when a command and each line of its answer appear.
+# The size of a character in the picture in pixels, and the seconds until a command and each line of its output appear.
 WIDE, HIGH, COLUMNS = 8.4, 18, 100
 TYPED, ANSWERED = 1.2, 0.06
 
 
 def played(text: str) -> str:
-    """A page with the answers that its commands give now."""
+    """Return a page with the current output of its commands."""
     with workshop() as folder:
         return BLOCK.sub(lambda block: answered(block, folder), text)
 
 
 @contextlib.contextmanager
 def workshop() -> Iterator[Path]:
-    """A folder of one's own, with the examples where a checkout has them."""
+    """Change into a temporary folder, with the examples at the same path as in a checkout."""
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
         shutil.copytree(ROOT / "manifests" / "examples", Path(name) / "manifests" / "examples")
         yield Path(name)
 
 
 def answered(block: re.Match[str], folder: Path) -> str:
-    """A block of a page: saved, typed with the answers of now, or as it stands."""
+    """Return a block with the current output of its commands; a block without commands is unchanged. Save a manifest."""
     body = block["body"]
     if saved := SAVED.match(body):
         (folder / saved[1]).write_text(body, encoding="utf-8")
@@ -65,14 +65,14 @@ def answered(block: re.Match[str], folder: Path) -> str:
 
 
 def typed(line: str) -> str:
-    """The answer to a command, as a terminal shows it; `> FILE` at the end saves it."""
+    """Run a command, and return its output as a terminal shows it; `> FILE` at the end saves it."""
     from click.testing import CliRunner
 
     from cli.main import main
 
     program, *words = shlex.split(line, comments=True)
     if program != "drawbridge":
-        raise ValueError(f"a page types {program}: only `drawbridge` is typed here")
+        raise ValueError(f"a page has the command {program}: only `drawbridge` is run here")
     file = None
     if ">" in words:
         words, (_, file) = words[:-2], words[-2:]
@@ -88,7 +88,7 @@ def typed(line: str) -> str:
 
 
 def picture() -> str:
-    """A drawing in which commands and their answers appear one after another."""
+    """Return an SVG in which commands and their output appear one after another."""
     with workshop() as folder:
         for name, example in NAMED.items():
             parts = sorted((folder / "manifests/examples").glob(example))

@@ -49,7 +49,7 @@ def items(fields: Schema, types: Schema, required: tuple[str, ...] = (), indent:
 
 
 def kind_of(field: Schema) -> tuple[str, str]:
-    """Say whether it is a struct, a list, a map or a value, and name the type of its parts, if that is ours."""
+    """Return whether a field is a struct, a list, a map or a value, and the type of its parts if it is ours."""
     if "anyOf" in field:
         return kind_of(field["anyOf"][0])
     if "$ref" in field:
@@ -61,7 +61,7 @@ def kind_of(field: Schema) -> tuple[str, str]:
 
 
 def values(field: Schema, kind: str) -> list[str]:
-    """List what it can be, the default first; the kind of it where the default says nothing."""
+    """List the values of a field, the default first; if the default does not show the type, its type."""
     choices = [*field.get("enum", ()), *(one for part in field.get("anyOf", ()) for one in part.get("enum", ()))]
     default = field.get("default")
     if kind:

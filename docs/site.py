@@ -20,7 +20,7 @@ INDEX = "README.md"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Put the README among the pages."""
+    """Add the README to the pages."""
     from mkdocs.structure.files import File
 
     text = (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
@@ -29,7 +29,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Call links to pages by their titles, and send those to files that are no pages to the repository."""
+    """Replace the text of a link to a page by the page's title, and point links to other files to the repository."""
     first = page.file.src_uri == INDEX
 
     def led(link: re.Match[str]) -> str:
@@ -50,7 +50,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def nested(markdown: str) -> str:
-    """Indent lists in lists by four spaces: where two are enough elsewhere, this reader makes one list of both."""
+    """Indent nested lists by four spaces: with two, as elsewhere, mkdocs would make one list of both."""
     inside = False
     lines = markdown.split("\n")
     for number, line in enumerate(lines):

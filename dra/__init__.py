@@ -1,1 +1,1 @@
-"""The field itself: what a device, a slice, a class, a claim and a rule is. Pure: no I/O, no clock, no randomness."""
+"""The domain: devices, slices, classes, claims and rules, as values and pure functions (no I/O, no clock, no randomness)."""

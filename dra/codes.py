@@ -1,8 +1,7 @@
-"""Every code of a finding: what it stands for, how bad it is, what generally helps, and what happens without drawbridge.
+"""The codes of findings: meaning, severity, remedy, and what happens without drawbridge. `drawbridge explain CODE` prints them.
 
-A code never changes its meaning and is never used again for another one. Errors of the D0 and D1 rows, and R001, are what
-the API server itself would answer; everything that it accepts and that will go wrong later is a warning or an information.
-Printed by `drawbridge explain CODE`.
+A code never changes its meaning and is never reused. Errors of the D0 and D1 rows, and R001, are errors of the API server. What the
+API server accepts and what goes wrong later is a warning or an information.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class FindingCode(NamedTuple):
 
 
 CODES: Final[dict[str, FindingCode]] = {
-    # What is written: before any rule of the API can be asked.
+    # Decoding of the input, before the rules of the API apply.
     "D001": FindingCode("a value is of the wrong type", _ERROR, "write a value of the type that the field has"),
     "D002": FindingCode("a field does not exist", _WARNING, "remove it or correct its name: the API server drops it"),
     "D003": FindingCode("an outdated version of the API", _WARNING, "write resource.k8s.io/v1: older versions are not served by default"),
@@ -41,7 +40,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D010": FindingCode("an object that drawbridge fails to judge", _ERROR, "report this bug in drawbridge, with the object"),
     "D011": FindingCode("a placeholder that is not filled in", _WARNING, "fill it in, or check what its template renders to"),
     "D012": FindingCode("devices are requested in a file that is not read as objects", _WARNING, "check the objects that are made of it: --chart DIR --values FILE, -k DIR, or -f -"),
-    # What the API server refuses.
+    # Errors of the API server.
     "D101": FindingCode("a required value is missing", _ERROR, "set the field"),
     "D102": FindingCode("a name or value has the wrong format", _ERROR, "use the format that the message gives"),
     "D103": FindingCode("too long", _ERROR, "shorten it"),
@@ -91,7 +90,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D304": FindingCode("an attribute that some devices lack is read unguarded", _WARNING, 'guard it: `"x" in device.attributes["d"]`, has() or .?x.orValue(...): the scheduler gives up on such an error'),
     "D305": FindingCode("a request larger than any device", _WARNING, "ask for no more than the largest device has"),
     "D306": FindingCode("a constraint that no devices can meet", _WARNING, "constrain an attribute that all matching devices publish"),
-    "D307": FindingCode("more devices than the allocator can give", _WARNING, "ask for at most 32 devices a claim"),
+    "D307": FindingCode("more devices than one claim can get", _WARNING, "ask for at most 32 devices a claim"),
     "D308": FindingCode("a mode All that cannot be met", _WARNING, "see the message: All means every matching device of a node, free and healthy"),
     "D309": FindingCode("two classes share an extended resource name", _WARNING, "give each class its own: the newer class wins, then the name that sorts first"),
     "D310": FindingCode("admin access needs a labelled namespace", _INFO, "label the namespace resource.kubernetes.io/admin-access=true"),
@@ -103,7 +102,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D316": FindingCode("more driver parameters than an allocation can hold", _WARNING, "merge entries: an allocation holds 64, those of the classes and of the claim together"),
     "D317": FindingCode("a taint rule that taints no device, or all of them", _WARNING, "name driver, pool or device as they are published"),
     "D318": FindingCode("a resource name that only tainted devices serve", _WARNING, "have the webhook translate such pods into claims that tolerate the taint, or remove the taint"),
-    # What drivers publish.
+    # Published slices.
     "D401": FindingCode("a pool is incomplete", _WARNING, "publish all slices of the newest generation, and no other: check the driver's log, or restart it"),
     "D402": FindingCode("slices of an older generation are left over", _INFO, "delete them once the new generation is complete"),
     "D403": FindingCode("a pool has slices that disagree", _WARNING, "give all slices of a generation the same resourceSliceCount"),
@@ -121,7 +120,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D418": FindingCode("a node selector that does not work as it looks", _WARNING, "see the message"),
     # compatibleOnlyWith.
     "D501": FindingCode("two devices disagree whether they are compatible", _WARNING, "state the rule on both sides: a device that allows another must be allowed by it"),
-    "D502": FindingCode("a rule that reads nothing that tells devices apart", _WARNING, "compare an attribute in which the devices differ"),
+    "D502": FindingCode("a rule that reads no attribute in which devices differ", _WARNING, "compare an attribute in which the devices differ"),
     "D503": FindingCode("a rule that applies to no device", _WARNING, "correct driver or selector of the rule"),
     "D504": FindingCode("a device that is not compatible with its own kind", _INFO, "that is fine for exclusive modes; otherwise let the rule allow its own mode"),
     "D505": FindingCode("a rule that fails on some devices", _WARNING, "guard what the rule reads: a failing rule excludes"),
@@ -129,12 +128,12 @@ CODES: Final[dict[str, FindingCode]] = {
     "D507": FindingCode("a scheduler that knows no DeviceCompatibility may act against one", _WARNING, "have drawbridge's scheduler place the pod (docs/bridge.md), or wait until the other device is free"),
     "D508": FindingCode("a rule about nodes for devices that are on no single node", _WARNING, "write scope: pool: scope: node applies only to devices whose slice or nodeName names a node"),
     "D509": FindingCode("more rules or devices than are compared", _WARNING, "write fewer rules for one driver, or compare the others yourself"),
-    # What claims hold.
+    # Allocations.
     "D601": FindingCode("a device that two claims hold", _WARNING, "free one of the claims: delete its consumers, or the claim"),
     "D602": FindingCode("a device in use that is not published", _WARNING, "find out why its driver withdrew it; counters and capacity count it as free"),
     "D603": FindingCode("more of a capacity in use than exists", _WARNING, "free one of the claims, or publish what the device really has"),
     "D604": FindingCode("more of a counter in use than there is", _WARNING, "free one of the claims: until then the pool's devices with counters cannot be allocated"),
-    # What drivers read of the parameters that claims and classes carry for them.
+    # Driver parameters (`opaque.parameters`) of claims and classes.
     "D701": FindingCode("parameters of a kind that the driver does not know", _WARNING, "write apiVersion and kind as the driver has them"),
     "D702": FindingCode("a field that the driver's parameters do not have", _WARNING, "correct its name or remove it"),
     "D703": FindingCode("a value that the driver does not take", _WARNING, "use a value that the message gives"),
@@ -146,7 +145,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D709": FindingCode("driver parameters that depend on how the driver runs", _INFO, "ask who installed the driver: where it runs otherwise, the pod stays in ContainerCreating"),
     "D710": FindingCode("a channel that belongs to no ComputeDomain", _WARNING, "use the template that the ComputeDomain creates: it names the domain by its uid"),
     "D711": FindingCode("a ComputeDomain that contradicts other objects", _WARNING, "see the message"),
-    # The configuration file of drawbridge itself, found by webhook.config.
+    # The DrawbridgeConfiguration file, checked by webhook.config.
     "C001": FindingCode("the configuration of drawbridge is not valid", _ERROR, "correct the field"),
     "C002": FindingCode("the configuration declares a version or feature gate that no server has", _WARNING, "correct its name; it is ignored meanwhile"),
     # The webhook refuses it with the same code.
@@ -159,20 +158,20 @@ CODES: Final[dict[str, FindingCode]] = {
     "R007": FindingCode("the pod's scheduler would misread the claim", _ERROR, "name a scheduler that serves claims", "it might run; `notUnderstood: refuse` requests the refusal"),
     "R008": FindingCode("one count must be a multiple of the other", _ERROR, "request counts of which one divides the other", "it might run; `otherwise: refuse` requests the refusal"),
     "R010": FindingCode("requested again after it was translated", _ERROR, "disable the webhook that restores the key", "it would run with its devices requested twice, and a claim cannot be withdrawn then"),
-    "R011": FindingCode("the template that the pod needs does not match its name", _ERROR, "delete it, or ask who made it", "it would run with what that template requests"),
+    "R011": FindingCode("the template that the pod needs does not match its name", _ERROR, "delete it, or ask its creator", "it would run with what that template requests"),
     "R020": FindingCode("no node could serve the pod, even if nothing were in use", _ERROR, "take the nearest fit that the message names", "it waits"),
     "R021": FindingCode("a DeviceClass that does not exist", _ERROR, "name one that exists, or ask an administrator to install the driver that provides it", "it waits"),
     "R022": FindingCode("no device matches what was requested: a product or a profile that does not exist", _ERROR, "request one of those that the message lists", "it waits"),
     "R023": FindingCode("more devices than any node has", _ERROR, "request no more than the largest node has, or split the pod", "it waits"),
     "R030": FindingCode("an invalid object of a drawbridge kind", _ERROR, "do what the finding says", "it is stored, and its invalid parts have no effect"),
-    # What becomes of requests: what `translate` and `survey` print in formats that know only findings.
+    # The outcome of requests, printed by `translate` and `survey` in formats that have only findings.
     "M001": FindingCode("a request that a claim can only approximate", _WARNING, "read what differs; with `approximations: leave` it stays"),
     "M002": FindingCode("a request that stays with its device plugin", _WARNING, "do what the message says, or leave it: it works as before"),
     "M003": FindingCode("a request that would become a claim if the cluster were ready", _INFO, "install the driver and its classes, and remove the device plugin from its nodes"),
     "M004": FindingCode("a request of an object that stays: its pods get claims at the webhook", _INFO, "install the webhook where the object is applied"),
     # An installation of drawbridge, found by doctor.
     "O001": FindingCode("two installations in one cluster", _ERROR, "keep one: `drawbridge uninstall --namespace NAMESPACE` removes another (docs/install.md)"),
-    "O002": FindingCode("the configuration in place cannot be used, or is not used", _ERROR, "correct it before a replica restarts: one that starts with it exits at once"),
+    "O002": FindingCode("the installed configuration is invalid, or not in use", _ERROR, "correct it before a replica restarts: one that starts with it exits at once"),
     "O003": FindingCode("an object of the installation is missing", _ERROR, "apply the manifests of the installed version again, with the options it was installed with (docs/install.md)", "nothing: only an installation needs the object"),
     "O004": FindingCode("an object of the installation is not as this version ships it", _WARNING, "apply the manifests of the installed version again; or use the doctor of that version"),
     "O005": FindingCode("pods with a token of a deleted ServiceAccount", _ERROR, "delete these pods: the API server refuses their tokens until the kubelet renews them"),
@@ -222,15 +221,15 @@ CODES: Final[dict[str, FindingCode]] = {
     "O216": FindingCode("a template of drawbridge that no pod uses", _INFO, "delete it, and check that the controller runs"),
     "O217": FindingCode("claims without an owner, a device, or a pod that names them", _INFO, "delete them unless pods will still name them; HAMi-DRA leaves such claims when a pod is refused"),
     "O218": FindingCode("a claim on a device that its driver no longer publishes", _WARNING, "look at the log of the driver's pod there; if the device is gone for good, delete the claim's pods"),
-    "O221": FindingCode("a device that is given twice", _ERROR, "run `drawbridge node-agent --once` on the node (docs/node.md)"),
+    "O221": FindingCode("a device that is allocated twice", _ERROR, "run `drawbridge node-agent --once` on the node (docs/node.md)"),
     "O222": FindingCode("a device that is prepared and not allocated", _WARNING, "run `drawbridge node-agent --once` on the node (docs/node.md)"),
     "O223": FindingCode("a device that is allocated and not prepared", _WARNING, "run `drawbridge node-agent --once` on the node (docs/node.md)"),
     "O224": FindingCode("shares of a device that do not add up", _ERROR, "run `drawbridge node-agent --once` on the node (docs/node.md)"),
     "O225": FindingCode("devices that are left on a node for no pod", _WARNING, "run `drawbridge node-agent --once` on the node (docs/node.md)"),
-    "O226": FindingCode("a device that a device plugin has given out and no mark keeps from claims", _WARNING, "run `drawbridge node-agent --once` on the node (docs/node.md)"),
-    "O227": FindingCode("a device that is reserved to another pod", _ERROR, "run `drawbridge node-agent --once` on the node (docs/node.md)"),
+    "O226": FindingCode("a device of a device plugin's pod that no taint keeps from claims", _WARNING, "run `drawbridge node-agent --once` on the node (docs/node.md)"),
+    "O227": FindingCode("a device that is reserved for another pod", _ERROR, "run `drawbridge node-agent --once` on the node (docs/node.md)"),
     "O228": FindingCode("a device that is reserved, in doubt", _WARNING, "run `drawbridge node-agent --once` on the node (docs/node.md)"),
-    # What is in the way of a move, found by survey.
+    # Obstacles to a migration, found by survey.
     "S001": FindingCode("pools of network devices that no ConfigMap describes", _WARNING, "name the plugin's namespace in `evidence: {namespaces: […]}`, or survey a file that has the ConfigMap"),
     "S002": FindingCode("a configuration with which a network device plugin does not start", _WARNING, "correct it: the device plugin does not start with it, and its pools are not known"),
     "S003": FindingCode("a DeviceClass that workloads would request and that does not exist", _WARNING, "install the driver's chart on the nodes that have such devices"),

@@ -18,7 +18,7 @@ __all__ = ["Finding", "Findings", "Place", "Severity", "finding_at", "make_findi
 
 
 class Place(Wire, frozen=True, kw_only=True, omit_defaults=False):
-    """Where the input has an object or a part of it. Empty if the object was read from a server."""
+    """The position of an object or a part of it in the input. Empty if the object was read from a server."""
 
     file: str = ""
     line: int = 0
@@ -43,7 +43,7 @@ class Finding(Wire, frozen=True, kw_only=True, omit_defaults=False):
         return f"{self.message}{helps} [{self.code}]"
 
     def prefixed(self, opening: str) -> Finding:
-        """Put an opening before the message, for a warning."""
+        """Return the finding with a prefix before its message, for a warning."""
         return replace(self, message=f"{opening}{self.message}")
 
 
@@ -51,17 +51,17 @@ Findings = Iterator[Finding]
 
 
 def finding_at(code: str, path: str, message: str, remedy: str = "") -> Finding:
-    """Make a finding about a place of an object that the caller names."""
+    """Return a finding about a path of an object; the caller sets the object later."""
     return make_finding(code, "", message, remedy, path=path)
 
 
 def stated(code: str, message: str, remedy: str = "") -> Finding:
-    """Make a finding of an answer that names its object: a refusal or a warning. It has no remedy but this one."""
+    """Return a finding whose message names the object: a refusal or a warning. The remedy of the code is not used."""
     return Finding(code=code, severity=CODES[code].severity, object="", path="", message=message, remedy=remedy)
 
 
 def recoded(finding: Finding, code: str) -> Finding:
-    """The same finding under another code: the severity, and a remedy that is the code's, are those of the new one."""
+    """Return the finding with another code and its severity; if the remedy is the old code's, it becomes the new code's."""
     remedy = "" if finding.remedy == CODES[finding.code].remedy else finding.remedy
     return make_finding(code, finding.object, finding.message, remedy, path=finding.path, basis=finding.basis)
 
@@ -69,7 +69,7 @@ def recoded(finding: Finding, code: str) -> Finding:
 def make_finding(
     code: str, reference: str, message: str, remedy: str = "", *, path: str = "", basis: str = ""
 ) -> Finding:
-    """Make a finding about an object: its severity, and its remedy if none is given, are those of the code."""
+    """Return a finding about an object, with the severity of the code and, if no remedy is given, its remedy."""
     known = CODES[code]
     return Finding(
         code=code,

@@ -65,11 +65,11 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     if at < len(data) and data[at] < 0x80:  # the common case
         return data[at], at + 1
     value = 0
-    for place in range(_LONGEST_VARINT):
-        if at + place >= len(data):
+    for index in range(_LONGEST_VARINT):
+        if at + index >= len(data):
             raise ProtobufError("a varint is cut off")
-        byte = data[at + place]
-        value |= (byte & 0x7F) << (7 * place)
+        byte = data[at + index]
+        value |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
-            return value % INT64, at + place + 1
+            return value % INT64, at + index + 1
     raise ProtobufError("a varint has more than ten bytes")

@@ -74,7 +74,7 @@ class Quantity:
         return cls.from_int(value, format)
 
     @classmethod
-    def of(cls, quantity: Quantity) -> Quantity:
+    def from_quantity(cls, quantity: Quantity) -> Quantity:
         """The very same amount as a value of this class, which may be a subclass."""
         return _make(cls, quantity._parts, quantity.format, quantity._text)
 

@@ -49,7 +49,7 @@ def text(value: Any) -> str:
 
 
 def decoded(value: Any) -> Any:
-    """Read a text as JSON; None if it is not, and for any other value."""
+    """Return the value of a JSON text; None if it is no valid JSON text."""
     try:
         return msgspec.json.decode(text(value))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

@@ -135,7 +135,7 @@ class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
     # Reported by the server, locked in its version, or declared.
     gates: Mapping[str, bool] = {}
     # Reported by the server itself.
-    found: Mapping[str, bool] = {}
+    reported: Mapping[str, bool] = {}
     declared: Declared = Declared()
 
     @property
@@ -163,7 +163,7 @@ class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
     def assumed(self) -> dict[str, bool]:
         """The gates whose state is the declared one, because the server does not report them."""
         declared = _expand_stages(_nearest(self.minor), self.declared.gates)
-        return {gate: on for gate, on in sorted(self.gates.items()) if gate in declared and gate not in self.found}
+        return {gate: on for gate, on in sorted(self.gates.items()) if gate in declared and gate not in self.reported}
 
     @property
     def overruled(self) -> tuple[str, ...]:
@@ -195,19 +195,19 @@ class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
         return f"Kubernetes 1.{self.minor}: {'; '.join(parts)}" if parts else ""
 
 
-def known_of(minor: int, found: Mapping[str, bool], declared: Declared = Declared()) -> KnownServer:  # noqa: B008  a value
+def known_of(minor: int, reported: Mapping[str, bool], declared: Declared = Declared()) -> KnownServer:  # noqa: B008  a value
     """Combine what is known of a server: locked gates override reported ones, and these override declared ones."""
     nearest = _nearest(minor)
     gates = _expand_stages(nearest, declared.gates)
-    # A gate is off if one that it needs was found off: otherwise the server would not have started.
-    off = {gate for gate, on in found.items() if not on}
+    # A gate is off if one that it needs was reported off: otherwise the server would not have started.
+    off = {gate for gate, on in reported.items() if not on}
     if nearest >= _DEPENDENCIES_CHECKED_SINCE:
         gates |= {gate: False for gate, needs in NEEDS.items() if not off.isdisjoint(needs)}
-    gates |= found
+    gates |= reported
     for gate, stage in known_gates(nearest).items():
         if stage.locked:
             gates[gate] = stage.on
-    return KnownServer(minor=minor, gates=gates, found=dict(found), declared=declared)
+    return KnownServer(minor=minor, gates=gates, reported=dict(reported), declared=declared)
 
 
 def _expand_stages(minor: int, declared: Mapping[str, bool]) -> dict[str, bool]:

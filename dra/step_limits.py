@@ -48,7 +48,7 @@ MISSED_POD = StepLimit(
     50_000, "checking a pod that was created without the webhook", "the pod is not reported in this pass"
 )
 TEMPLATES_AHEAD = StepLimit(
-    1_000_000, "creating the templates of a workload before its pods", "they are created with the pods"
+    1_000_000, "creating the templates of a workload before its pods", "the templates are created with the pods"
 )
 # The allocator.
 NODE_SEARCH = StepLimit(120_000, "searching one node (search steps), if no other limit applies", _RETRIED)
@@ -63,18 +63,23 @@ QUOTA_PIECE = StepLimit(8_000, "counting a claim for a quota without a pause", "
 COUNTED_CLAIM = StepLimit(500_000, "counting the devices that a claim may get", "the devices counted so far apply")
 ADVICE = StepLimit(500_000, "advice for a pod that fits no node", _NO_ADVICE)
 RULE_PAGE = StepLimit(
-    20_000, "evaluating a DeviceCompatibility on the devices of a ResourceSlice", "its status reports it"
+    20_000, "evaluating a DeviceCompatibility on the devices of a ResourceSlice", "the object's status reports it"
 )
 # Commands.
-OUTLOOK = StepLimit(3_000_000, "placing the pods that are ahead of the explained pod", "the pod is placed without them")
+OUTLOOK = StepLimit(
+    3_000_000, "placing the pods that are ahead of the explained pod", "the pod is placed without those pods"
+)
 BLOCKERS = StepLimit(2_000_000, "finding the claims that block a pod", "no claim is named")
 SEARCHED_HINTS = StepLimit(3_000_000, "advice for claims that do not fit a node (`simulate --claims`)", _NO_ADVICE)
 TRIAL = StepLimit(3_000_000, "allocating the claims of files on all kinds of nodes", "the answer is undecided")
-REPLACEMENT = StepLimit(1_000_000, "allocating a resized claim on its node", "the answer is undecided")
 OTHER_POOLS = StepLimit(
-    2_000_000, "comparing a device with the other pools of its node (`explain device`)", "they are not compared"
+    2_000_000,
+    "comparing a device with the other pools of its node (`explain device`)",
+    "the other pools are not compared",
 )
 PAIRS = StepLimit(2_000_000, "comparing pairs of devices (dashboard page Together)", "other pools are not compared")
-BROKEN_RULES = StepLimit(200_000, "finding allocations that violate a DeviceCompatibility (`check`)", "none is named")
+BROKEN_RULES = StepLimit(
+    200_000, "finding allocations that violate a DeviceCompatibility (`check`)", "no allocation is named"
+)
 
 ALL: dict[str, StepLimit] = {name: value for name, value in list(globals().items()) if isinstance(value, StepLimit)}

@@ -1,4 +1,4 @@
-"""Lists and counts as sentences have them."""
+"""Lists and counts for sentences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def list_first(names: Collection[str], most: int, between: str = ", ") -> str:
-    """List the first names, and count the rest."""
+    """Return the first names, and the number of the others, as text."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return between.join(islice(names, most)) + more
 
@@ -21,5 +21,5 @@ def count_of(number: int, noun: str) -> str:
 
 
 def joined(*parts: str) -> str:
-    """Put a colon between parts of a sentence, of which some may be empty."""
+    """Return the parts of a sentence that are not empty, joined by colons."""
     return ": ".join(filter(None, parts))

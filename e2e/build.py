@@ -24,7 +24,7 @@ from e2e.ground.cache import cache, locked, say
 
 BINARIES = Path(__file__).parent / "binaries"
 BRIDGE = Path(__file__).parent.parent / "bridge"
-# By minor what e2e/binaries pins: of the newest all programs, of an older one its control plane and its kubelet.
+# What e2e/binaries pins, by minor: all programs of the newest, control plane and kubelet of older ones.
 KUBERNETES_VERSIONS = {
     version.removeprefix("v").rpartition(".")[0]: version
     for pins in sorted(BINARIES.glob("kubernetes*/go.mod"))
@@ -36,10 +36,10 @@ BOUND_LAZILY = ("-ldflags", "-s -w -extldflags=-Wl,-z,lazy")
 
 
 def kubernetes_flags(minor: str) -> tuple[str, ...]:
-    """Without a version at link time clients and nodes report v0.0.0, and version-dependent features misjudge the server."""
-    told = {"gitVersion": KUBERNETES_VERSIONS[minor], "gitMajor": "1", "gitMinor": minor.partition(".")[2]}
+    """Without a version at link time clients and nodes report v0.0.0, and features that depend on a version decide wrongly."""
+    variables = {"gitVersion": KUBERNETES_VERSIONS[minor], "gitMajor": "1", "gitMinor": minor.partition(".")[2]}
     return "-ldflags", " ".join(
-        ["-s -w", *(f"-X k8s.io/component-base/version.{key}={value}" for key, value in told.items())]
+        ["-s -w", *(f"-X k8s.io/component-base/version.{key}={value}" for key, value in variables.items())]
     )
 
 
@@ -86,7 +86,7 @@ MODULES = (
         },
         ("-tags", "no_btrfs,no_devmapper,no_zfs"),
     ),
-    # What Services need: the same modules as Kubernetes has, so that little is compiled again.
+    # What Services need, from the same modules as Kubernetes, so that little is compiled again.
     Module(
         "network",
         {"kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy", "coredns": "drawbridge.dev/e2e/binaries/network"},
@@ -94,7 +94,7 @@ MODULES = (
         home=BINARIES / "network",
     ),
     Module("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}),
-    # Vendors' own drivers, as they are.
+    # Vendors' unmodified drivers.
     Module(
         "drivers",
         {
@@ -114,24 +114,24 @@ MODULES = (
         home=BINARIES / "nvidia",
         cgo=True,
     ),
-    # It does not compile with the driver's version of NVML's binding.
+    # It does not compile with the NVML binding of the driver.
     Module(
         "nvidia-device-plugin",
         {"nvidia-device-plugin": "github.com/NVIDIA/k8s-device-plugin/cmd/nvidia-device-plugin"},
         BOUND_LAZILY,
         cgo=True,
     ),
-    # What reads our metrics, without the ways to find targets in clouds.
+    # The reader of our metrics, without service discovery for clouds.
     Module(
         "prometheus",
         {"prometheus": "github.com/prometheus/prometheus/cmd/prometheus"},
         ("-tags", "remove_all_sd,enable_kubernetes_sd"),
     ),
-    # What reads pods and knows nothing of claims, with the packages of Kubernetes 1.34, which it was written for.
+    # A metrics exporter for pods that does not know claims, with the packages of Kubernetes 1.34, for which it was written.
     Module("kube-state-metrics", {"kube-state-metrics": "k8s.io/kube-state-metrics/v2"}),
-    # An autoscaler, with its provider that makes Node objects and starts no machine.
+    # An autoscaler, with a provider that creates Node objects and starts no machine.
     Module("karpenter", {"karpenter": "sigs.k8s.io/karpenter/kwok"}),
-    # The same modules and flags as kube-scheduler's: what it has compiled is not compiled again.
+    # The same modules and flags as kube-scheduler, so that its packages are not compiled again.
     Module(
         "bridge",
         {"drawbridge-scheduler": "drawbridge.dev/bridge"},
@@ -140,10 +140,10 @@ MODULES = (
     ),
 )
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-# What `make cluster` runs without a node and with one. Tests without a node need our scheduler, too.
+# The programs of `make cluster`, without and with a node. Tests without a node need our scheduler, too.
 CLUSTER = (*CONTROL_PLANE, "etcd", "kubectl", "helm")
 NODE = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "kube-proxy", "coredns", "dra-test-driver", "drawbridge-scheduler")  # fmt: skip
-# The control planes of older minors and their kubelet, each program with its minor behind its name.
+# Control planes and kubelets of older minors, with the minor in the program's name.
 OLDER = tuple(
     Module(
         f"kubernetes-{minor}",
@@ -159,11 +159,11 @@ ALL = [name for module in MODULES for name in module.programs]
 
 
 class BuildError(RuntimeError):
-    """A program could not be had; the message says which and why."""
+    """A program is not available; the message says which, and why."""
 
 
 def program(name: str, minor: str = CURRENT) -> Path:
-    """Return the path of a built program, building it first if need be; of an older minor there are the control plane and the kubelet."""
+    """Return the path of a built program, building it first if needed; older minors have the control plane and the kubelet only."""
     if minor != CURRENT and name in (*CONTROL_PLANE, "kubelet"):
         name = f"{name}-{minor}"
     module = HOME[name]
@@ -178,11 +178,11 @@ def program(name: str, minor: str = CURRENT) -> Path:
 def source_of(name: str, dependency: str = "") -> Path:
     """Return the folder of the Go module that a program is built from, which has a driver's chart, or of one that it uses."""
     module, package = HOME[name], HOME[name].programs[name]
-    asked = ["go", "mod", "download", "-json", dependency or package.partition("/cmd/")[0]]
-    said = subprocess.run(
-        asked, cwd=module.source, env=environment(), check=True, capture_output=True, text=True, timeout=300
+    command = ["go", "mod", "download", "-json", dependency or package.partition("/cmd/")[0]]
+    done = subprocess.run(
+        command, cwd=module.source, env=environment(), check=True, capture_output=True, text=True, timeout=300
     )
-    return Path(json.loads(said.stdout)["Dir"])
+    return Path(json.loads(done.stdout)["Dir"])
 
 
 def everything(*minors: str, node: bool = True) -> dict[str, Path]:
@@ -193,13 +193,13 @@ def everything(*minors: str, node: bool = True) -> dict[str, Path]:
 
 
 def missing(names: Iterable[str]) -> list[str]:
-    """Name the programs among these that would have to be built."""
+    """Return which of these programs would have to be built."""
     return [name for name in names if not (folder(HOME[name]) / name).exists()]
 
 
 @once
 def folder(module: Module) -> Path:
-    """Return the module's folder of the cache, which changes with everything that changes its programs."""
+    """Return the module's folder in the cache; its name changes with every input of its programs."""
     source = module.source
     key = hashlib.sha256()
     for part in (
@@ -230,32 +230,30 @@ def go_version() -> str:
 
 
 def environment(*, cgo: bool = False) -> dict[str, str]:
-    # A Go that is too old must say so instead of fetching another one.
-    found = os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
-    if (
-        cgo
-    ):  # NVML's binding gives the linker a flag that go has to be told to allow, and its header warns of old functions
+    # An old Go must fail instead of downloading a newer one.
+    variables = os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    if cgo:  # NVML's binding passes a linker flag that go must allow, and its header warns about old functions
         allowed = "-Wl,--unresolved-symbols=ignore-in-object-files"
-        found |= {"CGO_ENABLED": "1", "CGO_CFLAGS": "-O1 -w", "CGO_LDFLAGS_ALLOW": allowed}
-    return found
+        variables |= {"CGO_ENABLED": "1", "CGO_CFLAGS": "-O1 -w", "CGO_LDFLAGS_ALLOW": allowed}
+    return variables
 
 
 def link(module: Module, name: str, path: Path, lock: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     say(f"build: {name} ...")
     begun = time.monotonic()
-    for stale in path.parent.glob(f".{name}-*"):  # of a build that was killed; none is running, we hold the lock
+    for stale in path.parent.glob(f".{name}-*"):  # left by a killed build; none is running while we hold the lock
         shutil.rmtree(stale, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{name}-") as scratch:
         made = Path(scratch) / name
-        # -v names each package as it is compiled. It does not belong to `command`, which names the folder of the cache.
+        # -v names each package as it is compiled. It is not part of `command`, whose hash names the folder of the cache.
         with subprocess.Popen(
             [*command(module), "-v", "-o", str(made), module.programs[name]],
             cwd=module.source,
             env=environment(cgo=module.cgo),
             stderr=subprocess.PIPE,
             text=True,
-            pass_fds=(lock,),  # go works on when we are killed, and must be waited for
+            pass_fds=(lock,),  # go continues when this process is killed, so wait for it
         ) as done:
             follow(name, done.stderr or (), begun)
         if done.returncode:
@@ -265,7 +263,7 @@ def link(module: Module, name: str, path: Path, lock: int) -> None:
 
 
 def follow(name: str, lines: Iterable[str], begun: float, every: float = SAY_EVERY) -> None:
-    """Say every while how far a build is, and at once what it says that is not the name of a package."""
+    """Report the progress of a build at intervals, and print at once any line that is not the name of a package."""
     packages: list[str] = []
     over = threading.Event()
 

@@ -15,15 +15,15 @@ OWN = {"driver": "driven", "bridge": "bridged", "installed": "driven"}
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items):
-    """Mark what runs on its own control plane, next to the rest: the drivers, the bridge, the installation, and what needs our webhook and no node."""
+    """Mark the tests that run on their own control plane, next to the rest: drivers, bridge, installation, and tests with our webhook and without a node."""
     for item in items:
-        asked = getattr(item, "fixturenames", ())
+        fixtures = getattr(item, "fixturenames", ())
         if not item.get_closest_marker("real"):
             if getattr(item.module, "program", None) is build.program:
                 raise pytest.UsageError(f"{item.nodeid} needs a program that Go builds, and is not marked as real")
             continue
         folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
-        if "webhook" in asked and "node_cluster" not in asked:
+        if "webhook" in fixtures and "node_cluster" not in fixtures:
             item.add_marker("gated")
         elif folder in OWN:
             item.add_marker(OWN[folder])
@@ -31,11 +31,11 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def webhook(control_plane):
-    """drawbridge on the session's control plane, for namespaces that ask for it. It ends with the control plane, of which nothing stays."""
+    """drawbridge on the session's control plane, for namespaces that opt in. It ends with the control plane."""
     running = Webhook(control_plane)
     try:
         return running.install()
-    except BaseException:  # tests without a webhook go on
+    except BaseException:  # tests without a webhook continue
         running.remove()
         raise
 
@@ -51,10 +51,10 @@ def gated(webhook, namespace, control_plane):
 
 
 def is_empty(cluster, namespace):
-    """Whether nothing makes pods in a namespace any more and none is left; what does is taken away, as often as it takes.
+    """Delete workloads and pods of a namespace; return whether none is left.
 
-    No kubelet runs the pods of a fake node, so none would ever end them; and a ReplicaSet, which outlives its Deployment, makes
-    others in place of those that are taken away.
+    No kubelet runs the pods of a fake node, so none would ever end them. A ReplicaSet outlives its Deployment and creates pods
+    in place of the deleted ones, so callers repeat this.
     """
     places = [f"/apis/apps/v1/namespaces/{namespace}/{kind}" for kind in ("deployments", "replicasets")]
     places.append(f"/api/v1/namespaces/{namespace}/pods")
@@ -66,7 +66,7 @@ def is_empty(cluster, namespace):
 
 @pytest.fixture(scope="module")
 def fleet_node(control_plane, webhook):
-    """One fake node with whole GPUs, MIG devices, shared GPUs and NICs, in the shape of their drivers."""
+    """One fake node with whole GPUs, MIG devices, shared GPUs and NICs, as their drivers publish them."""
     made = [s for driver, devices in DEVICES.items() for s in fleet.slices(driver, NODE, devices, by_name=True)]
     made += fleet.classes(extended=False)
     try:
@@ -74,13 +74,13 @@ def fleet_node(control_plane, webhook):
         control_plane.create(*made)
         webhook.reads_on(NODE)
         yield NODE
-    finally:  # whatever went wrong here fails the tests of this module, and none of the next
+    finally:  # an error here fails the tests of this module only
         control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
 
 
 @pytest.fixture(scope="session")
 def bridge(control_plane):
-    """The allocator's service and a stock scheduler that asks it, on the session's control plane, with which they end."""
+    """The allocator's service and a stock scheduler that calls it, on the session's control plane, with which they end."""
     running = Bridge(control_plane)
     try:
         running.install()

@@ -1,4 +1,4 @@
-"""`make cluster-down`: end the cluster that `make cluster` started, and what killed runs left."""
+"""`make cluster-down`: end the cluster of `make cluster`, and leftovers of killed runs."""
 
 from e2e.ground import leftovers, run
 

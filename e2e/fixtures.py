@@ -11,13 +11,14 @@ import pytest
 
 from e2e import build
 from e2e.actors.client import Object
+from e2e.ground import packages
 from e2e.ground.controlplane import ControlPlane
 from e2e.ground.node import TEST_DRIVER, Node
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run tests that ask for an older Kubernetes last: it may still be built meanwhile."""
-    items.sort(key=lambda item: any(asked(item)))
+    items.sort(key=lambda item: any(minors_of(item)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -29,12 +30,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
     """Build an older Kubernetes before the first test that asks for it."""
-    if minors := set(asked(item)):
+    if minors := set(minors_of(item)):
         built(*minors, node=False)
 
 
 def built(*minors: str, node: bool = True) -> None:
     try:
+        if node:
+            packages.require()  # before the builds, which take long on a fresh machine
         build.everything(*minors, node=node)
     except build.BuildError as error:
         raise pytest.UsageError(str(error)) from error
@@ -63,7 +66,7 @@ def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> It
     count[0] += 1
     name = control_plane.namespace(f"{words}-{count[0]}")
     yield name
-    # A test may have ended it itself.
+    # A test may have deleted it.
     control_plane.remove({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
 
@@ -82,8 +85,8 @@ def created(control_plane: ControlPlane) -> Iterator[Callable[..., list[Object]]
         control_plane.remove(*reversed(made))
 
 
-def asked(item: pytest.Item) -> Iterator[str]:
-    """Name the minors of Kubernetes that a test asks for."""
+def minors_of(item: pytest.Item) -> Iterator[str]:
+    """Yield the minors of Kubernetes that a test needs."""
     for marker in item.iter_markers("kubernetes"):
         yield from marker.args
 
@@ -95,7 +98,7 @@ COUNT = pytest.StashKey[list[int]]()
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Point at the cluster's logs when a test on it fails."""
+    """Add the cluster's logs to the report of a failed test."""
     report = yield
     running = getattr(item, "funcargs", {}).get("control_plane")
     if report.failed and running is not None:

@@ -1,9 +1,9 @@
-"""Folders before a real API server: what `drawbridge check` calls an error, beside what the server refuses in a dry run.
+"""Compares folders with a real API server: the errors of `drawbridge check`, and the server's refusals in dry runs.
 
 python -m e2e.referee FOLDER...
 
-Only kinds that the server serves count; a namespace that an object names is made first. Pods that a webhook would refuse are no
-errors here: the server has none.
+Only kinds that the server serves count; namespaces of objects are created first. Refusals of a webhook are not errors here:
+the server has none.
 """
 
 import json
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def errors(folder: Path) -> dict[tuple[str, int], str]:
-    """What `check` calls an error, by file and line; 0 is the whole file."""
+    """Return the errors of `check`, by file and line; 0 is the whole file."""
     done = subprocess.run(
         [*DRAWBRIDGE, "check", ".", "-o", "json", "--kubernetes", CURRENT],
         cwd=folder, capture_output=True, text=True, timeout=300, check=False, env={"PYTHONPATH": str(ROOT)},
@@ -31,16 +31,16 @@ def errors(folder: Path) -> dict[tuple[str, int], str]:
     if done.returncode not in (0, 1, 2):
         raise RuntimeError(done.stderr[-2_000:])
     answer = json.loads(done.stdout)
-    found = {
-        (one["place"]["file"], one["place"]["line"]): f"{one['code']} {one['message']}"
-        for one in answer["findings"]
-        if one["severity"] == "error"
+    reported = {
+        (finding["place"]["file"], finding["place"]["line"]): f"{finding['code']} {finding['message']}"
+        for finding in answer["findings"]
+        if finding["severity"] == "error"
     }
-    return found | {(one["file"], one.get("line") or 0): one["message"] for one in answer.get("errors", ())}
+    return reported | {(error["file"], error.get("line") or 0): error["message"] for error in answer.get("errors", ())}
 
 
 def refusal(server: ControlPlane, value: Object) -> str | None:
-    """What the server says against an object, in a dry run; None of a kind that it does not serve."""
+    """Return the server's refusal of an object in a dry run; None for a kind that it does not serve."""
     metadata = value.get("metadata")
     plain = metadata if isinstance(metadata, dict) else {}
     try:
@@ -50,11 +50,11 @@ def refusal(server: ControlPlane, value: Object) -> str | None:
     try:
         server.post(path, value, dryRun="All")
     except ApiError as error:
-        # A dry run of a second kubectl would find the namespace that the first made.
+        # A second kubectl would find the namespace that the first created.
         if error.code == 404 and error.message.startswith("namespaces "):
             try:
                 server.namespace(str(plain["namespace"]))
-            except ApiError as wrong:  # a name that no namespace can have
+            except ApiError as wrong:  # not a valid name of a namespace
                 return wrong.message
             return refusal(server, value)
         return "" if error.code == 409 else error.message
@@ -62,7 +62,7 @@ def refusal(server: ControlPlane, value: Object) -> str | None:
 
 
 def judge(server: ControlPlane, folder: Path) -> tuple[Counter[str], list[str]]:
-    """Count the documents of a folder by what both say of them, and name those on which they differ."""
+    """Count the documents of a folder by both results, and print those with different results."""
     ours = errors(folder)
     documents, others = read_leniently([str(folder)])
     judged, _ = manifests_among(documents, others)
@@ -84,10 +84,10 @@ def judge(server: ControlPlane, folder: Path) -> tuple[Counter[str], list[str]]:
     return counts, differences
 
 
-def of(document: Document, found: dict[tuple[str, int], str], folder: Path) -> str:
+def of(document: Document, errors: dict[tuple[str, int], str], folder: Path) -> str:
     file = str(Path(document.file).relative_to(folder))
     first, last = document.first_line, document.first_line + max(document.line_count, 1)
-    return next((text for (name, line), text in found.items() if name == file and first <= line < last), "")
+    return next((text for (name, line), text in errors.items() if name == file and first <= line < last), "")
 
 
 def main(folders: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""`make cluster`: start a control plane and one real node, say how to use them, and leave them running."""
+"""`make cluster`: start a control plane and one real node, print how to use them, and leave them running."""
 
 import argparse
 import os
@@ -15,7 +15,7 @@ from e2e.ground.process import ProcessError
 
 
 def main() -> None:
-    """Read the options and start, with errors as one message instead of a traceback."""
+    """Read the options and start; errors are one message instead of a traceback."""
     options = read_options()
     try:
         with locked("cluster"):

@@ -152,14 +152,14 @@ class Remove(NamedTuple):
 Step = Write | SyncFile | Rename | SyncFolder | Remove
 
 
-def written(path: str, data: bytes) -> tuple[Step, ...]:
+def durable_steps(path: str, data: bytes) -> tuple[Step, ...]:
     """Return the steps that replace a file so that the content survives a loss of power."""
     new = path + TEMPORARY
     folder = path.rpartition("/")[0] or "/"
     return Write(new, data), SyncFile(new), Rename(new, path), SyncFolder(folder)
 
 
-def shown(path: str, data: bytes, mode: int = PRIVATE) -> tuple[Step, ...]:
+def unflushed_steps(path: str, data: bytes, mode: int = PRIVATE) -> tuple[Step, ...]:
     """Return the steps that replace a file that other processes read and that can be rebuilt: nothing is flushed."""
     new = path + TEMPORARY
     return Write(new, data, mode), Rename(new, path)

@@ -68,9 +68,9 @@ class Guard:
             for counter_set in machine.counter_sets
         }
         self._pool = Pool(id_, accessible=Stock.of(slices=slices).pages_of[id_], counters=counters)
-        self.follow(rules or Rules())
+        self.use_rules(rules or Rules())
 
-    def follow(self, rules: Rules) -> None:
+    def use_rules(self, rules: Rules) -> None:
         self._rules = rules
         self._conflicts = rules.conflicts(self._pool)
 
@@ -128,11 +128,11 @@ class Guard:
             raise _Refused("NotOurs", f"the claim has no device of {self._machine.driver}")
         requests = {request.name: request.exactly for request in claim.spec.devices.requests}
         for result in results:
-            if base(result.request) not in requests:
+            if _without_alternative(result.request) not in requests:
                 raise _Refused(
                     "UnknownRequest", f"the status names the request {result.request}, which is not in the spec"
                 )
-            exactly = requests[base(result.request)]  # only such a request can ask for adminAccess
+            exactly = requests[_without_alternative(result.request)]  # only such a request can ask for adminAccess
             if result.admin_access and not (exactly is not None and exactly.admin_access):
                 raise _Refused(
                     "NotRequested",
@@ -218,7 +218,7 @@ class Guard:
                     )
 
 
-def base(request: str) -> str:
+def _without_alternative(request: str) -> str:
     """Return a request's name without its chosen alternative."""
     return request.partition("/")[0]
 

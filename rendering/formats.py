@@ -252,7 +252,7 @@ def choose_codes(wanted: str, also: tuple[str, ...] = ()) -> Mapping[str, Findin
     names = [name.strip("[],").upper() for name in wanted.split()]
     for name in names:
         if name not in CODES:
-            similar = shape.nearest(name, [*also, *CODES])
+            similar = shape.nearest_name(name, [*also, *CODES])
             meant = f"did you mean {similar}? " if similar else ""
             objects = ", and `drawbridge explain KIND/NAME` explains an object" if also else ""
             remedy = f"{meant}`drawbridge explain all` lists them{objects}"
@@ -281,16 +281,16 @@ _CHAPTERS: Final = {
     "D7": "Driver parameters",
     "C0": "The configuration of drawbridge",
     "R0": "What the webhook refuses",
-    "M0": "What becomes of requests",
+    "M0": "Outcomes of requests",
     "O0": "An installation of drawbridge",
     "O1": "Pods that wait",
     "O2": "Nodes, devices and claims of a fleet",
-    "S0": "What is in the way of a move",
+    "S0": "Obstacles to a migration",
 }
 
 
 def report_of_codes(codes: Mapping[str, FindingCode]) -> Report:
-    """Say what codes mean; of all codes this is docs/findings.md."""
+    """Return the meaning of codes as a report; the report of all codes is docs/findings.md."""
     head = ("Code", "Severity", "Meaning", "What helps", "Without drawbridge")
     is_whole = len(codes) == len(CODES)
     parts: list[Part] = [Own(" ".join(_ABOUT))] if is_whole else []

@@ -53,7 +53,7 @@ class PodProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lines(stories: Sequence[PodProgress], *, width: int | None, colour: bool) -> Iterator[str]:
-    """Tell all stories."""
+    """Write the stories, one after another."""
     longest = max((len(story.name) for story in stories), default=0)
     for story in stories:
         sign, code = story.end.value

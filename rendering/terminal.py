@@ -24,6 +24,7 @@ _UNSEEN_IN_JSON = re.compile(_UNSEEN.pattern.replace("\x00-\x1f", ""))  # JSON i
 _COMMAND = re.compile(r"^(\s*)(:)(?=:)|#(?=#(?:vso)?\[)")
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
 _ELLIPSIS = "…"
+WIDEST = 63 + len("/") + 253  # columns of a table's column: the longest NAMESPACE/NAME
 _COLOUR_CODE = re.compile("\x1b\\[[0-9;]*m")
 _WORD = re.compile(" *[^ ]+")
 # Words at the start of a line that are coloured.
@@ -67,12 +68,15 @@ def escaped(value: object) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], numbers: Container[int] = ()) -> list[str]:
-    """Write the rows of a table as lines with aligned columns; those of `numbers` stand to the right."""
-    widths = [max(map(columns_of, column)) for column in zip(*rows, strict=True)]
+    """Write the rows of a table as lines with aligned columns; those of `numbers` stand to the right.
+
+    A cell that is wider than WIDEST moves the further cells of its own row only.
+    """
+    widths = [min(max(map(columns_of, column)), WIDEST) for column in zip(*rows, strict=True)]
     return [
         "  "
         + "  ".join(
-            cell.rjust(width) if at in numbers else fit(cell, width)
+            cell.rjust(width) if at in numbers else cell + " " * (width - columns_of(cell))
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
@@ -108,13 +112,13 @@ def fit(text: str, columns: int) -> str:
 
 
 def wrapped(text: str, columns: int | None, further: int = 4) -> Iterator[str]:
-    """Wrap a line at blanks, and indent the continuation by `further` columns. Words are never broken."""
+    """Wrap a line at blanks, and indent the continuation by `further` columns, up to half of the line. Words are never broken."""
     if columns is None or _visible_columns(text) <= columns:
         yield text
         return
-    inside = " " * (len(text) - len(text.lstrip(" ")) + further)
+    inside = " " * min(len(text) - len(text.lstrip(" ")) + further, columns // 2)
     line = ""
-    for word in _WORD.findall(text):
+    for word in _WORD.findall(text.rstrip(" ")):  # the pattern takes quadratic time for blanks that no word follows
         if line.strip() and _visible_columns(line) + _visible_columns(word) > columns:
             yield line
             line = inside + word.lstrip(" ")

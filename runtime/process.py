@@ -47,7 +47,7 @@ async def run_until(
 
     Then the process becomes unready, drains while the works continue, and cancels them. An error in one ends all.
     """
-    async with metrics.shown(at), asyncio.TaskGroup() as group:
+    async with metrics.serving(at), asyncio.TaskGroup() as group:
         tasks = [group.create_task(work()) for work in works]
         await stop.wait()
         logger.info("stopping")

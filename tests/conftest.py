@@ -1,4 +1,4 @@
-"""Fixtures that every room's tests share: the referees, one process each a session."""
+"""Fixtures that the tests of all packages share: the referees, one process each per session."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -23,29 +23,29 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         raise pytest.UsageError(str(error)) from error
 
 
-def asked(program, ask):
+def referee_fixture(program, ask):
     """Make the fixture of a referee."""
 
     @pytest.fixture(scope="session")
     def fixture() -> Iterator[Referee | Oracle]:
-        with ask(program) as one:
-            yield one
+        with ask(program) as referee:
+            yield referee
 
     return fixture
 
 
-cel_oracle = asked("cel", referee)  # what Kubernetes makes of a CEL expression
-quantity_oracle = asked("quantity", referee)  # how Kubernetes reads quantities and versions
-allocate_oracle = asked("allocate", referee)  # what the in-tree allocator does for claims on a node
-yaml_oracle = asked("yaml", referee)  # what kubectl reads from a manifest
-extended_oracle = asked("extended", referee)  # which claim the scheduler makes for extended resources
-filter_oracle = asked(
+cel_oracle = referee_fixture("cel", referee)  # how Kubernetes evaluates a CEL expression
+quantity_oracle = referee_fixture("quantity", referee)  # how Kubernetes reads quantities and versions
+allocate_oracle = referee_fixture("allocate", referee)  # how the in-tree allocator allocates claims on a node
+yaml_oracle = referee_fixture("yaml", referee)  # what kubectl reads from a manifest
+extended_oracle = referee_fixture("extended", referee)  # which claim the scheduler makes for extended resources
+filter_oracle = referee_fixture(
     "filter", referee
-)  # on which nodes a pod may run, by the scheduler's plugins; devices of claims aside
-prune_oracle = asked("prune", referee)  # what the API server keeps of a custom object
-condition_oracle = asked(
+)  # on which nodes a pod may run, by the scheduler's plugins, without devices of claims
+prune_oracle = referee_fixture("prune", referee)  # which fields of a custom object the API server keeps
+condition_oracle = referee_fixture(
     "condition", lambda name: closing(Oracle(name))
 )  # whether a webhook's match condition calls it
-metadata_oracle = asked(
+metadata_oracle = referee_fixture(
     "metadata", lambda name: closing(Oracle(name))
-)  # what a program in a container reads of its devices
+)  # what a program in a container can read about its devices

@@ -1,6 +1,6 @@
-"""How many random cases a test draws: an eighth in `make test` and by hand, all in `make test-all` and `make long`.
+"""The number of random cases of a test: an eighth in `make test` and by hand, all in `make test-all` and `make long`.
 
-The switch is DRAWBRIDGE_DRAWS=all. What is drawn follows from a fixed seed or from Hypothesis; cases found once are tests of their own.
+DRAWBRIDGE_DRAWS=all selects all. Cases are drawn from a fixed seed or by Hypothesis; cases that failed once are tests of their own.
 """
 
 import os
@@ -9,5 +9,5 @@ ALL = os.environ.get("DRAWBRIDGE_DRAWS") == "all"
 
 
 def draws(many: int) -> int:
-    """How many of so many cases are drawn in this run."""
+    """Return how many of these cases this run draws."""
     return many if ALL else max(1, many // 8)

@@ -1,4 +1,4 @@
-"""Fuzzing that is guided by coverage: texts are changed at random, and those that reach new lines are changed further.
+"""Coverage-guided fuzzing: texts are changed at random, and texts that reach new lines are changed further.
 
     python -m tests.fuzz [--seconds 60] [--seed 1] [TARGET …]
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 FOUND = ROOT / "tests" / "corpus" / "fuzz"
 LONGEST = 2_000
-# Steps for compiling and for evaluating: a loop that charges nothing would take forever instead.
+# Steps for compiling and for evaluating: without a charge per step a loop could run forever.
 COMPILING, EVALUATING = 100_000, 2_000
 
 
 class Target(NamedTuple):
-    """What is tried, where its code lies, what it begins with, and the pieces its texts are made of."""
+    """What is fuzzed: the code, the first texts, and the pieces of texts."""
 
     run: Callable[[str], None]
     code: tuple[str, ...]
@@ -142,10 +142,10 @@ TARGETS: dict[str, Target] = {
 
 
 def fuzz(name: str, seconds: float, seed: int) -> list[tuple[str, str]]:
-    """Try one target for so long; return what broke it, with the reason."""
+    """Try one target for this long; return the texts that broke it, with the reason."""
     target, rng = TARGETS[name], random.Random(seed)
     pool, reached = list(target.seeds), set[Any]()
-    found: dict[str, tuple[str, str]] = {}
+    failures: dict[str, tuple[str, str]] = {}
     until = time.monotonic() + seconds
     for text in rng.sample(pool, len(pool)):
         if time.monotonic() > until - seconds / 2:
@@ -157,15 +157,15 @@ def fuzz(name: str, seconds: float, seed: int) -> list[tuple[str, str]]:
         why = _reach(target, text, reached)
         if why is not None:
             kind = why.partition(":")[0]
-            if kind not in found:
-                found[kind] = _shorter(target, text, kind), why
+            if kind not in failures:
+                failures[kind] = _shorter(target, text, kind), why
         elif len(reached) > before:
             pool.append(text)
-    return list(found.values())
+    return list(failures.values())
 
 
 def broken(target: Target, text: str) -> str | None:
-    """Say what is wrong if a text breaks a target."""
+    """Return what is wrong if a text breaks a target."""
     try:
         target.run(text)
     except Exception as error:  # noqa: BLE001 - any other is what we look for
@@ -174,7 +174,7 @@ def broken(target: Target, text: str) -> str | None:
 
 
 def _reach(target: Target, text: str, reached: set[Any]) -> str | None:
-    """Run a target on a text, and note which steps from line to line its code takes."""
+    """Run a target on a text, and record which steps between lines its code takes."""
     roots = tuple(str(ROOT / part) for part in target.code)
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
@@ -227,7 +227,7 @@ def _changed(rng: random.Random, pool: list[str], pieces: tuple[str, ...]) -> st
 
 
 def _shorter(target: Target, text: str, kind: str) -> str:
-    """Leave out what is not needed to break it in the same way."""
+    """Leave out the parts of a text that are not needed to break the target in the same way."""
     size = max(1, len(text) // 2)
     while size:
         at = 0
@@ -242,7 +242,7 @@ def _shorter(target: Target, text: str, kind: str) -> str:
 
 
 def main(arguments: Iterable[str]) -> int:
-    """Try the targets in turn, and write down what broke them."""
+    """Try the targets in turn, and write the texts that broke them."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__.partition("\n")[0])
     parser.add_argument("targets", nargs="*", choices=[*TARGETS, []], metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--seconds", type=float, default=60.0, help="how long each target is tried")

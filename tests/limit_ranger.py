@@ -1,6 +1,6 @@
-"""What the API server's LimitRanger makes of a pod, by its own words: the other statement of what `webhook.admission.limit_ranges` says.
+"""A second implementation of the API server's LimitRanger, to compare `webhook.admission.limit_ranges` with.
 
-Steps of kubernetes: a stored LimitRange has its defaults (SetDefaults_LimitRangeItem), a pod has a request for each limit (SetDefaults_Pod),
+Steps of Kubernetes: a stored LimitRange has its defaults (SetDefaults_LimitRangeItem), a pod has a request for each limit (SetDefaults_Pod),
 and then each LimitRange of the namespace is merged into each container (mergeContainerResources).
 """
 
@@ -34,7 +34,7 @@ def with_requests(pod):
 
 
 def admitted(pod, ranges):
-    """A pod as webhooks are shown it in a namespace with these LimitRanges."""
+    """The pod as webhooks receive it in a namespace with these LimitRanges."""
     made = with_requests(pod)
     for limit_range in map(stored, ranges):
         limits, requests = {}, {}

@@ -1,18 +1,17 @@
-"""A pytest plug-in: no test runs forever, and no event loop stands still, without being named.
+"""A pytest plug-in that ends and names each test that runs too long, and each test that blocks its event loop.
 
-**Time.** Every test has a limit on the clock: `UNIT` seconds, `WORLD` where it needs a Go program or a real cluster, or what its
-own `@pytest.mark.time_limit(seconds, reason)` says. Set-up and call share it, tear-down has as much again. It strikes twice:
-first with an exception in the test (SIGALRM), which makes it a failure like any other, with the tasks that were waiting
-in its message; and if that leads nowhere, because the interpreter sits in a call that does not come back, `faulthandler`
-prints every stack from a thread that needs no interpreter and ends the process. Then xdist names the test, or the journal does,
-which `tests.suite` reads.
+**Time.** Every test has a limit on the clock: `UNIT` seconds, `WORLD` if it needs a Go program or a real cluster, or the seconds of its
+own `@pytest.mark.time_limit(seconds, reason)`. Set-up and call share the limit; tear-down has the same time again. The limit acts twice.
+First, an exception in the test (SIGALRM) makes the test fail, with the waiting tasks in the message. If the interpreter does not handle
+the signal, because it is in a call that does not return, `faulthandler` prints every stack from a thread that needs no interpreter, and
+ends the process. Then xdist names the test, or the journal, which `tests.runs` reads.
 
-**Turns.** A loop that works for `TURN` seconds without coming round keeps all others in its process waiting; a test in which
-that happens fails, and is told where the loop was. What is measured is the processor time of the loop's thread, so that a
-machine busy with other things makes no test fail. `@pytest.mark.slow_turn(seconds, reason)` changes it for one test.
+**Turns.** A loop that works for `TURN` seconds without a turn blocks all other tasks in its process. A test in which that happens fails,
+with the stack of the loop. The processor time of the loop's thread is measured, so that load on the machine makes no test fail.
+`@pytest.mark.slow_turn(seconds, reason)` changes the limit for one test.
 
-It is our own and not pytest-timeout, which knows the first half of the first part only: its signal leaves a call in C alone, and
-its thread method ends the run without saying which test was lost.
+pytest-timeout does only the first half of the first part: its signal cannot end a call in C, and its thread method ends the run without
+naming the test.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from types import FrameType
 
-# Limits and patience are for a machine on which ten others work: what takes longer than this hangs, and is not slow.
+# Limits and patience are for a machine with ten other busy processes: a test above them hangs.
 UNIT = 180.0
 WORLD = 300.0
 LONG = 3600.0
-# How long a test may take to clean up after its limit struck, before the process is ended.
+# How long a test may clean up after its limit, before the process is ended.
 GRACE = 30.0
-# A limit that struck strikes again, for a test that swallowed it.
+# The limit is raised again in a test that has swallowed it.
 AGAIN = 10.0
 TURN = 0.5
 LOOK = 0.1
-# Objects that are made, and not given back, between two looks for garbage: at the usual 700 the looks are an eighth of the work.
+# Objects allocated between two garbage collections: with the default of 700 they take an eighth of the time.
 YOUNG = 10_000
-# How long a test waits for what is to happen at once.
+# How long a test waits for something that should happen at once.
 PATIENCE = 60.0
 
 
@@ -76,7 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Freeze all that was imported, so that no later garbage collection walks through it in the time of a test."""
+    """Freeze all imported objects, so that no later garbage collection traverses them during a test."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG)
@@ -115,7 +114,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def seconds_for(item: pytest.Item) -> float:
-    """The time limit of a test."""
+    """Return the time limit of a test."""
     if chosen := chosen_for(item, "time_limit"):
         return chosen
     if item.get_closest_marker("long"):
@@ -124,11 +123,11 @@ def seconds_for(item: pytest.Item) -> float:
 
 
 def chosen_for(item: pytest.Item, mark: str) -> float | None:
-    """What a mark of the test says, which gives its reason too."""
-    if (found := item.get_closest_marker(mark)) is None:
+    """Return the value of a test's mark, which also gives the reason."""
+    if (marker := item.get_closest_marker(mark)) is None:
         return None
     try:
-        seconds, reason = found.args
+        seconds, reason = marker.args
     except ValueError:
         raise pytest.UsageError(f"{item.nodeid}: {mark} takes seconds and a reason") from None
     if not reason:
@@ -138,11 +137,11 @@ def chosen_for(item: pytest.Item, mark: str) -> float | None:
 
 @contextmanager
 def limited(item: pytest.Item, deadline: float) -> Iterator[None]:
-    """Let what is inside run until the deadline, and no longer."""
+    """Run the block until the deadline at most."""
     seconds = max(0.01, deadline - time.monotonic())
 
     def strike(number: int, frame: FrameType | None) -> None:
-        # Not an Exception: what is tested may well catch those.
+        # Not an Exception, because the tested code may catch those.
         pytest.fail(f"{item.nodeid} took more than {seconds_for(item):g} s{waiting()}")
 
     before = signal.signal(signal.SIGALRM, strike)
@@ -175,7 +174,7 @@ def waiting() -> str:
 
 
 class Beat:
-    """One running loop, and how much its thread had worked when it last came round."""
+    """One running loop, and the CPU time of its thread when it last turned."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -184,14 +183,16 @@ class Beat:
         self.told = False
 
     def turn(self) -> None:
-        """The loop came round."""
+        """The loop has turned."""
         now = time.thread_time()
-        if not self.told:  # between two looks, or in a call that lets no thread run, the watcher saw nothing
+        if (
+            not self.told
+        ):  # the watcher did not notice: the block was between two checks, or in a call that keeps the GIL
             TURNS.watch_now.judge(now - self.worked, "just before this moment, between two looks at it")
         self.worked, self.told = now, False
 
     def look(self) -> None:
-        """From the watcher's thread: see whether the loop has been at one thing for too long.
+        """Called by the watcher's thread: record a loop that has not turned for too long.
 
         The test's own thread may go on to the next test between any two of these lines.
         """
@@ -199,18 +200,16 @@ class Beat:
             return
         watch = TURNS.watch_now
         stuck = time.clock_gettime(self.clock) - self.worked
-        if (
-            self not in TURNS.beats.values()
-        ):  # the loop has ended, and its thread may have worked at something else since
+        if self not in TURNS.beats.values():  # the loop has ended, and its thread may have done other work since
             return
         if stuck > watch.limit:
             self.told = watch.judge(stuck, stack_of(self.thread))
 
 
 def stack_of(thread: int) -> str:
-    """Write down where another thread is.
+    """Return the stack of another thread.
 
-    In one call that never lets that thread go on: frames that are walked from Python end while they are walked.
+    A single call that keeps the GIL: frames that Python code traverses would return meanwhile.
     """
     with tempfile.TemporaryFile("w+") as file:
         faulthandler.dump_traceback(file, all_threads=True)
@@ -221,13 +220,13 @@ def stack_of(thread: int) -> str:
 
 
 class Watch(NamedTuple):
-    """One phase of one test: how long a loop may work without turning in it, and what was found."""
+    """One phase of one test: how long a loop may work without turning, and the findings."""
 
     limit: float
     found: list[str]
 
     def judge(self, seconds: float, where: str) -> bool:
-        """Keep what stood still for too long; say whether it did."""
+        """Record a loop that did not turn for too long; return whether it did."""
         if seconds <= self.limit:
             return False
         self.found.append(f"an event loop worked for {seconds:.2f} s without turning:\n{where}")
@@ -245,10 +244,10 @@ class Turns:
         self.original = BaseEventLoop.run_forever
         self.once = (
             BaseEventLoop._run_once
-        )  # one turn; a call by the clock would come after many short ones, as if they were one
+        )  # one turn; `call_later` would come after many short turns as if they were one
 
     def install(self) -> None:
-        """Have every loop watched while it runs; those of uvloop, which no test uses, are not."""
+        """Watch every loop while it runs, except for uvloop's, which no test uses."""
         if not hasattr(time, "pthread_getcpuclockid"):  # macOS has no CPU clock of a thread
             return
         original, once = self.original, self.once
@@ -282,18 +281,16 @@ class Turns:
 
     @contextmanager
     def watching(self, item: pytest.Item) -> Iterator[None]:
-        """Fail if a loop stands still while this lasts."""
+        """Fail if a loop does not turn while the block runs."""
         chosen = chosen_for(item, "slow_turn")
-        if (
-            chosen is not None and chosen < TURN
-        ):  # what other tests have left is not to be collected in this one's turns
+        if chosen is not None and chosen < TURN:  # keep garbage of other tests out of this test's turns
             gc.collect()
         watch = self.watch_now = Watch(chosen or TURN, [])
         try:
             yield
         except BaseException as error:
-            for found in watch.found:
-                error.add_note(found)
+            for note in watch.found:
+                error.add_note(note)
             raise
         if watch.found:
             pytest.fail("\n".join(watch.found), pytrace=False)
@@ -306,7 +303,7 @@ TURNS = Turns()
 
 
 class Journal:
-    """Which test began and which ended, line by line, for watchers from outside."""
+    """Which tests began and ended, one per line, for other processes."""
 
     def __init__(self, path: Path) -> None:
         self.file = path.open("w", encoding="utf-8", buffering=1)

@@ -50,7 +50,7 @@ def owner(kind: str, name: str, apiVersion: str = "v1", uid: str = "") -> Object
 
 
 def typed(value: Object) -> Any:
-    """The object as the typed one that our code works with."""
+    """Return the object decoded as the type of its kind."""
     return wire.convert(value, TYPES[value["kind"]])
 
 
@@ -61,7 +61,9 @@ def container(
     name: str = "main", limits: Fields = None, requests: Fields = None, *, claims: Iterable[str] = (), **fields: Any
 ) -> Object:
     """A container; `claims` are names of the pod's `resourceClaims`."""
-    resources: Object = {key: dict(one) for key, one in (("limits", limits), ("requests", requests)) if one is not None}
+    resources: Object = {
+        key: dict(amounts) for key, amounts in (("limits", limits), ("requests", requests)) if amounts is not None
+    }
     if used := [{"name": claim} for claim in claims]:
         resources["claims"] = used
     return {"name": name, "image": "example", "resources": resources, **fields}
@@ -142,7 +144,7 @@ def claim_template(name: str, *requests: Object, namespace: str = "default", **f
 
 
 def with_devices(requests: Iterable[Object], fields: Mapping[str, Any]) -> Object:
-    """The `devices` of a claim: its requests, and those of the fields that stand beside them."""
+    """Return the `devices` of a claim: its requests, and further fields."""
     beside = {key: list(fields[key]) for key in ("constraints", "config") if fields.get(key)}
     others = {key: value for key, value in fields.items() if key not in ("constraints", "config")}
     return {"devices": {"requests": list(requests)} | beside} | others
@@ -174,7 +176,7 @@ def resource_slice(
 
 def node(name: str = "n0", *, allocatable: Fields = None, capacity: Fields = None, status: Fields = None, **fields: Any) -> Object:  # fmt: skip
     amounts = {"allocatable": allocatable, "capacity": capacity}
-    state = {key: dict(one) for key, one in amounts.items() if one is not None} | dict(status or {})
+    state = {key: dict(amount) for key, amount in amounts.items() if amount is not None} | dict(status or {})
     return obj("Node", name, status=state, **fields)
 
 
@@ -198,6 +200,6 @@ def device_quota(name: str, hard: Fields, namespace: str = "default", **fields: 
 
 
 def admission_review(value: Any, *, operation: str = "CREATE", oldObject: Any = None, **request: Any) -> Object:
-    """The review of an object, which may be malformed; so `kind` and the rest of the request are the caller's."""
+    """The review of an object, which may be malformed; therefore the caller gives `kind` and the other fields of the request."""
     body = {"uid": str(uuid.uuid4()), "operation": operation, "object": value, "oldObject": oldObject, **request}
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": body}

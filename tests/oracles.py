@@ -32,11 +32,11 @@ PROGRAMS = (
 
 
 class OracleError(Exception):
-    """The referee itself failed: it could not be built, or did not understand the question."""
+    """The referee failed: it could not be built, or did not understand the question."""
 
 
 def cache_directory() -> Path:
-    """Where build products live, outside of every checkout."""
+    """The folder of build products, outside of every checkout."""
     if chosen := os.environ.get("DRAWBRIDGE_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "drawbridge"
@@ -53,7 +53,7 @@ def _fingerprint(name: str) -> str:
 
 
 def built(name: str) -> Path:
-    """Build the referee unless the cache has it; safe against a second run at once and against a killed build."""
+    """Build the referee unless it is in the cache. Concurrent and killed builds do no harm."""
     if name not in PROGRAMS:
         raise OracleError(f"there is no referee called {name} in {SOURCES}")
     home = cache_directory() / "oracle" / f"{name}-{_fingerprint(name)}"
@@ -132,7 +132,7 @@ class Oracle:
         return self.ask_all([question])[0]
 
     def ask_all(self, questions: Iterable[Any]) -> list[dict[str, Any]]:
-        """Ask many questions; a thread writes them while the answers are read, so no pipe fills up."""
+        """Ask many questions. A thread writes them while the answers are read, so that no pipe fills up."""
         lines = [json.dumps(question).encode() + b"\n" for question in questions]
         writer = threading.Thread(target=self._write, args=(lines,), daemon=True)
         writer.start()
@@ -144,7 +144,7 @@ class Oracle:
         return answers
 
     def _write(self, lines: list[bytes]) -> None:
-        with contextlib.suppress(OSError):  # it ended early: the reader notices and says so
+        with contextlib.suppress(OSError):  # the program ended early; the reader notices and reports it
             self._process.stdin.writelines(lines)
             self._process.stdin.flush()
 

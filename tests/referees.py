@@ -2,7 +2,7 @@
 
 `make test` answers from the files. `make test-all` asks the programs, for more cases, and compares what is in the files; `make record`
 writes them. DRAWBRIDGE_REFEREES says which: `recorded`, `live`, `compared` (live, and all that is recorded has to be asked) or `record`.
-A file is compressed lines of JSON: the digest of a question, then each answer that it got, because Go goes through maps in random order.
+A file is compressed lines of JSON: the digest of a question, then each answer that it got, because Go iterates over maps in random order.
 """
 
 import base64
@@ -19,20 +19,20 @@ from typing import Any
 from tests.oracles import PROGRAMS, SOURCES, Oracle, OracleError
 
 FOLDER = SOURCES / "recorded"
-# What these are asked is written by drawbridge itself, and changes with each of its keys.
+# drawbridge writes the questions for these, so they change with each of its keys.
 UNRECORDED = ("condition", "metadata")
 RECORDED = tuple(name for name in PROGRAMS if name not in UNRECORDED)
 MODES = ("recorded", "live", "compared", "record")
-# How often a question is asked again whose answer may be chance: Go begins a map of two entries with the second once in eight times.
+# How often a question with a random answer is repeated: Go iterates a map of two entries in reverse order once in eight times.
 AGAIN = 240
-# A search that ended by its deadline once and found something at another time is asked other questions after it.
+# If a search hits its deadline only sometimes, the questions after it differ.
 LEAST_COMPARED = 0.9
-# Clocks and identifiers are no part of an answer.
+# Clocks and identifiers are not compared.
 _BY_CHANCE = re.compile(r'(?<="shareID": ")[^"]*|(?<="timeAdded": ")[^"]*')
 
 
 def mode() -> str:
-    """Return what answers in this process: the files or the programs."""
+    """Return whether this process answers from the files or asks the programs."""
     chosen = os.environ.get("DRAWBRIDGE_REFEREES", "recorded")
     if chosen not in MODES:
         raise OracleError(f"DRAWBRIDGE_REFEREES={chosen}: it is one of {', '.join(MODES)}")
@@ -50,7 +50,7 @@ class Referee:
         self._asked: Counter[str] = Counter()
 
     def cases(self, live: int, *, recorded: int) -> int:
-        """How many cases there are: the recorded ones are the first of the live ones, so that these compare them."""
+        """Return the number of cases. The recorded cases are the first of the live cases, so that live runs compare them."""
         return live if self._mode in {"live", "compared"} else recorded
 
     def ask(self, **question: Any) -> dict[str, Any]:
@@ -59,12 +59,12 @@ class Referee:
 
     def ask_all(self, questions: Iterable[Any]) -> list[dict[str, Any]]:
         """Ask many questions."""
-        asked = list(questions)
-        digests = [_digest(question) for question in asked]
+        listed = list(questions)
+        digests = [_digest(question) for question in listed]
         if self._program is None:
-            return [self._replayed(*pair) for pair in zip(digests, asked, strict=True)]
-        answers = self._program.ask_all(asked)
-        for digest, question, answer in zip(digests, asked, answers, strict=True):
+            return [self._replayed(*pair) for pair in zip(digests, listed, strict=True)]
+        answers = self._program.ask_all(listed)
+        for digest, question, answer in zip(digests, listed, answers, strict=True):
             self._asked[digest] += 1
             if self._mode == "record":
                 known = self._answers.setdefault(digest, [])
@@ -75,7 +75,7 @@ class Referee:
         return answers
 
     def close(self) -> None:
-        """End the program; write what was recorded, or fail if what is recorded was not asked again."""
+        """End the program. Write the recorded answers, or fail if a recorded question was not asked again."""
         if self._program is None:
             return
         self._program.close()
@@ -96,13 +96,13 @@ class Referee:
         return json.loads(answers[(self._asked[digest] - 1) % len(answers)])
 
     def _compare(self, known: Sequence[str], question: Any, answer: dict[str, Any]) -> None:
-        """Fail if an answer is not the recorded one, and that is not by chance."""
+        """Fail if an answer differs from the recorded answer, unless such answers vary."""
         if _agree(known, answer):
             return
         again = self._program.ask_all([question] * AGAIN) if self._program else []
-        # What is found early in a map costs less: where the costs differ from time to time, they are not compared.
-        uncosted = [_uncosted(one) for one in known] if len({_plain(one) for one in again}) > 1 else []
-        if any(_agree(known, one) or _uncosted(_plain(one)) in uncosted for one in again):
+        # An early match in a map costs less: costs that vary are not compared.
+        uncosted = [_uncosted(answer) for answer in known] if len({_plain(answer) for answer in again}) > 1 else []
+        if any(_agree(known, answer) or _uncosted(_plain(answer)) in uncosted for answer in again):
             return
         text = json.dumps(question)[:2000]
         raise OracleError(
@@ -112,16 +112,16 @@ class Referee:
 
 @contextmanager
 def referee(name: str) -> Iterator[Referee]:
-    """Have a referee for as long as this lasts."""
-    one = Referee(name)
+    """A referee that is closed at the end of the block."""
+    referee = Referee(name)
     try:
-        yield one
+        yield referee
     finally:
-        one.close()
+        referee.close()
 
 
 def read(name: str) -> dict[str, list[str]]:
-    """Read the answers by digest; each is still text, because a test asks for few of them."""
+    """Read the answers by digest, as text: a test asks for few of them."""
     path = FOLDER / f"{name}.gz"
     if not path.exists():
         return {}
@@ -142,13 +142,13 @@ def _digest(question: Any) -> str:
 
 
 def _plain(answer: dict[str, Any]) -> str:
-    """An answer as text, without what differs from time to time. JSON has no tabulator."""
+    """An answer as text, without the parts that vary. JSON has no tabulator."""
     lasting = {key: value for key, value in answer.items() if not key.endswith(("Ms", "Ns"))}
     return _BY_CHANCE.sub("", json.dumps(lasting, separators=(",", ": ")))
 
 
 def _agree(known: Sequence[str], answer: dict[str, Any]) -> bool:
-    """Whether an answer is among the known ones; a search that ran out of time says nothing."""
+    """Return whether an answer is among the known ones; a search that ran out of time counts as equal."""
     if answer.get("verdict") == "timeout" or '"verdict": "timeout"' in known[0]:
         return True
     plain = _plain(answer)
@@ -156,7 +156,7 @@ def _agree(known: Sequence[str], answer: dict[str, Any]) -> bool:
 
 
 def _without_words(answer: str) -> Any:
-    """An answer without the words and the order of refusals: names that the API server generates are in them, and maps have no order."""
+    """An answer without the text and the order of refusals, which contain generated names and follow Go's map order."""
     value = json.loads(answer)
     if errors := value.get("errors"):
         value["errors"] = sorted((error.get("field", ""), error.get("type", "")) for error in errors)

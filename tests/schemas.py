@@ -15,7 +15,7 @@ TYPES = {
 
 
 def wrong(value, schema, *, closed=False):
-    """What is wrong with a value, by place; `closed` turns back members that no schema names as well."""
+    """Return what is wrong with a value, by path; `closed` also rejects members that no schema names."""
     return list(Judge(schema, closed).wrong(value, schema, ""))
 
 
@@ -74,13 +74,13 @@ class Judge:
                 yield from self.wrong(name, rule, at)
 
     def any(self, value, rule, _, at):
-        found = [list(self.wrong(value, one, at)) for one in rule]
-        if all(found):
-            yield min(found, key=len)[0]
+        mistakes = [list(self.wrong(value, alternative, at)) for alternative in rule]
+        if all(mistakes):
+            yield min(mistakes, key=len)[0]
 
     def all(self, value, rule, _, at):
-        for one in rule:
-            yield from self.wrong(value, one, at)
+        for part in rule:
+            yield from self.wrong(value, part, at)
 
     def condition(self, value, rule, schema, at):
         if not list(self.wrong(value, rule, at)):
@@ -100,7 +100,7 @@ def is_number(value):
 
 TESTS = {
     "type": is_of_type,
-    "enum": lambda value, rule: any(value == one and type(value) is type(one) for one in rule),
+    "enum": lambda value, rule: any(value == allowed and type(value) is type(allowed) for allowed in rule),
     "const": lambda value, rule: value == rule,
     "minimum": lambda value, rule: not is_number(value) or value >= rule,
     "maximum": lambda value, rule: not is_number(value) or value <= rule,

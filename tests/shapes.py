@@ -1,4 +1,4 @@
-"""Objects of every kind that the examples have, with values of any shape put in anywhere: drawn by a seed, and so the same each time."""
+"""Objects of every kind of the examples, with values of random types at random places, drawn from a seed."""
 
 import copy
 import json
@@ -42,7 +42,7 @@ DOMAIN = {
     "spec": {"numNodes": 2, "channel": {"resourceClaimTemplate": {"name": "t"}}},
 }
 
-# Of kinds that no example has.
+# Kinds without an example.
 INSTALLED = (
     plugins.policy("any"),
     plugins.gpu_cluster("notReady"),
@@ -84,15 +84,15 @@ CONFIGURATIONS = (plugins.sharing(), plugins.sharing(strategy="mps"), plugins.PO
 
 @cache
 def examples():
-    """The small ones of the examples, by kind."""
-    found = defaultdict(list)
-    found["ComputeDomain"].append(DOMAIN)
+    """Return the small examples, by kind."""
+    by_kind = defaultdict(list)
+    by_kind["ComputeDomain"].append(DOMAIN)
     for path in sorted(EXAMPLES.rglob("*.yaml")):
         documents, _ = manifests.read_leniently([path])
         for document in documents[:30]:
             if isinstance(document.object.get("kind"), str) and len(json.dumps(document.object)) < 20_000:
-                found[document.object["kind"]].append(document.object)
-    return dict(found)
+                by_kind[document.object["kind"]].append(document.object)
+    return dict(by_kind)
 
 
 def _filled(form, draw):
@@ -102,8 +102,8 @@ def _filled(form, draw):
 
 
 def claim(draw):
-    """A claim with parameters of some driver, all of whose members are there."""
-    driver = draw.choice([one for one in DRIVERS.values() if one.kinds])
+    """Return a claim with parameters of some driver, with all members."""
+    driver = draw.choice([candidate for candidate in DRIVERS.values() if candidate.kinds])
     kind = draw.choice(list(driver.kinds))
     parameters = _filled(driver.kinds[kind].form, draw)
     if driver.version:
@@ -124,7 +124,7 @@ def claim_with(driver, parameters, name="c"):
 
 
 def claims_with(shape):
-    """A claim for each member of each driver's parameters with a value of this shape there, and for all members of an object at once."""
+    """Return a claim for each member of each driver's parameters, with a value of this type there; and one for all members of an object."""
     for driver in DRIVERS.values():
         for name, kind in driver.kinds.items():
             typed = {"apiVersion": driver.version, "kind": name} if driver.version else {}
@@ -150,7 +150,7 @@ def _places(value, at=()):
 
 
 def bent(obj, draw):
-    """A copy with up to three values of another shape."""
+    """Return a copy with up to three values of other types."""
     obj = copy.deepcopy(obj)
     for _ in range(draw.choice((0, 1, 1, 1, 2, 3))):
         *way, last = draw.choice(list(_places(obj)))
@@ -173,7 +173,7 @@ def bent(obj, draw):
 
 
 def drawn(draw, *kinds):
-    """One object of some kind, a claim with parameters, or what components of a cluster are set up by."""
+    """Return an object of some kind, a claim with parameters, or the settings of a component."""
     chance = draw.random()
     if chance < 0.3:
         return bent(claim(draw), draw)

@@ -1,4 +1,4 @@
-"""What fuzzing found stays fixed, and a little of it is done each time; `make fuzz` does more."""
+"""Inputs that fuzzing once found stay fixed, and each run fuzzes a little; `make fuzz` does more."""
 
 import pytest
 
@@ -8,7 +8,7 @@ KEPT = sorted(path for path in FOUND.rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_an_input_that_broke_a_target_once_does_not_break_it_again(path):
+def test_a_recorded_crash_input_no_longer_breaks_its_target(path):
     text = path.read_bytes().decode(errors="surrogatepass")
     assert broken(TARGETS[path.parent.name], text) is None
 

@@ -28,7 +28,7 @@ def below(room):
 
 
 class Read(NamedTuple):
-    """What the tests here ask of a module, so that each is parsed once."""
+    """The imports and public names of a module, so that each module is parsed once."""
 
     imports: list[ast.ImportFrom]  # `from … import …`
     imports_of_types: list[ast.stmt]  # those for type checkers only
@@ -42,10 +42,10 @@ def read(path):
     return Read(
         [node for node in statements if isinstance(node, ast.ImportFrom) and node.module],
         [
-            one
+            statement
             for node in statements
             if getattr(getattr(node, "test", None), "id", "") == "TYPE_CHECKING"
-            for one in node.body
+            for statement in node.body
         ],
         listed(tree),
     )
@@ -70,7 +70,7 @@ def folder_of(module):
     return name if name in FOLDERS else None
 
 
-def test_other_folders_are_used_through_their_face():
+def test_other_packages_import_only_the_public_interface():
     around = [
         f"{path.relative_to(ROOT)}:{node.lineno} reaches into {node.module}"
         for path in modules()
@@ -81,34 +81,40 @@ def test_other_folders_are_used_through_their_face():
 
 
 @pytest.mark.parametrize("room", ["analysis", "cli", "dashboard"])
-def test_no_files_import_each_other_in_a_circle(room):
-    """Also not inside of functions. A folder imports what it exports, so its own files do not count as its users."""
+def test_modules_do_not_import_each_other_in_a_cycle(room):
+    """Imports inside functions count too. A package imports what it exports, so its own modules do not count as users."""
     files = {dotted(path): path for path in below(room)}
     imported = defaultdict(set)
     for module, path in files.items():
         for node in read(path).imports:
             for name in node.names if node not in read(path).imports_of_types else ():
-                used = next((one for one in (f"{node.module}.{name.name}", node.module) if one in files), module)
+                used = next(
+                    (candidate for candidate in (f"{node.module}.{name.name}", node.module) if candidate in files),
+                    module,
+                )
                 if not module.startswith(used):
                     imported[module].add(used)
     TopologicalSorter(imported).prepare()
 
 
 @pytest.mark.parametrize("room", ["allocator/service", "allocator/reservations"])
-def test_no_files_name_each_other_in_a_circle(room):
-    """Also not for types: a part is given what it uses, and not the whole that it is a part of."""
+def test_modules_do_not_name_each_other_in_a_cycle(room):
+    """Imports for types only count too: pass a component the values that it uses, not the object that owns it."""
     files = {dotted(path): path for path in below(room)}
     named = defaultdict(set)
     for module, path in files.items():
         for node in read(path).imports:
             for name in node.names:
-                used = next((one for one in (f"{node.module}.{name.name}", node.module) if one in files), module)
+                used = next(
+                    (candidate for candidate in (f"{node.module}.{name.name}", node.module) if candidate in files),
+                    module,
+                )
                 if not module.startswith(used):
                     named[module].add(used)
     TopologicalSorter(named).prepare()
 
 
-def test_names_imported_from_a_package_of_ours_are_in_its_public_list():
+def test_imported_names_are_in_the_public_list_of_their_package():
     for path in modules():
         for node in read(path).imports:
             if node.module in FOLDERS and folder_of(dotted(path)) != node.module:
@@ -118,7 +124,7 @@ def test_names_imported_from_a_package_of_ours_are_in_its_public_list():
 
 
 def test_a_package_exports_only_what_other_packages_use():
-    asked = defaultdict(set)
+    used_names = defaultdict(set)
     around = [path for room in ("tests", "e2e", "bench", "docs") for path in below(room)]
     for path in modules() + around:
         own = folder_of(dotted(path))
@@ -129,27 +135,27 @@ def test_a_package_exports_only_what_other_packages_use():
                 if folder in FOLDERS and folder != own:
                     as_whole[name.asname or name.name] = folder
                 elif node.module in FOLDERS and node.module != own:
-                    asked[node.module].add(name.name)
+                    used_names[node.module].add(name.name)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if as_whole else ():
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in as_whole:
-                asked[as_whole[node.value.id]].add(node.attr)
+                used_names[as_whole[node.value.id]].add(node.attr)
     idle = {
-        folder: sorted(read(ROOT.joinpath(*folder.split("."), "__init__.py")).public - asked[folder])
+        folder: sorted(read(ROOT.joinpath(*folder.split("."), "__init__.py")).public - used_names[folder])
         for folder in FOLDERS
     }
     assert {folder: names for folder, names in idle.items() if names} == {}
 
 
-def test_the_architecture_page_has_an_item_for_every_room_and_folder():
+def test_the_architecture_page_lists_every_package_and_folder():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    room, told = "", set()
+    room, listed_names = "", set()
     for line in page.splitlines():
         if first := re.match(r"- `(\w+)/`", line):
             room = first[1]
         elif names := re.match(r"  - ((?:`\w+`,? ?)+):", line):
-            told.update(f"{room}.{name}" for name in re.findall(r"`(\w+)`", names[1]))
-    assert told >= FOLDERS
-    assert {name for name in told if name.partition(".")[0] in ROOMS} <= FOLDERS
+            listed_names.update(f"{room}.{name}" for name in re.findall(r"`(\w+)`", names[1]))
+    assert listed_names >= FOLDERS
+    assert {name for name in listed_names if name.partition(".")[0] in ROOMS} <= FOLDERS
 
 
 @pytest.mark.parametrize("name", generated())
@@ -157,25 +163,32 @@ def test_a_generated_file_is_up_to_date(name):
     assert (ROOT / name).read_text(encoding="utf-8") == generated()[name](), "run `make generate`"
 
 
-def test_there_is_no_schema_of_something_else():
+def test_every_schema_file_belongs_to_a_known_kind():
     assert {path.stem for path in (ROOT / "docs" / "schemas").iterdir()} == set(NAMES)
 
 
-def test_no_group_that_may_match_in_two_ways_is_repeated_possessively():
-    """Before Python 3.11.5, as Debian 12 has it, `(?:…)*+` does not match what it should; `(?>…)*+` does."""
-    found = [f"{path.relative_to(ROOT)}: {text[:60]}" for path in modules() for text in texts_of(path) if GROUP_AGAIN.search(text)]  # fmt: skip
-    assert found == []
+def test_only_one_module_creates_tls_contexts_for_serving():
+    """Its context accepts nothing that costs a server much CPU."""
+    makers = ("PROTOCOL_TLS_SERVER", "CLIENT_AUTH", "SSLContext(")
+    found = {path.relative_to(ROOT) for path in modules() if any(map(path.read_text(encoding="utf-8").count, makers))}
+    assert found == {Path("certs/reload.py")}
 
 
-# A group without groups in it but looks ahead, which is not atomic, and is repeated possessively.
+def test_no_ambiguous_group_has_a_possessive_quantifier():
+    """Python before 3.11.5 (Debian 12) matches `(?:…)*+` wrongly; `(?>…)*+` is correct."""
+    places = [f"{path.relative_to(ROOT)}: {text[:60]}" for path in modules() for text in texts_of(path) if GROUP_AGAIN.search(text)]  # fmt: skip
+    assert places == []
+
+
+# A group without inner groups except lookaheads, not atomic, with a possessive quantifier.
 GROUP_AGAIN = re.compile(r"\((?!\?>)(?:\\.|[^()\\]|\(\?[=!][^()]*\))*\)[*+?]\+")
 
 
 def texts_of(path):
-    """The texts of a module that are given to `re`; a module without a possessive group is not parsed."""
+    """The texts of a module that are passed to `re`; modules without a possessive group are not parsed."""
     source = path.read_text(encoding="utf-8")
     for node in ast.walk(ast.parse(source)) if re.search(r"\)[*+?]\+", source) else ():
         if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re.") and node.args:
-            for one in ast.walk(node.args[0]):
-                if isinstance(one, ast.Constant) and isinstance(one.value, str | bytes):
-                    yield one.value if isinstance(one.value, str) else one.value.decode("latin-1")
+            for constant in ast.walk(node.args[0]):
+                if isinstance(constant, ast.Constant) and isinstance(constant.value, str | bytes):
+                    yield constant.value if isinstance(constant.value, str) else constant.value.decode("latin-1")

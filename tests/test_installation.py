@@ -1,39 +1,20 @@
-"""The manifests are what the code says: generated parts fresh, rights least, both ways to install the same."""
+"""The manifests agree with the code: arguments, selectors, least rights, and equal objects with both ways to install."""
 
-import datetime as dt
 import re
 
 import pytest
 from click.testing import CliRunner
 from msgspec import inspect
 
-from allocator.service.node_reservations import AUDIENCE
 from analysis.installation import BASE, CLUSTER_WIDE, base
-from certs import authority
-from certs.store import allocators_name, authority_name, signature_name
 from cli.commands.manifests import command
-from cli.commands.webhook import names_of
 from cli.main import COMMANDS, command_of
 from cluster import manifests
-from cluster.embedded import Embedded
-from cluster.kubernetes import Kubernetes
 from dra.objects import DeviceCompatibility, DeviceQuota
-from node.service import TOKEN
 from tests.cli.running import run
-from webhook.names import MODE_LABEL, RESERVATIONS
+from tests.installed_objects import of
+from webhook.names import MODE_LABEL
 from webhook.service import Settings as WebhookSettings
-
-
-def objects():
-    return [
-        d.object
-        for d in manifests.read([path for path in sorted(BASE.glob("*.yaml")) if path.name != "kustomization.yaml"])
-    ]
-
-
-def of(kind, name=None):
-    return [o for o in objects() if o["kind"] == kind and name in (None, o["metadata"]["name"])]
-
 
 FOLDERS = {
     str(path.parent.relative_to(BASE.parent)): path.parent
@@ -44,46 +25,35 @@ FOLDERS = {
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_kustomize_lists_every_file(name):
-    [kustomization] = (one.object for one in manifests.read([FOLDERS[name] / "kustomization.yaml"]))
-    listed = [*kustomization.get("resources", ()), *(one.get("path", "") for one in kustomization.get("patches", ()))]
+    [kustomization] = (document.object for document in manifests.read([FOLDERS[name] / "kustomization.yaml"]))
+    listed = [
+        *kustomization.get("resources", ()),
+        *(patch.get("path", "") for patch in kustomization.get("patches", ())),
+    ]
     files = {path.name for path in FOLDERS[name].glob("*.yaml")} - {"kustomization.yaml"}
-    assert sorted(one for one in listed if one.endswith(".yaml")) == sorted(files)
+    assert sorted(file for file in listed if file.endswith(".yaml")) == sorted(files)
 
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_arguments_are_options_of_the_command(name):
     files = [path for path in FOLDERS[name].glob("*.yaml") if path.name != "kustomization.yaml"]
-    for one in manifests.read(files) if files else ():
-        pod = one.object.get("spec", {}).get("template", {}).get("spec", {})
+    for document in manifests.read(files) if files else ():
+        pod = document.object.get("spec", {}).get("template", {}).get("spec", {})
         for container in pod.get("containers", ()):
             called, *options = [word.partition("=")[0] for word in container.get("args") or ("",)]
             if called in COMMANDS and "drawbridge" in container.get("image", "drawbridge"):
                 flags = command_of(called).params
                 known = {option for flag in flags for option in (*flag.opts, *flag.secondary_opts)}
-                assert set(options) <= known, one.line
+                assert set(options) <= known, document.line
 
 
-def test_a_resource_outside_the_folder_of_a_kustomization_is_a_folder():
-    """kustomize takes files from its own folder and below alone, and `kubectl apply -k` fails."""
+def test_a_kustomization_refers_outside_its_folder_only_to_folders():
+    """`kubectl apply -k` rejects files outside of the kustomization's folder."""
     for place in sorted(BASE.parent.rglob("kustomization.yaml")):
-        for one in manifests.read([place])[0].object.get("resources", ()):
-            named = place.parent / one
-            assert named.exists(), f"{place}: {one}"
-            assert not one.startswith("../") or named.is_dir(), f"{place}: {one}"
-
-
-def every_rule(*names):
-    roles = [o for kind in ("ClusterRole", "Role") for o in of(kind)]
-    return [rule for o in roles if o["metadata"]["name"] in names for rule in o["rules"]]
-
-
-def rules(*names):
-    """Those about objects."""
-    return [rule for rule in every_rule(*names) if "nonResourceURLs" not in rule]
-
-
-def test_the_webhook_may_only_look():
-    assert {verb for rule in rules("drawbridge-webhook") for verb in rule["verbs"]} == {"get", "list", "watch"}
+        for path in manifests.read([place])[0].object.get("resources", ()):
+            named = place.parent / path
+            assert named.exists(), f"{place}: {path}"
+            assert not path.startswith("../") or named.is_dir(), f"{place}: {path}"
 
 
 def selectors(o):
@@ -91,8 +61,10 @@ def selectors(o):
     spec = o["spec"]
     match o["kind"]:
         case "Deployment":
-            spread = [one["labelSelector"] for one in spec["template"]["spec"]["topologySpreadConstraints"]]
-            return [one["matchLabels"] for one in (spec["selector"], *spread)]
+            spread = [
+                constraint["labelSelector"] for constraint in spec["template"]["spec"]["topologySpreadConstraints"]
+            ]
+            return [selector["matchLabels"] for selector in (spec["selector"], *spread)]
         case "Service":
             return [spec["selector"]]
         case "PodDisruptionBudget":
@@ -102,22 +74,22 @@ def selectors(o):
     return []
 
 
-def test_every_selector_has_our_name_and_component_and_matches_only_our_pods():
-    found = [(o, selector) for kind in ("Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy") for o in of(kind) for selector in selectors(o)]  # fmt: skip
-    assert len(found) == 11
+def test_every_selector_matches_only_pods_of_our_components():
+    matched = [(o, selector) for kind in ("Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy") for o in of(kind) for selector in selectors(o)]  # fmt: skip
+    assert len(matched) == 11
     pods = [o["spec"]["template"]["metadata"]["labels"] for o in of("Deployment")]
-    for o, one in found:
-        assert one.keys() == {"app.kubernetes.io/name", "app.kubernetes.io/component"}, o["metadata"]["name"]
-        assert one in pods
+    for o, selector in matched:
+        assert selector.keys() == {"app.kubernetes.io/name", "app.kubernetes.io/component"}, o["metadata"]["name"]
+        assert selector in pods
 
 
-def test_without_an_image_nothing_is_installed(capsys):
+def test_an_installation_without_an_image_is_refused(capsys):
     done = CliRunner().invoke(command, [])
     assert done.exit_code == 2
     assert "--image" in done.output
 
 
-def test_a_configuration_that_is_off_spares_all_namespaces_that_say_nothing_else(tmp_path):
+def test_mode_off_selects_only_namespaces_that_name_a_mode(tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text('apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: "off"\n')
     done = CliRunner().invoke(command, ["--only=webhooks", f"--config={config}"])
@@ -140,16 +112,16 @@ HEAD = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
         '{"apiVersion": "drawbridge.dev/v1alpha1",\n "kind": "DrawbridgeConfiguration"\n}\n',
     ],
 )
-def test_an_installation_begins_in_observe_if_its_configuration_names_no_mode(tmp_path, text):
+def test_an_installation_without_a_mode_starts_in_observe(tmp_path, text):
     config = tmp_path / "c.yaml"
     config.write_bytes(text.encode())
     before = manifests.parse(text)[0].object
     done = run("manifests", "--only", "rest", "--image", "x", "--config", config)
     assert done.exit_code == 0, done.stderr
     [installed] = [
-        one.object["data"]["drawbridge.yaml"]
-        for one in manifests.parse(done.stdout)
-        if (one.object["kind"], one.object["metadata"]["name"]) == ("ConfigMap", "drawbridge")
+        document.object["data"]["drawbridge.yaml"]
+        for document in manifests.parse(done.stdout)
+        if (document.object["kind"], document.object["metadata"]["name"]) == ("ConfigMap", "drawbridge")
     ]
     assert manifests.parse(installed)[0].object == before | {"mode": "observe"}
     assert "# ours" not in text or "# ours\ncanary: 50  # percent\n" in installed
@@ -159,20 +131,20 @@ def test_an_installation_begins_in_observe_if_its_configuration_names_no_mode(tm
 
 
 @pytest.mark.parametrize("mode", ["enforce", "warn", "off", '"off"'])
-def test_a_mode_that_the_configuration_names_is_installed_as_it_is_written(tmp_path, mode):
+def test_a_mode_in_the_configuration_is_installed_unchanged(tmp_path, mode):
     config = tmp_path / "c.yaml"
     config.write_text(f"{HEAD}mode: {mode}  # ours\n")
     done = run("manifests", "--only", "rest", "--image", "x", "--config", config)
     assert f"mode: {mode}  # ours" in done.stdout
 
 
-def test_the_image_in_the_base_can_be_pulled_from_nowhere():
-    """Without a name no other image may run."""
+def test_the_base_names_an_image_that_cannot_be_pulled():
+    """A user has to name an image; no default can run another one."""
     images = {o["spec"]["template"]["spec"]["containers"][0]["image"] for o in of("Deployment")}
     assert {image.partition("/")[0] for image in images} == {"drawbridge.invalid"}
 
 
-def test_a_given_api_server_address_is_the_only_allowed_source_of_reviews():
+def test_reviews_are_accepted_from_a_given_api_server_address_only():
     (policy,) = [
         o
         for o in base("ns", "image", "", ("10.0.0.1/32",))
@@ -181,7 +153,7 @@ def test_a_given_api_server_address_is_the_only_allowed_source_of_reviews():
     assert policy["spec"]["ingress"][0] == {"ports": [{"port": 8443}], "from": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]}
 
 
-def test_every_pod_of_ours_has_a_network_policy_that_opens_its_ports_and_no_others():
+def test_the_network_policy_of_each_pod_opens_exactly_its_ports():
     by_component = {
         selector["app.kubernetes.io/component"]: o for o in of("NetworkPolicy") for selector in selectors(o)
     }
@@ -194,60 +166,8 @@ def test_every_pod_of_ours_has_a_network_policy_that_opens_its_ports_and_no_othe
         assert opened == {port["containerPort"] for port in container["ports"]}
 
 
-def test_no_account_has_wildcard_permissions():
-    for rule in rules(*ACCOUNTS):
-        assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
-
-
-def test_beside_objects_the_metrics_are_read_by_accounts_that_need_the_feature_gates():
-    beside = {name: [one for one in every_rule(name) if "nonResourceURLs" in one] for name in ACCOUNTS}
-    metrics = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
-    assert beside == {"drawbridge-webhook": metrics, "drawbridge-controller": metrics, "drawbridge-authority": []}
-
-
-SERVING, AUTHORITYS, SIGNING = "drawbridge", authority_name("drawbridge"), signature_name("drawbridge")
-DOOR = allocators_name("drawbridge")
-READS = {
-    "drawbridge-webhook": [SERVING, SIGNING],
-    "drawbridge-controller": [SIGNING],
-    "drawbridge-authority": [SERVING, AUTHORITYS, SIGNING, DOOR],
-}
-ACCOUNTS = [*READS]
-
-
-def test_each_account_reads_the_keys_it_works_with_and_one_alone_writes_them():
-    for role, names in READS.items():
-        of_secrets = [rule for rule in rules(role) if "secrets" in rule["resources"]]
-        assert [rule["resourceNames"] for rule in of_secrets if rule["verbs"] != ["create"]] == [names]
-        writes = {verb for rule in of_secrets for verb in rule["verbs"]} - {"get", "list", "watch"}
-        assert writes == ({"create", "patch"} if role == "drawbridge-authority" else set())
-
-
-def test_a_policy_for_a_mixed_fleet_takes_one_more_right_and_only_for_the_webhook():
-    """It may look at pods, and no more; `e2e/webhook/test_mixed.py` shows that this is enough."""
-    role, binding = (one.object for one in manifests.read([BASE.parent / "mixed" / "role.yaml"]))
-    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
-    assert binding["roleRef"]["name"] == role["metadata"]["name"]
-    [served] = of("ClusterRoleBinding", "drawbridge-webhook")
-    assert binding["subjects"] == served["subjects"]
-
-
-def test_the_authority_reaches_no_pods_and_the_controller_no_webhook_configurations():
-    reached = {role: {one for rule in rules(role) for one in rule["resources"]} for role in ACCOUNTS}
-    registrations = {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
-    assert reached["drawbridge-authority"] == {"secrets", *registrations}
-    assert not reached["drawbridge-controller"] & registrations
-    bound = {
-        subject["name"]: binding["roleRef"]["name"]
-        for binding in of("ClusterRoleBinding")
-        for subject in binding["subjects"]
-        if subject["name"] == "drawbridge-authority"
-    }
-    assert bound == {"drawbridge-authority": "drawbridge-authority"}, "the others' role to look around is not its own"
-
-
 @pytest.mark.parametrize("deployment", of("Deployment"), ids=lambda o: o["metadata"]["name"])
-def test_pods_run_with_as_little_as_possible(deployment):
+def test_deployments_run_with_least_privilege(deployment):
     spec = deployment["spec"]["template"]["spec"]
     assert deployment["spec"]["replicas"] == 2
     assert spec["securityContext"]["runAsNonRoot"]
@@ -262,12 +182,12 @@ def test_pods_run_with_as_little_as_possible(deployment):
     assert spec["serviceAccountName"] == deployment["metadata"]["name"]
 
 
-def test_the_example_configuration_is_a_good_one_and_changes_nothing_yet():
-    from webhook.state.configuration import read
+def test_the_example_configuration_is_valid_and_observes_only():
+    from webhook.state.configuration import read_configuration
 
     (config_map,) = of("ConfigMap")
     (document,) = manifests.parse(config_map["data"]["drawbridge.yaml"])
-    configuration, findings = read(document.object)
+    configuration, findings = read_configuration(document.object)
     assert not findings
     assert configuration.file.mode == "observe"
 
@@ -283,7 +203,7 @@ def test_another_namespace_and_image_reach_every_object():
 
 
 def compare(held, admitted):
-    """Compare a type with its part of a schema, and what it holds with the parts below: the same fields and defaults."""
+    """Compare a type with its part of a schema, and its fields with the parts below: the same fields and defaults."""
     match held:
         case inspect.StructType():
             fields = {field.encode_name: field for field in held.fields}
@@ -299,160 +219,26 @@ def compare(held, admitted):
 
 
 @pytest.mark.parametrize("kind", [DeviceCompatibility, DeviceQuota])
-def test_the_crds_admit_what_the_types_hold(kind):
-    [crd] = [one for one in of("CustomResourceDefinition") if one["spec"]["names"]["kind"] == kind.__name__]
+def test_crd_schemas_have_the_fields_and_defaults_of_the_types(kind):
+    [crd] = [obj for obj in of("CustomResourceDefinition") if obj["spec"]["names"]["kind"] == kind.__name__]
     whole = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     for field in inspect.type_info(kind).fields:
         if field.name in ("spec", "status"):
             compare(field.type, whole["properties"][field.name])
 
 
-def test_a_webhook_that_drains_is_given_the_time_for_it():
+def test_the_termination_grace_period_covers_the_webhooks_drain():
     (deployment,) = of("Deployment", "drawbridge-webhook")
     settings = WebhookSettings()
     drain = settings.notice * (1 + settings.linger) + settings.grace
     assert drain <= deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
 
 
-def test_the_images_are_built_on_bases_that_can_be_pinned_with_the_builder_of_the_lock():
+def test_base_images_are_build_arguments_and_hatchling_is_pinned():
+    """A user can pin base images that are build arguments."""
     root = BASE.parents[1]
     lines = (root / "Dockerfile").read_text().splitlines()
     bases = [line.split()[1] for line in lines if line.startswith("FROM")]
     assert bases == ["${BASE}", "${GO}", "scratch", "${RUNTIME}"], "an image on another base has no pin"
     (locked,) = re.findall(r"^(hatchling==\S+)", (root / "requirements.lock").read_text(), re.MULTILINE)
     assert f" {locked} " in " ".join(lines)
-
-
-@pytest.mark.parametrize("way", [(), ("--apart",), ("--plugin",)])
-def test_quotas_at_the_door_are_a_port_of_the_allocator_a_service_and_a_configuration(way):
-    images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
-    asked = ["--bridge", *way, "--quota", "--namespace=elsewhere", "--api-server=10.0.0.1"]
-    said = CliRunner().invoke(command, [*images, *asked])
-    assert said.exit_code == 0, said.output
-    made = {(one.object["kind"], one.object["metadata"]["name"]): one.object for one in manifests.parse(said.stdout)}
-    pod = made["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]
-    allocator = pod["containers"][0]
-    assert {"--quota=0.0.0.0:9443", "--quota-certs=/etc/quota"} <= set(allocator["args"])
-    assert {"name": "quota", "containerPort": 9443} in allocator["ports"]
-    assert {"name": "quota", "secret": {"secretName": DOOR}} in pod["volumes"]
-    mounted = {volume.get("secret", {}).get("secretName") for volume in pod["volumes"]}
-    assert not mounted & {SERVING, AUTHORITYS, SIGNING}, "no key of the webhook's"
-    service = made["Service", "drawbridge-quota"]
-    assert service["metadata"]["namespace"] == "elsewhere"
-    registered = made["ValidatingWebhookConfiguration", "drawbridge-quota"]
-    called = {one["clientConfig"]["service"]["name"] for one in registered["webhooks"]}
-    spaces = {one["clientConfig"]["service"]["namespace"] for one in registered["webhooks"]}
-    assert (called, spaces) == ({"drawbridge-quota"}, {"elsewhere"})
-    ingress = made["NetworkPolicy", "drawbridge-quota"]["spec"]["ingress"]
-    assert ingress[0]["from"] == [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
-
-
-@pytest.mark.parametrize("kept", ["--cert-manager=elsewhere/drawbridge-tls", "--ca-bundle={}"])
-def test_where_others_keep_the_certificates_the_door_shows_theirs(kept, tmp_path):
-    bundle = tmp_path / "ca.crt"
-    bundle.write_bytes(authority.authority("x", now=dt.datetime.now(dt.UTC), life=dt.timedelta(days=1)).certificate)
-    images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
-    said = CliRunner().invoke(command, [*images, "--bridge", "--quota", kept.format(bundle)])
-    assert said.exit_code == 0, said.output
-    deployments = {
-        one.object["metadata"]["name"]: one.object
-        for one in manifests.parse(said.stdout)
-        if one.object["kind"] == "Deployment"
-    }
-    pod = deployments["drawbridge-allocator"]["spec"]["template"]["spec"]
-    assert {"name": "quota", "secret": {"secretName": "drawbridge-quota-tls"}} in pod["volumes"]
-
-
-def test_quotas_at_the_door_are_off_unless_they_are_asked_for_and_need_the_bridge():
-    images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
-    assert "drawbridge-quota" not in "".join(CliRunner().invoke(command, [*images, "--bridge"]).output.split("resourceNames")[0:1])  # fmt: skip
-    said = CliRunner().invoke(command, [*images, "--quota"])
-    assert said.exit_code == 2
-
-
-@pytest.mark.parametrize("way", [(), ("--apart",), ("--plugin",)])
-def test_agents_that_see_reservations_are_let_in_and_shown_a_token_and_a_name_that_is_in_the_certificate(way):
-    images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
-    asked = ["--bridge", *way, "--node-agent", "--reservations", "--namespace=elsewhere"]
-    said = CliRunner().invoke(command, [*images, *asked])
-    assert said.exit_code == 0, said.output
-    assert "drawbridge-system" not in said.output
-    made = {(one.object["kind"], one.object["metadata"]["name"]): one.object for one in manifests.parse(said.stdout)}
-    pod = made["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]
-    assert {"--reservations=0.0.0.0:9444", "--reservations-certs=/etc/reservations"} <= set(
-        pod["containers"][0]["args"]
-    )
-    assert {"name": "reservations", "secret": {"secretName": DOOR}} in pod["volumes"]
-    agent = made["DaemonSet", "drawbridge-node-agent"]["spec"]["template"]["spec"]
-    host = f"{RESERVATIONS}.elsewhere.svc"
-    assert f"--allocator=https://{host}:9444" in agent["containers"][0]["args"]
-    assert host in names_of(RESERVATIONS, "elsewhere")
-    [token] = [one["projected"]["sources"][0]["serviceAccountToken"] for one in agent["volumes"] if "projected" in one]
-    [mount] = [one for one in agent["containers"][0]["volumeMounts"] if one["name"] == "reservations"]
-    assert (token["audience"], f"{mount['mountPath']}/{token['path']}") == (AUDIENCE, TOKEN)
-    service = made["Service", RESERVATIONS]
-    assert (service["metadata"]["namespace"], service["spec"]["clusterIP"]) == ("elsewhere", "None")
-    first, _ = made["NetworkPolicy", RESERVATIONS]["spec"]["ingress"]
-    [who] = first["from"]
-    assert who["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "elsewhere-nodes"}
-    assert set(who["podSelector"]["matchLabels"].items()) <= set(made["DaemonSet", "drawbridge-node-agent"]["spec"]["template"]["metadata"]["labels"].items())  # fmt: skip
-
-
-def test_the_certificate_of_the_allocators_doors_names_both_of_its_services(monkeypatch):
-    started = []
-
-    class Started:
-        def __init__(self, *given):
-            started.append(given[2])
-
-        async def run(self, *_):
-            pass
-
-    monkeypatch.setattr("webhook.service.Service", Started)
-    monkeypatch.setattr(Kubernetes, "connect", lambda **_: Embedded())
-    assert run("webhook", "--namespace", "elsewhere").exit_code == 0
-    [settings] = started
-    assert {"drawbridge-quota.elsewhere.svc", f"{RESERVATIONS}.elsewhere.svc"} <= set(settings.allocator_names)
-
-
-def test_node_reservations_are_between_an_allocator_and_agents_and_shown_by_the_keeper_of_the_certificates():
-    images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
-    for missing in (["--bridge"], ["--node-agent"]):
-        assert CliRunner().invoke(command, [*images, *missing, "--reservations"]).exit_code == 2
-    theirs = CliRunner().invoke(command, [*images, "--bridge", "--node-agent", "--reservations", "--cert-manager=a/b"])
-    [deployment] = [
-        one.object
-        for one in manifests.parse(theirs.stdout)
-        if (one.object["kind"], one.object["metadata"]["name"]) == ("Deployment", "drawbridge-allocator")
-    ]
-    assert {"name": "reservations", "secret": {"secretName": "drawbridge-quota-tls"}} in deployment["spec"]["template"]["spec"]["volumes"]  # fmt: skip
-
-
-def test_the_policy_covers_every_webhook_configuration_the_authority_may_patch():
-    [policy] = of("ValidatingAdmissionPolicy", "drawbridge-registration")
-    [held] = policy["spec"]["matchConstraints"]["resourceRules"]
-    [may] = [rule for rule in rules("drawbridge-authority") if "validatingwebhookconfigurations" in rule["resources"]]
-    assert sorted(held["resourceNames"]) == sorted(may["resourceNames"]) == ["drawbridge", "drawbridge-quota"]
-
-
-def test_policies_limit_created_secrets_and_leases_to_the_patchable_names():
-    """A right to create cannot name anything; the right to patch beside it does, and the code and the policy say the same names."""
-    named = {
-        rule["resources"][0]: rule["resourceNames"]
-        for role in ("drawbridge-authority", "drawbridge-controller")
-        for rule in of("Role", role)[0]["rules"]
-        if "patch" in rule["verbs"]
-    }
-    ours = ["drawbridge", authority_name("drawbridge"), signature_name("drawbridge"), allocators_name("drawbridge")]
-    assert sorted(named["secrets"]) == sorted(ours)
-    [secrets] = of("ValidatingAdmissionPolicy", "drawbridge-secrets")
-    first, *_ = secrets["spec"]["validations"]
-    assert sorted(re.findall(r"'(drawbridge[-a-z]*)'", first["expression"])) == sorted(ours)
-    [leases] = of("ValidatingAdmissionPolicy", "drawbridge-leases")
-    [only] = leases["spec"]["validations"]
-    assert only["expression"].endswith(f" == '{named['leases'][0]}'")
-    for policy in (secrets, leases):
-        name = policy["metadata"]["name"]
-        assert policy["spec"]["failurePolicy"] == "Fail"
-        [binding] = of("ValidatingAdmissionPolicyBinding", name)
-        assert binding["spec"] == {"policyName": name, "validationActions": ["Deny"]}

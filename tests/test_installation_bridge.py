@@ -1,4 +1,4 @@
-"""The manifests of the bridge are what the code says: arguments, ports, names, and nothing that is on by default."""
+"""The manifests of the bridge agree with the code: arguments, ports and names; and nothing is on by default."""
 
 import json
 import socket
@@ -24,41 +24,41 @@ def stored():
 
 
 @pytest.mark.parametrize("folder", ["bridge", "bridge/apart", "read-only"])
-def test_a_component_names_its_namespace_for_that_of_the_base_does_not_reach_it(folder):
-    """kustomize puts the base's namespace on the base's objects only: without one of its own a component lands wherever kubectl is."""
-    [base], [component] = (manifests.read([BASE.parent / one / "kustomization.yaml"]) for one in ("base", folder))
+def test_a_component_has_the_namespace_of_the_base(folder):
+    """kustomize sets the base's namespace only on the objects of the base. Without its own namespace, a component lands in the namespace of kubectl's context."""
+    [base], [component] = (manifests.read([BASE.parent / name / "kustomization.yaml"]) for name in ("base", folder))
     assert component.object["namespace"] == base.object["namespace"]
 
 
 @pytest.mark.parametrize("file", ["scheduler.yaml", "plugin/scheduler.yaml", "apart/scheduler.yaml"])
-def test_a_schedulers_own_client_does_not_hold_it_back(file):
-    """By default it sends 50 requests a second, and a pod takes two."""
+def test_the_schedulers_client_limits_do_not_slow_it_down(file):
+    """The default is 50 requests per second, and a pod needs two."""
     [configuration] = manifests.parse(manifests.read([BRIDGE / file])[0].object["data"]["scheduler.yaml"])
     assert configuration.object["clientConnection"] == {"qps": 500, "burst": 1000}
 
 
 @pytest.mark.parametrize("folder", [".", "apart"])
-def test_both_ways_have_what_they_share(folder):
+def test_each_layout_includes_the_common_resources(folder):
     listed = manifests.read([BRIDGE / folder / "kustomization.yaml"])[0].object["resources"]
-    assert ["common" in one for one in listed].count(True) == 1
+    assert ["common" in path for path in listed].count(True) == 1
 
 
-def test_the_bridge_is_off_unless_it_is_asked_for():
+def test_the_bridge_is_off_by_default():
     plain = run("manifests", "--image", IMAGES[0])
-    asked = run("manifests", "--image", IMAGES[0], "--bridge", "--scheduler-image", IMAGES[1])
+    enabled = run("manifests", "--image", IMAGES[0], "--bridge", "--scheduler-image", IMAGES[1])
     assert "drawbridge-allocator" not in plain.stdout
-    assert "drawbridge-allocator" in asked.stdout
+    assert "drawbridge-allocator" in enabled.stdout
     listed = manifests.read([BASE / "kustomization.yaml"])[0].object
     assert "components" not in listed
 
 
-def test_a_bridge_without_an_image_of_a_scheduler_is_a_broken_usage():
+def test_a_bridge_without_a_scheduler_image_is_a_usage_error():
     done = run("manifests", "--image", IMAGES[0], "--bridge")
     assert done.exit_code == 2
     assert "--scheduler-image" in done.stderr
 
 
-def test_the_scheduler_asks_where_the_allocator_listens_and_leaves_devices_to_it():
+def test_the_scheduler_calls_the_allocators_port_with_dynamic_resources_disabled():
     [config_map] = [o for o in stored() if o["kind"] == "ConfigMap"]
     [document] = manifests.parse(config_map["data"]["scheduler.yaml"])
     [profile], [extender] = document.object["profiles"], document.object["extenders"]
@@ -71,11 +71,11 @@ def test_the_scheduler_asks_where_the_allocator_listens_and_leaves_devices_to_it
     assert profile["schedulerName"] in next(param for param in command.params if param.name == "scheduler_name").default
 
 
-def test_the_fence_names_the_lease_and_the_account_wherever_they_are():
+def test_the_fence_names_lease_and_account_in_each_namespace():
     for namespace in ("drawbridge-system", "elsewhere"):
-        found = made(namespace)
-        policy = found["ValidatingAdmissionPolicy", commits.FENCE]["spec"]
-        binding = found["ValidatingAdmissionPolicyBinding", commits.FENCE]["spec"]
+        objects = made(namespace)
+        policy = objects["ValidatingAdmissionPolicy", commits.HOLDER_POLICY]["spec"]
+        binding = objects["ValidatingAdmissionPolicyBinding", commits.HOLDER_POLICY]["spec"]
         [condition] = policy["matchConditions"]
         assert condition["expression"].endswith(f"'system:serviceaccount:{namespace}:drawbridge-allocator'")
         assert binding["paramRef"] == {
@@ -83,13 +83,13 @@ def test_the_fence_names_the_lease_and_the_account_wherever_they_are():
             "namespace": namespace,
             "parameterNotFoundAction": "Allow",
         }
-        assert ("ServiceAccount", "drawbridge-allocator") in found
-        for obj in found.values():
+        assert ("ServiceAccount", "drawbridge-allocator") in objects
+        for obj in objects.values():
             for subject in obj.get("subjects", ()):
                 assert subject["namespace"] == namespace
 
 
-def test_the_fence_of_devices_is_printed_where_the_configuration_wants_it(tmp_path):
+def test_taint_rules_are_printed_if_the_configuration_enables_the_fence(tmp_path):
     from dra.policy import FENCE_TOLERATION
 
     config = tmp_path / "c.yaml"
@@ -99,7 +99,9 @@ def test_the_fence_of_devices_is_printed_where_the_configuration_wants_it(tmp_pa
         options = ("--image", IMAGES[0], "--bridge", "--scheduler-image", IMAGES[1], "--config", str(config))
         result = run("manifests", *options)
         rules = [
-            one.object["spec"] for one in manifests.parse(result.stdout) if one.object["kind"] == "DeviceTaintRule"
+            document.object["spec"]
+            for document in manifests.parse(result.stdout)
+            if document.object["kind"] == "DeviceTaintRule"
         ]
         assert [rule["deviceSelector"]["driver"] for rule in rules] == wanted
         assert ("other schedulers can allocate the bridge's devices" in result.stderr) is (not wanted)
@@ -108,7 +110,7 @@ def test_the_fence_of_devices_is_printed_where_the_configuration_wants_it(tmp_pa
 
 
 @pytest.mark.parametrize("command", ["manifests", "doctor", "check"])
-def test_a_fence_beside_pods_that_are_left_for_core_is_refused(command, tmp_path):
+def test_a_fence_with_pods_left_to_kube_scheduler_is_refused(command, tmp_path):
     config = tmp_path / "c.yaml"
     head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
     fence = "bridge: {schedulerName: drawbridge, drivers: [gpu.nvidia.com], fence: true}\n"
@@ -126,15 +128,15 @@ def test_a_fence_beside_pods_that_are_left_for_core_is_refused(command, tmp_path
     assert "/extendedResources/default" in result.stderr
 
 
-def test_images_come_from_the_command_and_from_nowhere_otherwise():
+def test_images_come_from_the_command_only():
     [deployment] = [o for o in stored() if o["kind"] == "Deployment"]
     containers = deployment["spec"]["template"]["spec"]["containers"]
     assert all(".invalid/" in container["image"] for container in containers)
     given = made()["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]["containers"]
-    assert tuple(one["image"] for one in given) == IMAGES
+    assert tuple(container["image"] for container in given) == IMAGES
 
 
-def test_no_container_of_the_bridge_may_become_more_than_it_is():
+def test_no_container_of_the_bridge_can_gain_privileges():
     for container in made()["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]["containers"]:
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
@@ -162,8 +164,8 @@ def test_an_allocator_with_no_or_unprotected_addresses_does_not_start(options, w
     assert words in done.stderr
 
 
-def test_an_allocator_whose_place_is_taken_says_which_and_what_to_do(tmp_path):
-    """Ports are opened before anything is read, so nothing need answer behind the kubeconfig."""
+def test_an_allocator_reports_the_address_that_is_in_use(tmp_path):
+    """The allocator opens its ports before it reads the cluster, so the API server of the kubeconfig is never contacted."""
     config = {"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}], "users": [], "contexts": [{"name": "c", "context": {"cluster": "c", "user": ""}}], "current-context": "c"}  # fmt: skip
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(json.dumps(config))

@@ -1,4 +1,4 @@
-"""The manifests of the reference driver and of the adapter: arguments exist, they run where a label says so, and may write no more than they have to."""
+"""The manifests of the reference driver and of the adapter: valid arguments, nodes selected by label, and least rights."""
 
 from functools import partial
 
@@ -17,7 +17,7 @@ def component(request):
 
 
 def stored_of(component, kind):
-    """What the folder of a component has of a kind."""
+    """The objects of a kind in the folder of a component."""
     files = [path for path in sorted((BASE.parent / component).glob("*.yaml")) if path.name != "kustomization.yaml"]
     return [document.object for document in manifests.read(files) if document.object["kind"] == kind]
 
@@ -27,21 +27,22 @@ def stored(component):
     return partial(stored_of, component)
 
 
-def test_it_has_the_folders_of_the_kubelet(stored):
+def test_the_pod_mounts_the_kubelets_folders(stored):
     [daemon_set] = stored("DaemonSet")
     [container] = daemon_set["spec"]["template"]["spec"]["containers"]
     folders = {mount["mountPath"] for mount in container["volumeMounts"]}
     assert folders >= {"/var/lib/kubelet/plugins", "/var/lib/kubelet/plugins_registry", "/var/run/cdi"}
 
 
-def test_it_runs_on_no_node_that_does_not_say_so_and_comes_before_the_old_one_goes(component, stored):
+def test_the_pod_needs_a_node_label_and_surges_on_update(component, stored):
+    """The new pod starts before the old pod of its node ends."""
     [daemon_set] = stored("DaemonSet")
     spec = daemon_set["spec"]
     assert spec["template"]["spec"]["nodeSelector"] == LABELS[component]
     assert spec["updateStrategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
 
 
-def test_it_writes_slices_and_the_status_of_claims_of_its_own_node_and_nothing_else(stored):
+def test_it_writes_only_slices_and_claim_status_of_its_node(stored):
     [role] = stored("ClusterRole")
     writing = {
         resource: sorted(set(rule["verbs"]) - {"get", "list", "watch"})
@@ -65,12 +66,12 @@ def test_it_writes_slices_and_the_status_of_claims_of_its_own_node_and_nothing_e
         [rule] = policy["spec"]["matchConstraints"]["resourceRules"]
         held |= set(rule["resources"])
     assert held == {"resourceslices", "resourceclaims/status"}
-    bound = [one["spec"] for one in stored("ValidatingAdmissionPolicyBinding")]
+    bound = [obj["spec"] for obj in stored("ValidatingAdmissionPolicyBinding")]
     named = [{"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]} for policy in policies]
     assert bound == named
 
 
-def test_its_probes_and_metrics_are_on_the_port_that_it_is_told(stored):
+def test_probes_and_metrics_use_the_configured_port(stored):
     [daemon_set] = stored("DaemonSet")
     [container] = daemon_set["spec"]["template"]["spec"]["containers"]
     [port] = container["ports"]
@@ -83,29 +84,29 @@ def test_its_probes_and_metrics_are_on_the_port_that_it_is_told(stored):
     [network] = stored("NetworkPolicy")
     labels = daemon_set["spec"]["template"]["metadata"]["labels"]
     assert network["spec"]["podSelector"]["matchLabels"] == labels
-    assert [one["port"] for one in network["spec"]["ingress"][0]["ports"]] == [port["containerPort"]]
+    assert [opened["port"] for opened in network["spec"]["ingress"][0]["ports"]] == [port["containerPort"]]
 
 
 @pytest.mark.parametrize("component", [*LABELS, "node-agent"])
-def test_its_namespace_lets_it_run_as_what_it_is(component):
+def test_the_namespace_allows_privileged_pods(component):
     stored = partial(stored_of, component)
     [namespace] = stored("Namespace")
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
     [daemon_set], [account], [binding] = stored("DaemonSet"), stored("ServiceAccount"), stored("ClusterRoleBinding")
     [subject] = binding["subjects"]
-    places = {one["metadata"]["namespace"] for one in (daemon_set, account)} | {subject["namespace"]}
+    places = {obj["metadata"]["namespace"] for obj in (daemon_set, account)} | {subject["namespace"]}
     assert places == {namespace["metadata"]["name"]}
 
 
-def test_it_is_printed_where_it_is_asked_for_in_its_own_namespace_wherever_the_rest_is(component):
-    plain, asked = (run("manifests", "--image", "registry/d:1", "--namespace", "dra", *more).stdout for more in ((), (f"--{component}",)))  # fmt: skip
+def test_the_option_prints_the_component_in_its_own_namespace(component):
+    plain, enabled = (run("manifests", "--image", "registry/d:1", "--namespace", "dra", *more).stdout for more in ((), (f"--{component}",)))  # fmt: skip
     before = [document.object for document in manifests.parse(plain)]
-    added = [document.object for document in manifests.parse(asked) if document.object not in before]
-    [daemons] = [one for one in added if one["kind"] == "DaemonSet"]
-    assert [one["image"] for one in daemons["spec"]["template"]["spec"]["containers"]] == ["registry/d:1"]
-    places = {one["metadata"].get("namespace", "") for one in added}
-    places |= {subject["namespace"] for one in added for subject in one.get("subjects", ())}
+    added = [document.object for document in manifests.parse(enabled) if document.object not in before]
+    [daemons] = [obj for obj in added if obj["kind"] == "DaemonSet"]
+    assert [container["image"] for container in daemons["spec"]["template"]["spec"]["containers"]] == ["registry/d:1"]
+    places = {obj["metadata"].get("namespace", "") for obj in added}
+    places |= {subject["namespace"] for obj in added for subject in obj.get("subjects", ())}
     assert places == {"", f"drawbridge-{component}"}
-    kinds = {one["kind"] for one in added}
+    kinds = {obj["kind"] for obj in added}
     assert kinds >= {"Namespace", "ServiceAccount", "ValidatingAdmissionPolicyBinding", "NetworkPolicy"}
     assert component not in run("manifests", "--only", "webhooks", f"--{component}").stdout

@@ -1,4 +1,4 @@
-"""The manifests of the guards: off unless they are named, in the namespace and for the drivers of the installation."""
+"""The manifests of the guards: off by default, and for the namespace and the drivers of the installation."""
 
 from analysis.installation import BASE, MANAGED
 from cluster import manifests
@@ -16,7 +16,9 @@ bridge:
 def printed(*options):
     done = run("manifests", "--image", "registry.example/drawbridge:1", *options)
     assert done.exit_code == 0, done.stderr
-    return {(o["kind"], o["metadata"]["name"]): o for o in (one.object for one in manifests.parse(done.stdout))}
+    return {
+        (o["kind"], o["metadata"]["name"]): o for o in (document.object for document in manifests.parse(done.stdout))
+    }
 
 
 def added(*options):
@@ -29,10 +31,10 @@ def test_the_component_names_the_namespace_of_the_base():
     assert component.object["namespace"] == base.object["namespace"]
 
 
-def test_no_guard_is_there_unless_it_is_asked_for():
+def test_guards_are_off_by_default():
     assert not [key for key in printed() if "guard" in key[1]]
     policies = {name for kind, name in added() if kind == "ValidatingAdmissionPolicy"}
-    bindings = [one for (kind, _), one in added().items() if kind == "ValidatingAdmissionPolicyBinding"]
+    bindings = [obj for (kind, _), obj in added().items() if kind == "ValidatingAdmissionPolicyBinding"]
     assert policies == {
         f"drawbridge-guard-{what}" for what in ("allocations", "bindings", "slices", "pools", "admin-access")
     }
@@ -40,15 +42,17 @@ def test_no_guard_is_there_unless_it_is_asked_for():
     assert {tuple(binding["spec"]["validationActions"]) for binding in bindings} == {("Deny",)}
 
 
-def test_in_another_namespace_our_accounts_and_lists_are_there_and_others_accounts_stay():
-    found = added("--namespace", "elsewhere")
-    listed = [one for (kind, _), one in found.items() if kind == "ConfigMap"]
-    asked = [one["spec"]["paramRef"] for one in found.values() if "paramRef" in one.get("spec", {})]
-    assert {one["metadata"]["namespace"] for one in listed} == {"elsewhere"}
-    assert {(one["name"], one["namespace"]) for one in asked} == {
-        (one["metadata"]["name"], "elsewhere") for one in listed
+def test_guards_use_our_namespace_and_keep_accounts_of_other_components():
+    objects = added("--namespace", "elsewhere")
+    listed = [obj for (kind, _), obj in objects.items() if kind == "ConfigMap"]
+    references = [obj["spec"]["paramRef"] for obj in objects.values() if "paramRef" in obj.get("spec", {})]
+    assert {obj["metadata"]["namespace"] for obj in listed} == {"elsewhere"}
+    assert {(reference["name"], reference["namespace"]) for reference in references} == {
+        (obj["metadata"]["name"], "elsewhere") for obj in listed
     }
-    subjects = {(one["name"], one.get("namespace")) for made in found.values() for one in made.get("subjects", ())}
+    subjects = {
+        (subject["name"], subject.get("namespace")) for made in objects.values() for subject in made.get("subjects", ())
+    }
     assert subjects == {
         ("system:kube-scheduler", None),
         ("drawbridge-allocator", "elsewhere"),
@@ -57,7 +61,7 @@ def test_in_another_namespace_our_accounts_and_lists_are_there_and_others_accoun
     }
 
 
-def test_the_drivers_that_are_managed_are_those_of_the_bridge(tmp_path):
+def test_the_managed_drivers_are_the_drivers_of_the_bridge(tmp_path):
     file = tmp_path / "drawbridge.yaml"
     file.write_text(CONFIGURATION)
     assert added()["ConfigMap", MANAGED]["data"] == {}
@@ -65,7 +69,7 @@ def test_the_drivers_that_are_managed_are_those_of_the_bridge(tmp_path):
 
 
 def test_a_guard_policy_without_its_parameters_allows_requests():
-    """A deleted ConfigMap must not keep drivers from publishing, or claims from being written."""
-    for one in added().values():
-        if "paramRef" in one.get("spec", {}):
-            assert one["spec"]["paramRef"]["parameterNotFoundAction"] == "Allow"
+    """A deleted ConfigMap must not stop drivers from publishing slices, or schedulers from writing claims."""
+    for obj in added().values():
+        if "paramRef" in obj.get("spec", {}):
+            assert obj["spec"]["paramRef"]["parameterNotFoundAction"] == "Allow"

@@ -1,4 +1,4 @@
-"""The manifests of the audit agent: off unless named, read-only on the node, and what it may write is events and marks of its own node."""
+"""The manifests of the audit agent: off by default, read-only on the node, and writes limited to events and taint rules of its own node."""
 
 from functools import partial
 
@@ -12,7 +12,7 @@ from tests.test_installation_driver import stored_of
 stored = partial(stored_of, "node-agent")
 
 
-def test_on_the_node_it_only_reads_and_is_where_a_label_says_so():
+def test_the_agent_runs_on_labelled_nodes_and_mounts_read_only():
     [daemon_set] = stored("DaemonSet")
     pod = daemon_set["spec"]["template"]["spec"]
     [container] = pod["containers"]
@@ -22,7 +22,7 @@ def test_on_the_node_it_only_reads_and_is_where_a_label_says_so():
     assert "/var/lib/kubelet" not in {mount["mountPath"] for mount in container["volumeMounts"]}, "secrets of pods"
 
 
-def test_its_port_is_for_probes_and_for_namespaces_that_are_labelled_for_metrics():
+def test_the_agents_port_admits_only_namespaces_labelled_for_metrics():
     [daemon_set], [network] = stored("DaemonSet"), stored("NetworkPolicy")
     template = daemon_set["spec"]["template"]
     [container] = template["spec"]["containers"]
@@ -36,15 +36,16 @@ def test_its_port_is_for_probes_and_for_namespaces_that_are_labelled_for_metrics
     assert rule["ports"] == [{"port": port["containerPort"]}]
 
 
-def test_all_it_may_write_is_events_and_marks():
+def test_the_agent_may_write_only_events_and_taint_rules():
     [role] = stored("ClusterRole")
     writing = [rule["resources"] for rule in role["rules"] if not {"get", "list", "watch"}.issuperset(rule["verbs"])]
     as_node = [rule["resources"] for rule in role["rules"] if any("associated-node" in verb for verb in rule["verbs"])]
     assert as_node == [["nodes"], ["pods"]], "read as the node"
-    assert [one for one in writing if one not in as_node] == [["events"], ["devicetaintrules"]]
+    assert [resources for resources in writing if resources not in as_node] == [["events"], ["devicetaintrules"]]
 
 
-def test_the_right_to_all_pods_is_for_old_servers_and_comes_apart():
+def test_the_role_for_all_pods_is_a_separate_folder():
+    """Servers before 1.36 need it."""
     objects = [document.object for document in manifests.read([BASE.parent / "node-agent-pods" / "role.yaml"])]
     role, binding = objects
     assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
@@ -57,9 +58,9 @@ def test_the_right_to_all_pods_is_for_old_servers_and_comes_apart():
     )
 
 
-def test_the_policies_are_for_its_account_its_marks_and_its_events():
+def test_policies_limit_the_agents_taint_rules_and_events():
     events, marks = policies = stored("ValidatingAdmissionPolicy")
-    bound = [one["spec"] for one in stored("ValidatingAdmissionPolicyBinding")]
+    bound = [obj["spec"] for obj in stored("ValidatingAdmissionPolicyBinding")]
     assert bound == [{"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]} for policy in policies]
     [account] = stored("ServiceAccount")
     for policy in policies:
@@ -70,25 +71,27 @@ def test_the_policies_are_for_its_account_its_marks_and_its_events():
     assert f"'{COMPONENT}'" in events["spec"]["validations"][0]["expression"]
 
 
-def test_it_is_printed_where_it_is_asked_for_with_the_account_of_a_namespace_beside():
-    plain, asked = (run("manifests", "--image", "x", "--namespace", "dra", *more).stdout for more in ((), ("--node-agent",)))  # fmt: skip
+def test_the_option_prints_the_agent_in_the_nodes_namespace():
+    plain, enabled = (run("manifests", "--image", "x", "--namespace", "dra", *more).stdout for more in ((), ("--node-agent",)))  # fmt: skip
     assert "drawbridge-node-agent" not in plain
-    assert "system:serviceaccount:dra-nodes:drawbridge-node-agent" in asked
-    written = [document.object for document in manifests.parse(asked) if document.object["kind"] == "NetworkPolicy"]
-    assert ("dra-nodes", "drawbridge-node-agent") in [(one["metadata"].get("namespace"), one["metadata"]["name"]) for one in written]  # fmt: skip
-    assert "drawbridge.invalid" not in asked
+    assert "system:serviceaccount:dra-nodes:drawbridge-node-agent" in enabled
+    written = [document.object for document in manifests.parse(enabled) if document.object["kind"] == "NetworkPolicy"]
+    assert ("dra-nodes", "drawbridge-node-agent") in [(obj["metadata"].get("namespace"), obj["metadata"]["name"]) for obj in written]  # fmt: skip
+    assert "drawbridge.invalid" not in enabled
 
 
-def test_the_right_to_a_nodes_status_comes_apart_and_with_its_policy():
-    """By itself, and never without what holds it."""
+def test_the_right_to_node_status_comes_with_its_policy():
+    """The role, its binding and the policy are in a folder of their own."""
     objects = [document.object for document in manifests.read([BASE.parent / "node-condition" / "role.yaml"])]
     by_kind = {obj["kind"]: obj for obj in objects}
     assert by_kind["ClusterRole"]["rules"] == [{"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}]
     policy = by_kind["ValidatingAdmissionPolicy"]
     assert policy["spec"]["failurePolicy"] == "Fail"
     assert by_kind["ValidatingAdmissionPolicyBinding"]["spec"]["policyName"] == policy["metadata"]["name"]
-    said = {one["expression"] for one in policy["spec"]["variables"] if CONDITION in one["expression"]}
-    assert len(said) == 2
+    expressions = {
+        variable["expression"] for variable in policy["spec"]["variables"] if CONDITION in variable["expression"]
+    }
+    assert len(expressions) == 2
     [account] = stored("ServiceAccount")
     [subject] = by_kind["ClusterRoleBinding"]["subjects"]
     assert (subject["namespace"], subject["name"]) == (account["metadata"]["namespace"], account["metadata"]["name"])

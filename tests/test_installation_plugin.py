@@ -1,4 +1,4 @@
-"""The manifests and the image of our scheduler are what the code says: sockets, names, versions."""
+"""The manifests and the image of our scheduler agree with the code: sockets, names, versions."""
 
 import re
 import subprocess
@@ -25,47 +25,50 @@ def profile():
     [document] = manifests.parse(stored("scheduler.yaml")["data"]["scheduler.yaml"])
     assert document.object["leaderElection"] == {"leaderElect": False}  # the allocator's lease is the only one
     assert "extenders" not in document.object
-    [found] = document.object["profiles"]
-    return found
+    [only] = document.object["profiles"]
+    return only
 
 
 @pytest.fixture
 def containers():
-    return {one["name"]: one for one in stored("deployment.yaml")["spec"]["template"]["spec"]["containers"]}
+    return {
+        container["name"]: container
+        for container in stored("deployment.yaml")["spec"]["template"]["spec"]["containers"]
+    }
 
 
-def test_the_plugin_takes_the_place_of_dynamic_resources(profile):
+def test_the_plugin_replaces_dynamic_resources(profile):
     plugins = profile["plugins"]["multiPoint"]
-    assert [one["name"] for one in plugins["enabled"]] == ["Drawbridge"]
-    assert [one["name"] for one in plugins["disabled"]] == ["DynamicResources"]
+    assert [plugin["name"] for plugin in plugins["enabled"]] == ["Drawbridge"]
+    assert [plugin["name"] for plugin in plugins["disabled"]] == ["DynamicResources"]
     assert profile["schedulerName"] in next(param for param in command.params if param.name == "scheduler_name").default
 
 
-def test_the_plugin_asks_where_the_allocator_listens(profile, containers):
-    [arguments] = [one["args"] for one in profile["pluginConfig"] if one["name"] == "Drawbridge"]
+def test_the_plugin_connects_to_the_allocators_socket(profile, containers):
+    [arguments] = [entry["args"] for entry in profile["pluginConfig"] if entry["name"] == "Drawbridge"]
     options = dict(argument.removeprefix("--").split("=") for argument in containers["allocator"]["args"][1:])
     assert options["plugin"] == f"unix:{arguments['socket']}"
     assert "extender" not in options
     assert set(options) <= {option.removeprefix("--") for param in command.params for option in param.opts}
 
 
-def test_both_containers_see_the_folder_of_the_socket_and_the_allocator_makes_it(profile, containers):
-    """A volume is open to every user; the folder below it is made with 0700 by the process that listens."""
+def test_both_containers_mount_the_parent_of_the_socket_folder(profile, containers):
+    """Every user can access the volume, so the allocator makes a folder with mode 0700 below it."""
     socket = Path(profile["pluginConfig"][0]["args"]["socket"])
     mounts = [mount["mountPath"] for container in containers.values() for mount in container["volumeMounts"]]
     assert mounts == [str(socket.parent.parent)] * 2
 
 
-def test_the_component_is_made_of_these_patches():
+def test_the_kustomization_lists_every_patch():
     listed = [patch["path"] for patch in stored("kustomization.yaml")["patches"]]
     assert sorted(listed) == sorted(path.name for path in PLUGIN.glob("*.yaml") if path.name != "kustomization.yaml")
 
 
-def test_the_image_says_the_version_that_the_tests_build():
+def test_the_image_has_the_version_that_the_tests_build():
     dockerfile = (ROOT / "Dockerfile").read_text().replace("\\\n", "")
     [build] = re.findall(r"^RUN (version=.* go build .*)", dockerfile, re.MULTILINE)
     listed = f"echo {KUBERNETES_VERSIONS[CURRENT]}"
     program = f'go() {{ if [ "$1" = list ]; then {listed}; else printf "%s\\n" "$@"; fi; }}\n{build}'
-    said = subprocess.run(["sh", "-c", program], capture_output=True, text=True, check=True).stdout
-    assert kubernetes_flags(CURRENT)[1].split() == said.split("-ldflags\n")[1].split()[:-1]
-    assert dockerfile.rindex("FROM ") > dockerfile.index("AS scheduler")  # the last one is what is built unasked
+    output = subprocess.run(["sh", "-c", program], capture_output=True, text=True, check=True).stdout
+    assert kubernetes_flags(CURRENT)[1].split() == output.split("-ldflags\n")[1].split()[:-1]
+    assert dockerfile.rindex("FROM ") > dockerfile.index("AS scheduler")  # the last stage is the default target

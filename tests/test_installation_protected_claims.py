@@ -1,4 +1,4 @@
-"""The policy by which claims of pods have their finalizer from the beginning: off unless it is named, and harmless where it fails."""
+"""The policy that adds the finalizer to claims of pods at their creation: off by default, and harmless if it fails."""
 
 from allocator.reservations import FINALIZER
 from analysis.installation import BASE
@@ -7,9 +7,9 @@ from tests.test_installation_guards import printed
 FOLDER = BASE.parent / "protected-claims"
 
 
-def test_it_is_there_where_it_is_asked_for_and_in_no_namespace():
-    plain, asked = printed(), printed("--protected-claims", "--namespace", "elsewhere")
-    added = {key: one for key, one in asked.items() if key not in plain}
+def test_the_policy_is_printed_on_request_and_has_no_namespace():
+    plain, enabled = printed(), printed("--protected-claims", "--namespace", "elsewhere")
+    added = {key: obj for key, obj in enabled.items() if key not in plain}
     name = "drawbridge-protected-claims"
     policy, binding = (added.pop((f"MutatingAdmissionPolicy{what}", name)) for what in ("", "Binding"))
     assert not {key for key in added if "protected" in key[1]}

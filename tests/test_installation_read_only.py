@@ -1,4 +1,4 @@
-"""The manifests of the read-only allocator: its arguments exist, it is off unless it is named, and all it may write is events."""
+"""The manifests of the read-only allocator: valid arguments, off by default, and events are all it may write."""
 
 from functools import partial
 
@@ -9,7 +9,7 @@ from tests.test_installation_driver import stored_of
 stored = partial(stored_of, "read-only")
 
 
-def test_all_it_may_write_is_events():
+def test_the_allocator_may_write_only_events():
     [role] = stored("ClusterRole")
     writing = [rule["resources"] for rule in role["rules"] if not {"get", "list", "watch"}.issuperset(rule["verbs"])]
     assert writing == [["events"]]
@@ -20,7 +20,7 @@ def test_all_it_may_write_is_events():
     assert f"'{COMPONENT}'" in policy["spec"]["validations"][0]["expression"]
 
 
-def test_it_only_reads_and_is_one_replica():
+def test_the_allocator_runs_read_only_with_one_replica():
     [deployment] = stored("Deployment")
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     assert container["args"][0] == "allocator"

@@ -1,4 +1,4 @@
-"""A test that does not come back is ended and named, wherever it sits, and a loop that stands still is named too."""
+"""A test that hangs is ended and named, and so is an event loop that does not turn."""
 
 import ast
 import re
@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from tests import suite
+from tests import runs
 from tests.limits import PATIENCE
 
-# What takes most of the time in which pytest starts, and is not needed in what is run here.
+# These plugins take most of pytest's start, and these runs do not need them.
 LIGHT = ("-p", "no:aiohttp", "-p", "no:hypothesispytest")
 SLEEPS = "import time\ndef test_it(): time.sleep(60)"
 TIGHT = """
@@ -65,7 +65,7 @@ AFTER = "\ndef test_after(): pass\n"
 
 
 def ran(tmp_path, files, *options):
-    """Run pytest on these files, with a limit of a second for every `test_it` in them; return what was said."""
+    """Run pytest on these files with a limit of one second for every `test_it`; return its output."""
     for name, content in files.items():
         marked = re.sub(r"(async )?def test_it", rf"{MARK}\n\g<0>", content)
         (tmp_path / f"test_{name}.py").write_text("import pytest\n" + marked)
@@ -83,35 +83,36 @@ def ran(tmp_path, files, *options):
         *LIGHT,
     ]
     done = subprocess.run(
-        [*command, *options, str(tmp_path)], capture_output=True, text=True, check=False, cwd=suite.ROOT
+        [*command, *options, str(tmp_path)], capture_output=True, text=True, check=False, cwd=runs.ROOT
     )
     return done.stdout + done.stderr
 
 
-def test_tests_that_hang_fail_by_name_and_the_others_run(tmp_path):
-    said = ran(tmp_path, {name: content + AFTER for name, content in HANGING.items()})
+def test_hanging_tests_fail_by_name_and_the_others_run(tmp_path):
+    output = ran(tmp_path, {name: content + AFTER for name, content in HANGING.items()})
     for name in HANGING:
-        assert f"test_{name}.py::test_it took more than 1 s" in said
-        assert f"test_{name}.py::test_after PASSED" in said
-    assert "godot: wait_for_godot at test_waits.py:4" in said, "what a task waited for is said"
+        assert f"test_{name}.py::test_it took more than 1 s" in output
+        assert f"test_{name}.py::test_after PASSED" in output
+    assert "godot: wait_for_godot at test_waits.py:4" in output, "what a task waited for is said"
 
 
-def test_a_call_that_never_comes_back_ends_the_process_and_is_counted_by_name(tmp_path, capfd):
+def test_a_call_that_never_returns_fails_its_test_by_name(tmp_path, capfd):
+    """The process ends: a call outside of Python cannot be interrupted."""
     (tmp_path / "test_file.py").write_text(
         f"import collections, itertools, pytest\ndef test_before(): pass\n{MARK}\n{IN_C}{AFTER}"
     )
-    outcome = suite.pytest_suite("hangs in C", "not long", str(tmp_path), "--grace=1", *LIGHT)
+    outcome = runs.pytest_suite("hangs in C", "not long", str(tmp_path), "--grace=1", *LIGHT)
     assert outcome.failed == 1
     assert [note for note in outcome.notes if "test_file.py::test_it" in note and "1 tests had ended" in note]
     assert "Timeout" in capfd.readouterr().err, "the stacks are shown"
 
 
-def test_in_a_worker_too_it_is_counted_by_name_and_the_others_run(tmp_path):
+def test_in_a_worker_a_hanging_test_fails_and_others_run(tmp_path):
     (tmp_path / "test_file.py").write_text(
         f"import collections, itertools, pytest\n{MARK}\n{IN_C}"
         + "".join(f"\ndef test_{number}(): pass\n" for number in range(8))
     )
-    outcome = suite.pytest_suite("hangs in C", "not long", str(tmp_path), "--grace=1", "-n", "2", *LIGHT)
+    outcome = runs.pytest_suite("hangs in C", "not long", str(tmp_path), "--grace=1", "-n", "2", *LIGHT)
     assert (outcome.passed, outcome.failed) == (8, 1)
     assert [note for note in outcome.notes if note.startswith("failed: ") and "test_it" in note]
 
@@ -144,7 +145,7 @@ async def test_one():
     hold(int(turns / quick))
     await asyncio.sleep(0)
 """
-# Many short turns are not a long one, though no call by the clock comes between them.
+# Many short turns are not one long turn, even if no `call_later` runs between them.
 SHORT_TURNS = """
 import asyncio, time, pytest
 @pytest.mark.slow_turn(0.02, "to see many that are shorter")
@@ -156,31 +157,31 @@ async def test_one():
 
 
 @pytest.mark.linux("asks for the processor time of a thread")
-def test_a_loop_that_does_not_turn_fails_its_test_and_the_place_is_named(tmp_path):
+def test_a_blocked_event_loop_fails_its_test_with_the_stack(tmp_path):
     files = {
         "busy": BUSY.format(1.0),
         "held": HELD,
         "quick": BUSY.format(0.1),
         "short": SHORT_TURNS,
     }
-    said = ran(tmp_path, files)
+    output = ran(tmp_path, files)
     for name in ("busy", "held"):
-        assert f"test_{name}.py::test_one FAILED" in said, said
+        assert f"test_{name}.py::test_one FAILED" in output, output
     for name in ("quick", "short"):
-        assert f"test_{name}.py::test_one PASSED" in said, said
-    assert "without turning" in said
-    assert "in work" in said
+        assert f"test_{name}.py::test_one PASSED" in output, output
+    assert "without turning" in output
+    assert "in work" in output
 
 
 WAITS_AT_MOST = {"timeout": 0, "settimeout": 0, "wait_for": 1}
 WAITS_BY_NAME = {"wait", "wait_for", "communicate"}  # and say so: `timeout=…`
 
 
-def test_no_test_waits_at_most_for_less_than_a_crowded_machine_needs():
-    """A number in the code is a guess at how fast a machine is: PATIENCE is for all."""
-    for path in sorted((suite.ROOT / "tests").rglob("*.py")):
+def test_no_test_waits_less_than_patience_for_an_event():
+    """A number in a test guesses how fast the machine is; use PATIENCE instead."""
+    for path in sorted((runs.ROOT / "tests").rglob("*.py")):
         for node in calls(path, *WAITS_AT_MOST, *WAITS_BY_NAME):
-            assert waited_at_most(node) >= PATIENCE, f"{path.relative_to(suite.ROOT)}:{node.lineno}"
+            assert waited_at_most(node) >= PATIENCE, f"{path.relative_to(runs.ROOT)}:{node.lineno}"
 
 
 def calls(path, *names):
@@ -193,7 +194,7 @@ def calls(path, *names):
 
 
 def waited_at_most(call):
-    """The number of seconds that is written down in a call that waits for something; infinity where it is absent."""
+    """Return the number of seconds in a call that waits; infinity if there is none."""
     name = getattr(call.func, "attr", "")
     position = WAITS_AT_MOST.get(name, len(call.args))
     named = [keyword.value for keyword in call.keywords if keyword.arg == "timeout" and name in WAITS_BY_NAME]

@@ -1,4 +1,4 @@
-"""The alert rules and the Grafana dashboard ask for metrics that are measured, by labels that these have, and say what to do."""
+"""The alert rules and the Grafana dashboard query metrics that exist, by labels that they have, and advise what to do."""
 
 import json
 import re
@@ -12,10 +12,10 @@ from docs import metrics
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "manifests" / "monitoring"
 MADE = {metric.name: metric for metric in metrics.metrics()}
-OF_TARGETS = {"namespace", "pod", "instance"}  # which Prometheus adds to what it scrapes
-RULES = [one for group in yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"] for one in group["rules"]]
+OF_TARGETS = {"namespace", "pod", "instance"}  # Prometheus adds these labels
+RULES = [rule for group in yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"] for rule in group["rules"]]
 PANELS = json.loads((FOLDER / "grafana.json").read_text())["panels"]
-QUERIES = [one["expr"] for one in RULES] + [one["expr"] for panel in PANELS for one in panel["targets"]]
+QUERIES = [rule["expr"] for rule in RULES] + [target["expr"] for panel in PANELS for target in panel["targets"]]
 
 
 def measured(name):
@@ -33,20 +33,20 @@ def kept(query):
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_every_series_is_measured_with_the_labels_that_are_asked_for(query):
+def test_every_series_is_recorded_with_the_labels_in_queries(query):
     names = re.findall(r"\bdrawbridge_\w+", query)
     assert names
-    found = [measured(name) for name in names]
-    assert None not in found, names
-    asked = {label for by in re.findall(r"by \(([^)]*)\)", query) for label in by.split(", ")}
-    asked |= set(re.findall(r"(\w+)!?=~?\"", query))
-    for one in found:
-        of_its_own = {"le"} if one.form == "histogram" else set()
-        assert asked - OF_TARGETS <= set(one.labels) | of_its_own, one.name
+    families = [measured(name) for name in names]
+    assert None not in families, names
+    queried = {label for by in re.findall(r"by \(([^)]*)\)", query) for label in by.split(", ")}
+    queried |= set(re.findall(r"(\w+)!?=~?\"", query))
+    for family in families:
+        of_its_own = {"le"} if family.form == "histogram" else set()
+        assert queried - OF_TARGETS <= set(family.labels) | of_its_own, family.name
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_brackets_close(query):
+def test_brackets_of_expressions_are_balanced(query):
     left = re.sub(r"\"[^\"]*\"", "", query)
     while (shorter := re.sub(r"\(\)|\[\]|\{\}|[^()\[\]{}]", "", left)) != left:
         left = shorter
@@ -54,25 +54,29 @@ def test_brackets_close(query):
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
-def test_an_alert_says_what_is_wrong_and_what_to_do(rule):
-    """Its summary is filled in; its description stands as it is in docs/operating.md, which is made from both."""
-    said = rule["annotations"]
-    summary, (page, _, heading) = said["summary"], said["runbook_url"].partition("#")
+def test_an_alert_has_a_summary_and_a_runbook(rule):
+    """Both make the entry in docs/operating.md, so the description is used unchanged."""
+    annotations = rule["annotations"]
+    summary, (page, _, heading) = annotations["summary"], annotations["runbook_url"].partition("#")
     assert re.fullmatch(r"\{\{[^}]*\}\}.*\.|[A-Z0-9].*\.", summary)
-    assert re.fullmatch(r"[A-Z0-9`].*[.?]", said["description"])
-    assert "{{" not in said["description"]
+    assert re.fullmatch(r"[A-Z0-9`].*[.?]", annotations["description"])
+    assert "{{" not in annotations["description"]
     assert set(re.findall(r"\$labels\.(\w+)", summary)) <= kept(rule["expr"])
     assert rule["labels"]["severity"] in ("page", "ticket")
     assert "for" in rule or "increase(" in rule["expr"]
     assert f"\n## {heading.capitalize()}\n" in (ROOT / page).read_text()
 
 
-def test_alerts_and_panels_have_names_of_their_own():
-    for names in ([one["alert"] for one in RULES], [one["title"] for one in PANELS], [one["id"] for one in PANELS]):
+def test_alert_and_panel_names_are_unique():
+    for names in (
+        [rule["alert"] for rule in RULES],
+        [panel["title"] for panel in PANELS],
+        [panel["id"] for panel in PANELS],
+    ):
         assert len(set(names)) == len(names) > 10
 
 
-def test_legends_name_labels_of_their_series():
+def test_legends_use_labels_of_their_series():
     for panel in PANELS:
-        for one in panel["targets"]:
-            assert set(re.findall(r"\{\{(\w+)\}\}", one["legendFormat"])) <= kept(one["expr"]), panel["title"]
+        for target in panel["targets"]:
+            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= kept(target["expr"]), panel["title"]

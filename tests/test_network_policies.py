@@ -1,8 +1,8 @@
-"""What our NetworkPolicies let through, by the rules of networking.k8s.io/v1, for our own pods as our Deployments make them.
+"""What our NetworkPolicies allow, by the rules of networking.k8s.io/v1, for our pods as our Deployments create them.
 
-No network here holds policies: that a CNI plugin obeys them is not shown. The tests show their meaning, by a small reader of
-their rules (k8s.io/api/networking/v1/types.go: pods that no policy selects are open, a rule without `from` is for all,
-a rule without ports for all of them); e2e/webhook/test_hostile.py shows that an API server stores them as they are.
+This network does not enforce policies, so a small reader of their rules shows what they mean (k8s.io/api/networking/v1/types.go:
+pods that no policy selects are open, a rule without `from` matches all peers, a rule without ports matches all ports).
+e2e/webhook/test_manifests.py shows that an API server stores the policies unchanged.
 """
 
 from functools import cache
@@ -16,12 +16,12 @@ from analysis.installation import base
 SYSTEM = "drawbridge-system"
 API_SERVER = "10.0.0.10"
 NAMED = (f"{API_SERVER}/32",)
-# Those of the rules, and some that are in none.
+# Peers of the rules, and some that no rule names.
 PORTS = (1, 22, 53, 80, 443, 2379, 6443, 8080, 8443, 9090, 9443, 10250, 16443, 65535)
 
 
 class Peer(NamedTuple):
-    """Who is at the other end: a pod of a namespace, or an address outside of the cluster."""
+    """The other end of a connection: a pod of a namespace, or an address outside of the cluster."""
 
     address: str
     pod: dict | None = None
@@ -40,21 +40,21 @@ def matches(selector, labels):
     return selector.get("matchLabels", {}).items() <= labels.items()
 
 
-def is_meant(one, peer):
-    """Whether one entry of `from` or `to` means any peer."""
-    if "ipBlock" in one:
-        block = one["ipBlock"]
+def is_meant(entry, peer):
+    """Return whether one entry of `from` or `to` matches a peer."""
+    if "ipBlock" in entry:
+        block = entry["ipBlock"]
         address = ip_address(peer.address)
         held_out = any(address in ip_network(other) for other in block.get("except", ()))
         return address in ip_network(block["cidr"]) and not held_out
     if peer.pod is None:
         return False
-    own = one.get("namespaceSelector") is not None or peer.namespace["kubernetes.io/metadata.name"] == SYSTEM
-    return own and matches(one.get("namespaceSelector", {}), peer.namespace) and matches(one.get("podSelector", {}), peer.pod)  # fmt: skip
+    own = entry.get("namespaceSelector") is not None or peer.namespace["kubernetes.io/metadata.name"] == SYSTEM
+    return own and matches(entry.get("namespaceSelector", {}), peer.namespace) and matches(entry.get("podSelector", {}), peer.pod)  # fmt: skip
 
 
 def allows(policies, labels, direction, peer, port, protocol="TCP"):  # noqa: PLR0917  a sentence: pod, direction, peer, port
-    """Whether a pod with these labels may be reached from, or may reach, a peer on a port."""
+    """Return whether pods with these labels may be reached from a peer, or may reach it, on a port."""
     kind, key = ("Ingress", "from") if direction == "in" else ("Egress", "to")
     about = [policy["spec"] for policy in policies if matches(policy["spec"]["podSelector"], labels)]
     held = [spec for spec in about if kind in spec["policyTypes"]]
@@ -62,8 +62,10 @@ def allows(policies, labels, direction, peer, port, protocol="TCP"):  # noqa: PL
         return True
     for rule in [rule for spec in held for rule in spec.get(kind.lower(), ())]:
         ports = rule.get("ports")
-        on_port = not ports or any(one["port"] == port and one.get("protocol", "TCP") == protocol for one in ports)
-        meant = not rule.get(key) or any(is_meant(one, peer) for one in rule[key])
+        on_port = not ports or any(
+            entry["port"] == port and entry.get("protocol", "TCP") == protocol for entry in ports
+        )
+        meant = not rule.get(key) or any(is_meant(entry, peer) for entry in rule[key])
         if on_port and meant:
             return True
     return False
@@ -74,13 +76,13 @@ def installed(*api_servers):
     """The policies, and the labels and ports of the pods of each Deployment, by its component."""
     made = list(base(SYSTEM, "image", "", tuple(api_servers)))
     pods = {}
-    for deployment in (one for one in made if one["kind"] == "Deployment"):
+    for deployment in (obj for obj in made if obj["kind"] == "Deployment"):
         template = deployment["spec"]["template"]
         (container,) = template["spec"]["containers"]
         labels = template["metadata"]["labels"]
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         pods[labels["app.kubernetes.io/component"]] = labels, ports
-    return [one for one in made if one["kind"] == "NetworkPolicy"], pods
+    return [obj for obj in made if obj["kind"] == "NetworkPolicy"], pods
 
 
 @pytest.mark.parametrize(
@@ -100,9 +102,7 @@ def installed(*api_servers):
         ("authority", "metrics", SIBLING, False, False),
     ],
 )
-def test_network_policies_admit_the_expected_peers_to_each_port_of_our_pods(
-    component, port, peer, open_to_all, api_server_named
-):
+def test_network_policies_admit_the_expected_peers_to_each_port(component, port, peer, open_to_all, api_server_named):
     for servers, expected in (((), open_to_all), (NAMED, api_server_named)):
         policies, pods = installed(*servers)
         labels, ports = pods[component]
@@ -110,7 +110,7 @@ def test_network_policies_admit_the_expected_peers_to_each_port_of_our_pods(
 
 
 @pytest.mark.parametrize("component", ["webhook", "controller", "authority"])
-def test_pods_of_ours_reach_an_api_server_and_names_and_nothing_else(component):
+def test_our_pods_reach_only_an_api_server_and_dns(component):
     policies, pods = installed(*NAMED)
     labels, _ = pods[component]
     reached = {port for port in PORTS if allows(policies, labels, "out", SOMEWHERE, port)}
@@ -119,7 +119,7 @@ def test_pods_of_ours_reach_an_api_server_and_names_and_nothing_else(component):
     assert not allows(policies, labels, "out", SOMEWHERE, 6443, "UDP")
 
 
-def test_no_port_of_a_pod_of_ours_is_open_that_it_does_not_listen_on():
+def test_network_policies_open_no_port_without_a_listener():
     policies, pods = installed()
     for labels, ports in pods.values():
         every = (OUTSIDE, TENANT, METRICS, SIBLING)
@@ -127,7 +127,7 @@ def test_no_port_of_a_pod_of_ours_is_open_that_it_does_not_listen_on():
         assert opened == set(ports.values())
 
 
-def test_pods_of_other_people_are_held_by_no_policy_of_ours():
+def test_no_policy_of_ours_selects_foreign_pods():
     policies, _ = installed()
     for labels in ({}, {"app.kubernetes.io/component": "webhook"}, {"app.kubernetes.io/name": "drawbridge"}):
         assert allows(policies, labels, "in", TENANT, 8443)

@@ -1,4 +1,4 @@
-"""The referees answer at all, and answer what is known about the newest Kubernetes."""
+"""The referees answer, and know the newest Kubernetes."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def question(**changes):
     return {"node": NODE, "claims": [CLAIM], "slices": [SLICE], "classes": [CLASS], **changes}
 
 
-def test_the_new_environment_is_one_version_older_and_without_list_attributes(cel_oracle):
+def test_the_new_environment_is_one_version_older_without_list_attributes(cel_oracle):
     stored = cel_oracle.ask(expr='device.attributes["a"].b.exists(x, x == 1)')
     new = cel_oracle.ask(expr='device.attributes["a"].b.exists(x, x == 1)', env="new")
     gate = cel_oracle.ask(expr='device.attributes["a"].b.includes(1)', env="new", listAttributes=True)
@@ -83,12 +83,12 @@ def test_taint_rules_reach_the_allocator(allocate_oracle):
     assert answer["allocations"][0]["devices"]["results"][0]["device"] == "d1"
 
 
-def test_a_missing_class_is_an_error_and_no_slices_is_infeasible(allocate_oracle):
+def test_a_missing_class_is_an_error_and_no_slices_infeasible(allocate_oracle):
     assert allocate_oracle.ask(**question(classes=[]))["verdict"] == "error"
     assert allocate_oracle.ask(**question(slices=[]))["verdict"] == "infeasible"
 
 
-def test_a_search_that_takes_too_long_ends_as_a_timeout(allocate_oracle):
+def test_a_search_over_its_time_limit_is_a_timeout(allocate_oracle):
     devices = [{"name": f"d{i:02}"} for i in range(31)]
     claim = {
         **CLAIM,

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/versions.md"])
-def test_a_page_that_names_the_supported_minors_names_those_of_the_code(page):
+def test_the_supported_minors_on_each_page_are_those_in_code(page):
     assert f"1.{OLDEST} to 1.{NEWEST}" in (ROOT / page).read_text()
 
 
@@ -26,15 +26,17 @@ def gitops():
     """Return the objects of the YAML blocks about Argo CD and Flux."""
     section = page("install.md").partition("\n## GitOps\n")[2].partition("\n## ")[0]
     parts = re.findall(r"^```yaml\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
-    return [one for part in parts for one in yaml.safe_load_all(part)]
+    return [document for part in parts for document in yaml.safe_load_all(part)]
 
 
-def test_gitops_names_deployments_and_values_that_there_are():
-    """Fields of Argo CD and Flux in these blocks were compared with their CRDs, as the page says; here what is of ours."""
+def test_gitops_examples_name_existing_deployments_and_values():
+    """The fields of Argo CD and Flux in these blocks were compared with their CRDs by hand (see the page)."""
     objects = gitops()
-    made = [one for file in (ROOT / "manifests/base").glob("*.yaml") for one in yaml.safe_load_all(file.read_text())]
-    ours = {(one["kind"], one["metadata"]["name"]) for one in made if one["kind"] == "Deployment"}
-    checked = {(one["kind"], one["name"]) for obj in objects for one in obj.get("spec", {}).get("healthChecks", [])}
+    made = [obj for file in (ROOT / "manifests/base").glob("*.yaml") for obj in yaml.safe_load_all(file.read_text())]
+    ours = {(obj["kind"], obj["metadata"]["name"]) for obj in made if obj["kind"] == "Deployment"}
+    checked = {
+        (check["kind"], check["name"]) for obj in objects for check in obj.get("spec", {}).get("healthChecks", [])
+    }
     assert checked == ours
     [release] = [obj for obj in objects if obj["kind"] == "HelmRelease"]
     values = yaml.safe_load((ROOT / "manifests/chart/values.yaml").read_text())
@@ -42,15 +44,15 @@ def test_gitops_names_deployments_and_values_that_there_are():
     configured(**release["spec"]["values"]["configuration"])  # it fails on findings
 
 
-def test_argo_cd_ignores_what_the_webhook_changes_in_the_spec_of_a_pod():
-    """Every place of a pod that a translation changes is below one that the page has Argo CD ignore."""
+def test_argo_cd_ignores_every_pod_field_that_a_translation_changes():
+    """Every path that a translation changes is below a path that the page tells Argo CD to ignore."""
     [ignored] = [
-        one["jqPathExpressions"]
+        difference["jqPathExpressions"]
         for gitop in gitops()
-        for one in gitop.get("spec", {}).get("ignoreDifferences", [])
-        if one["kind"] == "Pod"
+        for difference in gitop.get("spec", {}).get("ignoreDifferences", [])
+        if difference["kind"] == "Pod"
     ]
-    shapes = [re.compile(re.escape(one.replace(".", "/")).replace(r"\[\]\?", r"/\d+") + "(/|$)") for one in ignored]
+    shapes = [re.compile(re.escape(path.replace(".", "/")).replace(r"\[\]\?", r"/\d+") + "(/|$)") for path in ignored]
     asks = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}
     init = ({"name": "i", "image": "b", "resources": {"limits": {"nvidia.com/gpu": 1}}},)
     value = pod(asks, init=init, annotations={"nvidia.com/use-gputype": "A100"}, scheduler="hami-scheduler")
@@ -63,16 +65,16 @@ def test_argo_cd_ignores_what_the_webhook_changes_in_the_spec_of_a_pod():
     assert [place for place in changed if not any(shape.match(place) for shape in shapes)] == []
 
 
-def test_the_page_of_security_says_of_each_account_what_its_token_can_do():
+def test_the_security_page_lists_the_rights_of_each_account():
     files = [path.read_text() for path in (ROOT / "manifests").rglob("*.yaml") if "chart" not in path.parts]
-    made = [one for text in files if "kind: ServiceAccount\n" in text for one in yaml.safe_load_all(text)]
-    accounts = {one["metadata"]["name"] for one in made if one["kind"] == "ServiceAccount"}
-    told = page("security.md").partition("\n### A stolen token of ours\n")[2].partition("\n### ")[0]
+    made = [obj for text in files if "kind: ServiceAccount\n" in text for obj in yaml.safe_load_all(text)]
+    accounts = {obj["metadata"]["name"] for obj in made if obj["kind"] == "ServiceAccount"}
+    section = page("security.md").partition("\n### A stolen token of ours\n")[2].partition("\n### ")[0]
     assert accounts
-    assert {name for name in accounts if f"`{name}`" not in told} == set()
+    assert {name for name in accounts if f"`{name}`" not in section} == set()
 
 
-def test_an_issue_of_a_defect_asks_for_a_snapshot_and_names_commands_that_there_are():
+def test_the_bug_template_asks_for_a_snapshot_with_existing_commands():
     forms = {file.stem: yaml.safe_load(file.read_text()) for file in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")}
     assert set(forms) == {"config", "defect", "key"}
     for form in (forms["defect"], forms["key"]):

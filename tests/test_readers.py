@@ -1,4 +1,4 @@
-"""Every reader of a file that others write says in words what is wrong with it: no exception but its own, whatever shape its members have.
+"""Every reader of a file reports what is wrong with the file: it raises only its own exceptions, whatever type the members have.
 
 python -m tests.test_readers SECONDS [SEED [READER ...]]
 """
@@ -35,8 +35,9 @@ from node.inventory import reading
 from node.plugins import PluginFault, answer_from_spec
 from tests import shapes
 from tests.allocator.service import sidecar
-from tests.allocator.service.test_quota_admission import HERE, template_of
-from tests.allocator.service.test_quota_admission import review_of as reviewed
+from tests.allocator.service.reviews import QUOTA_LISTENER
+from tests.allocator.service.reviews import review_of as reviewed
+from tests.allocator.service.test_quota_admission import template_of
 from tests.allocator.service.test_quotas import quota_of
 from tests.cli.running import run
 from tests.cluster import peer
@@ -60,7 +61,7 @@ def command(*args, name="file.yaml"):
         file.write_bytes(text)
         pod = folder / "pod.json"
         pod.write_text(json.dumps(POD))
-        done = run(*(one.format(file=file, pod=pod, folder=folder) for one in args))
+        done = run(*(arg.format(file=file, pod=pod, folder=folder) for arg in args))
         assert done.exception is None or isinstance(done.exception, SystemExit), "".join(traceback.format_exception(done.exception))  # fmt: skip
         assert "this is a bug" not in done.output, done.output
 
@@ -68,7 +69,7 @@ def command(*args, name="file.yaml"):
 
 
 def in_turn(*readers):
-    """Readers of the same files, the next one each time."""
+    """Readers of the same files, used in turn."""
     endless = cycle(readers)
 
     def read(text, folder):
@@ -78,7 +79,7 @@ def in_turn(*readers):
 
 
 def of(read, *allowed):
-    """A reader that is a function, and the exceptions that are its words."""
+    """A reader that is a function, and the exceptions that it may raise."""
 
     def tried(text, _):
         with suppress(*allowed):
@@ -103,7 +104,7 @@ def other_driver(text):
 
 
 def documents(path):
-    return [one.object for one in manifests.read_leniently([EXAMPLES / path])[0]]
+    return [document.object for document in manifests.read_leniently([EXAMPLES / path])[0]]
 
 
 def facts(text, folder):
@@ -127,7 +128,7 @@ class Allocator:
             sidecar.pod("p", "a"),
             template_of("t"),
         )
-        self._asked = await self._stack.enter_async_context(sidecar.running(cluster, answer=0.2, **HERE))
+        self._asked = await self._stack.enter_async_context(sidecar.running(cluster, answer=0.2, **QUOTA_LISTENER))
         self._elsewhere = await self._stack.enter_async_context(aiohttp.ClientSession())
 
     async def _post(self, path, body):
@@ -169,10 +170,10 @@ def allocator():
 
 
 def reviews(text, _):
-    for decide in (admission.review.mutate, admission.review.validate):
+    for path in ("mutate", "validate"):
         for mode in WORLDS.values():
             with suppress(admission.ReviewError):
-                decide(text, mode)
+                admission.decide_review(path, text, mode)
 
 
 def config_map(text, folder):
@@ -184,14 +185,14 @@ def config_map(text, folder):
 def access(text, folder):
     file = folder / "kubeconfig"
     file.write_bytes(text)
-    if text.count(b"[") > 500:  # PyYAML takes a second for a thousand of them
+    if text.count(b"[") > 500:  # PyYAML takes a second for a thousand objects
         return
     with suppress(ConfigError):
         asyncio.run(kubeconfig(str(file))())
 
 
 def answered(resource):
-    """What a server lists, item by item, and a line of its watch."""
+    """A server's list, item by item, and a line of its watch."""
 
     def read(text, _):
         items = b'{"metadata":{},"items":[%s]}' % text
@@ -220,7 +221,7 @@ DEFINITION = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDe
 ANNOTATED = {**POD, "metadata": {"name": "p", "annotations": {"drawbridge.dev/templates": "{}", "drawbridge.dev/original": "{}", "k8s.v1.cni.cncf.io/networks": '[{"name": "a"}]', "scheduling.koordinator.sh/device-allocate-hint": '{"gpu": {}}', "nvidia.com/use-gputype": "A100"}}}  # fmt: skip
 REVIEWS = [json.loads(review(shapes.examples()[kind][0] if kind != "Pod" else POD, operation=operation, old=POD if operation == "UPDATE" else None, group=group, resource=resource)) for kind, (group, resource) in RESOURCES.items() for operation in ("CREATE", "UPDATE", "DELETE")]  # fmt: skip
 # One object of each kind that a snapshot has, the smaller ones.
-SNAPSHOT = {"apiVersion": "v1", "kind": "List", "items": [POD, *(min(found, key=lambda one: len(json.dumps(one))) for kind, found in shapes.examples().items() if kind not in {"Component", "Kustomization", "DrawbridgeConfiguration", "DeviceInventory"}), *shapes.examples()["ResourceClaim"][:3], *(sidecar.fleet(1, 1)), sidecar.claim("a"), sidecar.pod("b", "a")]}  # fmt: skip
+SNAPSHOT = {"apiVersion": "v1", "kind": "List", "items": [POD, *(min(samples, key=lambda sample: len(json.dumps(sample))) for kind, samples in shapes.examples().items() if kind not in {"Component", "Kustomization", "DrawbridgeConfiguration", "DeviceInventory"}), *shapes.examples()["ResourceClaim"][:3], *(sidecar.fleet(1, 1)), sidecar.claim("a"), sidecar.pod("b", "a")]}  # fmt: skip
 PLACED = {"pod": sidecar.pod("p", "a"), "nodes": {"count": 2, "digest": 7}}
 ENDPOINTS = {
     "/plugin/v1/prefilter": [PLACED, PLACED | {"suppose": "g"}],
@@ -245,8 +246,8 @@ READERS = {
     "mounted configuration": (config_map, [*documents("configuration.yaml"), *documents("dialects.yaml"), *documents("rules"), *shapes.examples()["ConfigMap"]]),
     "kubeconfig": (access, [CONFIG | {"users": [{"name": "u", "user": user}]} for user in USERS]),
     **{f"call of {path}": (ALLOCATOR.asked(path), bodies) for path, bodies in ENDPOINTS.items()},
-    **{f"{one.kind} of a server": (answered(one), shapes.examples()[one.kind]) for one in resources.ALL if one.kind in shapes.examples()},
-    "snapshot": (in_turn(*(command(*one.split(), "-f", "{file}") for one in ("doctor", "explain pod p", "explain claim a", "survey", "simulate", "check", "translate", "free", "simulate --claims", "quota", "resize pod/b memory=1Gi"))), [SNAPSHOT]),
+    **{f"{kind.kind} of a server": (answered(kind), shapes.examples()[kind.kind]) for kind in resources.ALL if kind.kind in shapes.examples()},
+    "snapshot": (in_turn(*(command(*words.split(), "-f", "{file}") for words in ("doctor", "explain pod p", "explain claim a", "survey", "simulate", "check", "translate", "free", "simulate --claims", "quota", "resize pod/b memory=1Gi"))), [SNAPSHOT]),
     "kustomization": (command("translate", "--in-place", "--dry-run", "{folder}", name="kustomization.yaml"), [KUSTOMIZATION]),
     "deployed": (command("translate", "--in-place", "--dry-run", "{folder}"), DEPLOYED),
     "plugins": (command("survey", "-f", "{file}", "-f", "{pod}"), [plugins.config_map(a=plugins.sharing()), plugins.policy("a")]),
@@ -258,10 +259,10 @@ READERS = {
     "configuration of dialects": (command("dialects", "--config", "{file}"), documents("dialects.yaml")),
     "cases": (command("test", "{folder}", name="drawbridge-test.yaml"), documents("cases")),
     "quotas": (command("quota", "-f", "{file}"), shapes.examples()["DeviceQuota"]),
-    "inventory": (command("translate", "-f", "{pod}", "--inventory", "{file}"), [one for kind in ("ResourceSlice", "DeviceClass", "Node") for one in shapes.examples()[kind]]),
+    "inventory": (command("translate", "-f", "{pod}", "--inventory", "{file}"), [sample for kind in ("ResourceSlice", "DeviceClass", "Node") for sample in shapes.examples()[kind]]),
     "dump": (command("survey", "-f", "{file}"), [{"apiVersion": "v1", "kind": "List", "items": [POD, *shapes.examples()["ResourceSlice"][:2]]}]),
     "log": (command("observed", "{file}"), [LOG]),
-    "device inventory": (of(lambda text: [str(one) for document in manifests.parse(text) for one in reading.read(document.object)[1]], manifests.ManifestError), documents("inventories")),
+    "device inventory": (of(lambda text: [str(finding) for document in manifests.parse(text) for finding in reading.read_inventory(document.object)[1]], manifests.ManifestError), documents("inventories")),
     "facts": (facts, [FACTS]),
     "kubelet's state": (of(state, UnreadableState), [STATE]),
     "kubelet's checkpoint": (of(read_state, UnreadableState), [{"Data": "{}", "Checksum": 1}]),
@@ -344,7 +345,7 @@ def test_a_reader_answers_in_words(name, tmp_path):
 
 
 def main(seconds, seed=0, *names):
-    """Try these readers, or all, for so many seconds of CPU; print each kind of failure once."""
+    """Try these readers, or all, for this much CPU time; print each kind of failure once."""
     seen = set()
     begun = time.process_time()
     turn = 0

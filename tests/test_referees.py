@@ -1,4 +1,4 @@
-"""A recorded referee answers only what its program answered, and a live one notices when that is not so any more."""
+"""A recorded referee repeats its program's answers, and a live one notices when they change."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.referees import Referee, referee
 
 
 class Program:
-    """A referee's program: what it makes of a question, one call after the other."""
+    """The program of a referee: its answers to a question, one call after the other."""
 
     def __init__(self, *answers):
         self._answers = answers
@@ -33,8 +33,8 @@ def asking(monkeypatch, tmp_path):
     def ask(mode, questions, *answers):
         monkeypatch.setenv("DRAWBRIDGE_REFEREES", mode)
         monkeypatch.setattr(referees, "Oracle", lambda _: Program(*answers))
-        with referee("cel") as one:
-            return one.ask_all(questions)
+        with referee("cel") as program:
+            return program.ask_all(questions)
 
     return ask
 
@@ -59,7 +59,7 @@ def test_an_unrecorded_question_is_reported_with_its_text(asking):
         asking("recorded", [TWO])
 
 
-def test_a_program_that_answers_otherwise_is_noticed(asking):
+def test_a_changed_answer_of_the_program_is_reported(asking):
     asking("record", [ONE], {"maxCost": 1, "taint": {"timeAdded": "now"}})
     asking("live", [ONE], {"maxCost": 1, "taint": {"timeAdded": "later"}})
     refused = [
@@ -72,25 +72,25 @@ def test_a_program_that_answers_otherwise_is_noticed(asking):
         asking("live", [ONE], {"maxCost": 2})
 
 
-def test_one_that_answers_otherwise_now_and_then_is_not(asking):
+def test_an_answer_that_varies_between_runs_is_not_reported(asking):
     asking("record", [ONE], {"maxCost": 1})
     asking("compared", [ONE], *[{"maxCost": 2}] * 9, {"maxCost": 1})
 
 
-def test_recorded_answers_to_questions_of_former_times_are_noticed(asking):
+def test_recorded_answers_without_a_question_are_reported(asking):
     asking("record", [ONE, TWO], {"maxCost": 1})
     asking("live", [ONE], {"maxCost": 1})
     with pytest.raises(OracleError, match="1 of 2 recorded answers are to no question"):
         asking("compared", [ONE], {"maxCost": 1})
 
 
-def test_a_mode_that_does_not_exist_is_refused(monkeypatch):
+def test_an_unknown_mode_is_refused(monkeypatch):
     monkeypatch.setenv("DRAWBRIDGE_REFEREES", "lively")
     with pytest.raises(OracleError, match="one of recorded, live"):
         Referee("cel")
 
 
-def test_only_costs_that_change_from_time_to_time_are_not_compared(asking):
+def test_only_costs_that_vary_are_excluded_from_the_comparison(asking):
     def cost(number, result=True):
         return {"maxCost": 9, "outcomes": [{"result": result, "cost": number}]}
 

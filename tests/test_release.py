@@ -26,7 +26,7 @@ def files(tmp_path_factory):
     return release.made(tmp_path_factory.mktemp("release") / "once", "https://example.org/download")
 
 
-def test_the_address_of_the_repository_is_said_once_and_written_into_the_pages():
+def test_the_repository_address_is_defined_once():
     texts = [
         "uses: {}/drawbridge@COMMIT",
         "gh attestation verify x --repo {}/drawbridge",
@@ -45,7 +45,7 @@ def unpacked(content):
         return {entry.name: (entry, tar.extractfile(entry).read()) for entry in tar if entry.isfile()}
 
 
-def test_the_sums_are_those_of_all_files(files):
+def test_the_checksums_cover_all_files(files):
     listed = dict(line.split("  ")[::-1] for line in files["SHA256SUMS"].decode().splitlines())
     assert listed == {n: hashlib.sha256(content).hexdigest() for n, content in files.items() if n != "SHA256SUMS"}
     assert {name.partition("-")[0] for name in listed} == {
@@ -57,7 +57,7 @@ def test_the_sums_are_those_of_all_files(files):
     }
 
 
-def test_the_chart_has_the_version_and_the_kubectl_plugin_the_wheel_and_the_pins(files):
+def test_chart_plugin_wheel_and_pins_have_the_release_version(files):
     chart = unpacked(files[f"drawbridge-{VERSION}.tgz"])
     assert yaml.safe_load(chart["drawbridge/Chart.yaml"][1])["version"] == VERSION
     assert {"drawbridge/values.yaml", "drawbridge/values.schema.json", "drawbridge/templates/objects.yaml"} <= set(
@@ -74,7 +74,7 @@ def test_the_chart_has_the_version_and_the_kubectl_plugin_the_wheel_and_the_pins
     assert f"kubectl-drawbridge/{VERSION}\n" in program.decode()
 
 
-def test_krew_finds_the_archive_by_its_sum(files):
+def test_krew_verifies_the_archive_by_its_checksum(files):
     manifest = yaml.safe_load(files["drawbridge.krew.yaml"])
     [platform] = manifest["spec"]["platforms"]
     folder, _, name = platform["uri"].rpartition("/")
@@ -121,11 +121,11 @@ def test_a_bump_changes_the_version_in_every_place(checkout):
         text = (checkout / name).read_text()
         assert "7.8.9" in text, name
         assert f"drawbridge:{VERSION}" not in text
-    told = subprocess.run(
+    listing = subprocess.run(
         ["git", "grep", "-lE", rf"drawbridge:{re.escape(VERSION)}|ag: {re.escape(VERSION)}"],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
-    assert set(told.stdout.split()) <= set(release.SHOWN_IN)
+    assert set(listing.stdout.split()) <= set(release.SHOWN_IN)
 
 
 @pytest.mark.parametrize("version", ["0.0.1", VERSION, "1.0", "1.0.0rc1", "v1.0.0", ""])
@@ -136,13 +136,15 @@ def test_a_version_that_does_not_follow_changes_nothing(checkout, version):
     assert {file: file.read_bytes() for file in before} == before
 
 
-def test_the_workflow_pins_its_actions_and_names_its_rights():
+def test_the_release_workflow_pins_actions_and_limits_permissions():
     workflow = yaml.safe_load(WORKFLOW)
     assert workflow["permissions"] == {}
     steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
     used = re.findall(r"uses: (\S+)(.*)", WORKFLOW)
     assert len(used) == sum("uses" in step for step in steps) > 5
-    assert [one for one in used if not re.search(r"@[0-9a-f]{40}$", one[0]) or not re.match(r"  # v\d", one[1])] == []
+    assert [
+        action for action in used if not re.search(r"@[0-9a-f]{40}$", action[0]) or not re.match(r"  # v\d", action[1])
+    ] == []
     assert [step["run"] for step in steps if "${{" in step.get("run", "")] == [], "a script reads its environment"
     assert {name for name, job in workflow["jobs"].items() if "write" in job["permissions"].values()} == {
         "image",
@@ -155,7 +157,7 @@ def test_the_workflow_pins_its_actions_and_names_its_rights():
     assert set(re.findall(r"\bmake ([a-z-]+)", "\n".join(step.get("run", "") for step in steps))) <= set(targets)
 
 
-def test_the_smoke_test_on_kind_pins_its_actions_has_no_rights_and_runs_files_of_the_checkout():
+def test_the_kind_workflow_pins_actions_and_runs_scripts_without_permissions():
     text = (ROOT / ".github/workflows/smoke.yml").read_text()
     workflow = yaml.safe_load(text)
     assert workflow["permissions"] == {}
@@ -174,7 +176,7 @@ def test_the_smoke_test_on_kind_pins_its_actions_has_no_rights_and_runs_files_of
     assert all((ROOT / file).is_file() for file in named)
 
 
-def test_the_images_have_no_shell_and_do_not_run_as_root():
+def test_the_images_have_no_shell_and_a_non_root_user():
     text = (ROOT / "Dockerfile").read_text()
     for stage in text.split("\nFROM ")[1:]:
         if "ENTRYPOINT" in stage:

@@ -1,4 +1,4 @@
-"""Promises of the repository itself: nothing of one machine in it, links that lead somewhere, commands that exist."""
+"""Checks of the repository: no data of one machine, links with targets, commands that exist."""
 
 import pkgutil
 import re
@@ -33,24 +33,24 @@ def lines(path):
 
 
 @pytest.mark.parametrize("pattern", [REGISTRY, MACHINE], ids=["registry address", "path of one machine"])
-def test_no_tracked_file_holds_a(pattern):
-    found = [
+def test_no_tracked_file_contains_a(pattern):
+    matches = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in tracked()
         if path != Path(__file__)
         for number, line in enumerate(lines(path), 1)
         if pattern.search(line)
     ]
-    assert found == []
+    assert matches == []
 
 
-def test_the_patterns_above_find_what_they_look_for():
+def test_the_patterns_match_their_examples():
     assert REGISTRY.search("https://proxy.golang" + ".org/x")
     assert MACHINE.search("see /" + "work/main")
     assert not MACHINE.search("https://example.org/work/")
 
 
-def test_every_relative_link_of_the_documents_leads_somewhere():
+def test_every_relative_link_of_the_documents_has_a_target():
     dead = [
         f"{path.relative_to(ROOT)}: {target}"
         for path in tracked("*.md")
@@ -67,7 +67,7 @@ def headings(path):
     return titles, {re.sub(r"[^\w -]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
-def test_every_link_to_a_heading_finds_it():
+def test_every_link_to_a_heading_has_a_target():
     dead = [
         f"{path.relative_to(ROOT)}: {target}#{anchor}"
         for path in tracked("*.md")
@@ -77,7 +77,7 @@ def test_every_link_to_a_heading_finds_it():
     assert dead == []
 
 
-def test_a_title_that_is_quoted_beside_a_page_is_in_the_page():
+def test_a_title_quoted_next_to_a_page_is_in_it():
     missing = [
         f"{path.relative_to(ROOT)}:{number}: {name} has no {title!r}"
         for path in tracked("*.py", "*.go", "*.md", "Makefile")
@@ -89,8 +89,8 @@ def test_a_title_that_is_quoted_beside_a_page_is_in_the_page():
     assert missing == []
 
 
-def test_every_document_that_is_named_is_here():
-    """In code, too: a reference must lead somewhere."""
+def test_every_document_that_is_named_exists():
+    """References in code count too."""
     here = {path.name for path in tracked("*.md")}
     dangling = [
         f"{path.relative_to(ROOT)}:{number} names {name}"
@@ -132,7 +132,7 @@ def test_every_make_target_the_documents_name_exists():
     assert commands - targets == set()
 
 
-def test_every_module_that_is_to_be_run_exists_and_so_does_every_benchmark():
+def test_every_module_run_with_python_and_every_benchmark_exists():
     text = "\n".join(path.read_text(encoding="utf-8") for path in tracked("*.md", "*.py", "Makefile"))
     modules = {name.rstrip(".") for name in re.findall(r"python -m ((?:bench|tests|e2e)[a-z_.]*)", text)}
     files = [ROOT.joinpath(*name.split(".")) for name in modules]
@@ -151,7 +151,7 @@ def test_every_command_answers_help(name):
 
 
 def modules_after(*arguments):
-    """Run the command line in a fresh interpreter and say which modules it loaded."""
+    """Run the command line in a fresh interpreter and return the modules that it loaded."""
     code = (
         "import sys; from cli.main import main\n"
         "try: main(sys.argv[1:], standalone_mode=False)\n"
@@ -163,7 +163,7 @@ def modules_after(*arguments):
     return set(done.stderr.split())
 
 
-def test_help_loads_none_of_the_heavy_libraries():
+def test_help_imports_no_heavy_library():
     assert (
         modules_after("--help") & {"aiohttp", "kubernetes", "cryptography", "yaml", "msgspec", "prometheus_client"}
         == set()
@@ -171,7 +171,7 @@ def test_help_loads_none_of_the_heavy_libraries():
 
 
 @pytest.mark.parametrize("command", ["translate", "check"])
-def test_offline_commands_load_no_network_library(command, tmp_path):
+def test_offline_commands_import_no_network_library(command, tmp_path):
     manifest = tmp_path / "pod.yaml"
     manifest.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: b}]}\n")
     loaded = modules_after(command, "-f", str(manifest))
@@ -183,7 +183,7 @@ PRODUCT = tuple(f"{room}/*.py" for room in ROOMS)
 
 
 def test_every_test_that_the_documents_name_exists():
-    """They name a test as `file.py::test`, in which … stands for the rest of a name."""
+    """The documents write `file.py::test`; `…` stands for the rest of a name."""
     tests = {str(path.relative_to(ROOT)): path.read_text() for path in tracked("tests/*.py", "e2e/*.py")}
     named = [
         (document.relative_to(ROOT), file, name)
@@ -202,7 +202,7 @@ def test_every_test_that_the_documents_name_exists():
 HERE = "allocator|bench|bridge|certs|cli|cluster|dra|e2e|manifests|node|runtime|tests|webhook"
 
 
-def test_every_file_and_folder_that_the_documents_name_is_here():
+def test_every_file_and_folder_that_the_documents_name_exists():
     named = [
         (document.relative_to(ROOT), path)
         for document in tracked("*.md")
@@ -212,8 +212,8 @@ def test_every_file_and_folder_that_the_documents_name_is_here():
     assert [(str(document), path) for document, path in named if not (ROOT / path).exists()] == []
 
 
-def test_every_name_of_a_module_that_the_documents_give_is_there():
-    """`room.module.name`; drivers and a file look alike."""
+def test_every_module_attribute_that_the_documents_name_exists():
+    """The form is `package.module.name`; names of drivers and files look the same and are left out."""
     pattern = r"`(?!dra\.(?:net|cpu|memory|hygon\.com|yaml)`)((?:allocator|certs|cli|cluster|dra|node|runtime|webhook)(?:\.\w+)+)`"
     documents = [path for path in tracked("*.md") if path.name != "CHANGELOG.md"]
     named = {name: path.name for path in documents for name in re.findall(pattern, path.read_text(encoding="utf-8"))}
@@ -227,22 +227,22 @@ def test_every_name_of_a_module_that_the_documents_give_is_there():
     assert named
 
 
-def test_where_to_begin_reading_names_places_that_exist():
-    """The table of the architecture page: each file is there, and has what is named after it."""
+def test_where_to_begin_reading_names_existing_places():
+    """Each file in the table of the architecture page exists and defines the names that follow it."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     table = page.partition("## Where to begin reading")[2].partition("\n## ")[0]
-    found = re.findall(r"`(\w+/[\w/]+\.py)`((?:,? `\w+`(?![\w/.]))*)", table)
+    rows = re.findall(r"`(\w+/[\w/]+\.py)`((?:,? `\w+`(?![\w/.]))*)", table)
     missing = [
         f"{file} has no {name}"
-        for file, names in found
+        for file, names in rows
         for name in re.findall(r"`(\w+)`", names)
         if not re.search(rf"^ *(?:async )?def {name}\(|^{name}\b", (ROOT / file).read_text("utf-8"), re.MULTILINE)
     ]
     assert missing == []
-    assert found
+    assert rows
 
 
-def test_every_metric_that_the_documents_name_is_measured_with_the_labels_that_they_ask_for():
+def test_every_metric_that_the_documents_name_has_the_queried_labels():
     made = {metric.name: metric for metric in metrics.metrics()}
     named = [
         (name, set(re.findall(r"(\w+)!?=~?\"", labels)))
@@ -252,21 +252,21 @@ def test_every_metric_that_the_documents_name_is_measured_with_the_labels_that_t
         )
     ]
     unknown = [
-        (name, asked)
-        for name, asked in named
-        if not (one := made.get(name, made.get(f"{name}_total"))) or not asked <= set(one.labels)
+        (name, queried)
+        for name, queried in named
+        if not (family := made.get(name, made.get(f"{name}_total"))) or not queried <= set(family.labels)
     ]
     assert unknown == []
     assert named
 
 
-def test_each_reason_for_not_being_ready_that_the_documents_explain_is_one():
-    """Text between quotation marks there is what the person on call searches for."""
+def test_every_readiness_reason_in_the_documents_exists():
+    """The person on call searches the documents for the text between quotation marks."""
     source = "\n".join(path.read_text() for path in tracked(*PRODUCT))
     page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
-    told = re.findall(r"`\[[-!]\](\w+)[^:`]*: ([^`]+)`", page)
-    assert told
-    for check, words in told:
+    rows = re.findall(r"`\[[-!]\](\w+)[^:`]*: ([^`]+)`", page)
+    assert rows
+    for check, words in rows:
         plain = max(re.split(r"…| X |\(|\)|: |, \w+$", words), key=len).strip(" :")
         assert f'"{check}' in source, check
         assert plain in source, (check, plain)

@@ -1,4 +1,4 @@
-"""The summary of `make test` can be trusted: each fault is counted, and the last line says so."""
+"""The summary of `make test` is correct: each fault is counted, and the last line has the totals."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,7 @@ import pytest
 
 from e2e import build, fixtures, up
 from e2e.ground import packages
-from tests import suite
+from tests import runs, suite
 from tests.test_limits import LIGHT
 
 # The files of one run of pytest, what passes and what fails in it.
@@ -27,11 +27,11 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_suite_counts_what_happened(case, tmp_path):
+def test_a_suite_counts_outcomes(case, tmp_path):
     files, (passed, failed) = CASES[case]
     for name, content in files.items():
         (tmp_path / f"test_{name}.py").write_text(content)
-    outcome = suite.pytest_suite(case, "not long", str(tmp_path), *LIGHT, strict=True)
+    outcome = runs.pytest_suite(case, "not long", str(tmp_path), *LIGHT, strict=True)
     assert (outcome.passed, outcome.failed) == (passed, failed)
     if case == "together":
         named = [note for note in outcome.notes if not note.startswith("known to fail")]
@@ -39,16 +39,16 @@ def test_a_suite_counts_what_happened(case, tmp_path):
         assert all(any(failure in note for note in named) for failure in FAILURES), named
 
 
-def test_a_suite_that_hangs_is_ended_and_counted(tmp_path):
+def test_a_hanging_suite_is_ended_and_counted(tmp_path):
     (tmp_path / "test_it.py").write_text("import time\ndef test_one(): time.sleep(60)")
-    assert suite.pytest_suite("hangs", "not long", str(tmp_path), *LIGHT, deadline=1.0).failed == 1
+    assert runs.pytest_suite("hangs", "not long", str(tmp_path), *LIGHT, deadline=1.0).failed == 1
 
 
 @pytest.mark.parametrize(
     ("outcomes", "code", "last"),
     [
-        ([suite.Outcome("a", 2, 0), suite.Outcome("b", 1, 0)], 0, "3 passed, 0 failed"),
-        ([suite.Outcome("a", 2, 0), suite.Outcome("b", 0, 1)], 1, "2 passed, 1 failed"),
+        ([runs.Outcome("a", 2, 0), runs.Outcome("b", 1, 0)], 0, "3 passed, 0 failed"),
+        ([runs.Outcome("a", 2, 0), runs.Outcome("b", 0, 1)], 1, "2 passed, 1 failed"),
         ([], 1, "0 passed, 1 failed"),
     ],
 )
@@ -57,26 +57,26 @@ def test_the_last_line_has_the_totals(capsys, outcomes, code, last):
     assert capsys.readouterr().out.splitlines()[-1] == last
 
 
-def test_the_last_line_comes_after_what_is_to_be_run_further(capsys):
-    suite.summary([suite.Outcome("a", 1)], suite.FURTHER)
-    said = capsys.readouterr().out.splitlines()
-    assert said[-1] == "1 passed, 0 failed"
-    named = [line.split()[1] for line in said if line.startswith("  make ")]
-    makefile = (suite.ROOT / "Makefile").read_text(encoding="utf-8")
+def test_the_last_line_follows_the_list_of_further_commands(capsys):
+    suite.summary([runs.Outcome("a", 1)], suite.FURTHER)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "1 passed, 0 failed"
+    named = [line.split()[1] for line in lines if line.startswith("  make ")]
+    makefile = (runs.ROOT / "Makefile").read_text(encoding="utf-8")
     assert named[0] == "test-all"
     assert [target for target in named if f"\n{target}: setup ## " not in makefile] == []
 
 
-@pytest.mark.parametrize("asked", ["", "1"])
-def test_packages_are_installed_only_if_that_is_asked(asked, monkeypatch, tmp_path):
+@pytest.mark.parametrize("value", ["", "1"])
+def test_packages_are_installed_only_on_request(value, monkeypatch, tmp_path):
     done = []
     monkeypatch.setenv("DRAWBRIDGE_CACHE", str(tmp_path))
-    monkeypatch.setenv("INSTALL", asked)
+    monkeypatch.setenv("INSTALL", value)
     monkeypatch.setattr(packages, "missing", lambda *_: [] if done else ["runc", "mount"])
     monkeypatch.setattr(packages, "apt", lambda *words: done.append(words) or True)
     monkeypatch.setattr(packages.shutil, "which", lambda _: "/usr/bin/apt-get")
     monkeypatch.setattr(packages.os, "geteuid", lambda: 0)
-    if asked:
+    if value:
         packages.require()
         assert done == [("install", "runc", "mount")]
     else:
@@ -91,9 +91,9 @@ def test_packages_are_installed_only_if_that_is_asked(asked, monkeypatch, tmp_pa
     ("mark", "folders"),
     [("real", suite.ON_CLUSTERS), ("node", suite.ON_CLUSTERS), ("oracle", suite.BESIDE_REFEREES)],
 )
-def test_a_suite_that_looks_in_some_folders_misses_nothing_in_the_others(mark, folders):
-    files = [path.relative_to(suite.ROOT) for room in ("tests", "e2e") for path in (suite.ROOT / room).rglob("*.py")]
-    marked = [file for file in files if f"pytest.mark.{mark}" in (suite.ROOT / file).read_text(encoding="utf-8")]
+def test_suites_for_single_folders_together_cover_all_folders(mark, folders):
+    files = [path.relative_to(runs.ROOT) for room in ("tests", "e2e") for path in (runs.ROOT / room).rglob("*.py")]
+    marked = [file for file in files if f"pytest.mark.{mark}" in (runs.ROOT / file).read_text(encoding="utf-8")]
     elsewhere = [str(file) for file in marked if not any(file.is_relative_to(folder) for folder in folders)]
     assert marked
     assert elsewhere == []
@@ -103,7 +103,7 @@ def test_a_suite_that_looks_in_some_folders_misses_nothing_in_the_others(mark, f
     ("marks", "kept"), [("oracle", ["short"]), ("oracle or long", ["short", "long"]), ("", ["short", "long"])]
 )
 def test_a_long_form_is_chosen_only_by_its_name(pytestconfig, marks, kept):
-    hook = pytestconfig.pluginmanager.get_plugin(str(suite.ROOT / "conftest.py")).pytest_collection_modifyitems
+    hook = pytestconfig.pluginmanager.get_plugin(str(runs.ROOT / "conftest.py")).pytest_collection_modifyitems
     items = [SimpleNamespace(name="short", get_closest_marker=lambda _: None)]
     items += [SimpleNamespace(name="long", get_closest_marker={"long": True}.get)]
     left = []
@@ -118,16 +118,16 @@ def test_a_long_form_is_chosen_only_by_its_name(pytestconfig, marks, kept):
 
 
 def test_a_linux_only_test_is_skipped_elsewhere_with_its_reason(pytestconfig, monkeypatch):
-    hook = pytestconfig.pluginmanager.get_plugin(str(suite.ROOT / "conftest.py"))
+    hook = pytestconfig.pluginmanager.get_plugin(str(runs.ROOT / "conftest.py"))
     monkeypatch.setattr(hook.sys, "platform", "darwin")
     added = []
     mark = {"linux": SimpleNamespace(args=("reads /proc",))}
     items = [SimpleNamespace(get_closest_marker=marks.get, add_marker=added.append) for marks in (mark, {})]
     hook.pytest_collection_modifyitems(SimpleNamespace(option=SimpleNamespace(markexpr="")), items)
-    assert [one.kwargs["reason"] for one in added] == ["only Linux has it: reads /proc"]
+    assert [mark.kwargs["reason"] for mark in added] == ["only Linux has it: reads /proc"]
 
 
-def test_the_whole_run_asks_for_a_browser_and_a_node_alone_does_not(monkeypatch):
+def test_the_whole_run_needs_a_browser_and_a_node_none(monkeypatch):
     monkeypatch.setattr(packages, "browser", lambda: "")
     assert "chromium" in packages.missing(packages.BROWSER)
     assert "chromium" not in packages.missing()
@@ -136,7 +136,7 @@ def test_the_whole_run_asks_for_a_browser_and_a_node_alone_does_not(monkeypatch)
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_the_browser_driver_is_installed_where_it_is_missing(there, monkeypatch, capfd):
+def test_a_missing_browser_driver_is_installed(there, monkeypatch, capfd):
     done = []
     monkeypatch.setattr(suite.importlib.util, "find_spec", lambda _: object() if there else None)
     monkeypatch.setattr(
@@ -149,7 +149,7 @@ def test_the_browser_driver_is_installed_where_it_is_missing(there, monkeypatch,
 
 @pytest.mark.parametrize("lacking", ["ptp", "host-local", "loopback"])
 def test_a_node_needs_each_cni_plugin_that_containerd_calls(lacking, monkeypatch, tmp_path):
-    """containerd calls `loopback` by itself, although no configuration of ours names it."""
+    """containerd calls `loopback` even if no CNI configuration names it."""
     for name in {"ptp", "host-local", "loopback"} - {lacking}:
         (tmp_path / name).touch()
     monkeypatch.setattr(packages, "CNI_PLUGINS", tmp_path)
@@ -163,7 +163,7 @@ def test_a_node_needs_the_programs_of_its_network(package, monkeypatch):
 
 
 @pytest.mark.parametrize(("arguments", "is_named"), [(["--no-node"], False), ([], True)])
-def test_a_cluster_names_the_programs_that_it_builds_and_no_others(arguments, is_named, monkeypatch):
+def test_a_cluster_builds_exactly_the_programs_it_names(arguments, is_named, monkeypatch):
     monkeypatch.setattr(build.Path, "exists", lambda _: False)
     named = []
     monkeypatch.setattr(up, "say", named.append)
@@ -189,7 +189,7 @@ def no_cluster(**_):
 
 
 @pytest.mark.parametrize("marks", [("real",), ("real", "node")])
-def test_tests_without_a_node_build_no_programs_of_nodes(marks, monkeypatch):
+def test_suites_without_a_node_do_not_build_its_programs(marks, monkeypatch):
     built = []
     monkeypatch.setattr(build, "program", lambda name, _=None: built.append(name))
     item = SimpleNamespace(get_closest_marker=lambda name: name in marks or None)

@@ -1,4 +1,4 @@
-"""What is installed works without the checkout: the wheel holds all it reads, and its pins are enough."""
+"""The wheel works without the checkout: it contains all files that it reads, and its pins are enough."""
 
 import os
 import re
@@ -30,7 +30,7 @@ def installed(tmp_path_factory):
 
 
 def run(site, *arguments):
-    """Run the command from the unpacked wheel alone, far from the checkout."""
+    """Run the command from the unpacked wheel, outside of the checkout."""
     code = (
         "import sys; from pathlib import Path; import cli.main\n"
         "assert Path(cli.main.__file__).is_relative_to(sys.argv.pop(1)), cli.main.__file__\n"

@@ -1,4 +1,4 @@
-"""Waiting for what has no event of its own."""
+"""Polls for conditions without an event."""
 
 import asyncio
 import inspect
@@ -7,7 +7,7 @@ from tests.limits import PATIENCE
 
 
 async def until(check, seconds=PATIENCE):
-    """Wait until a check, which may be a coroutine function, is true; fail after so many seconds."""
+    """Wait until a check, which may be a coroutine function, is true; fail after `seconds`."""
     async with asyncio.timeout(seconds):
-        while not (await found if inspect.isawaitable(found := check()) else found):  # noqa: ASYNC110  it has no event
+        while not (await value if inspect.isawaitable(value := check()) else value):  # noqa: ASYNC110  it has no event
             await asyncio.sleep(0.005)

@@ -1,7 +1,7 @@
-"""Every name that the webhook writes into other people's objects, or reads there: annotations, labels, prefixes, and our version.
+"""The names that the webhook writes into users' objects or reads there: annotations, labels and prefixes. Also drawbridge's version.
 
-Data only. These names are fixed for others (docs/architecture.md); nothing else in this room spells one out. `pyproject.toml` takes the
-version from here.
+The names are a public interface (docs/architecture.md); no other module of this package repeats one. `pyproject.toml` reads the version from
+here.
 """
 
 VERSION = "0.1.0"
@@ -11,43 +11,43 @@ DOMAIN = "drawbridge.dev"
 NAMESPACE = "drawbridge-system"
 API_VERSION = f"{DOMAIN}/v1alpha1"
 
-# Where tables of the configuration are explained that a message asks for.
+# The page that messages name for fields of the configuration.
 TABLES = "docs/configuration.md"
 
-# The Service, and the configuration, by which API servers ask about quotas.
+# The Service and the webhook configuration of quota admission.
 QUOTA = f"{NAME}-quota"
 
-# The Service by which audit agents of nodes ask which devices the allocator has reserved there.
+# The Service at which the audit agents of nodes read the allocator's reservations.
 RESERVATIONS = f"{NAME}-reservations"
 
-# On namespaces: how far we go there. On pods: "true" passes a pod by.
+# On namespaces: the mode. On pods: "true" makes the webhook skip the pod.
 MODE_LABEL = f"{DOMAIN}/mode"
 SKIP_LABEL = f"{DOMAIN}/skip"
 WAY_OUT = f"to bypass drawbridge, label the pod {SKIP_LABEL}=true"
 
-# On pods for which a template has still to be made: the templates controller follows only these. It proves nothing.
+# On pods whose template does not exist yet: the template controller watches only these. Anyone can set it.
 WAITS_LABEL = f"{DOMAIN}/awaits-template"
 
-# On pods that we translated: these are looked at once more, for what others put back after us. It proves nothing.
+# On translated pods: the validating webhook checks them again for keys that another webhook restored. Anyone can set it.
 TRANSLATED_LABEL = f"{DOMAIN}/translated"
 
-# On pods: the requests as they were, what was done, the signed specs, and counts for tools that looked at the old keys.
+# On pods: the original requests, the decisions, the signed specs, and device counts for tools that read the old keys.
 ORIGINAL = f"{DOMAIN}/original"
 DECISION = f"{DOMAIN}/decision"
 TEMPLATES = f"{DOMAIN}/templates"
 DEVICES = f"{DOMAIN}/devices"
 ANNOTATIONS = (ORIGINAL, DECISION, DEVICES, TEMPLATES)
 
-# On pods, by their authors: whether the pod stays as it is where a DeviceClass serves what it asks for by name.
+# On pods, set by their authors: whether Kubernetes or a claim serves extended resources of DeviceClasses.
 EXTENDED_RESOURCES = f"{DOMAIN}/extended-resources"
 
-# On devices: the taint that keeps them for the bridge.
+# On devices: the taint that reserves them for the bridge's scheduler.
 FENCE = f"{DOMAIN}/fence"
 
-# Where the kubelet listens for device plugins: a pod that mounts this folder is one.
+# The folder of the kubelet's socket for device plugins. A pod that mounts it is a device plugin.
 PLUGIN_FOLDER = "/var/lib/kubelet/device-plugins"
 
-# Of claims on a pod, and of templates.
+# Prefix of the claims' names on a pod, and of templates; and the labels of templates.
 PREFIX = f"{NAME}-"
 LABELS = {"app.kubernetes.io/managed-by": NAME}
 

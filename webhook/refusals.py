@@ -1,8 +1,7 @@
-"""Why a pod can be turned back: a stable code for each reason, and the one way in which it is worded.
+"""The codes of refusals.
 
-A code never changes its meaning. A request that only claims cannot serve is left, not refused: R003 and R009 meant such things, and are not
-used again. The same refusal reads the same at the webhook, in a warning about a workload, and on the command line. A device that is only busy
-now is not a refusal, and has no code.
+A code never changes its meaning; R003 and R009 are no longer used and stay free. A pod that claims cannot serve, but a
+device plugin may, is not refused: its keys are left. A pod whose devices are in use now is not refused either: it waits.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dra.finding import Finding
 
 
 class Code(StrEnum):
-    """What a refusal is about."""
+    """The reason of a refusal."""
 
     AMOUNT = "R001"
     RANGE = "R002"
@@ -34,16 +33,16 @@ class Code(StrEnum):
 
 # Every code of a refusal.
 REFUSALS = frozenset[str](Code)
-# An amount that is no quantity: the API server cannot decode the pod, so it asks no webhook.
+# An amount that is no quantity: the API server cannot decode the pod and calls no webhook.
 UNREADABLE: Final = "D001"
-# An amount that is still to be filled in.
+# An amount that is a placeholder of a template engine.
 UNFILLED: Final = "D011"
-# What the API server refuses by itself.
+# Codes of objects that the API server refuses too.
 INVALID = frozenset[str]((Code.AMOUNT, UNREADABLE, UNFILLED))
 
 
 def none_could(nodes: int, subject: str, *, reached: bool = False) -> str:
-    """Begin the refusal of what no node could serve, or none of those that it can reach."""
+    """Return the beginning of a refusal: no node, or none of the nodes that the pod can run on, could serve it."""
     which, pronoun = (f" that this {subject} can run on", "it") if reached else ("", f"this {subject}")
     no_node = f"the only node{which} could not" if nodes == 1 else f"none of {nodes} nodes{which} could"
     return f"{no_node} serve {pronoun} even if idle"

@@ -1,11 +1,10 @@
-"""The webhook configurations: which requests reach the webhook, and what happens to them while it does not answer.
+"""Generates the webhook configurations: which requests the API server sends to the webhook, and what it does while the webhook is down.
 
-`matchConditions` keep every pod that names no accelerator, no claim and no annotation of drawbridge inside the API server, so that
-an outage of the webhook cannot touch it. Each is one *total* expression: an evaluation error would refuse the pod under
-failurePolicy Fail, so every step is `.?` with `orValue`. It tests the domain of a resource name, which is cheap enough for
-800 containers under the API server's cost limit, and lets through a few names more than the dialects know; those cost a
-review and nothing else. The names come from the dialects' tables, the admin's own included. Every pod of a cluster pays for
-the expression: `tests/webhook/test_conditions.py` holds its cost, and that it says what its plainest form says.
+With `matchConditions` the API server sends no pod that has no accelerator key, no claim and no annotation of drawbridge, so an outage of the
+webhook does not affect such pods. A condition must not fail, because with failurePolicy Fail the API server would refuse the pod: every step
+is `.?` with `orValue`. A condition tests only the domains of resource names, to stay within the API server's cost limit with 800 containers.
+So it also matches some names that no dialect knows, which cost one review each. The names come from all dialects, including the
+administrator's own. `tests/webhook/test_conditions.py` limits the cost of the expressions, and compares them with a simple form.
 
 Mirrors k8s.io/api/admissionregistration/v1 and apiserver/pkg/admission/plugin/webhook/matchconditions.
 """
@@ -34,14 +33,14 @@ if TYPE_CHECKING:
 NAME = names.NAME
 NO_CPUS = CPUClaims()
 TIMEOUT_SECONDS = 3
-# Where a container names resources. An API server gives a pod's container a request for each of its limits before it calls webhooks,
-# and again after each change; in a workload's template it does not.
+# The fields that name resources. In a pod, the API server has added a request for each limit before it calls webhooks. In the template of a
+# workload it has not.
 _OF_PODS = ("requests",)
 _OF_TEMPLATES = ("limits", "requests")
-# What containers ask for everywhere: most pods name nothing else, and a condition is done with them first.
+# Resources of almost all containers. A condition tests them first, because most pods have no others.
 _CPU = "cpu"
 _EVERYWHERE = (_CPU, "memory", "ephemeral-storage")
-# Roles that make a request by themselves; all others only shape one.
+# Roles of keys that request something by themselves; all others refine a request.
 _AMOUNTS = frozenset(
     (
         *(Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES, Role.SHARES, Role.PROFILE, Role.COMBINED),
@@ -51,25 +50,25 @@ _AMOUNTS = frozenset(
 
 
 class Registration(NamedTuple):
-    """What an admin chooses."""
+    """The administrator's choices for the webhook configurations."""
 
     namespace: str = names.NAMESPACE
     service: str = "drawbridge"
-    # Where to call instead of the Service: a process outside the cluster, as in tests.
+    # URL instead of the Service, for a webhook outside the cluster, as in tests.
     url: str = ""
-    # The CA bundle if the admin keeps it, or the Certificate from which cert-manager does; our controller keeps it otherwise.
+    # The CA bundle if the administrator maintains it, or the Certificate for cert-manager; otherwise drawbridge's authority maintains it.
     ca_bundle: str = ""
     inject_ca_from: str = ""
-    # For pods that name an accelerator while the webhook is away. Ignore: they enter unchanged, and stay pending if no device plugin
-    # serves them. Fail: they are refused, and their controllers try again.
+    # For pods with accelerator keys while the webhook is down. Ignore: they are created unchanged, and stay pending if no device plugin
+    # serves them. Fail: they are refused, and their controllers retry.
     failure_policy: str = "Ignore"
-    # Namespaces are out unless labelled with a mode.
+    # Whether only namespaces with a mode label are included.
     opt_in: bool = False
     exclude: tuple[str, ...] = ("kube-system", "kube-node-lease")
     workloads: bool = True
     claims: bool = True
-    devices: bool = False  # slices, classes and our own kinds
-    # Which pods' whole CPUs are asked for by claims as well.
+    devices: bool = False  # review slices, classes and drawbridge's own kinds
+    # The namespaces whose Guaranteed pods get claims for their CPUs.
     cpus: CPUClaims = NO_CPUS
 
 
@@ -89,11 +88,11 @@ def mutating(dialects: Sequence[Dialect], options: Registration) -> Json:
 
 
 def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
-    """Generate the ValidatingWebhookConfiguration. Only pods ever follow the admin's failurePolicy."""
+    """Generate the ValidatingWebhookConfiguration. The administrator's failurePolicy is for pods only; it is Ignore for all other kinds."""
     pods = _webhook(f"pods.validate.{names.DOMAIN}", "/validate", options) | {
         "failurePolicy": options.failure_policy,
         "rules": [_rule("", "v1", ("pods",), "CREATE")],
-        # Tested before any condition, so other pods cost the API server nothing. The webhook labels each pod that it gives a claim.
+        # The API server tests the selector before the conditions, so other pods cost nothing. The webhook labels each translated pod.
         "objectSelector": {**_not_skipped(), "matchLabels": {names.TRANSLATED_LABEL: "true"}},
         "matchConditions": [{"name": "names-an-accelerator-again", "expression": on_validate(dialects)}],
     }
@@ -116,7 +115,7 @@ def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
         }
         webhooks.append(workloads)
     if options.claims:
-        # A claim made from a template was judged with its pod; to refuse it here would only leave that pod pending.
+        # A claim from a template was judged with its pod. A refusal of the claim would only leave the pod pending.
         generated = f"'{POD_CLAIM_NAME}' in object.?metadata.?annotations.orValue({{}})"
         claims = _webhook(f"claims.validate.{names.DOMAIN}", "/validate", options) | {
             "failurePolicy": "Ignore",
@@ -138,15 +137,14 @@ def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
 
 
 def at_quotas(options: Registration) -> Json:
-    """Generate the ValidatingWebhookConfiguration by which API servers ask about quotas; pods without claims, and without
-    names that a DeviceClass could serve, never get there.
+    """Generate the ValidatingWebhookConfiguration of quota admission, for claims and for pods that have or may get claims.
 
-    Another process answers these, and remembers the objects that it allowed, so dry runs count as side effects. Labels of pods, modes of
-    namespaces and opt-in do not matter to a quota. Claims that Kubernetes creates are reviewed too, because the template of a pod may be
-    created or replaced after the pod was counted.
+    The allocator answers these reviews and remembers the objects that it allowed, so it must know of dry runs (side effects). Labels of pods,
+    modes of namespaces and opt-in have no effect on quotas. Claims that Kubernetes creates are reviewed too, because the template of a pod may
+    be created or replaced after the pod was counted.
     """
     quota_options = options._replace(service=names.QUOTA)
-    # Whether a pod has claims, or asks by a name that a DeviceClass could serve.
+    # Whether a pod has claims, or an extended resource that a DeviceClass could serve.
     no_name = "c.?resources.?requests.orValue({}).all(k, !k.contains('/'))"
     may_have_claims = f"{_has_claims('object')} || {_not_all_containers('object', no_name)}"
     pods = _webhook(f"pods.quota.{names.DOMAIN}", "/quota", quota_options) | {
@@ -164,10 +162,10 @@ def at_quotas(options: Registration) -> Json:
 
 
 def on_mutate(dialects: Sequence[Dialect], cpus: CPUClaims = NO_CPUS) -> str:
-    """The condition for mutation: creations that name something of ours, updates of what we translated.
+    """Return the condition of the mutating webhook: new pods with keys, claims or annotations of ours, and updates of translated pods.
 
-    A pod that brings its own claims is looked at as well: they are judged here, and an API server calls a webhook again, after a
-    neighbour has injected a key of ours, only if it was called before.
+    Pods with claims of their own are included for two reasons. The webhook judges these claims. And if another webhook adds a key later, the API
+    server calls this webhook again only if it has called it before.
     """
     asks = _pod("object", dialects, _OF_PODS)
     if cpus.anywhere:
@@ -177,9 +175,9 @@ def on_mutate(dialects: Sequence[Dialect], cpus: CPUClaims = NO_CPUS) -> str:
 
 
 def on_validate(dialects: Sequence[Dialect]) -> str:
-    """The condition for validation: among the pods that we translated, those on which a key is back.
+    """Return the condition of the validating webhook: translated pods that have a resource key again.
 
-    Claims were judged in the review before. Only a webhook that came after us can have put a key there, and the pod would ask twice.
+    Only a later webhook can have added the key, and the pod would request its devices twice. The mutating review has judged the claims.
     """
     return _names_resources("object", dialects, _OF_PODS)
 
@@ -187,9 +185,9 @@ def on_validate(dialects: Sequence[Dialect]) -> str:
 def _pod(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
     """Return the CEL test for claims, resource names of a dialect, and annotations of ours on a pod or pod template."""
     parts = [_has_claims(root), _names_resources(root, dialects, maps)]
-    for place, field in ((Position.ANNOTATION, "annotations"), (Position.LABEL, "labels")):
-        keys = _names(dialects, place)
-        if place is Position.ANNOTATION:
+    for position, field in ((Position.ANNOTATION, "annotations"), (Position.LABEL, "labels")):
+        keys = _names(dialects, position)
+        if position is Position.ANNOTATION:
             keys = {*keys, *names.ANNOTATIONS}
         exact = sorted({name for name in keys if "<" not in name})
         prefixes = sorted({name.partition("<")[0] for name in keys if "<" in name} - {""})
@@ -201,13 +199,13 @@ def _pod(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
 
 
 def _has_claims(root: str) -> str:
-    return f"{root}.?spec.?resourceClaims.hasValue()"  # an empty list is dropped: it is left out of what is stored
+    return f"{root}.?spec.?resourceClaims.hasValue()"  # the API server drops an empty list
 
 
 def _has_whole_cpus(cpus: CPUClaims) -> str:
     """Return the CEL test for a container whose limit and request are the same whole CPUs: its pod may be Guaranteed.
 
-    An API server writes amounts in one way, and parts of a CPU as thousands.
+    The API server normalizes amounts, and writes fractions of a CPU with the suffix m.
     """
     chosen = [
         name
@@ -223,9 +221,8 @@ def _has_whole_cpus(cpus: CPUClaims) -> str:
 
 
 def _names_resources(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
-    # `all` costs less than `exists`, and a name that every container has less than a look at its domain.
-    # After orValue the value is not optional any more, so the next step is spelled anew.
-    # A resource is not ours by its domain, or by its name if it has none.
+    # `all` costs less than `exists`. The common names are tested first, because a test of the domain costs more.
+    # A name with a domain is foreign by its domain; a name without one is foreign unless a dialect has it.
     resource_names = _names(dialects, Position.RESOURCE)
     domains = _domains(resource_names) | {IMPLICIT.rstrip("/")}
     known = f"k.split('/')[0] in {_list(sorted(domains))}"
@@ -243,8 +240,10 @@ def _not_all_containers(root: str, test: str) -> str:
 
 
 def names_not_sent(now: Configuration, generated_for: Configuration) -> list[str]:
-    """List what configurations that were generated for another file keep inside the API server: domains of resource names, and words."""
-    known, named = (_domains(_names(one.dialects, Position.RESOURCE)) for one in (generated_for, now))
+    """Return the domains of resource names, and other keys, that webhook configurations generated for another file do not send."""
+    known, named = (
+        _domains(_names(configuration.dialects, Position.RESOURCE)) for configuration in (generated_for, now)
+    )
     unsent = set() if any("<" in domain for domain in known) else named - known
     unsent |= _requesting_keys(now) - _requesting_keys(generated_for)
     cpus, before = now.file.cpu_claims, generated_for.file.cpu_claims
@@ -254,10 +253,10 @@ def names_not_sent(now: Configuration, generated_for: Configuration) -> list[str
 
 
 def names_not_sent_by(condition: str, configuration: Configuration) -> list[str]:
-    """List what a condition, of whatever version of ours, keeps inside the API server: domains of resource names, and words."""
+    """Return the domains of resource names, and other keys, that an installed condition of any drawbridge version does not send."""
     cpus = configuration.file.cpu_claims
     unsent = {_CPU} if cpus.anywhere and f" || {_has_whole_cpus(cpus)}) : (" not in condition else set()
-    if "k.split('/')" in condition:  # else it lets every domain through
+    if "k.split('/')" in condition:  # without this test, the condition sends all domains
         domains = _domains(_names(configuration.dialects, Position.RESOURCE))
         keys = (*domains, *_requesting_keys(configuration))
         unsent |= {name for name in keys if _text(name.partition("<")[0]) not in condition}
@@ -273,18 +272,18 @@ def _domains(names: Iterable[str]) -> set[str]:
     return {name.partition("/")[0] for name in names}
 
 
-def _names(dialects: Iterable[Dialect], place: Position) -> set[str]:
-    """The keys of a place that can ask for devices: every resource name, and elsewhere those that carry an amount.
+def _names(dialects: Iterable[Dialect], position: Position) -> set[str]:
+    """Return the keys in a position that can request devices: all resource names, and other keys with a role that requests something.
 
-    An object that is left in any case asks nothing of us, and stays inside of the API server.
+    Keys that are always left are excluded, because the webhook has nothing to do for them.
     """
     return {
         row.name
         for dialect in dialects
         for row in dialect.keys
-        if row.place is place
+        if row.place is position
         and row.outcome is not Outcome.LEFT
-        and (place is Position.RESOURCE or row.role in _AMOUNTS)
+        and (position is Position.RESOURCE or row.role in _AMOUNTS)
     }
 
 
@@ -346,10 +345,9 @@ def _rule(group: str, version: str, plurals: Sequence[str], *operations: str) ->
 
 
 def _configuration(kind: str, webhooks: Sequence[dict[str, Json]], options: Registration, name: str = NAME) -> Json:
-    """A configuration that can be called at once if it has its bundle, and else as soon as the bundle is put in.
+    """Return a webhook configuration. Without a CA bundle its rules are in an annotation, and the API server does not call the webhooks yet.
 
-    Without rules a webhook is asked nothing. They wait in an annotation, from where the process that puts in the bundle (`certs.inject`)
-    takes them; a manifest without rules, applied again, does not take them away.
+    `certs.inject` writes the rules into the webhooks together with the bundle. Applying the manifest again does not remove them.
     """
     metadata: dict[str, Json] = {"name": name, "labels": {"app.kubernetes.io/name": NAME}}
     if options.ca_bundle:

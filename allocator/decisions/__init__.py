@@ -1,7 +1,7 @@
 """Decisions for a scheduler: what a pod waits for, which nodes can serve its claims, and what it gets on one of them.
 
-Pure: a pod and a stock come in, values go out. Nothing is held or written here; that is `allocator.reservations` and
-`allocator.service`. Besides devices nothing is looked at: cpu, taints and affinity are the scheduler's own business.
+These are pure functions of a pod and a stock. `allocator.reservations` and `allocator.service` reserve and write. Only devices are
+considered; the scheduler checks cpu, taints and affinity.
 """
 
 from allocator.decisions.advice import advice
@@ -11,7 +11,6 @@ from allocator.decisions.placement import STRATEGY, PlacementRules, full_nodes, 
 from allocator.decisions.pod_claims import find_claims, node_obstacle, plugin_nodes
 from allocator.decisions.readiness import devices_ready, latest_binding, unusable
 from allocator.decisions.redaction import name_pods, redact
-from allocator.decisions.replacement import Unreplaceable, plan_replacement
 from allocator.decisions.trial import NodeGroup, reaches_shared_pool, try_out, with_pods
 
 __all__ = [
@@ -26,7 +25,6 @@ __all__ = [
     "Outlooks",
     "PlacementRules",
     "Serving",
-    "Unreplaceable",
     "advice",
     "demand_key",
     "devices_ready",
@@ -38,7 +36,6 @@ __all__ = [
     "node_obstacle",
     "other_nodes",
     "placement_of",
-    "plan_replacement",
     "plugin_nodes",
     "reaches_shared_pool",
     "redact",

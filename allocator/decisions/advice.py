@@ -1,4 +1,4 @@
-"""What would help a pod that fits nowhere: the nearest change, tried first on the node that came nearest."""
+"""The smallest change that would help a pod that fits on no node, tried first on the node that is nearest to a fit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from allocator import allocate
 from allocator.decisions.pod_claims import find_claims, node_obstacle
 from allocator.one_node import Options
 from allocator.pods import refusal
-from allocator.reasons import Kind, distance, nearest
+from allocator.reasons import Kind, distance, nearest_fits
 from dra import step_limits
 from dra.budget import Budget
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 TRIES = 32
-NODES = 4  # kinds of nodes that are compared; the commonest
+NODES = 4  # kinds of nodes that are tried, the most frequent first
 
 
 def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:
@@ -45,7 +45,7 @@ def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:
         return allocate(tried, node, some, options=options).decided
 
     for node in sorted(reachable, key=distances.__getitem__):
-        for hint in nearest(stock, node, claims.open, fits=partial(fits, node), tries=TRIES):
+        for hint in nearest_fits(stock, node, claims.open, fits=partial(fits, node), tries=TRIES):
             if hint.kind is not Kind.NEVER:
                 return f"nearest is {node}: {hint.text}"
     return ""

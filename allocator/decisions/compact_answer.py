@@ -1,8 +1,8 @@
-"""What an answer about all nodes need not name: the largest kind of them, those that fit with one score, or that one reason keeps away.
+"""Shortens an answer about all nodes: the largest group of nodes with the same answer is not named.
 
-Left unnamed they are "all others", which is clear only if both sides know the same nodes. So the scheduler says in two numbers which it
-knows. If those are not ours, the answer names every node that fits, and one that is not named does not. So schedulers and allocators of
-different versions understand each other.
+Such a group is the nodes that fit with one score, or the nodes with one reason. `rest` is the answer for all unnamed nodes. That is
+correct only if both sides know the same nodes, so the scheduler sends count and checksum of its nodes. If these differ from ours, the
+answer names every fitting node, and unnamed nodes do not fit. A scheduler of another version that sends no numbers gets that form, too.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ LONGEST_REASONS = 16
 
 
 class KnownNodes(Wire, frozen=True, kw_only=True):
-    """Which nodes a scheduler knows: how many, and the sum of their names' CRC-32.
+    """Count and checksum of a scheduler's nodes; the checksum is the sum of the names' CRC-32.
 
-    A scheduler takes it for each pod, so it is cheap, and in no order. Different nodes of equal sums are one chance in 2^32, and cost
-    a reservation that is refused: the node that was tried does not exist here.
+    A scheduler computes it for each pod, so it is cheap and does not depend on the order. Different sets of nodes with equal sums (a
+    chance of 1 in 2^32) cost one refused reservation, on a node that does not exist here.
     """
 
     count: int
@@ -37,7 +37,7 @@ class KnownNodes(Wire, frozen=True, kw_only=True):
 
 
 class OtherNodes(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What holds for every node that is not named."""
+    """The answer for every unnamed node."""
 
     fit: bool
     score: int = 0
@@ -45,16 +45,16 @@ class OtherNodes(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def known_nodes(names: Collection[str]) -> KnownNodes:
-    """Count nodes, and sum up their names."""
+    """Return count and checksum of nodes."""
     checks = map(crc32, map(str.encode, names))
     return KnownNodes(count=len(names), sum=sum(checks))
 
 
-def other_nodes(found: Outlooks, nodes: Collection[str]) -> OtherNodes | None:
-    """Find the largest kind of these nodes; None if there is a node that the answer says nothing about."""
-    scores = Counter(found.nodes.values())
+def other_nodes(outlooks: Outlooks, nodes: Collection[str]) -> OtherNodes | None:
+    """Return the answer for the largest group of nodes; None if some node has no answer."""
+    scores = Counter(outlooks.nodes.values())
     reasons: Counter[str] = Counter()
-    for hindrance in found.hindrances:
+    for hindrance in outlooks.hindrances:
         are_named = map(nodes.__contains__, hindrance.nodes)
         reasons[hindrance.message] += sum(are_named)
     judged = scores.total() + reasons.total()
@@ -68,29 +68,31 @@ def other_nodes(found: Outlooks, nodes: Collection[str]) -> OtherNodes | None:
 
 
 class CompactAnswers:
-    """Puts outlooks into words. The names of nodes are summed up again only when there are other nodes."""
+    """Converts outlooks to JSON. The checksum of the nodes is kept until the nodes change."""
 
     def __init__(self) -> None:
         self._counted: Collection[str] = ()
         self._known = known_nodes(())
 
-    def answer(self, token: str, found: Outlooks, known: KnownNodes | None, nodes: Collection[str]) -> dict[str, Any]:
-        """Answer a scheduler that knows some nodes, where `nodes` are those that there are. `rest` says what holds for unnamed ones."""
-        if nodes is not self._counted:  # one of them has changed: they are another mapping then
+    def answer(
+        self, token: str, outlooks: Outlooks, known: KnownNodes | None, nodes: Collection[str]
+    ) -> dict[str, Any]:
+        """Return the answer for a scheduler that knows the nodes `known`; `nodes` are all nodes of the stock."""
+        if nodes is not self._counted:  # the stock makes a new mapping when a node changes
             self._counted, self._known = nodes, known_nodes(nodes)
-        rest = other_nodes(found, nodes) if known == self._known else None
+        rest = other_nodes(outlooks, nodes) if known == self._known else None
         liked = rest.score if rest is not None and rest.fit else None
         common_message = rest.message if rest is not None and not rest.fit else None
-        hindrances = found.hindrances if liked is not None else found.hindrances[:LONGEST_REASONS]
+        hindrances = outlooks.hindrances if liked is not None else outlooks.hindrances[:LONGEST_REASONS]
         reasons: list[dict[str, Any]] = []
         for hindrance in hindrances:
             named = () if hindrance.message == common_message else hindrance.nodes
             reasons.append({"message": hindrance.message, "nodes": named, "count": hindrance.count})
         answer: dict[str, Any] = {
-            "verdict": str(found.outlook),
+            "verdict": str(outlooks.outlook),
             "token": token,
-            "nodes": [{"name": name, "score": score} for name, score in found.nodes.items() if score != liked],
-            "message": found.message,
+            "nodes": [{"name": name, "score": score} for name, score in outlooks.nodes.items() if score != liked],
+            "message": outlooks.message,
             "reasons": reasons,
         }
         return answer if rest is None else answer | {"rest": rest}

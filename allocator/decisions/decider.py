@@ -148,7 +148,9 @@ class Decider:
             hindrances = _by_message(obstacles)
             if fitting:
                 return Outlooks(Outlook.FITS, dict.fromkeys(fitting, 0), "", hindrances)
-            commonest = max(hindrances, key=lambda one: one.count, default=Hindrance("there are no nodes", ()))
+            commonest = max(
+                hindrances, key=lambda hindrance: hindrance.count, default=Hindrance("there are no nodes", ())
+            )
             return Outlooks(Outlook.FULL if may_fit_later else Outlook.NEVER, {}, commonest.message, hindrances)
         answers = self._ask(stock, open_)
         fitting = answers.feasible
@@ -324,7 +326,7 @@ def _hindrances(
         if left and answers.verdict(left[0]) is not Verdict.FEASIBLE:
             is_hopeless = idle.verdict(left[0]) not in _HOPEFUL
             refusing.append((is_hopeless, left))
-    refusing.sort(key=lambda one: (one[0], -len(one[1])))
+    refusing.sort(key=lambda kind: (kind[0], -len(kind[1])))
     refusals: dict[str, str] = {}
     hopeless: dict[str, bool] = {}
     for at, (is_hopeless, nodes) in enumerate(refusing):
@@ -337,11 +339,11 @@ def _hindrances(
         refusals |= dict.fromkeys(nodes, message)
         hopeless.setdefault(message, is_hopeless)
     # Nodes that are searched one at a time, because time ran out, have the message of their equals.
-    by_claims = sorted(_by_message(refusals), key=lambda one: (hopeless[one.message], -one.count))
+    by_claims = sorted(_by_message(refusals), key=lambda hindrance: (hopeless[hindrance.message], -hindrance.count))
     other_hindrances: list[Hindrance] = []
     for by_node in others:
         other_hindrances += _by_message(by_node)
-    other_hindrances.sort(key=lambda one: -one.count)
+    other_hindrances.sort(key=lambda hindrance: -hindrance.count)
     return (*by_claims, *other_hindrances)
 
 
@@ -359,8 +361,8 @@ def _by_message(refusals: _ByNode) -> tuple[Hindrance, ...]:
     nodes: defaultdict[str, list[str]] = defaultdict(list)
     for name, message in refusals.items():
         nodes[message].append(name)
-    found = [Hindrance(message, tuple(names)) for message, names in nodes.items()]
-    return tuple(found)
+    hindrances = [Hindrance(message, tuple(names)) for message, names in nodes.items()]
+    return tuple(hindrances)
 
 
 def _unaccounted(claims: Iterable[ResourceClaim], stock: Stock) -> str:
@@ -374,8 +376,8 @@ def _unaccounted(claims: Iterable[ResourceClaim], stock: Stock) -> str:
         assert allocation is not None
         node = node_of(allocation)
         for result in allocation.devices.results:
-            found = stock.devices((result.driver, result.pool)).find(result.device, node)
-            taken = ", ".join(sorted(found[1].node_allocatable_resources)) if found is not None else ""
+            published = stock.devices((result.driver, result.pool)).find(result.device, node)
+            taken = ", ".join(sorted(published[1].node_allocatable_resources)) if published is not None else ""
             if taken:
                 return (
                     f"device {result.driver}/{result.pool}/{result.device} uses {taken} of the node "

@@ -1,10 +1,10 @@
-"""The claims of a pod as they are now, or what has to exist before they can be decided on.
+"""The claims of a pod, or the objects that are still missing for a decision.
 
 Mirrors PreEnqueue and PreFilter of the in-tree plugin (pkg/scheduler/framework/plugins/dynamicresources): every claim exists,
 is not being deleted, belongs to the pod if a template made it, and names classes that exist.
 
-A pod that asks for a resource by a name that a class serves (KEP-5004) has one claim more, which its scheduler makes for nodes where no
-device plugin hands the name out; on a node where one does, the pod takes no device, and needs no such claim.
+A pod that requests an extended resource of a DeviceClass (KEP-5004) gets one more claim, which its scheduler creates. On a node whose
+device plugin offers the resource, the pod takes no device and needs no such claim.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ GROUP = "PodGroup"
 
 
 class PodClaims(msgspec.Struct, frozen=True):
-    """The claims of a pod, in its order. `waits_for` says what is missing; "" if nothing is."""
+    """The claims of a pod, in the order of its spec. `waits_for` is a message about what is missing; "" if nothing is."""
 
     claims: tuple[ResourceClaim, ...] = ()
-    # Resource names that a DeviceClass serves: a claim stands for these, the last of `claims`.
+    # The extended resources that a DeviceClass serves; the last of `claims` is the claim for these.
     by_claim: tuple[str, ...] = ()
-    unmade: ExtendedClaim | None = None  # ... if it does not exist yet
+    unmade: ExtendedClaim | None = None  # the claim for these if it does not exist yet
     waits_for: str = ""
 
     @property
     def open(self) -> tuple[ResourceClaim, ...]:
-        """The claims that nothing is allocated to yet."""
+        """The unallocated claims."""
         return tuple(claim for claim in self.claims if claim.status.allocation is None)
 
     @property
     def want_devices(self) -> bool:
-        """Whether there is anything to decide."""
+        """Whether the pod requests devices at all."""
         return bool(self.claims or self.waits_for)
 
     def without_unmade(self) -> PodClaims:
-        """The same without the claim that is not made yet, as on a node whose device plugins hand out the names."""
+        """Return these claims without the one that does not exist yet, as on a node whose device plugins offer the resources."""
         return self if self.unmade is None else PodClaims(self.claims[:-1], waits_for=self.waits_for)
 
     def on_node(self, node: Node) -> PodClaims:
-        """What is wanted on one node."""
+        """Return the claims that the pod needs on one node."""
         by_plugin = self.unmade is not None and all(hands_out(node, name) for name in self.by_claim)
         return self.without_unmade() if by_plugin else self
 
@@ -74,12 +74,12 @@ def find_claims(pod: Pod, stock: Stock) -> PodClaims:
         if waits_for := _missing(pod, claim, stock, made_for_it=bool(entry.resource_claim_template_name)):
             return PodClaims(tuple(claims.values()), waits_for=waits_for)
         claims[claim.metadata.name] = claim
-    found = tuple(claims.values())
-    return _add_extended(pod, found, stock) if asks_by_name(pod) else PodClaims(found)
+    existing = tuple(claims.values())
+    return _add_extended(pod, existing, stock) if asks_by_name(pod) else PodClaims(existing)
 
 
 def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> PodClaims:
-    """Add the claim that stands for resource names of a pod."""
+    """Return the claims with the one for the pod's extended resources."""
     serving = stock.serving()
     named: set[str] = set()
     for container in pod.spec.all_containers:
@@ -99,7 +99,7 @@ def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> 
     wanted = extended_claim(pod, serving)
     if wanted is None:
         return PodClaims(claims)
-    # Named by the pod that it is for, in place of what the API server would make up.
+    # The name is derived from the pod, in place of a generated one.
     digest = sha256(pod.metadata.uid.encode()).hexdigest()[:10]
     name = f"{pod.metadata.name[:200].rstrip('-.')}-extended-resources-{digest}"
     metadata = replace(wanted.claim.metadata, name=name, generate_name="")
@@ -114,15 +114,15 @@ def plugin_nodes(pod: Pod, pod_claims: PodClaims, stock: Stock) -> tuple[str, ..
     amounts = requests(pod)
     by_name = {name: amounts[name] for name in pod_claims.by_claim}
     may_go = reaches(pod)
-    found: list[str] = []
+    nodes: list[str] = []
     for name, node in stock.nodes.items():
-        if all(hands_out(node, one) for one in by_name) and plugin_may_serve(by_name, node) and may_go(node):
-            found.append(name)
-    return tuple(found)
+        if all(hands_out(node, name) for name in by_name) and plugin_may_serve(by_name, node) and may_go(node):
+            nodes.append(name)
+    return tuple(nodes)
 
 
 def node_obstacle(pod_claims: PodClaims, node: Node) -> str:
-    """Return what keeps a pod from a node before its unallocated claims are considered; "" if nothing does."""
+    """Return why a pod cannot use a node whatever devices are free there; "" if it can."""
     for name in pod_claims.by_claim:
         if hands_out(node, name):
             why = "and a claim replaces it" if pod_claims.unmade is None else "so no device is allocated for it"

@@ -1,8 +1,8 @@
-"""Whether the devices of claims may be bound to: the conditions that their drivers named (KEP-5007).
+"""Whether a pod may be bound to the devices of its claims: the binding conditions of their drivers (KEP-5007).
 
 Mirrors `isClaimReadyForBinding` and `isClaimTimeout` of the in-tree plugin: every result with binding conditions needs an entry in
-status.devices with all of them true, in time after the allocation; one failure condition that is true ends it. Entries are found by
-driver, pool and device alone. One thing is otherwise: a failure counts although a device before it has said nothing yet.
+status.devices in which all of them are true, before a deadline after the allocation; one true failure condition is final. Entries are
+found by driver, pool and device alone. There is one difference: a failure counts even if an earlier device has no entry yet.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DeviceReadiness(msgspec.Struct, frozen=True):
 
 
 def devices_ready(claims: Iterable[ResourceClaim]) -> DeviceReadiness:
-    """Judge all devices of some claims."""
+    """Return the first failure and the first missing condition of all devices."""
     waits_for = ""
     for claim in claims:
         entries = {(entry.driver, entry.pool, entry.device): entry for entry in claim.status.devices}
@@ -42,10 +42,10 @@ def devices_ready(claims: Iterable[ResourceClaim]) -> DeviceReadiness:
             name = f"device {result.device} of {result.driver}"
             for condition in result.binding_failure_conditions:
                 if condition in true:
-                    return DeviceReadiness(failed=f"{name} says {condition}")
+                    return DeviceReadiness(failed=f"{name} reports {condition}")
             missing = [condition for condition in result.binding_conditions if condition not in true]
             if missing and not waits_for:
-                waits_for = f"waits for {name} to say {', '.join(missing)}"
+                waits_for = f"waits for {name} to report {', '.join(missing)}"
     return DeviceReadiness(waits_for=waits_for)
 
 

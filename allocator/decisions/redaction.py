@@ -1,4 +1,4 @@
-"""Names left out of events: readers of a pod's events may read its namespace, so claims and pods of others are not named there."""
+"""Removes names from events: readers of a pod's events may only read its namespace, so objects of other namespaces are not named."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ STRANGER = "a claim of another namespace"
 def redact(sentence: str, stock: Stock, namespace: str) -> str:
     """Replace the names of claims and pods of other namespaces in a sentence."""
 
-    def hide(found: re.Match[str]) -> str:
-        pod, key = found.groups()
+    def hide(match: re.Match[str]) -> str:
+        pod, key = match.groups()
         if key.startswith(f"{namespace}/"):
-            return found[0]
+            return match[0]
         if pod:
             return "a pod of another namespace"
         return STRANGER if key in stock.claims else key
@@ -30,7 +30,7 @@ def redact(sentence: str, stock: Stock, namespace: str) -> str:
 
 
 def name_pods(reader: Pod, pods: Iterable[Pod]) -> str:
-    """List pods for readers of one pod's events: by name those of its namespace, by number the others."""
+    """Return text about pods for an event of the pod `reader`: the names of pods of its namespace, and the number of others."""
     own: list[str] = []
     strangers = 0
     for pod in pods:

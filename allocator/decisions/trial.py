@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 _Names = tuple[str, ...]
-MOST_GROUPS = 32  # kinds of nodes that are told apart in words
+MOST_GROUPS = 32  # that get detailed reasons
 
 
 class NodeGroup(msgspec.Struct, frozen=True):
-    """Nodes that answer the same, and why: stage by stage, how many devices were lost to what."""
+    """Nodes with the same answer. A refusal has the number of devices lost at each stage."""
 
     verdict: Verdict
     nodes: tuple[str, ...]
     stages: tuple[Reason, ...] = ()
     error: str = ""
-    devices: tuple[str, ...] = ()  # what the first of them would give
+    devices: tuple[str, ...] = ()  # that the first of the nodes would allocate
 
 
 def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] | None = None) -> tuple[NodeGroup, ...]:

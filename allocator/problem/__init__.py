@@ -1,4 +1,4 @@
-"""Compiles claims, devices and their use into the integers that the search works on."""
+"""Compiles claims, devices and their use into integers for the search."""
 
 from allocator.problem.attributes import PageCache, Signature, answers, numbered, signature_of
 from allocator.problem.cache import CompileCache

@@ -28,7 +28,7 @@ Column = tuple[object, ...]  # one attribute's values on the devices of a page
 _EVERYTHING: Name = ("", "")
 _MOST_CELLS = 1 << 21  # about 16 MiB of references
 _SAMPLE = 64  # pages sampled for attributes with a unique value on each device; smaller fleets are not sampled
-# The attributes of expressions, charged once: a compiled expression takes fifty times the memory and is dropped sooner.
+# The attributes that expressions read, which is charged once. Compiled expressions are cached elsewhere for less long: they are 50 times larger.
 _READ: Cache[frozenset[Name]] = Cache(8 << 20)
 
 
@@ -105,7 +105,7 @@ def signature_of(reads: AttributesRead, pages: Collection[Page], cache: PageCach
 def answers(page: Page, selectors: Sequence[str], budget: Budget) -> list[Column]:
     """Return each selector's result on each device; a device on which it fails is compared by all its attributes."""
     views = [cel.view_of(page.pool[0], device) for device in page.devices]
-    found: list[Column] = []
+    columns: list[Column] = []
     for text in selectors:
         selector = cel.compile(text, budget=budget)
         column: list[object] = []
@@ -114,8 +114,8 @@ def answers(page: Page, selectors: Sequence[str], budget: Budget) -> list[Column
                 column.append(selector.matches(view, budget))
             except SelectorError:
                 column.append(_column(page, _EVERYTHING)[at])
-        found.append(tuple(column))
-    return found
+        columns.append(tuple(column))
+    return columns
 
 
 def numbered(columns: Sequence[Column], numbers: dict[object, int]) -> list[Column]:
@@ -151,29 +151,29 @@ class PageCache:
                 self._rows.clear()
                 self.cells = 0
             of_page = self._columns[page] = {}
-        found: list[Column] = []
+        columns: list[Column] = []
         for name in names:
             column = of_page.get(name)
             if column is None:
                 column = of_page[name] = _column(page, name)
                 self.cells += len(column)
-            found.append(column)
-        return found
+            columns.append(column)
+        return columns
 
     def rows(self, page: Page, names: tuple[Name, ...]) -> tuple[Row, ...]:
         """Return the values of all the attributes, by device."""
         of_page = self._rows.setdefault(page, {})
-        found = of_page.get(names)
-        if found is not None:
-            return found
+        rows = of_page.get(names)
+        if rows is not None:
+            return rows
         columns = self.columns(page, names)
         size = len(page.devices)
-        found = ((),) * size
+        rows = ((),) * size
         if columns:
-            found = tuple(zip(*columns, strict=True))
+            rows = tuple(zip(*columns, strict=True))
         self.cells += size * (1 + len(names))
-        of_page[names] = found
-        return found
+        of_page[names] = rows
+        return rows
 
     def keep(self, pages: Collection[Page]) -> None:
         """Drop all pages but these if the cache is too large."""

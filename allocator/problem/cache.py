@@ -96,22 +96,22 @@ class CompileCache:
             for candidate in some:
                 identity = None if knows_lists else self._identity(candidate)
                 key = candidate.body.plain, page.pool[0], rows[candidate.at], closed, node, identity
-                found = self._kinds.get(key)
-                if found is None:
+                kind = self._kinds.get(key)
+                if kind is None:
                     by_sign: dict[object, Judgement] = {}
                     for leaf, sign in zip(self.question.leaves, self._signs, strict=True):
                         if sign not in by_sign:
                             by_sign[sign] = judge.ask(leaf, candidate)
                     judged = tuple([by_sign[sign] for sign in self._signs])
                     # Only now, because OutOfBudget during judging must not leave a kind without a judgement.
-                    found = self._kinds[key] = len(self.judged)
+                    kind = self._kinds[key] = len(self.judged)
                     self.judged.append(judged)
                     self.takes.append(_takes(self.question, judged, shareable=candidate.multi))
-                kinds.append(found)
+                kinds.append(kind)
         return kinds
 
     def _identity(self, candidate: Candidate) -> object:
-        """Return a unique key for a device with a constrained value that equals no other value."""
+        """Return a unique key if a constrained value of the device equals no other value."""
         reading = self.question.reading
         driver = candidate.pool.id[0]
         for constraint in self.question.constraints:
@@ -122,11 +122,11 @@ class CompileCache:
 
     def pattern(self, unit: tuple[UnitMember, ...], budget: Budget) -> UnitPattern:
         """Return the pattern of a unit. Every member reads the fields of all others, which is charged."""
-        found = self._patterns.get(unit)
-        if found is None:
+        known = self._patterns.get(unit)
+        if known is None:
             budget.charge(len(unit) * (1 + len(self._signs)) * (2 + len(unit) // 8))
-            found = self._patterns[unit] = pattern(len(self._patterns), unit, self._leaves)
-        return found
+            known = self._patterns[unit] = pattern(len(self._patterns), unit, self._leaves)
+        return known
 
     def interchangeable(self, unit: UnitPattern, kinds: tuple[int, ...]) -> tuple[int, Siblings]:
         """Number the unit among identical ones, and group its interchangeable members.
@@ -149,28 +149,28 @@ class CompileCache:
                 costs = tuple([(bits & ~own, (bits & own) >> start) for bits in (flag, once, again)])
                 row.append((costs, join, join_again))
             groups.setdefault((tuple(row), kinds[at], own >> start), []).append((at, own, start))
-        found = self._full[key] = len(self._full), tuple(map(tuple, groups.values()))
-        return found
+        numbered = self._full[key] = len(self._full), tuple(map(tuple, groups.values()))
+        return numbered
 
-    def unfit(self, found: UnitPattern, left: int, common: int) -> _Unfit:
+    def unfit(self, unit: UnitPattern, left: int, common: int) -> _Unfit:
         """List, for each leaf, the unit members that cannot be taken in this initial state."""
-        key = found.id, left, common
+        key = unit.id, left, common
         known = self._unfit.get(key)
         if known is not None:
             return known
         lost: list[tuple[int, ...]] = []
-        for leaf in range(len(found.rows[0])):
+        for leaf in range(len(unit.rows[0])):
             out: list[int] = []
-            for at, row in enumerate(found.rows):
+            for at, row in enumerate(unit.rows):
                 pair = row[leaf]
                 if pair is None:
                     continue
                 mark, first_cost, first_join, cost, join = pair
                 if left & mark:
                     cost, join = first_cost, first_join
-                left_after = (left - cost) & found.guards
-                open_after = ((common & join) + found.open) & found.common_guards
-                if left_after != found.guards or open_after != found.common_guards:
+                left_after = (left - cost) & unit.guards
+                open_after = ((common & join) + unit.open) & unit.common_guards
+                if left_after != unit.guards or open_after != unit.common_guards:
                     out.append(at)
             lost.append(tuple(out))
         self._unfit[key] = tuple(lost)
@@ -178,17 +178,17 @@ class CompileCache:
 
 
 def _takes(question: Question, judged: _Judged, *, shareable: bool) -> Takes:
-    """Return the amounts that the leaves would take of a device with this judgement."""
+    """Return the amounts that each leaf would take of a device."""
     amounts: list[Amounts | None] = []
     declared: dict[str, int] = {}
     faults: list[bool] = []
-    for leaf, one in zip(question.leaves, judged, strict=True):
-        faults.append(isinstance(one, Fault))
-        if not isinstance(one, Offer) or one.barred or (one.missing >= 0 and not leaf.all):
+    for leaf, judgement in zip(question.leaves, judged, strict=True):
+        faults.append(isinstance(judgement, Fault))
+        if not isinstance(judgement, Offer) or judgement.barred or (judgement.missing >= 0 and not leaf.all):
             amounts.append(None)
             continue
         taken: list[tuple[str, int]] = []
-        for name, amount, value in one.amounts:
+        for name, amount, value in judgement.amounts:
             if amount and shareable:
                 taken.append((name, amount))
                 declared[name] = value

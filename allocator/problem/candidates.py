@@ -1,7 +1,7 @@
-"""A device judged for one request, apart from all other requests: refused at a stage, a fault, or an offer.
+"""Judges a device for one request, independently of all other requests: refused at a stage, a fault, or an offer.
 
-The order of the checks is the in-tree allocator's, because it decides which faults are met: class selectors, request selectors,
-node selection of the device, capacity, and only then taints and attributes. Judgements are kept by kind of device (its body and the
+The checks have the order of the in-tree allocator, because the order decides which faults occur: class selectors, request selectors,
+node selection of the device, capacity, then taints and attributes. Judgements are cached by kind of device (its body and the
 attributes that the question reads), so that a thousand equal GPUs are judged once.
 """
 
@@ -106,20 +106,20 @@ class DeviceJudge:
         self.environment = cel.STORED if reading.since(36) else cel.EARLY
         declared = OPTIONAL_OPERATIONS in node.status.declared_features
         self.operations = not reading.operations or (declared and reading.enabled(gates.OPTIONAL_OPERATIONS))
-        self._place: Candidate | None = None
+        self._candidate: Candidate | None = None
         self._view: cel.DeviceView | None = None
         self._selected: dict[str, bool] = {}
         self._selectors: dict[str, cel.Selector] = {}
 
-    def ask(self, leaf: Leaf, place: Candidate) -> Judgement:
-        """Judge one place for one leaf."""
+    def ask(self, leaf: Leaf, candidate: Candidate) -> Judgement:
+        """Judge one device for one leaf."""
         self.budget.charge(_JUDGED)
-        device = place.device
-        if place.body.closed == gates.BINDING:
+        device = candidate.device
+        if candidate.body.closed == gates.BINDING:
             return Refused(Stage.GATE, f"has binding conditions, but the feature gate {gates.BINDING} is off")
         for check in leaf.ask.checks:
             try:
-                view = self._view_of(place)
+                view = self._view_of(candidate)
                 selected = self._selected.get(check.expression)
                 if selected is None:
                     selector = self._selectors.get(check.expression)
@@ -128,68 +128,68 @@ class DeviceJudge:
                         self._selectors[check.expression] = selector
                     selected = self._selected[check.expression] = selector.matches(view, self.budget)
             except SelectorError as error:
-                return _fault(leaf.blame(check), place, error)
+                return _fault(leaf.blame(check), candidate, error)
             if not selected:
                 stage = Stage.CLASS if check.of_class else Stage.SELECTOR
                 return Refused(stage, f"{leaf.blame(check)}: {check.expression}")
         try:
-            if place.page.slice.spec.per_device_node_selection and not reaches(device, self.node):
+            if candidate.page.slice.spec.per_device_node_selection and not reaches(device, self.node):
                 return Refused(Stage.NODE)
             amounts = self.reading.charges(leaf.ask.capacity, device)
         except (CapacityError, NodeSelectorError) as error:
-            return Fault(leaf.where, f"on device {place}: {error}")
+            return Fault(leaf.where, f"on device {candidate}: {error}")
         if amounts is None:
             return Refused(Stage.CAPACITY, "does not offer what is requested")
         taken = tuple((name, amount.nano, device.capacity[name].value.nano) for name, amount in amounts.items())
         if any(amount > declared for _, amount, declared in taken):
             return Refused(Stage.CAPACITY, "is too small")
-        barred = self._obstacle(leaf, place)
+        barred = self._obstacle(leaf, candidate)
         values: list[Values] = []
         for number, at in enumerate(leaf.constraints):
             name = self.question.constraints[at].attribute
             expression = leaf.derived.get(name)
             if expression is None:
-                attribute = attribute_of(device, place.pool.id[0], name)
-                found = values_of(attribute)
+                attribute = attribute_of(device, candidate.pool.id[0], name)
+                constrained = values_of(attribute)
                 if attribute is not None and is_singular(attribute, self.reading):
-                    found = frozenset({("list", str(place))})
+                    constrained = frozenset({("list", str(candidate))})
             else:
                 try:
                     derived = cel.compile(expression, derived=True, budget=self.budget).derive(
-                        self._view_of(place), self.budget
+                        self._view_of(candidate), self.budget
                     )
                 except SelectorError as error:
-                    fault = _fault(f"{leaf.where}, derived attribute {name}", place, error)
+                    fault = _fault(f"{leaf.where}, derived attribute {name}", candidate, error)
                     return Offer(taken, barred, tuple(values), failing=number, failure=fault)
-                found = frozenset(map(_with_type, derived if isinstance(derived, list) else [derived]))
-            if not found:
+                constrained = frozenset(map(_with_type, derived if isinstance(derived, list) else [derived]))
+            if not constrained:
                 return Offer(taken, barred, tuple(values), missing=number)
-            values.append(found)
+            values.append(constrained)
         return Offer(taken, barred, tuple(values))
 
-    def _view_of(self, place: Candidate) -> cel.DeviceView:
+    def _view_of(self, candidate: Candidate) -> cel.DeviceView:
         """Return the view of a device for expressions; its results are kept while leaves are judged for the same device."""
-        if self._place is not place or self._view is None:
-            self._place, self._selected = place, {}
-            self._view = cel.view_of(place.pool.id[0], place.device)
+        if self._candidate is not candidate or self._view is None:
+            self._candidate, self._selected = candidate, {}
+            self._view = cel.view_of(candidate.pool.id[0], candidate.device)
         return self._view
 
-    def _obstacle(self, leaf: Leaf, place: Candidate) -> Refused | None:
-        if place.page.slice.spec.skip_node_operations and not self.operations:
+    def _obstacle(self, leaf: Leaf, candidate: Candidate) -> Refused | None:
+        if candidate.page.slice.spec.skip_node_operations and not self.operations:
             if not self.reading.enabled(gates.OPTIONAL_OPERATIONS):
                 return Refused(Stage.GATE, f"needs the feature gate {OPTIONAL_OPERATIONS}, which is off")
             return Refused(Stage.NODE, f"needs the node feature {OPTIONAL_OPERATIONS}")
-        if place.body.closed:
-            return Refused(Stage.GATE, f"consumes counters, but the feature gate {place.body.closed} is off")
-        for taint in place.device.taints:
+        if candidate.body.closed:
+            return Refused(Stage.GATE, f"consumes counters, but the feature gate {candidate.body.closed} is off")
+        for taint in candidate.device.taints:
             if blocks(taint, leaf.tolerations):
                 return Refused(Stage.TAINT, f"{taint.key}={taint.value}:{taint.effect}")
         return None
 
 
-def _fault(where: str, place: Candidate, error: SelectorError) -> Fault:
+def _fault(where: str, candidate: Candidate, error: SelectorError) -> Fault:
     cause = Cause.MISSING_KEY if isinstance(error, NoSuchKey) else None
-    return Fault(where, f"on device {place}: {error}", cause)
+    return Fault(where, f"on device {candidate}: {error}", cause)
 
 
 def _with_type(value: bool | int | str | Version) -> tuple[str, object]:
@@ -212,11 +212,11 @@ def is_singular(attribute: DeviceAttribute, reading: Reading) -> bool:
 
 def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | None:
     """Return an attribute as constraints find it: by full name, then by bare name if the domain is the driver's."""
-    found = device.attributes.get(name)
-    if found is None:
+    attribute = device.attributes.get(name)
+    if attribute is None:
         domain, slash, bare = name.partition("/")
-        found = device.attributes.get(bare) if slash and domain == driver else None
-    return found
+        attribute = device.attributes.get(bare) if slash and domain == driver else None
+    return attribute
 
 
 def values_of(attribute: DeviceAttribute | None) -> Values:
@@ -232,7 +232,7 @@ def values_of(attribute: DeviceAttribute | None) -> Values:
     for kind, values, _ in kinds:
         if values:
             return frozenset((kind, value) for value in values)
-    for kind, _, one in kinds:
-        if one is not None:
-            return frozenset({(kind, one)})
+    for kind, _, value in kinds:
+        if value is not None:
+            return frozenset({(kind, value)})
     return frozenset()

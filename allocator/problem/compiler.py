@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     Arrange = Callable[[list[Candidate]], list[Candidate]]
 
-# What a device may cost, in steps of a microsecond: to be listed, and to be recognised.
+# The costs of a device, in steps of a microsecond: for listing it and for finding its kind.
 _LISTED, _RECOGNISED = 1, 3
-_OFTEN = 128  # devices between two charges, at which the budget may end by the clock
+_OFTEN = 128  # devices between two charges; a charge may end the budget by the clock
 
 
 def compile(  # noqa: A001  the verb for what it does
@@ -121,7 +121,7 @@ def _line_up(
     budget: Budget,
     arrange: Arrange | None,
 ) -> Lineup:
-    """List the devices that the node can use, in the order in which they are tried, with their kinds."""
+    """Return the devices that the node can use with their kinds, in the order in which they are tried."""
     for pool in pools:
         for page in pool.accessible:
             budget.charge(_LISTED * len(page.devices))

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.stock import Consumption, PoolUse
 
-    SetId = tuple[PoolId, str]  # a counter set, and whose
+    SetId = tuple[PoolId, str]  # pool and name of a counter set
 
 
-_LAID_OUT = 3  # steps of a microsecond for a device's part in its unit
+_LAID_OUT = 3  # steps of a microsecond to lay out one device of a unit
 
 
 class UnitLayout(msgspec.Struct, frozen=True, eq=False):
@@ -65,26 +65,26 @@ def units_of(
         single = len(group) == 1 and not first.body.consumption
         if single and group[0] not in occupancy.used:
             single_unit = _single_unit(lineup, group[0], occupancy, cache, budget)
-            found = single_unit.pattern
+            pattern = single_unit.pattern
             full = single_unit.full
             siblings = single_unit.siblings
-            left, common = found.ready, found.open
+            left, common = pattern.ready, pattern.open
             if state.use.dedicated or state.use.shared:
-                left -= held_share(found, 0, first, state.use)
+                left -= held_share(pattern, 0, first, state.use)
         else:
             described, sets = unit_members(group, candidates, takes, occupancy.states)
-            found = cache.pattern(described, budget)
+            pattern = cache.pattern(described, budget)
             exchangeable = [_exchangeable(lineup, place) for place in group]
-            full, siblings = cache.interchangeable(found, tuple(exchangeable))
-            left, common = initial_state(found, sets, group, candidates, occupancy.states)
+            full, siblings = cache.interchangeable(pattern, tuple(exchangeable))
+            left, common = initial_state(pattern, sets, group, candidates, occupancy.states)
         for at, place in enumerate(group):
             unit_of[place] = number, at
-        unit = PlacedUnit(number, found, group, base, common_base, full, siblings, left, common)
+        unit = PlacedUnit(number, pattern, group, base, common_base, full, siblings, left, common)
         units.append(unit)
-        base += found.size
-        common_base += found.common
-        if found.counters or found.groups:
-            out_by_leaf = cache.unfit(found, left, common)
+        base += pattern.size
+        common_base += pattern.common
+        if pattern.counters or pattern.groups:
+            out_by_leaf = cache.unfit(pattern, left, common)
             for lost, out in zip(unfit, out_by_leaf, strict=True):
                 lost.update(group[at] for at in out)
     if not any(unfit):
@@ -107,10 +107,10 @@ def _single_unit(
         return known
     takes = cache.takes[kind]
     described, _ = unit_members([place], lineup.candidates, lambda _: takes, occupancy.states)
-    found = cache.pattern(described, budget)
+    pattern = cache.pattern(described, budget)
     exchangeable = _exchangeable(lineup, place)
-    full, siblings = cache.interchangeable(found, (exchangeable,))
-    single_unit = SingleUnit(found, full, siblings)
+    full, siblings = cache.interchangeable(pattern, (exchangeable,))
+    single_unit = SingleUnit(pattern, full, siblings)
     if not ordered:
         cache.single_units[kind] = single_unit
     return single_unit
@@ -158,29 +158,29 @@ def unit_members(
     sets: dict[SetId, str] = {}
     members: list[UnitMember] = []
     for number in group:
-        place = places[number]
-        pool = place.pool.id
+        candidate = places[number]
+        pool = candidate.pool.id
         state = states[pool]
         consumption: list[CounterUse] = []
-        for use in place.body.consumption:
+        for use in candidate.body.consumption:
             renamed = sets.setdefault((pool, use.counter_set), str(len(sets)))
             counters = () if state.irregular else use.counters
-            groups = use.groups or (() if state.goes_with_all(place) else tuple(NO_GROUPS))
+            groups = use.groups or (() if state.goes_with_all(candidate) else tuple(NO_GROUPS))
             consumption.append(CounterUse(renamed, counters, groups))
-        incompatible = sorted(position[other] for other in incompatible_devices(place, state) if other in position)
-        members.append(_member(place, takes(number), state, tuple(consumption), tuple(incompatible)))
+        incompatible = sorted(position[other] for other in incompatible_devices(candidate, state) if other in position)
+        members.append(_member(candidate, takes(number), state, tuple(consumption), tuple(incompatible)))
     return tuple(members), list(sets)
 
 
 def _member(
-    place: Candidate, takes: Takes, state: PoolState, consumption: Consumption, incompatible: tuple[int, ...]
+    candidate: Candidate, takes: Takes, state: PoolState, consumption: Consumption, incompatible: tuple[int, ...]
 ) -> UnitMember:
     """Describe a device; a negative consumption, which no claim should have, adds to the declared value."""
-    used = state.use.used.get(place.name)
+    used = state.use.used.get(candidate.name)
     declared = takes.declared
     if used and min(used.values()) < 0:
         declared = tuple((name, value - min(0, used.get(name, 0))) for name, value in declared)
-    return UnitMember(place.multi, takes.amounts, takes.faults, declared, consumption, incompatible)
+    return UnitMember(candidate.multi, takes.amounts, takes.faults, declared, consumption, incompatible)
 
 
 def initial_state(
@@ -193,10 +193,10 @@ def initial_state(
     """Compute a unit's initial state from the devices in use."""
     left = pattern.ready
     for at, number in enumerate(group):
-        place = places[number]
-        use = states[place.pool.id].use
+        candidate = places[number]
+        use = states[candidate.pool.id].use
         if use.dedicated or use.shared:
-            left -= held_share(pattern, at, place, use)
+            left -= held_share(pattern, at, candidate, use)
     for (counter_set, name), (begin, unit, most) in pattern.counters.items():
         pool, set_name = sets[int(counter_set)]
         remaining = states[pool].left[set_name][name]
@@ -214,10 +214,10 @@ def initial_state(
     return left, common
 
 
-def held_share(pattern: UnitPattern, at: int, place: Candidate, use: PoolUse) -> int:
+def held_share(pattern: UnitPattern, at: int, candidate: Candidate, use: PoolUse) -> int:
     """Compute the used amounts of one member's own fields."""
-    name = place.device.name
-    if not place.multi:
+    name = candidate.device.name
+    if not candidate.multi:
         if name in use.dedicated:
             return 1 << pattern.token[at]
         return 0
@@ -226,7 +226,7 @@ def held_share(pattern: UnitPattern, at: int, place: Candidate, use: PoolUse) ->
         bits = 1 << pattern.first[at]
     used = use.used.get(name, {})
     for capacity, (begin, unit) in pattern.capacity[at].items():
-        whole = place.device.capacity[capacity].value.nano
+        whole = candidate.device.capacity[capacity].value.nano
         taken = used.get(capacity, 0)
         declared = whole - min(0, taken)
         remaining = max(0, whole - taken)

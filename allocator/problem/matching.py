@@ -27,7 +27,7 @@ class Matching(msgspec.Struct, frozen=True, eq=False):
     question: Question
     lineup: Lineup
     occupancy: Occupancy
-    unfit: list[set[int]]  # per leaf: what cannot be taken from the start; empty if there is nothing
+    unfit: list[set[int]]  # per leaf: places that cannot be taken from the start; empty if there are none
     cache: CompileCache
 
     def offer(self, leaf: Leaf, place: int) -> Offer:
@@ -64,11 +64,11 @@ def match(matching: Matching, leaf: Leaf, count: int, budget: Budget) -> LeafDem
         candidates = [place for place in candidates if place not in lost and not _too_little(matching, leaf, place)]
     if leaf.all:
         for place, kind in enumerate(lineup.kinds):
-            one = cache.judged[kind][leaf.index]
-            if isinstance(one, Offer):
+            judgement = cache.judged[kind][leaf.index]
+            if isinstance(judgement, Offer):
                 in_use = place in occupancy.dedicated and not leaf.admin
-                refused = one.barred is not None or place in occupancy.blocked or in_use
-                breaks = one.missing >= 0 or one.failing >= 0
+                refused = judgement.barred is not None or place in occupancy.blocked or in_use
+                breaks = judgement.missing >= 0 or judgement.failing >= 0
                 demand.items.append(Item(place, refused, breaks, _too_little(matching, leaf, place)))
     demand.candidates = bitset(candidates, size)
     demand.faulty = bitset(faulty, size)
@@ -137,7 +137,7 @@ def constrained_values(
 ) -> list[dict[Value, list[int]]]:
     """Map each constraint's values to the places that have them, in the order of their first place."""
     question = matching.question
-    found: list[dict[Value, list[int]]] = [{} for _ in question.constraints]
+    places_by_value: list[dict[Value, list[int]]] = [{} for _ in question.constraints]
     for leaf, demand in zip(question.leaves, demands, strict=True):
         if not leaf.constraints:
             continue
@@ -150,5 +150,5 @@ def constrained_values(
             budget.charge(2 * len(offer.values))
             for at, values in zip(leaf.constraints, offer.values, strict=False):
                 for value in sorted(values, key=repr):
-                    found[at].setdefault(value, []).append(place)
-    return [dict(sorted(places_of.items(), key=lambda entry: min(entry[1]))) for places_of in found]
+                    places_by_value[at].setdefault(value, []).append(place)
+    return [dict(sorted(places_of.items(), key=lambda entry: min(entry[1]))) for places_of in places_by_value]

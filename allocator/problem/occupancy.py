@@ -30,30 +30,30 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
     conflicts: dict[str, frozenset[str]]
     across: dict[str, frozenset[DeviceId]]  # likewise, devices of other pools
     away: dict[str, tuple[DeviceId, ...]]  # device → devices in use in other pools that it must not be used with
-    goes_with_all: Callable[[Candidate], bool]  # as a device that declares no groups
+    goes_with_all: Callable[[Candidate], bool]  # true of a device that declares no groups
 
     @property
     def is_untouched(self) -> bool:
         """Return whether nothing in use affects a candidate."""
         return not (self.use.dedicated or self.use.shared or self.overdrawn or self.away)
 
-    def is_shared(self, place: Candidate) -> bool:
+    def is_shared(self, candidate: Candidate) -> bool:
         """Return whether a share of the device is in use. Further shares then consume no counters."""
-        return place.multi and place.device.name in self.use.shared
+        return candidate.multi and candidate.device.name in self.use.shared
 
-    def blocks(self, place: Candidate) -> bool:
+    def blocks(self, candidate: Candidate) -> bool:
         """Return whether counters, groups or rules exclude the device in every solution."""
-        name = place.device.name
-        if place.multi and name in self.use.shared:
+        name = candidate.device.name
+        if candidate.multi and name in self.use.shared:
             return False
         if name in self.away or (self.conflicts and conflicting(name, self.conflicts, self.use)):
             return True
-        consumption = place.body.consumption
+        consumption = candidate.body.consumption
         if not consumption:
             return False
         if self.overdrawn:
             return True
-        wild = self.goes_with_all(place)
+        wild = self.goes_with_all(candidate)
         for use in consumption:
             if not admits(self.groups.get(use.counter_set), own_state(use.groups, wild=wild)):
                 return True
@@ -75,7 +75,9 @@ def pool_state(
     use = vicinity.use(pool.id)
     across = vicinity.across.get(pool.id, {})
     left = available(pool, use)
-    irregular = any(amount < 0 for place in candidates for use in place.body.consumption for _, amount in use.counters)
+    irregular = any(
+        amount < 0 for candidate in candidates for use in candidate.body.consumption for _, amount in use.counters
+    )
     return PoolState(
         pool,
         use,
@@ -86,16 +88,16 @@ def pool_state(
         rules.conflicts(pool, budget),
         across,
         conflicting_elsewhere(vicinity.across, pool.id, vicinity.use),
-        lambda place: rules.wild(pool.id[0], place.device),
+        lambda candidate: rules.wild(pool.id[0], candidate.device),
     )
 
 
-def incompatible_devices(place: Candidate, state: PoolState) -> Iterable[DeviceId]:
+def incompatible_devices(candidate: Candidate, state: PoolState) -> Iterable[DeviceId]:
     """Return the devices that must not be in use together with a device, in its pool and in others."""
-    pool = place.pool.id
-    for other in state.conflicts.get(place.name, ()):
+    pool = candidate.pool.id
+    for other in state.conflicts.get(candidate.name, ()):
         yield (*pool, other)
-    yield from state.across.get(place.name, ())
+    yield from state.across.get(candidate.name, ())
 
 
 class Lineup(msgspec.Struct, frozen=True, eq=False):
@@ -130,22 +132,22 @@ def look_at_pools(
     by_pool: dict[PoolId, list[int]] = {}
     for place in wanted:
         by_pool.setdefault(lineup.candidates[place].pool.id, []).append(place)
-    found = Occupancy({}, set(), set(), {})
+    occupancy = Occupancy({}, set(), set(), {})
     for pool in pools:
         places = by_pool.get(pool.id)
         if places is None:
             continue
         candidates = [lineup.candidates[place] for place in places]
-        state = found.states[pool.id] = pool_state(pool, vicinity, rules, candidates, budget)
+        state = occupancy.states[pool.id] = pool_state(pool, vicinity, rules, candidates, budget)
         if state.is_untouched:
             continue
         in_use = state.use
         for place, candidate in zip(places, candidates, strict=True):
             name = candidate.device.name
             if name in in_use.dedicated:
-                found.dedicated.add(place)
+                occupancy.dedicated.add(place)
             if state.blocks(candidate):
-                found.blocked.add(place)
+                occupancy.blocked.add(place)
             if name in in_use.used:
-                found.used[place] = in_use.used[name]
-    return found
+                occupancy.used[place] = in_use.used[name]
+    return occupancy

@@ -60,7 +60,7 @@ class LeafDemand(msgspec.Struct):
     failing: dict[int, int] = msgspec.field(default_factory=dict)
     items: list[Item] = msgspec.field(default_factory=list)
     count: int = 0
-    likeness: int = 0  # equal for leaves that take the same of the same places
+    likeness: int = 0  # equal for leaves that take equal amounts of the same places
 
 
 class SharedFields(msgspec.Struct, eq=False):
@@ -111,9 +111,9 @@ class SearchInput(msgspec.Struct, eq=False):
     def pair(self, leaf: int, place: int) -> Pair:
         """Return the amounts a leaf takes of a place: flag, cost and join while the flag is set, cost and join afterwards."""
         pairs = self.pairs[leaf]
-        found = pairs.get(place)
-        if found is not None:
-            return found
+        known = pairs.get(place)
+        if known is not None:
+            return known
         if len(pairs) * self.weight > _CACHED:
             pairs.clear()
         number, member = self.unit_of[place]

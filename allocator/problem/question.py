@@ -89,7 +89,7 @@ class Question(msgspec.Struct, frozen=True, eq=False):
 
 
 def question_of(claims: Sequence[ResourceClaim], stock: Stock) -> Question:
-    """Read claims with the classes of a stock, as the version of the allocator does that the stock is read for."""
+    """Return the question of claims, with the classes and the allocator version of a stock."""
     return _QuestionReader(stock.classes, stock.reading).read(claims)
 
 
@@ -132,7 +132,7 @@ class _QuestionReader:
     def _request(
         self, claim: int, where: str, request: DeviceRequest, constraints: tuple[DeviceConstraint, ...], first: int
     ) -> None:
-        """Read a request; refuse fields whose feature gate is off, as the in-tree allocator does."""
+        """Return the leaves of a request; raise AllocateError for fields whose feature gate is off, as the in-tree allocator does."""
         reading = self.reading
         bodies: tuple[ExactDeviceRequest | DeviceSubRequest, ...] = request.first_available
         if not bodies:
@@ -203,10 +203,10 @@ class _QuestionReader:
         amounts = sorted((name, str(amount), amount.format) for name, amount in wanted.items())
         expressions = tuple((check.expression, check.of_class) for check in checks)
         key = expressions, body.tolerations, tuple(amounts)
-        found = self.asks.get(key)
-        if found is None:
-            found = self.asks[key] = Ask(len(self.asks), tuple(checks), body.tolerations, wanted)
-        return found
+        ask = self.asks.get(key)
+        if ask is None:
+            ask = self.asks[key] = Ask(len(self.asks), tuple(checks), body.tolerations, wanted)
+        return ask
 
 
 def _gate_error(where: str, problem: str, gate: str) -> AllocateError:

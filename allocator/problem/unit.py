@@ -28,9 +28,9 @@ Pair = tuple[int, int, int, int, int]
 Amounts = tuple[tuple[str, int], ...]  # what a share takes of each capacity, zero amounts left out
 
 
-_Scaled = tuple[int, int]  # where a field starts, and what one of it stands for
-_Counter = tuple[int, int, int]  # likewise, and the most there may be
-_Groups = tuple[int, tuple[str, ...]]  # where the bits start, and what they stand for
+_Scaled = tuple[int, int]  # start of a field, and the amount of one unit in it
+_Counter = tuple[int, int, int]  # start, amount of one unit, and the highest value
+_Groups = tuple[int, tuple[str, ...]]  # start of the bits, and the name for each
 
 
 class Takes(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class UnitPattern(msgspec.Struct, frozen=True, eq=False):
     keep: tuple[tuple[int, int], ...]  # per member: the fields that later members read
     token: tuple[int, ...]  # per member: the bit of its token, -1 if it has none
     admin: tuple[dict[int, int], ...]  # per member: claim → bit
-    first: tuple[int, ...]  # per member: the bit that says that no share is taken yet, -1 if there is none
+    first: tuple[int, ...]  # per member: the bit that is set until a share is taken, -1 if there is none
     capacity: tuple[dict[str, tuple[int, int]], ...]  # per member: name → start, unit
     counters: dict[tuple[str, str], tuple[int, int, int]]  # set, counter → start, unit, most that can be needed
     groups: dict[str, tuple[int, tuple[str, ...]]]  # set → start, names
@@ -119,8 +119,8 @@ class _PatternBuilder:
             if unit:
                 most = sum(all_amounts) // unit * again
                 self.counters[key] = self.left.add(most.bit_length()), unit, most
-        for counter_set, found in group_names.items():
-            groups = tuple(found)
+        for counter_set, names in group_names.items():
+            groups = tuple(names)
             if groups not in ((), ("",)):
                 self.groups[counter_set] = self.common.add(len(groups)), groups
         guards = self.left.guards
@@ -244,10 +244,10 @@ def _keeps(
             if pair is None:
                 continue
             flag, cost, join, again, join_again = pair
-            looked_at = flag | cost | again
+            fields_read = flag | cost | again
             open_always = join & join_again
             for field in left_fields:
-                if looked_at & field:
+                if fields_read & field:
                     left |= field
             for field in common_fields:
                 if open_always & field != field:

@@ -1,4 +1,4 @@
-"""DeviceQuota, without effects: what a new object would add, what admitted objects wait for, and what is left of each limit."""
+"""DeviceQuota as pure functions: what a new object would add, the pending usage of admitted objects, and reports."""
 
 from allocator.quota.pending_usage import PendingUsage
 from allocator.quota.quota_admission import (

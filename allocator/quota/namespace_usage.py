@@ -1,6 +1,6 @@
 """The pending usage of one namespace: admitted objects, unallocated claims, and counts of claims still to be created.
 
-The counts are kept up to date as objects change, so that a question need not iterate over thousands of pods.
+The counts are updated when objects change, so that a review need not iterate over thousands of pods.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 Entry: TypeAlias = tuple[str, str]  # a pod's uid and one of its entries
-_Wanted: TypeAlias = "tuple[str, SharedClaim]"  # a priority class, and what is asked for
+_Wanted: TypeAlias = "tuple[str, SharedClaim]"  # a priority class, and the requested claim
 
 
 class SharedClaim(msgspec.Struct, frozen=True, eq=False):
-    """A claim that many pods request: of a stored template, by name, or else of this spec."""
+    """A claim that many pods request: from a stored template, by name, or else with this spec."""
 
     template: str
     spec: ResourceClaimSpec | None
@@ -33,7 +33,7 @@ class AdmittedObject(NamedTuple):
     uid: str
     priority_class: str
     claims: Mapping[str, SharedClaim]  # by the pod's entry
-    until: float  # inf once it is seen
+    until: float  # when the admission expires; inf once the object is seen
 
 
 class UnallocatedClaim(NamedTuple):
@@ -115,7 +115,7 @@ class NamespaceUsage:
                     yield *wanted, others
 
     def _lacked(self, admitted: AdmittedObject) -> tuple[Counter[_Wanted], Counter[_Wanted]]:
-        """Count what an object lacks: claims still to be created for it, and itself while it is not seen."""
+        """Return the claims still to be created for an object, and those that count because the object is not seen yet."""
         missing, unseen = Counter[_Wanted](), Counter[_Wanted]()
         for entry, claim in admitted.claims.items():
             if (admitted.uid, entry) not in self._made:

@@ -5,8 +5,8 @@
     a claim       seen and unallocated, with or without a pod
 
 A claim with devices counts in the stock from the moment of its reservation. So everything counts once: a pod's template until its
-claim is created, the claim until it is allocated, and then the allocation. In whatever order events arrive, the count follows from
-the state last seen of each object; only unseen objects are remembered, by uid, for a time.
+claim is created, the claim until it is allocated, and then the allocation. The count depends only on the last seen state of each
+object, not on the order of events. Unseen objects are remembered by uid, for a limited time.
 
 A claim may have a megabyte, and a client may create and delete thousands of different ones, so the memory of unseen objects is
 limited in bytes.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     FindPod = Callable[[str, str], Pod | None]
 
-REMEMBERED = 30.0  # seconds for unseen objects: later webhooks may still refuse them, and the API server's longest timeout is this
+REMEMBERED = 30.0  # seconds for unseen objects: the longest timeout of a webhook, which may still refuse them
 DEFAULT = "default"  # the namespace of an object that names none
 MOST_UNSEEN = 16384
 UNSEEN_BYTES = 64 << 20
@@ -49,7 +49,7 @@ class _Interned(NamedTuple):
 
     spec: ResourceClaimSpec
     weight: int
-    classes: frozenset[str]  # of which a claim may get devices
+    classes: frozenset[str]  # DeviceClasses that the spec requests
 
 
 class PendingUsage:
@@ -59,7 +59,7 @@ class PendingUsage:
         """Remember unseen objects for this many seconds of a monotonic clock."""
         self._remembered = remembered
         self._namespaces: dict[str, NamespaceUsage] = {}
-        # The bytes of each unseen object, by namespace and uid, the oldest first.
+        # The size of each unseen object in bytes, by namespace and uid, the oldest first.
         self._unseen: dict[tuple[str, str], int] = {}
         self._unseen_bytes = 0
         # Specs by their encoding, and claims by template and spec: equal ones are one object, so they are evaluated once.
@@ -167,13 +167,13 @@ class PendingUsage:
             if spec is not None and _names(named, classes) and in_scope(quota, priority_class):
                 counts[id(spec)] += count
                 specs[id(spec)] = spec
-        for uid, waits in usage.claims.items():
-            if uid == but or not _names(named, waits.classes):
+        for uid, pending_claim in usage.claims.items():
+            if uid == but or not _names(named, pending_claim.classes):
                 continue
-            claim = stock.claims.get(waits.key)
+            claim = stock.claims.get(pending_claim.key)
             if claim is not None and claim.status.allocation is None and concerns(quota, claim, find_pod):
-                counts[id(waits.spec)] += 1
-                specs[id(waits.spec)] = waits.spec
+                counts[id(pending_claim.spec)] += 1
+                specs[id(pending_claim.spec)] = pending_claim.spec
         parts: list[Amounts] = []
         for number, count in counts.items():
             most = demand(specs[number])
@@ -184,14 +184,14 @@ class PendingUsage:
         """Intern the claims, and return how many bytes are new."""
         shared: dict[str, SharedClaim] = {}
         added = 0
-        for entry, one in claims.items():
+        for entry, claim in claims.items():
             spec, weight, classes = (
-                (None, _LEAST, frozenset[str]()) if one.spec is None else self._intern_spec(one.spec)
+                (None, _LEAST, frozenset[str]()) if claim.spec is None else self._intern_spec(claim.spec)
             )
-            key = one.template, id(spec)  # a shared claim keeps its spec
+            key = claim.template, id(spec)  # a shared claim keeps its spec
             known = self._shared_claims.get(key)
             if known is None:
-                known = SharedClaim(one.template, spec, classes)
+                known = SharedClaim(claim.template, spec, classes)
                 self._shared_claims.put(key, known, weight)
                 added += weight
             shared[entry] = known
@@ -218,7 +218,7 @@ class PendingUsage:
             del self._namespaces[namespace]
 
     def _drop(self, namespace: str, uid: str) -> None:
-        """Forget an object that did not appear; the pod's entry that it was to serve is without a claim again."""
+        """Forget an object that did not appear; if it was a claim, its pod's entry lacks a claim again."""
         self._namespace(namespace).forget_claim(uid)
         self._forget(namespace, uid)
 
@@ -231,11 +231,11 @@ class PendingUsage:
 
 
 def _classes(spec: ResourceClaimSpec) -> frozenset[str]:
-    """Return the classes of which a claim may get devices."""
-    found: set[str] = set()
+    """Return the DeviceClasses that a spec requests."""
+    classes: set[str] = set()
     for request in spec.devices.requests:
-        found.update(alternative.device_class_name for alternative in request.alternatives.values())
-    return frozenset(found)
+        classes.update(alternative.device_class_name for alternative in request.alternatives.values())
+    return frozenset(classes)
 
 
 def _names(named: set[str], classes: frozenset[str]) -> bool:

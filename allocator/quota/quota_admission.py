@@ -1,6 +1,6 @@
-"""What a new pod or claim would add to the limits of DeviceQuotas, beside what claims hold and what is pending. No effects.
+"""What a new pod or claim would add to the lines of DeviceQuotas, on top of held and pending usage. Pure functions.
 
-Also the limits of core ResourceQuotas that count the same devices, for the message to an author whose object both would refuse.
+`core_lines` adds the limits of core ResourceQuotas that count the same devices, so that a refusal names every limit at once.
 A ResourceQuota with scopes is left out: core's evaluator of ResourceClaims matches no scope
 (k8s.io/kubernetes/pkg/quota/v1/evaluator/core/resource_claims.go), so such a quota counts no claims.
 """
@@ -40,7 +40,7 @@ MOST = 5  # lines in one sentence
 
 
 class FutureClaim(msgspec.Struct, frozen=True):
-    """A claim that will be created: of a stored template, by name, or else of this spec if it is known already."""
+    """A claim that will be created: from a stored template, by name, or else with this spec if it is known already."""
 
     template: str = ""
     spec: ResourceClaimSpec | None = None
@@ -123,13 +123,13 @@ class QuotaQuestion(NamedTuple):
 def core_lines(
     quotas: Iterable[ResourceQuota], namespace: str, requested: Amounts, classes: Mapping[str, DeviceClass]
 ) -> str:
-    """List the limits of the namespace's ResourceQuotas that count the same devices; "" if there is none."""
+    """Return text about the namespace's ResourceQuotas that count the same devices; "" if there is none."""
     keys = {COUNT_KEY}
     for name in {class_name for class_name, _ in requested if class_name != ALL_CLASSES}:
-        found = classes.get(name)
-        keys |= quota_keys(name, found.spec.extended_resource_name if found is not None else None)
+        device_class = classes.get(name)
+        keys |= quota_keys(name, device_class.spec.extended_resource_name if device_class is not None else None)
     texts: list[str] = []
-    for quota in sorted(quotas, key=lambda one: one.metadata.name):
+    for quota in sorted(quotas, key=lambda quota: quota.metadata.name):
         spec = quota.spec
         if quota.metadata.namespace != namespace or spec.scopes or spec.scope_selector:
             continue

@@ -1,4 +1,4 @@
-"""The report on a quota: used and pending amounts of each limit, the claims that hold them, and keys that limit nothing."""
+"""The report on a quota: used and pending amounts of each line, the claims that hold them, and keys without effect."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class QuotaReport(msgspec.Struct, frozen=True):
 
     quota: str
     lines: tuple[LineReport, ...]
-    idle: str  # which keys limit nothing, and why; "" if all do
+    idle: str  # which keys have no effect, and why; "" if all have
 
 
 def report_quota(
@@ -53,11 +53,11 @@ def report_quota(
     counted = [claim for claim in claims if concerns(quota, claim, find_pod)]
     amounts = [amounts_of(claim, stock.pages_of) for claim in counted]
     used_by_claims = held_of_quota(quota, stock, find_pod)
-    waits = waiting(quota)
+    pending_amounts = waiting(quota)
     lines: list[LineReport] = []
     for limit in limits_of(quota):
         used = amount_of(limit, used_by_claims)
-        coming = amount_of(limit, waits)
+        coming = amount_of(limit, pending_amounts)
         holders: list[HolderOfLine] = []
         for claim, has in zip(counted, amounts, strict=True):
             if amount := amount_of(limit, has):

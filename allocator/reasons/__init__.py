@@ -13,29 +13,26 @@ from allocator.reasons.explain import (
 )
 from allocator.reasons.losses import losses
 from allocator.reasons.matrix import Matrix, MatrixRow, matrix
-from allocator.reasons.nearest import Kind, NearestFit, nearest
-from allocator.reasons.relax import RequestPosition, asking, largest_amount, spots, with_amount
+from allocator.reasons.nearest import Kind, NearestFit, nearest_fits
+from allocator.reasons.relax import asking, spots
 
 __all__ = [
     "Kind",
     "Matrix",
     "MatrixRow",
     "NearestFit",
-    "RequestPosition",
     "asking",
     "attribute_text",
     "distance",
     "equal_answers",
-    "largest_amount",
     "lines",
     "listed",
     "loss",
     "losses",
     "matrix",
-    "nearest",
+    "nearest_fits",
     "sentence",
     "spots",
     "summary",
     "tally",
-    "with_amount",
 ]

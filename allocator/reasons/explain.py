@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dra.objects import DeviceAttribute
 
 _ORDER = {stage: number for number, stage in enumerate(Stage)}
-# The words for devices that are lost at a stage: in a list of the losses of a request, and in a count of nodes.
+# The text for devices lost at a stage: in a list of a request's losses, and in a count of nodes.
 _WORDS = {
     Stage.NODE: ("belong to other nodes", "no devices there"),
     Stage.POOL: ("are in a pool that cannot be used", "pool cannot be used"),
@@ -49,7 +49,7 @@ _REMEDIES = {
 }
 
 _NEARNESS = (Verdict.FEASIBLE, Verdict.UNDECIDED, Verdict.INFEASIBLE, Verdict.ERROR)
-VALUES = 12  # of an attribute that are listed
+VALUES = 12  # the most values of an attribute in a list
 _OBVIOUS = frozenset((Stage.CLASS, Stage.SELECTOR))
 
 
@@ -61,19 +61,19 @@ class EqualAnswers(msgspec.Struct, frozen=True):
 
 
 def equal_answers(answers: Mapping[str, Answer]) -> list[EqualAnswers]:
-    """Group nodes with equal answers: feasible nodes first, then refusals, nearest to a fit first."""
+    """Return the nodes grouped by equal answers: feasible nodes first, then refusals, nearest to a fit first."""
     groups: dict[object, list[str]] = {}
     for node, answer in answers.items():
         reasons = () if answer.feasible else answer.reasons
         key_parts = [(reason.stage, reason.claim, reason.request, reason.lost, reason.of) for reason in reasons]
         key = answer.verdict, answer.error, tuple(key_parts)
         groups.setdefault(key, []).append(node)
-    found: list[EqualAnswers] = []
+    equal: list[EqualAnswers] = []
     for nodes in groups.values():
         answer = answers[nodes[0]]
-        found.append(EqualAnswers(tuple(nodes), answer))
-    found.sort(key=lambda group: (*distance(group.answer), -len(group.nodes)))
-    return found
+        equal.append(EqualAnswers(tuple(nodes), answer))
+    equal.sort(key=lambda group: (*distance(group.answer), -len(group.nodes)))
+    return equal
 
 
 def distance(answer: Answer) -> tuple[int, int, int, int]:
@@ -84,7 +84,7 @@ def distance(answer: Answer) -> tuple[int, int, int, int]:
 
 
 def lines(answer: Answer) -> Iterator[str]:
-    """Write a refusal as text: for each request, the number of devices lost at each stage, and to which claims."""
+    """Yield a refusal as lines: for each request, the number of devices lost at each stage, and to which claims."""
     if answer.error:
         yield f"error: {answer.error}"
         if answer.cause is not None:
@@ -111,7 +111,7 @@ def loss(reason: Reason) -> str:
 
 
 def sentence(answer: Answer) -> str:
-    """Return in one sentence why the devices of each request do not fit, for admission messages and pod conditions.
+    """Return one sentence about why the devices of each request do not fit, for admission messages and pod conditions.
 
     Devices of other classes are left out if other devices were lost at a later stage. Each stage is named once.
     """
@@ -119,8 +119,8 @@ def sentence(answer: Answer) -> str:
         return answer.error
     requests: list[str] = []
     for (_, request), reasons in _by_request(answer.reasons).items():
-        telling = [reason for reason in reasons if reason.stage not in _OBVIOUS] or reasons
-        lost = [one.text if one.stage is Stage.SEARCH and one.text else loss(one) for one in telling]
+        specific = [reason for reason in reasons if reason.stage not in _OBVIOUS] or reasons
+        lost = [reason.text if reason.stage is Stage.SEARCH and reason.text else loss(reason) for reason in specific]
         requests.append(f"request {request}: {', '.join(lost)}")
     together = "no devices serve all requests at once" if answer.verdict is Verdict.INFEASIBLE else str(answer.verdict)
     return "; ".join(dict.fromkeys(requests)) or together
@@ -128,9 +128,9 @@ def sentence(answer: Answer) -> str:
 
 def attribute_text(value: DeviceAttribute) -> str:
     """Write the value of an attribute in CEL syntax; of a list only the first element."""
-    for one in (value.string, value.version, value.int_):
-        if one is not None:
-            return str(one)
+    for scalar in (value.string, value.version, value.int_):
+        if scalar is not None:
+            return str(scalar)
     return "a list" if value.bool_ is None else str(value.bool_).lower()
 
 
@@ -150,7 +150,7 @@ def summary(answers: Mapping[str, Answer]) -> str:
 
 
 def tally(answers: Mapping[str, Answer]) -> str:
-    """Count nodes by the reason why they cannot serve claims, most frequent first."""
+    """Return text with the number of nodes for each reason, most frequent first."""
     counts: dict[str, int] = {}
     for answer in answers.values():
         last = _last_losses(answer.reasons)

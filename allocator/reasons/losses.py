@@ -1,8 +1,7 @@
 """Finds the first request that cannot be served, and why each device does not fit it, stage by stage.
 
-Claims, and within a claim requests, get their devices in order; the first request that gets none is explained. In
-another order another request might be blamed. This module does not decide whether the claims fit: the search has
-already refused them.
+Claims, and within a claim requests, get their devices in order; the first request that gets none is explained. In another order
+another request might fail. This module does not decide whether the claims fit: the search has already refused them.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ if TYPE_CHECKING:
     Serve = Callable[[Stock, Sequence[ResourceClaim]], Answer]
 
 EXAMPLES = 3
-FEW = 4  # as many devices may each have their own value that is listed
-_LOOKED_AT = 10  # steps of a microsecond for saying what is wrong with one device
+FEW = 4  # up to so many devices, attribute values are listed even if each device has its own
+_LOOKED_AT = 10  # steps of a microsecond to explain one device
 
 
 class _Loss(msgspec.Struct, frozen=True):
@@ -70,7 +69,7 @@ def losses(
     serve: Serve,
     budget: Budget,
 ) -> tuple[Reason, ...]:
-    """Explain why claims do not fit on a node; `serve` asks the allocator about that node, first fit.
+    """Return why claims do not fit on a node; `serve` calls the allocator with first-fit for that node.
 
     Raises OutOfBudget if the budget ends first.
     """
@@ -80,7 +79,7 @@ def losses(
     }
     for claim in claims:
         answer = serve(now, [claim])
-        _demand_decision(answer)
+        _require_decision(answer)
         if answer.verdict is Verdict.ERROR:
             return (Reason(Stage.SEARCH, claim.metadata.key, text=answer.error or ""),)
         if not answer.feasible:
@@ -89,8 +88,8 @@ def losses(
     return (Reason(Stage.SEARCH, text="each claim fits after the others, but not all of them at once"),)
 
 
-def _demand_decision(answer: Answer) -> None:
-    """Raise OutOfBudget for an undecided answer, which is no reason."""
+def _require_decision(answer: Answer) -> None:
+    """Raise OutOfBudget for an undecided answer, which proves nothing."""
     if answer.verdict is Verdict.UNDECIDED:
         raise OutOfBudget(answer.error or str(answer.verdict))
 
@@ -104,7 +103,7 @@ def _of_claim(
     serve: Serve,
     budget: Budget,
 ) -> Iterator[Reason]:
-    """Find the first request for which its predecessors leave no devices, by bisection."""
+    """Find by bisection the first request that gets no devices after its predecessors have theirs."""
     earlier_results: tuple[DeviceRequestAllocationResult, ...] = ()
     now = stock
     fitting = 0
@@ -114,7 +113,7 @@ def _of_claim(
         number = (fitting + failing) // 2
         some = _first_requests(claim, number)
         answer = serve(stock, [some])
-        _demand_decision(answer)
+        _require_decision(answer)
         if answer.feasible:
             fitting = number
             allocation = answer.allocations[0].allocation
@@ -140,7 +139,7 @@ def _count_devices(pages: Iterable[Page]) -> int:
 
 
 class _RefusedRequest:
-    """The last request of a claim, whose others hold their devices in the stock already."""
+    """The last request of a claim whose other requests hold their devices in the stock."""
 
     def __init__(
         self,
@@ -157,15 +156,15 @@ class _RefusedRequest:
         self.question: Question = question_of([claim], stock)
         self.judge = DeviceJudge(self.question, self.node, budget)
         self.pools = stock.pools(node)
-        self.places = candidates_of(self.pools)
+        self.candidates = candidates_of(self.pools)
         self.rules = rules = Rules(stock.compatibilities.values())
         self.cache = CompileCache(self.question, rules)
         vicinity = Vicinity(stock.use, rules.conflicts_across(self.pools, node, budget))
         self.states = {
-            pool.id: pool_state(pool, vicinity, rules, [p for p in self.places if p.pool is pool], budget)
+            pool.id: pool_state(pool, vicinity, rules, [p for p in self.candidates if p.pool is pool], budget)
             for pool in self.pools
         }
-        # By name, so that the words depend on no order of events. Claims of the stock hold devices, claims of the same question were given theirs just now.
+        # Sorted by name, so that the text does not depend on the order of events. Claims of the same question got their devices just now.
         self.holders: dict[DeviceId, list[str]] = {}
         for pool in self.pools:
             for key, results in sorted(stock.results.get(pool.id, {}).items()):
@@ -178,9 +177,9 @@ class _RefusedRequest:
                     if key == claim.metadata.key:
                         name = f"given to request {result.request} of the same claim"
                     self.holders.setdefault((*pool.id, result.device), []).append(name)
-        # Per constraint what the devices chosen so far have in common, or have used up.
+        # Per constraint: the values that the devices chosen so far have in common, or have used up.
         self.agreed: dict[int, Values] = {}
-        by_id = {place.id: place for place in self.places}
+        by_id = {candidate.id: candidate for candidate in self.candidates}
         leaves = {leaf.name: leaf for leaf in self.question.leaves}
         for result in earlier_results:
             leaf = leaves[result.request]
@@ -203,7 +202,7 @@ class _RefusedRequest:
             return _count_devices(pages), f"is {pool.status.value}: {pool.reason}"
         if _count_devices(pool.pages()):
             return 0, ""
-        # A driver makes the new slices of a pool before it deletes the old ones, so it may not be done.
+        # A driver creates the new slices of a pool before it deletes the old ones, so the update may be under way.
         local_pages = [page for page in pages if targets(page, self.node)]
         lost = _count_devices(local_pages)
         if not lost:
@@ -219,28 +218,28 @@ class _RefusedRequest:
             if why:
                 can_be_used = False
                 yield Reason(Stage.POOL, key, leaf.name, lost, lost, text=f"pool {'/'.join(pool.id)} {why}")
-        if can_be_used and not self.places:
+        if can_be_used and not self.candidates:
             elsewhere = _count_devices(self.stock.pages.values())
             text = "no ResourceSlice offers this node a device" if elsewhere else "there are no devices at all"
             yield Reason(Stage.NODE, key, leaf.name, elsewhere, elsewhere, text=text)
-        found: dict[Stage, dict[str, list[str]]] = {}
+        by_stage: dict[Stage, dict[str, list[str]]] = {}
         left = 0
-        self.budget.charge(_LOOKED_AT * len(self.places))
-        for place in self.places:
-            loss = self._loss(leaf, place)
+        self.budget.charge(_LOOKED_AT * len(self.candidates))
+        for candidate in self.candidates:
+            loss = self._loss(leaf, candidate)
             if loss is None:
                 left += 1
             else:
-                found.setdefault(loss.stage, {}).setdefault(loss.cause, []).append(place.name)
-        of = len(self.places)
+                by_stage.setdefault(loss.stage, {}).setdefault(loss.cause, []).append(candidate.name)
+        of = len(self.candidates)
         for stage in Stage:
-            causes = found.get(stage, {})
+            causes = by_stage.get(stage, {})
             lost = sum(map(len, causes.values()))
             if not lost:
                 continue
             examples = [f"{names[0]}: {cause}" for cause, names in islice(causes.items(), EXAMPLES)]
             text = ""
-            if len(causes) == 1:  # the cause is the same for all, and said once
+            if len(causes) == 1:  # a common cause is named once
                 ((text, names),) = causes.items()
                 examples = names[:EXAMPLES]
                 if stage is Stage.SELECTOR and (words := self._published(leaf, names)):
@@ -262,8 +261,8 @@ class _RefusedRequest:
 
     def _published(self, leaf: Leaf, names: Sequence[str]) -> str:
         """Return published values of the attributes that a selector reads, for the author of the selector."""
-        devices = [(place.pool.id[0], place.device) for place in self.places if place.name in names]
-        found: list[str] = []
+        devices = [(candidate.pool.id[0], candidate.device) for candidate in self.candidates if candidate.name in names]
+        published: list[str] = []
         for check in leaf.ask.checks:
             if check.of_class:
                 continue
@@ -281,41 +280,41 @@ class _RefusedRequest:
                             values.add(attribute_text(device.attributes[key]))
                         elif kind == "capacity" and key in device.capacity:
                             values.add(str(device.capacity[key].value))
-                if len(values) < max(len(devices), FEW):  # else it tells single devices apart
-                    found.append(listed(f"{domain}/{name}", sorted(values)))
-        return ", ".join(dict.fromkeys(found))
+                if len(values) < max(len(devices), FEW):  # else the attribute identifies single devices, as a UUID does
+                    published.append(listed(f"{domain}/{name}", sorted(values)))
+        return ", ".join(dict.fromkeys(published))
 
     # ---- one device
 
-    def _judge(self, leaf: Leaf, place: Candidate) -> Judgement:
+    def _judge(self, leaf: Leaf, candidate: Candidate) -> Judgement:
         """Judge a device by itself. Equal devices are judged once."""
-        [kind] = self.cache.kinds(self.judge, [place])
+        [kind] = self.cache.kinds(self.judge, [candidate])
         return self.cache.judged[kind][leaf.index]
 
-    def _loss(self, leaf: Leaf, place: Candidate) -> _Loss | None:
+    def _loss(self, leaf: Leaf, candidate: Candidate) -> _Loss | None:
         """Return why a device does not match a leaf; None if it does, by itself."""
-        judged = self._judge(leaf, place)
+        judged = self._judge(leaf, candidate)
         if isinstance(judged, Fault):
             return _Loss(Stage.SELECTOR, f"{judged.where}: {judged.problem}")
         if isinstance(judged, Refused):
             if judged.stage is Stage.CAPACITY:
-                return _Loss(Stage.CAPACITY, _too_small(leaf, place))
+                return _Loss(Stage.CAPACITY, _too_small(leaf, candidate))
             return _Loss(judged.stage, judged.text or f"not for node {self.node.metadata.name}")
         if judged.barred:
             return _Loss(judged.barred.stage, judged.barred.text)
-        use = self.states[place.pool.id].use
-        if not leaf.admin and place.name in use.dedicated:
-            return _Loss(Stage.IN_USE, self._holder(place.pool.id, place.name))
-        if lost := self._hardware(place):
+        use = self.states[candidate.pool.id].use
+        if not leaf.admin and candidate.name in use.dedicated:
+            return _Loss(Stage.IN_USE, self._holder(candidate.pool.id, candidate.name))
+        if lost := self._hardware(candidate):
             return lost
-        used = use.used.get(place.name, {})
+        used = use.used.get(candidate.name, {})
         for name, amount, declared in judged.amounts:
             left = declared - used.get(name, 0)
             if amount > left:
-                whole = place.device.capacity[name].value
+                whole = candidate.device.capacity[name].value
                 want = Quantity.from_nano(amount, whole.format)
                 have = Quantity.from_nano(max(0, left), whole.format)
-                holder = self._holder(place.pool.id, place.name)
+                holder = self._holder(candidate.pool.id, candidate.name)
                 return _Loss(Stage.CAPACITY, f"{name}: {want} requested, {have} of {whole} left ({holder})")
         for number, at in enumerate(leaf.constraints):
             constraint = self.question.constraints[at]
@@ -335,31 +334,31 @@ class _RefusedRequest:
                 )
         return None
 
-    def _hardware(self, place: Candidate) -> _Loss | None:
+    def _hardware(self, candidate: Candidate) -> _Loss | None:
         """Check compatibility groups, compatibility rules and counters."""
-        state = self.states[place.pool.id]
-        if state.is_shared(place):
+        state = self.states[candidate.pool.id]
+        if state.is_shared(candidate):
             return None
-        wild = state.goes_with_all(place)
-        for name, _, groups in place.body.consumption:
+        wild = state.goes_with_all(candidate)
+        for name, _, groups in candidate.body.consumption:
             if not admits(state.groups.get(name), own_state(groups, wild=wild)):
                 own = f"is in {', '.join(groups)}" if groups else "names no group"
-                return _Loss(Stage.GROUPS, f"{own}; on counter set {name} is {self._on(state, name)}")
-        conflicts = conflicting(place.name, state.conflicts, state.use)
-        incompatible = [*((*place.pool.id, name) for name in conflicts), *state.away.get(place.name, ())]
+                return _Loss(Stage.GROUPS, f"{own}; on counter set {name} is {self._users_of_set(state, name)}")
+        conflicts = conflicting(candidate.name, state.conflicts, state.use)
+        incompatible = [*((*candidate.pool.id, name) for name in conflicts), *state.away.get(candidate.name, ())]
         if incompatible:
             driver, pool, name = incompatible[0]
-            rule = self.rules.between(place.id, incompatible[0], self.pools)
-            where = "" if (driver, pool) == place.pool.id else f" of pool {pool}"
+            rule = self.rules.between(candidate.id, incompatible[0], self.pools)
+            where = "" if (driver, pool) == candidate.pool.id else f" of pool {pool}"
             text = f"{rule} keeps it apart from {name}{where} ({self._holder((driver, pool), name)})"
             return _Loss(Stage.COMPATIBILITY, text)
-        for name, counters, _ in place.body.consumption:
+        for name, counters, _ in candidate.body.consumption:
             for counter, amount in counters:
                 have = state.left[name][counter]
                 if amount > have:
                     text = f"needs {_amount(amount)} {counter} of {name}, {_amount(max(0, have))} left"
-                    return _Loss(Stage.COUNTERS, f"{text} beside {self._on(state, name)}")
-        if state.overdrawn and place.body.consumption:
+                    return _Loss(Stage.COUNTERS, f"{text} beside {self._users_of_set(state, name)}")
+        if state.overdrawn and candidate.body.consumption:
             return _Loss(Stage.COUNTERS, "a counter of the pool is below zero, which blocks all its partitions")
         return None
 
@@ -368,9 +367,9 @@ class _RefusedRequest:
     def _holder(self, pool: PoolId, device: str) -> str:
         return list_first(self.holders.get((*pool, device), []), 3) or "in use"
 
-    def _on(self, state: PoolState, counter_set: str) -> str:
+    def _users_of_set(self, state: PoolState, counter_set: str) -> str:
         """List the devices in use on a counter set."""
-        found: list[str] = []
+        holders: list[str] = []
         for page in state.pool.pages():
             for device in page.devices:
                 drawn = next(
@@ -383,13 +382,13 @@ class _RefusedRequest:
                 )
                 if drawn is not None and state.use.holds(device.name):
                     groups = f", in {', '.join(drawn.compatibility_groups)}" if drawn.compatibility_groups else ""
-                    found.append(f"{device.name} ({self._holder(state.pool.id, device.name)}{groups})")
-        return list_first(found, 2)
+                    holders.append(f"{device.name} ({self._holder(state.pool.id, device.name)}{groups})")
+        return list_first(holders, 2)
 
 
-def _too_small(leaf: Leaf, place: Candidate) -> str:
+def _too_small(leaf: Leaf, candidate: Candidate) -> str:
     for name, wanted in leaf.ask.capacity.items():
-        capacity = place.device.capacity.get(name)
+        capacity = candidate.device.capacity.get(name)
         if capacity is None:
             return f"has no capacity {name}"
         if wanted > capacity.value:

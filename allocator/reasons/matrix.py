@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """Why two devices cannot be in use together. Without a stage they can. `rule` is the rule against it."""
+    """Whether two devices can be in use together. They can if there is no stage; else `rule` is the rule that forbids it."""
 
     stage: Stage | None = None
     rule: str = ""
@@ -60,7 +60,7 @@ def matrix(pool: Pool, rules: Rules, *, only: Sequence[str] = ()) -> Matrix:
     ]
     judge = _DevicePairs(pool, rules, peers)
     groups = judge.groups()
-    # One pair of devices speaks for all pairs of their groups; within a group, two different ones if there are two.
+    # One pair of devices represents all pairs of two groups; within a group, a pair of different devices if there are two.
     rows = tuple(
         MatrixRow(
             tuple(peers[at].name for at in group),
@@ -84,7 +84,7 @@ class _DevicePairs:
         for device in devices:
             self.carried.append([rule for rule in restricting if rule.carried_by(driver, device)])
             self.wild.append(rules.wild(driver, device))
-        # What was judged of a candidate (second) while another device (first) is in use.
+        # The judgement of a candidate (second) while another device (first) is in use.
         self.cells: list[list[Cell]] = []
         for used in range(len(devices)):
             self.cells.append([self._cell(used, at) for at in range(len(devices))])
@@ -118,13 +118,13 @@ class _DevicePairs:
                     )
 
     def _cell(self, used: int, candidate: int) -> Cell:
-        one, other = self.devices[used], self.devices[candidate]
+        in_use_device, other = self.devices[used], self.devices[candidate]
         if used == candidate:
-            if one.allow_multiple_allocations:
+            if in_use_device.allow_multiple_allocations:
                 return Cell()
-            return Cell(Stage.IN_USE, "dedicated", f"{one.name} is in use and cannot be shared")
+            return Cell(Stage.IN_USE, "dedicated", f"{in_use_device.name} is in use and cannot be shared")
         for requested in other.consumes_counters:
-            for in_use in one.consumes_counters:
+            for in_use in in_use_device.consumes_counters:
                 if requested.counter_set == in_use.counter_set and (
                     refusal := self._groups(used, in_use, candidate, requested)
                 ):
@@ -139,14 +139,14 @@ class _DevicePairs:
             declared = self.pool.counters[requested.counter_set]
             consumed = {
                 name: counter.value.nano
-                for in_use in one.consumes_counters
+                for in_use in in_use_device.consumes_counters
                 if in_use.counter_set == requested.counter_set
                 for name, counter in in_use.counters.items()
             }
             for name, counter in requested.counters.items():
                 if consumed.get(name, 0) + counter.value.nano > declared[name]:
                     left = (declared[name] - consumed.get(name, 0)) / 10**9
-                    text = f"{other.name} needs {counter.value} {name} of {requested.counter_set}, next to {one.name} {left:g} are left"
+                    text = f"{other.name} needs {counter.value} {name} of {requested.counter_set}, next to {in_use_device.name} {left:g} are left"
                     return Cell(Stage.COUNTERS, f"{name} of {requested.counter_set}", text)
         return Cell()
 
@@ -166,30 +166,30 @@ class _DevicePairs:
         """Find the rule of one device that forbids another."""
         if bearer == partner:
             return None
-        one = self.peers[bearer]
+        peer = self.peers[bearer]
         other = self.peers[partner]
         for rule in self.carried[bearer]:
-            if rule.reaches(one, other) and not rule.allows(other.device):
+            if rule.reaches(peer, other) and not rule.allows(other.device):
                 return rule
         return None
 
-    def _interchangeable(self, one: int, other: int) -> bool:
+    def _interchangeable(self, first: int, second: int) -> bool:
         cells = self.cells
-        if body(self.devices[one]).consumption != body(self.devices[other]).consumption:
+        if body(self.devices[first]).consumption != body(self.devices[second]).consumption:
             return False
         return (
-            _same(cells[one][one], cells[other][other])
-            and _same(cells[one][other], cells[other][one])
+            _same(cells[first][first], cells[second][second])
+            and _same(cells[first][second], cells[second][first])
             and all(
-                _same(cells[one][at], cells[other][at]) and _same(row[one], row[other])
+                _same(cells[first][at], cells[second][at]) and _same(row[first], row[second])
                 for at, row in enumerate(cells)
-                if at not in (one, other)
+                if at not in (first, second)
             )
         )
 
 
-def _same(one: Cell, other: Cell) -> bool:
-    return (one.stage, one.rule) == (other.stage, other.rule)
+def _same(first: Cell, second: Cell) -> bool:
+    return (first.stage, first.rule) == (second.stage, second.rule)
 
 
 def _groups(consumption: DeviceCounterConsumption) -> str:

@@ -1,8 +1,8 @@
 """Finds the smallest changes with which refused claims would fit.
 
-Every hint was tried with the allocator. Hints can be missing if the budget ends, but none is a guess. The budget counts steps, so a busy
-machine gives the same hints. The order: a claim ends, a smaller request, a toleration, one condition less, another node; or "never" if
-not even an idle node would do.
+Every hint was tried with the allocator. If the budget ends, hints are missing, but none is a guess. The budget counts steps, so a busy
+machine gives the same hints. The order is: a claim ends, a smaller request, a toleration, one condition less, another node. The hint is
+"never" if the claims do not fit even if nothing is in use.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from dra.objects import ResourceClaim
     from dra.stock import Stock
 
-    Fits = Callable[[Stock, Claims], bool | None]  # None: that was not decided
+    Fits = Callable[[Stock, Claims], bool | None]  # None if undecided
 
 TRIES = 400
-HOLDERS = 64  # claims tried one by one for "would fit once this one ends"
+HOLDERS = 64  # claims that are tried one by one as the claim that has to end
 CLASSES = 12
 PIECES = range(2, 9)
 
@@ -53,7 +53,7 @@ class Kind(StrEnum):
 
 
 class NearestFit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One change with which the claims fit. `claims` are those that have to end; `value` is what to request instead."""
+    """One change with which the claims fit. `claims` are the claims that have to end; `value` is the value to request instead."""
 
     kind: Kind
     text: str
@@ -68,11 +68,11 @@ class _Spent(Exception):  # noqa: N818  not an error: the search for hints ends 
     """No tries are left."""
 
 
-class _NotDecided(Exception):  # noqa: N818  nor is this: one hint is not known
+class _NotDecided(Exception):  # noqa: N818  not an error: this hint is left out
     """An attempt was undecided."""
 
 
-def nearest(
+def nearest_fits(
     stock: Stock,
     node: str,
     claims: Sequence[ResourceClaim],
@@ -81,18 +81,18 @@ def nearest(
     elsewhere: Sequence[str] = (),
     tries: int = TRIES,
 ) -> list[NearestFit]:
-    """Find changes after which claims that do not fit on a node would; `fits` asks the allocator about that node.
+    """Return changes after which claims would fit on a node; `fits` calls the allocator for that node.
 
     `elsewhere` names other nodes on which the claims fit as they stand.
     """
     left = tries
 
-    def try_once(one: Stock, some: Claims) -> bool:
+    def try_once(tried: Stock, some: Claims) -> bool:
         nonlocal left
         if left <= 0:
             raise _Spent
         left -= 1
-        fitted = fits(one, some)
+        fitted = fits(tried, some)
         if fitted is None:
             raise _NotDecided
         return fitted
@@ -104,7 +104,7 @@ def nearest(
     )
     try:
         hints.extend(_Finder(stock, node, tuple(claims), try_once).hints())
-    except (_Spent, NodeSelectorError):  # or it is unknown which pools the node can reach
+    except (_Spent, NodeSelectorError):  # after NodeSelectorError it is unknown which pools the node can reach
         pass
     return hints
 
@@ -115,7 +115,7 @@ class _Finder:
         self.node = node
         self.claims = claims
         self.fits = fits
-        # Requests of a claim that ask the same way get the same hint; the first of them speaks for all.
+        # Equal requests of a claim get the same hint, so only the first of them gets it.
         equal: dict[tuple[int, bytes], RequestPosition] = {}
         every = list(relax.spots(claims))
         for spot in reversed(every):
@@ -144,8 +144,8 @@ class _Finder:
                 yield msgspec.structs.replace(hint, text=f"on an idle {self.node}: {hint.text}")
 
     def _releases(self) -> Iterator[NearestFit]:
-        """Find the claims that would have to end: each single sufficient claim, else a smallest group."""
-        result_counts: dict[str, int] = {}  # claims that hold something in a pool this node can reach
+        """Yield hints about claims that would have to end: each single sufficient claim, else a smallest group."""
+        result_counts: dict[str, int] = {}  # by claim: the number of devices that it holds in pools of this node
         for pool in self.stock.pools(self.node):
             for key, results in self.stock.results.get(pool.id, {}).items():
                 result_counts[key] = result_counts.get(key, 0) + len(results)
@@ -188,7 +188,7 @@ class _Finder:
         return [holder_name(self.stock.claims[key]) for key in keys]
 
     def _fewer_claims(self) -> Iterator[NearestFit]:
-        """Find claims without which the other claims fit."""
+        """Yield hints about claims without which the other claims fit."""
         if len(self.claims) < 2:
             return
         names = [
@@ -247,14 +247,14 @@ class _Finder:
                 yield NearestFit(Kind.CONSTRAINT, text, claim=claim.metadata.key, value=named)
         for spot in self.spots:
             for number, selector in enumerate(spot.body.selectors):
-                others = tuple(one for at, one in enumerate(spot.body.selectors) if at != number)
+                others = tuple(selector for at, selector in enumerate(spot.body.selectors) if at != number)
                 if not self.fits(stock, relax.asking(claims, spot, selectors=others)):
                     continue
                 expression = selector.cel.expression if selector.cel else ""
                 text = f"would fit without the selector {expression}"
                 yield NearestFit(Kind.SELECTOR, text, spot.claim_name, spot.name, expression)
             requested_class = spot.body.device_class_name
-            # By name, for in which order they were heard of is chance.
+            # Sorted by name, because the order of informers is not deterministic.
             classes = (name for name in sorted(self.stock.classes) if name != requested_class)
             fitting = [
                 name
@@ -285,7 +285,7 @@ class _Finder:
                 words = _all([f"{taint.key}{taint.value and f'={taint.value}'}:{taint.effect}" for taint in taints])
                 text = f"would fit if it tolerated {words}"
                 if self.claims[spot.claim].metadata.annotations.get(EXTENDED_CLAIM) == "true":
-                    # kube-scheduler writes this claim, and nothing on the pod makes it tolerate a taint.
+                    # kube-scheduler creates this claim, and no field of the pod adds a toleration to it.
                     text = f"would fit without the taint {words}, which claims for resource names do not tolerate: write a claim"
                     if all(taint.key == FENCE_TOLERATION.key for taint in taints):
                         text = f"would fit if the webhook translated it (`extendedResources`), for its claims tolerate {words}"

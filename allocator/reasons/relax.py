@@ -37,7 +37,7 @@ class RequestPosition(msgspec.Struct, frozen=True):
 
 
 def spots(claims: Sequence[ResourceClaim]) -> Iterator[RequestPosition]:
-    """List every body of every request."""
+    """Yield the position of every exact request and every alternative."""
     for at, claim in enumerate(claims):
         key = claim.metadata.key
         for number, request in enumerate(claim.spec.devices.requests):
@@ -50,7 +50,7 @@ def spots(claims: Sequence[ResourceClaim]) -> Iterator[RequestPosition]:
 
 
 def asking(claims: Claims, spot: RequestPosition, **fields: object) -> Claims:
-    """Replace fields of a request."""
+    """Return the claims with these fields of one request replaced."""
     old = claims[spot.claim].spec.devices
     requests = list(old.requests)
     request = requests[spot.request]
@@ -71,7 +71,7 @@ def with_amount(claims: Claims, spot: RequestPosition, name: str, amount: Quanti
 
 
 def without_constraint(claims: Claims, claim: int, number: int) -> Claims:
-    """Leave out one constraint of a claim, and the derived attributes that only it reads."""
+    """Return the claims without one constraint, and without derived attributes that only that constraint reads."""
     spec = claims[claim].spec
     constraints = list(spec.devices.constraints)
     del constraints[number]
@@ -80,7 +80,7 @@ def without_constraint(claims: Claims, claim: int, number: int) -> Claims:
 
 
 def grain(amount: Quantity) -> int:
-    """Return the granularity, in nano-units, for suggesting amounts of this size."""
+    """Return the granularity, in nano-units, of suggested amounts of this size."""
     for size, step in _GRAINS:
         if amount.nano >= size * NANO and amount.nano % (step * NANO) == 0:
             return step * NANO
@@ -88,7 +88,7 @@ def grain(amount: Quantity) -> int:
 
 
 def largest(top: int, fits: Callable[[int], bool]) -> int:
-    """Find the largest number from 1 to `top` that fits; 0 if 1 does not fit."""
+    """Return the largest number from 1 to `top` that fits; 0 if 1 does not fit."""
     if top < 1 or not fits(1):
         return 0
     low, high = 1, top + 1
@@ -104,19 +104,19 @@ def largest(top: int, fits: Callable[[int], bool]) -> int:
 def largest_amount(
     claims: Claims, spot: RequestPosition, name: str, below: Quantity, fits: Callable[[Claims], bool]
 ) -> Quantity | None:
-    """Find the largest amount of a capacity below `amount` that a request could get; None if there is none."""
+    """Return the largest amount of a capacity below `amount` that a request could get; None if there is none."""
     step = grain(below)
 
-    def of(steps: int) -> Quantity:
+    def amount_of(steps: int) -> Quantity:
         return Quantity.from_nano(steps * step, below.format)
 
     def fits_with(steps: int) -> bool:
-        smaller = with_amount(claims, spot, name, of(steps))
+        smaller = with_amount(claims, spot, name, amount_of(steps))
         return fits(smaller)
 
     most = (below.nano - 1) // step
     steps = largest(most, fits_with)
-    return of(steps) if steps else None
+    return amount_of(steps) if steps else None
 
 
 def _with_devices(claims: Claims, at: int, devices: DeviceClaim) -> Claims:

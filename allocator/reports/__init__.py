@@ -1,24 +1,23 @@
-"""What people and monitoring ask of a stock: which pod has which share of which device, what a node has left, what a
-rule about devices comes to, what is reserved on a node, and what should not be.
+"""Reports about a stock for people and monitoring: the devices of pods, the free devices of nodes, the coverage of compatibility rules,
+the reservations on a node, and inconsistencies.
 
-Pure: a stock comes in, values go out. Nothing is decided here, and nothing is searched for.
+These are pure functions of a stock, and none of them searches for an allocation.
 """
 
 from allocator.reports.coverage import PageCoverage, coverage_of, rule_of, status_of
 from allocator.reports.drift import Drift, drift, unpublished
-from allocator.reports.nodes import DeviceReport, DeviceState, NodeReport, node_report
+from allocator.reports.nodes import DeviceReport, DeviceState, device_reports
 from allocator.reports.shares import devices_by_resource, reserved_on, shares
 
 __all__ = [
     "DeviceReport",
     "DeviceState",
     "Drift",
-    "NodeReport",
     "PageCoverage",
     "coverage_of",
+    "device_reports",
     "devices_by_resource",
     "drift",
-    "node_report",
     "reserved_on",
     "rule_of",
     "shares",

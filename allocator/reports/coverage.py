@@ -48,7 +48,7 @@ def rule_of(compatibility: DeviceCompatibility) -> Rule:
 
 
 def coverage_of(rule: Rule, page: Page) -> PageCoverage:
-    """Find the devices of a page that a rule applies to, and those of them that it permits."""
+    """Return the devices of a page that a rule applies to, permitted and refused."""
     budget = Budget(step_limits.RULE_PAGE)
     driver = page.pool[0]
     carriers = 0
@@ -78,26 +78,26 @@ def coverage_of(rule: Rule, page: Page) -> PageCoverage:
                 f"counter set {consumes_counter.counter_set!r} of {places[0]}"
                 for consumes_counter in device.consumes_counters
             ]
-        for place in places:
-            (permitted if welcome else refused).setdefault(place, device.name)
+        for scope in places:
+            (permitted if welcome else refused).setdefault(scope, device.name)
     return PageCoverage(carriers, permitted, refused, failing, anywhere)
 
 
 def status_of(
     compatibility: DeviceCompatibility, coverage: Iterable[tuple[Page, PageCoverage]]
 ) -> DeviceCompatibilityStatus:
-    """Compute the status of a rule from the coverage of all pages of its driver."""
+    """Return the status of a rule from the coverage of all pages of its driver."""
     spec = compatibility.spec
     carriers = 0
     failing = anywhere = ""
     permitted: dict[str, str] = {}
     refused: dict[str, str] = {}
-    for page, one in coverage:
-        carriers += one.carriers
-        failing = failing or one.failing
-        anywhere = anywhere or (one.anywhere and f"{one.anywhere!r} of pool {page.pool[1]!r}")
-        permitted |= one.permitted
-        refused |= one.refused
+    for page, covered in coverage:
+        carriers += covered.carriers
+        failing = failing or covered.failing
+        anywhere = anywhere or (covered.anywhere and f"{covered.anywhere!r} of pool {page.pool[1]!r}")
+        permitted |= covered.permitted
+        refused |= covered.refused
     value = {
         "apiVersion": compatibility.api_version,
         "kind": compatibility.kind,
@@ -129,7 +129,7 @@ def status_of(
 
 
 def _ask(selector: Selector | None, driver: str, device: Device, budget: Budget) -> tuple[bool, str]:
-    """Evaluate an expression on a device; return the result and the error. One that does not compile is false, and reported elsewhere."""
+    """Return the result of an expression on a device, and the error. An expression that does not compile is false here."""
     if selector is None:
         return False, ""
     try:

@@ -1,6 +1,6 @@
 """Inconsistencies in a stock: overlapping allocations, reservations for deleted pods, and devices that are no longer published.
 
-For a process that changes nothing. The leader also has a ledger, and repairs with `allocator.reservations.sweep`.
+The read-only allocator uses this. The leader has a ledger, too, and repairs with `allocator.reservations.sweep`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """The inconsistencies found. `leading` if the leader found them, which also repairs them."""
+    """The inconsistencies found. `leading` is True if the leader found them, which also repairs them."""
 
     overlapping: tuple[str, ...] = ()  # claims, as namespace/name
     left_behind: tuple[str, ...] = ()  # sentences
     leading: bool = False
 
     def confirmed_by(self, later: Drift) -> Drift:
-        """Keep the leftovers that a later look confirms, because the copy of pods may be older than the copy of claims."""
+        """Return the later inconsistencies with only those leftovers that were found twice: the cached pods may be older than the claims."""
         confirmed = tuple(sentence for sentence in later.left_behind if sentence in self.left_behind)
         return Drift(later.overlapping, confirmed, later.leading)
 
@@ -36,10 +36,10 @@ def drift(stock: Stock, living: Collection[str]) -> Drift:
     name_of = {claim.metadata.uid: key for key, claim in stock.claims.items()}
     overlapping = {name_of[uid] for overlap in overlaps(stock) for uid in overlap.claims}
     sentences = [
-        f"claim {key} is reserved for pod {one.name}, which no longer exists"
+        f"claim {key} is reserved for pod {consumer.name}, which no longer exists"
         for key, claim in stock.claims.items()
-        for one in claim.status.reserved_for
-        if one.is_pod and one.uid not in living
+        for consumer in claim.status.reserved_for
+        if consumer.is_pod and consumer.uid not in living
     ]
     sentences += [
         f"claim {key} holds device {device}, which its driver no longer publishes" for key, device in unpublished(stock)

@@ -1,6 +1,6 @@
-"""The devices of a node: the state, capacity and free capacity of each, and totals.
+"""The devices of a node: the state, capacity and free capacity of each.
 
-A device is blocked if no claim holds it but other devices have consumed its counters. A held or blocked device has nothing free.
+A device is blocked if no claim holds it but other devices have consumed its counters. Held and blocked devices have no free capacity.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from dra.quantity import Quantity
 from dra.stock import available
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from dra.stock import Stock
 
 _MODEL = ("productName", "model")
@@ -45,39 +43,8 @@ class DeviceReport(msgspec.Struct, frozen=True):
     taints: tuple[str, ...] = ()
 
 
-class NodeReport(msgspec.Struct, frozen=True):
-    """All devices that a node can reach."""
-
-    node: str
-    devices: tuple[DeviceReport, ...]
-
-    def count(self, *states: DeviceState) -> int:
-        """Count the devices in some states."""
-        return sum(device.state in states for device in self.devices)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether the node has devices, and no claim holds one."""
-        return bool(self.devices) and not self.count(DeviceState.HELD, DeviceState.SHARED)
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The models of the devices, as their drivers name them."""
-        return tuple(sorted({device.model for device in self.devices if device.model}))
-
-    @property
-    def capacity(self) -> Amounts:
-        """The total capacity of the devices."""
-        return _sum(device.capacity for device in self.devices)
-
-    @property
-    def available(self) -> Amounts:
-        """The total free capacity."""
-        return _sum(device.available for device in self.devices)
-
-
-def node_report(stock: Stock, node: str) -> NodeReport:
-    """Report the devices of one node. A device that several nodes can use is reported on each of them."""
+def device_reports(stock: Stock, node: str) -> tuple[DeviceReport, ...]:
+    """Report the devices that a node can reach. A device that several nodes can use is reported on each of them."""
     devices: list[DeviceReport] = []
     for pool in stock.pools(node):
         driver, pool_name = pool.id
@@ -97,7 +64,7 @@ def node_report(stock: Stock, node: str) -> NodeReport:
             else:
                 state = DeviceState.FREE
             used = use.used.get(device.name, {})
-            capacity = {name: one.value for name, one in device.capacity.items()}
+            capacity = {name: capacity.value for name, capacity in device.capacity.items()}
             left: dict[str, Quantity] = {}
             for name, amount in capacity.items():
                 free = amount.nano - used.get(name, 0) if state in (DeviceState.FREE, DeviceState.SHARED) else 0
@@ -113,12 +80,4 @@ def node_report(stock: Stock, node: str) -> NodeReport:
                 taints=tuple(f"{taint.key}:{taint.effect}" for taint in device.taints),
             )
             devices.append(report)
-    return NodeReport(node, tuple(devices))
-
-
-def _sum(several: Iterable[Amounts]) -> Amounts:
-    total: Amounts = {}
-    for amounts in several:
-        for name, amount in amounts.items():
-            total[name] = total[name] + amount if name in total else amount
-    return total
+    return tuple(devices)

@@ -1,7 +1,8 @@
 """The devices of each pod: pod, claim, device and share in one row, from allocations, reservations and slices.
 
 Rows name no container, because the containers of a pod may share its claims. Results with admin access hold nothing and are left out.
-A device that is no longer published keeps its row, without a uuid. Devices that the ledger holds and no claim shows yet have other rows.
+A device that is no longer published keeps its row, without a uuid. Reservations that are not written into claims are reported by
+`reserved_on` instead.
 """
 
 from __future__ import annotations
@@ -46,14 +47,16 @@ def shares(stock: Stock, pods: Iterable[Pod]) -> Iterator[Share]:
     pods_node = {pod.metadata.uid: pod.spec.node_name for pod in pods}
     published: dict[PoolId, PoolDevices] = {}
     for claim in stock.claims.values():
-        consumers = [(one.name, one.uid) for one in claim.status.reserved_for if one.is_pod] or [("", "")]
+        consumers = [(consumer.name, consumer.uid) for consumer in claim.status.reserved_for if consumer.is_pod] or [
+            ("", "")
+        ]
         claim_node = node_of(claim.status.allocation)
         for pool, results in results_by_pool(claim).items():
             if pool not in published:
                 published[pool] = stock.devices(pool)
             for result in results:
-                found = published[pool].find(result.device, claim_node)
-                uuid = found[1].own_text(result.driver, _UUID) if found is not None else ""
+                published_device = published[pool].find(result.device, claim_node)
+                uuid = published_device[1].own_text(result.driver, _UUID) if published_device is not None else ""
                 for name, uid in consumers:
                     yield Share(
                         namespace=claim.metadata.namespace,
@@ -72,7 +75,7 @@ def shares(stock: Stock, pods: Iterable[Pod]) -> Iterator[Share]:
 def devices_by_resource(stock: Stock, pods: Iterable[Pod]) -> Counter[tuple[str, str, str, str]]:
     """Count the whole devices of pods by the extended resource that their DeviceClass serves: namespace, pod, node, resource.
 
-    Claims that kube-scheduler made are left out: their pods request the resource themselves.
+    Claims that kube-scheduler created are left out, because their pods request the resource themselves.
     """
     counted: Counter[tuple[str, str, str, str]] = Counter()
     pods_node = {pod.metadata.uid: pod.spec.node_name for pod in pods}
@@ -87,9 +90,9 @@ def devices_by_resource(stock: Stock, pods: Iterable[Pod]) -> Counter[tuple[str,
             served = stock.classes.get(classes.get(result.request, ""))
             if served is None or not served.spec.extended_resource_name or result.share_id or result.admin_access:
                 continue
-            for one in claim.status.reserved_for:
-                if one.is_pod:
-                    key = claim.metadata.namespace, one.name, pods_node.get(one.uid, "")
+            for consumer in claim.status.reserved_for:
+                if consumer.is_pod:
+                    key = claim.metadata.namespace, consumer.name, pods_node.get(consumer.uid, "")
                     counted[*key, served.spec.extended_resource_name] += 1
     return counted
 
@@ -104,7 +107,7 @@ class ReservedDevice(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class UnwrittenClaim(msgspec.Struct, frozen=True, rename="camel"):
-    """The devices that one claim will have; in doubt while the outcome of its write is unknown."""
+    """The devices that one claim will have. It is in doubt while the outcome of its write is unknown."""
 
     namespace: str
     claim: str

@@ -1,10 +1,10 @@
-"""The ledger of the bridge: what is held for which pod, what of it is written, and what has to be written next. Pure."""
+"""The ledger: the devices reserved for each pod, what is written of that, and the next writes. Pure: no I/O and no clock."""
 
 from allocator.reservations import effects, events
 from allocator.reservations.effects import FINALIZER
 from allocator.reservations.ledger import Hold, Ledger, Reservation, Terms, pools_of
 from allocator.reservations.overlaps import overlaps
-from allocator.reservations.step import fence, step
+from allocator.reservations.step import invalidate_lost_write, step
 from allocator.reservations.sweep import Suspect, sweep
 from allocator.reservations.table import ReservationState
 
@@ -18,7 +18,7 @@ __all__ = [
     "Terms",
     "effects",
     "events",
-    "fence",
+    "invalidate_lost_write",
     "overlaps",
     "pools_of",
     "step",

@@ -39,14 +39,14 @@ class Commit(msgspec.Struct, frozen=True):
     token: str
 
 
-class BindingReported(msgspec.Struct, frozen=True):
-    """The next answer tells the scheduler that it may bind the pod."""
+class CommitConfirmed(msgspec.Struct, frozen=True):
+    """The next answer to the scheduler is "committed", after which it may bind the pod."""
 
     token: str
 
 
 class TakeBack(msgspec.Struct, frozen=True):
-    """Allocated claims do not serve a pod without a node: end its reservation, and deallocate those of the claims that no pod uses."""
+    """End the reservation of a pod without a node, because the allocated claims do not serve it. Deallocate those that no pod uses."""
 
     pod: str  # uid
     claims: tuple[str, ...]  # uids
@@ -124,18 +124,18 @@ class Tick(msgspec.Struct, frozen=True):
 
 
 class BecameLeader(msgspec.Struct, frozen=True):
-    """We lead from now on."""
+    """This replica leads from now on."""
 
 
 class BecameFollower(msgspec.Struct, frozen=True):
-    """We do not lead any more."""
+    """This replica no longer leads."""
 
 
 Event = (
     Assume
     | Unreserve
     | Commit
-    | BindingReported
+    | CommitConfirmed
     | TakeBack
     | Written
     | Conflicted

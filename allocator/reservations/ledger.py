@@ -91,7 +91,7 @@ class Reservation(msgspec.Struct, frozen=True):
     until: float = inf
     awaited: bool = False  # a commit waits for RESERVED
     started: bool = False  # the pod was seen on the node
-    due: str = ""  # the signal that ends the reservation, unless `RereadPod` finds the pod bound
+    planned_end: str = ""  # the signal that ends the reservation, unless `RereadPod` finds the pod bound
     sentence: str = ""  # why it was released
 
 
@@ -146,7 +146,7 @@ class Ledger(msgspec.Struct, eq=False):
 
 
 def hold_of(claim: ResourceClaim) -> Hold:
-    """Make a hold of a claim."""
+    """Return the hold for a claim that was just seen."""
     return Hold(claim, frozenset(consumer.uid for consumer in claim.status.reserved_for))
 
 
@@ -158,15 +158,15 @@ def pools_of(allocation: AllocationResult | None) -> frozenset[PoolId]:
     return frozenset((result.driver, result.pool) for result in results if not result.admin_access)
 
 
-def same_devices(one: AllocationResult | None, other: AllocationResult | None) -> bool:
+def same_devices(first: AllocationResult | None, second: AllocationResult | None) -> bool:
     """Return whether two allocations are equal but for their timestamps."""
-    if one is None or other is None:
-        return one is other
-    if one is other:
+    if first is None or second is None:
+        return first is second
+    if first is second:
         return True
     results, other_results = (
         [(result.request, result.driver, result.pool, result.device, result.share_id) for result in of.devices.results]
-        for of in (one, other)
+        for of in (first, second)
     )
     return results == other_results
 
@@ -174,7 +174,7 @@ def same_devices(one: AllocationResult | None, other: AllocationResult | None) -
 def with_consumers(
     consumers: tuple[ResourceClaimConsumerReference, ...], reservations: list[Reservation]
 ) -> tuple[ResourceClaimConsumerReference, ...]:
-    """Add the pods of reservations to those a claim is reserved for."""
+    """Return the consumers of a claim with the pods of reservations added."""
     have = {consumer.uid for consumer in consumers}
     more = [
         ResourceClaimConsumerReference(resource="pods", name=reservation.name.partition("/")[2], uid=reservation.pod)

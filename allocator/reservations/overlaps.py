@@ -1,8 +1,8 @@
-"""Which claims hold together what must not be held together: read off a stock, whichever program wrote the allocations.
+"""Finds claims whose allocations conflict, whichever program wrote them. The API server does not check this.
 
-The API server keeps allocations apart no better than this does after the fact. What is looked at: devices given twice, capacity, counters,
-devices that go with no other, and compatibility groups. Results with admin access hold nothing. A pool that its driver made smaller
-looks the same as one that was given away twice, and is treated the same: what is not started yields.
+Conflicts are: a device allocated twice, exceeded capacities and counters, incompatible devices, and disjoint compatibility groups.
+Results with admin access hold nothing. If a driver shrinks a pool, its claims can conflict in the same way and are treated the same:
+claims whose pods have not started yield.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class _PublishedPool(msgspec.Struct, frozen=True):
 
 
 def overlaps(stock: Stock, pools: Iterable[PoolId] | None = None) -> tuple[Overlapped, ...]:
-    """Find the claims that overlap, in some pools or in all.
+    """Return the claims that overlap in these pools, all by default.
 
-    Each node is looked at by itself: its slices may use a name that another node's use, and say of that what they like.
+    Each node is checked by itself, because slices of different nodes may use the same device names with different contents.
     """
     rules = Rules(stock.compatibilities.values())
-    found: dict[frozenset[str], None] = {}
+    overlapping: dict[frozenset[str], None] = {}
     for pool in stock.results if pools is None else pools:
         if len(stock.results.get(pool, ())) < 2 and not rules.about_nodes:
             continue
@@ -54,14 +54,14 @@ def overlaps(stock: Stock, pools: Iterable[PoolId] | None = None) -> tuple[Overl
                 *_overlaps_in_pool(holdings_by_device, stock, pool, node, rules),
             ):
                 if len(claims) > 1:
-                    found[claims] = None
-    return tuple(Overlapped(claims) for claims in found)
+                    overlapping[claims] = None
+    return tuple(Overlapped(claims) for claims in overlapping)
 
 
 def _overlaps_in_pool(
     by_device: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules
 ) -> Iterator[frozenset[str]]:
-    """Yield the holders that overlap with others in one pool of a node."""
+    """Yield sets of claims that overlap in one pool of a node."""
     holders = {holding.claim for holdings in by_device.values() for holding in holdings}
     if len(holders) < 2:
         return
@@ -81,23 +81,23 @@ def _overlaps_in_pool(
 
 
 def _holdings_of(stock: Stock, pool: PoolId) -> dict[str, _ByDevice]:
-    """List who holds what in a pool, by the node whose slices publish it; "" for devices of no node."""
+    """Return the holders of each device of a pool, by the node whose slices publish the device; "" for devices without a node."""
     published = stock.devices(pool)
-    found: dict[str, _ByDevice] = {}
+    by_node: dict[str, _ByDevice] = {}
     results_by_claim = stock.results.get(pool, {})
     nodes = [node_of(stock.claims[key].status.allocation) for key in results_by_claim]
     for (key, results), node in zip(results_by_claim.items(), nodes, strict=True):
         claim = stock.claims[key]
         for result in results:
             publication = published.find(result.device, node)
-            place = node if publication is None else publication[0].slice.spec.node_name or ""
-            holdings = found.setdefault(place, {}).setdefault(result.device, [])
+            publishing_node = node if publication is None else publication[0].slice.spec.node_name or ""
+            holdings = by_node.setdefault(publishing_node, {}).setdefault(result.device, [])
             holdings.append(_Holding(claim.metadata.uid, result))
-    return found
+    return by_node
 
 
 def _overused_devices(by_device: _ByDevice, published: _PublishedPool) -> Iterator[frozenset[str]]:
-    """Yield claims that hold a device beside one that has it whole, and those that take more of it than there is."""
+    """Yield the holders of a device that one of them holds whole, or whose capacity they exceed together."""
     for name, holdings in by_device.items():
         if len(holdings) < 2:
             continue
@@ -115,7 +115,7 @@ def _overused_devices(by_device: _ByDevice, published: _PublishedPool) -> Iterat
 
 
 def _overdrawn_counters(by_device: _ByDevice, published: _PublishedPool) -> Iterator[frozenset[str]]:
-    """Yield the holders of devices that draw more from a counter than it has; a device counts once, however many share it."""
+    """Yield the holders of devices that exceed a counter together; a shared device counts once."""
     drawn: defaultdict[_CounterKey, int] = defaultdict(int)
     drawers: defaultdict[_CounterKey, list[_Holding]] = defaultdict(list)
     for name, holdings in by_device.items():
@@ -136,7 +136,7 @@ def _overdrawn_counters(by_device: _ByDevice, published: _PublishedPool) -> Iter
 def _incompatible_pairs(
     by_device: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules
 ) -> Iterator[frozenset[str]]:
-    """Yield the holders of devices of which one does not go with the other."""
+    """Yield the holders of two incompatible devices of one pool."""
     if not rules.by_driver.get(pool[0]):
         return
     seen_from = node or next(iter(stock.nodes), "")
@@ -156,12 +156,12 @@ def _incompatible_pairs(
 def _pairs_across(
     by_device: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules
 ) -> Iterator[frozenset[str]]:
-    """Yield the holders of a device of the pool that does not go with one that is held in another pool of its node."""
+    """Yield the holders of two incompatible devices, one of this pool and one of another pool of the node."""
     ruled = {rule.driver for rule in rules.about_nodes}
     if pool[0] not in ruled:
         return
     nodes = {node}
-    if not node:  # the nodes of devices which are held, of slices that name no node for all of theirs
+    if not node:  # slices without a node name: each device selects its nodes
         specs = [(page.slice.spec, page.devices) for page in stock.newest_pages(pool)]
         nodes = {
             spec.node_of(device)
@@ -170,16 +170,16 @@ def _pairs_across(
             for device in devices
             if device.name in by_device
         }
-    for one in sorted(nodes):
-        if one not in stock.nodes:
+    for node_name in sorted(nodes):
+        if node_name not in stock.nodes:
             continue
-        across = rules.conflicts_across(stock.pools(one), one)
-        found = conflicting_elsewhere(across, pool, stock.use)
-        for name in sorted(found.keys() & by_device.keys()):
-            for driver, where, device in found[name]:
+        across = rules.conflicts_across(stock.pools(node_name), node_name)
+        rivals = conflicting_elsewhere(across, pool, stock.use)
+        for name in sorted(rivals.keys() & by_device.keys()):
+            for driver, where, device in rivals[name]:
                 holdings_by_node = _holdings_of(stock, (driver, where))
-                for place in (one, ""):
-                    others = holdings_by_node.get(place, {}).get(device, [])
+                for publishing_node in (node_name, ""):
+                    others = holdings_by_node.get(publishing_node, {}).get(device, [])
                     yield _claims(by_device[name] + others)
 
 

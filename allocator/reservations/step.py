@@ -3,7 +3,7 @@
     handle          record the event as facts about claims and pods; events of callers send signals
     apply_facts     derive signals from the facts; signals move reservations along `TABLE`
     write_claims    compare each claim with what its reservations need; the difference becomes a write
-    update_overlay  tell decisions how the claims count now, and which pools and namespaces have changed
+    update_overlay  pass the intended claims to decisions, and record which pools and namespaces have changed
 
 Only `handle` sees events, and only `write_claims` creates writes. So the same facts lead to the same reservations and writes, whichever
 event brought a fact, late or twice. If a step raises, the ledger is unchanged.
@@ -38,11 +38,11 @@ from allocator.reservations.events import (
     Assume,
     BecameFollower,
     BecameLeader,
-    BindingReported,
     ClaimGone,
     ClaimRead,
     ClaimSeen,
     Commit,
+    CommitConfirmed,
     Conflicted,
     Denied,
     Lost,
@@ -80,7 +80,8 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 
-_OPEN = (
+# In ascending order: `yield_order` compares the positions.
+_BEFORE_BOUND = (
     ReservationState.ASSUMED,
     ReservationState.COMMITTING,
     ReservationState.COMMITTED,
@@ -94,7 +95,7 @@ _WHY = {
     Signal.EXPIRED: "its devices were reserved for too long without being used",
     Signal.MOOT: "a claim was deleted or changed meanwhile",
     Signal.DENIED: "a claim cannot be written",
-    Signal.CONTESTED: "another claim was given the same devices; a pod that has not started yields them",
+    Signal.CONTESTED: "another claim holds the same devices; this pod was not bound yet, so it gave them up",
     Signal.ASTRAY: "it was bound to another node",
     Signal.DONE: "it is finished or gone",
     Signal.FOLLOWED: "another replica leads",
@@ -137,8 +138,8 @@ class _Transition:
         self.effects: list[Effect] = []
         self.pods: set[str] = set()  # uids: the pod or its reservation may have changed
         self.claims: set[str] = set()  # uids: the hold or its reservations may have changed
-        self.former: dict[str, Hold | None] = {}  # by uid: changed holds as they were before the step
-        self.was = ledger.leading, ledger.generation
+        self.former: dict[str, Hold | None] = {}  # by uid: the state before the step of each changed hold
+        self.leading_and_generation = ledger.leading, ledger.generation
         self.journal: list[tuple[dict[str, Any], str, Any]] = []  # old entries of mappings, for `undo_changes`
 
     def change(self, mapping: dict[str, V], key: str, value: V | None) -> None:
@@ -151,7 +152,7 @@ class _Transition:
 
     def undo_changes(self) -> None:
         """Undo every change."""
-        self.ledger.leading, self.ledger.generation = self.was
+        self.ledger.leading, self.ledger.generation = self.leading_and_generation
         for mapping, key, value in reversed(self.journal):
             if value is None:
                 mapping.pop(key, None)
@@ -168,8 +169,8 @@ class _Transition:
                 self.commit(token)
             case Unreserve(token):
                 self.unreserve(token)
-            case BindingReported(token):
-                self.signal(self.ledger.tokens.get(token, ""), Signal.TOLD)
+            case CommitConfirmed(token):
+                self.signal(self.ledger.tokens.get(token, ""), Signal.CONFIRMED)
             case TakeBack(pod, claims, sentence):
                 self.take_back(pod, claims, sentence)
             case Written(version, claim):
@@ -212,7 +213,7 @@ class _Transition:
     def assume(self, event: Assume) -> None:
         pod = event.pod.metadata.uid
         old = self.ledger.reservations.get(pod)
-        if old is not None and old.state in _OPEN:
+        if old is not None and old.state in _BEFORE_BOUND:
             again = old.token == event.token and old.node == event.node
             if again:
                 return
@@ -307,7 +308,7 @@ class _Transition:
             self.effects.append(Dropped(token, pod, _WHY[Signal.FOLLOWED]))
             return
         if reservation.state in (ReservationState.RESERVED, ReservationState.BINDING):
-            if not reservation.due:  # the scheduler still waits for devices to become ready
+            if not reservation.planned_end:  # the scheduler still waits for devices to become ready
                 until = self.now + self.ledger.terms.reserved
                 self.put_reservation(replace(reservation, until=until))
             self.effects.append(Ready(token, pod, reservation.node))
@@ -344,7 +345,7 @@ class _Transition:
         known_version = hold.claim.metadata.resource_version
         if version != known_version and is_news(version, known_version):
             # A new version settles every write that was conditioned on an earlier one: it has landed, or never will.
-            taken_back = hold.claim.status.allocation is not None and claim.status.allocation is None
+            was_deallocated = hold.claim.status.allocation is not None and claim.status.allocation is None
             if claim.status.allocation is None:
                 self.drop_rivals(hold)
             hold = replace(
@@ -352,8 +353,8 @@ class _Transition:
                 claim=claim,
                 consumers=frozenset(consumer.uid for consumer in claim.status.reserved_for),
                 lost=False,
-                is_ours=hold.is_ours and not taken_back,
-                intent=None if taken_back else hold.intent,
+                is_ours=hold.is_ours and not was_deallocated,
+                intent=None if was_deallocated else hold.intent,
                 busy=Busy.IDLE if hold.busy is Busy.READING else hold.busy,
             )
         self.put_hold(hold)
@@ -394,7 +395,10 @@ class _Transition:
                 self.reread_claim(uid)
 
     def deny_write(self, uid: str, sentence: str) -> None:
-        """Send DENIED to the reservations of a claim that cannot be written. After the first rejection the claim may be written again at once, then after growing pauses."""
+        """Send DENIED to the reservations of a claim that cannot be written.
+
+        After the first rejection the claim may be written again at once, then after growing pauses.
+        """
         hold = self.ledger.holds[uid]
         needing = list(self.ledger.needing(hold))
         if hold.refusals:
@@ -445,15 +449,16 @@ class _Transition:
         self.pods.add(pod)
 
     def forget_pod(self, pod: str) -> None:
-        fact = self.ledger.pods.get(pod)
-        if fact is not None:
-            self.update_pod(pod, replace(fact, done=True))
+        """Remove a pod and remember its uid, which never comes back."""
         self.change(self.ledger.pods, pod, None)
         self.change(self.ledger.deleted, pod, self.now)
-        self.signal(pod, Signal.DONE)
+        self.pods.add(pod)
 
     def resolve_overlap(self, claims: frozenset[str]) -> None:
-        """End the reservations of the least advanced of claims that hold the same devices. If none can yield, record them as rivals and report that."""
+        """End the reservations of the least advanced of claims that hold the same devices.
+
+        If no claim can yield, record the claims as rivals and report that.
+        """
         holds: list[Hold] = []
         for uid in sorted(claims):
             hold = self.ledger.holds.get(uid)
@@ -466,7 +471,7 @@ class _Transition:
         if yielding:
             least = min(yielding, key=self.yield_order)
             for reservation in list(self.ledger.needing(least)):
-                if not reservation.due:
+                if not reservation.planned_end:
                     self.end_reservation(reservation, Signal.CONTESTED)
             return
         for hold in holds:
@@ -476,7 +481,9 @@ class _Transition:
             self.put_hold(replace(hold, rivals=rivals))
             others = [other.claim.metadata.key for other in holds if other is not hold]
             name = hold.claim.metadata.key
-            sentence = f"claim {name} holds the same devices as {', '.join(others)}; neither is given to another pod"
+            sentence = (
+                f"claim {name} holds the same devices as {', '.join(others)}; none of these pods can give them up"
+            )
             for user in self.ledger.needing(hold):
                 self.effects.append(PodEvent(user.pod, sentence))
 
@@ -484,10 +491,10 @@ class _Transition:
         """Return whether all pods that use a claim are ours and not started."""
         users = list(self.ledger.needing(hold))
         strangers = hold.consumers - {user.pod for user in users}
-        return bool(users) and not strangers and all(user.state in _OPEN for user in users)
+        return bool(users) and not strangers and all(user.state in _BEFORE_BOUND for user in users)
 
     def yield_order(self, hold: Hold) -> tuple[bool, int, str]:
-        furthest = max(_OPEN.index(user.state) for user in self.ledger.needing(hold))
+        furthest = max(_BEFORE_BOUND.index(user.state) for user in self.ledger.needing(hold))
         return hold.claim.status.allocation is not None, furthest, hold.uid
 
     def tick(self) -> None:
@@ -529,19 +536,19 @@ class _Transition:
             self.signal(pod, signal)
             return
         until = self.now + self.ledger.terms.answer
-        due = reservation.due or signal
-        self.put_reservation(replace(reservation, until=until, due=due))
+        planned_end = reservation.planned_end or signal
+        self.put_reservation(replace(reservation, until=until, planned_end=planned_end))
         self.effects.append(RereadPod(pod, reservation.name))
 
     def read_pod(self, pod: Pod) -> None:
-        """Record a pod that was read; if the pod is not bound, end its reservation as planned in `due`."""
+        """Record a pod that was read; if the pod is not bound, end its reservation as planned in `planned_end`."""
         uid = pod.metadata.uid
         if uid in self.ledger.deleted:
             return
         self.update_pod(uid, pod_fact(pod))
         reservation = self.ledger.reservations.get(uid)
-        if reservation is not None and reservation.due and not self.ledger.pods[uid].node:
-            self.signal(uid, Signal(reservation.due))
+        if reservation is not None and reservation.planned_end and not self.ledger.pods[uid].node:
+            self.signal(uid, Signal(reservation.planned_end))
 
     def become_leader(self) -> None:
         """Derive all reservations but BOUND ones from claims and pods again. Holds stay, because they record writes that may still land."""
@@ -673,18 +680,18 @@ class _Transition:
                 return
             case ReservationState.ASSUMED:
                 until = self.now + terms.assumed
-                new = replace(old, state=state, until=until, awaited=False, due="")
+                new = replace(old, state=state, until=until, awaited=False, planned_end="")
             case ReservationState.RESERVED | ReservationState.BINDING:
                 patience = terms.found if signal is Signal.FOUND else terms.reserved
                 until = self.now + patience
-                new = replace(old, state=state, until=until, awaited=False, due="")
+                new = replace(old, state=state, until=until, awaited=False, planned_end="")
                 if old.awaited:
                     self.effects.append(Ready(old.token, pod, old.node))
             case ReservationState.BOUND:
-                new = replace(old, state=state, until=inf, started=True, sentence="", due="")
+                new = replace(old, state=state, until=inf, started=True, sentence="", planned_end="")
             case ReservationState.RELEASED:
                 sentence = sentence or _WHY[signal]
-                new = replace(old, state=state, until=inf, sentence=sentence, due="")
+                new = replace(old, state=state, until=inf, sentence=sentence, planned_end="")
                 if old.token and not old.started:
                     self.effects.append(Dropped(old.token, pod, sentence))
                 if signal not in _SILENT:
@@ -773,10 +780,10 @@ class _Transition:
             return None
         if hold.is_ours and claim.status.allocation is not None and not staying:
             return Unallocate(claim)
-        return fence(claim) if hold.lost else None
+        return invalidate_lost_write(claim) if hold.lost else None
 
     def update_overlay(self) -> None:
-        """Emit `OverlayClaim` for claims that decisions have to see otherwise now, and `Freed`; note which pools and namespaces changed."""
+        """Emit `OverlayClaim` for claims whose intended state has changed, and `Freed`; record which pools and namespaces changed."""
         ledger = self.ledger
         freed: set[PoolId] = set()
         changed: set[str] = set()
@@ -787,23 +794,23 @@ class _Transition:
                 hold = replace(hold, intent=None)
                 self.put_hold(hold)
             shown = ledger.ahead.get(uid)
-            former = self.former.get(uid, hold)
-            was = shown or (former.claim if former is not None else None)
+            former_hold = self.former.get(uid, hold)
+            former_claim = shown or (former_hold.claim if former_hold is not None else None)
             meant = ledger.as_meant(hold) if hold is not None else None
             is_current = hold is None or (meant is hold.claim and hold.informer_version == hold.last_version)
             ahead = None if is_current else meant
             if ahead != shown:
                 self.change(ledger.ahead, uid, ahead)
                 self.effects.append(OverlayClaim(uid, ahead))
-            known = meant or was
-            before = None if was is None else was.status.allocation
+            claim = meant or former_claim
+            before = None if former_claim is None else former_claim.status.allocation
             present = None if meant is None else meant.status.allocation
-            if known is None or before is present or same_devices(before, present):
+            if claim is None or before is present or same_devices(before, present):
                 continue
             had = pools_of(before)
             has = pools_of(present)
             freed |= had - has
-            changed.add(known.metadata.namespace or "default")
+            changed.add(claim.metadata.namespace or "default")
             changed.update("/".join(pool) for pool in had | has)
         if freed:
             self.effects.append(Freed(frozenset(freed)))
@@ -817,10 +824,10 @@ def signals(ledger: Ledger, reservation: Reservation) -> list[Signal]:
     """Return the signals that facts imply, the most important first. States ignore signals that are not in their row of `TABLE`."""
     pod = reservation.pod
     fact = ledger.pods.get(pod)
-    found: list[Signal] = []
+    sent: list[Signal] = []
     done = pod in ledger.deleted or (fact is not None and fact.done)
     if done:
-        found.append(Signal.DONE)
+        sent.append(Signal.DONE)
     holds = [ledger.holds.get(uid) for uid in reservation.claims]
     present = [hold for hold in holds if hold is not None]
     whole = len(present) == len(holds)
@@ -828,9 +835,9 @@ def signals(ledger: Ledger, reservation: Reservation) -> list[Signal]:
     # DONE and PLACED together would move a reservation between RELEASED and BOUND forever, so a finished pod is not PLACED.
     if fact is not None and fact.node and not done:
         if reservation.node not in ("", fact.node):
-            found.append(Signal.ASTRAY)
+            sent.append(Signal.ASTRAY)
         elif has_all:
-            found.append(Signal.PLACED)
+            sent.append(Signal.PLACED)
     moot = not whole
     for hold in present:  # MOOT: the claim is not, and cannot become, what the reservation needs
         allocation = hold.claim.status.allocation
@@ -841,17 +848,17 @@ def signals(ledger: Ledger, reservation: Reservation) -> list[Signal]:
         moot = moot or (must_list_pod and pod not in hold.consumers) or hold.intent is None
         moot = moot or (allocation is not None and not same_devices(allocation, hold.intent))
     if moot:
-        found.append(Signal.MOOT)
+        sent.append(Signal.MOOT)
     if has_all:
-        found.append(Signal.HELD)
-    found.append(Signal.UNKNOWN if any(hold.lost for hold in present) else Signal.KNOWN)
+        sent.append(Signal.HELD)
+    sent.append(Signal.UNKNOWN if any(hold.lost for hold in present) else Signal.KNOWN)
     if whole and all(hold.claim.status.allocation is not None for hold in present):
-        found.append(Signal.ALLOCATED)
+        sent.append(Signal.ALLOCATED)
     waited_for = any(hold.lost or hold.busy for hold in present)
     listed = any(pod in hold.consumers for hold in present)
     if reservation.started or not (waited_for or listed):
-        found.append(Signal.CLEAN)
-    return found
+        sent.append(Signal.CLEAN)
+    return sent
 
 
 def pod_fact(pod: Pod) -> PodFact:
@@ -859,8 +866,11 @@ def pod_fact(pod: Pod) -> PodFact:
     return PodFact(pod.metadata.key, pod.spec.node_name, pod.is_done, tuple(claim_keys(pod)))
 
 
-def fence(claim: ResourceClaim) -> PatchFinalizer | None:
-    """Return a write that changes the version of a claim, so that an allocation without an answer cannot land any more; None if it cannot land anyway."""
+def invalidate_lost_write(claim: ResourceClaim) -> PatchFinalizer | None:
+    """Return a write that changes the version of a claim, so that an allocation without an answer cannot land any more.
+
+    None if the allocation cannot land anyway.
+    """
     if claim.status.allocation is not None or FINALIZER not in claim.metadata.finalizers:
         return None
     left = tuple(name for name in claim.metadata.finalizers if name != FINALIZER)

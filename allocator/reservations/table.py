@@ -7,16 +7,17 @@ claims that the pod needs there. A *hold* (`allocator.reservations.ledger`) belo
 allocation that we intend, and whether a write of ours may still land. Several reservations may need one claim: the first to
 commit writes the allocation, the others only add their pods to `reservedFor`.
 
-    PENDING ──ASSUME──▶ ASSUMED ──COMMIT──▶ COMMITTING ──ALLOCATED──▶ COMMITTED ──HELD──▶ RESERVED ──TOLD──▶ BINDING ──PLACED──▶ BOUND
-       ▲                   │                  │    ▲                      │                  │                 │                  │
-       │                   │            UNKNOWN   KNOWN                UNKNOWN               │                 │                  │
-       │                   │                  ▼    │                      │                  │                 │                  │
-       │                   │                  DOUBT ◀─────────────────────┘                  │                 │                  │
-       │                   └────────┬─────────┴──────────────────────────────────────────────┴─────────────────┴────── DONE ──────┘
+    PENDING ──ASSUME──▶ ASSUMED ──COMMIT──▶ COMMITTING ──ALLOCATED──▶ COMMITTED ──HELD──▶ RESERVED ──CONFIRMED──▶ BINDING ──PLACED──▶ BOUND
+       ▲                   │                  │    ▲                      │                  │                      │                  │
+       │                   │            UNKNOWN   KNOWN                UNKNOWN               │                      │                  │
+       │                   │                  ▼    │                      │                  │                      │                  │
+       │                   │                  DOUBT ◀─────────────────────┘                  │                      │                  │
+       │                   └────────┬─────────┴──────────────────────────────────────────────┴──────────────────────┴────── DONE ──────┘
        └────────CLEAN──────── RELEASED
 
-The input of the table are *signals*. Callers send some (ASSUME, COMMIT, UNRESERVE, TOLD, UNUSABLE). All others are derived from
-facts: the claims (ALLOCATED, HELD, MOOT, UNKNOWN, KNOWN, CLEAN), the pod (PLACED, DONE), the clock (EXPIRED), the election (FOLLOWED).
+The input of the table are *signals*. Callers send some, such as ASSUME, COMMIT and UNRESERVE. All others are derived from facts:
+of the claims, such as ALLOCATED, of the pod (PLACED, DONE), of the clock (EXPIRED), of the election (FOLLOWED); see `Signal`. Further signals
+that end a reservation lead to RELEASED as DONE does.
 A signal without an entry for a state changes nothing. So events may come late, twice or in another order, or not at all.
 
 Rules that the table rests on
@@ -30,10 +31,11 @@ Rules that the table rests on
 3. **An allocation is written once.** It cannot be changed, only removed: when the last pod that needs it leaves, and only while no pod
    that uses it may have started. If a pod needs the claim and is not in `reservedFor` yet, the last entry of `reservedFor` stays until
    then: otherwise a new leader could not tell for which pod the allocation is.
-4. **It is unknown whether a binding without an answer landed.** After the scheduler got `committed` (TOLD), the pod may be bound at any
-   moment. If the scheduler then releases the reservation, the pod keeps its devices for `Terms.grace`; a pod that is seen on its node in
-   that time is bound. Informers lag, so before devices are taken from such a pod, the pod is read from the API server (`RereadPod`).
-   Before TOLD no binding can be under way, and devices are taken back at once. Reservations that a new leader finds in claims count as TOLD.
+4. **It is unknown whether a binding without an answer landed.** After the scheduler got `committed` (CONFIRMED), the pod may be bound at
+   any moment. If the scheduler then releases the reservation, the pod keeps its devices for `Terms.grace`; a pod that is seen on its node
+   in that time is bound. Informers lag, so before devices are taken from such a pod, the pod is read from the API server (`RereadPod`).
+   Before CONFIRMED no binding can be under way, and devices are taken back at once. Reservations that a new leader finds in claims count
+   as CONFIRMED.
 5. **A follower writes nothing**; it only records what it observes.
 """
 
@@ -64,7 +66,7 @@ class Signal(StrEnum):
     RETRY = "retry"  # an Assume whose claims are all reserved for the pod already
     COMMIT = "commit"
     UNRESERVE = "unreserve"
-    TOLD = "told"  # the scheduler gets "committed": it may bind the pod
+    CONFIRMED = "confirmed"  # the scheduler gets "committed": it may bind the pod
     UNUSABLE = "unusable"  # the allocated devices do not serve the pod
     # from the claims
     ALLOCATED = "allocated"  # every claim is allocated as intended
@@ -111,7 +113,7 @@ TABLE: Mapping[ReservationState, Mapping[Signal, ReservationState]] = {
         **_GIVE_UP,
         Signal.ASSUME: _S.ASSUMED,
         Signal.RETRY: _S.RESERVED,
-        Signal.TOLD: _S.BINDING,
+        Signal.CONFIRMED: _S.BINDING,
         Signal.PLACED: _S.BOUND,
     },
     _S.BINDING: {

@@ -30,13 +30,13 @@ class SearchSteps:
         return self._paid + self._unpaid
 
     def spend(self, steps: int) -> None:
-        """Charge work that is about to be done."""
+        """Charge work before it is done."""
         self._unpaid += steps
         if self._unpaid >= _BLOCK:
             self.pay()
 
     def pay(self) -> None:
-        """Pay for what was done since the last time."""
+        """Charge the steps since the last call."""
         steps = self._unpaid
         self._paid += steps
         self._unpaid = 0
@@ -46,21 +46,21 @@ class SearchSteps:
 class ProofPatience:
     """Decides when a search requests a proof, from the refusals of its candidates.
 
-    At first a search just goes on: most fits are found without going back. After `refusals_allowed` refusals it is worth
-    a proof that there is no fit at all. If that says "maybe", each further candidate is put to a proof, but only one in
-    16 of them once most refusals come from the search although the proofs saw nothing.
+    A search begins without proofs, because most fits are found without backtracking. After `refusals_allowed` refusals, a proof
+    that there is no fit is tried. If its result is "maybe", each further candidate gets a proof; but only one in 16, once most
+    candidates that fail passed their proof.
     """
 
     __slots__ = ("candidates", "caught", "refusals", "refusals_allowed")
 
     def __init__(self, refusals_allowed: int) -> None:
-        self.refusals_allowed = refusals_allowed  # less than 0: any number
+        self.refusals_allowed = refusals_allowed  # negative: unlimited
         self.refusals = 0
         self.caught = 0  # candidates that a proof refused
         self.candidates = 0
 
     def refuse(self) -> bool:
-        """Note that a candidate led nowhere; say whether that was one too many."""
+        """Count a failed candidate; return whether that exceeds the limit."""
         self.refusals += 1
         return 0 <= self.refusals_allowed < self.refusals
 

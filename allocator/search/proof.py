@@ -1,15 +1,16 @@
-"""The proof: a relaxation of what is left to do, decided exactly enough to say "impossible" in most hopeless states.
+"""The proof: a relaxation of the remaining requests that returns "impossible" for most states without a solution.
 
-Per unit: which count vectors (how many devices for each type of request) can it give in its present state? That is
-`allocator.search.supply`. Sum: can one vector per unit reach the demand (`allocator.search.vectors.covers`)? Here is the demand: which
-alternatives, out of which places, tied together by which constraints.
+`allocator.search.supply` computes, for each unit, which count vectors (numbers of devices for each type of request) it can give in its
+present state. `allocator.search.vectors.covers` decides whether one vector per unit can sum up to the demand. This module computes the
+demand: which alternatives, out of which places, tied together by which constraints.
 
-Constraints group units by the values of the constrained attribute. distinctAttribute: a group gives no more covered devices
-than it has unused values. matchAttribute not yet fixed: all requests it ties form a bundle that one group must give whole,
-which decides all such constraints on the attribute at once. One pass per attribute.
+Constraints group units by the values of the constrained attribute. With distinctAttribute, a group gives no more covered devices than
+it has unused values. With a matchAttribute whose value is not fixed yet, all requests that it covers form a bundle, which one group must
+give completely; this decides all such constraints on the attribute at once. There is one pass per attribute.
 
-Everything here may only err towards "possible": requests are merged, dropped or relaxed where that makes more possible,
-and limits end in "possible". Requests with admin access come last within a unit, the order that allows the most.
+Errors are allowed in one direction only: "possible" may be wrong, "impossible" may not. So requests are merged, dropped or relaxed only
+where that makes more possible, and every limit ends in "possible". Requests with admin access come last within a unit, because that
+order allows the most.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
 
     _Group = tuple[tuple[PlacedUnit, ...], int]  # units, bits of their places
 
-MOST = 2000  # devices in one demand; more would not fit a vector's fields when summed
+MOST = 2000  # devices in one demand, so that sums fit the fields of a vector
 
 
 class Portion(msgspec.Struct, frozen=True, gc=False):
-    """So many devices for a leaf, out of these places."""
+    """The number of devices that a leaf needs, and the places they can come from."""
 
     leaf: int
     count: int
@@ -45,7 +46,7 @@ class Portion(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Grouping(msgspec.Struct, frozen=True):
-    """Units grouped so that devices of different groups have no value of an attribute in common."""
+    """Groups of units such that devices of different groups have no value of an attribute in common."""
 
     attribute: str | None
     groups: tuple[_Group, ...]
@@ -53,7 +54,7 @@ class _Grouping(msgspec.Struct, frozen=True):
 
 
 class _Open:
-    """The values of a constraint that may still be had, by the places that have them."""
+    """The values of a constraint that are still possible, by the places that have them."""
 
     __slots__ = ("_counts", "places", "values")
 
@@ -63,7 +64,7 @@ class _Open:
         self._counts: dict[int, int] = {}
 
     def within(self, places: int) -> int:
-        """Count the values that some of these places have."""
+        """Return the number of values that occur at these places."""
         known = self._counts.get(places)
         if known is None:
             known = self._counts[places] = sum(1 for value in self.values if value & places)
@@ -71,7 +72,7 @@ class _Open:
 
 
 class Proof:
-    """Proofs about one problem, and what they have in common."""
+    """Proofs about one problem, with their shared caches."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class Proof:
                     viable.append(leaf)
             self.viable.append(tuple(viable))
         self.limited = limited
-        # Beyond this a proof costs more than it can save: bits for every value of every constraint.
+        # Above this number of bits (one for every value of every constraint and place), a proof costs more than it saves.
         self.too_large = sum(map(len, problem.shared.values)) * len(problem.places) > limits.bits
 
     def possible(  # noqa: PLR0917 - the hot path passes its state as plain integers
@@ -116,9 +117,9 @@ class Proof:
         taken: int,
         claim_devices: int,
     ) -> bool:
-        """False only if what is left cannot be completed: `wanted` more for the leaf from `start` on, then all later requests.
+        """Return False only if the state has no solution: `wanted` more devices for the leaf from `start` on, then all later requests.
 
-        Without a leaf the request itself is still to be opened. `claim_devices` are the devices that its claim has so far.
+        Without a leaf, the request is not opened yet. `claim_devices` is the number of devices that its claim has so far.
         """
         if self.too_large:
             return True
@@ -148,11 +149,11 @@ class Proof:
             if self.limited and self._exceeds(picked, request, claim_devices + wanted):
                 continue
             demand = first.copy()
-            for one in picked:
-                leaf_demand = leaves[one]
+            for index in picked:
+                leaf_demand = leaves[index]
                 if leaf_demand.count > 0:
-                    demand.append(Portion(one, leaf_demand.count, leaf_demand.candidates))
-            demand.sort(key=lambda one: requests[one.leaf].admin)
+                    demand.append(Portion(index, leaf_demand.count, leaf_demand.candidates))
+            demand.sort(key=lambda portion: requests[portion.leaf].admin)
             if self._fits(demand, left, common, taken):
                 return True
         return False
@@ -161,13 +162,13 @@ class Proof:
         """Return whether some claim would get more devices than it may hold."""
         question = self.problem.question
         total = {question.requests[request].claim: claim_devices} if question.requests else {}
-        for one in picked:
-            claim = question.leaves[one].claim
-            total[claim] = total.get(claim, 0) + self.problem.leaves[one].count
+        for leaf in picked:
+            claim = question.leaves[leaf].claim
+            total[claim] = total.get(claim, 0) + self.problem.leaves[leaf].count
         return any(count > MAX_RESULTS for count in total.values())
 
     def _picks(self, ahead: list[tuple[Leaf, ...]]) -> Iterator[list[int]]:
-        """Choose alternatives; requests with equal alternatives choose a multiset."""
+        """Yield choices of alternatives; of requests with equal alternatives only the multiset matters."""
         if not all(ahead):
             return
         single = [leaves[0].index for leaves in ahead if len(leaves) == 1]
@@ -184,7 +185,7 @@ class Proof:
         for requests in several.values():
             combinations *= comb(len(requests) + len(requests[0]) - 1, len(requests))
         if combinations > self.limits.picks:
-            several = {}  # too many: drop them from the demand
+            several = {}  # too many choices: drop these requests from the demand
         choices = [
             list(combinations_with_replacement(range(len(requests[0])), len(requests))) for requests in several.values()
         ]
@@ -198,7 +199,7 @@ class Proof:
     # ---- constraints
 
     def _group_units(self) -> Iterator[_Grouping]:
-        """Units alone, and units merged by the values of each constrained attribute."""
+        """Yield the grouping of single units, and one for each constrained attribute."""
         problem = self.problem
         constraints = problem.question.constraints
         size = len(problem.places)
@@ -233,7 +234,7 @@ class Proof:
     def _fits(self, demand: list[Portion], left: int, common: int, taken: int) -> bool:
         """Check a demand under every grouping of the units."""
         problem = self.problem
-        if not demand or sum(one.count for one in demand) > MOST:
+        if not demand or sum(portion.count for portion in demand) > MOST:
             return True
         narrowed, loose = self._narrow(demand, left, common, taken)
         if narrowed is None or not self._enough_values(narrowed, left):
@@ -247,11 +248,13 @@ class Proof:
         for constraint, tied in loose.items():
             if problem.question.constraints[constraint].attribute in covered:
                 continue
-            # No grouping covers it: one of its values must do for all it ties.
+            # No grouping covers this constraint, so check its values one by one: one value must serve all requests that it covers.
             for bits in self.value_bits[constraint].values():
-                one = [Portion(d.leaf, d.count, d.bits & bits) if at in tied else d for at, d in enumerate(narrowed)]
-                if all(d.bits.bit_count() >= d.count for d in one) and self._pack(
-                    self.groupings[0], one, {}, left, common
+                tied_demand = [
+                    Portion(d.leaf, d.count, d.bits & bits) if at in tied else d for at, d in enumerate(narrowed)
+                ]
+                if all(d.bits.bit_count() >= d.count for d in tied_demand) and self._pack(
+                    self.groupings[0], tied_demand, {}, left, common
                 ):
                     break
             else:
@@ -261,13 +264,13 @@ class Proof:
     def _narrow(
         self, demand: list[Portion], left: int, common: int, taken: int
     ) -> tuple[list[Portion] | None, dict[int, list[int]]]:
-        """Drop the places that constraints rule out by now; also find the matchAttributes that are still open."""
+        """Return the demand without places that constraints exclude, and the matchAttributes whose value is not fixed yet."""
         problem = self.problem
         narrowed: list[Portion] = []
         loose: dict[int, list[int]] = {}
-        for one in demand:
-            leaf = problem.question.leaves[one.leaf]
-            bits = one.bits
+        for portion in demand:
+            leaf = problem.question.leaves[portion.leaf]
+            bits = portion.bits
             for constraint in leaf.constraints:
                 if constraint in problem.shared.match:
                     start, width, _ = problem.shared.match[constraint]
@@ -279,26 +282,26 @@ class Proof:
                 elif constraint in problem.shared.distinct:
                     bits &= self._open(constraint, left, common).places
             free = bits if leaf.admin else bits & ~taken
-            if free.bit_count() < one.count:
+            if free.bit_count() < portion.count:
                 return None, {}
-            narrowed.append(Portion(one.leaf, one.count, bits))
+            narrowed.append(Portion(portion.leaf, portion.count, bits))
         return narrowed, loose
 
     def _enough_values(self, demand: list[Portion], left: int) -> bool:
-        """Count unused values of each distinctAttribute: no more devices than pigeonholes."""
+        """Return whether each distinctAttribute has at least as many unused values as it covers devices."""
         problem = self.problem
         for constraint in problem.shared.distinct:
             reach = needed = 0
-            for one in demand:
-                if constraint in problem.question.leaves[one.leaf].constraints:
-                    needed += one.count
-                    reach |= one.bits
+            for portion in demand:
+                if constraint in problem.question.leaves[portion.leaf].constraints:
+                    needed += portion.count
+                    reach |= portion.bits
             if needed > 1 and self._open(constraint, left, 0).within(reach) < needed:
                 return False
         return True
 
     def _open(self, constraint: int, left: int, common: int) -> _Open:
-        """Find the values of a constraint that may still be had in a state."""
+        """Return the values of a constraint that are still possible in a state."""
         start, width = self.spans[constraint]
         shared = self.problem.shared
         match = constraint in shared.match
@@ -332,12 +335,12 @@ class Proof:
         clip = reach = 0
         kinds: list[tuple[int, int]] = []
         covering: dict[int, list[int]] = {}  # distinctAttribute → types
-        for at, one in enumerate(types):
-            clip += one.count << at * WIDTH
-            reach |= one.bits
-            likeness = self.problem.leaves[one.leaf].likeness
-            kinds.append((likeness, one.requests))
-            for constraint in one.covered:
+        for at, type_ in enumerate(types):
+            clip += type_.count << at * WIDTH
+            reach |= type_.bits
+            likeness = self.problem.leaves[type_.leaf].likeness
+            kinds.append((likeness, type_.requests))
+            for constraint in type_.covered:
                 covering.setdefault(constraint, []).append(at)
         price = len(grouping.groups) * (2 + len(types))
         spend(price // 8)
@@ -349,7 +352,7 @@ class Proof:
             within = bits & reach
             if not within:
                 continue
-            # Of many units few may be in reach.
+            # Skip units without a place in the demand.
             reached: Iterable[PlacedUnit] = units
             if len(units) > 1:
                 numbers = {self.problem.unit_of[place][0] for place in members(within)}
@@ -360,7 +363,7 @@ class Proof:
             ids.sort()
             caps: Caps = ()
             if grouping.attribute is not None:
-                # How many devices of the group may serve each distinctAttribute on its attribute.
+                # The number of devices of the group that each distinctAttribute on its attribute allows.
                 caps = tuple(
                     (tuple(dimensions), self._open(constraint, left, 0).within(bits))
                     for constraint, dimensions in covering.items()
@@ -385,26 +388,26 @@ class Proof:
         return known
 
     def _types(self, grouping: _Grouping, demand: list[Portion]) -> tuple[list[RequestType], list[int]]:
-        """Merge requests that ask for the same devices, as far as that loses nothing."""
+        """Merge requests for the same devices, where that keeps the proof exact; return the types, and the type of each request."""
         problem = self.problem
         types: list[RequestType] = []
         index: dict[object, int] = {}
         inner: list[int] = []
-        for one in demand:
-            leaf = problem.question.leaves[one.leaf]
+        for portion in demand:
+            leaf = problem.question.leaves[portion.leaf]
             covered = tuple(
                 c
                 for c in leaf.constraints
                 if c in problem.shared.distinct and problem.question.constraints[c].attribute == grouping.attribute
             )
-            # A request never gets the same device twice, so several devices of shareable ones stay apart.
-            separate = len(inner) if one.count > 1 and one.bits & ~problem.dedicated else -1
-            key = problem.leaves[one.leaf].likeness, one.bits, covered, separate
+            # A request never gets the same device twice, so requests for several shareable devices are not merged.
+            separate = len(inner) if portion.count > 1 and portion.bits & ~problem.dedicated else -1
+            key = problem.leaves[portion.leaf].likeness, portion.bits, covered, separate
             if key not in index:
                 index[key] = len(types)
-                types.append(RequestType(one.leaf, one.bits, covered))
+                types.append(RequestType(portion.leaf, portion.bits, covered))
             at = index[key]
-            types[at].count += one.count
+            types[at].count += portion.count
             types[at].requests += 1
             inner.append(at)
         return types, inner
@@ -412,7 +415,7 @@ class Proof:
     def _bundles(
         self, grouping: _Grouping, demand: list[Portion], inner: list[int], loose: dict[int, list[int]]
     ) -> tuple[dict[tuple[tuple[int, int], ...], int], dict[int, int]]:
-        """Find what a value ties together, which one group must give whole, and what is free of such ties."""
+        """Return the bundles, whose requests one group must give completely, and the types outside of bundles."""
         tied: dict[int, set[int]] = {}
         for constraint, positions in loose.items():
             if self.problem.question.constraints[constraint].attribute == grouping.attribute:
@@ -421,11 +424,11 @@ class Proof:
         bundles: dict[tuple[tuple[int, int], ...], int] = {}
         free: dict[int, int] = {}
         done: set[int] = set()
-        for at, one in enumerate(demand):
+        for at, portion in enumerate(demand):
             if at in done:
                 continue
             if at not in tied:
-                free[inner[at]] = free.get(inner[at], 0) + one.count
+                free[inner[at]] = free.get(inner[at], 0) + portion.count
                 continue
             todo, together = [at], set()
             while todo:

@@ -1,7 +1,7 @@
 """The supply of a proof: how many devices of which types a unit, or a group of units, can give in its present state.
 
-Answers are sets of count vectors (`allocator.search.vectors`), only the best of them, kept by state and numbered, so that equal
-units and equal groups share them. Errs towards too much only: limits end in "everything that is asked for".
+Answers are sets of undominated count vectors (`allocator.search.vectors`), cached by state and numbered, so that equal units and equal
+groups share them. An answer may be too large but never too small: limits end in "all that is requested".
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from allocator.problem import PlacedUnit, SearchInput
     from allocator.search.budget import SearchSteps
 
-_COMBINED = 16  # so many times a group's limit may be combined from two parts
-Cap = tuple[tuple[int, ...], int]  # dimensions, and how many devices they may have together
+_COMBINED = 16  # combinations of two parts, as a multiple of a group's limit
+Cap = tuple[tuple[int, ...], int]  # dimensions, and the most devices that they may have together
 Caps = tuple[Cap, ...]
 _Vectors = tuple[int, ...]
 _Bundle = tuple[tuple[int, int], ...]
@@ -31,15 +31,15 @@ class ProofLimits(msgspec.Struct, frozen=True):
     group: int = 1000  # vectors of one group
     cover: int = 60000  # operations of one sum
     picks: int = 64  # combinations of alternatives
-    bits: int = 1 << 24  # places times values of constraints
+    bits: int = 1 << 24  # places × values of constraints
 
 
 class RequestType(msgspec.Struct, gc=False):
-    """Requests that ask for the same devices, as one dimension."""
+    """Requests for the same devices, as one dimension."""
 
     leaf: int
     bits: int
-    covered: tuple[int, ...]  # distinctAttribute constraints on the attribute that groups are made by
+    covered: tuple[int, ...]  # distinctAttribute constraints on the attribute of the grouping
     count: int = 0
     requests: int = 0
 
@@ -54,7 +54,7 @@ class UnitSupply:
         self.vectors: list[_Vectors] = []  # by number
         self._numbers: dict[_Vectors, int] = {}
         self._rich: set[object] = set()  # kinds of units with too many states
-        self._options: dict[object, int] = {}  # what a unit or group can give, by its state
+        self._options: dict[object, int] = {}  # the number of the vectors of a unit or group, by its state
         self._splits: dict[int, list[int]] = {}
 
     def of_unit(  # noqa: PLR0917 - the hot path passes its state as plain integers
@@ -68,7 +68,7 @@ class UnitSupply:
         sign: int,
         split: tuple[int, ...],
     ) -> int:
-        """Number the best count vectors that a unit can give in its present state."""
+        """Return the number of the count vectors that a unit can give in its present state."""
         pattern = unit.pattern
         own = left >> unit.base & (1 << pattern.size) - 1
         agreed = common >> unit.common_base & (1 << pattern.common) - 1
@@ -86,7 +86,7 @@ class UnitSupply:
     def _enumerate(  # noqa: PLR0917 - the hot path passes its state as plain integers
         self, unit: PlacedUnit, types: list[RequestType], own: int, agreed: int, clip: int, split: tuple[int, ...]
     ) -> set[int] | None:
-        """Walk the devices of a unit, keeping every state that can be reached; None if there are too many."""
+        """Return the count vectors of a unit from all reachable states; None if there are too many states."""
         pattern = unit.pattern
         guards = pattern.guards
         common_guards = pattern.common_guards
@@ -95,13 +95,13 @@ class UnitSupply:
         states = {(own, agreed, 0)}
         for at, row in enumerate(pattern.rows):
             multi = pattern.token[at] < 0
-            for n, one in enumerate(types):
-                pair = row[one.leaf]
+            for n, type_ in enumerate(types):
+                pair = row[type_.leaf]
                 if pair is None or not split[n] >> at & 1:
                     continue
                 flag, cost, join, again, join_again = pair
                 step, top = 1 << n * WIDTH, field(clip, n)
-                for _ in range(one.requests if multi or admin[one.leaf].admin else 1):
+                for _ in range(type_.requests if multi or admin[type_.leaf].admin else 1):
                     new = set()
                     for x, y, vector in states:
                         if field(vector, n) == top:
@@ -115,7 +115,7 @@ class UnitSupply:
                     if len(states) > 4 * self.limits.unit:
                         self.budget.spend(len(states) // 4)
                         return None
-            # Forget what no later device looks at: own tokens, finished counters.
+            # Drop the fields that no later device reads: own tokens, finished counters.
             keep, keep_common = pattern.keep[at]
             fill = opened & ~keep_common
             states = {(x & keep, y & keep_common | fill, vector) for x, y, vector in states}
@@ -127,31 +127,31 @@ class UnitSupply:
         return {vector for _, _, vector in states}
 
     def _estimate(self, unit: PlacedUnit, types: list[RequestType], own: int, split: tuple[int, ...]) -> int:
-        """For units with too many states: bound each type by the cheapest devices that the summed fields can cover."""
+        """Return an upper bound for a unit with too many states: for each type, the cheapest devices within the sum of all fields."""
         pattern = unit.pattern
         devices = union(pattern.own)
         total = _sum(own & ~devices & ~pattern.guards, pattern.guards)
         shareable = any(token < 0 for token in pattern.token)
         vector = 0
-        for n, one in enumerate(types):
-            repeats = one.requests if self.problem.question.leaves[one.leaf].admin else 1
+        for n, type_ in enumerate(types):
+            repeats = type_.requests if self.problem.question.leaves[type_.leaf].admin else 1
             costs: list[int] = []
             for at, row in enumerate(pattern.rows):
-                pair = row[one.leaf]
+                pair = row[type_.leaf]
                 if pair is not None and split[n] >> at & 1:
                     costs += [_sum(pair[3] & ~devices, pattern.guards)] * repeats
             paid = 0
             rest = total
             for cost in sorted(costs):
                 rest -= cost
-                if rest < 0 or paid == one.count:
+                if rest < 0 or paid == type_.count:
                     break
                 paid += 1
-            vector |= (one.count if shareable else min(paid, one.count)) << n * WIDTH
+            vector |= (type_.count if shareable else min(paid, type_.count)) << n * WIDTH
         return vector
 
     def of_group(self, ids: tuple[int, ...], clip: int, guards: int, outer: Outer, caps: Caps) -> int:
-        """Number the best vectors that a group of units can give, in terms of the outer dimensions."""
+        """Return the number of the vectors that a group of units can give, in the outer dimensions."""
         key = ids, clip, outer.key, caps
         known = self._options.get(key)
         if known is not None:
@@ -191,15 +191,15 @@ class UnitSupply:
         self._options[key] = known
         return known
 
-    def weight(self, one: RequestType) -> int:
-        """Return the size of a request: the counters and capacities that its first candidate takes. Any number would be sound."""
-        if not one.bits:
+    def weight(self, type_: RequestType) -> int:
+        """Return the size of a request: the counters and capacities that its first candidate takes. Any size keeps the bound valid."""
+        if not type_.bits:
             return 1
-        lowest = one.bits & -one.bits
+        lowest = type_.bits & -type_.bits
         place = lowest.bit_length() - 1
         number, member = self.problem.unit_of[place]
         pattern = self.problem.units[number].pattern
-        pair = pattern.rows[member][one.leaf]
+        pair = pattern.rows[member][type_.leaf]
         if pair is None:
             return 1
         cost = pair[3]
@@ -262,17 +262,17 @@ class Outer:
         return equal, tuple(by_size)
 
     def translate(self, vectors: tuple[int, ...], guards: int) -> set[int]:
-        """Yield bundles in all possible numbers, the rest as free types."""
+        """Return the vectors in outer dimensions: every possible number of bundles, and the remaining devices as free types."""
         out: set[int] = set()
         for vector in vectors:
             todo = [(vector, 0, 0)]
             while todo:
                 rest, at, given = todo.pop()
                 if at == len(self.bundles):
-                    out.add(given + sum(field(rest, one) << n * WIDTH for n, one in enumerate(self.free)))
+                    out.add(given + sum(field(rest, dimension) << n * WIDTH for n, dimension in enumerate(self.free)))
                     continue
                 bundle, wanted = self.bundles[at]
-                need = sum(count << one * WIDTH for one, count in bundle)
+                need = sum(count << dimension * WIDTH for dimension, count in bundle)
                 start = (len(self.free) + at) * WIDTH
                 for count in range(wanted + 1):
                     todo.append((rest, at + 1, given + (count << start)))
@@ -283,5 +283,5 @@ class Outer:
 
 
 def _sum(packed: int, guards: int) -> int:
-    """Add up all fields of a packed integer."""
+    """Return the sum of all fields of a packed integer."""
     return sum(packed >> start & (1 << guard - start) - 1 for start, guard in spans(guards)) if packed else 0

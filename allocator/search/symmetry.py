@@ -1,8 +1,8 @@
-"""Twins: requests, and whole claims, that can be swapped without a difference in the answer.
+"""Twins: requests, and whole claims, that can be swapped without a change of the answer.
 
-Swapped are requests together with everything their own constraints tie to them. The first solution gives twins rising
-positions, because otherwise the swapped solution would come first. So the search starts the later twin after the
-earlier one's position, and sixteen requests for one device cost as much as one request for sixteen.
+A request is swapped together with all requests that its constraints cover. In the first solution, twins have rising positions, because
+otherwise the swapped solution would come first. So the search starts the later twin after the earlier one's position, and sixteen
+requests for one device cost as much as one request for sixteen.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 def twins(problem: SearchInput, budget: Budget) -> list[int]:
     """Return, for each request, the earlier request that it can be swapped with, or -1."""
     question = problem.question
-    found = [-1] * len(question.requests)
+    earlier = [-1] * len(question.requests)
     by_claim: list[list[int]] = [[] for _ in question.claims]
     for at, request in enumerate(question.requests):
         by_claim[request.claim].append(at)
     whole: dict[object, int] = {}
     for claim, requests in enumerate(by_claim):
         if requests:
-            _ClaimRequests(problem, claim, requests, budget).find(found, whole)
-    return found
+            _ClaimRequests(problem, claim, requests, budget).link_twins(earlier, whole)
+    return earlier
 
 
 _COMPARED = 64  # constraints of a leaf that a step compares
-_Cover = tuple[tuple[bool, ...], ...]  # by request, by leaf: is it bound by a constraint?
+_Cover = tuple[tuple[bool, ...], ...]  # by request, by leaf: whether a constraint covers it
 
 
 class _ClaimRequests:
@@ -46,8 +46,8 @@ class _ClaimRequests:
             if all(all(self._cover(at, request)) for request in requests):
                 self.common.add(at)
 
-    def find(self, found: list[int], whole: dict[object, int]) -> None:
-        # Requests are tied by constraints that do not cover the whole claim.
+    def link_twins(self, earlier: list[int], whole: dict[object, int]) -> None:
+        # Only constraints that do not cover the whole claim tie requests together.
         group = {at: {at} for at in self.requests}
         others = [number for number in self.constraints if number not in self.common]
         for constraint in others:
@@ -61,19 +61,19 @@ class _ClaimRequests:
         for first in self.requests:
             if min(group[first]) == first:
                 sign = self._sign(sorted(group[first]), others)
-                found[first] = last.get(sign, -1)
+                earlier[first] = last.get(sign, -1)
                 last[sign] = first
         first = self.requests[0]
         sign = self._sign(self.requests, self.constraints)
-        found[first] = whole.get(sign, -1)
+        earlier[first] = whole.get(sign, -1)
         whole[sign] = first
 
     def _sign(self, tied: list[int], constraints: list[int]) -> object:
         """Return a key that requests share if they differ only in names and places."""
-        taken = self.problem.leaves
+        demands = self.problem.leaves
         bodies = [
             tuple(
-                (taken[leaf.index].likeness, taken[leaf.index].count, leaf.all)
+                (demands[leaf.index].likeness, demands[leaf.index].count, leaf.all)
                 for leaf in self.problem.question.requests[at].leaves
             )
             for at in tied

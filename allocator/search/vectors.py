@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 WIDTH = 13
 LOW = (1 << WIDTH - 1) - 1
-_CHARGED = 1024  # comparisons between two looks at the budget
+_CHARGED = 1024  # comparisons between two charges of the budget
 
 
 def field(vector: int, dimension: int) -> int:
-    """Read one count."""
+    """Return one count."""
     return vector >> dimension * WIDTH & LOW
 
 
@@ -28,25 +28,25 @@ def guard_bits(dimensions: int) -> int:
 
 
 def minus(vector: int, other: int, guards: int) -> int:
-    """Subtract field by field, not below zero."""
+    """Return the difference of each field, at least 0."""
     difference = (vector | guards) - other
     borrow_free = difference & guards
     return difference & (borrow_free - (borrow_free >> WIDTH - 1))
 
 
 def smaller_of_each(vector: int, top: int, guards: int) -> int:
-    """Take the smaller field by field."""
+    """Return the minimum of each field."""
     return vector - minus(vector, top, guards)
 
 
 def undominated(vectors: Iterable[int], guards: int, spend: Callable[[int], None]) -> tuple[int, ...]:
-    """Keep the vectors that no other is at least as good as in every dimension."""
-    found = set(vectors)
-    if len(found) < 2:
-        return tuple(found)
+    """Return the maximal vectors: those for which no other vector is at least as large in every dimension."""
+    distinct = set(vectors)
+    if len(distinct) < 2:
+        return tuple(distinct)
     out: list[int] = []
     compared = 0
-    for vector in sorted(found, reverse=True):
+    for vector in sorted(distinct, reverse=True):
         compared += len(out)
         if compared > _CHARGED:
             spend(compared >> 4)
@@ -61,7 +61,7 @@ def undominated(vectors: Iterable[int], guards: int, spend: Callable[[int], None
 
 
 def least(vectors: Iterable[int], guards: int) -> list[int]:
-    """Keep the vectors that are not at least as large as another in every dimension."""
+    """Return the minimal vectors: those that are not at least as large as another vector in every dimension."""
     out: list[int] = []
     for vector in sorted(vectors):
         if not any((vector | guards) - other & guards == guards for other in out):
@@ -70,7 +70,7 @@ def least(vectors: Iterable[int], guards: int) -> list[int]:
 
 
 def largest_within(counts: Sequence[int], top: int) -> Iterator[tuple[int, ...]]:
-    """List the largest vectors below `counts` whose sum is at most `top`."""
+    """Yield the largest vectors up to `counts` whose sum is at most `top`."""
     if sum(counts) <= top:
         yield tuple(counts)
         return
@@ -93,8 +93,8 @@ def covers(
 ) -> bool:
     """Return whether one vector from each bag can together reach a demand; True also if that takes too much work.
 
-    Depth first, failed remainders remembered; bounded by the most that each dimension, and each weighting of the
-    dimensions, can still gain. Any non-negative weights give a valid bound.
+    A depth-first search with a memo of failed remainders. The bound is the most that each dimension, and each weighting of the
+    dimensions, can still gain; it is valid for any non-negative weights.
     """
     most, gains = _bounds(bags, demand, guards, weights)
     dimensions = range(0, guards.bit_length(), WIDTH)
@@ -112,7 +112,7 @@ def covers(
             return True
         if at == len(bags) or (at, rest) in failed:
             continue
-        failed.add((at, rest))  # entered once: it either succeeds at once or is a failure
+        failed.add((at, rest))  # added before the attempt: if it succeeds, the search ends
         done += len(bags[at])
         if done >> 4 > charged + 64:
             spend((done >> 4) - charged)
@@ -126,12 +126,14 @@ def covers(
                 reachable.add(remaining)
         tried = least(reachable, guards) if 1 < len(reachable) < 200 else list(reachable)
         tried = [
-            one
-            for one in tried
-            if all(_value(one, weight, dimensions) <= gain for weight, gain in zip(weights, gains[at + 1], strict=True))
+            vector
+            for vector in tried
+            if all(
+                _value(vector, weight, dimensions) <= gain for weight, gain in zip(weights, gains[at + 1], strict=True)
+            )
         ]
-        tried.sort(key=lambda one: _value(one, weights[-1], dimensions))
-        stack.append(iter([(at + 1, one) for one in tried]))
+        tried.sort(key=lambda vector: _value(vector, weights[-1], dimensions))
+        stack.append(iter([(at + 1, vector) for vector in tried]))
     spend((done >> 4) - charged)
     return False
 

@@ -1,22 +1,22 @@
 """The search: in the order of the in-tree allocator, without its dead ends.
 
-The in-tree depth-first search answers with the first *event* it meets: a solution, or a fatal error. Cutting a subtree that
-holds neither keeps that answer, so nothing here reorders anything; it only leaves out:
+The in-tree depth-first search ends at the first *event*: a solution, or a fatal error. The answer stays the same if subtrees without
+an event are skipped. So this search keeps the order and only skips:
 
   siblings   a refused candidate refuses every later one that is interchangeable with it
-  memo       a state that is the same as one that failed, interchangeable devices and identical units exchanged, fails too
+  memo       a state fails if it equals a failed state up to an exchange of interchangeable devices or identical units
   twins      requests that can be swapped take rising positions
   counts     a request needs as many free candidates as its count
-  values     and as many that agree on an attribute it must match (done when the problem is compiled)
-  proof      a relaxation, decided by `allocator.search.proof`; asked once when the search starts to backtrack, and, when it
-             answers "maybe", before every step from then on
+  values     and as many candidates with a common value of an attribute that must match (checked when the problem is compiled)
+  proof      a relaxation (`allocator.search.proof`), tried once when the search starts to backtrack and, if the result is "maybe",
+             before every step from then on
 
-Requests behind the first one that may end in a fatal error (the *horizon*) take no part in cuts.
+Cuts consider requests only up to the first one that may end in a fatal error (the *horizon*).
 
-One peculiarity is kept: when no alternative of what follows fits under the limit of 32 devices a claim, the in-tree
-search gives up the current request without looking at further candidates (and their faults). `Outcome.EXCEEDED` is that signal.
+One peculiarity of the in-tree search is kept: if every alternative of the next request exceeds the limit of 32 devices per claim, the
+search gives up the current request without trying further candidates (and their faults). `WalkOutcome.EXCEEDED` is the signal for that.
 
-The stack is explicit; its depth is the number of devices, which may be in the thousands.
+The stack is explicit, because its depth is the number of devices, which may be in the thousands.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Solution(msgspec.Struct, frozen=True):
 
 
 class Cuts(msgspec.Struct, frozen=True):
-    """The cuts that a search makes. No setting changes an answer; tests run all settings."""
+    """The cuts of a search. No setting changes an answer; tests run all settings."""
 
     siblings: bool = True
     memo: bool = True
@@ -56,7 +56,7 @@ class Cuts(msgspec.Struct, frozen=True):
     counts: bool = True
     values: bool = True
     proof: bool = True
-    patience: int = 24  # refusals before a proof is asked for
+    patience: int = 24  # refusals before a proof is requested
     limits: ProofLimits = ProofLimits()
 
 
@@ -80,7 +80,7 @@ class _Fork(msgspec.Struct, gc=False):
     common: int
     taken: int
     claim_devices: int  # devices the claim has so far
-    floor: int = 0  # first position for the first alternative, if a twin came before
+    floor: int = 0  # first position for the first alternative, after the position of an earlier twin
 
 
 class _DeviceSlot(msgspec.Struct, gc=False):
@@ -119,8 +119,8 @@ class Walk:
         size = len(requests)
         self.horizon = size
         for at, request in enumerate(requests):
-            taken = [problem.leaves[leaf.index] for leaf in request.leaves]
-            if any(one.faulty or one.failing for one in taken) or any(
+            demands = [problem.leaves[leaf.index] for leaf in request.leaves]
+            if any(demand.faulty or demand.failing for demand in demands) or any(
                 leaf.all and leaf.constraints for leaf in request.leaves
             ):
                 self.horizon = at
@@ -155,10 +155,12 @@ class Walk:
 
     def solve(self) -> Solution | None:
         """Find the first solution; None if there is none. Raises AllocateError and OutOfBudget."""
-        taken = self.problem.leaves
+        demands = self.problem.leaves
         if self.cuts.counts:
             for request in self.problem.question.requests[: self.horizon]:
-                if all(taken[leaf.index].count > taken[leaf.index].candidates.bit_count() for leaf in request.leaves):
+                if all(
+                    demands[leaf.index].count > demands[leaf.index].candidates.bit_count() for leaf in request.leaves
+                ):
                     return None
         provable = self.cuts.proof and not self.problem.irregular
         self.guided = False
@@ -196,12 +198,12 @@ class Walk:
 
     def _solution(self) -> Solution:
         """Build the solution from the stack."""
-        slots = tuple((one.leaf, one.at) for one in self.stack if type(one) is _DeviceSlot)
-        forks = tuple(one.next - 1 for one in self.stack if type(one) is _Fork)
+        slots = tuple((entry.leaf, entry.at) for entry in self.stack if type(entry) is _DeviceSlot)
+        forks = tuple(entry.next - 1 for entry in self.stack if type(entry) is _Fork)
         return Solution(slots, forks)
 
     def _open(self, request: int, left: int, common: int, taken: int, claim_devices: int) -> WalkOutcome | None:
-        """Open the next request; None if there is none left: the stack is a solution."""
+        """Open the next request; return None if there is none, so that the stack is a solution."""
         requests = self.problem.question.requests
         if request == len(requests):
             return None
@@ -226,24 +228,24 @@ class Walk:
             if fork.next == len(request.leaves):
                 self.stack.pop()
                 begins = at == 0 or self.problem.question.requests[at - 1].claim != request.claim
-                # The limit is a claim's own: an earlier claim may be varied.
+                # The limit is per claim, so an earlier claim may be changed.
                 passes_on = fork.exceeded and not (begins and request.claim > 0)
                 return WalkOutcome.EXCEEDED if passes_on else WalkOutcome.FAILED
             leaf = request.leaves[fork.next]
-            taken = self.problem.leaves[leaf.index]
+            demand = self.problem.leaves[leaf.index]
             floor = fork.floor if first else 0
             self.alternative[at] = fork.next
             fork.next += 1
             first = False
-            if leaf.all and not taken.items:
+            if leaf.all and not demand.items:
                 step = WalkOutcome.FAILED
-            elif taken.count <= 0:
+            elif demand.count <= 0:
                 step = self._open(at + 1, fork.left, fork.common, fork.taken, fork.claim_devices)
             else:
                 step = self._fill(
                     at,
                     leaf.index,
-                    taken.count,
+                    demand.count,
                     floor,
                     fork.left,
                     fork.common,
@@ -301,10 +303,10 @@ class Walk:
                     if slot.tried_siblings is None:
                         slot.tried_siblings = set()
                     slot.tried_siblings.add(self._sibling(slot.at, slot))
-            found = self._next(slot)
-            if found is None:
+            candidate = self._next(slot)
+            if candidate is None:
                 return self._give_up(slot, WalkOutcome.FAILED)
-            slot.at, after, agreed = found
+            slot.at, after, agreed = candidate
             if slot.wanted == self.problem.leaves[slot.leaf].count:
                 self.first[slot.request] = slot.at
             taken = slot.taken | ((1 << slot.at) & self.problem.dedicated)
@@ -328,7 +330,7 @@ class Walk:
                 return step
 
     def _next(self, slot: _DeviceSlot) -> tuple[int, int, int] | None:
-        """Find the next candidate that fits, with the resulting state. Raises the faults in between, as the in-tree allocator does."""
+        """Return the next candidate that fits with the resulting state. Raises the faults in between, as the in-tree allocator does."""
         problem, leaf = self.problem, self.problem.question.leaves[slot.leaf]
         demand, pairs = problem.leaves[slot.leaf], problem.pairs[slot.leaf]
         guards, common_guards, opened = problem.guards, problem.common_guards, problem.open
@@ -345,7 +347,7 @@ class Walk:
             at = low.bit_length() - 1
             bits ^= low
             if low & demand.faulty:
-                # A device in use is out of the question before its selectors are looked at.
+                # A device in use is skipped before its selectors are evaluated.
                 bit = problem.admin_token(leaf.claim, at) if leaf.admin else problem.token(at)
                 if bit >= 0 and not left >> bit & 1:
                     continue
@@ -375,7 +377,7 @@ class Walk:
         return step
 
     def _worth_remembering(self, *, fresh: bool) -> bool:
-        """Return whether failed states are remembered: always where a request begins, within one only if that pays."""
+        """Return whether to remember failed states: always at the start of a request, within a request only if that pays."""
         return self.cuts.memo and (fresh or self.recall.pays())
 
     def _resume_all(self, slot: _DeviceSlot, step: WalkOutcome | None) -> WalkOutcome | None:
@@ -427,7 +429,7 @@ class Walk:
         return after & guards != guards and (bool(first) or not self.problem.places[place].multi)
 
     def _unit_state(self, unit: PlacedUnit, start: int, left: int, common: int) -> int:
-        """Number the state of one unit, independent of position and of interchangeable devices."""
+        """Return the number of a unit's state; it is equal for states that differ only in position and interchangeable devices."""
         pattern, places = unit.pattern, unit.places
         own_left = left >> unit.base & (1 << pattern.size) - 1
         own_common = common >> unit.common_base & (1 << pattern.common) - 1
@@ -475,8 +477,8 @@ class Walk:
         number, member = self.problem.unit_of[place]
         unit = self.problem.units[number]
         for at, group in enumerate(unit.groups):
-            for one, own, shift in group:
-                if one == member:
+            for sibling, own, shift in group:
+                if sibling == member:
                     state = self._unit_state(unit, slot.start, slot.left, slot.common)
                     left = slot.left >> unit.base
                     own_state = (left & own) >> shift

@@ -1,6 +1,6 @@
-"""The rim: what schedulers ask, and the writes; a read-only process beside other schedulers; a small scheduler where there is none.
+"""The allocator's processes: the allocator for schedulers, a read-only one beside other schedulers, and a small scheduler of its own.
 
-Each name here is imported when it is asked for: the help of a command reads the settings alone.
+Each name is imported when it is first used, because the help of a command needs only the settings.
 """
 
 from typing import TYPE_CHECKING

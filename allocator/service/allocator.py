@@ -1,4 +1,4 @@
-"""The allocator: the four calls that a scheduler makes for a pod, in this order.
+"""The allocator: the calls that a scheduler makes for a pod: outlook, reserve, then commit, or release to give up.
 
     outlook(pod)          return the nodes that can serve the pod, and a token that identifies the pod in the later calls
     reserve(token, node)  hold the pod's devices on a node; nothing is written yet
@@ -6,7 +6,7 @@
     release(token)        end the reservation
 
 Decisions are pure functions of a `Basis` (`allocator.service.questions`) and may take long, so the `QuestionRunner` computes them.
-State changes here only, on the event loop: an event is applied to the ledger, and `LiveLedger` carries out the resulting writes.
+State changes on the event loop only: an event is applied to the ledger, and `LiveLedger` carries out the resulting writes.
 """
 
 from __future__ import annotations
@@ -99,53 +99,53 @@ class Allocator:
     # ---- which nodes can serve a pod
 
     async def outlook(self, pod: Pod, token: str = "") -> tuple[str, Outlooks]:
-        """Return a token and the nodes that can serve a pod. The token is "" if no node can, and evicting pods would not help."""
-        self._lead.demand_ready()
+        """Return a token and the nodes that can serve a pod. The token is "" unless a node can, or could if no device were in use."""
+        self._lead.require_ready()
         pod = self._pods.newest(pod)
         namespace = pod.metadata.namespace
         waiting = self._pods.waiting
         waiting.confirm(pod.metadata.uid)
-        if waits := self._pods.turns.wait(namespace):
+        if reason := self._pods.turns.reason_to_wait(namespace):
             waiting.put(pod, WaitReason.TURN)
-            return "", Outlooks(Outlook.WAITING, message=waits)
+            return "", Outlooks(Outlook.WAITING, message=reason)
         begun = self._clock()
         siblings = self._siblings(pod)
         basis = self.basis(pod)
         if missing := self._missing(pod):
-            found = Outlooks(Outlook.WAITING, message=missing)
+            outlooks = Outlooks(Outlook.WAITING, message=missing)
         else:
             judgement = await self._runner.ask(namespace, partial(questions.judge, pod, basis))
-            self._lead.demand_ready()
-            found = judgement.outlooks
+            self._lead.require_ready()
+            outlooks = judgement.outlooks
             if judgement.lacks_claim:
                 self._make_claim(pod)
             if judgement.gives_way:
                 self._pods.nominations.give_way(pod)
             if judgement.may_be_refused:
-                self._pods.refuse(pod)  # requeue it when devices become free
-        found = found.with_messages(partial(self._redact, pod, siblings))
-        self._metrics.outlooks.labels(str(found.outlook)).inc()
+                self._pods.requeue_when_devices_are_free(pod)
+        outlooks = outlooks.with_messages(partial(self._redact, pod, siblings))
+        self._metrics.outlooks.labels(str(outlooks.outlook)).inc()
         self._metrics.outlook_seconds.observe(self._clock() - begun)
-        self._pods.note(pod, found.outlook, is_current=basis.stock is self._knowledge.stock)
-        if found.outlook is Outlook.FULL:
+        self._pods.note(pod, outlooks.outlook, is_current=basis.stock is self._knowledge.stock)
+        if outlooks.outlook is Outlook.FULL:
             claims = find_claims(pod, self._knowledge.stock).open
             requests = [request.exactly for claim in claims for request in claim.spec.devices.requests]
             devices = sum((request.count or MANY) if request else 1 for request in requests)
             self._pods.nominations.found_no_room(pod, devices)
-        if not found.nodes and found.outlook is not Outlook.FULL:
-            return "", found
+        if not outlooks.nodes and outlooks.outlook is not Outlook.FULL:
+            return "", outlooks
         token = token or secrets.token_hex(12)
         self._remember(token, pod)
-        return token, found
+        return token, outlooks
 
-    async def fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
+    async def why_not_fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
         """Return why a pod does not fit on a node after the pods of `add` got their devices and those of `remove` are gone; "" if it fits."""
-        self._lead.demand_ready()
+        self._lead.require_ready()
         pod = self.pod_of(token)
         others = Others([self._pods.newest(added) for added in add], tuple(remove))
         if why := self._ledger.full_nodes(pod, others.leaving).get(node):
             return why
-        question = partial(questions.fits_beside, pod, node, self._knowledge.stock, others)
+        question = partial(questions.why_not_fits_beside, pod, node, self._knowledge.stock, others)
         problem = await self._runner.ask(pod.metadata.namespace, question)
         if problem and others.coming:
             self._pods.nominations.give_way(pod)
@@ -167,12 +167,12 @@ class Allocator:
     def look_for_fitting(self) -> None:
         """Requeue the pods that may fit, if a device became free since the last check."""
         waiting = self._pods.waiting
-        if waiting.needs_look():
-            waiting.looking = True
+        if waiting.must_check():
+            waiting.is_checking = True
             self._ledger.later(waiting.wake_fitting(self.may_fit))
 
     def is_node_useful(self, pod: Pod, kept_node: KeptNode) -> bool:
-        """Return whether a pod would fit on the node that is kept for it, once the pods it waits for are gone; False if the decision takes longer than a turn."""
+        """Return whether a pod would fit on its kept node once the awaited pods are gone; False if the decision takes longer than a turn."""
         stock = self._knowledge.stock
         basis = self.basis(pod)._replace(pods=self._holders([kept_node.node], stock))
         question = partial(questions.is_node_useful, pod, kept_node, basis)
@@ -238,16 +238,16 @@ class Allocator:
 
         Called for a pod that fits on no node, with the nodes that every other plugin accepts.
         """
-        self._lead.demand_ready()
+        self._lead.require_ready()
         pod = self._pods.newest(pod)
         known = self._knowledge.stock.nodes
         candidates = [known[name] for name in nodes if name in known]
-        found: dict[str, str] = {}
+        why: dict[str, str] = {}
         for claim in self._pods.allocated_claims(pod):
             is_exclusive = all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
             if is_exclusive and any(claim_obstacle([claim], node) for node in candidates):
-                found[claim.metadata.uid] = f"claim {claim.metadata.key} is allocated where the pod cannot go"
-        return self._take_back(pod, found) if found else ""
+                why[claim.metadata.uid] = f"claim {claim.metadata.key} is allocated where the pod cannot go"
+        return self._take_back(pod, why) if why else ""
 
     def _take_back(self, pod: Pod, why: Mapping[str, str]) -> str:
         """Deallocate claims, given by uid with a reason each; return the first reason."""
@@ -263,7 +263,7 @@ class Allocator:
         """Reserve a pod's devices on a node in the ledger. From then on the token identifies the reservation."""
         pod = self.pod_of(token)
         for _ in range(TRIES):
-            self._lead.demand_ready()
+            self._lead.require_ready()
             pod = self._pods.newest(pod)
             state = self._ledger.state
             existing = state.reservations.get(state.tokens.get(token, ""))
@@ -303,7 +303,7 @@ class Allocator:
 
     async def commit(self, token: str, seconds: float) -> Progress:
         """Write the reserved claims. Return when they are written and the devices are ready, or after `seconds` with what is still missing."""
-        self._lead.demand_ready()
+        self._lead.require_ready()
         known_pod = self.pods_by_token.get(token)
         if known_pod is not None and token not in self._ledger.state.tokens:
             pod_claims = find_claims(self._pods.newest(known_pod), self._knowledge.stock)
@@ -332,7 +332,10 @@ class Allocator:
         )
 
     def _assume(self, token: str, pod: Pod, node: str, serving: Serving, generation: int) -> str:
-        """Apply `Assume` to the ledger; return why the ledger declines, "" if it does not. `generation` is the ledger's at the time of the decision."""
+        """Apply `Assume` to the ledger; return why the ledger declines, "" if it does not.
+
+        `generation` is the ledger's generation at the time of the decision.
+        """
         if not serving.claims:
             return ""  # the pod has no claims
         if not all(claim.metadata.uid for claim in serving.claims):
@@ -345,8 +348,8 @@ class Allocator:
             if isinstance(effect, effects.Declined):
                 return effect.sentence
             if isinstance(effect, effects.Exceeded):
-                self._pods.refuse(pod)
-                remedy = "ask for less, or wait until something in the namespace ends"
+                self._pods.requeue_when_devices_are_free(pod)
+                remedy = "request less, or wait until pods of the namespace have ended"
                 raise HttpError(HTTPStatus.CONFLICT, str(effect.line), remedy, {"exceeded": effect.line.facts()})
         return ""
 
@@ -370,7 +373,7 @@ class Allocator:
                 pools |= pools_of(hold.claim.status.allocation)
         for overlap in overlaps(self._knowledge.stock, pools):
             self._ledger.apply(overlap)
-        if self._reservation_of(token).due:
+        if self._reservation_of(token).planned_end:
             raise HttpError(
                 HTTPStatus.CONFLICT, "the same devices were just allocated to another claim", "decide again"
             )
@@ -390,7 +393,7 @@ class Allocator:
                     raise self._conflict(self.pods_by_token.get(token), why)
             waits_for = devices_ready(claims).waits_for
             if not waits_for:
-                self._ledger.apply(events.BindingReported(token))
+                self._ledger.apply(events.CommitConfirmed(token))
                 return Progress(True)
             late = min((latest_binding(claim, self.binding_seconds) for claim in claims), default=inf)
             time_left = max(late - now, 0) + PAUSE
@@ -415,7 +418,7 @@ class Allocator:
 
     def adopt(self, token: str, pod: Pod) -> bool:
         """Assign a token to a pod; return False if the pod requests no devices."""
-        self._lead.demand_ready()
+        self._lead.require_ready()
         pod = self._pods.newest(pod)
         if not find_claims(pod, self._knowledge.stock).want_devices:
             return False

@@ -1,6 +1,4 @@
-"""Requests become calls: which path belongs to which group, which callers may ask, and what questions, answers and
-refusals look like.
-"""
+"""HTTP calls: endpoints, the check of callers, and the form of request bodies, answers and errors."""
 
 from __future__ import annotations
 
@@ -23,27 +21,27 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.allocator")
 MIB = 1 << 20
-# A scheduler asks over few connections; what it sends is a pod and the names of nodes.
+# A scheduler uses few connections and sends a pod and the names of nodes.
 LIMITS = Limits(body=3 * MIB, connections=256, peer=256, deadline=5.0)
-# Decoding more would hold the schedulers that are answered on the same loop.
+# Decoding a larger body would delay the schedulers that are answered on the same event loop.
 MEMBERS = 60_000
 BUG = "internal error, see the log of drawbridge"
 
 
 class App:
-    """One group of calls, by method and path."""
+    """The calls of one port, by method and path."""
 
     def __init__(
         self, routes: Routes, *, token_file: str = "", names: Collection[str] = (), limits: Limits = LIMITS
     ) -> None:
-        """Answer callers that show the token; of those that had to show a certificate, these names."""
+        """Accept callers with the token of the file; of callers with a client certificate, only those with one of `names`."""
         self.limits = limits
         self._routes = dict(routes)
         self._callers = Callers(Credentials(token_file=token_file))
         self._names = frozenset(names)
 
     def refuse(self, head: Head) -> Reply | None:
-        """Refuse a request before its body is read, or not."""
+        """Return the error for a request that is refused before its body is read; None if it is accepted."""
         if self._names and head.certified and head.name not in self._names:
             return _no(
                 HTTPStatus.FORBIDDEN,
@@ -66,19 +64,19 @@ class App:
         return None
 
     def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:
-        """Answer a request, at once or later. One request may fail; the next one is answered."""
+        """Return the answer to a request, or a coroutine that returns it. An exception becomes an error answer to this request."""
 
         async def later(answer: Coroutine[None, None, Reply]) -> Reply:
             try:
                 return await answer
-            except Exception as error:  # noqa: BLE001  one request may fail
+            except Exception as error:  # noqa: BLE001  other requests must be answered
                 return _refuse_error(head, error)
 
         if count_members(body) > MEMBERS:
             return _no(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {MEMBERS} members", "send less")
         try:
             reply = self._routes[head.method, head.path](head, body)
-        except Exception as error:  # noqa: BLE001  one request may fail
+        except Exception as error:  # noqa: BLE001  other requests must be answered
             return _refuse_error(head, error)
         return reply if isinstance(reply, Reply) else later(reply)
 
@@ -99,7 +97,7 @@ JSON = "application/json"
 
 
 class HttpError(Exception):
-    """The request is not done: an HTTP status, why, and what to do."""
+    """An error answer: status, message and remedy."""
 
     def __init__(self, status: int, message: str, remedy: str = "", detail: Mapping[str, object] | None = None) -> None:
         super().__init__(message)
@@ -110,7 +108,7 @@ class HttpError(Exception):
 
 
 def read_body(body: bytes, type_: type[Q]) -> Q:
-    """Read a question."""
+    """Decode a request body; raise HttpError if it is invalid."""
     try:
         return decode(body, type_)
     except WireError as error:
@@ -118,28 +116,28 @@ def read_body(body: bytes, type_: type[Q]) -> Q:
 
 
 def nothing(_: Head, body: bytes) -> tuple[()]:
-    """Take neither query nor body into account."""
+    """The arguments of an endpoint that takes none."""
     del body
     return ()
 
 
 def query(head: Head, _: bytes) -> tuple[dict[str, str]]:
-    """Read the query; of a name that is there twice the last."""
+    """The query as the argument of an endpoint; a repeated name has its last value."""
     return ({name: values[-1] for name, values in parse_qs(head.query).items()},)
 
 
 def whole(_: Head, body: bytes) -> tuple[bytes]:
-    """Take the body as it is."""
+    """The undecoded body as the argument of an endpoint."""
     return (body,)
 
 
 def read_as(type_: type[Any]) -> Callable[[Head, bytes], tuple[Any]]:
-    """Read the body as a type."""
+    """Return a function that decodes the body as the argument of an endpoint."""
     return lambda _, body: (read_body(body, type_),)
 
 
 class Endpoint(NamedTuple):
-    """A method and a path, the function that answers there, what docs/bridge.md says of it, and what the function is given."""
+    """Method and path, the function that answers, its text in docs/bridge.md, and the function that reads its arguments."""
 
     method: str
     path: str
@@ -149,7 +147,7 @@ class Endpoint(NamedTuple):
 
 
 def routes(endpoints: Iterable[Endpoint], of: object) -> Routes:
-    """Have an object answer at endpoints whose functions are methods of its class."""
+    """Return the routes of endpoints whose functions are methods of the class of `of`, bound to that object."""
 
     def answered(one: Endpoint) -> Answering:
         return lambda head, body: one.answer(of, *one.read(head, body))
@@ -158,10 +156,10 @@ def routes(endpoints: Iterable[Endpoint], of: object) -> Routes:
 
 
 def json(value: object, status: int = HTTPStatus.OK) -> Reply:
-    """Answer with JSON."""
+    """Return an answer with a JSON body."""
     return Reply(int(status), encode(value), JSON)
 
 
 def refuse(refusal: HttpError) -> Reply:
-    """Answer with why not."""
+    """Return the answer for an error."""
     return json({"error": refusal.message, "remedy": refusal.remedy, **refusal.detail}, refusal.status)

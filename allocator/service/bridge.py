@@ -120,7 +120,7 @@ class Bridge:
             self.requeue_events.add(all_pods=True)
 
     def tick(self) -> None:
-        """Expire reservations and requeue waiting pods. A bug in the requeueing must not end the lead."""
+        """Expire reservations and requeue waiting pods. An exception in the requeueing must not end the leadership, so it is logged."""
         self.ledger.apply(events.Tick())
         self.ledger.check_watch()
         try:

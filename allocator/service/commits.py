@@ -19,7 +19,7 @@ from cluster.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, N
 from cluster.patch import Merge
 from cluster.resources import RESOURCE_CLAIMS
 from dra.wire import builtins
-from runtime.controllers import now_of_the_wall
+from runtime.controllers import api_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("drawbridge.allocator")
 Outcome = events.Written | events.Conflicted | events.Denied | events.Lost | events.ClaimGone
 # The ValidatingAdmissionPolicy that lets only the Lease holder write. It sees a new holder a moment after the holder itself.
-FENCE = "drawbridge-allocator-holder"
-FENCE_SECONDS = 0.25
+HOLDER_POLICY = "drawbridge-allocator-holder"
+POLICY_PAUSE = 0.25  # seconds before a write is tried again that the policy rejected
 LOOK_SECONDS = 0.05  # between two dry runs of a new leader, which decides nothing meanwhile
 TRIED = 16  # claims for the dry run; each may be deleted by now
-NO_CHANGE = Merge({"metadata": {"annotations": {f"drawbridge.dev/{FENCE}": None}}})
+NO_CHANGE = Merge({"metadata": {"annotations": {f"drawbridge.dev/{HOLDER_POLICY}": None}}})
 WRITERS = 64  # concurrent writes
 DEADLINE = 10.0  # seconds for one write, including pauses that the API server asks for
 # The API server's messages for a missing permission. Every other refusal is about one object.
@@ -69,7 +69,7 @@ class Commits:
     async def perform(self, effect: effects.ClaimWrite, report: Callable[[Outcome], object]) -> None:
         """Write a claim and report the outcome.
 
-        Retry until the deadline while the API server throttles, or while the fence has not seen that this replica holds the Lease.
+        Retry until the deadline while the API server throttles, or while the policy has not seen that this replica holds the Lease.
         """
         write_kind = type(effect).__name__
         claim = effect.claim
@@ -82,7 +82,7 @@ class Commits:
                     if not self._lead.may_write():
                         # Either the Lease is renewed in a moment, or the ledger gets BecameFollower.
                         self.unsure += 1
-                        await asyncio.sleep(FENCE_SECONDS)
+                        await asyncio.sleep(POLICY_PAUSE)
                         continue
                     try:
                         outcome = events.Written(version, await self._send(effect))
@@ -90,9 +90,9 @@ class Commits:
                         throttled = f"the API server is busy ({error.message or 'HTTP 429'})"
                         await asyncio.sleep(error.retry_after)
                     except (Forbidden, Invalid) as error:
-                        if FENCE not in error.message:
+                        if HOLDER_POLICY not in error.message:
                             raise
-                        await asyncio.sleep(FENCE_SECONDS)
+                        await asyncio.sleep(POLICY_PAUSE)
         except Conflict:
             outcome = events.Conflicted(uid, version)
         except NotFound:
@@ -130,30 +130,30 @@ class Commits:
         """Return whether the API server may still carry out a write of ours."""
         return self._sent > 0 or self._clock() - self._unanswered_at < REST_SECONDS
 
-    def missing_rights(self, seconds: float = LACKING_SECONDS) -> str:
-        """Return the permissions that were missing during the last `seconds`; "" if none were."""
-        since = self._clock() - seconds
+    def missing_rights(self) -> str:
+        """Return the permissions that were missing a moment ago; "" if none were."""
+        since = self._clock() - LACKING_SECONDS
         return "; ".join(
             f"{write_kind}: {sentence}" for write_kind, (sentence, at) in self._lacking.items() if at > since
         )
 
-    async def wait_for_fence(self, claims: Iterable[ResourceClaim], seconds: float = DEADLINE) -> None:
-        """Wait, at most `seconds`, until the fence has seen that we hold the Lease: from then on it rejects late writes of the former leader.
+    async def wait_for_policy(self, claims: Iterable[ResourceClaim], seconds: float = DEADLINE) -> None:
+        """Wait, at most `seconds`, until the policy has seen that we hold the Lease: from then on it rejects late writes of the former leader.
 
         This is tested by a dry run of a patch without changes on the first of these claims that exists.
         """
         try:
             async with asyncio.timeout(seconds):
                 for claim in islice(claims, TRIED):
-                    if await self._is_let_by_fence(claim):
+                    if await self._is_allowed_by_policy(claim):
                         return
         except TimeoutError:
             logger.warning(
                 "the policy has not seen that this replica holds the Lease, or the API server does not answer"
             )
 
-    async def _is_let_by_fence(self, claim: ResourceClaim) -> bool:
-        """Wait until the fence lets us write a claim; False if the claim is gone or cannot be written for another reason."""
+    async def _is_allowed_by_policy(self, claim: ResourceClaim) -> bool:
+        """Wait until the policy lets us write a claim; False if the claim is gone or cannot be written for another reason."""
         meta = claim.metadata
         while True:
             try:
@@ -161,7 +161,9 @@ class Commits:
             except NotFound:
                 return False
             except (BadRequest, Forbidden, Invalid, Unauthorized) as error:
-                if FENCE not in error.message:  # another check rejects the write, perhaps before the fence sees it
+                if (
+                    HOLDER_POLICY not in error.message
+                ):  # another check rejects the write, perhaps before the policy sees it
                     return isinstance(error, Forbidden | Unauthorized)
             except ApiError:
                 pass
@@ -183,7 +185,7 @@ async def write(cluster: Cluster, effect: effects.ClaimWrite) -> ResourceClaim:
             subresource = ""
         case effects.PatchAllocation():
             allocation: Any = builtins(effect.allocation)
-            allocation["allocationTimestamp"] = now_of_the_wall()
+            allocation["allocationTimestamp"] = api_timestamp()
             body["status"] = {"allocation": allocation, "reservedFor": builtins(effect.reserved_for)}
         case effects.PatchReservedFor():
             body["status"] = {"reservedFor": builtins(effect.reserved_for) or None}

@@ -86,7 +86,7 @@ class ExtendedClaims:
                 return
             problem: Exception
             try:
-                self._lead.demand_lead()
+                self._lead.require_lead()
                 async with self._writers, asyncio.timeout(self.deadline):
                     await self._make(pod, wanted)
             except HttpError as error:
@@ -119,12 +119,12 @@ class ExtendedClaims:
         if self._pods.find(meta.uid) is not None:
             return self._pods.waits(meta.uid)
         try:
-            found = await self._cluster.get(PODS, meta.name, meta.namespace)
+            current = await self._cluster.get(PODS, meta.name, meta.namespace)
         except NotFound:
             return False
         except ApiError:
             return True
-        return found.metadata.uid == meta.uid and not found.spec.node_name
+        return current.metadata.uid == meta.uid and not current.spec.node_name
 
     async def _make(self, pod: Pod, wanted: ExtendedClaim) -> None:
         """Create the claim, unless it exists, and name it in the status of the pod."""
@@ -133,8 +133,8 @@ class ExtendedClaims:
         try:
             await self._cluster.create(RESOURCE_CLAIMS, tolerate_fence(wanted.claim), meta.namespace)
         except AlreadyExists:
-            found = await self._cluster.get(RESOURCE_CLAIMS, name, meta.namespace)
-            if not any(owner.uid == meta.uid and owner.controller for owner in found.metadata.owner_references):
+            existing = await self._cluster.get(RESOURCE_CLAIMS, name, meta.namespace)
+            if not any(owner.uid == meta.uid and owner.controller for owner in existing.metadata.owner_references):
                 raise Conflict(f"claim {name} was created for something else: delete it") from None
         status = PodExtendedResourceClaimStatus(request_mappings=wanted.mappings, resource_claim_name=name)
         body = {"metadata": {"uid": meta.uid}, "status": {"extendedResourceClaimStatus": builtins(status)}}

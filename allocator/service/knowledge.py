@@ -79,7 +79,7 @@ class Knowledge(ClusterView):
         self._ahead: dict[str, ResourceClaim] = {}
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Follow the cluster until cancelled."""
         deciding: list[Informer[Any]] = []
         server = await self.learn_server()
         self.stock = Stock.of(server=self.server.server)
@@ -91,7 +91,9 @@ class Knowledge(ClusterView):
                 deciding.append(self.quotas)
         needed = (self.claims, self.pods, *deciding, *self._others)
         taints = self.informer(resources.DEVICE_TAINT_RULES)
-        extra = [one for one in (taints, self.compatibilities) if server.serves(one.resource.api_version)]
+        extra = [
+            informer for informer in (taints, self.compatibilities) if server.serves(informer.resource.api_version)
+        ]
         self._others += extra
         if limited and self.quotas not in needed:
             extra.append(self.quotas)
@@ -125,10 +127,10 @@ class Knowledge(ClusterView):
     def declare(self, declared: Declared) -> None:
         """Use other declarations of the administrator where the server reports nothing."""
         self._declared = declared
-        self._understand(self.server.minor, self.server.found)
+        self._understand(self.server.minor, self.server.reported)
 
-    def _understand(self, minor: int, found: Mapping[str, bool]) -> None:
-        self.server = known_of(minor, found, self._declared)
+    def _understand(self, minor: int, gates: Mapping[str, bool]) -> None:
+        self.server = known_of(minor, gates, self._declared)
         if self.server.server != self.stock.reading.server:
             self._is_other.set()
 
@@ -136,7 +138,7 @@ class Knowledge(ClusterView):
         self._understand(server.minor, server.gates)
 
     async def _read_anew(self) -> None:
-        """Rebuild the stock in a thread when the API server's version or feature gates have changed; decisions go on with the old stock meanwhile."""
+        """When the API server's version or feature gates change, rebuild the stock in a thread. Decisions use the old stock until then."""
         while True:
             await self._is_other.wait()
             self._is_other.clear()
@@ -251,7 +253,7 @@ class Lead:
         """Return whether this replica leads and no other replica can hold the Lease yet."""
         return self.leads and self._election.is_sure()
 
-    def demand_ready(self) -> None:
+    def require_ready(self) -> None:
         """Raise HttpError unless this replica leads."""
         if not self.leads:
             raise HttpError(
@@ -260,7 +262,7 @@ class Lead:
                 "wait; nothing is lost",
             )
 
-    def demand_lead(self) -> None:
+    def require_lead(self) -> None:
         """Raise HttpError while another replica may lead."""
         if not self.may_write():
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "another replica may lead now", "wait; nothing is lost")

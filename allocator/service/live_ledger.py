@@ -65,7 +65,7 @@ class LiveLedger:
         self._clock = asyncio.get_running_loop().time
         self.state = Ledger(terms=Terms())
         self.commits = Commits(cluster, lead, metrics)
-        # Of each call of `commit` that waits: called with every Ready and Dropped.
+        # One callback for each waiting call of `commit`; all are called with every Ready and Dropped.
         self._committing: list[Callable[[effects.Ready | effects.Dropped], None]] = []
         self.claims_changed = asyncio.Event()  # set, and replaced by a new Event, when the informer shows a claim
         # resourceVersion and time of each write of ours that no watch has shown
@@ -101,8 +101,8 @@ class LiveLedger:
                     if pod is not None:
                         self.later(self.record_event(pod, sentence))
                 case effects.Wake(uids):
-                    found = (self._pods.find(uid) for uid in uids)
-                    self._pods.waiting.wake(pod for pod in found if pod is not None)
+                    pods = (self._pods.find(uid) for uid in uids)
+                    self._pods.waiting.wake(pod for pod in pods if pod is not None)
                 case effects.Declined() | effects.Exceeded():
                     pass  # `Allocator.reserve` reads these
                 case _:
@@ -120,7 +120,10 @@ class LiveLedger:
         self.later(self.commits.perform(effect, report))
 
     def unseen(self, patience: float = 2.0) -> str:
-        """Return a message if the watch has not shown a write of ours for `patience` times `unseen_seconds`, else "". The pod is not bound before the watch shows it."""
+        """Return a message if the watch has not shown a write of ours for `patience` times `unseen_seconds`, else "".
+
+        A pod is not bound before the watch shows the write.
+        """
         claims = self._knowledge.claims.health
         while self._written and claims.version and not is_later(self._written[0][0], claims.version):
             self._written.popleft()
@@ -181,7 +184,7 @@ class LiveLedger:
 
     async def catch_up(self) -> None:
         """Wait until an earlier leader can write no more, then list all claims: the informer may lag behind its last write."""
-        await self.commits.wait_for_fence([*self._knowledge.claims.objects.values()])
+        await self.commits.wait_for_policy([*self._knowledge.claims.objects.values()])
         async for page in pages(self._cluster, RESOURCE_CLAIMS, limit=PAGE):
             for claim in page.items:
                 meta = claim.metadata
@@ -216,11 +219,11 @@ class LiveLedger:
         )
 
     def unwritten(self) -> Iterable[ResourceClaim]:
-        """Return the claims, as the ledger intends them, that the API server does not have like this yet."""
+        """Return the claims, as the ledger intends them, whose intended state is not written yet."""
         return self.state.ahead.values()
 
     def is_written(self, claim: ResourceClaim) -> bool:
-        """Return whether the API server has a claim as the stock has it."""
+        """Return whether the API server has the claim's state in the stock."""
         return claim.metadata.uid not in self.state.ahead
 
     async def record_event(self, pod: Pod, sentence: str) -> None:

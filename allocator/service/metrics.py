@@ -1,4 +1,4 @@
-"""What the allocator's service counts and shows."""
+"""The metrics of the allocator's service."""
 
 from __future__ import annotations
 
@@ -25,33 +25,31 @@ if TYPE_CHECKING:
     from dra.objects import Pod
     from dra.quantity import Quantity
 
-# What kube-state-metrics replaces in the name of a resource.
+# kube-state-metrics replaces these characters in the name of a resource.
 _UNSAFE = re.compile(r"[^a-zA-Z0-9_]")
 _NOTHING = Stock.of()
-MOST_SERIES = 20_000  # series of each metric of who has what
+MOST_SERIES = 20_000  # per metric of pods and devices
 BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
 class Metrics(MetricsPort):
-    """The counters of one process."""
+    """The metrics of one process."""
 
     def __init__(self) -> None:
         super().__init__()
         self.writes = self.counter(
             "drawbridge_claim_writes",
-            "Writes into claims, by what was written and by outcome.",
+            "Writes to claims, by what was written and by outcome.",
             ("what", "outcome"),
         )
-        self.outlooks = self.counter(
-            "drawbridge_outlooks", "Pods that schedulers asked about, by answer.", ("outlook",)
-        )
+        self.outlooks = self.counter("drawbridge_outlooks", "Pods checked for schedulers, by answer.", ("outlook",))
         self.outlook_seconds = self.histogram(
             "drawbridge_outlook_seconds", "Time to check all nodes for a pod.", buckets=BUCKETS
         )
         self.binds = self.counter(
             "drawbridge_extender_binds", "Bindings requested by stock schedulers, by outcome.", ("outcome",)
         )
-        self.room = self.counter(
+        self.preemptions = self.counter(
             "drawbridge_preemptions",
             "Preemptions for pods that lack only devices on a node, by outcome.",
             ("outcome",),
@@ -71,9 +69,9 @@ class Metrics(MetricsPort):
     def follow(
         self, knowledge: Knowledge, drift: Callable[[], Drift], leads: Callable[[], bool] = lambda: True
     ) -> None:
-        """Show what every allocator knows of its cluster, and use it in the probes.
+        """Add the metrics, checks and notes about the cluster.
 
-        Who has what, and how many wait, is shown by one replica alone: queries add up.
+        Only the leader exports pods and devices, so that a query may sum over the replicas.
         """
 
         def held_twice() -> str:
@@ -82,7 +80,7 @@ class Metrics(MetricsPort):
 
         self.checks["cluster"] = knowledge.what_is_unread
         self.notes |= {
-            "server": lambda: knowledge.server.doubts(),  # noqa: PLW0108  of a server that may be another by then
+            "server": lambda: knowledge.server.doubts(),  # noqa: PLW0108  the server may be replaced later
             "objects read": knowledge.quarantine.note,
             "devices": held_twice,
         }
@@ -96,7 +94,7 @@ class Metrics(MetricsPort):
         self.registry.register(pod_devices(stock, pods))
         self.registry.register(ResourceSeries(stock, pods))
         self.gauge(
-            "drawbridge_waiting_pods", "Pods with claims that wait for a node.", lambda: sum(map(_waits, pods()))
+            "drawbridge_waiting_pods", "Pods with claims that wait for a node.", lambda: sum(map(_is_waiting, pods()))
         )
         self.gauge(
             "drawbridge_allocator_stock_age_seconds",
@@ -115,13 +113,13 @@ class Metrics(MetricsPort):
         )
 
 
-def _waits(pod: Pod) -> bool:
-    """Say whether a pod with claims, or one that core serves by name, has no node yet."""
+def _is_waiting(pod: Pod) -> bool:
+    """Return whether a pod with claims or extended resources waits for a node."""
     return asks_for_devices(pod) and waits(pod)
 
 
 class ResourceSeries(Collector):
-    """What pods have by claims, in the labels that kube-state-metrics gives to what containers ask for."""
+    """The devices of pods by extended resource, with the labels that kube-state-metrics uses for the requests of containers."""
 
     def __init__(self, stock: Callable[[], Stock], pods: Callable[[], Iterable[Pod]]) -> None:
         self._stock, self._pods = stock, pods
@@ -132,14 +130,14 @@ class ResourceSeries(Collector):
             "Whole devices that a pod has through claims, by the extended resource of their DeviceClass.",
             labels=("namespace", "pod", "node", "resource", "unit"),
         )
-        found = devices_by_resource(self._stock(), self._pods())
-        for (namespace, pod, node, resource), number in islice(found.items(), MOST_SERIES):
+        counts = devices_by_resource(self._stock(), self._pods())
+        for (namespace, pod, node, resource), number in islice(counts.items(), MOST_SERIES):
             shown.add_metric((namespace, pod, node, _UNSAFE.sub("_", resource), "integer"), number)
         yield shown
 
 
 def pod_devices(stock: Callable[[], Stock], pods: Callable[[], Iterable[Pod]]) -> DeviceSeries:
-    """Show which pod has which device through which claim; a claim that no pod has reserved yet is not shown."""
+    """Return the metrics of which pod has which device through which claim. Claims without a reserving pod are left out."""
 
     def rows() -> Iterator[tuple[tuple[str, ...], Mapping[str, Quantity]]]:
         for share in shares(stock(), pods()):

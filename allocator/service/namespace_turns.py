@@ -46,7 +46,7 @@ class NamespaceTurns:
         """Return the seconds until the next decision for a namespace; 0 if it may be made now."""
         return max(0.0, self._paid_at.get(namespace, 0.0) - self._clock() - MOST / SHARE)
 
-    def wait(self, namespace: str) -> str:
+    def reason_to_wait(self, namespace: str) -> str:
         """Return why the pods of a namespace have to wait; "" if they need not."""
         seconds = self.seconds_until(namespace)
         if not seconds:

@@ -1,6 +1,6 @@
-"""Answers the audit agents of nodes: what is reserved on the node that the asking pod runs on, and on no other.
+"""Answers the audit agents of nodes: each agent gets the reservations on its own node only.
 
-An agent shows a token of its service account, made for this audience: a TokenReview names the account, and the node.
+An agent sends a service account token for the audience `AUDIENCE`. A TokenReview returns the account and the node of the agent's pod.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from runtime.http import Head, Reply
 
 AUDIENCE = "drawbridge-allocator"
-AGAIN = "ask again in a moment"
-# An agent of each node asks twice a minute, over its own connection.
+AGAIN = "retry in a moment"
+# The agent of each node calls twice a minute, over its own connection.
 AGENT_LIMITS = Limits(body=0, connections=512, peer=512, deadline=5.0, idle=15.0)
 _MOUNTED = f"send Authorization: Bearer and a token of the audience {AUDIENCE} (docs/node.md)"
 
@@ -35,7 +35,7 @@ class NodeReservations:
     def __init__(
         self, ledger: Ledger, lead: Lead, accounts: TokenReviews, agent: str, sure: Callable[[], bool]
     ) -> None:
-        """`agent` is the account that is answered; `sure` is whether no other replica can lead by now."""
+        """`agent` is the only account that is answered. `sure` returns whether no other replica can lead."""
         self._ledger = ledger
         self._lead = lead
         self._accounts = accounts
@@ -43,7 +43,7 @@ class NodeReservations:
         self._sure = sure
 
     async def answer(self, head: Head, body: bytes) -> Reply:
-        """Answer an agent."""
+        """Return the reservations on the node of the calling agent; raise HttpError for other callers."""
         del body
         if not head.bearer:
             raise HttpError(HTTPStatus.UNAUTHORIZED, "the request has no bearer token", _MOUNTED)

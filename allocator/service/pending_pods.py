@@ -82,17 +82,20 @@ class PendingPods:
         self.nominations.forget(uid)
 
     def note(self, pod: Pod, outlook: Outlook, *, is_current: bool) -> None:
-        """Record what a pod waits for after an answer. `is_current` is whether the stock is unchanged since: a change meanwhile did not requeue the pod."""
+        """Record what a pod waits for after an answer.
+
+        `is_current` is whether the stock is unchanged since the decision. A change meanwhile did not requeue the pod.
+        """
         if outlook is Outlook.WAITING:
             self.waiting.put(pod, WaitReason.OBJECTS)
         elif outlook is Outlook.NEVER and is_current:
             self.waiting.put(pod, WaitReason.DEVICES)
         elif outlook in (Outlook.FULL, Outlook.UNDECIDED, Outlook.NEVER):
-            self.refuse(pod)
+            self.requeue_when_devices_are_free(pod)
             if not is_current:
                 self.waiting.note_freed()
 
-    def refuse(self, pod: Pod) -> None:
+    def requeue_when_devices_are_free(self, pod: Pod) -> None:
         """Record a pod that is requeued when a device it may use becomes free."""
         self.waiting.put(pod, WaitReason.ROOM, demand_key(find_claims(pod, self._knowledge.stock)))
 
@@ -139,11 +142,11 @@ class PendingPods:
 
     def unusable_claims(self, pod: Pod) -> dict[str, str]:
         """Return by uid why allocated claims of a pod cannot be used any more: their devices failed or are late."""
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for claim in self.allocated_claims(pod):
             if why := unusable(claim, time(), self._binding_seconds):
-                found[claim.metadata.uid] = why
-        return found
+                reasons[claim.metadata.uid] = why
+        return reasons
 
     def place_by(self, rules: PlacementRules) -> None:
         """Use other placement rules from the next decision on, and requeue the pods that the old rules refused or kept waiting."""

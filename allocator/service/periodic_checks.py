@@ -26,7 +26,7 @@ _REMEMBERED = 256  # overlaps that are not logged a second time
 
 
 class PeriodicChecks:
-    """Checks, while this replica leads."""
+    """Runs the checks while this replica leads."""
 
     def __init__(self, knowledge: Knowledge, ledger: LiveLedger, sweep_seconds: float) -> None:
         self._knowledge = knowledge
@@ -42,12 +42,12 @@ class PeriodicChecks:
         knowledge.claims.listen(self._notice)
 
     def begin(self) -> None:
-        """Begin with everything: an earlier leader may have left anything."""
+        """Check all pools the next time, because an earlier leader may have left anything."""
         self._sweep_at = -inf
         self._suspects = frozenset()
 
     def check_once(self) -> None:
-        """Check once. A fault here must not end the lead: it is logged, and the next check is another try."""
+        """Check once. An exception must not end the leadership, so it is logged and the next check tries again."""
         now = self._clock()
         everything = now >= self._sweep_at
         try:
@@ -55,14 +55,14 @@ class PeriodicChecks:
                 self._sweep_at = now + self._sweep_seconds
                 pods = self._knowledge.pods.objects.values()
                 alive = {pod.metadata.uid for pod in pods if not pod.has_ended}
-                found = sweep(self._ledger.state, alive, self._suspects)
-                self._suspects = found.suspects
-                self.left_behind = found.sentences
-                for sentence in found.sentences:
+                swept = sweep(self._ledger.state, alive, self._suspects)
+                self._suspects = swept.suspects
+                self.left_behind = swept.sentences
+                for sentence in swept.sentences:
                     logger.warning("left behind: %s", sentence)
-                for effect in found.effects:
+                for effect in swept.effects:
                     self._ledger.perform(effect)
-            self._look(None if everything else self._touched)
+            self._check_overlaps(None if everything else self._touched)
         except Exception:
             self._touched.clear()
             logger.exception("a bug while checking for overlaps; please report it")
@@ -73,12 +73,12 @@ class PeriodicChecks:
                 if claim is not None:
                     self._touched |= pools_of(claim.status.allocation)
 
-    def _look(self, pools: set[PoolId] | None) -> None:
+    def _check_overlaps(self, pools: set[PoolId] | None) -> None:
         """Report overlaps to the ledger. The pools of an overlap are checked again the next time."""
-        found = overlaps(self._knowledge.stock, pools)
+        found_overlaps = overlaps(self._knowledge.stock, pools)
         self._touched = set()
         overlapping: set[str] = set()
-        for overlap in found:
+        for overlap in found_overlaps:
             names: set[str] = set()
             ledger = self._ledger.state
             for uid in overlap.claims:
@@ -90,6 +90,6 @@ class PeriodicChecks:
             overlapping |= names
             if overlap.claims not in self._logged:
                 self._logged.append(overlap.claims)
-                logger.warning("claims hold the same", extra={"claims": sorted(names)})
+                logger.warning("claims hold the same devices", extra={"claims": sorted(names)})
             self._ledger.apply(overlap)
         self.overlapping = tuple(sorted(overlapping))

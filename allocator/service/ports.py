@@ -1,6 +1,6 @@
-"""The ports of one process: unix sockets, and addresses that speak mutual TLS where there are files for it.
+"""The ports of one process: unix sockets, and addresses with mutual TLS if there are files for it.
 
-Without TLS an address has to be loopback's: a caller of these ports can have devices held. The command line sees to that.
+The command line accepts an address without TLS only on loopback, because callers of these ports can reserve devices.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from certs.mutual import Files
 
 logger = logging.getLogger("drawbridge.allocator")
-_GRACE = 5.0  # for what is in flight at the end: a commit under way is finished by the next leader if need be
+_GRACE = 5.0  # seconds for open requests at shutdown; the next leader finishes a commit that takes longer
 
 
 class Listening(NamedTuple):
-    """Where the ports are, once they are open."""
+    """The addresses of the open ports."""
 
     plugin: Address | Path | None = None
     extender: Address | Path | None = None
@@ -37,10 +37,10 @@ class Listening(NamedTuple):
 
 
 class Ports:
-    """The listeners of one process, and the certificates that they show, which are followed in their files."""
+    """The listeners of one process, and their certificates, which are reloaded when the files change."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        """Raise UnusableFile if the files of TLS cannot be used."""
+        """Raise UnusableFile if the TLS files cannot be used."""
         self._settings = settings
         self._metrics = metrics
         metrics.checks["certificate"] = self.what_is_wrong
@@ -57,7 +57,7 @@ class Ports:
             )
 
     def open(self, where: Address | Path | None, app: App, files: Files | None = None) -> Address | Path | None:
-        """Open a port for one group of calls, and say where it is. A socket in the file system shows no certificate."""
+        """Open a port for an app and return its address. A unix socket uses no TLS."""
         if where is None:
             return None
         files = None if isinstance(where, Path) else files
@@ -70,7 +70,7 @@ class Ports:
         return where._replace(port=listener.open(where.host, where.port, context))
 
     async def follow(self) -> None:
-        """Look at the files of TLS forever."""
+        """Reload the TLS files when they change, until cancelled."""
         while self.certificates:
             await asyncio.sleep(self._settings.look)
             for files, shown in self.certificates.items():
@@ -86,7 +86,7 @@ class Ports:
                     logger.warning("cannot load the TLS files; the last good ones stay in use", extra=problem)
 
     def what_is_wrong(self) -> str:
-        """Say why a caller cannot trust a port, or "" if it can."""
+        """Return "expired" if a certificate has expired, else ""."""
         now = dt.datetime.now(dt.UTC)
         return (
             "expired"
@@ -95,7 +95,7 @@ class Ports:
         )
 
     def note(self) -> str:
-        """Say what is worth knowing of the files, or ""."""
+        """Return why TLS files could not be reloaded; "" if they could."""
         return "; ".join(certificate.problem for certificate in self.certificates.values() if certificate.problem)
 
     async def end(self) -> None:

@@ -1,4 +1,4 @@
-"""The process behind `drawbridge allocator`: a bridge, the ports it is asked on, the lease, and an end in good order."""
+"""The process behind `drawbridge allocator`: the bridge, its ports, the lease, and an orderly shutdown."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from allocator.decisions import PlacementRules
-    from allocator.service.queries import Translate
+    from allocator.service.queries import Simulate
     from allocator.service.quota.reviews import Reviewing
     from allocator.service.settings import Settings
     from cluster.protocol import Cluster
@@ -42,16 +42,16 @@ logger = logging.getLogger("drawbridge.allocator")
 
 
 class Service:
-    """What one process does: a bridge, its ports and its lease."""
+    """Runs one allocator process."""
 
     def __init__(
         self,
         cluster: Cluster,
         settings: Settings,
-        translate: Translate | None = None,
+        simulate: Simulate,
         reviewing: Reviewing | None = None,
     ) -> None:
-        """With `reviewing`, which says how reviews are read, quotas are asked about at creation."""
+        """With `reviewing` and the `quota` setting, quotas are checked when pods and claims are created."""
         self._settings = settings
         self.metrics = Metrics()
         self.ports = Ports(settings, self.metrics)
@@ -103,12 +103,10 @@ class Service:
         metrics.follow(knowledge, drift, lambda: lead.leads)
         self._queries = Queries(
             knowledge,
-            translate,
+            simulate,
             drift=drift,
             quotas=lambda: bridge.quotas.report(knowledge.stock, ledger.unwritten()),
             is_written=ledger.is_written,
-            predict_victims=bridge.evictions.predict_victims,
-            quota_lines=bridge.quotas.lines,
             seconds=settings.answer,
         )
         accounts = TokenReviews(cluster, AUDIENCE, clock)
@@ -125,10 +123,10 @@ class Service:
                 future_claims_of_pod=reviewing.future_claims_of_pod,
             )
             self._reviews = QuotaReviews(self._admission, self.election, reviewing, settings.quota_trust)
-        self._show()
+        self._add_metrics()
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Listening], None]) -> None:
-        """Serve until told to stop. `listening` learns the ports when the cluster was read."""
+        """Serve until `stop` is set. `listening` is called with the open ports once the caches are synced."""
         sys.setswitchinterval(SWITCH_SECONDS)
         works: list[Work] = [self.ports.follow, self.bridge.run, partial(self._begin, listening)]
         if self._admission is not None:
@@ -142,11 +140,11 @@ class Service:
                 await self._reviews.close()
 
     def place_by(self, rules: PlacementRules) -> None:
-        """Place by other rules from now on."""
+        """Use these placement rules from now on."""
         self.bridge.pods.place_by(rules)
 
     def declare(self, declared: Declared) -> None:
-        """Use what an administrator declares about the server where it reports nothing itself."""
+        """Use the administrator's declaration where the API server reports nothing itself."""
         self.bridge.knowledge.declare(declared)
 
     async def _begin(self, listening: Callable[[Listening], None]) -> None:
@@ -154,7 +152,7 @@ class Service:
         plugin = App(routes(PLUGIN_ENDPOINTS, self._plugin), token_file=settings.token_file, names=names)
         extender = App(routes(EXTENDER_ENDPOINTS, self._extender), names=names)
         api = App(api_routes(self._queries), token_file=settings.token_file, names=names)
-        # API servers and agents show no certificate that a list of names could hold; an agent's token is looked at with each call.
+        # `names` does not apply to API servers and agents: agents authenticate each call with a token.
         reservations = App({("GET", "/reservations"): self._node_reservations.answer}, limits=AGENT_LIMITS)
         quota = None
         if self._reviews is not None:
@@ -174,7 +172,7 @@ class Service:
 
     async def _lead(self) -> None:
         async with self.bridge.leading(), asyncio.TaskGroup() as group:
-            group.create_task(self._keep())
+            group.create_task(self._update_statuses())
             group.create_task(self.extender_preemption.run())
             if self._settings.extender is not None:  # the plugin reads these events itself
                 group.create_task(self._requeue.run())
@@ -184,8 +182,11 @@ class Service:
                 self.bridge.tick()
                 self.periodic_checks.check_once()
 
-    async def _keep(self) -> None:
-        """Keep what quotas say is used, what rules come to, and a node for a pod that others pass. A fault here must not end the lead."""
+    async def _update_statuses(self) -> None:
+        """Update the status of quotas and compatibility rules, and the node kept for a starved pod, at each tick.
+
+        An exception must not end the leadership, so it is logged.
+        """
         bridge = self.bridge
         works: dict[str, Callable[[], Awaitable[None]]] = {
             "keeping the status of DeviceQuotas": lambda: bridge.quotas.keep(
@@ -204,8 +205,8 @@ class Service:
                 except Exception:
                     logger.exception("a bug while %s; please report it", activity)
 
-    def _show(self) -> None:
-        """Show, beside what every allocator shows, what only one that may lead has. A follower is ready to."""
+    def _add_metrics(self) -> None:
+        """Add the checks, notes and metrics that only a replica with a lease has. A follower is ready, too."""
         bridge, gauge = self.bridge, self.metrics.gauge
         self.metrics.checks["rights"] = bridge.ledger.commits.missing_rights
         self.metrics.checks["watch"] = lambda: bridge.ledger.unseen() if bridge.lead.leads else ""

@@ -1,57 +1,38 @@
-"""The API for people and other systems: how a pod would fare, which pod holds which device, what there is. It reads and changes nothing.
+"""The read-only HTTP API: where a pod would be placed, which pod holds which device, and what the nodes have.
 
-A question may take long, so a worker answers it: a copy of this process, which is ended when its time is over. No scheduler
-waits for it.
+A call may take long, so it is answered in a worker: a forked process, which is killed when its time is over. Schedulers do not wait
+behind these calls.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from allocator import allocate
-from allocator.answer import Verdict, as_granted
-from allocator.decisions import Unreplaceable, plan_replacement, try_out
-from allocator.pods import claim_obstacle, future_claims, reaches
-from allocator.reports import DeviceState, node_report, shares
-from allocator.service.app import Endpoint, HttpError, json, query, refuse, routes, whole
+from allocator.service.app import BUG, Endpoint, HttpError, json, refuse, routes, whole
 from allocator.service.settings import ANSWER_SECONDS
+from allocator.simulation import Simulation, Snapshot
 from cluster.manifests import ManifestError, parse
-from dra.errors import QuantityError
-from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate, claim_names, results_of, template_site
-from dra.pointer import split
-from dra.quantity import Quantity
+from dra.objects import ResourceClaim, results_of
 from dra.raw import Object
-from dra.wire import WireError, convert
+from dra.wire import WireError
 from runtime.http import Reply
 from runtime.workers import Bug, Requester, Undecided, WorkerPool
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from allocator.preemption import Victims
-    from allocator.reports import Drift, NodeReport
+    from allocator.reports import Drift
     from allocator.service.app import Answering, Routes
     from allocator.service.knowledge import Knowledge
-    from allocator.service.quota.quotas import QuotaLines
-    from dra.stock import Stock
     from runtime.http import Head
 
 logger = logging.getLogger("drawbridge.allocator")
-# Legacy objects and the stock become translated objects, with their templates, and what was said about them.
-Translate = Callable[[list[Object], "Stock"], tuple[list[Object], list[str]]]
-PredictVictims = Callable[["Pod", "Sequence[ResourceClaim]", "Sequence[str]"], "Victims | None"]
+# Schedules the pods of objects, as the webhook would admit them, beside the bound pods of a snapshot. Raises WireError.
+Simulate = Callable[[list[Object], Snapshot], Simulation]
 WORKERS = 2
 LARGEST = 1 << 20
 MOST_OBJECTS = 64
-MOST_AMOUNTS = 8
-NODES_A_PAGE = 200
 
 
 class Queries:
@@ -60,43 +41,39 @@ class Queries:
     def __init__(
         self,
         knowledge: Knowledge,
-        translate: Translate | None,
+        simulate: Simulate,
         *,
         drift: Callable[[], Drift],
         quotas: Callable[[], list[Object]],
         is_written: Callable[[ResourceClaim], bool] = lambda _: True,
-        predict_victims: PredictVictims | None = None,
-        quota_lines: QuotaLines | None = None,
         seconds: float = ANSWER_SECONDS,
     ) -> None:
-        """`drift` is what was found last, `quotas` what is used; `is_written` says whether the API server has a claim as it is shown.
+        """`drift` returns the drift found last, `quotas` the rows of the quota report, `is_written` whether a claim's allocation is stored.
 
-        `predict_victims` names the pods that would have to be evicted for a pod. `quota_lines` says what claims would add to which lines.
-        An answer takes `seconds` at most.
+        A worker that needs more than `seconds` for an answer is killed.
         """
         self._knowledge = knowledge
         self._drift = drift
         self._quotas = quotas
         self._is_written = is_written
-        self._predict_victims = predict_victims
-        self._quota_lines = quota_lines
         self._seconds = seconds
-        self._translate = translate or (lambda objects, _: (objects, []))
+        self._simulate = simulate
         self._pool = WorkerPool(WORKERS, Reply)
 
-    def aside(self, answer: Answering) -> Answering:
-        """Have a worker answer a question."""
+    def in_worker(self, answer: Answering) -> Answering:
+        """Return a handler that runs `answer` in a worker."""
 
         async def ask(head: Head, body: bytes) -> Reply:
             if problem := self._knowledge.what_is_unread():
-                raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "ask again in a moment")
+                raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "retry in a moment")
 
             def decide(_: str, body: bytes) -> Reply:
                 try:
                     reply = answer(head, body)
-                    return reply if isinstance(reply, Reply) else asyncio.run(reply)
                 except HttpError as refusal:
                     return refuse(refusal)
+                assert isinstance(reply, Reply)
+                return reply
 
             try:
                 return await self._pool.decide(
@@ -104,73 +81,40 @@ class Queries:
                 )
             except Undecided as error:
                 problem = f"the question was not answered: {error}"
-                raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "ask for less, or again in a moment") from None
+                raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "request less, or retry in a moment") from None
             except Bug as error:
                 note = {"path": head.path, "exception": str(error)}
                 logger.error("a bug while answering; please report it", extra=note)  # noqa: TRY400  the traceback is the worker's
-                problem = "internal error, see the log of drawbridge"
-                raise HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, problem, "try again") from None
+                raise HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, BUG, "try again") from None
 
         return ask
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the workers."""
         self._pool.close()
 
     def simulate(self, body: bytes) -> Reply:
-        """Say how a pod would fare, with the claims and templates of the same documents, and which pods would have to be evicted for it."""
-        stock = self._knowledge.stock
-        objects, notes = self._translate(_sent(body), stock)
-        templates = _by_key(objects, ResourceClaimTemplate)
-        given = _by_key(objects, ResourceClaim)
-        pod = _pod(objects)
-        wanted = future_claims(pod, templates, stock.claims | given)
-        unallocated = [claim for claim in wanted.claims if claim.status.allocation is None]
-        may_go = reaches(pod)
-        nodes = stock.nodes.items()
-        reachable = [name for name, node in nodes if may_go(node) and not claim_obstacle(wanted.claims, node)]
-        groups = () if wanted.missing else try_out(unallocated, stock, reachable)
-        fits = [node for group in groups if group.verdict is Verdict.FEASIBLE for node in group.nodes]
-        room: Victims | None = None
-        if groups and not fits and self._predict_victims is not None:
-            room = self._predict_victims(pod, unallocated, reachable)
-        exceeded: Object | None = None
-        if fits and self._quota_lines is not None:
-            granted = as_granted(unallocated, allocate(stock, fits[0], unallocated))
-            lines = self._quota_lines(pod, granted, stock)
-            crossed = next((line for line in lines if line.exceeded), None)
-            exceeded = {**crossed.facts(), "text": str(crossed)} if crossed else None
-        if wanted.missing:
-            verdict = "waiting"
-        elif fits:
-            verdict = "exceeded" if exceeded else "fits"
-        else:
-            undecided = any(group.verdict is Verdict.UNDECIDED for group in groups)
-            verdict = "undecided" if undecided else "infeasible"
-        answer = {
-            "verdict": verdict,
-            "nodes": fits,
-            "exceeded": exceeded,
-            "missing": list(wanted.missing),
-            "notes": notes,
-            "groups": [
-                {
-                    "verdict": str(group.verdict),
-                    "count": len(group.nodes),
-                    "nodes": group.nodes,
-                    "devices": group.devices,
-                    "stages": group.stages,
-                    "error": group.error or None,
-                }
-                for group in groups
-            ],
-            "claims": [{"name": claim.metadata.key, "spec": claim.spec} for claim in wanted.claims],
-            "room": None if room is None else {"node": room.node, "victims": [pod.metadata.key for pod in room.pods]},
-        }
-        return json(answer)
+        """Return where the pods of the body would be placed, in the form of `drawbridge simulate`."""
+        knowledge = self._knowledge
+        stock = knowledge.stock
+        there = Snapshot(
+            stock,
+            tuple(knowledge.pods.objects.values()),
+            tuple(stock.claims.values()),
+            budgets=tuple(knowledge.budgets.objects.values()),
+            quotas=tuple(knowledge.quotas.objects.values()),
+        )
+        try:
+            simulation = self._simulate(_sent(body), there)
+        except WireError as error:
+            raise HttpError(HTTPStatus.BAD_REQUEST, str(error), "see kubectl explain") from None
+        if not simulation.pods:
+            problem = "the body has no pod that waits for a node"
+            raise HttpError(HTTPStatus.BAD_REQUEST, problem, "send a pod, or a workload with a template")
+        return json(simulation)
 
     def claims(self) -> Reply:
-        """Say which claim holds which devices, and for which pods."""
+        """Return the devices and pods of each claim."""
         rows: list[Object] = []
         for key, claim in sorted(self._knowledge.stock.claims.items()):
             devices: list[Object] = []
@@ -189,7 +133,7 @@ class Queries:
         return json({"claims": rows})
 
     def fleet(self) -> Reply:
-        """Say what there is and how much of it is held, node by node and pool by pool."""
+        """Return the number of devices and of held devices of each pool, and the nodes that hold nothing."""
         stock = self._knowledge.stock
         rows: list[Object] = []
         with_devices: set[str] = set()
@@ -214,95 +158,20 @@ class Queries:
         idle = sorted(with_devices - with_holders)
         return json({"pools": rows, "nodesWithoutHolders": idle})
 
-    def nodes(self, query: Mapping[str, str]) -> Reply:
-        """Say what nodes have and what is left: in total, page by page, or device by device for `?node=NAME`."""
-        stock = self._knowledge.stock
-        # Pods that are bound and not finished, with claims of their own or such as stand for extended resources.
-        pods_on: defaultdict[str, list[str]] = defaultdict(list)
-        for pod in self._knowledge.pods.objects.values():
-            if pod.spec.node_name and claim_names(pod) and not pod.has_ended:
-                pods_on[pod.spec.node_name].append(pod.metadata.key)
-        if "node" in query:
-            name = query["node"]
-            if name not in stock.nodes:
-                raise HttpError(HTTPStatus.NOT_FOUND, f"node {name} does not exist", "GET /api/v1/nodes lists them")
-            report = node_report(stock, name)
-            return json(_node(report, sorted(pods_on[name])) | {"devices": report.devices})
-        after = query.get("after", "")
-        names = sorted(name for name in stock.nodes if name > after)
-        rows: list[Object] = []
-        for name in names[:NODES_A_PAGE]:
-            report = node_report(stock, name)
-            rows.append(_node(report, sorted(pods_on[name])))
-        more = names[NODES_A_PAGE - 1] if len(names) > NODES_A_PAGE else None
-        return json({"nodes": rows, "after": more})
-
-    def allocations(self, query: Mapping[str, str]) -> Reply:
-        """Say which pod has which share of which device: on `?node=NAME`, or of `?pod=NAMESPACE/NAME`."""
-        if len(query.keys() & {"node", "pod"}) != 1:
-            raise HttpError(
-                HTTPStatus.BAD_REQUEST, "the query needs either node or pod", "say ?node=NAME or ?pod=NAMESPACE/NAME"
-            )
-        node, pod = query.get("node", ""), query.get("pod", "")
-        pods = self._knowledge.pods.objects.values()
-        rows = [
-            share
-            for share in shares(self._knowledge.stock, pods)
-            if (share.node == node if node else f"{share.namespace}/{share.pod}" == pod)
-        ]
-        return json({"allocations": rows})
-
-    def resize(self, body: bytes) -> Reply:
-        """Say whether a claim could have other amounts, and how it would be replaced. Nothing is assumed."""
-        try:
-            resizing = msgspec.json.decode(body, type=_Resizing)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            remedy = 'send {"claim": "NAMESPACE/NAME", "request": "gpu", "capacity": {"memory": "30Gi"}}'
-            raise HttpError(HTTPStatus.BAD_REQUEST, str(error), remedy) from None
-        if not 0 < len(resizing.capacity) <= MOST_AMOUNTS:
-            raise HttpError(
-                HTTPStatus.BAD_REQUEST, f"1 to {MOST_AMOUNTS} amounts can be asked about at once", "name fewer"
-            )
-        try:
-            amounts = {name: Quantity.parse(text) for name, text in resizing.capacity.items()}
-            plan = plan_replacement(self._knowledge.stock, resizing.claim, resizing.request, amounts)
-        except QuantityError as error:
-            raise HttpError(HTTPStatus.BAD_REQUEST, str(error), "an amount is a quantity, as 16Gi") from None
-        except Unreplaceable as error:
-            raise HttpError(HTTPStatus.CONFLICT, str(error), "GET /api/v1/claims lists what claims hold") from None
-        steps: list[str] = []  # an allocation is written once, so a claim is replaced
-        if plan.fits:
-            steps.append("make a claim, or a template, with the spec that is in this answer")
-            if plan.nodes_beside_old:
-                steps.append("start a pod that uses it")
-                steps.append("delete the old pod; its claim is deleted with it, or delete it then")
-            else:
-                steps.append("delete the old pod and its claim")
-                steps.append(f"start a pod that uses the new one; it fits on {plan.node}")
-        answer = {
-            "fits": plan.fits,
-            "node": plan.node,
-            "beside": list(plan.nodes_beside_old),
-            "largest": plan.largest,
-            "claim": {"name": resizing.claim, "spec": plan.claim.spec},
-            "steps": steps,
-        }
-        return json(answer)
-
     def drift(self) -> Reply:
-        """Say what should not be: claims that hold the same, and what was left behind. Followers do not look."""
-        found = self._drift()
-        rows = {"overlapping": list(found.overlapping), "leftBehind": list(found.left_behind)}
-        return json(rows | {"leading": found.leading})
+        """Return devices that several claims hold, and reservations left behind. Followers do not search for these."""
+        inconsistencies = self._drift()
+        rows = {"overlapping": list(inconsistencies.overlapping), "leftBehind": list(inconsistencies.left_behind)}
+        return json(rows | {"leading": inconsistencies.leading})
 
     def server(self) -> Reply:
-        """Say what the API server is taken to be: what it told, what was declared of it, and what is a guess."""
+        """Return the version and features that the allocator assumes of the API server: reported, declared or guessed."""
         known = self._knowledge.server
         read_as = self._knowledge.stock.reading.server
         rows = {
             "kubernetes": f"1.{known.minor}",
             "featureGates": sorted(read_as.gates),
-            "told": dict(sorted(known.found.items())),
+            "reported": dict(sorted(known.reported.items())),
             "declared": known.assumed,
             "guessed": known.guessed,
             "doubts": known.doubts(),
@@ -310,35 +179,12 @@ class Queries:
         return json(rows)
 
     def quota(self) -> Reply:
-        """Say of each line of each quota how much is used, and how much is assumed beside it."""
+        """Return the usage of each quota line, written and assumed."""
         return json({"quotas": self._quotas()})
 
 
-class _Resizing(msgspec.Struct, forbid_unknown_fields=True):
-    """A claim, one of its requests, and the amounts that it would have."""
-
-    claim: str
-    request: str
-    capacity: dict[str, str]
-
-
-def _node(report: NodeReport, pods: list[str]) -> Object:
-    return {
-        "node": report.node,
-        "free": report.count(DeviceState.FREE),
-        "shared": report.count(DeviceState.SHARED),
-        "held": report.count(DeviceState.HELD),
-        "blocked": report.count(DeviceState.BLOCKED),
-        "idle": report.is_idle,
-        "models": list(report.models),
-        "pods": pods,
-        "capacity": report.capacity,
-        "available": report.available,
-    }
-
-
 def _sent(body: bytes) -> list[Object]:
-    """Read the objects of a question."""
+    """Parse the body of a call."""
     if len(body) > LARGEST:
         raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a pod has at most {LARGEST} bytes", "send less")
     try:
@@ -348,50 +194,10 @@ def _sent(body: bytes) -> list[Object]:
     if len(sent) > MOST_OBJECTS:
         raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST_OBJECTS} objects are read", "send fewer")
     for obj in sent:
-        _metadata(obj)
+        if not isinstance(obj.get("metadata") or {}, dict):
+            problem = f"{obj.get('kind') or 'Pod'}: metadata is not an object"
+            raise HttpError(HTTPStatus.BAD_REQUEST, problem, "see kubectl explain")
     return sent
-
-
-def _pod(objects: list[Object]) -> Pod:
-    """Find the pod, or the template of one, in what was sent."""
-    for obj in objects:
-        site = template_site(obj)
-        if site is None:
-            continue
-        template: Any = obj
-        for step in split(site.path):
-            template = template.get(step) if isinstance(template, dict) else None
-        if not isinstance(template, dict):
-            continue
-        pod: Pod = _read({"metadata": _metadata(obj) | _metadata(template), "spec": template.get("spec") or {}}, Pod)
-        return pod
-    raise HttpError(HTTPStatus.BAD_REQUEST, "there is no pod in the body", "send a pod, or a workload with a template")
-
-
-def _metadata(obj: Object) -> Object:
-    metadata = obj.get("metadata") or {}
-    if not isinstance(metadata, dict):
-        raise HttpError(
-            HTTPStatus.BAD_REQUEST, f"{obj.get('kind') or 'Pod'}: metadata is not an object", "see kubectl explain"
-        )
-    return metadata
-
-
-def _by_key(objects: list[Object], type_: type[Any]) -> dict[str, Any]:
-    """Read the objects of one kind."""
-    found: dict[str, Any] = {}
-    for obj in objects:
-        if obj.get("kind") == type_.__name__:
-            one = _read(obj, type_)
-            found[one.metadata.key] = one
-    return found
-
-
-def _read(obj: Object, type_: type[Any]) -> Any:
-    try:
-        return convert(obj, type_)
-    except WireError as error:
-        raise HttpError(HTTPStatus.BAD_REQUEST, f"{obj.get('kind') or 'Pod'}: {error}", "see kubectl explain") from None
 
 
 API_ENDPOINTS = (
@@ -399,42 +205,18 @@ API_ENDPOINTS = (
         "POST",
         "/api/v1/simulate-schedule",
         Queries.simulate,
-        "a pod or workload, legacy or with claims, YAML or JSON, with its templates and claims: what each kind of node answers, "
-        "stage by stage; in `room` the pods that would have to go for its `spec.priority`; in `exceeded` the line of a quota. "
+        "takes pods or workloads, legacy or with claims, as YAML or JSON, with their templates and claims. Returns what "
+        "`drawbridge simulate -o json` prints about them, with victims and with the quota line that a pod exceeds. "
         "Nothing is reserved or evicted",
         whole,
     ),
-    Endpoint("POST", "/api/simulate-schedule", Queries.simulate, "the same", whole),
-    Endpoint("GET", "/api/v1/claims", Queries.claims, "which claim holds what, and whether it is written yet"),
+    Endpoint("GET", "/api/v1/claims", Queries.claims, "the devices of each claim, and whether they are written yet"),
     Endpoint(
-        "GET",
-        "/api/v1/allocations",
-        Queries.allocations,
-        "with `?pod=NAMESPACE/NAME` or `?node=NAME`: which share of which device a pod has, or the pods of a node",
-        query,
-    ),
-    Endpoint(
-        "GET",
-        "/api/v1/nodes",
-        Queries.nodes,
-        "what nodes have and what is left: devices free, shared, held, blocked by counters; amounts, models, pods. "
-        f"{NODES_A_PAGE} nodes an answer, the next ones with `?after=NAME`; device by device with `?node=NAME`",
-        query,
-    ),
-    Endpoint(
-        "POST",
-        "/api/v1/resize",
-        Queries.resize,
-        '`{"claim": "NAMESPACE/NAME", "request": "gpu", "capacity": {"memory": "30Gi"}}`: whether the claim could have that, the '
-        "most it could have, and how it would be replaced. Nothing is reserved",
-        whole,
-    ),
-    Endpoint(
-        "GET", "/api/v1/fleet", Queries.fleet, "what there is, how much of it is held, and which nodes hold nothing"
+        "GET", "/api/v1/fleet", Queries.fleet, "devices and held devices of each pool, and the nodes that hold nothing"
     ),
     Endpoint("GET", "/api/v1/quota", Queries.quota, "each line of each quota: hard, used, and reserved"),
     Endpoint(
-        "GET", "/api/v1/server", Queries.server, "which Kubernetes the stock is read as ([versions.md](versions.md))"
+        "GET", "/api/v1/server", Queries.server, "the assumed Kubernetes version and gates ([versions.md](versions.md))"
     ),
     Endpoint(
         "GET",
@@ -446,5 +228,5 @@ API_ENDPOINTS = (
 
 
 def api_routes(queries: Queries) -> Routes:
-    """Have workers answer the questions of people and other systems."""
-    return {route: queries.aside(answer) for route, answer in routes(API_ENDPOINTS, queries).items()}
+    """Return the routes of the API; each call runs in a worker."""
+    return {route: queries.in_worker(answer) for route, answer in routes(API_ENDPOINTS, queries).items()}

@@ -3,7 +3,7 @@
 The event loop computes a question first. If that takes longer than a turn, the question's budget ends the attempt, and a thread computes
 the whole question again. The loop and each thread have their own `Decider`, because its caches are not thread-safe.
 
-There are two threads, with a queue each (`_Lane`): one for scheduling questions and one for searches for victims. From a queue, the
+At most two questions are computed in threads: a scheduling question and a search for victims, each kind with a queue (`_Lane`). From a queue, the
 question whose namespace owes the least time comes next (`NamespaceTurns`). A search pauses while a scheduling question waits or runs.
 """
 
@@ -59,7 +59,10 @@ class QuestionRunner:
         return otherwise if is_late else answer
 
     async def ask(self, namespace: str, question: Callable[[Decider], T], seconds: float = SECONDS) -> T:
-        """Compute a question on the event loop; if that takes longer than a turn, in the thread, for at most `seconds`. Cancelling the caller ends the question."""
+        """Compute a question on the event loop or, if that takes longer than a turn, in the thread, for at most `seconds`.
+
+        Cancelling the caller ends the question.
+        """
         return await self._ask(self._questions, namespace, question, seconds)
 
     async def search(self, namespace: str, question: Callable[[Decider], T], seconds: float) -> T:

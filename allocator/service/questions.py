@@ -73,20 +73,20 @@ def judge(pod: Pod, basis: Basis, decider: Decider) -> Judgement:
             return Judgement(by_plugins, may_be_refused=True)
         waits_for = f"waiting for claim {unmade.claim.metadata.name} to be created"
         return Judgement(Outlooks(Outlook.WAITING, message=waits_for), lacks_claim=True)
-    found = decider.outlook(pod, stock, basis.placement, basis.full)
-    if found.nodes:
-        return _without_outbid_nodes(pod, found, basis, stock, decider)
+    outlooks = decider.outlook(pod, stock, basis.placement, basis.full)
+    if outlooks.nodes:
+        return _without_outbid_nodes(pod, outlooks, basis, stock, decider)
     if stock is known:
-        return Judgement(found)
+        return Judgement(outlooks)
     # The pod fits nowhere beside the nominated pods. On nodes where it would fit without them, the message says so, and the pod
     # is requeued when a nomination ends.
     hindrances: list[Hindrance] = []
     gives_way = False
-    for hindrance in found.hindrances:
-        is_free = not fits(pod, hindrance.nodes[0], known, decider)
+    for hindrance in outlooks.hindrances:
+        is_free = not why_not_fits(pod, hindrance.nodes[0], known, decider)
         hindrances.append(replace(hindrance, message=OUTBID) if is_free else hindrance)
         gives_way = gives_way or is_free
-    return Judgement(replace(found, hindrances=tuple(hindrances)), gives_way=gives_way)
+    return Judgement(replace(outlooks, hindrances=tuple(hindrances)), gives_way=gives_way)
 
 
 def serve(pod: Pod, node: str, basis: Basis, decider: Decider) -> Serving | str:
@@ -98,16 +98,16 @@ def serve(pod: Pod, node: str, basis: Basis, decider: Decider) -> Serving | str:
     return serving
 
 
-def fits(pod: Pod, node: str, stock: Stock, decider: Decider) -> str:
+def why_not_fits(pod: Pod, node: str, stock: Stock, decider: Decider) -> str:
     """Return why a pod does not fit on a node of a hypothetical stock; "" if it fits."""
     serving = decider.serve(pod, node, stock, uncached=decider.options())
     return serving if isinstance(serving, str) else ""
 
 
-def fits_beside(pod: Pod, node: str, stock: Stock, others: Others, decider: Decider) -> str:
-    """Return why a pod does not fit on a node with and without `others`; "" if it fits."""
+def why_not_fits_beside(pod: Pod, node: str, stock: Stock, others: Others, decider: Decider) -> str:
+    """Return why a pod does not fit on a node that `others.coming` have joined and `others.leaving` have left; "" if it fits."""
     stock = with_pods(without_pods(stock, others.leaving), node, others.coming, decider.options())
-    return fits(pod, node, stock, decider)
+    return why_not_fits(pod, node, stock, decider)
 
 
 def is_node_useful(pod: Pod, kept_node: KeptNode, basis: Basis, decider: Decider) -> bool:
@@ -121,7 +121,10 @@ def nominated_in_shared_pools(rivals: Mapping[str, Sequence[Pod]], stock: Stock)
 
 
 def _with_nominated(basis: Basis, decider: Decider) -> Stock:
-    """Return the stock in which pods nominated to nodes with shared pools have their devices. `_without_outbid_nodes` handles the other nominated pods."""
+    """Return the stock in which pods nominated to nodes with shared pools have their devices.
+
+    `_without_outbid_nodes` handles the other nominated pods.
+    """
     stock = basis.stock
     for node, others in nominated_in_shared_pools(basis.rivals, stock).items():
         stock = with_pods(stock, node, others, decider.options())
@@ -143,24 +146,24 @@ def _by_plugins(pod: Pod, basis: Basis, stock: Stock, decider: Decider) -> Outlo
     return replace(plugins, hindrances=devices.hindrances)
 
 
-def _without_outbid_nodes(pod: Pod, found: Outlooks, basis: Basis, stock: Stock, decider: Decider) -> Judgement:
-    """Remove the nodes where this pod would take devices that pods of the same or a higher priority need: nominated pods, and pods with a kept node."""
+def _without_outbid_nodes(pod: Pod, outlooks: Outlooks, basis: Basis, stock: Stock, decider: Decider) -> Judgement:
+    """Remove the nodes where this pod would take devices of nominated pods, or of pods with a kept node, of at least its priority."""
     in_stock = nominated_in_shared_pools(basis.rivals, basis.stock)
     taken = {
         node
-        for node in basis.rivals.keys() & found.nodes.keys() - in_stock.keys()
-        if fits(pod, node, with_pods(stock, node, basis.rivals[node], decider.options()), decider)
+        for node in basis.rivals.keys() & outlooks.nodes.keys() - in_stock.keys()
+        if why_not_fits(pod, node, with_pods(stock, node, basis.rivals[node], decider.options()), decider)
     }
-    for node in {kept_node.node for _, kept_node in basis.kept_nodes} & found.nodes.keys() - taken:
+    for node in {kept_node.node for _, kept_node in basis.kept_nodes} & outlooks.nodes.keys() - taken:
         serving = decider.serve(pod, node, stock, basis.placement, uncached=decider.options())
         if not isinstance(serving, str) and _is_outbid(node, serving.allocated_claims(), basis, stock, decider):
             taken.add(node)
     if not taken:
-        return Judgement(found)
-    left = {name: score for name, score in found.nodes.items() if name not in taken}
-    hindrances = (*found.hindrances, Hindrance(OUTBID, tuple(sorted(taken))))
+        return Judgement(outlooks)
+    left = {name: score for name, score in outlooks.nodes.items() if name not in taken}
+    hindrances = (*outlooks.hindrances, Hindrance(OUTBID, tuple(sorted(taken))))
     if left:
-        return Judgement(replace(found, nodes=left, hindrances=hindrances), gives_way=True)
+        return Judgement(replace(outlooks, nodes=left, hindrances=hindrances), gives_way=True)
     return Judgement(Outlooks(Outlook.FULL, {}, OUTBID, hindrances), gives_way=True)
 
 

@@ -1,4 +1,4 @@
-"""What a process of the allocator does and where: each setting once, with its default and, where it has a flag, its option."""
+"""The settings of an allocator process, with their defaults and command line options."""
 
 from __future__ import annotations
 
@@ -19,29 +19,26 @@ from runtime.process import own_name, own_namespace
 
 Place = Address | Path | None  # a path is a unix socket
 LEASE = "drawbridge-allocator"
-LOOK_SECONDS = 10.0  # between two looks at the files of TLS
+LOOK_SECONDS = 10.0  # between two checks of the TLS files
 TICK_SECONDS = 1.0
 STARVED_SECONDS = 10.0
 ANSWER_SECONDS = 10.0
 SWEEP_SECONDS = 180.0
 FORWARD_SECONDS = 2.5  # for a review that is forwarded; the API server waits for three
 BINDING_SECONDS = 600.0  # as long as the in-tree plugin waits for devices
-REST_SECONDS = 60.0  # an API server answers a write within a minute, or drops it
+REST_SECONDS = 60.0  # an API server drops a write that it has not finished within a minute
 
 
 class Preempting(StrEnum):
-    """What becomes of an important pod that waits for devices of others."""
+    """What the allocator does for a pod that waits for devices of lower-priority pods."""
 
     OFF = "off"
-    ADVISE = "advise"  # an event names the pods that would have to go
+    ADVISE = "advise"  # an event names the victims
     EVICT = "evict"
 
 
 class LeaderIdentity(NamedTuple):
-    """How a leader is known that is asked by address: by a file of authorities and a name in its certificate. In the clear without.
-
-    Its answer is waited for so many seconds.
-    """
+    """The CA file and the certificate name by which a follower verifies the leader (plain HTTP without), and the timeout of a call."""
 
     authorities: str = ""
     name: str = ""
@@ -49,47 +46,49 @@ class LeaderIdentity(NamedTuple):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process does and where. The help lists the options in this order."""
+    """The settings of a process. The help lists the options in this order."""
 
     read_only: Annotated[
         bool,
         Flag(
-            "Decide nothing, alongside any scheduler: why pods wait as events, drift, and which claims hold what as a metric."
+            "Run beside another scheduler: explain waiting pods in events, report drift, and show held devices as metrics."
         ),
     ] = False
-    plugin: Annotated[Place, Flag("Where the scheduler's plugin asks. Off loopback only by mutual TLS.")] = None
-    extender: Annotated[Place, Flag("Where a stock kube-scheduler asks, as its HTTP extender.")] = None
-    api: Annotated[Place, Flag("Where people ask: /api/v1/simulate-schedule, /claims, /fleet.")] = None
-    quota: Annotated[Address | None, Flag("Where API servers ask whether a quota lets a pod or claim in (/quota).")] = (
+    plugin: Annotated[Place, Flag("Listen here for the scheduler's plugin; beyond loopback only with mutual TLS.")] = (
         None
     )
+    extender: Annotated[Place, Flag("Listen here for a stock kube-scheduler, as its HTTP extender.")] = None
+    api: Annotated[Place, Flag("Listen here for the HTTP API: /api/v1/simulate-schedule, /claims, /fleet.")] = None
+    quota: Annotated[
+        Address | None, Flag("Listen here for API servers that check pods and claims against quotas (/quota).")
+    ] = None
     quota_certs: Annotated[
         str,
         Flag(
-            "The folder with tls.crt and tls.key for --quota, and ca.crt for other replicas; followed while they change.",
+            "The folder with tls.crt and tls.key for --quota, and ca.crt for other replicas; reloaded when they change.",
             "DIR",
         ),
     ] = ""
     quota_client_ca: Annotated[
-        str, Flag("Answer at --quota only to callers with a certificate of this authority.", "FILE")
+        str, Flag("Answer --quota only to callers with a certificate of this authority.", "FILE")
     ] = ""
     reservations: Annotated[
         Address | None,
         Flag(
-            "Where audit agents read the reservations on their nodes, with tokens of their account (docs/node.md).",
+            "Listen here for audit agents, which read the reservations of their node with their token (docs/node.md).",
         ),
     ] = None
     reservations_certs: Annotated[
         str,
         Flag(
-            "The folder with tls.crt and tls.key for --reservations; followed while they change.",
+            "The folder with tls.crt and tls.key for --reservations; reloaded when they change.",
             "DIR",
         ),
     ] = ""
-    metrics: Annotated[Address | None, Flag("Where to show metrics.", name="metrics-listen")] = Address(
-        "127.0.0.1", 9091
-    )
-    tls_cert: Annotated[str, Flag("The certificate of plugin, extender and api (PEM); followed.", "FILE")] = ""
+    metrics: Annotated[Address | None, Flag("Serve metrics here.", name="metrics-listen")] = Address("127.0.0.1", 9091)
+    tls_cert: Annotated[
+        str, Flag("The certificate of plugin, extender and api (PEM); reloaded when it changes.", "FILE")
+    ] = ""
     tls_key: Annotated[str, Flag("The key of --tls-cert.", "FILE")] = ""
     client_ca: Annotated[str, client_ca_flag("plugin, extender and api")] = ""
     client_names: Annotated[tuple[str, ...], client_names_flag()] = ()
@@ -116,21 +115,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     config: Annotated[
         str,
         Flag(
-            "The DrawbridgeConfiguration: how pods are placed, and how legacy ones are read. Followed while it changes.",
+            "The DrawbridgeConfiguration: how to place pods, and how to read legacy ones. Reloaded when it changes.",
             "FILE",
         ),
     ] = ""
     preempting: Annotated[
         Preempting,
         Flag(
-            "For pods of --extender that devices of lower-priority pods would serve: name those pods in an event, or evict them.",
+            "For pods of --extender that would fit without lower-priority pods: name those in an event, or evict them.",
             name="extender-preemption",
         ),
     ] = Preempting.ADVISE
     binding: Annotated[
         float,
         Flag(
-            "How long devices may take until pods can be bound to them (bindingConditions), before others are chosen.",
+            "How long to wait for a device's bindingConditions before other devices are chosen.",
             "SECONDS",
             name="binding-timeout",
             least=1,
@@ -139,14 +138,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = BINDING_SECONDS
     namespace: Annotated[
         str,
-        Flag("Where the lease is. Default: the one we run in, else drawbridge-system.", "NAME", absent=own_namespace),
+        Flag("The namespace of the Lease. Default: our own, else drawbridge-system.", "NAME", absent=own_namespace),
     ]
-    # The policy that fences the lease compares it with the pod's name, so nothing is added to that.
-    identity: Annotated[str, Flag("Our name in the lease. Default: our pod's name.", "NAME", absent=own_name)]
+    # The policy that lets only the Lease holder write compares the holder with the pod's name, so the identity is exactly that name.
+    identity: Annotated[str, Flag("Our identity in the Lease. Default: our pod's name.", "NAME", absent=own_name)]
     rules: PlacementRules = PlacementRules()
-    answer: float = ANSWER_SECONDS  # that a question of people may take
-    starved: float = STARVED_SECONDS  # without room, after which a node is kept for a pod
-    quota_place: str = ""  # where other replicas find us for that; by default the address itself
+    answer: float = ANSWER_SECONDS  # the most seconds for an API call
+    starved: float = STARVED_SECONDS  # a node is kept for a pod after so many seconds without room
+    quota_place: str = ""  # the address at which other replicas reach `quota`; by default the address itself
     quota_trust: LeaderIdentity = LeaderIdentity()
     look: float = LOOK_SECONDS
     lease: str = LEASE
@@ -156,18 +155,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tls(self) -> Files | None:
-        """What plugin, extender and api show where they are addresses."""
+        """The TLS files of plugin, extender and api."""
         return Files(self.tls_cert, self.tls_key, self.client_ca) if self.tls_cert else None
 
     @property
     def quota_tls(self) -> Files | None:
-        """What is shown to API servers."""
+        """The TLS files of `quota`."""
         folder = self.quota_certs
         return Files(f"{folder}/tls.crt", f"{folder}/tls.key", self.quota_client_ca) if folder else None
 
     @property
     def reservations_tls(self) -> Files | None:
-        """What is shown to audit agents."""
+        """The TLS files of `reservations`."""
         folder = self.reservations_certs
         return Files(f"{folder}/tls.crt", f"{folder}/tls.key", "") if folder else None
 

@@ -48,7 +48,7 @@ class WaitingPod(msgspec.Struct, frozen=True):
 
     pod: Pod
     since: float
-    looked_at: float
+    checked_at: float
     shape: bytes = b""  # equal for pods with equal requests; empty if the pod has to be checked by itself
 
 
@@ -61,7 +61,7 @@ class WaitingPods:
         # For each reason, the rows by uid of the pod, longest waiting first.
         self._rows: dict[WaitReason, dict[str, WaitingPod]] = {reason: {} for reason in WaitReason}
         self._freed = False
-        self.looking = False
+        self.is_checking = False
 
     def put(self, pod: Pod, reason: WaitReason, shape: bytes = b"") -> None:
         """Set the reason for which a pod waits."""
@@ -72,11 +72,11 @@ class WaitingPods:
 
     def pop(self, uid: str) -> WaitingPod | None:
         """Remove a pod and return its row."""
-        found = [row for rows in self._rows.values() if (row := rows.pop(uid, None)) is not None]
-        return found[0] if found else None
+        popped = [row for rows in self._rows.values() if (row := rows.pop(uid, None)) is not None]
+        return popped[0] if popped else None
 
     def confirm(self, uid: str) -> None:
-        """Record that the scheduler asks about a pod: remove it, unless it waits for room. A pod may wait for room although it fits on some node."""
+        """Remove a pod, because its scheduler asks about it. A pod that waits for room stays: it may wait although it fits on some node."""
         if not self.waits_for(WaitReason.ROOM, uid):
             self.pop(uid)
 
@@ -97,28 +97,28 @@ class WaitingPods:
 
     def woken_before(self, time: float) -> list[Pod]:
         """Return the pods that were woken before this time and that no scheduler has asked about since."""
-        return [row.pod for row in self._rows[WaitReason.SCHEDULER].values() if row.looked_at <= time]
+        return [row.pod for row in self._rows[WaitReason.SCHEDULER].values() if row.checked_at <= time]
 
     def due(self, reason: WaitReason, is_seen: Callable[[str], bool]) -> list[Pod]:
         """Return up to `MOST` pods whose last check for this reason is `AGAIN` seconds ago; remove pods that count as gone."""
         now = self._clock()
-        rows = takewhile(lambda row: now - row.looked_at >= AGAIN, self._rows[reason].values())
-        found: list[Pod] = []
+        rows = takewhile(lambda row: now - row.checked_at >= AGAIN, self._rows[reason].values())
+        due_pods: list[Pod] = []
         for row in tuple(islice(rows, MOST)):
             if now - row.since > UNSEEN and not is_seen(row.pod.metadata.uid):
                 self.pop(row.pod.metadata.uid)
             else:
-                found.append(row.pod)
-        return found
+                due_pods.append(row.pod)
+        return due_pods
 
     def note_freed(self) -> None:
-        """Record that a device became free, or may have during a decision. A running `wake_fitting` takes notice."""
+        """Record that a device became free, or may have become free during a decision. A running `wake_fitting` then checks again."""
         self._freed = True
 
-    def needs_look(self) -> bool:
+    def must_check(self) -> bool:
         """Return whether `wake_fitting` has to be called."""
         self._freed = self._freed and bool(self._rows[WaitReason.ROOM])
-        return self._freed and not self.looking
+        return self._freed and not self.is_checking
 
     async def wake_fitting(self, may_fit: Callable[[Pod], bool]) -> None:
         """Wake the pods that may fit now. `may_fit` is called once for pods with equal requests."""
@@ -141,4 +141,4 @@ class WaitingPods:
                         self.wake(pods)
                     await asyncio.sleep(0)
         finally:
-            self.looking = False
+            self.is_checking = False

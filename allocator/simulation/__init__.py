@@ -1,4 +1,4 @@
-"""The pending pods of a snapshot, scheduled without a cluster."""
+"""Schedules the pending pods of a snapshot without a cluster."""
 
 from allocator.simulation.nodes import with_more_nodes, without_nodes
 from allocator.simulation.placement import Ask

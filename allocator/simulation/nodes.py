@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _OF_KUBELET: Final = "kubernetes.io/config.mirror"
-_STATE_OF_NODE: Final = "node.kubernetes.io/"  # taints that say how a node is, not what it is for
+_STATE_OF_NODE: Final = (
+    "node.kubernetes.io/"  # taints with this prefix describe the condition of a node, not its purpose
+)
 
 
 def without_nodes(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
-    """Remove nodes and their devices; their pods become pending."""
+    """Return the snapshot without some nodes and their devices; their pods become pending."""
     leaving: list[Pod] = []
     pods: list[Pod] = []
     for pod in snapshot.pods:
@@ -49,7 +51,7 @@ def without_nodes(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
 
 
 def with_more_nodes(snapshot: Snapshot, like: str, number: int) -> Snapshot:
-    """Add copies of a node."""
+    """Return the snapshot with copies of a node."""
     stock = snapshot.stock
     node = stock.nodes[like]
     pages = [page for page in stock.slices.values() if page.spec.node_name == like]

@@ -1,7 +1,7 @@
-"""Placing claims on a fleet, one pod after another: each node is asked again only when it has changed.
+"""Places claims on a fleet, one pod after another, and searches a node again only when it has changed.
 
-A pod that asks like an earlier one gets the earlier answers for all nodes that nothing happened to since. That is what makes
-a simulation of thousands of pods a matter of seconds: a placement changes one node, the others have answered already.
+A pod with the same requests as an earlier one reuses the answers of all unchanged nodes. A placement changes one node, so simulating
+thousands of pods takes seconds.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from dra.objects import ResourceClaim
     from dra.stock import PoolId, Stock
 
-# Puts claims to the allocator, on one node, under a strategy.
+# Allocates claims on one node by a strategy.
 Ask: TypeAlias = "Callable[[Stock, str, Sequence[ResourceClaim]], Chosen]"
 
-_QUESTIONS = 256  # questions whose answers are remembered
+_QUESTIONS = 256  # questions whose answers are cached
 
 
 class _Rooms(msgspec.Struct, frozen=True):
-    """What is left of the units of a pool, as long as it is used like this."""
+    """The free parts of the units of a pool, valid for one state of use."""
 
     use: PoolUse
     left: list[tuple[HardwareUnit, Room]]
 
 
 class Placements:
-    """A stock that changes, and the answers of its nodes. `ask` allocates claims on a node by a strategy."""
+    """A stock that changes, and the cached answers of its nodes. `ask` allocates claims on a node by a strategy."""
 
     def __init__(self, stock: Stock, ask: Ask) -> None:
         self.stock = stock
@@ -47,15 +47,15 @@ class Placements:
         self._rooms: dict[PoolId, _Rooms] = {}
 
     def answers(self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None) -> dict[str, Chosen]:
-        """Return the answers of nodes, all by default; unchanged nodes that answered equal claims before are not asked again.
+        """Return the answers of nodes, all by default; answers of unchanged nodes to equal claims are reused.
 
-        An answer is of its node alone, its score included (`NodeView`). Allocations carry the names of the claims that asked first, in
-        the order of these.
+        Answer and score depend on the node alone (`NodeView`). A reused allocation has the names of the claims that it was first made
+        for, in the same order.
         """
         key = likeness(claims)
         known = self._answers.pop(key, {})
         self._answers[key] = known
-        if len(self._answers) > _QUESTIONS:  # the question that was not asked for longest is forgotten
+        if len(self._answers) > _QUESTIONS:  # drop the least recently used question
             oldest = next(iter(self._answers))
             for by_question in (self._answers, self._seen, self._asked):
                 by_question.pop(oldest, None)
@@ -67,7 +67,7 @@ class Placements:
             for node in changed:
                 known.pop(node, None)
         self._seen[key] = self.stock
-        same_claims = self._asked.setdefault(key, claims)  # always the same ones, so that they are read once
+        same_claims = self._asked.setdefault(key, claims)  # the same objects each time, so that they are compiled once
         wanted = self.nodes if nodes is None else nodes
         for node in wanted:
             if node not in known:
@@ -75,19 +75,19 @@ class Placements:
         return {node: known[node] for node in wanted}
 
     def hold(self, claims: Iterable[ResourceClaim], answer: Answer) -> None:
-        """Add an answer's allocations to the stock."""
+        """Allocate the claims in the stock as the answer says."""
         for claim, granted in zip(claims, answer.allocations, strict=True):
             self.stock = self.stock.with_object(with_allocation(claim, granted.allocation))
 
     def rooms(self) -> Iterator[tuple[HardwareUnit, Room]]:
         """Yield the free part of every unit of the fleet."""
-        for pool, found in self._units.items():
+        for pool, units in self._units.items():
             use = self.stock.use(pool)
             known = self._rooms.get(pool)
             if known is not None and known.use is use:
                 yield from known.left
                 continue
-            left = [(unit, room(unit, use)) for unit in found]
+            left = [(unit, room(unit, use)) for unit in units]
             self._rooms[pool] = _Rooms(use, left)
             yield from left
 

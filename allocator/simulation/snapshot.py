@@ -1,14 +1,13 @@
-"""Scheduling the pending pods of a snapshot, without a cluster: which would go where, and why the others would not.
+"""Schedules the pending pods of a snapshot without a cluster: the node of each pod, or why no node fits.
 
-Pods are taken by priority, then creation, then name, one after another; each takes what it is given from those that follow.
-A pod's claims are those it names, those that were generated for it, or, where the controller has not come to it yet, those
-that its templates would become; and one for the extended resources that a DeviceClass offers and the node does not.
-Nothing is preempted, and nodes are judged by devices alone, not by kube-scheduler's other scores.
+Pods are placed one after another by priority, creation time and name; the devices of each are in use for the next. A pod's claims are
+those that it names, those generated for it, or, if the controller has not generated them yet, those that its templates would become;
+and one for the extended resources that a DeviceClass offers and the node does not. No pod is evicted, but a refused pod names its
+victims. Nodes are scored by devices alone, without kube-scheduler's other scores.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -31,8 +30,8 @@ from dra.objects import (
     extended_claim,
     served_resources,
 )
-from dra.policy import held_of_quota, quota_lines, quota_scope
-from dra.stock import Stock, amounts_of, total
+from dra.policy import lines_of_claims
+from dra.stock import Stock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,13 +43,13 @@ if TYPE_CHECKING:
     Why = Callable[[Stock, str, Sequence[ResourceClaim], Answer], Answer]
 
 
-LOOKS = 20_000  # at a node without some pods, in a simulation; after that no victims are named
-REMEMBERED = 4096  # refusals that were looked into
-EXPLAINED = 24  # nodes that are looked into for a pod that fits none; the others are only counted
+MOST_TRIALS = 20_000  # sets of victims that are tried in a simulation; after that no victims are named
+REMEMBERED = 4096  # explained refusals that are cached
+EXPLAINED = 24  # refusing nodes that are explained for a pod; the others are only counted
 
 
 class PodOutcome(msgspec.Struct, frozen=True):
-    """What became of one pod."""
+    """The result for one pod."""
 
     pod: str
     node: str | None
@@ -58,11 +57,11 @@ class PodOutcome(msgspec.Struct, frozen=True):
     reasons: tuple[Reason, ...] = ()
     victims: tuple[str, ...] = ()
     summary: str = ""
-    exceeded: dict[str, str] = {}  # the line of a quota that holds it back, where devices would do
+    exceeded: dict[str, str] = {}  # the exceeded quota line of a pod for which devices are free
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """How many pods were placed, and how full the fleet is afterwards."""
+    """The number of placed pods, and the use of the fleet afterwards."""
 
     pods: int
     placed: int
@@ -79,7 +78,7 @@ class Simulation(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What a simulation begins with; `claims` are all there are, allocated or not."""
+    """The input of a simulation; `claims` are all claims, allocated or not."""
 
     stock: Stock
     pods: tuple[Pod, ...]
@@ -92,24 +91,24 @@ class Snapshot(msgspec.Struct, frozen=True):
 def simulate(
     snapshot: Snapshot, *, ask: Ask, why: Why | None = None, progress: Callable[[int, int], None] | None = None
 ) -> Simulation:
-    """Schedule the pending pods of a snapshot; `ask` puts claims to the allocator, `why` explains what it refused."""
+    """Schedule the pending pods of a snapshot; `ask` allocates claims on a node, `why` explains a refusal."""
     run = SnapshotRun(snapshot, ask, why)
     waiting = podfit.pending(snapshot.pods)
-    places: list[PodOutcome] = []
+    outcomes: list[PodOutcome] = []
     for number, pod in enumerate(waiting):
-        places.append(run.schedule(pod))
+        outcomes.append(run.schedule(pod))
         if progress:
             progress(number + 1, len(waiting))
     rooms = list(run.fleet.rooms())
-    placed = sum(place.node is not None for place in places)
+    placed = sum(outcome.node is not None for outcome in outcomes)
     return Simulation(
-        tuple(places),
+        tuple(outcomes),
         Totals(
-            len(places),
+            len(outcomes),
             placed,
-            len(places) - placed - run.undecided,
+            len(outcomes) - placed - run.undecided,
             run.undecided,
-            sum(len(place.devices) for place in places),
+            sum(len(outcome.devices) for outcome in outcomes),
             round(utilisation(rooms), 4),
             round(fragmentation(rooms), 4),
         ),
@@ -117,10 +116,10 @@ def simulate(
 
 
 class _KnownRefusal(msgspec.Struct, frozen=True):
-    """Why a node refuses, with the names of the claims that asked first."""
+    """The explanation of a refusal, with the names of the claims that it was first made for."""
 
-    refused: Answer  # kept, so that no other one has its identity
-    found: Answer
+    refused: Answer  # kept alive, because its identity is the key
+    explained: Answer
     names: list[str]
 
 
@@ -137,7 +136,7 @@ class SnapshotRun:
         self.budgets = snapshot.budgets
         self.quotas = snapshot.quotas
         self.used = podfit.total(snapshot.pods)
-        self.looks = LOOKS
+        self.trials_left = MOST_TRIALS
         self.explained: dict[int, _KnownRefusal] = {}  # refusals, by their identity
         self.serving = snapshot.stock.serving()
         self.undecided = 0
@@ -150,12 +149,12 @@ class SnapshotRun:
             return PodOutcome(
                 pod_name, None, summary=future.missing[0], reasons=(Reason(Stage.CLASS, text=future.missing[0]),)
             )
-        made = self._made_by_name(pod)
+        made = self._existing_extended_claim(pod)
         wanted = future.claims if made is None else (*future.claims, made)
         allocated = [claim for claim in wanted if claim.status.allocation is not None]
         free = [claim for claim in wanted if claim.status.allocation is None]
         resources = served_resources(pod, self.serving)
-        find = podfit.barriers_by_name(pod, resources)
+        barriers_on = podfit.barriers_by_name(pod, resources)
         by_lacking: dict[tuple[str, ...], Sequence[ResourceClaim]] = {}
         unfit: dict[str, str] = {}
         claims_by_node: dict[str, Sequence[ResourceClaim]] = {}
@@ -163,7 +162,7 @@ class SnapshotRun:
             allocatable = node.status.allocatable
             lacking = tuple([resource for resource in resources if not allocatable.get(resource)])
             used = self.used.get(name, {})
-            why = " and ".join(map(": ".join, find(node, used))) or podfit.claim_obstacle(allocated, node)
+            why = " and ".join(map(": ".join, barriers_on(node, used))) or podfit.claim_obstacle(allocated, node)
             if why:
                 unfit[name] = why
             else:
@@ -173,7 +172,7 @@ class SnapshotRun:
         choices: dict[str, Chosen] = {}
         different = {id(claims): claims for claims in claims_by_node.values()}
         for claims in different.values():
-            nodes = [node for node, one in claims_by_node.items() if one is claims]
+            nodes = [node for node, claims_there in claims_by_node.items() if claims_there is claims]
             choices |= self.fleet.answers(claims, nodes)
         chosen = best_node(choices)
         if chosen is None:
@@ -210,11 +209,11 @@ class SnapshotRun:
         holders = holders_below(pod, self.pods, stock, self.budgets)
         if not holders.by_node:  # no pod has a lower priority
             return refused
-        find = podfit.barriers_by_name(pod, served_resources(pod, self.serving))
+        barriers_on = podfit.barriers_by_name(pod, served_resources(pod, self.serving))
 
         def suffices(victims: Victims) -> bool:
-            self.looks -= 1
-            if self.looks < 0:
+            self.trials_left -= 1
+            if self.trials_left < 0:
                 return False
             after = without_pods(stock, victims.pods)
             node = after.nodes[victims.node]
@@ -223,7 +222,7 @@ class SnapshotRun:
                 if victim.spec.node_name == victims.node:
                     for resource, amount in podfit.requests(victim).items():
                         used[resource] = used.get(resource, 0) - amount
-            if next(find(node, used), None) or podfit.claim_obstacle(allocated, node):
+            if next(barriers_on(node, used), None) or podfit.claim_obstacle(allocated, node):
                 return False
             claims = self._with_extended(pod, free, node)
             answer = self.fleet.ask(after, victims.node, claims).answer
@@ -234,18 +233,18 @@ class SnapshotRun:
         if chosen is None:
             return refused
         victims = tuple(victim.metadata.key for victim in chosen.pods)
-        named = ", ".join(victims) or "no further pod"
-        summary = f"{refused.summary}; would fit on {chosen.node} once these are gone: {named}"
+        condition = (
+            f"if lower-priority {', '.join(victims)} were evicted" if victims else "once pods being deleted are gone"
+        )
+        summary = f"{refused.summary}; would fit on {chosen.node} {condition}"
         return msgspec.structs.replace(refused, victims=victims, summary=summary)
 
     def _crossed(self, pod: Pod, claims: Sequence[ResourceClaim], answer: Answer, stock: Stock) -> QuotaLine | None:
         """Return the line of a quota that this allocation would exceed."""
         given = as_granted(claims, answer)
-        requested = total(amounts_of(claim, stock.pages_of) for claim in given)
-        used_by_claims = partial(
-            held_of_quota, stock=stock, find_pod=lambda namespace, name: self.by_key.get(f"{namespace}/{name}")
+        lines = lines_of_claims(
+            self.quotas, pod, given, stock, lambda namespace, name: self.by_key.get(f"{namespace}/{name}")
         )
-        lines = quota_lines(self.quotas, quota_scope(pod), requested, used_by_claims)
         return next((line for line in lines if line.exceeded), None)
 
     def _refuse(
@@ -272,7 +271,7 @@ class SnapshotRun:
         for why, nodes in counted.items():
             reasons.append(Reason(Stage.NODE, lost=len(nodes), of=node_count, examples=tuple(nodes[:3]), text=why))
             parts.append(f"{why} on {len(nodes)}")
-        summary = f"0/{node_count} nodes: {'; '.join(parts)}" if node_count else "no Node in what was read"
+        summary = f"0/{node_count} nodes: {'; '.join(parts)}" if node_count else "unknown: the input has no Nodes"
         return PodOutcome(name, None, reasons=tuple(reasons), summary=summary)
 
     def _with_own_errors(
@@ -295,31 +294,35 @@ class SnapshotRun:
         if known is not None:
             own = dict(zip(known.names, names, strict=True))
             reasons: list[Reason] = []
-            for one in known.found.reasons:
-                claim_of_this = own.get(one.claim, one.claim)
-                reasons.append(msgspec.structs.replace(one, claim=claim_of_this))
-            return msgspec.structs.replace(known.found, reasons=tuple(reasons))
-        found = why(self.fleet.stock, node, claims, refused)
-        words: list[str] = []
-        for reason in found.reasons:
-            words += (reason.text, *reason.examples)
-        text = "\n".join(words)
+            for known_reason in known.explained.reasons:
+                claim_of_this = own.get(known_reason.claim, known_reason.claim)
+                reasons.append(msgspec.structs.replace(known_reason, claim=claim_of_this))
+            return msgspec.structs.replace(known.explained, reasons=tuple(reasons))
+        explained = why(self.fleet.stock, node, claims, refused)
+        texts: list[str] = []
+        for reason in explained.reasons:
+            texts += (reason.text, *reason.examples)
+        text = "\n".join(texts)
         names_a_claim = any(claim.metadata.name in text for claim in claims)
-        if found.explained and not names_a_claim:
+        if explained.explained and not names_a_claim:
             if len(self.explained) >= REMEMBERED:
                 self.explained.clear()
-            self.explained[id(refused)] = _KnownRefusal(refused, found, names)
-        return found
+            self.explained[id(refused)] = _KnownRefusal(refused, explained, names)
+        return explained
 
-    # ---- whose claims
+    # ---- the claim for extended resources
 
-    def _made_by_name(self, pod: Pod) -> ResourceClaim | None:
-        """Find the claim that stands for the extended resources of a pod, if it has been made."""
+    def _existing_extended_claim(self, pod: Pod) -> ResourceClaim | None:
+        """Return the existing claim for the extended resources of a pod, if any."""
         status = pod.status.extended_resource_claim_status
         name = status.resource_claim_name if status is not None else ""
         return self.claims.get(f"{pod.metadata.namespace or 'default'}/{name}")
 
     def _with_extended(self, pod: Pod, claims: Sequence[ResourceClaim], node: Node) -> Sequence[ResourceClaim]:
-        """Add the claim for extended resources that the node has no device plugin for."""
-        made = extended_claim(pod, self.serving, node.status.allocatable) if self._made_by_name(pod) is None else None
+        """Return the claims with one for the extended resources that the node has no device plugin for."""
+        made = (
+            extended_claim(pod, self.serving, node.status.allocatable)
+            if self._existing_extended_claim(pod) is None
+            else None
+        )
         return claims if made is None else [*claims, made.claim]

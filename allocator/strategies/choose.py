@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.answer import AllocateError, Answer, Granted, Verdict, fail, with_allocation
-from allocator.one_node import Options, budget_of, compose, find
+from allocator.one_node import Options, budget_of, compose, search_node
 from allocator.problem import CompileCache, question_of
 from allocator.strategies.node_view import NodeView, StrategyCache
 from allocator.strategies.strategy import DEFAULT, STRATEGIES, DevicePlan
@@ -46,7 +46,7 @@ def choose_devices(
     cache: StrategyCache | None = None,
     pools: Sequence[Pool] | None = None,
 ) -> Chosen:
-    """Allocate claims on one node as a strategy prefers; a caller that asks repeatedly passes a `StrategyCache`, and pools that it knows."""
+    """Allocate claims on one node by a strategy. A repeated caller passes a `StrategyCache`, and the pools if it has them."""
     try:
         local_pools = stock.pools(node) if pools is None else pools
     except NodeSelectorError as error:
@@ -62,11 +62,11 @@ def choose_devices(
     narrowed = _narrow(claims, first)
     answers = [first]
     budget = budget_of(ask.options)
-    with suppress(OutOfBudget):  # the best of the plans that were found is taken
+    with suppress(OutOfBudget):  # the best of the plans so far is taken
         for key in chosen.orders(view):
 
-            def order(place: Candidate, key: Order = key) -> Cost:
-                return key(place.id)
+            def order(candidate: Candidate, key: Order = key) -> Cost:
+                return key(candidate.id)
 
             budget.charge(2 * len(view.homes))
             answers.append(ask.solve(narrowed, partial(sorted, key=order)))
@@ -96,26 +96,26 @@ class _NodeSearch:
         """Search with an order of devices; the search is exact in any order."""
         stock = self.stock
 
-        def begin() -> CompileCache:
+        def compile_question() -> CompileCache:
             rules = Rules(stock.compatibilities.values())
             return CompileCache(question_of(claims, stock), rules)
 
         named_specs = [(claim.metadata.namespace, claim.metadata.name, claim.spec) for claim in claims]
         try:
-            cache = self.cache.cache_for(encode(named_specs), begin)
+            cache = self.cache.cache_for(encode(named_specs), compile_question)
         except AllocateError as error:
             return fail(error)
         target = stock.nodes[self.node]
         options = replace(self.options, arrange=arrange)
-        found = find(cache, target, self.pools, stock.use, options)
-        return compose(cache.question, target, found)
+        result = search_node(cache, target, self.pools, stock.use, options)
+        return compose(cache.question, target, result)
 
     def one_by_one(self, claims: Sequence[ResourceClaim], strategy: str) -> Answer:
         """Choose for one claim after another, with the devices of earlier claims in use."""
         stock, steps = self.stock, 0
         granted: list[Granted] = []
         for claim in claims:
-            found = choose_devices(
+            chosen = choose_devices(
                 stock,
                 self.node,
                 [claim],
@@ -124,11 +124,11 @@ class _NodeSearch:
                 cache=self.cache,
                 pools=self.pools,
             ).answer
-            if not found.feasible:
-                return found
-            granted += found.allocations
-            steps += found.steps
-            stock = stock.with_object(with_allocation(claim, found.allocations[0].allocation))
+            if not chosen.feasible:
+                return chosen
+            granted += chosen.allocations
+            steps += chosen.steps
+            stock = stock.with_object(with_allocation(claim, chosen.allocations[0].allocation))
         return Answer(Verdict.FEASIBLE, tuple(granted), steps=steps)
 
 
@@ -161,7 +161,7 @@ def _narrow(claims: Sequence[ResourceClaim], answer: Answer) -> list[ResourceCla
         requests: list[DeviceRequest] = []
         for request in claim.spec.devices.requests:
             chosen_alternatives = tuple(sub for sub in request.first_available if f"{request.name}/{sub.name}" in got)
-            # An alternative without devices has no results; the search finds it again.
+            # The chosen alternative has no results if it needs no devices. Then all alternatives stay.
             requests.append(replace(request, first_available=chosen_alternatives or request.first_available))
         devices = replace(claim.spec.devices, requests=tuple(requests))
         narrowed.append(replace(claim, spec=replace(claim.spec, devices=devices)))

@@ -50,7 +50,7 @@ class Room(msgspec.Struct, frozen=True):
 
 
 def scale_of(pages: Iterable[Page]) -> Scale:
-    """Find the largest value of every counter and capacity, to compare units of different size."""
+    """Return the largest value of every counter and capacity, to compare units of different size."""
     scale: Scale = {}
 
     def note(driver: str, name: str, amount: int) -> None:
@@ -83,7 +83,7 @@ def units(pool: Pool, scale: Scale | None = None) -> tuple[HardwareUnit, ...]:
                 size = _mean(needs, pool.counters[name])
                 part = UnitPart(device, size, needs)
                 parts.setdefault((True, name), []).append(part)
-    found: list[HardwareUnit] = []
+    units: list[HardwareUnit] = []
     driver = pool.id[0]
     for (counted, name), of_unit in parts.items():
         counters = pool.counters[name] if counted else {}
@@ -94,19 +94,19 @@ def units(pool: Pool, scale: Scale | None = None) -> tuple[HardwareUnit, ...]:
         top = {key: scale.get((driver, key), 0) for key in sizes}
         weight = _mean(sizes, top) if any(top.values()) else 1.0
         shape = tuple((part.size, *sorted(part.needs.items())) for part in of_unit)
-        found.append(HardwareUnit(pool.id, name, tuple(of_unit), counters, weight, shape))
-    return tuple(found)
+        units.append(HardwareUnit(pool.id, name, tuple(of_unit), counters, weight, shape))
+    return tuple(units)
 
 
 def units_of(stock: Stock) -> dict[PoolId, tuple[HardwareUnit, ...]]:
     """Group the devices of a fleet into units, by pool."""
     scale = scale_of(stock.pages.values())
-    found: dict[PoolId, tuple[HardwareUnit, ...]] = {}
+    units_by_pool: dict[PoolId, tuple[HardwareUnit, ...]] = {}
     for node in stock.nodes:
         for pool in stock.pools(node):
-            if pool.id not in found:
-                found[pool.id] = units(pool, scale)
-    return found
+            if pool.id not in units_by_pool:
+                units_by_pool[pool.id] = units(pool, scale)
+    return units_by_pool
 
 
 def room(unit: HardwareUnit, use: PoolUse) -> Room:
@@ -134,20 +134,20 @@ def room(unit: HardwareUnit, use: PoolUse) -> Room:
 
 
 def fragmentation(rooms: Iterable[tuple[HardwareUnit, Room]]) -> float:
-    """The part of the free capacity that lies on units in use, where no whole unit is free."""
+    """The part of the free capacity that is on units in use, so that it offers no whole unit."""
     free = broken = 0.0
-    for unit, one in rooms:
-        free += unit.weight * one.free
-        broken += unit.weight * one.free if one.busy else 0.0
+    for unit, part_free in rooms:
+        free += unit.weight * part_free.free
+        broken += unit.weight * part_free.free if part_free.busy else 0.0
     return broken / free if free else 0.0
 
 
 def utilisation(rooms: Iterable[tuple[HardwareUnit, Room]]) -> float:
     """The part of all hardware that is in use."""
     total = used = 0.0
-    for unit, one in rooms:
+    for unit, part_free in rooms:
         total += unit.weight
-        used += unit.weight * (1.0 - one.free)
+        used += unit.weight * (1.0 - part_free.free)
     return used / total if total else 0.0
 
 
@@ -163,6 +163,6 @@ def _share_left(device: Device, use: PoolUse) -> float:
 
 
 def _mean(amounts: Mapping[str, int], of: Mapping[str, int]) -> float:
-    # No share is more than all: an amount of hundreds of digits would not fit a float.
+    # The fraction is at most 1. It is computed in integers first, because an amount of hundreds of digits does not fit a float.
     shares = [min(max(0, amounts.get(name, 0)), whole) / whole for name, whole in of.items() if whole > 0]
     return sum(shares) / len(shares) if shares else 0.0

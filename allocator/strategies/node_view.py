@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _QUESTIONS = 64  # questions kept
 _ENTRIES = 1 << 16  # entries kept in each table
-_SEEDS = 16  # topologies that a plan begins with
+_SEEDS = 16  # topologies that are tried as the start of a plan
 DeviceId = tuple[str, str, str]  # driver, pool, device
 Site = tuple[frozenset[object], ...]  # values per level
 
@@ -37,10 +37,10 @@ _WORST = sum(cost for cost, _ in LEVELS)
 
 
 class LooksAt(IntEnum):
-    """What a strategy reads of a node: nodes that are equal in it are rated once."""
+    """What a strategy reads of a node. Nodes that are equal in this are rated once."""
 
-    USE = 1  # units and their use: the same on nodes with equal looks
-    SITES = 2  # topology as well: buses, links, memory nodes
+    USE = 1  # units and their use, which are the same on nodes with equal looks
+    SITES = 2  # also topology: buses, links, memory nodes
 
 
 class StrategyCache:
@@ -53,33 +53,33 @@ class StrategyCache:
         self._pages: Mapping[str, Page] = {}
         self._scale: Scale = {}
         self._compiled: dict[bytes, CompileCache] = {}
-        self._spoilt: dict[object, float] = {}
+        self._lost_values: dict[object, float] = {}
         self._units: dict[tuple[Page, ...], tuple[HardwareUnit, ...]] = {}
         self._sites: dict[Page, tuple[Site, ...]] = {}
 
     def cache_for(self, key: bytes, begin: Callable[[], CompileCache]) -> CompileCache:
         """Return the compile cache of a question, made by `begin` if there is none."""
         compiled = self._compiled
-        found = compiled.pop(key, None)
-        if found is None or found.size > _ENTRIES:
-            found = begin()
-        compiled[key] = found
-        size = sum(one.size for one in compiled.values())
+        compile_cache = compiled.pop(key, None)
+        if compile_cache is None or compile_cache.size > _ENTRIES:
+            compile_cache = begin()
+        compiled[key] = compile_cache
+        size = sum(kept.size for kept in compiled.values())
         while len(compiled) > 1:
             if len(compiled) <= _QUESTIONS and size <= _ENTRIES:
                 break
             oldest = next(iter(compiled))
             size -= compiled.pop(oldest).size
-        return found
+        return compile_cache
 
-    def spoilt(self, key: object, work_out: Callable[[], float]) -> float:
+    def lost_value(self, key: object, work_out: Callable[[], float]) -> float:
         """Return the options of a unit that taking a device would remove, computed by `work_out` once for each state."""
-        found = self._spoilt.get(key)
-        if found is None:
-            if len(self._spoilt) > _ENTRIES:
-                self._spoilt.clear()
-            found = self._spoilt[key] = work_out()
-        return found
+        value = self._lost_values.get(key)
+        if value is None:
+            if len(self._lost_values) > _ENTRIES:
+                self._lost_values.clear()
+            value = self._lost_values[key] = work_out()
+        return value
 
     def units(self, stock: Stock, pools: Sequence[Pool]) -> tuple[HardwareUnit, ...]:
         """Group the devices of a node's pools into units, weighed by the scale of the whole fleet, so that nodes can be compared."""
@@ -88,24 +88,24 @@ class StrategyCache:
             self._scale = scale_of(stock.pages.values())
             if self._scale != before:
                 self._units.clear()
-        found: list[HardwareUnit] = []
+        gathered: list[HardwareUnit] = []
         for pool in pools:
             pages = pool.pages()
             if pages not in self._units:
                 if len(self._units) > _ENTRIES:
                     self._units.clear()
                 self._units[pages] = units(pool, self._scale)
-            found += self._units[pages]
-        return tuple(found)
+            gathered += self._units[pages]
+        return tuple(gathered)
 
     def sites(self, page: Page) -> tuple[Site, ...]:
         """Return the topology of the devices of a page."""
-        found = self._sites.get(page)
-        if found is None:
+        sites = self._sites.get(page)
+        if sites is None:
             if len(self._sites) > _ENTRIES:
                 self._sites.clear()
-            found = self._sites[page] = tuple([site_of(device) for device in page.devices])
-        return found
+            sites = self._sites[page] = tuple([site_of(device) for device in page.devices])
+        return sites
 
 
 def site_of(device: Device) -> Site:
@@ -117,14 +117,14 @@ def site_of(device: Device) -> Site:
     )
 
 
-def pair_cost(one: Site, other: Site) -> float:
+def pair_cost(first: Site, second: Site) -> float:
     """The cost of using two devices together."""
-    return sum(cost for (cost, _), a, b in zip(LEVELS, one, other, strict=True) if a and b and not a & b)
+    return sum(cost for (cost, _), a, b in zip(LEVELS, first, second, strict=True) if a and b and not a & b)
 
 
 def spread(sites: Sequence[Site]) -> float:
     """The total cost of all pairs."""
-    return sum(pair_cost(one, other) for one, other in combinations(sites, 2))
+    return sum(pair_cost(first, second) for first, second in combinations(sites, 2))
 
 
 def highest_spread(sites: Sequence[Site]) -> float:
@@ -134,7 +134,7 @@ def highest_spread(sites: Sequence[Site]) -> float:
 
 def seeds_of(sites: Iterable[Site]) -> list[Site]:
     """List the distinct topologies of devices, in order of appearance."""
-    return [one for one in dict.fromkeys(sites) if any(one)][:_SEEDS]
+    return [site for site in dict.fromkeys(sites) if any(site)][:_SEEDS]
 
 
 def split_equal_nodes(
@@ -161,19 +161,19 @@ def split_equal_nodes(
 def _numbered(sites: Sequence[Site]) -> tuple[tuple[int, ...], ...]:
     """Replace the values of buses and links by numbers, as they are compared within a node only."""
     numbers: dict[object, int] = {}
-    found: list[tuple[int, ...]] = []
+    rows: list[tuple[int, ...]] = []
     for site in sites:
         for values in site:
             known = [numbers.setdefault(value, len(numbers)) for value in values]
-            found.append(tuple(sorted(known)))
-    return tuple(found)
+            rows.append(tuple(sorted(known)))
+    return tuple(rows)
 
 
 class NodeView:
     """One node's hardware for strategies: units, topology, and what is free now.
 
-    It shows only what a strategy declares in `looks_at`, because the caches compare nodes by nothing else, and nothing of other nodes
-    but the size of the largest hardware, because a simulation keeps a node's answer until that node changes.
+    It shows only what a strategy declares in `looks_at`, because the caches compare nodes by nothing else. Of other nodes it shows only
+    the size of the largest hardware, because a simulation keeps a node's answer until that node changes.
     """
 
     def __init__(self, stock: Stock, pools: Sequence[Pool], cache: StrategyCache, looks_at: LooksAt) -> None:
@@ -207,15 +207,15 @@ class NodeView:
         """The free part of a device's unit."""
         return min((self.rooms[at].free for at in self.homes[id_]), default=0.0)
 
-    def value(self, at: int, one: Room) -> float:
+    def value(self, at: int, left: Room) -> float:
         """The value of the options left on a unit; a unit of twice the size is worth four times as much."""
-        return self.units[at].weight ** 2 * (one.options if one.busy else 1.0)
+        return self.units[at].weight ** 2 * (left.options if left.busy else 1.0)
 
-    def spoilt(self, id_: DeviceId) -> float:
+    def lost_value(self, id_: DeviceId) -> float:
         """The value that taking a device removes from the options of its unit."""
-        return sum(self._spoilt(at, id_) for at in self.homes[id_])
+        return sum(self._lost_value(at, id_) for at in self.homes[id_])
 
-    def _spoilt(self, at: int, id_: DeviceId) -> float:
+    def _lost_value(self, at: int, id_: DeviceId) -> float:
         driver, pool, device = id_
         unit = self.units[at]
         use = self.use[driver, pool]
@@ -231,7 +231,7 @@ class NodeView:
         in_use = [number for number, name in enumerate(names) if use.holds(name)]
         position = names.index(device)
         key = unit.shape, tuple(in_use), position, unit.weight
-        return self._kept.spoilt(key, work_out)
+        return self._kept.lost_value(key, work_out)
 
     def after(self, results: Sequence[DeviceRequestAllocationResult]) -> dict[int, Room]:
         """The free part of each unit that a plan uses, after the plan."""

@@ -39,11 +39,11 @@ class DevicePlan(msgspec.Struct, frozen=True, eq=False):
 
 
 class Strategy:
-    """The devices and nodes that are preferred; the base class prefers none."""
+    """Preferences for devices and nodes; the base class has none."""
 
     name = DEFAULT
     summary = "the devices that Kubernetes' own allocator takes"
-    # Nodes that are equal in this much are rated once; a view shows no more.
+    # Nodes that are equal in this are rated once; a `NodeView` shows nothing else.
     looks_at = LooksAt.USE
 
     def orders(self, view: NodeView) -> Iterator[Order]:  # noqa: ARG002
@@ -79,7 +79,7 @@ class LowLoadFirst(Strategy):
     summary = "take the least used hardware and nodes, and spread over them"
 
     def orders(self, view: NodeView) -> Iterator[Order]:
-        # The first partition of every unit comes before the second of any.
+        # The first partitions of all units come before any second partition.
         rank = {
             (*unit.pool, part.device.name): float(number)
             for unit in view.units
@@ -105,7 +105,7 @@ class NodeCompactGPULowLoad(LowLoadFirst):
 
 
 class LeastFragmentation(Strategy):
-    """Against in-tree devices on a random node, 30 % (MIG) and 25 % (shares) more GPUs stay idle; CompactFirst: 13 % and 15 %.
+    """Leaves 30 % (MIG) and 25 % (shares) more GPUs idle than in-tree devices on a random node; CompactFirst 13 % and 15 %.
 
     `bench/allocator/fragmentation.py` measures it.
     """
@@ -115,19 +115,19 @@ class LeastFragmentation(Strategy):
     looks_at = LooksAt.SITES
 
     def orders(self, view: NodeView) -> Iterator[Order]:
-        spoilt: dict[DeviceId, float] = {}
+        lost: dict[DeviceId, float] = {}
         # The free part of a device's neighbourhood; small if other devices there are in use.
-        means = {place: sum(free) / len(free) for place, free in _neighbourhoods(view, view.rooms).items()}
+        means = {site: sum(free) / len(free) for site, free in _neighbourhoods(view, view.rooms).items()}
         crowd: dict[DeviceId, float] = {}
         for id_, site in view.sites.items():
             around = [means.get((level, value), 1.0) for level, values in enumerate(site) for value in values]
             crowd[id_] = sum(around) / len(around) if around else 1.0
 
         def harm(device: DeviceId) -> float:
-            if device not in spoilt:
+            if device not in lost:
                 shared = device in view.shareable
-                spoilt[device] = view.free(device) if shared else view.spoilt(device)
-            return spoilt[device]
+                lost[device] = view.free(device) if shared else view.lost_value(device)
+            return lost[device]
 
         yield lambda device: (harm(device), view.free(device), crowd[device])
         yield lambda device: (view.free(device), harm(device), crowd[device])
@@ -138,7 +138,7 @@ class LeastFragmentation(Strategy):
     def score(self, view: NodeView, plan: DevicePlan) -> float:
         most = sum(view.units[at].weight ** 2 for at in plan.rooms) or 1.0
         loss = _loss(view, plan) / most
-        unspoilt = 1 - min(1.0, max(0.0, loss))
+        kept = 1 - min(1.0, max(0.0, loss))
         # The free part of the neighbourhoods that the plan uses, from 0 (in use already, or none) to 1.
         before = _neighbourhoods(view, view.rooms)
         rooms = [plan.rooms.get(at, room) for at, room in enumerate(view.rooms)]
@@ -149,17 +149,17 @@ class LeastFragmentation(Strategy):
             if free != left:
                 lost.append(_square_of_mean(free) - _square_of_mean(left))
         breakage = sum(lost) / len(lost) if lost else 0.0
-        return 60 * unspoilt + 30 * (1 - breakage) + 10 * _load(view, plan)
+        return 60 * kept + 30 * (1 - breakage) + 10 * _load(view, plan)
 
 
 class Topology(Strategy):
-    """Where two neighbours are free, all claims of two GPUs get them; first-fit and CompactFirst: 49 %.
+    """Where two neighbours are free, every claim of two GPUs gets neighbours; with first-fit and CompactFirst, 49 % do.
 
-    `bench/allocator/fragmentation.py` measures it. The webhook translates HAMi's and Koordinator's wishes for neighbours to it.
+    `bench/allocator/fragmentation.py` measures it. The webhook translates HAMi's and Koordinator's topology keys to it.
     """
 
     name = "topology"
-    summary = "take NVLink, PCIe and NUMA neighbours, without making it a condition"
+    summary = "prefer devices that share NVLink, PCIe root or NUMA node"
     looks_at = LooksAt.SITES
 
     def orders(self, view: NodeView) -> Iterator[Order]:
@@ -215,17 +215,17 @@ def _sites(view: NodeView, plan: DevicePlan) -> list[Site]:
 
 def _neighbourhoods(view: NodeView, rooms: Sequence[Room]) -> dict[_Level, list[float]]:
     """Collect the free parts of the units that share a value at a level of the topology."""
-    found: dict[_Level, list[float]] = {}
+    by_site: dict[_Level, list[float]] = {}
     for unit, left in zip(view.units, rooms, strict=True):
         site = view.sites[*unit.pool, unit.parts[0].device.name]
         for level, values in enumerate(site):
             for value in values:
-                found.setdefault((level, value), []).append(left.free)
-    return found
+                by_site.setdefault((level, value), []).append(left.free)
+    return by_site
 
 
 def _neighbours(view: NodeView, plan: DevicePlan) -> Cost:
-    """Rate how a plan breaks into neighbourhoods: those without devices in use should stay so."""
+    """Return how much a plan uses of idle neighbourhoods, which should stay idle."""
     rooms = [plan.rooms.get(at, room) for at, room in enumerate(view.rooms)]
     groups = _neighbourhoods(view, rooms).values()
     return (-round(sum(map(_square_of_mean, groups)), 9),)

@@ -36,9 +36,9 @@ class Input(NamedTuple):
 
 
 class CheckFindings(NamedTuple):
-    """The findings of each object, the decisions about the keys of all, and what could not be read.
+    """The findings of each object, the decisions about keys, and the objects that could not be read.
 
-    The objects of the inventory are not judged, so one that cannot be read has no finding, and is left out.
+    The objects of the inventory are not judged, so an unreadable one has no finding and is left out.
     """
 
     findings: list[ObjectFindings]
@@ -48,7 +48,7 @@ class CheckFindings(NamedTuple):
 
 
 def separate(files: ReadFiles, namespace: str) -> Input:
-    """Choose the objects to judge: those of the namespace that no controller made."""
+    """Choose the objects to judge: those of the namespace that no controller created."""
     within, elsewhere = in_namespace(files.documents, namespace)
     elsewhere |= find_controlled(within)
     judged = [value for number, value in enumerate(within) if number not in elsewhere]
@@ -99,9 +99,9 @@ def check(given: Input, whole: Reading, mode: str | None) -> CheckFindings:
 def _mistakes(obj: Object) -> Sequence[Finding]:
     """Return what the readers of configurations and of descriptions of machines find."""
     if obj.get("kind") == KIND:
-        return configurations.read(obj)[1]
+        return configurations.read_configuration(obj)[1]
     if is_config_map(obj):
         return read_config_map(obj)[1]
     if (obj.get("apiVersion"), obj.get("kind")) == (machines.VERSION, machines.KIND):
-        return findings(machines.read(obj)[1], name(obj))
+        return findings(machines.read_inventory(obj)[1], name(obj))
     return ()

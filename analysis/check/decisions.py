@@ -36,8 +36,8 @@ def add_webhook_findings(
 ) -> list[list[Finding]]:
     """Add the webhook's findings about each object.
 
-    Where the webhook and the rules of the API server find the same fault, the webhook's finding stays if it names the container's
-    amount (R001), and the other one, which has its exact place, for all other codes.
+    If the webhook and the API server's rules find the same fault, one finding stays: for R001 the webhook's, which names the amount of
+    the container; for all other codes the rules', which has the exact place.
     """
     every: list[list[Finding]] = []
     for value, decisions, of_object in zip(objects, decided, findings, strict=True):
@@ -131,7 +131,7 @@ def _places(value: Object, decision: Decision) -> Iterator[str]:
 
 
 def findings_of_decisions(value: Object, decisions: Iterable[Decision]) -> list[Finding]:
-    """Make one finding of each request of an object that is refused, approximated, left or not understood."""
+    """Make a finding for each request of an object that is refused, approximated, left or not understood."""
     findings: dict[Finding, None] = {}  # a set that keeps their order
     for decision in decisions:
         code = decision.code
@@ -139,7 +139,7 @@ def findings_of_decisions(value: Object, decisions: Iterable[Decision]) -> list[
             code = APPROXIMATED
         if not code and decision.stays:
             code = AT_WEBHOOK
-        # A key of no dialect stays whatever becomes of the request beside it.
+        # A key of no dialect stays, whatever the decisions about other keys are.
         if not code and decision.outcome is Outcome.LEFT and decision.dialect:
             code = STAYS
         if code:
@@ -148,7 +148,7 @@ def findings_of_decisions(value: Object, decisions: Iterable[Decision]) -> list[
 
 
 def findings_of_skipped(skipped: Iterable[SkippedFile]) -> list[ObjectFindings]:
-    """Make a finding of each file that is not read as objects and requests devices."""
+    """Make a finding for each file that requests devices and is not read as objects."""
     checked: list[ObjectFindings] = []
     for skip in skipped:
         finding = make_finding("D012", skip.kind, f"{skip.key} is requested here, and this file is not checked")

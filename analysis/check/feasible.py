@@ -1,7 +1,7 @@
-"""Claims that no node could serve even if no device were in use, and claims that other claims forbid, found by the allocator.
+"""Finds claims that no node could serve even if no device were in use, and claims that other claims forbid.
 
-The webhook judges claims where the input has nodes. Where it has none, but classes and slices that name their nodes, each distinct claim
-spec is searched here once, by the webhook's judge (D315).
+If the input has nodes, the webhook judges claims. If the input has no nodes, but classes and slices that name their nodes, this module
+passes each distinct claim spec to the webhook's judge once (D315).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def find_unservable(
     findings: Sequence[Sequence[Finding]],
     server: Server = EVERYTHING,
 ) -> list[list[Finding]]:
-    """Add the findings about each claim and template; `found` are those about each object."""
+    """Add the findings about each claim and template; `findings` are those about each object."""
     from dra.budget import Budget
     from dra.finding import stated
     from webhook.admission import Feasibility, find_broken_rule, judge
@@ -79,7 +79,7 @@ def find_unservable(
         key = msgspec.json.encode(demand.spec, enc_hook=str)
         if not are_nodes_known and key not in answers and len(answers) < _MOST_SEARCHED:
             judgement = judge(stock, [demand])
-            # A class that is not among the manifests may come with its driver; an inventory has all.
+            # A class that is not in the manifests may be installed with its driver; an inventory has all classes.
             never = judgement.verdict is Feasibility.NEVER and (bool(known) or judgement.code is not Code.NO_CLASS)
             answers[key] = (str(stated(judgement.code, judgement.text)), judgement.remedy) if never else None
         reference = name(objects[number])
@@ -96,7 +96,7 @@ def find_unservable(
 def prospective_nodes(objects: Sequence[Object], templates: Sequence[NodeTemplate]) -> list[Object]:
     """List one node with its slices for each kind of node an autoscaler can add.
 
-    Only if the input describes a fleet: otherwise the node to come would look like the whole fleet.
+    Only if the input describes a fleet; otherwise the prospective nodes would count as the whole fleet.
     """
     stock = _stock([value for value in map(_read, objects) if value is not None])
     if stock is None:

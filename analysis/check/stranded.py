@@ -1,4 +1,4 @@
-"""What keeps kube-scheduler from every device that serves a resource name, so that a pod which asks by it waits. Pure."""
+"""Finds why kube-scheduler can allocate no device for a resource name, so that pods that request it wait. Pure."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class Stranding(NamedTuple):
-    """Why a name is not served, what has to change, and what to do about it."""
+    """Why a name is not served, what has to change, and the remedy."""
 
     reason: str
     until: str
     remedy: str
-    taint: str = ""  # which all its devices have
+    taint: str = ""  # that all its devices have
 
 
 def with_taint_finding(decision: Decision, state: State) -> Decision:
-    """Return the decision; as a finding (D318) if core serves its key, by devices that are all tainted."""
+    """Return the decision, with the code D318 if a DeviceClass serves its key and all of its devices are tainted."""
     is_served = decision.outcome is Outcome.SERVED and not decision.code
     stranding = why_stranded(decision.key, state) if is_served else None
     if stranding is None or not stranding.taint:
@@ -36,7 +36,7 @@ def with_taint_finding(decision: Decision, state: State) -> Decision:
 
 
 def why_stranded(key: str, state: State) -> Stranding | None:
-    """Say why no pod is given a device by a name; None if one may be, or that is not known."""
+    """Return why no pod gets a device by this resource name; None if a pod may get one, or the answer is not known."""
     fleet, stock = state.fleet, state.stock
     served = fleet.classes.get(fleet.extended.get(key, ""))
     if stock is None or served is None or fleet.handed_out_anywhere.get(key):
@@ -48,16 +48,16 @@ def why_stranded(key: str, state: State) -> Stranding | None:
             Stranding(reason, until, "install its driver, or correct the class's selectors") if stock.slices else None
         )
     taint = _taint_on_all(stock, served.driver)
-    if not taint or taint == names.FENCE:  # of a fence the webhook's own verdict tells
+    if not taint or taint == names.FENCE:  # the webhook's verdict reports a fence
         return None
     reason = f"but all devices of {served.driver} have the taint {taint}, which kube-scheduler's claims do not tolerate"
     until = f"a device of {served.driver} is without taint {taint}"
     return Stranding(reason, until, "remove the taint, or write claims that tolerate it", taint)
 
 
-@lru_cache(maxsize=32)  # each pod of the input asks; a stock is itself alone
+@lru_cache(maxsize=32)  # called for each pod of the input; a stock is compared by identity
 def _taint_on_all(stock: Stock, driver: str) -> str:
-    """Name a taint that keeps claims from a device of a driver, if each of its devices has one; else ""."""
+    """Return a taint that keeps claims from a device, if every device of the driver has such a taint; else ""."""
     shared = ""
     for page in stock.every_newest_page():
         for device in page.devices if page.slice.spec.driver == driver else ():

@@ -1,4 +1,4 @@
-"""Claims and templates that hold what they should not, or outlive what they were made for. Pure.
+"""Findings about claims and templates that hold devices wrongly, or that outlived their pods. Pure.
 
 Wrong reservations are found by the functions that the allocator runs every few minutes (`allocator.reservations`).
 """
@@ -9,7 +9,7 @@ from collections import defaultdict
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
+from allocator.reservations import FINALIZER, Hold, Ledger, invalidate_lost_write, overlaps, sweep
 from analysis.doctor.observed import (
     NAMED,
     DoctorInput,
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from analysis.doctor.repair import Repairable
 
 _UNUSED = timedelta(hours=1)  # the template controller sweeps long before
-_TAKEN_UP = timedelta(minutes=10)  # a claim that was made ahead of its pod is named by one
+_TAKEN_UP = timedelta(minutes=10)  # after this time a claim that was created before its pod is named by a pod
 _ENDING = timedelta(seconds=30)  # a finalizer is removed within a second
-_OF_JOBS = "batch.kubernetes.io/job-tracking"  # taken off by kube-controller-manager, which has its own finding
+_OF_JOBS = "batch.kubernetes.io/job-tracking"  # removed by kube-controller-manager, which has its own finding
 
 
 def overlapping(observed: DoctorInput) -> Iterator[Repairable]:
@@ -76,10 +76,10 @@ def left_behind(observed: DoctorInput) -> Iterator[Repairable]:
     """Reservations that outlived their pods."""
     alive = {pod.metadata.uid for pod in observed.reading.pods.values() if not pod.has_ended}
     for claim in observed.reading.stock.claims.values():
-        # An allocation that a scheduler made has the finalizer; one that was made in advance, by hand, need not.
+        # An allocation that a scheduler made has the finalizer; one that was written by hand need not.
         hold = Hold(claim, is_ours=FINALIZER in claim.metadata.finalizers)
         ledger = Ledger(holds={claim.metadata.uid: hold}, leading=True)
-        # The allocator repairs what two sweeps find. Here the user is asked before a write, so both sweeps see the same.
+        # The allocator repairs what two sweeps in a row find. `doctor` asks the user before a write, so one observation serves as both sweeps.
         first = sweep(ledger, alive)
         if not first.suspects:
             continue
@@ -110,7 +110,7 @@ def idle_finalizers(observed: DoctorInput) -> Iterator[Repairable]:
     pod_uids = {pod.metadata.uid for pod in observed.reading.pods.values()}
     used = {key for pod in observed.reading.pods.values() for key in claim_keys(pod)}
     for claim in observed.reading.stock.claims.values():
-        repair = fence(claim)
+        repair = invalidate_lost_write(claim)
         if repair is None or claim.metadata.key in used or claim.status.reserved_for:
             continue
         # The claim of a pod may have the finalizer from the beginning (manifests/protected-claims), before the pod's status names it.
@@ -209,7 +209,7 @@ def unused_claims(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def _claims_named(obj: Object) -> Iterator[str]:
-    """Give every claim that an object, such as a Deployment, names for its pods."""
+    """Yield every claim that an object, such as a Deployment, names for its pods."""
     namespace = text(inside(obj, "metadata").get("namespace")) or "default"
     below: list[object] = [obj]
     while below:

@@ -55,7 +55,7 @@ def without_class(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def _classes_of_webhook(observed: DoctorInput) -> Iterator[tuple[str, str]]:
-    """Give the DeviceClasses that pods to come need by the configuration, or by the devices that drivers publish, each with what names it."""
+    """Yield the DeviceClasses that future pods need, by the configuration or by the published devices, each with its origin."""
     known = observed.reading.stock.classes.keys()
     if observed.configuration is None or (not observed.reading.is_live and not known):
         return
@@ -105,7 +105,7 @@ def without_devices(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def incomplete_pools(observed: DoctorInput) -> Iterator[Finding]:
-    """Pools of which slices are missing, or that have lost their devices."""
+    """Pools with missing slices, and pools that have lost their devices."""
     with_devices: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for piece in observed.reading.stock.slices.values():
         if piece.spec.devices:
@@ -136,7 +136,7 @@ def on_devices_that_are_gone(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def tainted(observed: DoctorInput) -> Iterator[Finding]:
-    """Drivers of which every device is tainted, and claims and pods that wait for one and tolerate nothing."""
+    """Drivers whose devices are all tainted, and claims and pods that wait for one and do not tolerate the taint."""
     drivers = drivers_of_classes(observed.reading.stock)
     taints: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for page in observed.reading.stock.pages.values():

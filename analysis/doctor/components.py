@@ -1,4 +1,4 @@
-"""What is wrong with drawbridge itself: its objects beside those that this version installs, its certificates, and what its replicas say.
+"""Findings about drawbridge itself: its objects compared with those that this version installs, its certificates, and its replicas' answers.
 
 Pure: objects as they are stored, and a time in; findings out.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 WORKLOADS = ("Deployment", "DaemonSet")
 SCHEDULER, PLUGIN = "drawbridge-scheduler", "Drawbridge"
 WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-# Of these kinds the whole content is ours; of others an installation may change what it likes.
+# The whole content of these kinds is ours. An installation may change objects of other kinds.
 _JUDGED = {
     "ClusterRole": ("rules",),
     "Role": ("rules",),
@@ -47,7 +47,7 @@ _JUDGED = {
     "CustomResourceDefinition": ("spec",),
     "Service": ("spec",),
 }
-# The values of a chart leave these out as a whole.
+# The values of a chart can leave out each of these as a whole.
 _OPTIONAL = frozenset(("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "NetworkPolicy"))
 _WITHOUT = {
     "webhook": "pods are admitted as written, or are refused under failurePolicy Fail",
@@ -68,16 +68,16 @@ WEBHOOKS_AGAIN = (
 
 
 class ReplicaAnswer(msgspec.Struct, frozen=True):
-    """What a replica says on its metrics port: the lines of /readyz, and of its metrics what is asked here."""
+    """The answer of a replica's metrics port: the lines of /readyz, and the metrics that the findings need."""
 
     pod: str
     lines: tuple[str, ...] = ()
-    certificates: dict[str, float] = {}  # days that are left of each that it serves
+    certificates: dict[str, float] = {}  # days left of each certificate that it serves
     configuration: str = ""  # SHA-256 of the file in force
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read of an installation."""
+    """The objects of an installation that were read."""
 
     home: str
     homes: tuple[str, ...]  # namespaces with a webhook of ours
@@ -87,7 +87,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     expected: tuple[Object, ...] = ()
     unread: frozenset[str] = frozenset()  # kinds that could not be read
     answers: tuple[ReplicaAnswer, ...] = ()
-    refusals: dict[str, str] = {}  # of workloads, what the last event says that no pod could be made of it
+    refusals: dict[str, str] = {}  # by workload: why its pods cannot be created, by the last event
 
     @property
     def configuration(self) -> Configuration:
@@ -126,12 +126,12 @@ def two_installations(parts: Parts, _: datetime) -> Iterator[Finding]:
 
 
 def about_configuration(parts: Parts, _: datetime) -> Iterator[Finding]:
-    """The configuration in place, what replicas decide by, and what the bridge's scheduler reads."""
+    """The installed configuration, the configuration that replicas use, and that of the bridge's scheduler."""
     about = f"ConfigMap/{parts.home}/{names.NAME}"
     for mistake in parts.installed.mistakes[:1]:
         yield make_finding("O002", about, mistake.message)
         return
-    # What the bridge's scheduler reads has to have the name that the configuration gives to pods.
+    # The profile of the bridge's scheduler must have the name that the configuration gives to pods.
     config_map, bridge = parts.find("ConfigMap", SCHEDULER, parts.home), parts.configuration.file.bridge
     if config_map is not None and bridge is not None:
         read: Object = {}
@@ -159,7 +159,7 @@ def about_configuration(parts: Parts, _: datetime) -> Iterator[Finding]:
 
 
 def missing(parts: Parts, _: datetime) -> Iterator[Finding]:
-    """What belongs to an installation and does not exist."""
+    """Objects that belong to an installation and do not exist."""
     present = {name_of(obj) for obj in parts.objects}
     kinds = {obj["kind"] for obj in parts.objects}
     wanted = [obj for obj in parts.expected if obj["kind"] not in parts.unread]
@@ -184,7 +184,7 @@ def missing(parts: Parts, _: datetime) -> Iterator[Finding]:
 
 
 def changed(parts: Parts, _: datetime) -> Iterator[Finding]:
-    """What is not as this version ships it."""
+    """Objects that differ from those of this version."""
     messages: dict[str, str] = {}
     present = {name_of(obj): obj for obj in parts.objects}
     for obj in parts.expected:
@@ -219,7 +219,7 @@ def replaced_accounts(parts: Parts, now: datetime) -> Iterator[Finding]:
 
 
 def _findings_for_objects(code: str, messages: Mapping[str, str], remedy: str) -> Iterator[Finding]:
-    """Tell of each object, or, if there are many, of all at once."""
+    """Yield a finding for each object; if there are many objects, one for all."""
     if len(messages) <= _MOST:
         for name, message in messages.items():
             yield make_finding(code, name, message, remedy)
@@ -229,7 +229,7 @@ def _findings_for_objects(code: str, messages: Mapping[str, str], remedy: str) -
 
 
 def differs(expected: Any, actual: Any, path: str) -> str:
-    """Say where an object lacks what another one has; additions, such as a server's defaults, do not count."""
+    """Return the path of the first difference from the expected object. Additions, such as a server's defaults, do not count."""
     match expected:
         case dict():
             have = actual if isinstance(actual, dict) else {}
@@ -250,7 +250,7 @@ def differs(expected: Any, actual: Any, path: str) -> str:
 
 
 def about_webhooks(parts: Parts, _: datetime) -> Iterator[Finding]:
-    """Webhook configurations beside those that are generated for the configuration in place."""
+    """Webhook configurations that differ from those generated for the installed configuration."""
     for configuration in parts.of_kinds(*WEBHOOKS):
         about = name_of(configuration)
         webhooks = configuration.get("webhooks") or []
@@ -265,7 +265,7 @@ def about_webhooks(parts: Parts, _: datetime) -> Iterator[Finding]:
                 about,
                 f"{list_first(uncalled, 3)} have no rules or no bundle yet, so the API server does not call the webhook",
             )
-        # A snapshot keeps of a configuration only what decides about devices.
+        # A snapshot keeps only those parts of a webhook configuration that decide about devices.
         whole = all(webhook.get("admissionReviewVersions") for webhook in webhooks)
         if whole and (path := _closest_difference(configuration, parts)):
             yield make_finding(
@@ -274,7 +274,7 @@ def about_webhooks(parts: Parts, _: datetime) -> Iterator[Finding]:
 
 
 def _closest_difference(actual: Object, parts: Parts) -> str:
-    """Say where a webhook configuration differs from every one that could have been generated; "" if it does not."""
+    """Return where a webhook configuration differs from every one that could have been generated; "" if it equals one."""
     webhooks = {webhook["name"]: webhook for webhook in actual.get("webhooks") or []}
     closest = ""
     for policy, opt_in in product(("Ignore", "Fail"), (False, True)):
@@ -307,7 +307,7 @@ def _first_difference(generated: Object, stored: Object, webhooks: Mapping[str, 
         expressions = [condition["expression"] for condition in actual.get("matchConditions") or []]
         if any(expression.strip() in ("false", "!true") for expression in expressions):
             return f"webhooks[{name}].matchConditions"
-        # A selector with less selects more, and one with more selects less: it has to be the same.
+        # Any added or removed term changes what a selector selects, so it must be equal.
         for key in ("namespaceSelector", "objectSelector"):
             if (actual.get(key) or {}) != (wanted.get(key) or {}):
                 return f"webhooks[{name}].{key}"
@@ -324,7 +324,7 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
         registered: list[Object] = []
         for configuration in parts.of_kinds(*WEBHOOKS):
             hooks = configuration.get("webhooks") or []
-            # One that is called at an address has its certificate elsewhere.
+            # A webhook that is called at an address has its certificate elsewhere.
             by_service = not hooks or any(hook["clientConfig"].get("service") for hook in hooks)
             if configuration["metadata"]["name"] == name and by_service:
                 registered.append(configuration)
@@ -377,7 +377,7 @@ def served_certificates(parts: Parts, _: datetime) -> Iterator[Finding]:
 
 
 def _certificate_problem(data: Mapping[str, bytes], name: str, now: datetime) -> str:
-    """Say why a certificate cannot be served; "" if it can."""
+    """Return why a certificate cannot be served; "" if it can."""
     try:
         span = authority.span(data["tls.crt"])
         called = authority.names(data["tls.crt"])
@@ -401,7 +401,7 @@ def _trusts(bundle: bytes, certificate: bytes) -> bool:
 
 
 def without_authority(parts: Parts, now: datetime) -> Iterator[Finding]:
-    """An authority that does not run, and what was scaled down: what the authority did not write is missing because of it."""
+    """An authority that does not run, which explains missing objects; and the workloads that `not_running` lists before it."""
     found = [finding for finding in not_running(parts, now) if finding.code == "O009"]
     authorities = [finding for finding in found if finding.object.endswith("/drawbridge-authority")]
     if authorities:
@@ -409,7 +409,7 @@ def without_authority(parts: Parts, now: datetime) -> Iterator[Finding]:
 
 
 def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
-    """Workloads that do not run, or in part."""
+    """Workloads of which some or all replicas do not run."""
     ranked: list[tuple[int, bool, Finding]] = []
     for workload in parts.of_kinds(*WORKLOADS):
         spec, status = workload.get("spec") or {}, workload.get("status") or {}
@@ -443,8 +443,8 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
         else:
             continue
         ranked.append((1 + min(ready, 1) if wanted else 0, component != "authority", finding))
-    # What was scaled down comes before what does not run yet, and that before what runs in part; of each the authority first, without
-    # whose certificates others do not start.
+    # Order: scaled down, not running yet, running in part. In each group the authority comes first, because others do not start
+    # without its certificates.
     yield from (finding for *_, finding in sorted(ranked, key=lambda entry: entry[:2]))
 
 
@@ -459,7 +459,7 @@ def _component(obj: Object) -> str:
 
 
 def _not_ready_reasons(workload: Object, parts: Parts) -> str:
-    """Say what keeps the pods of a workload from being ready."""
+    """Return why the pods of a workload are not ready."""
     for condition in workload.get("status", {}).get("conditions") or []:
         if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
             return f"no pod can be created: {condition.get('message', '')[:_QUOTED]}"
@@ -496,7 +496,7 @@ def _not_ready_reasons(workload: Object, parts: Parts) -> str:
 
 
 def several_versions(parts: Parts, _: datetime) -> Iterator[Finding]:
-    """Parts of different versions."""
+    """Components of different versions."""
     images: dict[str, list[str]] = {}
     for workload in parts.of_kinds(*WORKLOADS):
         for image in images_of(workload):
@@ -511,7 +511,7 @@ def several_versions(parts: Parts, _: datetime) -> Iterator[Finding]:
 
 
 def images_of(workload: Object) -> list[str]:
-    """List the images of drawbridge that a workload runs; kube-scheduler's is another one."""
+    """List the images of drawbridge that a workload runs, without kube-scheduler's."""
     containers = _pod_of(workload).get("containers") or []
     return [
         container["image"] for container in containers if container["name"] != "scheduler" and container.get("image")
@@ -551,18 +551,20 @@ def about_modes(parts: Parts, _: datetime) -> Iterator[Finding]:
 
 
 def replica_warnings(parts: Parts, _: datetime) -> Iterator[Finding]:
-    """What replicas warn of, each line once."""
+    """Warnings of replicas, each line once."""
     pod_of_line: dict[str, str] = {}
     for answer in parts.answers:
         for line in answer.lines:
-            if line.startswith("[!]") and not line.startswith("[!]lease:"):  # one leads, the others say so
+            if line.startswith("[!]") and not line.startswith(
+                "[!]lease:"
+            ):  # every replica but the leader has this line
                 pod_of_line.setdefault(line, answer.pod)
     for line, pod in pod_of_line.items():
         yield make_finding("O018", f"Pod/{parts.home}/{pod}", line[:400], basis="its answer to /readyz")
 
 
 def answer_of(pod: str, readiness: str, metrics: str) -> ReplicaAnswer:
-    """Read what a replica says of itself."""
+    """Read the answers of a replica."""
     values: dict[str, float] = {}
     configuration = ""
     for line in metrics.splitlines():

@@ -28,7 +28,7 @@ _CONTROLLERS = {
 
 
 def nothing_stored(observed: DoctorInput) -> Iterator[Finding]:
-    """An API server that answers what it is asked, and stores nothing: not even its own lease."""
+    """An API server that answers requests and stores nothing, not even its own lease."""
     renewals = _renewals(observed)
     renewed = {key: at for key, at in renewals.items() if key.rpartition("/")[2] not in LEASES}
     if not renewed:
@@ -44,7 +44,7 @@ def nothing_stored(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def idle_controllers(observed: DoctorInput) -> Iterator[Finding]:
-    """Kubernetes' own controllers and scheduler, of which no replica leads any more."""
+    """Kubernetes' own controllers and scheduler without a leading replica."""
     renewals = _renewals(observed)
     newest = max(renewals.values(), default=observed.now)
     for name, without in _CONTROLLERS.items():
@@ -67,7 +67,7 @@ def _renewals(observed: DoctorInput) -> dict[str, Any]:
 
 
 def not_reached(observed: DoctorInput) -> Iterator[Finding]:
-    """A webhook that is registered, that the API server cannot reach."""
+    """A registered webhook that the API server cannot reach."""
     if observed.unasked:
         yield make_finding(
             "O015",
@@ -78,7 +78,7 @@ def not_reached(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def names_not_sent(observed: DoctorInput) -> Iterator[Finding]:
-    """A webhook configuration that lets pods pass by: names of the configuration that its conditions do not send."""
+    """A webhook configuration whose matchConditions lack names of the configuration, so that pods with these names are not sent."""
     unsent: set[str] = set()
     if observed.configuration is not None and observed.parts is not None:
         for configuration in observed.parts.of_kinds("MutatingWebhookConfiguration"):

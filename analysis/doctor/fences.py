@@ -1,4 +1,4 @@
-"""What keeps the schedulers of a fleet apart: fences, their absence, and pods behind them. Pure."""
+"""Findings about fences: missing ones, and pods that a fence keeps from their devices. Pure."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def two_schedulers(observed: DoctorInput) -> Iterator[Finding]:
             claim = by_key.get(key)
             if claim is None:
                 continue
-            # Its drivers, or while it waits those of the classes that it names.
+            # The drivers of its devices; for a pending claim, those of the classes that it names.
             several = [request.alternatives.values() for request in claim.spec.devices.requests]
             drivers = {driver_of.get(request.device_class_name, "") for request in chain.from_iterable(several)} - {""}
             for driver in {result.driver for result in results_of(claim)} or drivers:

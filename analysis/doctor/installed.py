@@ -1,4 +1,4 @@
-"""Reading an installation: its objects beside those that this version would install, and what each of its replicas says."""
+"""Reads an installation: its objects, those that this version would install, and the answers of each replica."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from dra.raw import Object
 
-_SECONDS = 3.0  # for what a replica answers
+_SECONDS = 3.0  # for the answer of a replica
 
 
 async def read_parts(
     cluster: Cluster, objects: Sequence[Object], unread: frozenset[str], server: Kubernetes | None
 ) -> Parts | None:
-    """Read what belongs to an installation besides the objects that were listed; None if nothing is installed."""
+    """Read the parts of an installation that were not listed yet; None if nothing is installed."""
     parts = parts_of(objects, unread)
     if parts is None:
         return None
@@ -80,10 +80,10 @@ def parts_of(objects: Sequence[Object], unread: frozenset[str]) -> Parts | None:
         return None
     home = at[0] if at else names.NAMESPACE
     if "ClusterRoleBinding" not in unread:
-        # A tenant's pod may have our label, and would be asked, and say what it likes.
+        # A tenant's pod may have our label, and could answer anything.
         places = installation.namespaces_of(objects) | {home}
         objects = [obj for obj in objects if obj["kind"] != "Pod" or obj["metadata"].get("namespace") in places]
-    # One whose webhook is called at an address runs elsewhere, and may have no other object here.
+    # A webhook that is called at an address runs elsewhere, and may have no other object in this cluster.
     elsewhere = not homes and not others and (not called or any(client.get("url") for client in clients))
     return Parts(
         home=home,
@@ -111,7 +111,7 @@ def installed_configuration(parts: Parts) -> ConfigurationInForce:
 
 
 def _expected(objects: Iterable[Object], home: str) -> tuple[Object, ...]:
-    """Render what this version installs, of the parts of which something is there."""
+    """Render the objects that this version installs, for the components of which an object exists."""
     present = {name_of(obj) for obj in objects}
     expected: list[Object] = [{"kind": kind, "metadata": {"name": names.NAME}} for kind in WEBHOOKS]
     if f"Service/{home}/{names.QUOTA}" in present:
@@ -127,7 +127,7 @@ def _expected(objects: Iterable[Object], home: str) -> tuple[Object, ...]:
         own = {name_of(obj) for obj in part if obj["kind"] != "Namespace"}
         if own & present:
             expected += part
-    # What a workload mounts and an administrator writes.
+    # Objects that a workload mounts and an administrator writes.
     known = {name_of(obj) for obj in expected}
     for workload in [obj for obj in expected if obj["kind"] in WORKLOADS]:
         for volume in items(inside(workload, "spec", "template", "spec"), "volumes"):
@@ -140,12 +140,12 @@ def _expected(objects: Iterable[Object], home: str) -> tuple[Object, ...]:
 
 
 async def _query_replicas(server: Kubernetes, pods: Iterable[Object]) -> tuple[ReplicaAnswer, ...]:
-    """Ask each replica how it is, through the API server."""
+    """Query the readiness and metrics of each replica, through the API server."""
 
     async def ask(path: str, leaf: str) -> str:
         try:
             return (await server.read(f"{path}/{leaf}", seconds=_SECONDS)).decode("utf-8", "replace")
-        except ApiError as error:  # of one that is not ready the lines are in the refusal
+        except ApiError as error:  # the lines of a replica that is not ready are in the error
             return str(error.message).replace("HTTP 503: ", "") if error.status == 503 else ""
         except ClusterError:
             return ""

@@ -1,7 +1,7 @@
-"""Names in the configuration that no object has and that are nearly the name of one. Pure.
+"""Finds names in the configuration that no object has, but that are similar to the name of an object. Pure.
 
-A setting for a driver or a namespace that does not exist has no effect and no message. One that is not like any other may be meant for
-what comes later, so it is not reported.
+A setting for a driver or a namespace that does not exist has no effect and no message. A name that is similar to no other may be meant for
+a later object, so it is not reported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def misspelt_settings(observed: DoctorInput) -> Iterator[Finding]:
     effects = {"driver": "publishes no ResourceSlice", "namespace": "does not exist"}
     for kind, field, names in _named(observed.configuration):
         for name in names:
-            meant = "" if name in known[kind] else shape.nearest(name, sorted(known[kind] - set(names)))
+            meant = "" if name in known[kind] else shape.nearest_name(name, sorted(known[kind] - set(names)))
             if meant:
                 yield make_finding(
                     "O019",

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
     from analysis.doctor.repair import Repairable
 
-_FRESH = timedelta(minutes=20)  # an audit agent repeats every ten minutes what is still so
+_FRESH = timedelta(minutes=20)  # an audit agent repeats its events every ten minutes
 _CODE_OF_REASON = {kind.reason: kind.code for kind in FindingKind}
-_STOOD_BY = timedelta(minutes=30)  # and renews its marks and its condition as often
+_STOOD_BY = timedelta(minutes=30)  # an audit agent renews its taints and its condition as often
 
 
 def nodes_away(observed: DoctorInput) -> Iterator[Finding]:
-    """Nodes that are not ready, with devices: what is held there is not given to others, and what is free is not given at all."""
+    """Nodes with devices that are not ready: neither their held nor their free devices can be allocated."""
     published = {piece.spec.node_name for piece in observed.reading.stock.slices.values()}
     for node, condition in _unready(observed.reading.of_kinds("Node")):
         node_pods = [pod for pod in observed.reading.pods.values() if pod.spec.node_name == node and not pod.has_ended]
@@ -54,7 +54,7 @@ def nodes_away(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def _unready(nodes: Iterable[Object]) -> Iterator[tuple[str, Object]]:
-    """Give each node that is not ready, with the condition that says so."""
+    """Yield each node that is not ready, with its condition Ready."""
     for node in nodes:
         for item in items(inside(node, "status"), "conditions"):
             if item.get("type") == "Ready" and item.get("status") != "True":

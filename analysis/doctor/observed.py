@@ -1,4 +1,4 @@
-"""What the rules of doctor examine, and what several of them need of it. Pure."""
+"""The input of doctor's rules, and functions that several of them need. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMED = 5  # objects that a message names
 
 
 class DoctorInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A reading, and what only doctor reads or works out besides."""
+    """A reading, and further inputs that only doctor needs."""
 
     reading: Reading
     now: datetime  # by the server's clock, or when the dump was made
@@ -43,12 +43,12 @@ class DoctorInput(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bridge(self) -> BridgeSettings | None:
-        """The bridge as configured; None if that is not known."""
+        """The configured bridge; None if there is none, or it is not known."""
         return self.configuration.file.bridge if self.configuration is not None else None
 
     @property
     def fenced(self) -> tuple[str, ...]:
-        """The drivers whose devices the configuration wants tainted."""
+        """The drivers for whose devices the configuration requires a fence."""
         return self.bridge.drivers if self.bridge is not None and self.bridge.fence else ()
 
 
@@ -63,7 +63,7 @@ def drivers_of_classes(stock: Stock) -> dict[str, str]:
 def kept_by(
     request: DeviceRequest, drivers: Mapping[str, str], taint_of: Callable[[str, tuple[DeviceToleration, ...]], str]
 ) -> list[tuple[str, str]]:
-    """Name driver and taint that keep a request from every device; nothing where one alternative has a device."""
+    """Return the drivers and taints that keep a request from every device; [] if one alternative has a device."""
     taints: list[tuple[str, str]] = []
     for alternative in request.alternatives.values():
         driver = drivers.get(alternative.device_class_name, "")

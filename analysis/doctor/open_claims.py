@@ -1,8 +1,8 @@
-"""What waits for devices: claims without an allocation, and pods that a DeviceClass serves by name, each as the claim that
-kube-scheduler will make of it. Pure.
+"""Requests that wait for devices: claims without an allocation, and pods whose extended resources a DeviceClass serves, each as the claim
+that kube-scheduler will create for it. Pure.
 
-Such a pod has no claim while it waits: one is written only once a node is chosen. Where a node hands the name out through a device
-plugin, the pod may go there, and none is made.
+Such a pod has no claim while it waits: kube-scheduler creates it only once a node is chosen. If a node offers the resource through a
+device plugin, the pod may run there without a claim.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class OpenClaim(NamedTuple):
 
 
 def open_claims(observed: DoctorInput) -> Iterator[OpenClaim]:
-    """Give every claim that waits for devices, made or not."""
+    """Yield every claim that waits for devices, created or not."""
     for claim in observed.reading.stock.claims.values():
         if claim.status.allocation is None and not claim.metadata.deletion_timestamp:
             yield OpenClaim(f"ResourceClaim/{claim.metadata.key}", claim.spec.devices.requests)
     for pod in _waiting_by_name(observed):
-        # Of the claims that the pod names, one that is missing is another finding.
+        # A missing claim that the pod names has another finding.
         without_claims = replace(pod, spec=replace(pod.spec, resource_claims=()))
         pod_claims = find_claims(without_claims, observed.reading.stock)
         if pod_claims.unmade is not None and not plugin_nodes(without_claims, pod_claims, observed.reading.stock):
@@ -42,7 +42,7 @@ def open_claims(observed: DoctorInput) -> Iterator[OpenClaim]:
 
 
 def classes_named(observed: DoctorInput) -> Iterator[tuple[str, str]]:
-    """Give each DeviceClass that a waiting pod names in a request (`deviceclass.resource.kubernetes.io/NAME`), and the pod."""
+    """Yield each DeviceClass that a waiting pod names in a request (`deviceclass.resource.kubernetes.io/NAME`), and the pod."""
     for pod in _waiting_by_name(observed):
         for container in pod.spec.all_containers:
             for name, amount in requests_of(container).items():

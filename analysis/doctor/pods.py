@@ -1,4 +1,4 @@
-"""What keeps pods with devices waiting: others that refuse them, the webhook, templates, claims, schedulers, drivers. Pure."""
+"""Findings about pods with devices that wait: for an admission, the webhook, templates, claims, schedulers or drivers. Pure."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
 
 
 TEMPLATES = "count/resourceclaimtemplates.resource.k8s.io"
-_MADE = timedelta(minutes=1)  # a template is there within a second
-_TRIED = timedelta(seconds=30)  # a scheduler looks at a pod within milliseconds
-_PREPARED = timedelta(minutes=5)  # the kubelet asks for a pod's devices each minute or two
+_MADE = timedelta(minutes=1)  # a template is created within a second
+_TRIED = timedelta(seconds=30)  # a scheduler tries a pod within milliseconds
+_PREPARED = timedelta(minutes=5)  # the kubelet retries a pod's devices every minute or two
 _PREPARE_ONCE = frozenset(target.driver for target in TARGETS.values() if target.prepares_once)
 
 
 def not_made(observed: DoctorInput) -> Iterator[Finding]:
-    """Pods with devices that their controllers cannot make, because something else than drawbridge refuses them."""
+    """Pods with devices that their controllers cannot create, because something other than drawbridge refuses them."""
     yield from find_refused_pods(observed.reading, observed.now)
 
 
 def not_translated(observed: DoctorInput) -> Iterator[Finding]:
-    """Pods that wait for names of device plugins that no node hands out: the controller's rule, whatever the mode; and names that no
-    claim can stand for, of which their authors can fix nothing.
+    """Pods that wait for resources that no device plugin offers, by the controller's rule, whatever the mode; and resources that no claim
+    can replace, which only an administrator can fix.
     """
     if observed.configuration is None:
         return
@@ -91,7 +91,7 @@ def not_translated(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def refused(observed: DoctorInput) -> Iterator[Finding]:
-    """What the webhook refuses to controllers, and only an administrator can fix: each reason once."""
+    """Refusals by the webhook of pods of controllers that only an administrator can fix; each reason once."""
     event_of_reason: dict[str, Event] = {}
     for event in observed.reading.typed.of_type(Event):
         reason = event.message.partition(" denied the request: ")[2]
@@ -108,7 +108,7 @@ def refused(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def without_template(observed: DoctorInput) -> Iterator[Finding]:
-    """Pods that wait for a template of ours that was not made."""
+    """Pods that wait for a template of ours that was not created."""
     template_keys = {
         f"{template.metadata.namespace}/{template.metadata.name}" for template in observed.reading.templates.values()
     }
@@ -152,7 +152,7 @@ def full_quotas(observed: DoctorInput) -> dict[str, str]:
 
 
 def without_claim(observed: DoctorInput) -> Iterator[Finding]:
-    """Pods whose claims kube-controller-manager may not make."""
+    """Pods whose claims kube-controller-manager is not allowed to create."""
     waiting = {
         f"Pod/{pod.metadata.key}": pod
         for pod in observed.reading.pods.values()
@@ -160,7 +160,7 @@ def without_claim(observed: DoctorInput) -> Iterator[Finding]:
     }
     for about, message in latest(observed.reading, observed.now, FAILED_CLAIM).items():
         pod = waiting.get(about)
-        # Where a template is not there yet, it looks again.
+        # If a template does not exist yet, it retries.
         if pod is None or "not found" in message:
             continue
         made = {resource_claim_status.name for resource_claim_status in pod.status.resource_claim_statuses}
@@ -179,7 +179,7 @@ def without_claim(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def no_scheduler(observed: DoctorInput) -> Iterator[Finding]:
-    """Pods with devices that no scheduler looks at, while none of its other pods that are younger was looked at either."""
+    """Pods with devices that their scheduler did not try, if it tried none of its younger pods either."""
     waiting: defaultdict[str, list[tuple[str, Pod]]] = defaultdict(list)
     served: dict[str, str] = {}
     existing = {claim.metadata.key for claim in observed.reading.stock.claims.values()}
@@ -192,7 +192,7 @@ def no_scheduler(observed: DoctorInput) -> Iterator[Finding]:
         resource_names = [key for resource in resources for key in (*resource.limits, *resource.requests)]
         uses_devices = pod.spec.resource_claims or any("/" in key for key in resource_names)
         if uses_devices and not (pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp):
-            # A scheduler does not look at a pod whose claims are not there yet.
+            # A scheduler does not try a pod whose claims do not exist yet.
             keys = claim_keys(pod)
             if len(keys) >= len(pod.spec.resource_claims) and existing.issuperset(keys):
                 waiting[name].append((born, pod))

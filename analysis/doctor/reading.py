@@ -1,4 +1,4 @@
-"""Reading what `drawbridge doctor` looks at: a live cluster once, or a dump of one."""
+"""Reads the input of `drawbridge doctor`: a live cluster once, or a dump of one."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ NO_CLAIMS = "this API server has no ResourceClaims (resource.k8s.io/v1), so ther
 _PARTS: tuple[Resource[Raw], ...] = (
     resources.MUTATING_WEBHOOKS.raw,
     resources.VALIDATING_WEBHOOKS.raw,
-    Resource("", "v1", "pods", "Pod", Raw),  # those of ours, as they are stored
+    Resource("", "v1", "pods", "Pod", Raw),  # our pods, as they are stored
 )
 _LATER = ("Secret", "DeviceTaintRule", "Namespace")
 # The kinds of an installation that are listed; Secrets are read by their names.
@@ -73,7 +73,7 @@ _ALSO = [
 _NAMED = frozenset((names.QUOTA, *LEASES))
 _OWNERS = 32
 _TRIED = "nvidia.com/gpu"
-_INVALID = 422  # what the API server says of such an amount, once the webhook was asked
+_INVALID = 422  # the API server's answer to such an amount, after it has called the webhook
 _CALLING = re.compile(r'failed calling webhook "[^"]*\.drawbridge\.dev".*')
 _SKEW = timedelta(minutes=1)
 NEEDS = Needs(
@@ -103,8 +103,8 @@ async def survey(
     given: ConfigurationInForce | None = None,
     server: Kubernetes | None = None,
 ) -> DoctorInput:
-    """Read a live cluster. A kind that the server does not know is empty, unless nothing can be said without it; so is one that may not
-    be read, which is named.
+    """Read a live cluster. A kind that the server does not have counts as empty, unless every rule needs it. A kind that may not be read
+    counts as empty too, and is listed as missing.
     """
     reading = await read_cluster(cluster, NEEDS)
     if resources.RESOURCE_CLAIMS.kind in reading.absent:
@@ -142,7 +142,7 @@ async def survey(
 
 
 async def _read_installation(cluster: Cluster, *also: Resource[Raw]) -> tuple[list[Raw], Visit[Raw]]:
-    """Read the objects of an installation that are found by their labels, and all webhook configurations; `also` are further kinds."""
+    """Read the objects of an installation, which have its label, all webhook configurations, and all objects of the kinds `also`."""
     visit: Visit[Raw] = Visit(cluster, None, lambda _: None, lambda obj: obj, typed=True)
     everywhere = [resource for resource in _LISTED if resource.kind in WEBHOOKS]
     labelled = [resource for resource in _LISTED if resource not in everywhere]
@@ -151,7 +151,7 @@ async def _read_installation(cluster: Cluster, *also: Resource[Raw]) -> tuple[li
 
 
 def _server_time(now: datetime, server: Kubernetes | None) -> datetime:
-    """Return the API server's time if the local clock differs from it by much, and warn of that."""
+    """Return the API server's time, with a warning, if the local clock differs much from it; else the local time."""
     if server is None or not server.date:
         return now
     server_time = parsedate_to_datetime(server.date)
@@ -162,7 +162,7 @@ def _server_time(now: datetime, server: Kubernetes | None) -> datetime:
 
 
 async def _owners(cluster: Cluster, failed: Iterable[Event]) -> tuple[Raw, ...]:
-    """Read the controllers that could not make a pod, those that said so last."""
+    """Read the controllers that most recently could not create a pod."""
     kinds = {resource.kind: resource for resource in resources.WORKLOADS}
     last = sorted(failed, key=lambda event: event.last_timestamp, reverse=True)
     about = [event.involved_object for event in last]
@@ -176,8 +176,8 @@ async def _owners(cluster: Cluster, failed: Iterable[Event]) -> tuple[Raw, ...]:
 
 
 async def _why_not_called(cluster: Cluster, configuration: Configuration | None, mine: Iterable[Raw]) -> str:
-    """Say why the API server does not ask the webhook about a pod that it is asked to try, and that the webhook would refuse;
-    "" if it does, or if that is not known.
+    """Try to create a pod that the webhook would refuse, and return why the API server did not call the webhook; "" if it did, or if the
+    answer is not known.
     """
     file = configuration.file if configuration is not None else None
     keys = {row.name for dialect in (configuration or Configuration()).dialects for row in dialect.keys}
@@ -212,7 +212,7 @@ async def _why_not_called(cluster: Cluster, configuration: Configuration | None,
 
 
 async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Finding, ...]:
-    """Find what is wrong with drawbridge itself, as far as the caller may read it, and without its Secrets."""
+    """Return the findings about drawbridge itself, from the objects that the caller may read, without Secrets."""
     namespaces = resources.NAMESPACES.raw
     mine, visit = await _read_installation(cluster, namespaces)
     ids = {resource.id: resource.kind for resource in (*_LISTED, namespaces)}
@@ -221,7 +221,7 @@ async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Finding, ...
 
 
 def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce | None) -> DoctorInput:
-    """Read a dump. One without any pod says nothing about which pods there are."""
+    """Read a dump. A dump without pods counts as one whose pods are not known."""
     reading = loading.read_dump(files, given, judged=True)
     warn_of_ignored(reading.objects, also=_ALSO)
     unread = list(reading.unread)
@@ -238,7 +238,7 @@ def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce |
     leases = read_each(lambda obj: obj.get("kind") == "Lease", lambda obj: convert(obj, Lease))
     events = read_each(lambda obj: obj.get("kind") == "Event", lambda obj: convert(obj, Event))
     now = time_of_dump(leases, now)
-    # Of the objects of an installation those of another shape are named.
+    # Objects of an installation with an invalid shape are reported.
     dumped = {kind.kind for kind in _IN_DUMPS}
 
     def whole(obj: Raw) -> Raw:
@@ -264,7 +264,7 @@ def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce |
 
 
 def _missing_inputs(reading: Reading, parts: Parts | None) -> dict[str, str]:
-    """Name the inputs of rules that a dump lacks, and say how doctor would get them."""
+    """Return the inputs of rules that a dump lacks, and how doctor would get them."""
     present = {text(obj.get("kind")) for obj in reading.objects}
     lacking = (DUMPED - present) | (parts.unread if parts is not None else frozenset())
     missing = dict.fromkeys(lacking, "not in the input: add `kubectl get KIND -A -o yaml`")
@@ -283,6 +283,6 @@ def _missing_inputs(reading: Reading, parts: Parts | None) -> dict[str, str]:
 
 
 def _is_of_installation(obj: Raw) -> bool:
-    """Whether an object is of an installation; any namespace may have a mode."""
+    """Whether an object belongs to an installation; every Namespace counts, because it may have a mode."""
     metadata = inside(obj, "metadata")
     return is_labelled(obj) or obj.get("kind") == "Namespace" or text(metadata.get("name")) in _NAMED

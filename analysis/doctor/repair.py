@@ -1,4 +1,4 @@
-"""Repairs: each is a write that holds only while the object is as it was seen, so that nothing newer is undone."""
+"""Repairs. Each is a write that succeeds only while the object is as it was seen, so that no later change is undone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLLECTIONS: dict[str, Resource[Any]] = {
 
 
 class Removal(msgspec.Struct, frozen=True):
-    """Delete an object, if it is still as it was seen."""
+    """Delete an object if it is unchanged."""
 
     kind: str
     namespace: str
@@ -36,19 +36,19 @@ class Removal(msgspec.Struct, frozen=True):
 
 
 class RuleCreation(msgspec.Struct, frozen=True):
-    """Make the DeviceTaintRule that keeps a driver's devices from other schedulers."""
+    """Create the DeviceTaintRule that keeps other schedulers from a driver's devices."""
 
     driver: str
 
 
 class Release(msgspec.Struct, frozen=True):
-    """Take the devices of claims away, as long as none of their pods is on a node."""
+    """Deallocate claims, if none of their pods is on a node."""
 
     claims: tuple[ResourceClaim, ...]
 
 
 class ConditionRemoval(msgspec.Struct, frozen=True):
-    """Take a condition off a node, as long as it stands where it was seen, with the same content."""
+    """Remove a condition from a node, if it is at the same index with the same content."""
 
     node: str
     place: int
@@ -58,12 +58,12 @@ class ConditionRemoval(msgspec.Struct, frozen=True):
 Repair = effects.ClaimWrite | Removal | RuleCreation | Release | ConditionRemoval
 
 
-# What a rule yields that knows a repair: the finding, and the repair unless the object does not allow it.
+# The result of a rule with repairs: a finding, and its repair, or None if the object does not allow one.
 Repairable = tuple[Finding, Repair | None]
 
 
 def describe(repair: Repair) -> str:
-    """Say what would be done."""
+    """Describe a repair."""
     match repair:
         case Removal():
             return "delete it"
@@ -88,7 +88,7 @@ def describe(repair: Repair) -> str:
 
 
 async def write_repair(cluster: Cluster, repair: Repair) -> str:
-    """Write a repair; return why it was not written if the object has changed. Other errors of the API server are the caller's."""
+    """Write a repair; return why it was not written, if the object has changed. Raises other errors of the API server."""
     from allocator.service import write
 
     try:

@@ -1,6 +1,6 @@
-"""The rules of doctor, in one table: what each finds, from which input, and what `--repair` does about it.
+"""The rules of doctor, in one table: their findings, their inputs, and their repairs by `--repair`.
 
-`diagnose` runs the rules whose input was read; `not_checked` names the others. The list in docs/commands.md is made from the table.
+`diagnose` runs the rules whose input was read; `not_checked` names the others. The list in docs/commands.md is generated from the table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from analysis.doctor.repair import Repair, Repairable
     from dra.finding import Finding
 
-# Inputs that are no kinds of objects.
+# Inputs that are not kinds of objects.
 REPLICAS: Final = "pods/proxy"
 DRY_RUN: Final = "dry run of a pod"
 STATUS: Final = "status of Deployments"
@@ -35,7 +35,7 @@ _INSTALLED = tuple(kind.kind for kind in KINDS)
 
 
 class NotChecked(msgspec.Struct, frozen=True):
-    """Inputs that are missing, the codes of the findings that were therefore not looked for, and why or what is needed."""
+    """Missing inputs, the codes that were therefore not checked, and why, or what is needed."""
 
     inputs: tuple[str, ...]
     codes: tuple[str, ...]
@@ -43,10 +43,10 @@ class NotChecked(msgspec.Struct, frozen=True):
 
 
 class Rule(NamedTuple):
-    """One rule: a function from what was read to findings, the codes of these, and the inputs that the rule needs.
+    """One rule: a function that returns findings, their codes, and the inputs that it needs.
 
-    `may_be_none` are kinds of which a cluster may have no object. So a rule runs on a dump that has none, and not on a live cluster
-    where they may not be listed.
+    `may_be_none` are kinds of which a cluster may have no object. The rule runs on a dump without such objects, but not on a live cluster
+    that does not allow to list them.
     """
 
     find: Callable[..., Iterable[Finding | Repairable]]
@@ -63,12 +63,12 @@ class Rule(NamedTuple):
         )
 
 
-# Causes before what follows from them.
+# Causes come before their effects.
 _FIRST = (
     Rule(control_plane.nothing_stored, "O020", ("Lease",)),
     Rule(control_plane.idle_controllers, "O017", ("Lease",)),
 )
-# About the objects of an installation, and the time.
+# Rules about an installation: their functions get its objects and the current time.
 _INSTALLATION = (
     Rule(components.two_installations, "O001", ("Deployment",)),
     Rule(components.about_configuration, "O002", ("ConfigMap",)),
@@ -137,7 +137,7 @@ DUMPED: Final = frozenset(chain.from_iterable(rule.needs for rule in RULES if ru
 
 
 def diagnose(observed: DoctorInput) -> dict[Finding, Repair | None]:
-    """Return what is wrong, the gravest first, and what would repair each."""
+    """Return the findings, the gravest first, each with its repair."""
     parts, now = observed.parts, observed.now
     repairs = _run(_FIRST, lambda rule: rule.missing(observed), observed)
     if parts is not None:
@@ -163,7 +163,7 @@ def _with_cause(repairs: dict[Finding, Repair | None]) -> dict[Finding, Repair |
 
 
 def examine(parts: Parts | None, now: datetime) -> tuple[Finding, ...]:
-    """Return what is wrong with an installation, if there is one."""
+    """Return the findings about an installation, if there is one."""
     if parts is None:
         return ()
     return tuple(_run(_INSTALLATION, lambda rule: parts.unread & {*rule.needs}, parts, now))
@@ -181,7 +181,7 @@ def _run(
 
 
 def not_checked(observed: DoctorInput) -> tuple[NotChecked, ...]:
-    """Return which findings were not looked for, by the inputs that are missing."""
+    """Return which findings were not checked, by the missing inputs."""
     codes_of: defaultdict[str, set[str]] = defaultdict(set)
     for rule in RULES:
         for kind in rule.missing(observed):

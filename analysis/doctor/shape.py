@@ -1,4 +1,4 @@
-"""What doctor reads of an installation's objects in a dump: one of another shape is named before anything is looked at."""
+"""The shape of an installation's objects in a dump. Objects of another shape are reported before any rule runs."""
 
 from __future__ import annotations
 

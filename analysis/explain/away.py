@@ -1,4 +1,4 @@
-"""Which part of drawbridge a pod waits for, where something is wrong with that part. Pure."""
+"""Finds the component of drawbridge that a pod waits for, if something is wrong with that component. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PARTS = {
 
 
 def keeper_of(story: PodStory) -> Keeper:
-    """Say which part of drawbridge acts next for a pod, if any does."""
+    """Return the component that acts next for a pod."""
     keeper = story.next_step.keeper
     if keeper is Keeper.USER and not story.claims:
         changed = any(
@@ -36,7 +36,7 @@ def keeper_of(story: PodStory) -> Keeper:
 
 
 def with_cause(story: PodStory, findings: Iterable[Finding]) -> PodStory:
-    """Put before where a pod stands what is wrong with the part that it waits for, with the remedy."""
+    """Put the finding about the component that a pod waits for, with its remedy, before the pod's next step."""
     part = _PARTS.get(keeper_of(story))
     finding = broken_parts.find_cause(part, findings) if part is not None else None
     if finding is None:

@@ -1,6 +1,6 @@
 """The story of a claim: its requests, its devices and since when, its pods, and what is wrong with it. Pure.
 
-What is wrong is found by the reports that the allocator makes every few minutes (`allocator.reports`), in their words.
+The faults are those that the allocator reports every few minutes, with the same messages (`allocator.reports`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FALSE = "False"
 
 
-_NAMED = 10  # claims that hold what only one may hold, in one remark
+_NAMED = 10  # claims in one remark about devices that only one claim may hold
 
 
 def claim_story(claim: ResourceClaim, reading: Reading, *, entry: str = "", template: str = "") -> ClaimStory:
@@ -75,7 +75,7 @@ def claim_story(claim: ResourceClaim, reading: Reading, *, entry: str = "", temp
         name=claim.metadata.key,
         state=state_of_claim(claim),
         entry=entry,
-        # The controller notes for which entry of a pod it made a claim.
+        # The controller records for which entry of a pod it created a claim.
         template=template or claim.metadata.annotations.get(POD_CLAIM_NAME, ""),
         asks=tuple(story.describe_requests(claim)),
         since=since_of(claim),
@@ -86,7 +86,7 @@ def claim_story(claim: ResourceClaim, reading: Reading, *, entry: str = "", temp
 
 
 def state_of_claim(claim: ResourceClaim) -> ClaimState:
-    """Say how far a claim has come. It is prepared once every device has a status from its driver, without a condition that is False."""
+    """Return the state of a claim. It is prepared once every device has a status from its driver without a condition that is False."""
     if claim.metadata.deletion_timestamp:
         return ClaimState.DELETING
     allocation = claim.status.allocation
@@ -103,7 +103,7 @@ def state_of_claim(claim: ResourceClaim) -> ClaimState:
 
 
 def faults(claim: ResourceClaim, reading: Reading) -> Iterator[str]:
-    """Say what should not be: reservations of pods that are gone, devices that are gone, devices that other claims hold as well."""
+    """Yield what is wrong: reservations for deleted pods, devices that are gone, devices that other claims hold as well."""
     stock = reading.stock
     pools = dict.fromkeys((result.driver, result.pool) for result in results_of(claim))
     slices: list[ResourceSlice] = []
@@ -125,7 +125,7 @@ def faults(claim: ResourceClaim, reading: Reading) -> Iterator[str]:
 
 
 def device_of(stock: Stock, driver: str, pool: str, name: str) -> Device | None:
-    """Find a device as it is published now."""
+    """Return a device as it is published now; None if it is not."""
     for page in stock.newest_pages((driver, pool)):
         for device in page.devices:
             if device.name == name:
@@ -134,7 +134,7 @@ def device_of(stock: Stock, driver: str, pool: str, name: str) -> Device | None:
 
 
 def condition_text(condition: Condition) -> str:
-    """Write a condition in a line."""
+    """Write a condition in one line."""
     why = f" ({condition.reason})" if condition.reason else ""
     message = f": {condition.message}" if condition.message else ""
     return f"{condition.type}={condition.status}{why}{message}"

@@ -1,4 +1,4 @@
-"""The story of a device: which claims have which share of it since when, what is left, and what could be in use beside it. Pure."""
+"""The story of a device: its holders, their shares and since when, what is left, and which devices can be in use beside it. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from allocator import Stage
 from allocator.reasons import matrix
-from allocator.reports import DeviceReport, DeviceState, node_report
+from allocator.reports import DeviceReport, DeviceState, device_reports
 from analysis.capacity import Holder, holder_of, known_state, texts
 from analysis.explain.claims import faults
 from analysis.explain.stories import DeviceStory, Neighbour, TaintStory
@@ -33,7 +33,7 @@ _GONE = "gone"
 
 
 class _DeviceInPool(NamedTuple):
-    """A device where it is published, and its pool as seen by the first node that reaches it."""
+    """A device in its slice, and its pool as seen by the first node that reaches it."""
 
     page: Page
     device: Device
@@ -83,7 +83,7 @@ def _published_story(
     report = in_pool.reports.get(device)
     if report is not None:
         state: str = report.state
-    else:  # no node reaches it: its holders alone tell
+    else:  # no node reaches it, so its state follows from its holders alone
         holding = [holder.share_id for holder in holders if not holder.admin_access]
         state = DeviceState.FREE if not holding else DeviceState.SHARED if all(holding) else DeviceState.HELD
     state = known_state(state, reading)
@@ -138,9 +138,7 @@ def _find_in_pool(stock: Stock, pool_id: PoolId, name: str, remarks: list[str]) 
             return _DeviceInPool(page, device, None, {})
         pool = next((pool for pool in stock.pools(node) if pool.id == pool_id), None)
         reports = {
-            device.device: device
-            for device in node_report(stock, node).devices
-            if (device.driver, device.pool) == pool_id
+            device.device: device for device in device_reports(stock, node) if (device.driver, device.pool) == pool_id
         }
         return _DeviceInPool(page, device, pool, reports)
     except DraError as error:
@@ -149,7 +147,7 @@ def _find_in_pool(stock: Stock, pool_id: PoolId, name: str, remarks: list[str]) 
 
 
 def _neighbours(published: _DeviceInPool, stock: Stock, remarks: list[str]) -> Iterator[Neighbour]:
-    """Say of the devices that have hardware or rules in common with it whether they can be in use together."""
+    """Yield the devices that share hardware or rules with this device, and whether both can be in use together."""
     pool = published.pool
     if pool is None or pool.reason:
         return
@@ -184,7 +182,7 @@ def _neighbours(published: _DeviceInPool, stock: Stock, remarks: list[str]) -> I
 
 
 def _neighbours_across(published: _DeviceInPool, stock: Stock, remarks: list[str]) -> Iterator[Neighbour]:
-    """Name the devices in other pools of its node that must not be in use with it."""
+    """Yield the devices in other pools of its node that must not be in use with it."""
     node = published.page.slice.spec.node_of(published.device)
     if published.pool is None or not node:
         return

@@ -26,7 +26,7 @@ def lone_claim_story(key: str, reading: Reading, configuration: Configuration) -
     namespace = claim.metadata.namespace or "default"
     name = claim.metadata.name
     users = [pod for pod in reading.pods.values() if not pod.has_ended and key in claim_keys(pod)]
-    # Without users, a pod that would want nothing but this claim stands in.
+    # Without users, the claim is judged for a pod that requests only this claim.
     entry = PodResourceClaim(name="claim", resource_claim_name=name)
     stand_in = Pod(metadata=ObjectMeta(name="stand-in", namespace=namespace), spec=PodSpec(resource_claims=(entry,)))
     asking = users[0] if users else stand_in

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 _STOCK = "default-scheduler"
 _SEE_EVENTS = "; where it is refused, the pod's events say why (kubectl describe pod)"
-# Why a container waits whose kubelet has not begun with it.
+# Reasons of a container that the kubelet has not started to create.
 _STARTING = ("", "ContainerCreating", "PodInitializing")
 _CHANGING = frozenset((Outcome.TRANSLATED, Outcome.APPROXIMATED))
-# What the allocator says of the claims alone, where a device plugin may still serve the names of one node.
+# Reasons of the allocator about claims alone: a device plugin of one node may still serve the extended resources.
 _REFUSING = (Outlook.FULL, Outlook.NEVER)
 _ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PREPARED))
 
@@ -49,7 +49,7 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
     pod = reading.pods[key]
     webhook = webhook_story(pod, reading, configuration)
     claims = list(_claims_of(pod, reading))
-    # A pod that the webhook would change is judged by a scheduler only as it is then.
+    # If the webhook would change the pod, the scheduler sees the changed pod.
     unchanged = pod.metadata.uid or not any(decision.outcome in _CHANGING for decision in webhook.decisions)
     waits = not (pod.spec.node_name or pod.is_done)
     prospect: Prospect | None = None
@@ -57,7 +57,7 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
     if waits and unchanged and not coming:
         prospect = prospect_of(_as_admitted(pod, reading, configuration), reading, configuration)
     if webhook.refusals and not pod.metadata.uid and prospect is not None and prospect.outlook is Outlook.FITS:
-        prospect = None  # it is refused for something else than its devices
+        prospect = None  # it is refused for another reason than its devices
     scheduler = pod.spec.scheduler_name or _STOCK
     next_step = _on_its_node(pod, claims, reading.raw.get(key, {}))
     next_step = next_step or _before_scheduling(pod, webhook, claims, reading)
@@ -70,10 +70,10 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
             pod, webhook, claims, prospect, place, reading=reading, configuration=configuration
         )
     if prospect is not None and next_step.keeper in (Keeper.USER, Keeper.TEMPLATES, Keeper.CLAIMS):
-        # Something else has to happen first, so that no end of another's claim is enough.
+        # Something else has to happen first, so freeing another claim is not enough.
         blockers = tuple(replace(blocker, suffices=None) for blocker in prospect.blockers)
         prospect = replace(prospect, blockers=blockers, nearest="")
-    # What is not as it should be, in the words of the scheduler and the kubelet.
+    # Conditions that are not as they should be, with the messages of the scheduler and the kubelet.
     conditions: list[str] = []
     for condition in pod.status.conditions:
         if condition.status == FALSE and (condition.message or condition.reason):
@@ -98,7 +98,7 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
 
 
 def _as_admitted(pod: Pod, reading: Reading, configuration: Configuration) -> Pod:
-    """Add to a pod that no API server has seen what its RuntimeClass gives it."""
+    """Add to a pod that no API server has seen the fields that its RuntimeClass sets."""
     raw = reading.raw.get(pod.metadata.key)
     if raw is None or pod.metadata.uid:
         return pod
@@ -107,7 +107,7 @@ def _as_admitted(pod: Pod, reading: Reading, configuration: Configuration) -> Po
 
 
 def _undecoded_story(key: str, reading: Reading, configuration: Configuration) -> PodStory:
-    """Return the story of a pod that cannot be decoded, such as one with a placeholder for an amount: what the webhook decides."""
+    """Return the story of a pod that cannot be decoded, such as one with a placeholder for an amount: only the webhook's decision."""
     raw = reading.raw[key]
     webhook = decide_now(raw, reading, configuration)
     next_step = _refusal(webhook)
@@ -137,13 +137,13 @@ def _why_undecoded(raw: Object) -> str:
 
 
 def _claims_of(pod: Pod, reading: Reading) -> Iterator[ClaimStory]:
-    """Tell of the claims that a pod names, those that do not exist too, and of what its scheduler made for it."""
+    """Yield the claims that a pod names, existing or not, and the claim that its scheduler created for it."""
     namespace = pod.metadata.namespace or "default"
     names: set[str] = set()
     for entry in pod.spec.resource_claims:
         name = claim_name(pod, entry)
         if name is None:
-            continue  # the controller says that none is needed
+            continue  # the controller reports that none is needed
         names.add(name)
         template = entry.resource_claim_template_name or ""
         claim = reading.stock.claims.get(f"{namespace}/{name}")
@@ -169,7 +169,7 @@ def _claims_of(pod: Pod, reading: Reading) -> Iterator[ClaimStory]:
 
 
 def scheduler_keeper(name: str, configuration: Configuration) -> Keeper:
-    """Say whether a scheduler asks our allocator: the one that the configuration names, or one of our name where it names none."""
+    """Return who decides for a scheduler: our allocator if the configuration of the bridge names it, or, without one, if its name is ours."""
     bridge = configuration.file.bridge
     ours = name == bridge.scheduler_name if bridge is not None else name.startswith(NAME)
     return Keeper.BRIDGE if ours else Keeper.SCHEDULER
@@ -179,7 +179,7 @@ def scheduler_keeper(name: str, configuration: Configuration) -> Keeper:
 
 
 def _on_its_node(pod: Pod, claims: Sequence[ClaimStory], raw: Object) -> NextStep | None:
-    """Say where a pod stands that has ended, is being deleted, or has a node."""
+    """Return the next step of a pod that has ended, is being deleted, or has a node; None for other pods."""
     node = pod.spec.node_name
     deleted = pod.metadata.deletion_timestamp
     if pod.has_ended:
@@ -212,7 +212,7 @@ def _on_its_node(pod: Pod, claims: Sequence[ClaimStory], raw: Object) -> NextSte
 
 
 def _waiting_container(raw: Object) -> str:
-    """Say which container the kubelet cannot start, and its reason; "" if there is none."""
+    """Return which container the kubelet cannot start, and why; "" if there is none."""
     for part in ("initContainerStatuses", "containerStatuses"):
         for status in items(inside(raw, "status"), part):
             waiting = inside(status, "state", "waiting")
@@ -225,7 +225,7 @@ def _waiting_container(raw: Object) -> str:
 def _before_scheduling(
     pod: Pod, webhook: WebhookStory, claims: Sequence[ClaimStory], reading: Reading
 ) -> NextStep | None:
-    """Say what has to happen before a scheduler looks for devices."""
+    """Return what has to happen before a scheduler looks for devices; None if nothing has to."""
     if not pod.metadata.uid and (next_step := _refusal(webhook)):
         return next_step
     if pod.spec.scheduling_gates:
@@ -255,7 +255,7 @@ def _before_scheduling(
 
 
 def _refusal(webhook: WebhookStory) -> NextStep | None:
-    """Say who refuses a pod that is in no cluster yet; where the API server does so, its author has to correct the pod."""
+    """Return who refuses a pod that is in no cluster yet, the webhook or the API server; None if neither does."""
     if not webhook.refusals:
         return None
     for decision in webhook.decisions:
@@ -286,7 +286,7 @@ def _at_its_scheduler(
     scheduler = pod.spec.scheduler_name or _STOCK
     keeper = scheduler_keeper(scheduler, configuration)
     last_message = scheduler_message(pod)
-    # No pod of a scheduler that is not Kubernetes' own has a node, or a word of it.
+    # No pod of this scheduler, which is not Kubernetes' own, has a node or a condition.
     named = [pod for pod in reading.pods.values() if pod.spec.scheduler_name == scheduler]
     unknown = reading.knows_pods and not any(pod.spec.node_name or pod.status.conditions for pod in named)
     if not last_message and keeper is Keeper.SCHEDULER and scheduler != _STOCK and unknown:
@@ -299,7 +299,7 @@ def _at_its_scheduler(
     if prospect is not None:
         return NextStep(keeper=keeper, message=_outlook_text(prospect, outcome, scheduler, reading))
     states = {claim.state for claim in claims}
-    if ClaimState.MISSING in states:  # they are made with the pod
+    if ClaimState.MISSING in states:  # they are created with the pod
         return NextStep(keeper=keeper, message=f"once its claims are made, {_room_text(outcome, scheduler, reading)}")
     if states and states <= _ALLOCATED:
         known = reading.stock.claims
@@ -311,7 +311,7 @@ def _at_its_scheduler(
     if not (webhook.foretold and webhook.decisions):
         says = f"; {scheduler} says: {last_message}" if last_message else ""
         return NextStep(keeper=keeper, message=f"it has no claims: {room}{says}")
-    # It asks in legacy words, and has no claims for them.
+    # It requests legacy keys, and has no claims for them.
     if not pod.metadata.uid and any(decision.outcome in _CHANGING for decision in webhook.decisions):
         return NextStep(
             keeper=Keeper.WEBHOOK, message=f"it has not passed the webhook yet; as the webhook admits it, {room}"
@@ -330,7 +330,7 @@ def _at_its_scheduler(
 
 
 def _room_text(outcome: PodOutcome, scheduler: str, reading: Reading) -> str:
-    """Say which node has room for a pod now, or why none has."""
+    """Return which node has room for a pod now, or why none has."""
     if outcome.node is not None:
         return f"{outcome.node} has room for it, and {scheduler} has not placed it yet"
     if not reading.stock.nodes:
@@ -339,7 +339,7 @@ def _room_text(outcome: PodOutcome, scheduler: str, reading: Reading) -> str:
 
 
 def _full_quota(namespace: str, reading: Reading) -> str:
-    """Name a ResourceQuota of a namespace that lets no more claims or devices in; "" if there is none."""
+    """Return the reason if a ResourceQuota of a namespace allows no more claims or devices; "" if none does."""
     for quota in reading.of_kinds("ResourceQuota"):
         identity = identity_of(quota)
         hard, used = inside(quota, "status", "hard"), inside(quota, "status", "used")
@@ -355,11 +355,15 @@ def _full_quota(namespace: str, reading: Reading) -> str:
 
 
 def _outlook_text(prospect: Prospect, outcome: PodOutcome, scheduler: str, reading: Reading) -> str:
-    """Give the words of the scheduler; what no claim asks for, such as a key of a device plugin, is in the place alone."""
-    if prospect.outlook is Outlook.FITS and outcome.node is None and not prospect.barriers:
-        if outcome.exceeded or not any(group.devices for group in prospect.groups):
+    """Return the scheduler's message. `outcome` also covers requests without a claim, such as keys of a device plugin."""
+    barred = {name for barrier in prospect.barriers for name in barrier.nodes}
+    fitting = [name for group in prospect.groups if group.devices for name in group.nodes]
+    left = [name for name in fitting if name not in barred]
+    if prospect.outlook is Outlook.FITS and outcome.node is None:
+        if outcome.exceeded or not fitting:
             return _room_text(outcome, scheduler, reading)
-        return f"devices for it are free, but pods before it in the queue take them ({outcome.summary})"
+        if left:
+            return f"devices for it are free, but pods before it in the queue take them ({outcome.summary})"
     if outcome.node is not None and outcome.node in prospect.plugins:
         others = f" and {len(prospect.plugins) - 1} more nodes" if len(prospect.plugins) > 1 else ""
         return f"device plugins have room for it on {outcome.node}{others}, and {scheduler} has not placed it yet"
@@ -367,9 +371,6 @@ def _outlook_text(prospect: Prospect, outcome: PodOutcome, scheduler: str, readi
         return f"no node could serve it, even with all devices free: {prospect.message}"
     if prospect.outlook is not Outlook.FITS:
         return prospect.message
-    barred = {name for barrier in prospect.barriers for name in barrier.nodes}
-    fitting = [name for group in prospect.groups if group.devices for name in group.nodes]
-    left = [name for name in fitting if name not in barred]
     if not barred.intersection(fitting):
         return f"devices for it are free, and {scheduler} has not placed it yet"
     if left:

@@ -1,4 +1,4 @@
-"""A story as a report to hand on: what is said first, what is drawn, and the lines of the terminal in full. Pure."""
+"""A story as a report: a summary, pictures, and the lines of the terminal in full. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Story = PodStory | WorkloadStory | LoneClaimStory | DeviceStory
 
 
 def report(story: Story, server: ServerMeant) -> Report:
-    """Make the report of a pod, a workload, a claim or a device."""
+    """Return the report about a pod, a workload, a claim or a device."""
     match story:
         case PodStory():
             title, parts, lines = f"Pod {story.name}", _claim_parts(story, story.claims), screen_of_pod(story)
@@ -48,7 +48,7 @@ def report(story: Story, server: ServerMeant) -> Report:
 
 
 def _claim_parts(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory]) -> Iterator[Part]:
-    """Show the claims of a pod, or one that stands by itself, and what is to be expected for them."""
+    """Show the claims of a pod, or a single claim, and their prospect."""
     yield story.next_step.message or "There is nothing to do."
     claim_rows = [
         (claim.name, claim.state.value, claim.since, tuple(device.device for device in claim.devices))
@@ -56,7 +56,7 @@ def _claim_parts(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory])
     ]
     yield Rows(("Claim", "State", "Since", "Devices"), claim_rows, "Claims")
     if story.prospect is not None:
-        # How many nodes could serve it, and who is in the way.
+        # How many nodes could serve it, and which claims are in the way.
         counts: Counter[str] = Counter()
         for group in story.prospect.groups:
             counts[group.verdict.value] += group.count

@@ -1,6 +1,6 @@
-"""Stories for a screen: one subject a line, what matters first, a few of many and a count of the rest. Pure.
+"""Writes stories for a terminal: one fact a line, the important ones first, a few of many, and the number of the rest. Pure.
 
-`-o json` has everything that is left out.
+`-o json` leaves nothing out.
 """
 
 from __future__ import annotations
@@ -85,11 +85,15 @@ def screen_of_pod(story: PodStory) -> Iterator[str]:
 
 
 def _webhook(webhook: WebhookStory) -> Iterator[str]:
-    """Write what becomes of each key."""
+    """Write what becomes of each key.
+
+    A pod in the cluster:  main: nvidia.com/gpu (nvidia) translated: 1 whole GPU; as it stands now, 2 of 2 nodes publish it as a whole GPU
+    A pod of a file:       main: nvidia.com/gpu (nvidia) would be translated: 1 whole GPU; because 2 of 2 nodes publish it as a whole GPU
+    """
     decisions: list[str] = []
     for decision in webhook.decisions:
         if decision.outcome is Outcome.REFUSED and webhook.refusals:
-            continue  # stands among the refusals
+            continue  # is among the refusals
         where = f"{decision.container}: " if decision.container else ""
         key = f"{decision.key} " if decision.key else ""
         dialect = f"({decision.dialect}) " if decision.dialect else ""
@@ -103,7 +107,7 @@ def _webhook(webhook: WebhookStory) -> Iterator[str]:
 
 
 def screen_of_workload(story: WorkloadStory) -> Iterator[str]:
-    """Write the story of a workload: how its pods fare, and one of them; the others are explained by name."""
+    """Write the story of a workload: the states of its pods, and the story of one pod. The others are explained by name."""
     wanted = f", {count_of(story.wanted, 'pod')} wanted" if story.wanted is not None else ""
     yield f"{story.kind.lower()} {story.name}: {story.running} running{wanted}"
     yield from _rows("says", story.conditions, _ROWS, "condition")
@@ -166,7 +170,7 @@ def screen_of_device(story: DeviceStory) -> Iterator[str]:
 
 
 def screen_of_server(server: ServerMeant) -> Iterator[str]:
-    """Say which server the answer is for, if that is declared anywhere."""
+    """Write which server the answer is for, if a server was declared or read."""
     version = f"Kubernetes {server.kubernetes}"
     match server.said_by:
         case MeantBy.OPTIONS:
@@ -191,6 +195,7 @@ def _next_step(step: NextStep) -> str:
 
 def _claim(claim: ClaimStory) -> Iterator[str]:
     yield from _rows("  asks", claim.asks, _DEVICES, "request")
+    # Such as: "gpu-3 for req-0, 20Gi memory, tainted gpu.example.com/unhealthy:NoExecute, not published any more since 2026-03-01T10:00:00Z".
     for device in claim.devices[:_DEVICES]:
         share = f", {_amounts(device.share)}" if device.share else ""
         unpublished = "" if device.published else ", not published any more"

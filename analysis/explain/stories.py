@@ -1,4 +1,4 @@
-"""What is told of a pod, a claim and a device: values, the same for screens and for `-o json`. Data only."""
+"""Facts about pods, claims, devices and workloads, for the terminal and for `-o json`. Data only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Keeper(StrEnum):
 
 
 class Trust(StrEnum):
-    """What stands behind the record on a pod."""
+    """How far the record on a pod can be trusted."""
 
     NONE = ""
     VERIFIED = "verified"
@@ -38,7 +38,7 @@ class Trust(StrEnum):
 
 
 class ClaimState(StrEnum):
-    """How far a claim has come."""
+    """The states of a claim, in order."""
 
     MISSING = "missing"
     PENDING = "pending"
@@ -53,7 +53,7 @@ class _Camel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class NextStep(_Camel, frozen=True, kw_only=True):
-    """Where it stands: who has to act next, and on what."""
+    """Who has to act next, and why."""
 
     keeper: Keeper
     message: str
@@ -69,7 +69,7 @@ class Consumer(_Camel, frozen=True, kw_only=True):
 
 
 class DeviceTold(_Camel, frozen=True, kw_only=True):
-    """A device of a claim. `share` is what of it is taken; what is held whole has no shareID."""
+    """A device of a claim. `share` is the part that is held; a device that is held whole has no shareID."""
 
     device: str
     request: str
@@ -78,18 +78,18 @@ class DeviceTold(_Camel, frozen=True, kw_only=True):
     admin_access: bool = False
     published: bool = True
     taints: tuple[str, ...] = ()
-    # What its driver says of it in the claim's status.
+    # The conditions that its driver reports in the claim's status.
     conditions: tuple[str, ...] = ()
-    # The interface that its driver made of it in the pod: its name, addresses and hardware address.
+    # The interface that its driver created in the pod: its name, addresses and hardware address.
     network: str = ""
 
 
 class ClaimStory(_Camel, frozen=True, kw_only=True):
-    """A claim: what it asks for, what it has, since when, and for which pods."""
+    """A claim: its requests, its devices, since when, and its pods."""
 
     name: str
     state: ClaimState
-    # The name of it in its pod, and the template that it is made from.
+    # Its name in the pod, and the template that it was created from.
     entry: str = ""
     template: str = ""
     asks: tuple[str, ...] = ()
@@ -101,14 +101,14 @@ class ClaimStory(_Camel, frozen=True, kw_only=True):
 
 
 class WebhookStory(_Camel, frozen=True, kw_only=True):
-    """What the webhook made of a pod, or would make: `removed` are the keys that it took, by container."""
+    """The webhook's decisions about a pod, made or expected; `removed` are the keys that it removed, by container."""
 
     trust: Trust = Trust.NONE
     removed: dict[str, dict[str, Any]] = {}
     scheduler_name: str = ""
     decisions: tuple[Decision, ...] = ()
     refusals: tuple[str, ...] = ()
-    # Whether this was found out now, because nothing is written on the pod.
+    # Whether these are decisions of now, because the pod has no record.
     foretold: bool = False
 
 
@@ -120,14 +120,14 @@ class PodStory(_Camel, frozen=True, kw_only=True):
     phase: str
     node: str
     scheduler: str
-    # Who made it, the nearest first.
+    # Its owners, the nearest first.
     owners: tuple[str, ...]
     webhook: WebhookStory
     claims: tuple[ClaimStory, ...]
-    # What its scheduler and its kubelet say.
+    # Conditions and messages of its scheduler and its kubelet.
     conditions: tuple[str, ...]
     prospect: Prospect | None
-    # The node that has room for it now; "" if none has, or the pod does not wait for one.
+    # The node that has room for it now; "" if no node has, or the pod does not wait for a node.
     room_on: str = ""
     quota: tuple[QuotaUse, ...]
 
@@ -140,22 +140,22 @@ class PodsAlike(_Camel, frozen=True, kw_only=True):
 
 
 class WorkloadStory(_Camel, frozen=True, kw_only=True):
-    """A workload and its pods; of one without pods, those that its controller would make."""
+    """A workload and its pods; for a workload without pods, those that its controller would create."""
 
     kind: str
     name: str
-    # How many pods it asks for; null where that is not known.
+    # How many pods it wants; null if that is not known.
     wanted: int | None
     running: int
     pods: tuple[PodsAlike, ...]
-    # What becomes of the object's keys; of an object that was not read, nothing.
+    # The decisions about the object's keys; empty for an object that was not read.
     webhook: WebhookStory = WebhookStory()
-    # Why its controllers make no pods.
+    # Why its controllers create no pods.
     conditions: tuple[str, ...]
 
 
 class LoneClaimStory(_Camel, frozen=True, kw_only=True):
-    """A claim by itself, and what becomes of it."""
+    """A single claim, and its prospect."""
 
     claim: ClaimStory
     next_step: NextStep = msgspec.field(name="standing")
@@ -166,7 +166,7 @@ class LoneClaimStory(_Camel, frozen=True, kw_only=True):
 
 
 class Neighbour(_Camel, frozen=True, kw_only=True):
-    """Devices of its pool that have the same relation to it: whether one can be in use beside it, why not, and how many are free now."""
+    """Devices of the same pool with the same relation to a device: whether they can be in use together, why not, and how many are free now."""
 
     devices: tuple[str, ...]
     together: bool
@@ -176,7 +176,7 @@ class Neighbour(_Camel, frozen=True, kw_only=True):
 
 
 class TaintStory(_Camel, frozen=True, kw_only=True):
-    """A taint of a device, and who says it: its driver, or a DeviceTaintRule."""
+    """A taint of a device, and its source: the driver or a DeviceTaintRule."""
 
     taint: str
     source: str
@@ -184,12 +184,12 @@ class TaintStory(_Camel, frozen=True, kw_only=True):
 
 
 class DeviceStory(_Camel, frozen=True, kw_only=True):
-    """A device. Its state is free, shared, held or blocked; unknown if not all claims were read, gone if it is not published any more."""
+    """A device. Its state is free, shared, held or blocked; unknown if not all claims were read; gone if it is no longer published."""
 
     name: str
     state: str
     slice: str
-    # "" if more than one can reach it.
+    # "" if several nodes can reach it.
     node: str
     attributes: dict[str, Any]
     capacity: dict[str, str]
@@ -197,7 +197,7 @@ class DeviceStory(_Camel, frozen=True, kw_only=True):
     taints: tuple[TaintStory, ...]
     holders: tuple[Holder, ...]
     neighbours: tuple[Neighbour, ...]
-    # The DeviceCompatibility objects that speak of it.
+    # The DeviceCompatibility objects that concern it.
     rules: tuple[str, ...]
     remarks: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""What is to be explained, by the words of a command line, and its story. Pure."""
+"""Finds the object that the arguments of `drawbridge explain` name, and its story. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORDS = (*_KINDS, *KIND_OF)  # of a command line, for kinds
 
 
 class Subject(NamedTuple):
-    """What is to be explained: pod, claim, device or workload; the word for it that was given; and its name."""
+    """The object to explain: pod, claim, device or workload; the word that was given for its kind; and its name."""
 
     kind: str
     kind_name: str
@@ -38,9 +38,9 @@ class Subject(NamedTuple):
 
 
 def subject_of(arguments: tuple[str, ...]) -> Subject | None:
-    """Read what is to be explained; None for codes. Raises Broken."""
+    """Return the object that the arguments name; None for codes. Raises Broken."""
     kind_name, slash, rest = arguments[0].partition("/")
-    if slash:  # pod/NAME, as kubectl has it
+    if slash:  # pod/NAME, as in kubectl
         arguments = (kind_name.partition(".")[0].lower(), rest, *arguments[1:])
     kind_name, *names = arguments
     if kind_name in ("no", "node", "nodes") and names:
@@ -49,7 +49,7 @@ def subject_of(arguments: tuple[str, ...]) -> Subject | None:
     if not kind and (len(names) != 1 or CODE.fullmatch(kind_name)):
         return None
     if not kind:
-        if similar := shape.nearest(kind_name, [*_KIND_OF, *KIND_OF]):
+        if similar := shape.nearest_name(kind_name, [*_KIND_OF, *KIND_OF]):
             raise Broken(
                 f"explain has no kind {kind_name!r}", f"did you mean `drawbridge explain {similar} {names[0]}`?"
             )

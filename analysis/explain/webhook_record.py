@@ -1,6 +1,7 @@
-"""What the webhook made of a pod, by the record on it; or what it would make of it, where there is no record. Pure.
+"""The webhook's decisions about a pod, from the record on the pod; without a record, the decisions that the webhook would make now. Pure.
 
-Every author of a pod may write annotations. A record is told with whether its signature verifies; without the keys it is unchecked.
+Every author of a pod may write annotations, so the story contains whether the signature of the record is valid. Without the signing keys the
+record is unchecked.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
     from dra.objects import Pod
     from webhook.state import Configuration
 
-_LONGEST = 4096  # characters of one word of a record
-_MOST = 256  # words of a record
+_LONGEST = 4096  # characters of one text of a record
+_MOST = 256  # texts of a record
 
 
 def webhook_story(pod: Pod, reading: Reading, configuration: Configuration) -> WebhookStory:
-    """Read the record on a pod, or say what the webhook would make of it now."""
+    """Return the decisions from the record on a pod, or those that the webhook would make now."""
     annotations = pod.metadata.annotations
     raw = reading.raw.get(pod.metadata.key)
     recorded = names.ORIGINAL in annotations
@@ -59,7 +60,7 @@ def webhook_story(pod: Pod, reading: Reading, configuration: Configuration) -> W
         )
         decisions.append(Decision(f"Pod/{pod.metadata.key}", container, dialect, key, outcome, detail))
     if raw is not None and trust is not Trust.FORGED:
-        # The record does not hold the evidence: the same words are decided on once more, for what they would rest on now.
+        # The record does not contain the evidence, so the original pod is decided again for the evidence of now.
         bases: dict[tuple[str, str], str] = {}
         for decision in decide_now(_restored(raw, removed, scheduler), reading, configuration).decisions:
             again = (
@@ -80,7 +81,7 @@ def webhook_story(pod: Pod, reading: Reading, configuration: Configuration) -> W
 
 
 def decide_now(obj: Object, reading: Reading, configuration: Configuration) -> WebhookStory:
-    """Decide what the webhook would make of an object now."""
+    """Return the decisions that the webhook would make about an object now."""
     if serves_node(obj):  # its own node selectors and variables request nothing
         return WebhookStory(foretold=True)
     verdict = decide_object(obj, reading.state(configuration))
@@ -88,13 +89,13 @@ def decide_now(obj: Object, reading: Reading, configuration: Configuration) -> W
 
 
 def as_written(raw: dict[str, Any]) -> dict[str, Any]:
-    """Give a pod as its author wrote it, by the record on it, if it has one."""
+    """Return a pod as its author wrote it, by the record on it, if it has one."""
     annotations = inside(raw, "metadata", "annotations")
     return _restored(raw, *_removed(annotations)) if names.ORIGINAL in annotations else raw
 
 
 def _removed(annotations: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], Any]:
-    """Read which words were taken from which container, and the scheduler that was named."""
+    """Return the keys that were removed from each container, and the scheduler that the author named."""
     original = mapping(decoded(annotations.get(names.ORIGINAL)))
     removed: dict[str, dict[str, Any]] = {}
     for container, words in list(mapping(original.get("containers")).items())[:_MOST]:
@@ -103,7 +104,7 @@ def _removed(annotations: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]],
 
 
 def _restored(raw: dict[str, Any], removed: dict[str, dict[str, Any]], scheduler: Any) -> dict[str, Any]:
-    """Give the pod back the words that the webhook took, and take off what it wrote."""
+    """Add the keys that the webhook removed, and remove the fields that it wrote."""
     metadata = {**mapping(raw.get("metadata"))}
     written = mapping(metadata.get("annotations"))
     remaining = {name: value for name, value in written.items() if name not in names.ANNOTATIONS}
@@ -113,7 +114,7 @@ def _restored(raw: dict[str, Any], removed: dict[str, dict[str, Any]], scheduler
         remaining |= {name: value for name, value in words.items() if name in annotations}
     metadata["annotations"] = remaining
     spec = {**mapping(raw.get("spec"))}
-    for later in ("resourceClaims", "nodeName"):  # what it has got since
+    for later in ("resourceClaims", "nodeName"):  # fields that were added later
         spec.pop(later, None)
     if scheduler:
         spec["schedulerName"] = scheduler

@@ -1,7 +1,7 @@
-"""The story of a workload: its pods, grouped by how they fare, and the story of one pod of each group. Pure.
+"""The story of a workload: its pods, grouped by status, and the story of one pod of each group. Pure.
 
-Pods are found by their owner references, so a kind that is not known is told, too. Of a workload without pods the first pod is told that its
-controller would make.
+Pods are found by their owner references, so workloads of unknown kinds are explained too. If a workload has no pods, the story is about the
+first pod that its controller would create.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _MOST_OWNERS = 8
 _FAILED = "ReplicaFailure"
 # Every word for a kind of Kubernetes' own: its name, its plural, what kubectl calls it.
 KIND_OF = {word: resource.kind for resource in WORKLOADS for word in (resource.kind.lower(), resource.plural)} | _SHORT
-# What stands between a workload and its pods.
+# Kinds between a workload and its pods.
 _BETWEEN = {"Deployment": (REPLICA_SETS,), "CronJob": (JOBS,)}
 
 
 def kinds_of(name: str) -> list[Resource[Raw]]:
-    """The kinds to read of a cluster for a workload: its own, and those between it and its pods; of other kinds those that are between."""
+    """Return the kinds to read from a cluster for a workload: its own, if it is known, and those between it and its pods."""
     kind = KIND_OF.get(name)
     if kind is None:
         return [JOBS, STATEFUL_SETS, REPLICA_SETS]
@@ -78,7 +78,7 @@ def find_workload(kind_name: str, name: str, namespace: str, reading: Reading) -
     same = {f"{owner.namespace}/{owner.name}": owner for owner in everything if owner.kind.lower() == named}
     if not same and kind_name not in KIND_OF:
         makers = {owner.kind.lower() for owner in everything if any(owner in chain for chain in chains.values())}
-        similar = shape.nearest(kind_name, [*KIND_OF, *sorted(makers), "pod", "claim", "device"])
+        similar = shape.nearest_name(kind_name, [*KIND_OF, *sorted(makers), "pod", "claim", "device"])
         remedy = (
             f"did you mean {similar}/{name}?"
             if similar
@@ -96,12 +96,12 @@ def workload_story(kind_name: str, name: str, namespace: str, reading: Reading, 
     configuration = reading.configuration
     wanted: int | None = None
     own = WebhookStory()
-    unreadable: list[ObjectIdentity] = []  # pods that the object would make
+    unreadable: list[ObjectIdentity] = []  # pods that the object would create
     if obj is not None:
         made = list(created_pods(obj))
         wanted = sum(created.replicas for created in made) if made else None
         own = decide_now(obj, reading, configuration)
-        if not pods:  # told of those that are in no cluster yet
+        if not pods:  # the story is about pods that are in no cluster yet
             coming: dict[str, Pod] = {}
             raw: list[Object] = []
             for created in made:
@@ -133,7 +133,7 @@ def workload_story(kind_name: str, name: str, namespace: str, reading: Reading, 
     for pod_id in unreadable:
         story = pod_story(f"{pod_id.namespace}/{pod_id.name}", reading, configuration)
         groups_of_pods.append(PodsAlike(names=(pod_id.name,), first=story))
-    # Those that wait come first, of them those that ask for devices, then the most.
+    # Waiting pods come first, among these the ones with devices, then the largest group.
     groups_of_pods.sort(
         key=lambda group: (bool(group.first.node), not group.first.webhook.decisions, -len(group.names))
     )
@@ -149,7 +149,7 @@ def workload_story(kind_name: str, name: str, namespace: str, reading: Reading, 
 
 
 def _failures(workload: ObjectIdentity, reading: Reading, now: datetime) -> Iterator[str]:
-    """Say why the controllers of a workload create no pods: as `doctor` finds it in their events, else as their conditions report it."""
+    """Yield why the controllers of a workload create no pods: from their events, as `doctor` does, else from their conditions."""
     objects = {identity_of(obj): obj for obj in reading.objects}
     own = {
         f"{identity.kind}/{identity.namespace}/{identity.name}": obj

@@ -47,7 +47,7 @@ _OPTIONAL = frozenset({"drawbridge.dev", "resource.k8s.io"})  # groups that a se
 # Kinds without which a survey is incomplete.
 NECESSARY_KINDS = frozenset((resources.PODS.id, *(resource.id for resource in resources.WORKLOADS)))
 _CONCURRENT_LISTS = 4
-_TRIES = 3  # of a list whose continue token expires, and of a page that is throttled
+_TRIES = 3  # for a list whose continue token expires, and for a page that is throttled
 _MOST_CUSTOM_KINDS = 200
 _DEFINITIONS = replace(resources.CUSTOM_RESOURCE_DEFINITIONS, page=50)
 # Namespaces where vendors' instructions install device plugins and autoscalers.
@@ -71,7 +71,7 @@ def evidence_in(configuration: Configuration, *, narrow: bool) -> tuple[str, ...
 
 
 async def configuration_of_cluster(cluster: Cluster, given: ConfigurationInForce | None) -> ConfigurationInForce:
-    """Return the configuration in force in a live cluster: `given`, else the ConfigMap of the installation, else the defaults."""
+    """Return the configuration in force in a live cluster: `given`, else that in the installation's ConfigMap, else the defaults."""
     if given is not None:
         return given
     documents, problem = await read_installed(cluster)
@@ -79,7 +79,7 @@ async def configuration_of_cluster(cluster: Cluster, given: ConfigurationInForce
 
 
 async def read_installed(cluster: Cluster) -> tuple[list[Document], str]:
-    """Read the webhook configuration and the ConfigMap of the installation; return them, and why they are not known."""
+    """Return the webhook configuration and the ConfigMap of the installation, or why they are not known."""
     registrations, config_maps = resources.MUTATING_WEBHOOKS.raw, resources.CONFIG_MAPS.raw
     objects: list[Object] = []
     source = registrations.plural
@@ -123,9 +123,9 @@ async def look_around(cluster: Cluster, namespaces: Sequence[str]) -> tuple[tupl
 class Needs(NamedTuple):
     """What a command needs of a cluster: kinds, and the docs page with the rights to read them.
 
-    Pods are typed when their page is read; `stored` chooses those that are kept as they are stored, too. With `workloads`, all are kept
-    so, and custom kinds that create pods are read; of a namespace that is given, nothing else is. With `typed`, objects are read as the
-    types of their kinds, and those of plain kinds are kept whole or left out. `events` are field selectors of the events to read.
+    Pods are decoded when their page is read; `stored` chooses the pods whose JSON is kept too. With `workloads`, the JSON of all pods is
+    kept, and custom kinds that create pods are read; if a namespace is given, only its objects. With `typed`, objects are decoded as the
+    types of their kinds, and objects of other kinds are kept whole or left out. `events` are field selectors of the events to read.
     """
 
     kinds: tuple[Resource[Any], ...] = OUTLOOK_KINDS
@@ -185,7 +185,7 @@ async def read_cluster(
     namespace: str = "",
     probe: bool = False,
 ) -> Reading:
-    """Read a cluster, or with a namespace what may be read of that. With `probe`, the server's feature gates are detected."""
+    """Read a cluster, or what may be read of one namespace. With `probe`, detect the server's feature gates."""
     server = await cluster.server(probe=probe)
     in_force = await configuration_of_cluster(cluster, given)
     narrow = needs.workloads and bool(namespace)
@@ -214,7 +214,7 @@ async def read_cluster(
 
 
 def _typed_pod(stored: Callable[[Pod], bool], obj: Any) -> Any:
-    """Type a pod, unless it is one that is kept as it is stored, or is not readable."""
+    """Decode a pod, except one whose JSON is kept, or that is invalid."""
     if not (isinstance(obj, dict) and is_pod(obj)):
         return obj
     try:
@@ -227,7 +227,7 @@ def _typed_pod(stored: Callable[[Pod], bool], obj: Any) -> Any:
 class Visit(Generic[T]):
     """Reads collections, a few concurrently, and records those that may not be read. `keep` transforms each object.
 
-    With `typed`, objects are read as the type of their kind, and those of plain kinds are kept whole or left out.
+    With `typed`, objects are decoded as the type of their kind, and objects of other kinds are kept whole or left out.
     """
 
     def __init__(
@@ -277,7 +277,7 @@ class Visit(Generic[T]):
     async def read(self, kinds: Iterable[Resource[Any]], *, fields: Sequence[str] = ("",), labels: str = "") -> list[T]:
         """Read collections concurrently, each with each field selector, and return their objects in the given order.
 
-        Claims are read before the others: the owner of a claim that was read is among the pods, unless it was deleted.
+        Claims are read first, so that the owner of a claim that was read is among the pods, unless it was deleted.
         """
 
         def keep(obj: Any) -> T:

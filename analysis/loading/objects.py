@@ -1,8 +1,8 @@
 """Raw objects from a cluster or files, and what could not be read. Pure.
 
 A dump of a large cluster is mostly managed fields, conditions, and pods that are almost equal. `Trimmer` keeps the fields of
-an object that decide about devices, and equal parts once. Objects without a uid come from no server and may be wrong
-anywhere, so they are kept unchanged.
+an object that decide about devices, and stores equal parts once. An object without a uid does not come from a server and may be
+invalid anywhere, so it is kept unchanged.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ HELD: tuple[Resource[Any], ...] = (
     resources.DEVICE_TAINT_RULES,
     resources.DEVICE_COMPATIBILITIES,
 )
-# Claims before pods: the owner of a claim that is read here is among the pods, unless it was deleted.
+# Claims come before pods, so that the owner of a claim that was read is among the pods, unless it was deleted.
 KINDS: tuple[Resource[Any], ...] = (
     *HELD,
     resources.RESOURCE_CLAIM_TEMPLATES,
@@ -58,7 +58,7 @@ KINDS: tuple[Resource[Any], ...] = (
 )
 
 
-# For where a pod can run, and the victims of its preemption.
+# These decide where a pod can run, and the victims of its preemption.
 OUTLOOK_KINDS = (resources.POD_DISRUPTION_BUDGETS, *KINDS)
 
 
@@ -87,7 +87,7 @@ def identity_of(obj: Object) -> ObjectIdentity:
 
 
 def unread_of(obj: Object, error: WireError, place: tuple[str, int] | None = None) -> Unread:
-    """Say that an object cannot be read, where it is in a file, and why."""
+    """Return the record of an object that cannot be read: its place in a file, and why."""
     name = identity_of(obj)
     where = f"{place[0]}:{place[1]}: " if place else ""
     return Unread(f"{name.kind} {name.namespace}/{name.name}", f"{where}{error}")

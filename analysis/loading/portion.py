@@ -1,4 +1,4 @@
-"""What is kept of a collection in a cluster that tenants may fill: honest objects whole, of larger ones an outline. Pure."""
+"""Limits the memory for a collection that tenants may fill: objects of usual size are kept whole, larger ones as an outline. Pure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 # In bytes of memory. A claim of 32 devices with a status for each takes 100 KiB.
 LARGEST_OBJECT = 256 << 10
-# Of an object that is kept unchanged: a ConfigMap may have a MiB of text.
+# For an object that is kept unchanged: a ConfigMap may have a MiB of text.
 LARGEST_TEXT = 2 << 20
-# Objects up to this size count as a third, because honest ones are many and small.
+# An object up to this size counts as a third of it, because usual objects are many and small.
 SMALL_OBJECT = 64 << 10
 # For the objects of one kind in one namespace.
 LEAST_ROOM = 32 << 20
@@ -43,9 +43,9 @@ _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 
 
 class Portion:
-    """Limits what is kept of the objects of one collection, typed or plain, and counts those that are cut.
+    """Limits the memory of the objects of one collection, decoded or not, and counts those that are cut.
 
-    With `whole`, an object is kept unchanged or left out.
+    With `whole`, an object is kept unchanged or left out, without an outline.
     """
 
     def __init__(self, resource: Resource[Any], *, whole: bool = False) -> None:
@@ -57,11 +57,11 @@ class Portion:
         self._cut: Counter[str] = Counter()
 
     def keep(self, obj: Any) -> Any:
-        """Return what is kept of an object: all, or its outline, or None."""
+        """Return the object, or its outline, or None if it is left out."""
         reduced = without_bookkeeping(obj) if isinstance(obj, dict) else obj
         namespace, _ = key(obj)
         if not namespace:
-            return reduced  # an administrator's
+            return reduced  # an object that only administrators write
         size = footprint(reduced)
         if size > LARGEST_OBJECT and not self._whole:
             reduced = _without_unread(reduced)
@@ -72,12 +72,12 @@ class Portion:
         outline = None if self._whole else self._outline(reduced)
         if outline is None:
             return None
-        # The holders of devices count, and there are no more of them than devices.
+        # Claims with devices are always kept: there are no more of them than devices.
         is_holder = self._resource.kind == "ResourceClaim" and _is_allocated(outline)
         return outline if is_holder or self._has_room(namespace, footprint(outline), 2 * self._room) else None
 
     def cut(self) -> tuple[Unread, ...]:
-        """Say how many objects are not kept whole, and in which namespaces."""
+        """Return how many objects are not kept whole, and in which namespaces."""
         if not self._cut:
             return ()
         number = self._cut.total()
@@ -94,7 +94,7 @@ class Portion:
         return True
 
     def _outline(self, obj: Any) -> Any:
-        """Return an outline of an object: its identity, its devices, and of pods their requests."""
+        """Return an outline of an object: its identity, its devices, and the requests of a pod."""
         outline = self._resource.outline
         try:
             if outline is not None and isinstance(obj, dict):
@@ -107,7 +107,7 @@ class Portion:
 
 
 def _outline_of_workload(obj: Object) -> Object | None:
-    """Keep who a workload is, its numbers, and what its pods request."""
+    """Return the identity of a workload, its numbers, and the requests of its pods."""
     site = template_site(obj)
     if site is None or not site.path:
         return None
@@ -129,7 +129,7 @@ def _is_allocated(claim: Any) -> bool:
 
 
 def _without_unread(obj: Any) -> Any:
-    """Leave out what no report reads; a plain object is changed, because it is read for this purpose."""
+    """Leave out the fields that no report reads. A plain object is changed in place, because it has no other reader."""
     if isinstance(obj, dict):
         return _lean_object(obj)
     return _lean_pod(obj) if isinstance(obj, Pod) else obj

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from webhook.state import State
 
 _MOST_OWNERS = 8
-# For commands that decide nothing by the configuration: it is not looked for.
+# For commands that do not need the configuration, which is not read then.
 NO_CONFIGURATION: Final = ConfigurationInForce(Configuration())
 _NO_FILES: Final = ReadFiles([], [], [], NO_CONFIGURATION, [], [])
 
@@ -126,12 +126,12 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def raw(self) -> dict[str, Object]:
-        """The pods as they are stored, also those that cannot be decoded; of a cluster those that the command asks about."""
+        """The JSON of pods, including pods that cannot be decoded; of a live cluster, only the pods that the command needs."""
         return {"/".join(identity_of(obj)[2:]): obj for obj in self.objects if is_pod(obj)}
 
     @property
     def beside_pods(self) -> list[Object]:
-        """The objects that are no pods, as they are stored."""
+        """The JSON of all objects except pods."""
         return [obj for obj in self.objects if not is_pod(obj)]
 
     @cached_property
@@ -148,7 +148,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return replace(reading, skipped=self.skipped, files=self.files)
 
     def with_types(self, objects: dict[type[Any], dict[str, Any]]) -> Reading:
-        """Return this reading with other objects of some types, by namespace/name. A stock that has none of them is not made again."""
+        """Return this reading with other objects of some types, by namespace/name. The stock is kept if it has none of these types."""
         changed = replace(self, typed=self.typed.with_types(objects))
         if objects.keys().isdisjoint(IN_STOCK):
             changed.__dict__["stock"] = self.stock
@@ -156,7 +156,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def signing_keys(self) -> tuple[bytes, ...]:
-        """The signing keys if their Secret was read; with them records on pods can be verified."""
+        """The signing keys, if their Secret was read. They verify the records on pods."""
         return signing_keys_among(self.objects)
 
     @property
@@ -171,7 +171,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return all(missed.kind != resources.RESOURCE_CLAIMS.id for missed in self.unread)
 
     def find_pod(self, namespace: str, name: str) -> Pod | None:
-        """Return a pod, if it was read."""
+        """Return a pod; None if it was not read."""
         return self.pods.get(f"{namespace}/{name}")
 
     @cached_property
@@ -220,7 +220,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def queues(self) -> list[tuple[Configuration, Queue]]:
-        """Where `analysis.outlook` has placed the waiting pods, by configuration."""
+        """The queues of waiting pods that `analysis.outlook` has built, by configuration."""
         return []
 
     def state(self, configuration: Configuration) -> State:
@@ -255,7 +255,7 @@ def read_dump(
     pods: bool = True,
     judged: bool = False,
 ) -> Reading:
-    """Read files; manifests that cannot be read are reported, and the rest is used.
+    """Read files. Unreadable manifests are reported, and the others are used.
 
     `given` is the configuration of `--config`, `server` that of the options. Without `pods`, pods are typed only if the configuration
     counts what they use; equal parts of objects are shared. With `judged`, the command makes findings of an invalid configuration.
@@ -283,7 +283,7 @@ def read_whole(
     *,
     judged: bool = False,
 ) -> Reading:
-    """Read files with their text, for a command that judges or edits each document and says itself what it skips.
+    """Read files with their text, for a command that judges or edits each document and reports the skipped ones.
 
     Every file of the inventory has to be readable. Pods are typed only if the configuration counts what they use.
     """
@@ -296,7 +296,7 @@ def read_whole(
 def reading_of_documents(
     documents: Sequence[Document], around: Sequence[Document], features: Features, in_force: ConfigurationInForce
 ) -> Reading:
-    """Make a reading of documents, and of the inventory around them but for the objects that they replace."""
+    """Make a reading of documents, and of the inventory around them without the objects that they replace."""
     every = (*not_replaced(around, documents), *documents)
     reading = reading_of(
         (document.object for document in every),
@@ -317,7 +317,7 @@ def not_replaced(known: Sequence[Document], documents: Sequence[Document]) -> li
 
 
 def signing_keys_among(objects: Iterable[Object]) -> tuple[bytes, ...]:
-    """Return the signing keys if their Secret is among the objects; with them records on pods can be verified."""
+    """Return the signing keys, if their Secret is among the objects. They verify the records on pods."""
     from certs import material
 
     for obj in objects:
@@ -343,9 +343,9 @@ def reading_of(
     places: tuple[tuple[str, int], ...] = (),
     pods: bool = True,
 ) -> Reading:
-    """Make a reading of objects as they are stored, and of typed ones; of two with the same kind and name the later one counts.
+    """Make a reading of JSON objects and decoded ones; of two with the same kind and name the later one counts.
 
-    Without `pods`, pods are typed only if the configuration counts what they use, so that a reading of many is smaller.
+    Without `pods`, pods are decoded only if the configuration counts what they use, which saves memory.
     """
     every = list(objects)
     typed = TypedObjects.read(every, pods=pods or bool(in_force.configuration.file.mixed))
@@ -370,9 +370,9 @@ def reading_of(
 def for_server(
     reading: Reading, kubernetes: str, feature_gates: str, configuration: Configuration | None = None
 ) -> Reading:
-    """Return the reading as read by the server of the options, else of the configuration, else unchanged.
+    """Return the reading for the server of the options, else for that of the configuration, else unchanged.
 
-    Feature gates without a version apply to the version of the live cluster. A live cluster is not asked for its gates:
+    Feature gates without a version apply to the version of the live cluster. The gates of a live cluster are not read:
     that would need more rights.
     """
     if kubernetes or feature_gates:

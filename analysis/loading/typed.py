@@ -68,7 +68,7 @@ IN_STOCK: Final = (ResourceSlice, DeviceClass, Node, DeviceTaintRule, DeviceComp
 
 
 class UnreadableObject(NamedTuple):
-    """An object that is not what its kind requires, by its number in the input, and why."""
+    """An invalid object: its number in the input, and the error."""
 
     number: int
     error: WireError
@@ -88,8 +88,8 @@ class TypedObjects:
     def read(cls, objects: Iterable[Object | Any], *, pods: bool = True) -> TypedObjects:
         """Read the objects of known kinds, with or without pods. Objects that are typed already are kept.
 
-        A ComputeDomain stands for the template that is made of it, unless that is among the objects. Objects that have only a
-        generateName are counted, where an API server appends random letters.
+        A ComputeDomain counts as the template that its controller creates, unless that is among the objects. An object with only a
+        generateName gets a number, where an API server appends random letters.
         """
         read = cls()
         generated = GeneratedNames()
@@ -156,7 +156,7 @@ class TypedObjects:
 
 
 def problems_of_unreadable(documents: Sequence[Document], unreadable: Iterable[UnreadableObject]) -> list[InputProblem]:
-    """Describe the objects that cannot be read; `documents` are what was read."""
+    """Describe the objects that cannot be read; `documents` is the input."""
     wrong: list[tuple[Document, str, str]] = []
     for number, error in unreadable:
         document = documents[number]
@@ -166,7 +166,7 @@ def problems_of_unreadable(documents: Sequence[Document], unreadable: Iterable[U
 
 
 def read_object(obj: dict[str, Any]) -> Any | None:
-    """Read one object; None if its kind is not among those that matter for devices. Raises WireError."""
+    """Decode one object; None if its kind is not relevant for devices. Raises WireError."""
     version, kind = _version_and_kind(obj)
     type_ = _TYPES.get((version.rpartition("/")[0], kind))
     if type_ is None:
@@ -180,7 +180,7 @@ def read_object(obj: dict[str, Any]) -> Any | None:
 
 
 def with_text_labels(namespace: Object) -> Object:
-    """Return a Namespace whose labels are texts: the bare off of a manifest is a bool, and an invalid mode (D214) all the same."""
+    """Return a Namespace whose labels are strings. An unquoted `off` in a manifest is a boolean; the mode is invalid all the same (D214)."""
     metadata = inside(namespace, "metadata")
     labels = {name: str(value) for name, value in inside(metadata, "labels").items()}
     return {**namespace, "metadata": {**metadata, "labels": labels}} if labels else namespace
@@ -192,7 +192,7 @@ def is_pod(obj: Object) -> bool:
 
 
 def identified(claim: ResourceClaim) -> ResourceClaim:
-    """Give a claim that no API server has seen its name as its uid."""
+    """Return the claim with its name as uid, if no API server has given it one."""
     metadata = claim.metadata
     return claim if metadata.uid else replace(claim, metadata=replace(metadata, uid=metadata.key))
 
@@ -238,7 +238,7 @@ def warn_of_misspelt(documents: Iterable[Document]) -> None:
 
 
 class GeneratedNames:
-    """Names objects that have only a generateName by counting, where an API server appends random letters."""
+    """Numbers objects that have only a generateName, where an API server appends random letters."""
 
     def __init__(self) -> None:
         self._given: Counter[str] = Counter()

@@ -29,9 +29,9 @@ _REFERRED: tuple[type[Any], ...] = (ResourceClaim, ResourceClaimTemplate)
 
 
 def state_of(reading: Reading, configuration: Configuration) -> State:
-    """Make the state of a webhook with this configuration. In files without nodes and slices the fleet is unknown.
+    """Make the state of a webhook with this configuration. If files have no nodes and no slices, the fleet is unknown.
 
-    Slices in manifests without a node are samples: nothing follows from what they lack.
+    Slices in manifests without nodes are samples: a device that they lack may exist.
     """
     builder = StateBuilder(configuration)
     typed = reading.typed

@@ -1,6 +1,6 @@
-"""The matrices of many pools: equal pools are judged once and shown once, with the claims that hold devices of each. Pure.
+"""The matrices of many pools. Equal pools are judged and shown once, with the claims that hold their devices. Pure.
 
-The cost is bounded: pools beyond the bound are named as not judged.
+The cost is bounded: pools beyond the bound are listed as not judged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOT_JUDGED = "not judged: there are too many pairs of devices; open the page of 
 
 
 class InUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A device that a claim holds, and since when. `share` is the part that is taken; empty if it is held whole."""
+    """A device that a claim holds, and since when. `share` is the part that is held; empty if the device is held whole."""
 
     device: str
     claim: str
@@ -54,7 +54,7 @@ class EqualPools(msgspec.Struct, frozen=True):
         return self.pools[0]
 
     def used(self, devices: Sequence[str]) -> str:
-        """Say how many of some devices are held, of how many there are in all of the pools."""
+        """Write how many of these devices are held in all pools, and how many there are."""
         taken = 0
         for pool in self.pools:
             taken += len({held.device for held in pool.in_use}.intersection(devices))
@@ -90,7 +90,7 @@ def judge(pools: Iterable[Pool], stock: Stock) -> list[PoolMatrix]:
         driver = pool.id[0]
         devices = [device for page in pool.pages() for device in page.devices]
         names = {device.name for device in devices}
-        # Everything that a matrix depends on, unless a rule reads attributes: then each pool is judged by itself.
+        # Everything that a matrix depends on. If a rule reads attributes, each pool is judged by itself.
         key = b""
         if not rules.by_driver.get(driver):
             described = [
@@ -126,7 +126,7 @@ def judge(pools: Iterable[Pool], stock: Stock) -> list[PoolMatrix]:
 
 
 def group_equal(pools: Iterable[PoolMatrix]) -> list[EqualPools]:
-    """Gather pools whose rows and cells are the same."""
+    """Group pools with equal rows and cells."""
     groups: dict[bytes, list[PoolMatrix]] = {}
     for pool in pools:
         key = encode((pool.driver, pool.status, pool.reason, pool.rows, pool.notes))
@@ -135,7 +135,7 @@ def group_equal(pools: Iterable[PoolMatrix]) -> list[EqualPools]:
 
 
 def _notes_across(pool: Pool, rules: Rules, stock: Stock, budget: Budget) -> Iterator[str]:
-    """Name the rules that hold between the pool and other pools of its nodes, each with one example, so that equal pools get equal notes."""
+    """Yield the rules between the pool and other pools of its nodes, each with one example, so that equal pools get equal notes."""
     if not any(rule.driver == pool.id[0] for rule in rules.about_nodes):
         return
     nodes: set[str] = set()

@@ -1,4 +1,4 @@
-"""Matrices as a report: the tables, what keeps devices apart, and the claims that hold them. Pure."""
+"""Matrices as a report: the tables, the rules that keep devices apart, and the claims that hold them. Pure."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _instead_of_table(kind: EqualPools) -> Sequence[str]:
 
 
 def _heading(kind: EqualPools, row: MatrixRow) -> str:
-    """Name the devices of a row, and how many of them are in use if any device of the pools is."""
+    """Write the devices of a row, and how many of them are in use, if any device of the pools is."""
     devices = row.devices
     name = devices[0] if len(devices) == 1 else f"{devices[0]} .. {devices[-1]} ({len(devices)})"
     return f"{name}, {kind.used(devices)} in use" if kind.is_used else name

@@ -1,4 +1,4 @@
-"""JSON schemas, made of the types that the code itself reads and writes: of the configuration file, and of what commands answer."""
+"""JSON schemas of the configuration file and of the commands' JSON output, generated from the types that the code reads and writes."""
 
 from analysis.schemas.schema import CONFIGURATION, NAMES, text_of
 

@@ -1,6 +1,6 @@
-"""What commands print with `-o json`, as types. Most of it is made of the types that the answers are made of.
+"""The types of what commands print with `-o json`. Data only.
 
-Data only. A test holds what each command prints against these, so that none of the two changes alone.
+A test compares the output of each command with these types, so that neither changes alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from webhook.translate import Decision
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that could not be read or done. A wrong option has a message and a remedy alone."""
+    """Something that could not be read or done. A wrong option has only a message and a remedy."""
 
     message: str
     remedy: str = ""
@@ -39,14 +39,14 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OfQuotas(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What DeviceQuotas say of equal pods, or of a claim; `path` is of what asks, in the object."""
+    """The answers of DeviceQuotas about equal pods, or about a claim; `path` is the path of the pod or claim in the object."""
 
     object: str
     path: str
     replicas: int
-    # How many of them pass.
+    # How many of the equal pods pass.
     replicas_left: int
-    # As a denial has them: line, asked, hard, used, largest, waiting, replicas, replicasLeft; and exceeded.
+    # The fields of a refusal: line, asked, hard, used, largest, waiting, replicas, replicasLeft; and exceeded.
     lines: list[dict[str, str | bool]]
 
 
@@ -54,18 +54,18 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge translate -o json`."""
 
     configuration: ConfigurationSource
-    # Every object, in order, new templates before what needs them.
+    # Every object in order; new templates precede the objects that need them.
     items: list[dict[str, Any]]
     decisions: list[Decision]  # of each key
     warnings: list[str]
     refusals: list[str]
-    quotas: list[OfQuotas]  # what DeviceQuotas say
+    quotas: list[OfQuotas]  # the answers of DeviceQuotas
 
 
-class Passed(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that was not judged: no manifest, a template, or part of a kustomization.
+class SkippedDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A document that was not judged: not a manifest, a template, or part of a kustomization.
 
-    `key` is the first one in it that asks for devices, if any; then `line` is the line of that.
+    `key` is the first key in it that requests devices, if any, and `line` is its line.
     """
 
     file: str
@@ -78,10 +78,10 @@ class Surveyed(Overview, frozen=True, kw_only=True, rename="camel"):
     """`drawbridge survey -o json`."""
 
     configuration: ConfigurationSource
-    # How many workloads have which.
+    # The number of workloads by outcome.
     outcomes: dict[Outcome, int]  # type: ignore[assignment]
     # Files left out, with the reason, and the first key of each that asks for devices.
-    passed_by: list[Passed]
+    passed_by: list[SkippedDocument]
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -90,11 +90,11 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     configuration: ConfigurationSource
     findings: list[Finding]
     # Files left out, with the reason, and the first key of each that asks for devices.
-    passed_by: list[Passed]
+    passed_by: list[SkippedDocument]
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What a code means."""
+class CodeMeaning(msgspec.Struct, frozen=True, kw_only=True):
+    """The meaning of a code."""
 
     code: str
     title: str
@@ -106,18 +106,18 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge explain CODE -o json`."""
 
-    codes: list[Told]
+    codes: list[CodeMeaning]
 
 
 class ClaimsOnNode(msgspec.Struct, frozen=True, kw_only=True):
-    """What the claims get on a node."""
+    """The devices that claims get on a node, or why not."""
 
     verdict: Verdict
     feasible: bool
     allocations: list[Granted]
     # Why not.
     reasons: list[Reason]
-    # What would fit instead; only for the first of equivalent nodes, and only if no node fits.
+    # Changes with which the claims would fit; only for the first of equivalent nodes, and only if no node fits.
     nearest: list[NearestFit]
     error: str | None
     steps: int
@@ -154,26 +154,26 @@ class OfResize(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge resize -o json`."""
 
     configuration: ConfigurationSource
-    # Whether every new pod finds a place once the old ones have ended, and no quota turns one back.
+    # Whether every new pod fits once the old ones have ended, and no quota refuses one.
     fits: bool
     pods: list[PodOutcome]
-    # One more pod of a Deployment, while those that run still have what they have.
+    # One more pod of a Deployment, while the old pods still hold their devices.
     beside: PodOutcome | None
-    # Each line of a quota that counts the new pods, the old ones not counted.
+    # Each line of a quota that counts the new pods, without the old ones.
     quotas: list[dict[str, str]]
-    # What to apply: the workload, and the templates that it names then.
+    # The objects to apply: the workload, and the templates that it names.
     objects: list[dict[str, Any]]
     # Kinds that could not be read, so the answer leaves them out.
     unread: list[Unread]
 
 
 class Diagnosed(Finding, frozen=True, kw_only=True):
-    """One thing that is wrong in a cluster, and what became of its repair."""
+    """A finding about a cluster, and the result of its repair."""
 
     # What `--repair` would do, if anything.
     repair: str
     repaired: bool
-    # Why it was not.
+    # Why it was not repaired.
     problem: str
 
 
@@ -190,23 +190,23 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class Uninstalled(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge uninstall -o json`."""
 
-    # What went, or would go, in this order.
+    # The objects that were or would be removed, in this order.
     taken: list[str]
-    # What stays, and why.
+    # The objects that stay, and why.
     left: list[str]
     # Whether anything was changed.
     done: bool
 
 
 class HeldOfPlugin(msgspec.Struct, frozen=True, kw_only=True):
-    """A device that a container has of a device plugin, and the devices of claims that it is."""
+    """A device that a container has from a device plugin, and the same device under the names that drivers publish."""
 
     resource: str
     id: str
     # NAMESPACE/NAME
     pod: str
     devices: list[str]
-    # Those of them that are marked, so that claims do not get them.
+    # The published devices that are tainted, so that claims do not get them.
     marked: list[str]
 
 
@@ -217,12 +217,12 @@ class NotRead(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Looked(msgspec.Struct, frozen=True, kw_only=True):
+class NodeAudit(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge node-agent --once -o json`."""
 
     node: str
     findings: list[Finding]
-    # What containers have of device plugins.
+    # The devices that containers have from device plugins.
     devices: list[HeldOfPlugin] = msgspec.field(name="held")
     unread: list[NotRead]
 
@@ -236,7 +236,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     server: str
     objects: int
     bytes: int
-    # How many values that decide nothing.
+    # The number of values that were left out.
     left_out: int
     unread: list[Unread]
 
@@ -244,7 +244,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class Vocabularies(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge dialects -o json`."""
 
-    dialects: list[Dialect]  # tables, in the form in which a configuration takes them
+    dialects: list[Dialect]  # tables, in the format of a configuration
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
@@ -270,19 +270,19 @@ class OfVersion(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge version -o json`."""
 
     version: str
-    # The minor versions that it knows.
+    # The minor versions that drawbridge supports.
     kubernetes: list[str]
     python: str
 
 
-# Command: the documents that it prints.
+# The documents that each command prints.
 ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "check": (Checked,),
     "dialects": (Vocabularies,),
     "doctor": (Examined,),
     "explain": (Explained, OfPod, OfWorkload, OfClaim, OfDevice),
     "free": (Held,),
-    "node-agent": (Looked,),
+    "node-agent": (NodeAudit,),
     "observed": (Observed,),
     "quota": (Limited,),
     "resize": (OfResize,),

@@ -1,7 +1,7 @@
-"""JSON schemas made of types: what a type says becomes a rule, and the comment that stands at a field becomes its description.
+"""Generates JSON schemas from types: a type becomes a rule, and the comment at a field becomes its description.
 
-Draft 7, because that is what editors read. What a schema turns back, the code turns back as well; the code knows more than a
-schema can say. A null is "not set" for the code, and a mistake for a schema.
+Draft 7, because editors support it. The code refuses everything that a schema refuses, and more than a schema can express. Only a null
+differs: it means "not set" for the code, and is invalid in a schema.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ CONFIGURATION = "config"
 NAMES = (CONFIGURATION, *ANSWERS)
 _DRAFT = "http://json-schema.org/draft-07/schema#"
 _REFERENCE = "#/definitions/{name}"
-_ERRORS = "What could not be read; only where there was such."
-# Where a target is named.
+_ERRORS = "What could not be read; absent if everything was read."
+# The fields that name a target.
 _TARGETS_NAMED = (("Row", "target"), ("Dialect", "target"), ("Target", "instead"), ("Target", "virtual"))
 _FIELD = re.compile(r"    (\w+): [^#]*(?:# type: ignore\S*)?(?:# (.*))?").fullmatch
-_MODULE = re.compile(r" \(`webhook\.[^)]*\)")  # which readers of the code are sent to
+_MODULE = re.compile(r" \(`webhook\.[^)]*\)")  # a reference for readers of the code
 _COMMENT = re.compile(r"    # (.*)").fullmatch
 
 
@@ -42,7 +42,7 @@ def schema_of(name: str) -> Schema:
     if name == CONFIGURATION:
         (whole,), definitions = _components([type(Configuration().file)])
         root = definitions.pop(whole["$ref"].rpartition("/")[2])
-        # Leave of roles and outcomes those that are read from a table without code, by where a key stands.
+        # Keep only the roles and outcomes that a table can have without code, by the position of its keys.
         row = definitions["Row"]
         members = row["properties"]
         read: set[Role] = set()
@@ -54,11 +54,11 @@ def schema_of(name: str) -> Schema:
                 stands["required"] = ["place"]
             places.append({"if": stands, "then": {"properties": {"role": {"enum": _values(roles)}}}})
         _choose(members["role"], _values(read))
-        # What only code can decide.
+        # Outcomes that only code can decide.
         _choose(members["outcome"], sorted((*REPLACED, Outcome.LEFT)))
         for narrowed in ("Role", "Outcome"):
             del definitions[narrowed]
-        # Our targets and dialects, where a file may name one of its own as well: editors offer them.
+        # Names of our targets and dialects, which editors suggest; a file may also name one of its own.
         targets = {"examples": sorted(TARGETS)}
         dialects = {"examples": [vocabulary.table.name for vocabulary in VOCABULARIES]}
         for owner, field in _TARGETS_NAMED:
@@ -90,7 +90,7 @@ def text_of(name: str) -> str:
 
 
 def _components(types: list[type]) -> tuple[list[Schema], dict[str, Schema]]:
-    """Make the schemas of types, and of what they are made of, with a description of every field that has a comment."""
+    """Make the schemas of types and of the types of their fields, with a description of every field that has a comment."""
     made = msgspec.json.schema_components(
         types,
         schema_hook=_schema_of_type,
@@ -100,7 +100,7 @@ def _components(types: list[type]) -> tuple[list[Schema], dict[str, Schema]]:
     for definition in definitions.values():
         if "description" in definition:  # with the indentation of the docstring, before Python 3.13
             definition["description"] = inspect.cleandoc(definition["description"])
-    # List the types that are made of fields, and those of their fields.
+    # List the structs, and the structs of their fields.
     structs: set[type[msgspec.Struct]] = set()
     waiting: list[Any] = [msgspec.inspect.type_info(type_) for type_ in types]
     while waiting:
@@ -131,7 +131,7 @@ def _schema_of_type(type_: type) -> Schema:
 
 
 def _comments(struct: type[msgspec.Struct]) -> Iterator[tuple[str, str]]:
-    """Give the comment above or behind each field, of the class itself and of those that it is made of."""
+    """Yield the comment above or behind each field, of the class and its bases."""
     for cls in struct.__mro__:
         above: list[str] = []
         for line in _lines(cls):
@@ -148,7 +148,7 @@ def _comments(struct: type[msgspec.Struct]) -> Iterator[tuple[str, str]]:
 
 @cache
 def _lines(cls: type) -> tuple[str, ...]:
-    """Read the source of a class, once: its whole file is parsed for it. One that was made by a function has none."""
+    """Return the source of a class, cached, because its whole file is parsed. A class that a function created has none."""
     try:
         return tuple(inspect.getsource(cls).splitlines())
     except (OSError, TypeError):
@@ -156,7 +156,7 @@ def _lines(cls: type) -> tuple[str, ...]:
 
 
 def _choose(member: Schema, values: list[str]) -> None:
-    """Put some values in the place of a reference to all: editors would offer what that has as well."""
+    """Replace a reference to all values by some of them, because editors would suggest all."""
     del member["$ref"]
     member["enum"] = values
 

@@ -1,4 +1,4 @@
-"""`drawbridge survey`: which workloads ask for devices in a cluster or a dump, what becomes of each, and what is in the way."""
+"""`drawbridge survey`: the workloads that request devices in a cluster or a dump, the decision about each, and the obstacles."""
 
 from analysis.survey.fleet import DriverStock, PluginStock
 from analysis.survey.overview import Overview, SurveyScope, overview

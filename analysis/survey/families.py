@@ -1,7 +1,7 @@
-"""Workloads: the owner at the top, the objects that it made, and its pods. Pure.
+"""Groups objects into workloads: the top owner, the objects that it created, and its pods. Pure.
 
-A Deployment counts once, not again with its ReplicaSets and pods; so does a custom kind, because pods are followed upwards by their owner
-references, also to an owner that could not be read. References are written by their authors: they may lead in a circle, which ends where it began.
+A Deployment counts once, not again with its ReplicaSets and pods. So does a custom kind, because owner references are followed upwards from
+pods, even to an owner that could not be read. Authors write references, so these may form a cycle, which ends where it began.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from webhook.translate import paths
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-_Place = tuple[ObjectIdentity, str]  # the top owner, and the file of it where no server has seen it
-_HIGHEST = 16  # owners above one another; Kubernetes' own have two
+_Place = tuple[ObjectIdentity, str]  # the top owner, and its file if no server has seen it
+_HIGHEST = 16  # levels of owners; Kubernetes' own kinds have two
 _ENDED = ("Succeeded", "Failed")
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload: its top owner, the objects that show the shape of its pods, and the pods that live."""
+    """A workload: its top owner, the objects with the shapes of its pods, and its living pods."""
 
     top: ObjectIdentity
-    # The objects whose pod templates decide what becomes of it: the top, or the highest below it that was read.
+    # The objects whose pod templates are judged: the top owner, or the highest owner that was read.
     shapes: tuple[Object, ...]
     pods: tuple[Object, ...] = ()
-    # The place of the first of the shapes among everything that was read.
+    # The position of the first shape among all objects that were read.
     number: int = 0
 
 
@@ -37,10 +37,10 @@ def families(
     asks: Callable[[Object], bool] | None = None,
     places: Sequence[tuple[str, int]] = (),
 ) -> list[Family]:
-    """Put everything that has pods, or makes them, together by the top owner. A workload that has ended makes none any more.
+    """Group all objects that have or create pods by their top owner. A workload that has ended is left out.
 
-    Where there are neither templates nor pods, an object counts that asks for devices in its own fields, as `asks` finds out.
-    Namesakes of different files are different objects (overlays of one base), unless a server has seen them.
+    Without templates and pods, an object counts if it requests devices in fields of its own, as `asks` returns.
+    Objects of the same name in different files are different objects (overlays of one base), unless a server has seen them.
     """
     every = list(objects)
     files: list[str] = []
@@ -56,7 +56,7 @@ def families(
             continue
         if not paths(obj) and (asks is None or not asks(obj)):
             continue
-        # Follow owners to the top, which need not have been read. A static pod is owned by its node.
+        # Follow owners to the top, even if these were not read. A static pod is owned by its node.
         top, file = identity_of(obj), files[number]
         chain = {top}
         owner = owner_of(obj)
@@ -64,7 +64,7 @@ def families(
             top = owner
             chain.add(owner)
             namesakes = known.get(owner, {})
-            # The one beside it, else any: a pod of a dump may stand in another file than its owner.
+            # The owner in the same file, else any: in a dump, a pod may be in another file than its owner.
             file = file if file in namesakes else next(iter(namesakes), "")
             owner = owner_of(namesakes[file]) if namesakes else None
         members.setdefault((top, file), []).append((len(chain), number, obj))
@@ -74,25 +74,25 @@ def families(
         makers = [member for member in of_top if not is_pod(member[2])]
         templates = [maker for maker in makers if paths(maker[2])]
         lowest = min((height for height, _, _ in templates), default=0)
-        telling = [(number, obj) for height, number, obj in templates if height == lowest]
-        telling = telling or pods or [(number, obj) for _, number, obj in makers]
+        shapes = [(number, obj) for height, number, obj in templates if height == lowest]
+        shapes = shapes or pods or [(number, obj) for _, number, obj in makers]
         family = Family(
             top=top,
-            shapes=tuple([obj for _, obj in telling]),
+            shapes=tuple([obj for _, obj in shapes]),
             pods=tuple([obj for _, obj in pods]),
-            number=telling[0][0],
+            number=shapes[0][0],
         )
         result.append(family)
     return result
 
 
 def is_pod(obj: Object) -> bool:
-    """Say whether an object is a pod."""
+    """Return whether an object is a pod."""
     return obj.get("kind") == "Pod"
 
 
 def has_ended(obj: Object) -> bool:
-    """Say whether an object is a pod or Job that will run no more."""
+    """Return whether an object is a pod or Job that will not run any more."""
     if is_pod(obj):
         return inside(obj, "status").get("phase") in _ENDED
     if obj.get("kind") != "Job":

@@ -1,7 +1,7 @@
-"""The devices that nodes hand out and publish, the pods that use them, and what a move would free or strand. Pure.
+"""The devices that device plugins and drivers offer, the pods that use them, and the devices that a migration would free or strand. Pure.
 
-A node keeps its device plugin for as long as one pod on it cannot move. The devices beside that pod are stranded: the driver may not have
-them, and fewer and fewer pods ask the plugin for them. A node without such a pod is freed as a whole.
+A node keeps its device plugin as long as one pod on it cannot migrate. The other devices of that node are stranded: the driver must not
+have them, and fewer and fewer pods request them from the plugin. A node without such a pod is freed as a whole.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class PluginStock(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the device plugins hand out under one key."""
+    """The devices that device plugins offer under one key."""
 
     key: str
     nodes: int
     devices: int
-    moving: int  # used by pods that move, or will
-    staying: int  # used by pods that do not
-    freed: int  # on nodes that a move empties of this key
+    moving: int  # used by pods that migrate
+    staying: int  # used by pods that do not migrate
+    freed: int  # on nodes on which no pod keeps this key
     stranded: int  # beside pods that stay
     mixed: tuple[str, ...] = ()  # nodes that publish the same devices to a driver
 
@@ -53,7 +53,7 @@ Use = tuple[str, str]  # node, key
 def plugin_stocks(
     stock: Stock, moving: Counter[Use], staying: Counter[Use], configuration: Configuration
 ) -> list[PluginStock]:
-    """Say of every key what is handed out, used, freed and stranded."""
+    """Return for every key how much is handed out, used, freed and stranded."""
     handed: dict[str, dict[str, int]] = {}
     for node in stock.nodes.values():
         for key, amount in node.status.allocatable.items():
@@ -109,7 +109,7 @@ def uses(pods: Iterable[Object]) -> Counter[Use]:
 
 
 def _holding(pod: Object) -> Object:
-    """Keep what decides what a pod has: equal for the pods of a workload."""
+    """Return the parts of a pod that decide which devices it has; equal for the pods of a workload."""
     spec, status = inside(pod, "spec"), inside(pod, "status")
     containers = {name: spec[name] for name in ("containers", "initContainers") if name in spec}
     return {

@@ -38,12 +38,12 @@ _TITLES: Final = {
     server.GROUPS: "compatibility groups",
     server.DERIVED: "derived attributes",
 }
-# Without these a slice says less or its devices are not given at all; without others a claim still gets its devices.
+# Without these gates, a slice has less information or its devices cannot be allocated. Without other gates, claims still get their devices.
 _OF_SLICES: Final = (server.COUNTERS, server.TAINTS, server.BINDING, server.NODE_RESOURCES, server.GROUPS)
 
 
 class OwnNeeds(NamedTuple):
-    """The gates that are off and that claims of a workload's own need, and the DeviceClasses that these name."""
+    """The gates that are off and that a workload's own claims need, and the DeviceClasses of these claims."""
 
     gates: frozenset[str]
     classes: frozenset[str]
@@ -87,7 +87,7 @@ class GateNeeds:
             self._classes[gate] = frozenset([name for name, devices in served.items() if devices.devices])
 
     def of_own_claims(self, family: Family) -> OwnNeeds:
-        """Find what the claims need that a workload's author wrote, and requests by the name of a class."""
+        """Return the needs of claims that a workload's author wrote, and of requests by the name of a class."""
         needed: set[str] = set()
         classes: set[str] = set()
         for shape in family.shapes:
@@ -118,7 +118,7 @@ class GateNeeds:
             self._pods[gate] += len(family.pods)
 
     def settled(self, judged: JudgedWorkload, own: OwnNeeds) -> JudgedWorkload:
-        """Leave a workload until the gates are on, whose own claims the API server would not take whole."""
+        """Leave a workload until the gates are on, if the API server would drop parts of its own claims."""
         if judged.keys or not own.gates:
             return judged
         gates_off = sorted(own.gates, key=list(_TITLES).index)
@@ -135,19 +135,15 @@ class GateNeeds:
         return JudgedWorkload.judge((key,), classes=judged.classes, warnings=judged.warnings, gates=judged.gates)
 
     def obstacles(self) -> Iterator[Finding]:
-        """Name each gate that is missing, and how many wait for it."""
+        """Yield a finding for each gate that is off, with the number of workloads that need it."""
         for gate in _TITLES:
             if number := self._workloads[gate]:
-                guessed = "" if gate in self._features.gates else " by default"
-                waiting = f"{number} {'workload' if number == 1 else 'workloads'}"
-                pods = self._pods[gate]
-                yield make_finding(
-                    "S019",
-                    gate,
-                    f"Kubernetes 1.{self._features.minor} has it off{guessed}: {waiting} ({pods} {'pod' if pods == 1 else 'pods'})"
-                    f" {'needs' if number == 1 else 'need'} {_TITLES[gate]}",
-                    remedy_of(gate, self._features),
-                )
+                is_off = f"Kubernetes 1.{self._features.minor} has it off"
+                if gate not in self._features.gates:
+                    is_off += " by default"
+                pods = "1 pod" if self._pods[gate] == 1 else f"{self._pods[gate]} pods"
+                need = f"1 workload ({pods}) needs" if number == 1 else f"{number} workloads ({pods}) need"
+                yield make_finding("S019", gate, f"{is_off}: {need} {_TITLES[gate]}", remedy_of(gate, self._features))
 
 
 _REFERENCES: Final = {"ResourceClaim": "resourceClaimName", "ResourceClaimTemplate": "resourceClaimTemplateName"}
@@ -155,7 +151,7 @@ _SPEC_OF: Final = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec",
 
 
 def _classes(spec: Object) -> set[str]:
-    """Name the classes of a claim's requests."""
+    """Return the classes of a claim's requests."""
     classes: set[str] = set()
     for request in items(inside(spec, "devices"), "requests"):
         every: Iterable[Object] = (inside(request, "exactly"), *items(request, "firstAvailable"))

@@ -1,4 +1,4 @@
-"""What stands in the way of a move, apart from the workloads: the server, classes, quotas, queues, other webhooks, device plugins. Pure."""
+"""Obstacles to a migration, apart from the workloads: the server, classes, quotas, queues, other webhooks, device plugins. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SETTINGS = ("ConfigMap", "DaemonSet", "Deployment")  # kinds that the webhook r
 def obstacles(
     reading: Reading, state: State, families: Sequence[Family], plugins: Iterable[PluginStock], classes: Iterable[str]
 ) -> list[Finding]:
-    """Name everything in the way, each once though several files have it: the cluster's own first, then by namespace."""
+    """Return the obstacles, each once even if several files have it: those of the cluster first, then by namespace."""
     installed = state.fleet.installed
     findings = (
         _classes_without_devices(state, classes),
@@ -56,7 +56,7 @@ def obstacles(
 
 
 def of_unread_pools(keys: Sequence[str]) -> Iterator[Finding]:
-    """Say which pools of network devices pods of a live cluster ask for, and no ConfigMap that was read describes."""
+    """Yield a finding for pools of network devices that pods request and no ConfigMap that was read describes."""
     if keys:
         yield make_finding(
             "S001",
@@ -162,7 +162,7 @@ def _injectors(registrations: Iterable[Object]) -> Iterator[Finding]:
 
 
 def _counter_findings(reading: Reading, state: State) -> Iterator[Finding]:
-    """Objects that count or limit keys, apart from those of a namespace that have a finding of their own."""
+    """Yield objects that count or limit keys, except objects of a namespace that have a finding of their own."""
     for beside_pod in reading.beside_pods:
         if counts_keys(beside_pod) and beside_pod.get("kind") not in _OF_NAMESPACE:
             for decision in decide_object(beside_pod, state).decisions:
@@ -170,7 +170,7 @@ def _counter_findings(reading: Reading, state: State) -> Iterator[Finding]:
 
 
 def _namespace_findings(reading: Reading, state: State, families: Sequence[Family]) -> Iterator[tuple[str, Finding]]:
-    """Give what is in the way in a namespace, with the namespace."""
+    """Yield the obstacles in namespaces, each with its namespace."""
     concerned = {family.top.namespace for family in families}
     for obj in reading.of_kinds("Namespace"):
         namespace = identity_of(obj).name

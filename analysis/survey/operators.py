@@ -1,6 +1,6 @@
-"""Which device plugins vendors' operators and clouds run, and how nodes are taken from them. Pure.
+"""The device plugins that vendors' operators and clouds run, and how to keep them off nodes. Pure.
 
-An operator undoes edits of the DaemonSets that it makes, so a remedy names the operator's own object. Follows NVIDIA/gpu-operator v26.7;
+An operator undoes edits of the DaemonSets that it creates, so a remedy names the operator's own object. Follows NVIDIA/gpu-operator v26.7;
 ROCm/gpu-operator 6df13c1: internal/validator, docs/dra; intel/intel-device-plugins-for-kubernetes 94a91bc: pkg/controllers;
 Mellanox/network-operator b06827e: api/v1alpha1, its chart of k8snetworkplumbingwg/sriov-network-operator.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from analysis.loading import Object
     from webhook.state import GpuOperator
 
-# Plugins that GKE itself runs in kube-system, by the beginning of their names: the label that keeps each off a node pool.
+# For the plugins that GKE runs in kube-system, by the beginning of their names: the label that keeps each off a node pool.
 _OF_GKE: Final = {
     "nvidia-gpu-device-plugin": "gke-no-default-nvidia-gpu-device-plugin=true",
     "tpu-device-plugin": "gke-no-default-tpu-device-plugin=true",
@@ -29,9 +29,9 @@ _INTEL: Final = {"GpuDevicePlugin": "gpu.intel.com", "QatDevicePlugin": "qat.int
 
 
 def of_plugins(daemon_sets: Iterable[Object]) -> Iterator[Finding]:
-    """Name the device plugins, and how each is kept off a node."""
+    """Yield a finding for each device plugin, with the way to keep it off a node."""
     for daemon_set in daemon_sets:
-        # A device plugin mounts the folder in which the kubelet listens.
+        # A device plugin mounts the folder of the kubelet's socket.
         volumes = items(inside(daemon_set, "spec", "template", "spec"), "volumes")
         if not any(text(inside(volume, "hostPath").get("path")).startswith(PLUGIN_FOLDER) for volume in volumes):
             continue
@@ -51,7 +51,7 @@ def of_plugins(daemon_sets: Iterable[Object]) -> Iterator[Finding]:
 
 
 def of_gpu_operator(operator: GpuOperator) -> Iterator[Finding]:
-    """Name what the stack of NVIDIA's GPU operator prevents: it installs the device plugin or the DRA driver, never both."""
+    """Yield the obstacles in an object of NVIDIA's GPU operator: it installs the device plugin or the DRA driver, never both."""
     if operator.policies and operator.clusters:
         yield make_finding(
             "S017",
@@ -77,7 +77,7 @@ def of_gpu_operator(operator: GpuOperator) -> Iterator[Finding]:
 
 
 def of_operators(objects: Iterable[Object]) -> Iterator[Finding]:
-    """Name what the objects of the other operators run in the place of DRA drivers."""
+    """Yield what the objects of other operators run instead of DRA drivers."""
     for obj in objects:
         name = identity_of(obj)
         spec = inside(obj, "spec")

@@ -1,4 +1,4 @@
-"""A survey: of everything that was read, the workloads that ask for devices, what becomes of each, and what is in the way. Pure."""
+"""A survey: the workloads that request devices, the decision about each, and the obstacles. Pure."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 
 class Asking(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A workload that asks for devices, once, whatever it made."""
+    """A workload that requests devices; it counts once, with everything that it created."""
 
     namespace: str
     kind: str
     name: str
-    outcome: Outcome | None  # none with claims of its own alone
-    would: Outcome | None  # in mode `enforce`, where that is another one
+    outcome: Outcome | None  # None if it has only claims of its own
+    would: Outcome | None  # in mode `enforce`, if different
     dialects: tuple[str, ...]
     keys: tuple[Key, ...]
-    # The pods that live, those of them that have a node, and those of them that run on claims already.
+    # Its living pods; those with a node; those that use claims already.
     pods: int
     running: int
     moved: int
@@ -49,7 +49,7 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Everything that a survey says."""
+    """The result of a survey."""
 
     server: str
     features: dict[str, bool]
@@ -60,9 +60,9 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     obstacles: tuple[Finding, ...]
     plugins: tuple[PluginStock, ...]
     drivers: tuple[DriverStock, ...]
-    # Of each name that moves, the nodes: plugin, driver, both, halfway, neither.
+    # For each key that migrates, the nodes by state: plugin, driver, both, halfway, neither.
     served_by: tuple[NodesOfName, ...]
-    # Pools of network devices that stay, and what can be declared, as YAML.
+    # Pools of network devices that stay, and the declarations that would translate them, as YAML.
     network: PoolTables
     classes: dict[str, int]  # devices by class
     modes: dict[str, str]  # by namespace
@@ -70,18 +70,18 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def outcomes(self) -> Counter[Outcome]:
-        """How many workloads have which outcome."""
+        """The number of workloads by outcome."""
         return Counter(workload.outcome for workload in self.workloads if workload.outcome is not None)
 
 
 class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked about: a namespace, and labels of a workload or its pods. Empty is everything."""
+    """The selection of workloads: namespaces, and labels of a workload or its pods. Empty selects everything."""
 
     namespaces: frozenset[str] = frozenset()
     labels: Test | None = None
 
     def holds(self, family: Family) -> bool:
-        """Say whether a workload is asked about."""
+        """Return whether a workload is in the selection."""
         if self.namespaces and family.top.namespace not in self.namespaces:
             return False
         if self.labels is None:
@@ -94,7 +94,7 @@ class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> Overview:
-    """Look at everything that was read; `mode` is that of `--mode`."""
+    """Survey everything that was read; `mode` is that of `--mode`."""
     configuration, features = reading.configuration, reading.features
     state = in_mode(state_of(reading, configuration), mode)
     stock = state.stock
@@ -116,7 +116,7 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
         if judged is None:
             continue
         judged = needs.settled(judged, own)
-        # The use of nodes counts all workloads, whichever are asked about.
+        # The use of nodes counts all workloads, not only the selected ones.
         (staying if judged.stays else moving).update(uses(family.pods))
         if scope.holds(family):
             workloads.append(_asking(family, judged, *(reading.places[family.number] if reading.places else ("", 0))))
@@ -181,7 +181,7 @@ def _asking(family: Family, judged: JudgedWorkload, file: str, line: int) -> Ask
 
 
 def _sorted(reasons: Iterable[MoveReason]) -> list[MoveReason]:
-    """Sort reasons: the one of the gravest outcome and of most pods comes first."""
+    """Sort reasons: the gravest outcome first, then the most pods."""
     order = list(Outcome)
     return sorted(
         reasons,

@@ -1,8 +1,8 @@
-"""Tables for pools of network devices, ready to paste: targets with the selectors of the plugins, or the SR-IOV driver's objects. Pure.
+"""Declarations for pools of network devices, ready to paste: targets with the plugins' selectors, or objects of the SR-IOV driver. Pure.
 
-A target asks for the devices by what their driver publishes of them: kubernetes-sigs/dranet at f258477 (pkg/apis, pkg/inventory) for
-pools of the shared RDMA plugin, k8snetworkplumbingwg/dra-driver-sriov at cd9404f (pkg/consts, pkg/devicestate) for all others. What
-they do not publish is told in a comment. The objects have the SR-IOV driver publish the name of a pool, by which Multus finds devices.
+A target selects devices by the attributes that their driver publishes: kubernetes-sigs/dranet at f258477 (pkg/apis, pkg/inventory) for
+pools of the shared RDMA plugin, k8snetworkplumbingwg/dra-driver-sriov at cd9404f (pkg/consts, pkg/devicestate) for all others. A
+comment names what they do not publish. With the objects, the SR-IOV driver publishes the name of a pool, by which Multus finds devices.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from webhook.state import Configuration, NetworkPool
 
 _DRIVERS_NAMESPACE = (
-    "dra-driver-sriov"  # where its chart installs it: the driver reads objects of its own namespace alone
+    "dra-driver-sriov"  # the namespace of its chart: the driver reads only objects of its own namespace
 )
 _LABEL = "drawbridge.dev/pool"
-_MOST_TARGETS = 32  # half of those that a configuration may have
+_MOST_TARGETS = 32  # half of the limit of a configuration
 _MOST_TERMS = 8
-_LONGEST = 9_000  # letters of a selector
+_LONGEST = 9_000  # characters of a selector
 # Hexadecimal ids, and the names that dranet publishes: those of the public list of PCI ids.
 _VENDORS = {"15b3": "Mellanox Technologies", "8086": "Intel Corporation", "14e4": "Broadcom Inc. and subsidiaries"}
-_LINKS = {"ether": "ethernet", "infiniband": "infiniband"}  # as the kernel names them, and as the SR-IOV driver does
+_LINKS = {"ether": "ethernet", "infiniband": "infiniband"}  # the kernel's name, and the SR-IOV driver's
 _SRIOV = {"vendors": "vendor", "devices": "deviceID", "pciAddresses": "pciAddress", "linkTypes": "linkType"}
 _FUNCTIONS = {"pfNames": "PFName", "rootDevices": "pfPciAddress"}
 _DRANET = {"vendors": "pciVendor", "ifNames": "ifName", "linkTypes": "encapsulation"}
@@ -48,9 +48,9 @@ _RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?").fullmatch
 
 
 class PoolTables(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Pools that pods ask for and that stay, with what can be declared for them; each text is YAML, "" if there is nothing to say."""
+    """Requested pools that are not translated, and the declarations for them; each text is YAML, "" if there is none."""
 
-    # Resource name: what its plugin's configuration selects, and where that stands.
+    # By resource name: what its plugin's configuration selects, and where the configuration is.
     pools: dict[str, str] = {}
     # A DrawbridgeConfiguration with a target for each pool.
     configuration: str = ""
@@ -79,7 +79,7 @@ def pool_tables(pools: Sequence[NetworkPool], configuration: Configuration) -> P
             comments.append(f"{pool.name}: its driver does not publish what the plugin selects by: {missing}")
     filters = {pool.name: _filters(pool) for pool in pools if not pool.is_shared}
     named = {name: devices for name, (devices, _) in filters.items() if devices}
-    # Of these the driver publishes the name on more devices than the plugin selects.
+    # For these pools the driver publishes the name on more devices than the plugin selects.
     advice = [f"In the namespace of the SR-IOV driver, which runs in MULTUS mode (chart: {_DRIVERS_NAMESPACE})."]
     advice += [
         f"{name}: a filter cannot say {filters[name][1]}: more devices get the name."
@@ -105,7 +105,7 @@ def _file(**fields: Any) -> dict[str, Any]:
 
 
 def _target(pool: NetworkPool, configuration: Configuration) -> tuple[Target | None, str]:
-    """Make the target of a pool, and say what the driver does not publish of what the plugin selects by."""
+    """Return the target of a pool, and the plugin's selectors that the driver's attributes cannot express."""
     base = TARGETS["nic" if pool.is_shared else "vf"]
     chosen = configuration.file.classes.get(base.name)
     terms: list[list[str]] = []
@@ -121,7 +121,7 @@ def _target(pool: NetworkPool, configuration: Configuration) -> tuple[Target | N
                 missing[f"{name} {', '.join(values)}".strip()] = None
         terms.append(written)
     selectors = terms[0] if len(terms) == 1 else [" || ".join(f"({' && '.join(term)})" for term in terms if term)]
-    if not all(terms):  # an alternative of which nothing can be said takes in all devices of the class
+    if not all(terms):  # an alternative without terms would select all devices of the class
         selectors = []
     if len(selectors) > _MOST_TERMS:
         selectors = [" && ".join(selectors)]
@@ -157,7 +157,7 @@ def _sriov(name: str, values: tuple[str, ...]) -> str:
         return f"{_attribute(driver, _SRIOV[name])} in {_quoted(known)}"
     if name not in _FUNCTIONS:
         return ""
-    # Of two entries for one physical function the plugin reads the first.
+    # If two entries name one physical function, the plugin uses the first.
     ranges: dict[str, str] = {}
     for value in values:
         function, ranged, numbers = value.partition("#")
@@ -195,7 +195,7 @@ def _dranet(name: str, values: tuple[str, ...]) -> str:
 
 
 def _filters(pool: NetworkPool) -> tuple[list[dict[str, Any]], str]:
-    """Write the resource filters of the SR-IOV driver, none where an alternative would take in all devices, and what they cannot say."""
+    """Return the resource filters of the SR-IOV driver, and what they cannot express; no filters if one would select all devices."""
     filters: list[dict[str, Any]] = []
     missing: dict[str, None] = {}
     for alternative in pool.alternatives:

@@ -17,7 +17,7 @@ _KUBELET: Final = (server.CLAIMS, server.EXTENDED, server.NODE_RESOURCES)
 
 
 def remedy_of(gate: str, features: Features) -> str:
-    """Say which version has a gate on, or which components it is switched on in."""
+    """Return the remedy for a gate that is off: the version that has it on, or the components that have to enable it."""
     minor = features.minor
     stages = server.GATES[gate]
     first = stages[0].since

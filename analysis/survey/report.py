@@ -1,4 +1,4 @@
-"""A survey as a report: outcomes, what to decide, what is in the way, the devices, and the workloads by namespace. Pure."""
+"""A survey as a report: outcomes, decisions to make, obstacles, devices, and the workloads by namespace. Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from analysis.survey.verdicts import Key
     from rendering.report import Cell, Part
 
-_NAMED: Final = 5  # nodes that are named, of those in one place
-_NAMESPACES: Final = 50  # that are listed
+_NAMED: Final = 5  # named nodes of one state
+_NAMESPACES: Final = 50  # namespaces that are listed
 _SHOWN: Final = 25  # workloads of a namespace that are listed one by one
 _OWN_CLAIMS: Final = "own claims"  # in place of an outcome
 _OUTCOME_TEXTS: Final = {
@@ -35,18 +35,18 @@ _OUTCOME_TEXTS: Final = {
     Outcome.UNKNOWN: "have a key that drawbridge does not recognise",
     Outcome.REFUSED: "would be refused",
 }
-# Where a node stands on its way from a device plugin to a driver, in this order.
+# The states of a node between device plugin and driver, in order.
 _SIDE_TEXTS: Final = {
-    "plugin": "hand it out",
-    "both": "hand it out and publish it",
-    "halfway": "have none left and publish nothing",
-    "driver": "publish it",
-    "neither": "do neither",
+    "plugin": "device plugin",
+    "both": "device plugin and driver",
+    "halfway": "device plugin without devices",
+    "driver": "driver",
+    "neither": "neither",
 }
 
 
 def report(overview: Overview, *, whole: bool) -> Report:
-    """Make the report; one that is not whole has the first workloads of each namespace, and no single keys."""
+    """Make the report. Unless `whole`, it has only the first workloads of each namespace, without single keys."""
     counted = list(_totals(overview))
     outcomes = [(Marked(outcome), number, meaning) for outcome, number, meaning in counted]
     reasons = [
@@ -78,7 +78,7 @@ def report(overview: Overview, *, whole: bool) -> Report:
         formats.table(formats.by_object(overview.obstacles), title="In the way"),
         Rows(("Key", "Nodes", "Devices", *used), plugins, "Devices of device plugins"),
         Rows(("Driver", "Nodes", "Devices"), drivers, "Devices of drivers"),
-        Rows(("Key", "Nodes", "which", "Names"), sides, "Node by node"),
+        Rows(("Key", "Nodes", "with", "Names"), sides, "Node by node"),
     ]
     grouped = [
         (name, list(group)) for name, group in groupby(overview.workloads, key=lambda workload: workload.namespace)
@@ -96,14 +96,17 @@ def report(overview: Overview, *, whole: bool) -> Report:
         parts.append(f"... and {count_of(more, 'more namespace')}, which `-o wide`, csv, json and html list")
     server = f"Kubernetes {overview.server}: " if overview.server else ""
     read = f"{count_of(overview.objects, 'object')} read, {count_of(overview.pods, 'living pod')} among them"
-    asking = f"{count_of(len(overview.workloads), 'workload')} with devices"
-    summary = f"{server}{read}; {asking if overview.workloads else 'no workload requests a device'}"
+    asking = "no workload requests a device"
+    if overview.workloads:
+        asking = f"{count_of(len(overview.workloads), 'workload')} with devices"
+    # Such as: "Kubernetes 1.36: 2,400 objects read, 900 living pods among them; 40 workloads with devices".
+    summary = f"{server}{read}; {asking}"
     return Report("Accelerator workloads: what becomes of them", parts, summary)
 
 
 def _row(workload: Asking, *, whole: bool, with_file: bool) -> Sequence[Cell]:
-    """Write a workload, and if wanted the decision about each key and its warnings below."""
-    # Each key once: two containers may ask for it.
+    """Write a workload; with `whole`, also the decision about each key and its warnings."""
+    # Each key once: two containers may request it.
     amounts_by_key: dict[str, list[str]] = {}
     listed: set[tuple[str, str]] = set()
     for key in [key for key in workload.keys if decides_outcome(key.enforced())] or workload.keys:
@@ -128,14 +131,14 @@ def _code(code: str) -> str:
 
 
 def why(decision: Key | MoveReason) -> str:
-    """Say why a key is not simply translated, and until when it is left."""
+    """Return why a key is not simply translated, and until when it is left."""
     stays = f"the object keeps it, and its pods get claims at the webhook: {decision.stays}" if decision.stays else ""
     detail = decision.detail if isinstance(decision, MoveReason) else decision.reason
     return "; ".join(filter(None, (stays, detail, f"until {decision.until}" if decision.until else "")))
 
 
 def _totals(overview: Overview) -> Iterator[tuple[str, int, str]]:
-    """Count the workloads of each outcome, with its meaning; those that run on claims already, keep their keys in the object, or are left for a time."""
+    """Count the workloads of each outcome, with its meaning; and those that use claims already, keep their keys, or are left only for now."""
     for outcome in _OUTCOME_TEXTS:
         workloads = [workload for workload in overview.workloads if (workload.outcome or _OWN_CLAIMS) == outcome]
         if not workloads:
@@ -155,7 +158,7 @@ def _totals(overview: Overview) -> Iterator[tuple[str, int, str]]:
 
 
 def _network_tables(network: PoolTables) -> Iterator[tuple[str, list[str]]]:
-    """Write what can be declared for pools of network devices, each part with its title."""
+    """Write the declarations for pools of network devices, each with its title."""
     if network.pools:
         yield "Pools of network devices", [f"{name}: {selection}" for name, selection in network.pools.items()]
     if network.configuration:

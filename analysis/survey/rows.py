@@ -1,4 +1,4 @@
-"""A survey key by key: a row for each for a spreadsheet, and findings for code hosts and test reports. Pure."""
+"""A survey by key: a row for each key for a spreadsheet, and findings for code hosts and test reports. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def table(overview: Overview) -> Rows:
     )
 
 
-# The code of an outcome, for keys whose decision has none. It says how bad the outcome is.
+# The code of an outcome, for keys whose decision has none. The code decides the severity.
 CODES = {
     Outcome.APPROXIMATED: formats.APPROXIMATED,
     Outcome.LEFT: formats.STAYS,
@@ -58,7 +58,7 @@ def code_of(key: Key) -> str:
 
 
 def findings(overview: Overview) -> list[formats.ObjectFindings]:
-    """List the workloads, with a finding of each key that is not simply translated."""
+    """List the workloads, with a finding for each key that is not simply translated."""
     checked: list[formats.ObjectFindings] = []
     for workload in overview.workloads:
         name = f"{workload.kind}/{workload.namespace}/{workload.name}"

@@ -1,8 +1,8 @@
-"""What becomes of a workload, and why: the decisions of the webhook, and what has to change before a key that is left can be translated. Pure.
+"""Judges workloads: the decisions of the webhook, and what has to change before a left key can be translated. Pure.
 
-The webhook decides in the mode that is in force, on the cluster as it is. Where a key is left, it decides once more in mode `enforce`, on
-the cluster as it would be when the drivers are installed, the device plugins gone and the feature gates on; only `until`, the remedy,
-the classes and the gates come from that.
+The webhook first decides in the mode in force, on the cluster as it is. If it leaves a key or refuses the object, it decides again in mode
+`enforce`, on the cluster as it would be with all drivers and without device plugins. If it still leaves a key, it decides a third time with
+the feature gates on. Only `until`, the remedy, the classes and the gates come from the second and third decision.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
     from webhook.state import PodOwner
     from webhook.translate import Verdict
 
-_MOST_SHAPES = 32  # of one workload whose owner could not be read
+_MOST_SHAPES = 32  # pods of different shape in one workload whose owner could not be read
 _OF_CLAIMS = (CLAIMS.gate, ALTERNATIVES.gate, SHARES.gate, server.EXTENDED)
-# The metadata that an object is judged by, and with a canary the name of its controller.
+# The metadata that decides about an object; with a canary, also the name of its controller.
 _TELLING = ("namespace", "labels", "annotations")
-# Members of a spec that are written after a pod is made.
+# Members of a spec that are written after a pod is created.
 _WRITTEN_LATER = ("nodeName", "ephemeralContainers")
 
 
 class Key(Decision, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What becomes of one key of one container ("" for the whole pod), and how much of it is requested."""
+    """The decision about one key of one container ("" for the whole pod), and the requested amount."""
 
-    object: str = ""  # not told: the key is listed with its workload
+    object: str = ""  # not written: the key is listed with its workload
     amount: str = ""
 
 
 class MoveReason(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason why keys are not simply translated in mode `enforce`, and how many workloads it concerns: what a person has to decide."""
+    """A reason why keys are not simply translated in mode `enforce`, and how many workloads it concerns. A person has to decide."""
 
     outcome: Outcome
     key: str
@@ -67,17 +67,17 @@ _OF_REASON = ("outcome", "key", "detail", "remedy", "code", "stays", "until")
 
 
 class JudgedWorkload(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of a workload. `classes` are the DeviceClasses that its claims would name."""
+    """The judgement of a workload. `classes` are the DeviceClasses that its claims would name."""
 
     keys: tuple[Key, ...]
-    outcome: Outcome | None  # none of a workload that has claims of its own and no keys
-    would: Outcome | None  # in mode `enforce`, where that is another one
+    outcome: Outcome | None  # None for a workload with claims of its own and no keys
+    would: Outcome | None  # in mode `enforce`, if different
     reasons: frozenset[MoveReason]
     # The keys that stay with their device plugins.
     stays: frozenset[str]
     classes: frozenset[str]
     warnings: tuple[str, ...]
-    # The feature gates that its claims would need where they cannot be made for one that is off.
+    # All feature gates that its claims would need, on or off.
     gates: frozenset[str]
 
     @classmethod
@@ -104,26 +104,26 @@ _Word = tuple[str, str]  # container, key
 
 
 class MoveJudge:
-    """Judges workloads on one cluster, as it is and as it would be with all drivers installed."""
+    """Judges the workloads of a cluster, as it is and as it would be with all drivers installed."""
 
     def __init__(self, state: State) -> None:
         self._now = state
-        # Give the same cluster in mode `enforce`, with all drivers installed, their classes there, and no device plugin any more.
+        # The same cluster in mode `enforce`, with all drivers and their classes, and without device plugins.
         fleet = state.fleet
         classes: dict[str, Served] = dict(fleet.classes)
         for target in state.configuration.targets.values():
             declared = state.configuration.file.classes.get(target.name, "")
-            served = fleet.find(target, declared)
+            served = fleet.find_class(target, declared)
             if served is None or not served.devices:
                 added = assumed(target, Served(name=served.name if served else declared))
                 classes[added.name] = added
-        # A key that most of its nodes hand out as replicas does not mean whole devices when the plugin is gone either.
+        # A key that most of its nodes offer as replicas does not mean whole devices without the plugin either.
         most = {
             key: nodes for key, nodes in fleet.shared.items() if 2 * len(nodes) > len(fleet.handed_out.get(key, ()))
         }
         ready = replace(fleet, known=True, handed_out={}, handed_out_anywhere={}, shared=most, classes=classes)
         self._later = replace(with_mode(state, Mode.ENFORCE), fleet=ready, stock=None, prospects=None)
-        # The same with the gates on that decide whether a claim can be made; None if they are.
+        # The same with the gates on that claims need; None if they are on.
         features = state.features
         off = {gate: True for gate in _OF_CLAIMS if not features.enabled(gate)}
         on = replace(features, gates={**features.gates, **off})
@@ -131,8 +131,8 @@ class MoveJudge:
         self._judged: dict[bytes, JudgedWorkload] = {}
 
     def judge(self, family: Family) -> JudgedWorkload | None:
-        """Say what becomes of a workload; None for one that never asked for a device."""
-        # Every shape once. Two pods of one owner are equal if their resources and placement are.
+        """Judge a workload; None if it never requested a device."""
+        # Every shape once. Two pods of one owner have the same shape if their resources and placement are equal.
         shapes: dict[bytes, Object] = {}
         for number, shape in enumerate(family.shapes):
             if is_pod(shape):
@@ -160,7 +160,7 @@ class MoveJudge:
         )
 
     def _as_created(self, pod: Object) -> Object:
-        """Take off what a scheduler wrote when it placed the pod. Without a phase the pod's author wrote the node."""
+        """Remove ephemeral containers and, from a pod with a phase, what its scheduler wrote. Without a phase, the author wrote the node."""
         written: tuple[str, ...] = ("ephemeralContainers",)
         metadata = inside(pod, "metadata")
         if inside(pod, "status").get("phase"):
@@ -176,7 +176,7 @@ class MoveJudge:
         return {**pod, "spec": spec, "metadata": metadata}
 
     def _shape(self, shape: Object) -> JudgedWorkload:
-        """Judge one shape; another of the same namespace that differs in its name alone is not judged again."""
+        """Judge one shape. Stored objects of a namespace are judged once if they differ only in status and irrelevant metadata."""
         judged_by = dict(shape)
         judged_by.pop("status", None)
         metadata = mapping(shape.get("metadata"))
@@ -191,7 +191,7 @@ class MoveJudge:
             decision.outcome is Outcome.LEFT and decision.mode != Mode.OFF for decision in done.decisions
         ):
             later = decide_object(shape, self._later)
-        # What could be claimed with every gate on, where something cannot be now.
+        # The decision with every gate on, if a claim is not possible now.
         claimed = later
         if self._switched_on is not None and any(stays_for_good(decision) for decision in later.decisions):
             claimed = decide_object(shape, self._switched_on)
@@ -204,7 +204,7 @@ class MoveJudge:
                 classes.update(alternative["deviceClassName"] for alternative in alternatives if alternative)
         prepared = _Prepared(_by_word(later), _by_word(claimed), classes, needed)
         keys = tuple(dict.fromkeys(self._keys(shape, done, prepared)))
-        # Warnings that say what stands with a key already are left out.
+        # Warnings that repeat the reason of a key are left out.
         details = {key.detail for key in keys if key.detail} | {
             decision.stays for decision in done.decisions if decision.stays
         }
@@ -213,11 +213,11 @@ class MoveJudge:
         return verdict
 
     def _owner(self, metadata: Object) -> PodOwner | None:
-        """Return by what a canary chooses a workload; None if all are chosen."""
+        """Return the owner by which a canary chooses a workload; None if all are chosen."""
         return workload("", metadata) if self._now.configuration.file.canary < 100 else None
 
     def _keys(self, shape: Object, done: Verdict, prepared: _Prepared) -> Iterator[Key]:
-        """Give the decisions about a shape as they are, with `until`; none if it asks for no device."""
+        """Yield the decisions about a shape, with `until`; none if it requests no device."""
         amounts: dict[_Word, str] = {}
         for spec, container in _containers(shape):
             name = text(container.get("name"))
@@ -236,7 +236,7 @@ class MoveJudge:
         )
         pods = pods_in(shape)
         if not any(asks) and not any(map(_has_claims, pods)):
-            # Words outside of pod templates, and all of them where there is no template or one speaks.
+            # Keys outside of pod templates count. All keys count if there is no pod template, or if one requests devices.
             containers = {"", *[text(container.get("name")) for _, container in _containers(shape)]}
             every = not pods or any(view_pod(pod, self._now.configuration).asks_for_devices for pod in pods)
             if not any(
@@ -250,7 +250,7 @@ class MoveJudge:
             yield Key(**asdict(decision) | {"object": "", "amount": amount, "until": until, "remedy": remedy})
 
     def _until(self, decision: Decision, prepared: _Prepared) -> tuple[str, str]:
-        """Say what has to change before a key that is left can be translated, or one that is served gets its devices; and the remedy."""
+        """Return what has to change before a left key can be translated or a served one gets its devices, and the remedy."""
         remedy, fleet = decision.remedy, self._now.fleet
         if decision.outcome is Outcome.SERVED and (stranding := why_stranded(decision.key, self._now)):
             return stranding.until, stranding.remedy
@@ -277,7 +277,7 @@ class MoveJudge:
 
 
 class _Prepared(NamedTuple):
-    """The decisions about a shape on the cluster as it would be prepared, and what its claims need there."""
+    """The decisions about a shape on the prepared cluster, and the classes and gates of its claims."""
 
     later: Mapping[_Word, Decision]
     with_gates: Mapping[_Word, Decision]
@@ -290,8 +290,8 @@ def _by_word(verdict: Verdict) -> dict[_Word, Decision]:
 
 
 def needs_decision(key: Key) -> bool:
-    """Say whether a person has to read why a key is not simply translated, or served; of a key as it is in mode `enforce`."""
-    if key.would:  # the reason is with the key for which the object is refused
+    """Return whether a person has to read why a key is not simply translated or served, as in mode `enforce`."""
+    if key.would:  # the key for which the object is refused has the reason
         return False
     if key.outcome in (Outcome.TRANSLATED, Outcome.SERVED):
         return bool(key.stays or key.until or key.code)
@@ -299,19 +299,21 @@ def needs_decision(key: Key) -> bool:
 
 
 def stays_for_good(decision: Decision) -> bool:
-    """Say whether a key stays with its device plugin, whatever changes on the cluster."""
+    """Return whether a key stays with its device plugin, whatever changes on the cluster."""
     if decision.outcome is Outcome.LEFT:
         return not decision.until
     return decision.outcome in (Outcome.UNKNOWN, Outcome.REFUSED)
 
 
 def gates_on(gates_off: list[str]) -> str:
-    """Say, as `until` does, that feature gates have to be on."""
-    return f"feature {'gate' if len(gates_off) == 1 else 'gates'} {', '.join(gates_off)} {'is' if len(gates_off) == 1 else 'are'} on"
+    """Return the condition that feature gates are on, for `Key.until`."""
+    if len(gates_off) == 1:
+        return f"feature gate {gates_off[0]} is on"
+    return f"feature gates {', '.join(gates_off)} are on"
 
 
 def is_on_claims(pod: Object) -> bool:
-    """Say whether a pod was translated when it was made, or has claims of its own."""
+    """Return whether a pod was translated when it was created, or has claims of its own."""
     return names.ORIGINAL in inside(pod, "metadata", "annotations") or _has_claims(pod)
 
 
@@ -326,7 +328,7 @@ def _containers(shape: Object) -> Iterator[tuple[Object, Object]]:
 
 
 def _requests(container: Object) -> dict[str, str]:
-    """Give what a container asks for, limits before requests, as it is written."""
+    """Return the requests of a container as they are written; limits come before requests."""
     resources = inside(container, "resources")
     requested = {**inside(resources, "requests"), **inside(resources, "limits")}
     return {key: str(value) for key, value in requested.items() if value is not None}

@@ -310,7 +310,7 @@ def nodes(oracle: Oracle) -> str:
 
 
 def series(ours: list[tuple[float, float]], theirs: list[tuple[float, float]]) -> list[chart.ChartLine]:
-    """Name the two lines."""
+    """Return the two lines with their names."""
     return [
         chart.ChartLine("drawbridge", tuple(ours)),
         chart.ChartLine(f"{IN_TREE} (stopped at {DEADLINE_MS / 1000:g} s)", tuple(theirs)),

@@ -108,7 +108,7 @@ class Server:
         self.ask("PATCH", path, body, **{"Content-Type": "application/merge-patch+json"})
 
     def follow(self, path: str) -> Iterator[Metadata]:
-        """Tell what there is, and what is added from then on."""
+        """Yield the objects that exist, and those that are added later."""
         page = msgspec.json.decode(self.ask("GET", path, Accept=PLAIN), type=Page)
         yield from (item.metadata for item in page.items)
         version = page.metadata["resourceVersion"]

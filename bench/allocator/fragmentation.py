@@ -120,7 +120,7 @@ def together(strategy: str, trials: int = 400) -> float:
 
 
 def gain(ours: float, theirs: float) -> str:
-    """Say how much more."""
+    """Write how much more ours is."""
     return f"{ours / theirs - 1:+.1%}" if theirs else "any"
 
 

@@ -1,18 +1,19 @@
-"""Pods with claims from creation to binding: kube-scheduler as it is, ours with the plugin, a stock one with our extender, and the floor.
+"""Measures pods with claims from creation to binding, in four ways: kube-scheduler alone, our scheduler with the plugin, a stock scheduler
+with our extender, and the floor.
 
-The floor is a program that places pods without thinking (`bench.allocator.floor`): what is above it is the price of a scheduler, what is
-below it is the API server's, kube-controller-manager's and the client's, whichever scheduler is used.
+The floor is a program that places pods without a decision (`bench.allocator.floor`). Its time is that of the API server,
+kube-controller-manager and the client with any scheduler. What another way takes beyond it is the price of the scheduler.
 
-All four on one real control plane, in rounds that alternate. Nodes and devices are objects of the API and nothing runs on them. Only the
-programs of the way that is measured run: a scheduler that has nothing to do reads every event all the same. Schedulers are
-configured as manifests/bridge ships them, kube-scheduler with the same limits of its client; the webhooks are Kubernetes' defaults.
+All four use one real control plane, in rounds that alternate. Nodes and devices are only objects of the API. Only the
+programs of the way that is measured run, because a scheduler without work reads every event, too. Schedulers are
+configured as manifests/bridge ships them, and kube-scheduler's client has the same limits; the webhooks are Kubernetes' defaults.
 
-A busy machine bends rates more than the CPU time that a pod costs, so both are told. What programs use at rest is taken off.
+A busy machine changes rates more than the CPU time of a pod, so both are reported. What programs use at rest is subtracted.
 
     python -m bench.allocator.scheduling [--nodes 500] [--pods 400] [--taken 0] [--claims generated] [--rounds 2] [--protected] [WAY ...]
 
-`--taken` is how many of each node's eight devices are held from the beginning: 0 is an empty fleet, 4 one that is half full, 7 one that is nearly full. With
-`--protected` each way is taken twice in each round, the second time with the policy of manifests/protected-claims in force.
+`--taken` is how many of each node's eight devices are held from the beginning: 0 for an empty fleet, 7 for one that is nearly full. With
+`--protected` each way is measured twice in each round, the second time with the policy of manifests/protected-claims in force.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ WARMING = 8
 PATIENCE = 180.0
 IN_TREE, PLUGIN, EXTENDER, FLOOR = "in-tree", "plugin", "extender", "floor"
 ASKED_AS = {IN_TREE: "default-scheduler", PLUGIN: PLUGIN_SCHEDULER, EXTENDER: SCHEDULER, FLOOR: floor.NAME}
-PROTECTED = " protected"  # at the end of a way that is taken with the policy
+PROTECTED = " protected"  # added to the name of a way that is measured with the policy
 POLICY = ROOT / "manifests/protected-claims/policy.yaml"
 WRITES = re.compile(
     r"""(?mx)^apiserver_request_total\{ (?= [^}]* code="2) (?:
@@ -72,7 +73,7 @@ WRITES = re.compile(
       | (?= [^}]* resource="pods") (?= [^}]* subresource="binding") (?= [^}]* verb="POST")
     ) [^}]* \} \s (\S+)$"""
 )
-# Into pods: the node that a scheduler nominates before it binds, and conditions of pods that wait.
+# Writes to pods: the node that a scheduler nominates before it binds, and conditions of waiting pods.
 POD_WRITES = re.compile(
     r"""(?mx)^apiserver_request_total\{ (?= [^}]* code="2)
         (?= [^}]* resource="pods") (?= [^}]* verb="(?:PUT|PATCH)") [^}]* \} \s (\S+)$"""
@@ -87,7 +88,7 @@ class Scale(NamedTuple):
     nodes: int = 500
     pods: int = 400
     taken: int = 0  # devices of each node that are held from the beginning
-    generated: bool = True  # claims come from a template; else each stands before its pod
+    generated: bool = True  # claims are created from a template; otherwise the client creates each before its pod
     rounds: int = 2
 
 
@@ -95,12 +96,12 @@ class Run(NamedTuple):
     """The figures of one run."""
 
     rate: float  # pods a second, from the first creation to the last binding
-    middle: float  # seconds from creation to binding: the median
-    late: float  # and the 99th percentile
+    middle: float  # the median of the seconds from creation to binding
+    late: float  # the 99th percentile of these seconds
     millis: Mapping[str, float]  # CPU milliseconds of each program for one pod
-    conflicts: float  # bindings of the extender whose devices had gone to another pod since it was asked
-    writes: float  # into claims that are there, and bindings, for one pod
-    pod_writes: float  # and into the pod
+    conflicts: float  # failed bindings of the extender: another pod took the devices after the extender was asked
+    writes: float  # to existing claims, and bindings, for one pod
+    pod_writes: float  # and to the pod
 
 
 class Metadata(msgspec.Struct):
@@ -127,7 +128,7 @@ class Event(msgspec.Struct):
 
 
 def rows() -> Iterator[Row]:
-    """Both ways in, each beside the in-tree scheduler."""
+    """Yield the figures of plugin and extender, each beside the in-tree scheduler."""
     runs = {way: together(some) for way, some in in_turn(Scale()).items()}
     theirs, least = runs[IN_TREE], runs[FLOOR]
     for way, target in ((PLUGIN, "2x"), (EXTENDER, "1.5x")):
@@ -144,7 +145,7 @@ def rows() -> Iterator[Row]:
 
 
 def main() -> None:
-    """Print each way with every round."""
+    """Print the figures of each way in each round."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, default=Scale().nodes)
     parser.add_argument("--pods", type=int, default=Scale().pods)
@@ -185,7 +186,7 @@ def load() -> str:
 
 
 def together(runs: Sequence[Run]) -> Run:
-    """The median of each figure."""
+    """Return the median of each figure."""
     millis = {name: statistics.median(run.millis[name] for run in runs) for name in runs[0].millis}
     rate, middle, late = (statistics.median(figures) for figures in zip(*(run[:3] for run in runs), strict=True))
     conflicts = statistics.median(run.conflicts for run in runs)
@@ -198,7 +199,7 @@ def together(runs: Sequence[Run]) -> Run:
 
 
 def in_turn(scale: Scale, ways: Iterable[str] = ASKED_AS) -> dict[str, list[Run]]:
-    """Measure all ways in every round, starting with another one each time, so that changes of the machine's speed affect all."""
+    """Measure all ways in each round, each round beginning with another way, so that a change of the machine's speed affects all ways."""
     taken: dict[str, list[Run]] = {way: [] for way in ways}
     with ControlPlane(name="bench-scheduling", feature_gates={}) as cluster:
         hall = Hall(cluster, scale)
@@ -218,7 +219,7 @@ class Hall:
         self.cluster = cluster
         self.scale = scale
         self.protected = False
-        self.pods = 0  # made so far: no name comes twice
+        self.pods = 0  # created so far, so that each name is new
         self.bridge = Bridge(cluster)
         cluster.scheduler.stop()
         self.bridge.prepare()
@@ -233,7 +234,7 @@ class Hall:
                 list(several.map(self.hold, nodes))
 
     def hold(self, node: str) -> None:
-        """Allocate devices of a node to a claim that stays."""
+        """Allocate devices of a node to a claim that stays until the end."""
         wanted = request("gpu", CLASS, self.scale.taken)
         [made] = self.cluster.create(claim(f"on-{node}", HELD, wanted))
         names = [f"gpu-{at}" for at in range(self.scale.taken)]
@@ -242,7 +243,7 @@ class Hall:
         self.cluster.patch(path, {"status": {"allocation": {"devices": {"results": results}}}})
 
     def run(self, way: str) -> Run:
-        """Let one way schedule a burst, then clean up."""
+        """Create a burst of pods for one way, measure it, and clean up."""
         way, policy, _ = way.partition(PROTECTED)
         self.protect(on=bool(policy))
         programs = self.start(way)
@@ -287,7 +288,7 @@ class Hall:
         return "finalizers" in made["metadata"]
 
     def written(self) -> tuple[float, float]:
-        """What the API server has let be written so far: of what a scheduler writes into claims and bindings, and into pods."""
+        """Return the number of successful writes so far: those to claims and bindings, and those to pods."""
         told = self.cluster.get("/metrics")
         into_claims, into_pods = (sum(map(float, one.findall(told))) for one in (WRITES, POD_WRITES))
         return into_claims, into_pods
@@ -319,7 +320,7 @@ class Hall:
         )
 
     def start_floor(self) -> Process:
-        """Start the program that does not decide."""
+        """Start the floor."""
         cluster = self.cluster
         free = range(self.scale.taken, DEVICES)
         plan = floor.Plan(
@@ -337,7 +338,7 @@ class Hall:
         return cluster.spawn(floor.NAME, [sys.executable, floor.__file__, file])
 
     def pods_of(self, way: str, number: int) -> list[Object]:
-        """Prepare pods for a way, their claims made already if they are not made from a template."""
+        """Return pods for a way. If their claims are not created from a template, create the claims."""
         names = [f"pod-{self.pods + at}" for at in range(number)]
         self.pods += number
         if self.scale.generated:
@@ -349,7 +350,7 @@ class Hall:
         return [pod(name, NAMESPACE, resourceClaims=[uses[name]], **spec) for name in names]
 
     def schedule(self, pods: Sequence[Object], schedules: Sequence[Process]) -> Burst:
-        """Create pods as fast as it goes, and wait until each has a node, as long as the programs run that see to that."""
+        """Create pods as fast as possible, and wait until each has a node. Fail if a program of the way ends."""
         burst = Burst(self.cluster, {one["metadata"]["name"] for one in pods})
         with burst.followed(), ThreadPoolExecutor(CREATORS) as several:
             list(several.map(burst.create, pods))
@@ -357,7 +358,7 @@ class Hall:
         return burst
 
     def clear(self) -> None:
-        """Delete pods and claims, one by one so that no request is long, and wait until they are gone."""
+        """Delete pods and claims one by one, so that no request takes long, and wait until they are gone."""
         for path in (PODS, CLAIMS):
             names = [item["metadata"]["name"] for item in self.cluster.get(path)["items"]]
             with ThreadPoolExecutor(CREATORS) as several:
@@ -367,12 +368,12 @@ class Hall:
             self.cluster.until("everything is gone", is_gone, PATIENCE)
 
     def drop(self, path: str) -> None:
-        with suppress(ApiError):  # it went by itself
+        with suppress(ApiError):  # it is already gone
             self.cluster.delete(path, gracePeriodSeconds=0)
 
 
 class Burst:
-    """Pods created at once: when each was asked for, and when it was seen on a node."""
+    """A burst of pods: when each was created, and when it was seen on a node."""
 
     def __init__(self, cluster: ControlPlane, names: set[str]) -> None:
         self.cluster = cluster
@@ -405,7 +406,7 @@ class Burst:
             self.done.set()
 
     def follow(self, version: str) -> None:
-        """Watch after watch: the API server ends one whose reader is slow."""
+        """Watch pods. The API server ends a watch whose reader is slow; then start the next one."""
         decoder = msgspec.json.Decoder(Event)
         host = urlsplit(self.cluster.url).netloc
         context = ssl.create_default_context(cafile=str(self.cluster.ca))
@@ -432,7 +433,7 @@ class Burst:
         return max(self.bound.values()) - min(self.created.values())
 
     def run(self, used: Mapping[str, float], conflicts: float, writes: float, pod_writes: float) -> Run:
-        """Make figures of it; `used` are CPU seconds."""
+        """Return the figures of the burst; `used` are CPU seconds."""
         pods = len(self.bound)
         waited = [self.bound[name] - self.created[name] for name in self.bound]
         late = statistics.quantiles(waited, n=100)[-1]

@@ -19,7 +19,7 @@ from bench.row import Row
 from cluster import Merge
 from cluster.embedded import Embedded
 from cluster.resources import NAMESPACES, NODES, RESOURCE_CLAIMS
-from node.inventory import machine_of, read
+from node.inventory import machine_of, read_inventory
 from node.messages import ClaimReference, PrepareRequest, PrepareResponse, UnprepareResponse
 from node.service import Driver, NodePaths
 from node.service.grpc import Codec
@@ -74,7 +74,7 @@ async def _driver(folder: Path) -> AsyncIterator[tuple[str, PrepareRequest]]:
     reference = await _allocate(cluster)
     gpus = [{"name": f"gpu-{number}", "uuid": f"GPU-{number}", "memory": "40Gi"} for number in range(DEVICES)]
     head = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceInventory", "driver": DRIVER}
-    inventory, problems = read({**head, "gpus": gpus})
+    inventory, problems = read_inventory({**head, "gpus": gpus})
     if inventory is None:
         raise RuntimeError(str(problems))
     (folder / "plugins_registry").mkdir()

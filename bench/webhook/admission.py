@@ -137,16 +137,18 @@ def in_process() -> Row:
 
     world, template = large_world(5_000)
     body = review(pod(LIMITS))
-    checked = review(patch_object(body, admission.mutate(body, world.state(fresh=True)).body))
-    admission.validate(checked, world.state(fresh=True))  # the first look at a fleet is measured elsewhere
+    checked = review(patch_object(body, admission.decide_review("mutate", body, world.state(fresh=True)).body))
+    admission.decide_review(
+        "validate", checked, world.state(fresh=True)
+    )  # the first look at a fleet is measured elsewhere
     took = []
     for number in range(2_000):
         if number % 10 == 0:
             world.take_in([template(number)])
         state = world.state(fresh=True)
         started = time.process_time()
-        admission.mutate(body, state)
-        admission.validate(checked, state)
+        admission.decide_review("mutate", body, state)
+        admission.decide_review("validate", checked, state)
         took.append((time.process_time() - started) * 1e3)
     took.sort()
     return Row(
@@ -510,14 +512,14 @@ def profile() -> None:
     state = world.state(fresh=True)
     bodies = [review(pod(LIMITS, mark=f"{number:08}")) for number in range(3_000)]
     for body in bodies[:300]:
-        admission.mutate(body, state)
+        admission.decide_review("mutate", body, state)
     started = time.process_time()
     for body in bodies:
-        admission.mutate(body, state)
+        admission.decide_review("mutate", body, state)
     print(f"{(time.process_time() - started) / len(bodies) * 1e6:.0f} us a pod, without the profiler")
     with cProfile.Profile() as seen:
         for body in bodies:
-            admission.mutate(body, state)
+            admission.decide_review("mutate", body, state)
     pstats.Stats(seen).strip_dirs().sort_stats("tottime").print_stats(30)
 
 

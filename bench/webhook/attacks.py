@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from bench.webhook.admission import server, trusting
 from bench.webhook.soak import beside, honest, sample
+from tests.webhook.hostile import REVIEWS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
@@ -41,6 +42,8 @@ HELLOS, OPEN = 2_000, 300  # a second; and how many stay open that have said it
 # Loopback addresses, each of which is its own peer.
 MANY = tuple(f"127.1.{number // 250}.{1 + number % 250}" for number in range(500))
 ONE = ("127.1.9.9",)
+HONEST = "127.0.0.1"  # the address of the honest callers
+NAMESPACES = 16
 HELD = 0.1
 MEMORY = 512  # MiB
 HANDSHAKE, DATA = 22, 23  # content types of TLS records
@@ -121,7 +124,7 @@ async def stand_there(target: Target) -> str:
 
 
 def without_the_gone(held: list[socket.socket]) -> list[socket.socket]:
-    """Close those that the other side has closed, and keep the others."""
+    """Close the connections that the server has closed; return the others."""
     gone = [sock for sock in held if is_gone(sock)]
     close(gone)
     return [sock for sock in held if sock.fileno() >= 0]
@@ -134,7 +137,7 @@ def close(held: Iterable[socket.socket]) -> None:
 
 
 async def say_hello_at_once(target: Target) -> str:
-    """Open as many as are let in, and say hello on all of them in one moment. A client pays for no step of a handshake, and sends the same again."""
+    """Open as many connections as the server accepts, and send a hello on all of them at once. A client needs no CPU for it: each hello has the same bytes."""
     said, greeted = hello(), 0
     number = 300 if target.peers == ONE else 1_000
     while not target.is_over:
@@ -224,7 +227,7 @@ def request(body: bytes) -> bytes:
 
 
 async def leave_bodies(target: Target) -> str:
-    """Send most of the largest body that is taken, and never its end; a peer that is told to go leaves as late as possible."""
+    """Send most of the largest accepted body, and never its end. When the server closes a connection, close it as late as possible."""
     begun, piece = 0, b" " * (1 << 20)
     whole = request(piece * 7)
     part = whole[: -len(piece)]
@@ -262,6 +265,44 @@ async def never_read(target: Target) -> str:
     return f"{asked} reviews whose answer the client never reads"
 
 
+async def hang_up(target: Target, body: bytes) -> str:
+    """Send whole reviews, and close each connection without waiting for the answer."""
+    asked, whole = 0, request(body)
+
+    async def one(peer: str) -> None:
+        nonlocal asked
+        async for _, writer in lines(target, peer):
+            with suppress(OSError, TimeoutError):
+                writer.write(whole)
+                await asyncio.wait_for(writer.drain(), PATIENCE)
+                asked += 1
+
+    await asyncio.gather(*map(one, islice(cycle(target.peers), 64)))
+    return f"{asked} reviews whose peer hangs up"
+
+
+async def spread_over_namespaces(target: Target) -> str:
+    """Send the review that costs most to decode, in 16 namespaces at once. One address stands for an API server, which sends the honest reviews too."""
+    decided, skipped = 0, 0
+    peers = (HONEST,) if target.peers == ONE else target.peers
+    body = REVIEWS["millions of nothing"][1]()
+
+    async def one(number: int, peer: str) -> None:
+        nonlocal decided, skipped
+        whole = request(body.replace(b'"namespace": "default"', b'"namespace": "team-%d"' % number))
+        async for reader, writer in lines(target, peer):
+            with suppress(OSError, asyncio.IncompleteReadError):
+                while not target.is_over:
+                    writer.write(whole)
+                    status = await reader.readuntil(b"\r\n\r\n")
+                    skipped += b" 200 " not in status.partition(b"\r\n")[0]
+                    decided += 1
+                    await reader.readexactly(int(status.lower().partition(b"content-length: ")[2].split()[0]))
+
+    await asyncio.gather(*map(one, range(NAMESPACES), cycle(peers)))
+    return f"{decided} answers, {skipped} of them refusals to decide"
+
+
 async def pipeline(target: Target) -> str:
     """Send whole requests behind one another, and a part of one more."""
     asked, whole = 0, request(honest())
@@ -281,7 +322,7 @@ async def pipeline(target: Target) -> str:
 
 
 class Sealer:
-    """Encrypts the records of a connection. OpenSSL chooses their number and types itself, and this peer chooses its own."""
+    """Encrypts the records of a connection. OpenSSL would choose their number and types itself."""
 
     def __init__(self, secret: bytes) -> None:
         """Begin with the secret of the client's application data."""
@@ -339,7 +380,7 @@ async def connect(target: Target, peer: str) -> tuple[socket.socket, Sealer] | N
 async def send_records(
     target: Target, record: Callable[[Sealer], bytes], *, number: int = 32, size: int = 128 << 10
 ) -> str:
-    """Send so many bytes of such records after the head of a large body, on so many connections at once."""
+    """Send `size` bytes of such records after the head of a large body, on several connections at once."""
     sent, loop = 0, asyncio.get_running_loop()
 
     async def send(line: tuple[socket.socket, Sealer], data: bytes) -> int:
@@ -366,6 +407,7 @@ async def send_records(
 _LARGE_BODY = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 7000000\r\n\r\n"
 _HEADERS = b"POST /mutate HTTP/1.1\r\nHost: x\r\nX-Long: " + b"y" * 60
 _BODY = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 400\r\n\r\n"
+IN_NAMESPACES = "large reviews in 16 namespaces"
 ATTACKS: dict[str, Attack] = {
     "10,000 connections that say nothing": stand_there,
     "hellos on all connections at once": say_hello_at_once,
@@ -375,18 +417,21 @@ ATTACKS: dict[str, Attack] = {
     "a byte a second, of a body": lambda target: trickle(target, _BODY + b" " * 400, tls=True),
     "bodies of 6 MiB that have no end": leave_bodies,
     "readers that never read": never_read,
+    "small reviews, then hanging up": lambda target: hang_up(target, honest()),
+    "large reviews, then hanging up": lambda target: hang_up(target, b" " * (6 << 20)),
     "pipelines and half bodies": pipeline,
+    IN_NAMESPACES: spread_over_namespaces,
     "records of one byte": lambda target: send_records(target, lambda sealer: sealer.seal(b" ")),
     "key updates": lambda target: send_records(target, Sealer.update_key),
 }
 
 
 def attack(where: Server, name: str, peers: tuple[str, ...], seconds: float) -> tuple[dict[str, Beside], float]:
-    """Run one attack, print what came of it, and hand back what honest callers saw, by the connections they asked on, and the webhook's memory."""
+    """Run one attack and print its result. Return what honest callers saw, by kind of connection, and the webhook's memory."""
     host, _, port = where.url.removeprefix("https://").partition(":")
     with ExitStack() as stack:
         kept = stack.enter_context(beside(where))
-        new = stack.enter_context(beside(where, fresh=True))
+        new = stack.enter_context(beside(where, "--fresh", *["--large"] * (name == IN_NAMESPACES)))
         target = Target((host, int(port)), time.monotonic() + seconds, peers)
         said = asyncio.run(ATTACKS[name](target))
         held = sample(where.pid, 0.0)

@@ -1,8 +1,8 @@
-"""The least that any webhook costs which gives a pod its claims: one that answers at once, with bytes that were there before the pod was.
+"""The least webhook that gives a pod its claims: it answers each review at once with the same bytes.
 
-It is called as ours is, for the same objects, under the same conditions and over TLS, and it knows a single pod: its patch takes that pod's old
-keys away and names a template that exists. It decides, proves, logs and records nothing, nothing checks after it, and nothing follows a cluster for it. What
-an API server spends with it, it spends with any webhook of this kind; the time that it spends more with ours is ours.
+It is registered as ours is: for the same objects, with the same conditions, over TLS. It knows a single pod: its patch removes the legacy keys
+of that pod and names an existing template. It decides, proves, logs and records nothing; no validating webhook checks its patch, and
+it follows no cluster. What an API server spends with it, it spends with any webhook that translates. What it spends beyond that with ours is the price of ours.
 
     python -m bench.webhook.floor CERTIFICATE KEY PATCH PORT serves
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 NAME = "floor"
-# An API server says both of them soon, and in this spelling.
+# An API server sends both near the beginning, and in this spelling.
 LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)\r\n")
 UID = re.compile(rb'"uid": ?"([0-9a-f-]{36})"')
 END = b"\r\n\r\n"
@@ -36,7 +36,7 @@ UID_BYTES = 36
 
 
 def patch(pod: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Give the fewest operations that make the spec of such a pod of one container out of what is asked about."""
+    """Return the fewest patch operations that turn a reviewed pod of one container into the spec of this pod."""
     [container] = pod["spec"]["containers"]
     stored = container["resources"] | {"requests": container["resources"]["limits"]}  # as an API server completes it
     return [
@@ -46,7 +46,7 @@ def patch(pod: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def registration(url: str, bundle: bytes) -> dict[str, Any]:
-    """Have it called as our mutating webhook is, for the same pods and under the same conditions."""
+    """Return a registration with the same pods and conditions as our mutating webhook."""
     options = Registration(url=url, ca_bundle=base64.b64encode(bundle).decode())
     made: dict[str, Any] = json.loads(json.dumps(configurations(Configuration().dialects, options)[0]))
     made["metadata"]["name"] = NAME
@@ -57,7 +57,7 @@ def registration(url: str, bundle: bytes) -> dict[str, Any]:
 
 
 class Peer(asyncio.Protocol):
-    """One connection. It trusts its peer: no other reaches it."""
+    """One connection. It does not check requests, because only the API server of the benchmark connects."""
 
     def __init__(self, encoded: bytes) -> None:
         self.encoded = encoded
@@ -81,7 +81,7 @@ class Peer(asyncio.Protocol):
 
 
 def answers(operations: bytes) -> bytes:
-    """Write everything before the uid, head and all."""
+    """Return the answer up to the uid, with the HTTP head."""
     body = BEFORE + base64.b64encode(operations)
     length = len(body) + len(AFTER) - len(b"%b") + UID_BYTES
     return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % length + body

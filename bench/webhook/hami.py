@@ -1,4 +1,4 @@
-"""HAMi-DRA's webhook, to be measured beside ours: a Go program in the cache, and a server that says yes to the claims which it creates.
+"""HAMi-DRA's webhook, which is measured beside ours: a Go program in the cache, and a server that accepts the claims that it creates.
 
 In front of that server it has what a cluster would not give it: claims are created at once, by a server that does nothing else. What an API server
 spends on those claims, twice what the webhook does, is not in such figures. Its client has no limit anywhere.
@@ -75,7 +75,7 @@ class Running(NamedTuple):
 
 
 def program() -> Path:
-    """The program in the cache, built if it is not there yet; raise MissingError where it cannot be."""
+    """Return the program in the cache; build it if necessary. Raise MissingError if it cannot be built."""
     path = cache() / "bin" / f"hami-dra-{COMMIT}" / "webhook"
     if path.exists():
         return path
@@ -142,13 +142,13 @@ def running(path: Path, serving: Pair, api: bytes) -> Iterator[Running]:
 
 
 def registration(url: str, bundle: bytes) -> dict[str, Any]:
-    """Have it called for each pod that is created, as its chart does: nothing is kept from it."""
+    """Return its registration for each created pod, as in its chart: without conditions."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
     webhook = {
         "name": "pods.hami.bench.invalid",
         "admissionReviewVersions": ["v1"],
         "clientConfig": {"url": f"{url}/mutate", "caBundle": base64.b64encode(bundle).decode()},
-        "failurePolicy": "Ignore",  # as ours: a pod reviewed while it goes away is not turned back
+        "failurePolicy": "Ignore",  # as ours: a pod is accepted if the webhook stops during its review
         "rules": [rule],
         "sideEffects": "None",
     }

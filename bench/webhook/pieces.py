@@ -26,7 +26,7 @@ LEAST = 0.001
 
 
 class Piece(NamedTuple):
-    """What was done, from when to when by the clock, for how long by the processor, and within how many others."""
+    """A piece of work: its name, its begin and end, its CPU seconds, and the number of pieces around it."""
 
     what: str
     begun: float
@@ -36,10 +36,10 @@ class Piece(NamedTuple):
 
 
 class Recorder:
-    """Writes pieces down."""
+    """Records pieces."""
 
     def __init__(self, file: TextIO) -> None:
-        """Write them to a file, a line each."""
+        """Write the pieces to a file, one per line."""
         self._file = file
         self._process = os.getpid()
         self._depth = 0
@@ -103,7 +103,6 @@ def watch(recorder: Recorder) -> None:
     around(app.App, "_review", lambda _, review: f"a {review.path} review of {len(review.body)} bytes on the loop")
     around(app, "answer_timeout", lambda path, body, *_: f"answering undecided: a {path} review of {len(body)} bytes")
     around(ReviewDecider, "decide", lambda _, path, body, *__: f"deciding a {path} review of {len(body)} bytes")
-    around(ReviewDecider, "forget", lambda *_: "forgetting what was half remembered")
     around(pool._Worker, "__init__", lambda *_: "forking a worker")  # noqa: SLF001
     around(pool, "_encode", lambda _: "handing a review to a worker")
     later = Listener.run_task

@@ -1,4 +1,4 @@
-"""What a plain pod pays for our registration: CPU of a real API server with the webhook configurations and without, in turns.
+"""What our registration costs a plain pod: the CPU time of a real API server with and without the webhook configurations, in turns.
 
 No server answers behind them, and none is asked: the conditions are measured. Pods are created as dry runs, so that
 neither storage nor controllers add their noise. Further configurations to measure beside ours are named on the command line.
@@ -31,7 +31,7 @@ REPEATS = 5_000
 
 
 def main(former: Sequence[str]) -> None:
-    """Print milliseconds of the API server's CPU a pod for each registration, as medians of rounds in turns."""
+    """Print for each registration the API server's CPU milliseconds per pod, as the median of alternating rounds."""
     bundle = Registration(ca_bundle="Ym9v", url="https://127.0.0.1:9/")
     cases: dict[str, list[Any]] = {"no webhook": [], "ours": configurations(Configuration().dialects, bundle)}
     for path in former:
@@ -55,7 +55,7 @@ def main(former: Sequence[str]) -> None:
 
 
 def evaluated(cases: Mapping[str, Sequence[Any]]) -> None:
-    """Print time, allocations and cost of each condition that the pod meets; what is the same for `false` does not count."""
+    """Print time, allocations and cost of each condition for the pod, without those of the condition `false`."""
     conditions = {"false": "false"}
     for name, made in cases.items():
         for webhook in (
@@ -78,7 +78,7 @@ def evaluated(cases: Mapping[str, Sequence[Any]]) -> None:
 
 
 def reachable(configuration: dict[str, Any]) -> dict[str, Any]:
-    """A configuration that the API server takes as it stands, without a server."""
+    """A configuration that the API server accepts, although no webhook runs."""
     for webhook in configuration["webhooks"]:
         webhook["clientConfig"] = {"url": "https://127.0.0.1:9/", "caBundle": ""}
         webhook["failurePolicy"] = "Ignore"
@@ -86,7 +86,7 @@ def reachable(configuration: dict[str, Any]) -> dict[str, Any]:
 
 
 def cpu_of_pods(cluster: ControlPlane, namespace: str) -> float:
-    """Milliseconds of the API server's CPU for one plain pod."""
+    """Return the API server's CPU milliseconds for one plain pod."""
     item = plain(namespace)
     for _ in range(20):  # until the configuration is in force
         cluster.create(item, dryRun="All")

@@ -65,7 +65,7 @@ class Sample(NamedTuple):
 
 
 class Held(NamedTuple):
-    """How long honest reviews were held, in milliseconds: half of them, 99 of 100, the longest."""
+    """How long honest reviews took, in milliseconds: the median, the 99th percentile, and the longest."""
 
     p50: float
     p99: float
@@ -73,7 +73,7 @@ class Held(NamedTuple):
 
     @classmethod
     def of(cls, seconds: Iterable[float]) -> Held:
-        """Put what was measured in order."""
+        """Return the figures of the measured times."""
         took = sorted(seconds) or [0.0]
         return cls(*(1e3 * took[min(len(took) - 1, int(share * len(took)))] for share in (0.5, 0.99, 1.0)))
 
@@ -82,7 +82,7 @@ class Held(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """One honest review: how long the webhook's processor had other work meanwhile, and from when to when that was."""
+    """An honest review that was held up: the CPU seconds that the webhook spent on other work meanwhile, and when this began and ended."""
 
     seconds: float
     begun: float
@@ -93,10 +93,10 @@ class Beside(NamedTuple):
     """The result of the process that sends honest reviews."""
 
     asked: int
-    lost: list[str]  # of each how, and what was said
+    lost: list[str]  # for each lost review: the error or the answer
     clock: Held
-    processor: Held  # the webhook's own
-    slowest: tuple[Hold, ...] = ()  # by the webhook's processor
+    processor: Held  # in CPU time of the webhook
+    slowest: tuple[Hold, ...] = ()  # by CPU time of the webhook
 
 
 UNASKED = Beside(0, [], Held(0, 0, 0), Held(0, 0, 0))
@@ -113,7 +113,7 @@ class Seen(NamedTuple):
 
     @property
     def problems(self) -> list[str]:
-        """The violations."""
+        """Return the violations."""
         settled = self.samples[len(self.samples) // 3 :]
         early, late = settled[: len(settled) // 2], settled[len(settled) // 2 :]
         found = [f"{self.lost} reviews were lost"] if self.lost else []
@@ -153,18 +153,19 @@ def sample(pid: int, second: float) -> Sample:
     return Sample(second, memory, len(os.listdir(f"/proc/{pid}/fd")))  # noqa: PTH208  as cheap as it gets
 
 
-def honest() -> bytes:
-    """Return an honest review."""
-    return review(pod({"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}))
+def honest(*, large: bool = False) -> bytes:
+    """Return an honest review; a `large` one has 70 KiB, and only a worker decides it."""
+    mark = "x" * (70 << 10) if large else ""
+    return review(pod({"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}, mark))
 
 
-def ask_beside(url: str, pid: int, *, fresh: bool = False) -> Beside:
-    """Ask for one honest review after the other until standard input ends; on a new connection each if they are to be `fresh`."""
+def ask_beside(url: str, pid: int, *, fresh: bool = False, large: bool = False) -> Beside:
+    """Send one honest review after the other until standard input ends; with `fresh`, each on a new connection."""
     host, _, port = url.removeprefix("https://").partition(":")
     connection = HTTPSConnection(host, int(port), timeout=30, context=trusting())
     connection.connect()
     clock, worked, lost, started = list[float](), list[Hold](), list[str](), time.monotonic()
-    body = honest()
+    body = honest(large=large)
     # In one piece, as API servers send it, and by a process that does not wait for a processor itself: all that the webhook works meanwhile is counted.
     whole = b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body  # fmt: skip
     with suppress(PermissionError):
@@ -200,7 +201,7 @@ def ask_beside(url: str, pid: int, *, fresh: bool = False) -> Beside:
 
 
 def what_is_lost(status: int, text: bytes) -> str:
-    """Say what an honest review was answered instead of being translated; "" if it was."""
+    """Return the answer to an honest review that was not translated; "" if it was translated."""
     if status != 200:
         return f"{status}: {text[:200].decode(errors='replace')}"
     response = json.loads(text)["response"]
@@ -210,9 +211,9 @@ def what_is_lost(status: int, text: bytes) -> str:
 
 
 @contextmanager
-def beside(where: Server, *, fresh: bool = False) -> Iterator[Callable[[], Beside]]:
-    """Have a process beside the crowd, which begins when that is there; call what is handed out when the crowd has gone."""
-    command = [sys.executable, "-m", "bench.webhook.soak", "--beside", where.url, str(where.pid), *["--fresh"] * fresh]
+def beside(where: Server, *options: str) -> Iterator[Callable[[], Beside]]:
+    """Run a process that sends honest reviews meanwhile. Call the yielded function at the end: it stops the process and returns the result."""
+    command = [sys.executable, "-m", "bench.webhook.soak", "--beside", where.url, str(where.pid), *options]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
     process.stdout.readline()
@@ -229,7 +230,7 @@ def beside(where: Server, *, fresh: bool = False) -> Iterator[Callable[[], Besid
 
 
 async def soak(where: Server, *, seconds: float, reviews: int, share: float, hostile: int = 0) -> Seen:
-    """Ask until the time is over or so many reviews were asked, and until so many of them were hostile."""
+    """Send reviews until the time is over or `reviews` are sent, and until `hostile` hostile ones are sent."""
     with beside(where) as told:
         seen = await _crowd(where, seconds=seconds, reviews=reviews, share=share, hostile=hostile)
         return seen._replace(beside=await asyncio.to_thread(told))
@@ -238,7 +239,7 @@ async def soak(where: Server, *, seconds: float, reviews: int, share: float, hos
 async def _crowd(where: Server, *, seconds: float, reviews: int, share: float, hostile: int) -> Seen:
     answers: dict[int, int] = {}
     lost, asked, sent, samples, started = 0, 0, 0, list[Sample](), time.monotonic()
-    # To write them out takes half a second, in which the loop has to turn.
+    # In a thread, because making them takes half a second, which would block the event loop.
     bad = [(path, await asyncio.to_thread(make)) for path, make in (REVIEWS | CORPUS).values()]
     good = honest()
     address = where.url.removeprefix("https://").split(":")
@@ -289,7 +290,7 @@ async def _crowd(where: Server, *, seconds: float, reviews: int, share: float, h
 
 
 def filled(size: int) -> Iterator[str]:
-    """Start each process where so many MiB of hostile objects are stored; tell what must not be."""
+    """Start each process in a cluster with `size` MiB of hostile objects; yield the violations."""
     with hostile_store.stored(size * MIB) as directory:
         for name in (*hostile_store.PROCESSES, *hostile_store.PROCESSES):
             try:
@@ -312,10 +313,11 @@ def main() -> int:
     parser.add_argument("--objects", type=int, default=1024, help="so many MiB of hostile objects; 0 for none")
     parser.add_argument("--beside", nargs=2, metavar=("URL", "PID"), help="be the process beside the crowd")
     parser.add_argument("--fresh", action="store_true", help="... on a new connection for each review")
+    parser.add_argument("--large", action="store_true", help="... with reviews of 70 KiB")
     options = parser.parse_args()
     if options.beside:
         url, pid = options.beside
-        print(json.dumps(ask_beside(url, int(pid), fresh=options.fresh)))
+        print(json.dumps(ask_beside(url, int(pid), fresh=options.fresh, large=options.large)))
         return 0
     with TemporaryDirectory() as folder, server("webhook", pieces=Path(folder, "pieces")) as where:
         crowd = soak(where, seconds=options.minutes * 60, reviews=options.reviews, share=options.share, hostile=options.hostile)  # fmt: skip

@@ -39,7 +39,7 @@ class Started(NamedTuple):
 
 
 def rows() -> Iterator[Row]:
-    """Start it a few times; the quickest says what it takes on a quiet machine."""
+    """Start the webhook a few times. The quickest start is that of an idle machine."""
     with prepare() as directory:
         start(directory)
         starts = [start(directory) for _ in range(3)]

@@ -1,13 +1,18 @@
-"""Pods through a real API server with drawbridge installed, beside the same pods without it, in rounds that alternate.
+"""Compares pods on a real API server with drawbridge installed and the same pods without it, in rounds that alternate.
 
-Seven ways on one control plane: plain pods without and with us, GPU pods whose claims kube-controller-manager makes from a template
-that was written by hand, GPU pods whose claims the client writes itself, both without a webhook, and the same GPU pods in legacy
-words with us, with the least webhook that could do it (`bench.webhook.floor`), and with HAMi-DRA, where that is available. A GPU pod counts when its claim is there, and the template that it is made from is there before the first
-one: a steady state. Nothing is scheduled, because no way has anything to do with that.
+Seven ways use one control plane:
+- plain pods without a webhook, and with drawbridge;
+- GPU pods without a webhook, whose claims kube-controller-manager creates from a template that was written by hand;
+- GPU pods without a webhook, whose claims the client creates;
+- the same GPU pods with legacy keys: with drawbridge, with the least webhook that could translate them (`bench.webhook.floor`), and, if it
+  is available, with HAMi-DRA.
 
-A busy machine bends the rates more than the CPU time that a pod costs, and that more than what the API server allocates for a pod, so all
-three are told, with what the rest of the machine used meanwhile. Rounds are short and many, and each ratio is the median of the rounds' own ratios. What the programs use while no client
-creates anything is taken off, or a slow way would pay more of it.
+A GPU pod counts when its claim exists. The template exists before the first pod, as in a steady state. Nothing is scheduled, because
+scheduling is equal in all ways.
+
+A busy machine changes the rates most, the CPU time of a pod less, and what the API server allocates for a pod least. So all three are
+reported, with the CPU time of other programs. Rounds are short and many, and each ratio is the median of the ratios in each round. What
+the programs use while no client creates anything is subtracted; otherwise a slow way would be charged more of it.
 
     python -m bench.webhook.throughput [ROUNDS [WAY ...]]
 """
@@ -58,7 +63,7 @@ OURS, THEIRS, LEAST = "drawbridge", "HAMi-DRA", "floor"
 
 
 class Way(NamedTuple):
-    """One way to have pods: what the client writes for each, which webhook is there, and whether a claim is to come of each."""
+    """A way to create pods: the objects that the client writes for each, the webhook that is installed, and whether each pod gets a claim."""
 
     what: str
     items: Sequence[Object]
@@ -67,30 +72,30 @@ class Way(NamedTuple):
 
 
 class HasPid(Protocol):
-    """A process that runs, whatever started it."""
+    """A running process."""
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Return its process ID."""
 
 
 class Allocated(NamedTuple):
-    """What a Go program has allocated: its processor and its collector work for that, however busy the machine is."""
+    """What a Go program has allocated. Unlike time, this does not depend on how busy the machine is."""
 
     objects: float
     kilobytes: float
 
     def since(self, earlier: Allocated) -> Allocated:
-        """What came since."""
+        """Return what was allocated since an earlier reading."""
         return Allocated(self.objects - earlier.objects, self.kilobytes - earlier.kilobytes)
 
     def each(self, number: int) -> Allocated:
-        """The share of one of so many."""
+        """Return the mean of `number` pods."""
         return Allocated(self.objects / number, self.kilobytes / number)
 
 
 class Run(NamedTuple):
-    """What one run came to."""
+    """The result of one run."""
 
     rate: float  # pods a second, claims included
     millis: Mapping[str, float]  # CPU of each program for one pod
@@ -99,11 +104,11 @@ class Run(NamedTuple):
 
     @property
     def whole(self) -> float:
-        """CPU milliseconds of all programs for one pod."""
+        """Return the CPU milliseconds of all programs for one pod."""
         return sum(self.millis.values())
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Return the result as one line."""
         cpu = f"{self.millis[SERVER]:.2f} ms of {self.whole:.2f} the API server's"
         return f"{self.rate:.0f}/s, {cpu}, {self.allocated.objects:,.0f} objects, {self.allocated.kilobytes:.0f} kB"
 
@@ -122,23 +127,23 @@ def legacy_pod() -> Object:
 
 
 def claiming_pod() -> Object:
-    """What becomes of that pod, written by hand."""
+    """The same pod with a claim template that was written by hand."""
     resources = {"limits": {"cpu": "100m", "memory": "64Mi"}, "claims": [{"name": "by-hand"}]}
     return nameless([container(resources=resources)], resourceClaims=[using_template("by-hand")])
 
 
 def by_hand() -> Object:
-    """The template behind it."""
+    """The claim template of `claiming_pod`."""
     return template("by-hand", NAMESPACE, spec_of_both())
 
 
 def spec_of_both() -> Object:
-    """What both ask for."""
+    """The request in the template and in the claim."""
     return request("gpu", fleet.HAMI, capacity={"requests": {"memory": "3000Mi", "cores": "30"}})
 
 
 def claim_and_pod() -> list[Object]:
-    """The same with a claim that the client writes, and that the pod names: kube-controller-manager has nothing to do."""
+    """The same pod, with a claim that the client creates before it: kube-controller-manager has nothing to do."""
     name = f"train-{MARK}"
     named = {"name": "by-hand", "resourceClaimName": name}
     user = claiming_pod()
@@ -147,14 +152,14 @@ def claim_and_pod() -> list[Object]:
 
 
 def nameless(containers: Sequence[Object], **spec: Any) -> Object:
-    """A pod whose name the API server makes."""
+    """A pod whose name the API server generates."""
     made = pod("", NAMESPACE, *containers, **spec)
     made["metadata"] = {"generateName": "train-", "namespace": NAMESPACE, "labels": {"app": "train"}}
     return made
 
 
 def legacy_pod_with_name() -> Object:
-    """The same pod with its own name, which HAMi-DRA makes the claim's name of."""
+    """The same pod with a name, from which HAMi-DRA makes the name of the claim."""
     made = legacy_pod()
     made["metadata"] = {"name": f"train-{MARK}", "namespace": NAMESPACE, "labels": {"app": "train"}}
     return made
@@ -169,7 +174,7 @@ WAYS = {
     "floor": Way("GPU pods in legacy words, the least webhook", [legacy_pod()], LEAST, claims=True),
     "hami": Way("GPU pods in legacy words, HAMi-DRA", [legacy_pod_with_name()], THEIRS, claims=True),
 }
-# Which way is measured against which, and what is promised of that.
+# Which way is compared with which, and the target for the difference.
 PAIRS = (
     ("plain-ours", "plain", "within 5 %"),
     ("legacy", "by-hand", "within 15 %"),
@@ -193,7 +198,7 @@ FIGURES: dict[str, tuple[str, Callable[[Run], float]]] = {
 
 
 def rows() -> Iterator[Row]:
-    """Each kind of pods beside the same without us."""
+    """Yield the figures of each way beside those of its peer."""
     taken = in_turn(ROUNDS, that_can_be_built(WAYS))
     for name, peer, target in PAIRS:
         if peer in taken:
@@ -201,7 +206,7 @@ def rows() -> Iterator[Row]:
 
 
 def that_can_be_built(names: Iterable[str]) -> list[str]:
-    """Leave out HAMi-DRA, and say why, where it cannot be built."""
+    """Leave out HAMi-DRA if it cannot be built, and print why."""
     asked = list(names)
     others = [name for name in asked if WAYS[name].webhook != THEIRS]
     try:
@@ -214,7 +219,7 @@ def that_can_be_built(names: Iterable[str]) -> list[str]:
 
 
 def compare(name: str, ours: Sequence[Run], peer: str, theirs: Sequence[Run], target: str) -> Iterator[Row]:
-    """CPU of the API server and of all programs, pods a second, and what is allocated: medians, and the median of the rounds' own ratios."""
+    """Yield a row for each figure: the medians of both ways, and the median of the ratios in each round."""
     others = statistics.median(run.others for run in (*ours, *theirs))
     for what, (unit, figure) in FIGURES.items():
         ratio = ratio_of(figure, ours, theirs)
@@ -230,7 +235,7 @@ def compare(name: str, ours: Sequence[Run], peer: str, theirs: Sequence[Run], ta
 
 
 def ratio_of(figure: Callable[[Run], float], ours: Sequence[Run], theirs: Sequence[Run]) -> float:
-    """The median of the rounds' own ratios."""
+    """Return the median of the ratios in each round."""
     return statistics.median(figure(one) / figure(other) for one, other in zip(ours, theirs, strict=True))
 
 
@@ -255,7 +260,7 @@ def main(rounds: int, names: Sequence[str]) -> None:
 
 
 def median(runs: Sequence[Run], program: str) -> float:
-    """The CPU of one program in the middle one of some runs."""
+    """Return the median CPU time of one program."""
     return statistics.median(run.millis[program] for run in runs)
 
 
@@ -263,7 +268,7 @@ def median(runs: Sequence[Run], program: str) -> float:
 
 
 def in_turn(rounds: int, names: Sequence[str]) -> dict[str, list[Run]]:
-    """Take every way in every round; the first one alternates, so that a machine that slows down slows all."""
+    """Measure each way in each round. The order alternates, so that a machine that slows down affects all ways."""
     taken: dict[str, list[Run]] = {name: [] for name in names}
     # Those with the same webhook come one after the other: switching takes longer than a run.
     order = sorted(names, key=lambda name: WAYS[name].webhook)
@@ -274,13 +279,13 @@ def in_turn(rounds: int, names: Sequence[str]) -> dict[str, list[Run]]:
                 installation.switch(WAYS[name].webhook)
                 done = run(installation, WAYS[name])
                 taken[name].append(done)
-                # Told as it comes: a busy machine may not let it come to the end.
+                # Printed after each run, because on a busy machine the benchmark may be stopped before its end.
                 print(f"   {turn + 1}. {name}: {done}", flush=True)
     return taken
 
 
 class Installation:
-    """The webhooks of a control plane, to be switched on and off as a whole; one of them at a time."""
+    """A control plane, of whose webhooks at most one runs at a time."""
 
     def __init__(self, cluster: ControlPlane) -> None:
         self.cluster = cluster
@@ -298,7 +303,7 @@ class Installation:
         self.webhook.stop()
 
     def switch(self, webhook: str) -> None:
-        """Have the processes and the registration of this one there, or of none."""
+        """Stop and unregister the current webhook, and start and register this one; "" for none."""
         if webhook == self.on:
             return
         if self.on == OURS:
@@ -313,14 +318,14 @@ class Installation:
             self.cluster.until("it is called", self.translates)
 
     def start_ours(self) -> None:
-        """Start drawbridge as it is installed, and have it called."""
+        """Start drawbridge as it is installed, and register it."""
         self.webhook.register()
         self.webhook.start_authority()
         self.webhook.start_controller()
         self.webhook.start_webhook()
 
     def start_least(self) -> None:
-        """Start the least webhook and have it called."""
+        """Start the least webhook and register it."""
         signer, serving = certificates()
         port = free_port()
         files = {
@@ -338,7 +343,7 @@ class Installation:
         self.have_called(floor.registration(f"https://127.0.0.1:{port}", signer.certificate))
 
     def start_theirs(self) -> None:
-        """Start HAMi-DRA's webhook and have it called."""
+        """Start HAMi-DRA's webhook and register it."""
         signer, serving = certificates()
         api = self.cluster.write_kubeconfig("hami-dra", self.cluster.token).read_bytes()
         there = self.theirs.enter_context(hami.running(hami.program(), serving, api))
@@ -346,12 +351,12 @@ class Installation:
         self.have_called(hami.registration(there.url, signer.certificate))
 
     def have_called(self, registered: Object) -> None:
-        """Have a webhook called until another one is."""
+        """Register a webhook until the next switch."""
         self.cluster.create(registered)
         self.theirs.callback(self.cluster.remove, registered)
 
     def translates(self) -> bool:
-        """Whether a legacy pod is translated."""
+        """Return whether a legacy pod is translated."""
         # HAMi-DRA creates a claim for a dry run as well, and the next one of that name would fail.
         item = json.loads(json.dumps(legacy_pod_with_name()).replace(MARK, secrets.token_hex(8)))
         try:
@@ -361,7 +366,7 @@ class Installation:
         return "resourceClaims" in answer["spec"]
 
     def programs(self) -> dict[str, list[HasPid]]:
-        """Whose CPU is told."""
+        """Return the programs whose CPU time is reported."""
         return {
             SERVER: [self.cluster.apiserver],
             CONTROLLERS: [self.cluster.controller_manager],
@@ -371,7 +376,7 @@ class Installation:
 
 
 def certificates() -> tuple[Pair, Pair]:
-    """Make an authority, and what it signed for a server here."""
+    """Make a certificate authority, and a serving certificate for 127.0.0.1."""
     now = dt.datetime.now(dt.UTC)
     life = dt.timedelta(hours=1)
     signer = authority.authority("bench", now=now, life=life)
@@ -379,7 +384,7 @@ def certificates() -> tuple[Pair, Pair]:
 
 
 def run(installation: Installation, way: Way) -> Run:
-    """Create pods on several connections, wait until all claims are made, and clear away."""
+    """Create pods on several connections, wait until all claims are created, and delete everything."""
     cluster = installation.cluster
     create(cluster, way.items, WARMING)
     if way.claims:
@@ -398,7 +403,7 @@ def run(installation: Installation, way: Way) -> Run:
     seconds = time.monotonic() - started
     after = seconds_of(programs)
     elsewhere = (others(programs) - elsewhere) / seconds
-    # To ask allocates as well: so much as was allocated at rest, when nothing else was.
+    # Reading the metrics allocates memory, too: subtract what was allocated at rest.
     asking = allocated_before.since(allocated_at_rest)
     grown = allocated(cluster).since(allocated_before).since(asking)
     for path in (PODS, CLAIMS):
@@ -412,7 +417,7 @@ def run(installation: Installation, way: Way) -> Run:
 
 
 def create(cluster: ControlPlane, items: Sequence[Object], number: int) -> None:
-    """Create objects again and again, as fast as it goes."""
+    """Create the objects `number` times, as fast as possible."""
     paths = [CLAIMS if item["kind"] == "ResourceClaim" else PODS for item in items]
     bodies = [json.dumps(item) for item in items]
     headers = {"Authorization": f"Bearer {cluster.token}", "Content-Type": "application/json", "Accept": "application/json"}  # fmt: skip
@@ -442,14 +447,14 @@ def create(cluster: ControlPlane, items: Sequence[Object], number: int) -> None:
 
 
 def count(cluster: ControlPlane, path: str) -> int:
-    """How many objects a collection has, without reading them."""
+    """Return the number of objects in a collection without reading all of them."""
     page = cluster.get(path, limit=1)
     remaining: int = page["metadata"].get("remainingItemCount", 0)
     return len(page["items"]) + remaining
 
 
 def settle(cluster: ControlPlane) -> None:
-    """Wait until the API server has little left to do from what was before."""
+    """Wait until the API server is nearly idle."""
 
     def quiet() -> bool:
         before = cpu_of(cluster.apiserver.pid)
@@ -460,12 +465,12 @@ def settle(cluster: ControlPlane) -> None:
 
 
 def seconds_of(programs: Mapping[str, Sequence[HasPid]]) -> dict[str, float]:
-    """Seconds of the processor of each program so far."""
+    """Return the CPU seconds of each program so far."""
     return {name: sum(cpu_of(process.pid) for process in some) for name, some in programs.items()}
 
 
 def allocated(cluster: ControlPlane) -> Allocated:
-    """What the API server has allocated so far."""
+    """Return what the API server has allocated so far."""
     code, answer = cluster.send("GET", "/metrics", None, {"Authorization": f"Bearer {cluster.token}"})
     if code != 200:
         raise RuntimeError(f"the API server does not tell its metrics: {code}")
@@ -478,7 +483,7 @@ def allocated(cluster: ControlPlane) -> Allocated:
 
 
 def others(programs: Mapping[str, Sequence[HasPid]]) -> float:
-    """Seconds of CPU that neither these programs nor the client have used so far: other programs of the machine."""
+    """Return the CPU seconds so far of all other programs of the machine."""
     fields = Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=9)[1:9]
     user, nice, system, _, _, irq, softirq, steal = map(int, fields)
     busy = (user + nice + system + irq + softirq + steal) / TICKS

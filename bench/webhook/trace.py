@@ -37,7 +37,7 @@ async def ways() -> dict[str, Way]:
     world, _ = large_world(20)
     now = world.state(fresh=True)
     follower: Any = SimpleNamespace(state=lambda: now, fresh=lambda: True)
-    webhook = ReviewDecider(world, follower, lambda: "")
+    webhook = ReviewDecider(world, follower)
     app = App(webhook, WebhookMetrics(), decisions=Decisions(Path(os.devnull).open("wb")))  # noqa: SIM115, ASYNC230
     port = await app.start("127.0.0.1", 0, _certificate())
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting())

@@ -50,7 +50,7 @@ def rows() -> Iterator[Row]:
 
 
 def first_time() -> Row:
-    """A demand never seen before: its claim, its template and its selectors are made, not remembered."""
+    """Translate demands that are all different, so that no claim, template or selector comes from a cache."""
     from webhook.state import State
     from webhook.translate import translate
 

@@ -89,26 +89,26 @@ func (a *Args) complete() {
 }
 
 func (a *Args) problems() field.ErrorList {
-	var found field.ErrorList
+	var problems field.ErrorList
 	if a.Socket != "" && a.Address != "" {
-		found = append(found, field.Forbidden(field.NewPath("address"), "give either a socket or an address"))
+		problems = append(problems, field.Forbidden(field.NewPath("address"), "give either a socket or an address"))
 	} else if a.Address != "" {
-		found = append(found, addressProblems(a.Address, a.TLS != nil)...)
+		problems = append(problems, addressProblems(a.Address, a.TLS != nil)...)
 	} else {
-		found = append(found, socketProblems(a.Socket)...)
+		problems = append(problems, socketProblems(a.Socket)...)
 	}
 	token := field.NewPath("tokenFile")
 	if a.Address != "" && a.TokenFile == "" && a.TLS == nil {
-		found = append(found, field.Required(token, "without a token or tls, every process on the node can reach the address"))
+		problems = append(problems, field.Required(token, "without a token or tls, every process on the node can reach the address"))
 	}
 	if a.TokenFile != "" && !filepath.IsAbs(a.TokenFile) {
-		found = append(found, field.Invalid(token, a.TokenFile, "must be an absolute path"))
+		problems = append(problems, field.Invalid(token, a.TokenFile, "must be an absolute path"))
 	}
-	found = append(found, a.tlsProblems()...)
-	found = append(found, timeoutProblems("timeout", a.Timeout, time.Minute)...)
-	found = append(found, timeoutProblems("commitTimeout", a.CommitTimeout, 10*time.Minute)...)
-	found = append(found, timeoutProblems("bindingTimeout", a.BindingTimeout, 24*time.Hour)...)
-	return found
+	problems = append(problems, a.tlsProblems()...)
+	problems = append(problems, timeoutProblems("timeout", a.Timeout, time.Minute)...)
+	problems = append(problems, timeoutProblems("commitTimeout", a.CommitTimeout, 10*time.Minute)...)
+	problems = append(problems, timeoutProblems("bindingTimeout", a.BindingTimeout, 24*time.Hour)...)
+	return problems
 }
 
 func socketProblems(socket string) field.ErrorList {
@@ -127,18 +127,18 @@ func (a *Args) tlsProblems() field.ErrorList {
 		return nil
 	}
 	path := field.NewPath("tls")
-	var found field.ErrorList
+	var problems field.ErrorList
 	if a.Address == "" {
-		found = append(found, field.Forbidden(path, "a socket is the node's own: give an address"))
+		problems = append(problems, field.Forbidden(path, "a socket is the node's own: give an address"))
 	}
 	for name, file := range map[string]string{"caFile": a.TLS.CAFile, "certFile": a.TLS.CertFile, "keyFile": a.TLS.KeyFile} {
 		if file == "" {
-			found = append(found, field.Required(path.Child(name), "both sides show a certificate"))
+			problems = append(problems, field.Required(path.Child(name), "both sides show a certificate"))
 		} else if !filepath.IsAbs(file) {
-			found = append(found, field.Invalid(path.Child(name), file, "must be an absolute path"))
+			problems = append(problems, field.Invalid(path.Child(name), file, "must be an absolute path"))
 		}
 	}
-	return found
+	return problems
 }
 
 func addressProblems(address string, encrypted bool) field.ErrorList {

@@ -136,16 +136,16 @@ func (p *Plugin) isAllocated(pod *v1.Pod) bool {
 // device may be reachable from several.
 func lesserPriorities(pod *v1.Pod, infos []fwk.NodeInfo) []int32 {
 	priority := corev1helpers.PodPriority(pod)
-	found := sets.New[int32]()
+	priorities := sets.New[int32]()
 	for _, info := range infos {
 		for _, other := range info.GetPods() {
 			running := other.GetPod()
 			if lesser := corev1helpers.PodPriority(running); lesser < priority && hasClaims(running) {
-				found.Insert(lesser)
+				priorities.Insert(lesser)
 			}
 		}
 	}
-	return sets.List(found)
+	return sets.List(priorities)
 }
 
 // lackingOnlyDevices returns the nodes that every other plugin accepts.

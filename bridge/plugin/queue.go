@@ -94,7 +94,7 @@ func (p *Plugin) warnGated(pod *v1.Pod, sentence string) {
 
 // claimsOf returns the claims of a pod. The error names the first claim that is missing or unusable.
 func (p *Plugin) claimsOf(pod *v1.Pod) ([]*resourcev1.ResourceClaim, error) {
-	var found []*resourcev1.ResourceClaim
+	var claims []*resourcev1.ResourceClaim
 	for index := range pod.Spec.ResourceClaims {
 		name, owned, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[index])
 		if err != nil {
@@ -118,9 +118,9 @@ func (p *Plugin) claimsOf(pod *v1.Pod) ([]*resourcev1.ResourceClaim, error) {
 				return nil, err
 			}
 		}
-		found = append(found, claim)
+		claims = append(claims, claim)
 	}
-	return found, nil
+	return claims, nil
 }
 
 // wake requeues the pods with these keys, or all pods of the profile without a node. The follower calls it.
@@ -141,16 +141,16 @@ func (p *Plugin) wake(logger klog.Logger, keys []string, all bool) {
 }
 
 func (p *Plugin) waitingPods(keys []string, all bool) []*v1.Pod {
-	var found []*v1.Pod
+	var pods []*v1.Pod
 	if all {
 		objects, err := p.podIndex.ByIndex(p.names.waiting, waiting)
 		if err != nil {
 			panic(err) // the index was made in New
 		}
 		for _, object := range objects {
-			found = append(found, object.(*v1.Pod))
+			pods = append(pods, object.(*v1.Pod))
 		}
-		return found
+		return pods
 	}
 	for _, key := range keys {
 		namespace, name, err := cache.SplitMetaNamespaceKey(key)
@@ -160,10 +160,10 @@ func (p *Plugin) waitingPods(keys []string, all bool) []*v1.Pod {
 		// Pods deleted meanwhile are skipped.
 		pod, err := p.pods.Pods(namespace).Get(name)
 		if err == nil && waitsIn(p.profile, pod) {
-			found = append(found, pod)
+			pods = append(pods, pod)
 		}
 	}
-	return found
+	return pods
 }
 
 // EventsToRegister lists the events that may help a pod that the plugin rejected. Released devices are not among them: the

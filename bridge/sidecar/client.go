@@ -115,8 +115,8 @@ func (c *Client) State(ctx context.Context) (*State, error) {
 // pods may be evicted.
 func (c *Client) PreFilter(ctx context.Context, pod *v1.Pod, nodes Census, suppose Supposition) (*Answer, error) {
 	answer := &Answer{}
-	asked := call{name: "prefilter", question: podQuestion{pod, nodes, suppose}, timeout: c.timeouts.Call, repeat: true}
-	return answer, c.do(ctx, asked, answer)
+	request := call{name: "prefilter", question: podQuestion{pod, nodes, suppose}, timeout: c.timeouts.Call, repeat: true}
+	return answer, c.do(ctx, request, answer)
 }
 
 // Filter repeats an earlier question for one node, with pods added or removed.
@@ -129,8 +129,8 @@ func (c *Client) Filter(ctx context.Context, token, node string, add, remove []*
 // Reserve reserves the devices that an earlier answer found on a node.
 func (c *Client) Reserve(ctx context.Context, token, node string) (*Reservation, error) {
 	answer := &Reservation{}
-	asked := call{name: "reserve", question: nodeQuestion{token, node}, timeout: c.timeouts.Call, repeat: true}
-	return answer, c.do(ctx, asked, answer)
+	request := call{name: "reserve", question: nodeQuestion{token, node}, timeout: c.timeouts.Call, repeat: true}
+	return answer, c.do(ctx, request, answer)
 }
 
 // Unreserve releases a reservation.
@@ -148,30 +148,30 @@ func (c *Client) UnreserveUnknown(ctx context.Context, token, node string) error
 // Commit writes a reservation into the claims. It is called again until all binding conditions are met.
 func (c *Client) Commit(ctx context.Context, reservation string) (*Commit, error) {
 	answer := &Commit{}
-	asked := call{name: "commit", question: reservationQuestion{reservation}, timeout: c.timeouts.Commit, repeat: true}
-	asked.through = c.commits
-	return answer, c.do(ctx, asked, answer)
+	request := call{name: "commit", question: reservationQuestion{reservation}, timeout: c.timeouts.Commit, repeat: true}
+	request.through = c.commits
+	return answer, c.do(ctx, request, answer)
 }
 
 // PostFilter asks for victims. It is never sent twice, because the allocator evicts.
 func (c *Client) PostFilter(ctx context.Context, pod *v1.Pod, nodes []string) (*Preemption, error) {
 	answer := &Preemption{}
-	asked := call{name: "postfilter", question: preemptionQuestion{pod, nodes}, timeout: c.timeouts.Call}
-	return answer, c.do(ctx, asked, answer)
+	request := call{name: "postfilter", question: preemptionQuestion{pod, nodes}, timeout: c.timeouts.Call}
+	return answer, c.do(ctx, request, answer)
 }
 
 // PostFilterGroup asks for the victims of a group whose members have a node each. It is never sent twice either.
 func (c *Client) PostFilterGroup(ctx context.Context, group []Member) (*Preemption, error) {
 	answer := &Preemption{}
-	asked := call{name: "postfilter", question: groupQuestion{group}, timeout: c.timeouts.Call}
-	return answer, c.do(ctx, asked, answer)
+	request := call{name: "postfilter", question: groupQuestion{group}, timeout: c.timeouts.Call}
+	return answer, c.do(ctx, request, answer)
 }
 
 // Wake waits until pods should be requeued, for up to half a minute.
 func (c *Client) Wake(ctx context.Context, after int64) (*Wake, error) {
 	answer := &Wake{}
-	asked := call{name: "wake?after=" + strconv.FormatInt(after, 10), timeout: wakeTimeout, through: c.polls}
-	return answer, c.do(ctx, asked, answer)
+	request := call{name: "wake?after=" + strconv.FormatInt(after, 10), timeout: wakeTimeout, through: c.polls}
+	return answer, c.do(ctx, request, answer)
 }
 
 type call struct {
@@ -179,30 +179,30 @@ type call struct {
 	question any // none: GET
 	timeout  time.Duration
 	through  *http.Client // none: the one for questions
-	repeat   bool         // may be sent twice; what is a GET is asked again soon anyway
+	repeat   bool         // may be sent twice; a GET is sent again soon anyway
 }
 
 type checked interface{ check() error }
 
-func (c *Client) do(ctx context.Context, asked call, answer checked) error {
-	ctx, cancel := context.WithTimeout(ctx, asked.timeout)
+func (c *Client) do(ctx context.Context, request call, answer checked) error {
+	ctx, cancel := context.WithTimeout(ctx, request.timeout)
 	defer cancel()
 	var body []byte
-	if asked.question != nil {
+	if request.question != nil {
 		var err error
-		if body, err = json.Marshal(asked.question); err != nil {
-			return fmt.Errorf("%s: the question cannot be written: %w", asked.name, err)
+		if body, err = json.Marshal(request.question); err != nil {
+			return fmt.Errorf("%s: the question cannot be written: %w", request.name, err)
 		}
 	}
 	client := c.questions
-	if asked.through != nil {
-		client = asked.through
+	if request.through != nil {
+		client = request.through
 	}
-	err := c.once(ctx, client, asked.name, body, answer)
+	err := c.once(ctx, client, request.name, body, answer)
 	var unreachable *Unreachable
-	if asked.repeat && errors.As(err, &unreachable) && ctx.Err() == nil {
+	if request.repeat && errors.As(err, &unreachable) && ctx.Err() == nil {
 		// An allocator that was restarted has closed the kept connection.
-		err = c.once(ctx, client, asked.name, body, answer)
+		err = c.once(ctx, client, request.name, body, answer)
 	}
 	return err
 }
@@ -282,15 +282,15 @@ func failure(ctx context.Context, name string, err error) error {
 }
 
 func refusal(name string, status int, text []byte) error {
-	var said struct {
+	var body struct {
 		Error  string `json:"error"`
 		Remedy string `json:"remedy"`
 	}
-	if json.Unmarshal(text, &said) != nil || said.Error == "" {
-		said.Error = fmt.Sprintf("it answered %s with status %d (%s)", name, status, http.StatusText(status))
-		said.Remedy = ""
+	if json.Unmarshal(text, &body) != nil || body.Error == "" {
+		body.Error = fmt.Sprintf("it answered %s with status %d (%s)", name, status, http.StatusText(status))
+		body.Remedy = ""
 	}
-	return &Refusal{Status: status, Sentence: Shorten(said.Error), Remedy: Shorten(said.Remedy)}
+	return &Refusal{Status: status, Sentence: Shorten(body.Error), Remedy: Shorten(body.Remedy)}
 }
 
 // Shorten cuts a message of the allocator to what fits into an event.

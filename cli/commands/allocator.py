@@ -19,24 +19,20 @@ from analysis import loop
 from cli import contract as inputs
 from cli.contract import Broken, Exit, is_loopback
 from cli.settings import options_of
-from dra.raw import Object
 from runtime.http import Address
 from webhook.names import QUOTA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from allocator.decisions import PlacementRules
     from allocator.service import Listening
+    from allocator.simulation import Simulation, Snapshot
     from certs.mutual import Files
     from cluster.protocol import Cluster
-    from dra.stock import Stock
-    from webhook.service import Source
+    from dra.raw import Object
     from webhook.state import Configuration
 
 _LISTEN_OPTIONS = "--plugin, --extender, --api, --reservations, --metrics-listen"
 ADDRESS_IN_USE = f"stop the process that uses this address, or choose another one: {_LISTEN_OPTIONS}"
-_Translated = tuple[list[Object], list[str]]  # and messages about them
 
 
 def _check_usable(files: Files | None, remedy: str) -> None:
@@ -77,6 +73,7 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
     """Allocate devices for schedulers, and write the allocations into the claims."""
     from allocator.service import ReadOnlyAllocator, Reviewing, Service
     from analysis.configuration import source_of
+    from analysis.outlook import place_beside
     from webhook.admission import future_claims_of_pod, review_quota
     from webhook.service import log
 
@@ -98,11 +95,13 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
         logging.getLogger("drawbridge.allocator").info("ready", extra=addresses)
 
     async def serve(cluster: Cluster, stop: asyncio.Event) -> None:
-        translate = translator(source)
+        def simulate(objects: list[Object], there: Snapshot) -> Simulation:
+            return place_beside(objects, there, source.current)
+
         service = (
-            ReadOnlyAllocator(cluster, settings, translate)
+            ReadOnlyAllocator(cluster, settings, simulate)
             if settings.read_only
-            else Service(cluster, settings, translate, Reviewing(review_quota, future_claims_of_pod))
+            else Service(cluster, settings, simulate, Reviewing(review_quota, future_claims_of_pod))
         )
 
         def follow(new: Configuration) -> None:
@@ -166,39 +165,3 @@ def rules_of(configuration: Configuration, settings: Settings) -> PlacementRules
         namespaces=namespaces,
         most_pods=placing.most_pods_per_node if most_pods is None else most_pods,
     )
-
-
-def translator(source: Source) -> Callable[[list[Object], Stock], _Translated]:
-    """Make a function that translates legacy objects by the current configuration and a stock."""
-    from cluster.patch import apply_json_patch
-    from dra.server import known_gates
-    from webhook.admission import decide_object
-    from webhook.claims import template
-    from webhook.state import Features, Inventory, State
-
-    def translate(objects: list[Object], stock: Stock) -> _Translated:
-        classes = stock.classes.values()
-        slices = stock.slices.values()
-        nodes = stock.nodes.values()
-        fleet = Inventory.gather(classes, slices, nodes)
-        server = stock.reading.server
-        # Unknown gates count as on for judging claims, and have their default for what is written.
-        off = dict.fromkeys(known_gates(server.minor).keys() - server.gates, False)
-        features = Features.combine(server.minor, off)
-        state = State(configuration=source.current, fleet=fleet, features=features)
-        translated: list[Object] = []
-        notes: list[str] = []
-        for obj in objects:
-            done = decide_object(obj, state)
-            metadata = obj.get("metadata") or {}
-            namespace = str(metadata.get("namespace") or "default")
-            for name, spec in done.templates.items():
-                made = template.object_of(name, spec, namespace)
-                translated.append(made)
-            after = apply_json_patch(obj, done.operations) if done.changed else obj
-            translated.append(after)
-            notes += map(str, done.refusals)
-            notes += map(str, done.warnings)
-        return translated, notes
-
-    return translate

@@ -89,7 +89,7 @@ def _choose(names: Sequence[str], dialects: Sequence[Dialect]) -> list[Dialect]:
         if not known:
             dialect_names = [dialect.name for dialect in dialects]
             keys = [row.name for dialect in dialects for row in dialect.keys]
-            likely = shape.nearest(name, dialect_names) or next(
+            likely = shape.nearest_name(name, dialect_names) or next(
                 iter(get_close_matches(name, keys, n=1, cutoff=0.75)), ""
             )
             listed = f"dialects: {', '.join(dialect_names)}"

@@ -121,7 +121,7 @@ def command(
             served = Adapter(cluster, name, folder, FactSources(known, facts_of(pci_devices(sysfs))), paths)
         else:
             served = Driver(cluster, machine_of(inventory_read), paths)
-        async with served.metrics.shown(metrics_listen):
+        async with served.metrics.serving(metrics_listen):
             await served.run(stop)
 
     try:
@@ -137,13 +137,13 @@ def command(
 def inventory_in(path: str) -> DeviceInventory:
     """Read the DeviceInventory in a file."""
     from cluster.manifests import InputProblem, ManifestError
-    from node.inventory import read
+    from node.inventory import read_inventory
 
     documents = inputs.read([path])
     if len(documents) != 1:
         raise Broken(f"{path} holds {len(documents)} objects (expected one)", "give the DeviceInventory of this node")
     [document] = documents
-    inventory, problems = read(document.object)
+    inventory, problems = read_inventory(document.object)
     if inventory is None:
         located: list[InputProblem] = []
         for problem in problems:

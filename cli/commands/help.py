@@ -32,7 +32,7 @@ def command(ctx: click.Context, *, topic: str | None) -> Exit:
         inputs.print_lines(aligned(_TOPICS[topic]))
     else:
         known = [*COMMANDS, *_TOPICS]
-        similar = shape.nearest(topic, known)
+        similar = shape.nearest_name(topic, known)
         remedy = f"did you mean {similar}?" if similar else f"commands and topics: {', '.join(known)}"
         raise Broken(f"{topic!r} is neither a command nor a topic", remedy)
     return Exit.FINE

@@ -26,7 +26,7 @@ def command(name: str | None) -> Exit:
     elif name in NAMES:
         click.echo(text_of(name), nl=False)
     else:
-        similar = shape.nearest(name, list(NAMES))
+        similar = shape.nearest_name(name, list(NAMES))
         meant = f"did you mean {similar}? " if similar else ""
         raise Broken(f"no schema is named {name[:80]!r}", f"{meant}schemas: {', '.join(NAMES)}")
     return Exit.FINE

@@ -114,7 +114,7 @@ def command(
     with inputs.progress() as show:
         simulation = outlook.place(
             snapshot,
-            in_force.configuration,
+            admitted.state,
             admitted.refused,
             strategy=strategy,
             budget_ms=budget_ms,

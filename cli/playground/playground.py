@@ -76,7 +76,7 @@ class Playground:
         self._state = state
 
     async def push(self, pod: dict[str, Any]) -> Pushed:
-        """Do with a pod what `kubectl apply` and the API server would do."""
+        """Treat a pod as `kubectl apply` and the API server would."""
         if wrong := [problem for problem in shape.check(pod, Pod) if problem.code == "D001"]:
             return Pushed(None, (), f"the API server says: {_listed(wrong)}")
         metadata = dict(pod.get("metadata") or {})
@@ -116,7 +116,7 @@ class Playground:
         return Pushed(stored, warnings)
 
     async def ensure_namespace(self, name: str) -> None:
-        """Make a namespace unless it exists."""
+        """Create a namespace unless it exists."""
         try:
             await self.cluster.get(resources.NAMESPACES, name)
         except NotFound:
@@ -163,7 +163,7 @@ class Playground:
 
 
 def _listed(problems: Iterable[Finding]) -> str:
-    """Say each problem with its place, where it has one, and its code."""
+    """Write each problem with its place, if it has one, and its code."""
     return "; ".join(
         f"{problem.message}{problem.path and f' at {problem.path}'} [{problem.code}]" for problem in problems
     )

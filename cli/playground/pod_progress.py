@@ -24,18 +24,18 @@ MOST = 8
 
 
 class Replica(NamedTuple):
-    """A pod, and which one it is of its workload, for people; "" for its own pod and for an only one."""
+    """A pod, and the text that says which pod of its workload it is; "" if there is only one."""
 
     pod: dict[str, Any]
     part: str = ""
 
 
 def pods_of(obj: dict[str, Any], generated: GeneratedNames | None = None) -> list[Replica]:
-    """The object itself if it is a pod; if it is a workload, the pods that its controller would make, the first few of each template."""
+    """Return the object itself if it is a pod. For a workload, return the pods that its controller would create, the first few of each template."""
     replicas: list[Replica] = []
     templates = list(created_pods(obj, generated))
     for template in templates:
-        # Where it stands tells the templates of a workload apart: pytorchReplicaSpecs/Worker.
+        # The path of a template, such as pytorchReplicaSpecs/Worker, distinguishes the templates of a workload.
         part = template.path.removesuffix("/template").removeprefix("/spec/") if len(templates) > 1 else ""
         for number in range(min(template.replicas, MOST)):
             pod = template.pod
@@ -78,7 +78,7 @@ async def end_of(playground: Playground, pod: dict[str, Any], seconds: float, *,
 
 
 async def story_of(playground: Playground, pod: Pod) -> PodProgress:
-    """Tell what is to be seen of a pod that was stored."""
+    """Return the progress of a stored pod: its claims, and its node or why it waits."""
     claims = await playground.claims(pod)
     waits = "" if pod.spec.node_name else next((c.message for c in pod.status.conditions if c.message), "")
     story = PodProgress(
@@ -92,10 +92,12 @@ async def story_of(playground: Playground, pod: Pod) -> PodProgress:
         ),
         because=tuple(waits.split("; ")) if waits else (),
     )
-    if names.ORIGINAL in pod.metadata.annotations or pod.spec.resource_claims:
+    if names.ORIGINAL in pod.metadata.annotations:
         return story
     decisions = await playground.decisions(pod)
     outcome = outcome_of(decisions)
+    if outcome is None and pod.spec.resource_claims:
+        return story
     if outcome is not Outcome.SERVED:
         return replace(story, end=End.LEFT, became=(outcome.value,) if outcome else (), because=())
     reasons = tuple(

@@ -64,7 +64,7 @@ class PodsListener:
 
     @asynccontextmanager
     async def open(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
-        """Listen; give the URL."""
+        """Listen; yield the URL."""
         routes = [
             Route("GET", "/", self._help),
             Route("GET", "/pods", self._list),
@@ -152,7 +152,7 @@ def _refusal(status: int, problem: str) -> Reply:
 
 
 def _problem_of(obj: Raw) -> str:
-    """Say why an object that could be pushed or brought along cannot be as it is; "" for one that is neither."""
+    """Return why an object cannot be used; "" if it can."""
     kind = obj.get("kind")
     if not kind or not obj.get("apiVersion"):
         return "an object needs apiVersion and kind"

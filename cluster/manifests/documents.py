@@ -587,7 +587,7 @@ def _texts(
 
 
 def _ends_before(chunk: bytes, line: int, column: int) -> bool:
-    """Say whether a value in brackets or quotes ends before a place of a text: the line from 0, the column from 1."""
+    """Return whether a value in brackets or quotes ends before a place of a text; lines count from 0, columns from 1."""
     lines = chunk.split(b"\n", line + 1)[line : line + 1]  # YAML may see further line breaks
     return any(_ENDS_HERE.search(line[:500].decode(errors="replace")[: column - 1]) for line in lines)
 

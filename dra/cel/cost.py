@@ -270,14 +270,14 @@ class _Coster:
         if overload not in ("conditional", "add_string", "add_bytes", "add_list"):
             return None
         # The two results or parts of the result.
-        one, other = args[-2:]
-        of_one, of_other = self._entry(one.node), self._entry(other.node)
+        first, second = args[-2:]
+        of_one, of_other = self._entry(first.node), self._entry(second.node)
         if of_one is not None and of_other is not None:
             key, value = of_one.key.union(of_other.key), of_one.value.union(of_other.value)
             self._entries[id(node)] = _Elements(of_one.kind, key, value)
         if overload == "conditional":
-            return _Estimate(0, one.own.union(other.own))
-        size = one.own.plus(other.own)
+            return _Estimate(0, first.own.union(second.own))
+        size = first.own.plus(second.own)
         return _Estimate(1 if overload == "add_list" else scale(size.most, STRING_FACTOR), size)
 
     # Comprehensions

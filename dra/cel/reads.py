@@ -53,18 +53,18 @@ class _ReadsFinder:
 
     def value(self, node: Expr) -> None:
         """Record what a node reads when its value is used in a way that is not tracked."""
-        if self.place(node) is not None:
+        if self.path_of(node) is not None:
             raise _EverythingError
 
-    def place(self, node: Expr) -> _Place | None:
+    def path_of(self, node: Expr) -> _Place | None:
         """Record what a node reads, and return its path if its value is a map within the device, or the device."""
         if node.kind == "ident":
             return ("device",) if node.name == ".device" else self._bound.get(node.name)
         if node.kind in ("select", "has"):
-            return self._step(self.place(node.args[0]), node.name)
+            return self._step(self.path_of(node.args[0]), node.name)
         if node.kind == "call" and node.name in ("_[_]", "_[?_]", "_?._", "@in"):
             operand, key = node.args if node.name != "@in" else reversed(node.args)
-            place = self.place(operand)
+            place = self.path_of(operand)
             if node.name == "@in" and place is not None and len(place) < 3:
                 raise _EverythingError  # whether a domain is there depends on all of its names
             if place is None:
@@ -79,7 +79,7 @@ class _ReadsFinder:
                 self.value(child)
             return None
         bind = fold.macro == "bind"
-        place = self.place(fold.init)
+        place = self.path_of(fold.init)
         if place is not None and not bind:
             raise _EverythingError
         self.value(fold.range)
@@ -88,7 +88,7 @@ class _ReadsFinder:
         if not bind:
             self.value(fold.condition)
             self.value(fold.step)
-        result = self.place(fold.result)
+        result = self.path_of(fold.result)
         self._bound = outer
         return result
 

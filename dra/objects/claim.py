@@ -62,7 +62,7 @@ class DeviceRequest(Wire, frozen=True, kw_only=True):
 
     @property
     def alternatives(self) -> dict[str, ExactDeviceRequest | DeviceSubRequest]:
-        """What may serve it, the best first, by the name that a result has: request or request/subrequest."""
+        """The alternatives by their name in results (request or request/subrequest), the preferred one first."""
         if self.exactly is not None:
             return {self.name: self.exactly}
         return {f"{self.name}/{sub.name}": sub for sub in self.first_available}
@@ -177,7 +177,7 @@ def owning_pods(claim: ResourceClaim) -> list[OwnerReference]:
 
 
 def why_orphaned(claim: ResourceClaim, pod_uids: Collection[str]) -> str:
-    """Return that the pod of a claim no longer exists; "" if it does, or the claim has none or is being deleted."""
+    """Return a message if the pod of a claim no longer exists; "" if it does, or if the claim has no pod or is being deleted."""
     owners = owning_pods(claim)
     if not owners or claim.metadata.deletion_timestamp or any(owner.uid in pod_uids for owner in owners):
         return ""

@@ -1,6 +1,6 @@
-"""The template that the controller of NVIDIA's ComputeDomains makes, by whose name pods reach the domain's channel.
+"""The ResourceClaimTemplate that NVIDIA's controller creates for a ComputeDomain; pods name it to use the domain's channel.
 
-Manifests hold the ComputeDomain alone. Follows cmd/compute-domain-controller and the templates of
+Manifests contain only the ComputeDomain. Mirrors cmd/compute-domain-controller and the templates of
 kubernetes-sigs/dra-driver-nvidia-gpu 9593204.
 """
 
@@ -16,7 +16,9 @@ from dra.wire import convert
 _API: Final = "resource.nvidia.com/"
 _DRIVER: Final = "compute-domain.nvidia.com"
 _CLASS: Final = "compute-domain-default-channel.nvidia.com"
-_NO_UID: Final = "00000000-0000-0000-0000-000000000000"  # the API server gives one when the domain is created
+_NO_UID: Final = (
+    "00000000-0000-0000-0000-000000000000"  # a placeholder: the API server sets the uid when the domain is created
+)
 
 
 def is_compute_domain(obj: dict[str, Any]) -> bool:
@@ -25,7 +27,7 @@ def is_compute_domain(obj: dict[str, Any]) -> bool:
 
 
 def channel_template(obj: dict[str, Any]) -> ResourceClaimTemplate | None:
-    """Return the template that an untyped object makes if it is a ComputeDomain that names one."""
+    """Return the template for an untyped object if it is a ComputeDomain that names a template."""
     channel = inside(obj, "spec", "channel")
     name = text(inside(channel, "resourceClaimTemplate").get("name"))
     if not is_compute_domain(obj) or not name:
@@ -41,5 +43,7 @@ def channel_template(obj: dict[str, Any]) -> ResourceClaimTemplate | None:
         "requests": [{"name": "channel", "exactly": {"deviceClassName": _CLASS}}],
         "config": [{"requests": ["channel"], "opaque": {"driver": _DRIVER, "parameters": parameters}}],
     }
-    place = {"namespace": text(metadata.get("namespace")) or "default", "name": name}
-    return template(convert({"metadata": place, "spec": {"spec": {"devices": devices}}}, ResourceClaimTemplate))
+    object_metadata = {"namespace": text(metadata.get("namespace")) or "default", "name": name}
+    return template(
+        convert({"metadata": object_metadata, "spec": {"spec": {"devices": devices}}}, ResourceClaimTemplate)
+    )

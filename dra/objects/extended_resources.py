@@ -82,7 +82,7 @@ def served_resources(pod: Pod, serving: Mapping[str, str]) -> list[str]:
 def extended_claim(
     pod: Pod, serving: Mapping[str, str], allocatable: Mapping[str, Quantity] | None = None
 ) -> ExtendedClaim | None:
-    """Make the claim that kube-scheduler would make for a pod on a node with these allocatable resources, or None.
+    """Return the claim that kube-scheduler would create for a pod on a node with these allocatable resources, or None.
 
     Its name is a placeholder for the one that the API server generates.
     """
@@ -144,9 +144,9 @@ def _count(container: Container, resource: str) -> int:
 
 def _request(at: int, container: Container, resource: str, device_class: str, count: int) -> DeviceRequest:
     """Make a request, named by the index of the container and of the resource among the container's resources."""
-    place = sorted(requests_of(container)).index(resource)
+    index = sorted(requests_of(container)).index(resource)
     exactly = ExactDeviceRequest(device_class_name=device_class, allocation_mode="ExactCount", count=count)
-    return DeviceRequest(name=f"container-{at}-request-{place}", exactly=exactly)
+    return DeviceRequest(name=f"container-{at}-request-{index}", exactly=exactly)
 
 
 def _mapping(container: Container, resource: str, request: str) -> ContainerExtendedResourceRequest:

@@ -30,7 +30,7 @@ class NodeSelectorRequirement(Wire, frozen=True, kw_only=True, gc=True, dict=Tru
         return tuple(sorted(self.values))  # a quarter of a set's memory
 
     def lists(self, value: str) -> bool:
-        """Whether the value is listed; a search in order, because a slice may have a million values that are asked for each node."""
+        """Whether the value is listed. A binary search, because a slice may have a million values, which are searched for each node."""
         values = self._in_order
         at = bisect_left(values, value)
         return at < len(values) and values[at] == value
@@ -46,7 +46,7 @@ class NodeSelector(Wire, frozen=True, kw_only=True, gc=True, dict=True, cache_ha
 
     @cached_property
     def mistake(self) -> str:
-        """What Kubernetes cannot parse, or ""; read once, because a selector is matched with many nodes."""
+        """What Kubernetes cannot parse, or "". Cached, because a selector is matched with many nodes."""
         return next((text for term in self.node_selector_terms for text in _mistakes(term)), "")
 
 

@@ -16,8 +16,8 @@ class DeviceCompatibilitySpec(Wire, frozen=True, kw_only=True):
     selector: str = ""
     # CEL over the *other* device; empty means no restriction.
     compatible_only_with: str = ""
-    # The devices that the rule applies between: those of a pool, those that share a counter set (counterSet), or all of
-    # the driver on a node, in any pool (node).
+    # The scope: the rule applies between devices of one pool (pool), devices that share a counter set (counterSet), or all of the
+    # driver's devices on a node, in any pool (node).
     scope: str = "pool"
     # The meaning of "no groups" on this driver's devices: compatible only with others without groups (upstream,
     # KEP-5963), or with all (proposal).

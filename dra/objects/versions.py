@@ -22,14 +22,14 @@ BETA_1: Final = f"{GROUP}/v1beta1"
 ALPHA_3: Final = f"{GROUP}/v1alpha3"
 
 _KINDS: Final = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"})
-# The kinds that a server of the newest minor can serve in each version, on by default or not.
+# The kinds that a server of the newest minor can serve in each version, enabled by default or not.
 SERVED: Final = {
     CURRENT: _KINDS | {"DeviceTaintRule"},
     BETA_2: _KINDS | {"DeviceTaintRule"},
     BETA_1: _KINDS,
     ALPHA_3: frozenset({"DeviceTaintRule", "ResourcePoolStatusRequest"}),
 }
-# The first minor that has a kind in a version, if later than OLDEST.
+# The first minor with a kind in a version, if later than OLDEST.
 _SINCE: Final = {
     (CURRENT, "DeviceTaintRule"): 37,
     (BETA_2, "DeviceTaintRule"): 36,

@@ -62,8 +62,8 @@ _STEPS_PER_KNOWN_PAGE = 2
 class Most(msgspec.Struct, frozen=True):
     """Of the matching devices of a slice or a node: the most that one of them has, and their sum."""
 
-    one: Held
-    all: Held
+    largest: Held
+    sum: Held
 
 
 NOTHING = Most({}, {})
@@ -105,11 +105,11 @@ class Demands:
             pages = sum(kept.size for kept in self._scans.values())
             while len(self._scans) > 1 and (pages > self._max_pages or len(self._scans) > MAX_SCANS):
                 pages -= self._scans.pop(next(iter(self._scans))).size
-            found = scan.resume(budget)
+            most = scan.resume(budget)
             if len(self._most) >= MAX_ANSWERS:
                 self._most.clear()
-            self._most[key] = found
-            return found
+            self._most[key] = most
+            return most
 
         return _amounts(spec, most_of)
 
@@ -149,12 +149,12 @@ class _FleetScan:
             self._uncompiled = [selector.cel.expression for selector in selectors if selector.cel is not None][::-1]
             self._characters = sum(map(len, self._uncompiled))
             self._pages = list(stock.pages.values())
-        self._found: Most | None = None
+        self._result: Most | None = None
         self._shapes: dict[object, Most] = {}  # slices with equal results share one object
         self._charged: dict[bytes, Held | None] = {}  # what a request takes of a device, by its encoded capacities
         # By node, "" for devices without a single node: the most of one device, and the sum.
-        self._ones: dict[str, Held] = {"": {}}
-        self._nodes: dict[str, Held] = {"": {}}
+        self._largest_by_node: dict[str, Held] = {"": {}}
+        self._sum_by_node: dict[str, Held] = {"": {}}
         self._device = 0  # the next one of the current slice
         self._of_page = Most({}, {})
 
@@ -170,26 +170,26 @@ class _FleetScan:
 
     def resume(self, budget: Budget) -> Most:
         """Scan the remaining devices, and return the result."""
-        if self._found is not None:
-            return self._found
+        if self._result is not None:
+            return self._result
         before, whole = self._progress, budget.spent == 0
         try:
             self._scan(budget)
         except SelectorError:
-            self._found = NOTHING  # a selector that does not compile selects nothing
+            self._result = NOTHING  # a selector that does not compile selects nothing
         except OutOfBudget:
             if self._progress != before or not whole:
                 raise
-            self._found = NOTHING  # a whole budget made no progress, so no other will: the claim's own amounts count
+            self._result = NOTHING  # a whole budget made no progress, so no other will: the claim's own amounts count
         else:
-            one, everything = self._ones.pop(""), self._nodes.pop("")
-            _raise(one, _largest_of_two(self._ones.values()))
-            _add(everything, _largest_of_two(self._nodes.values()))
-            self._ones, self._nodes = {}, {}
-            self._found = Most(one, everything)
+            largest, everything = self._largest_by_node.pop(""), self._sum_by_node.pop("")
+            _raise(largest, _second_largest(self._largest_by_node.values()))
+            _add(everything, _second_largest(self._sum_by_node.values()))
+            self._largest_by_node, self._sum_by_node = {}, {}
+            self._result = Most(largest, everything)
         self._known, self._charged = {}, {}
         self._selectors, self._characters = [], 0
-        return self._found
+        return self._result
 
     @property
     def _progress(self) -> tuple[int, int, int]:
@@ -212,16 +212,16 @@ class _FleetScan:
                 for device in page.devices[self._device :]:
                     amounts = self._held(page.pool[0], device, budget)
                     if amounts is not None:
-                        _raise(self._of_page.one, amounts)
-                        _add(self._of_page.all, amounts)
+                        _raise(self._of_page.largest, amounts)
+                        _add(self._of_page.sum, amounts)
                     self._device += 1
                 # Slices with equal results share one object, to save memory.
-                shape = tuple(self._of_page.one.items()), tuple(self._of_page.all.items())
+                shape = tuple(self._of_page.largest.items()), tuple(self._of_page.sum.items())
                 most = self._shapes.setdefault(shape, self._of_page)
             self.scanned[page] = most
             node = page.slice.spec.node_name or ""
-            _raise(self._ones.setdefault(node, {}), most.one)
-            _add(self._nodes.setdefault(node, {}), most.all)
+            _raise(self._largest_by_node.setdefault(node, {}), most.largest)
+            _add(self._sum_by_node.setdefault(node, {}), most.sum)
             self._pages.pop()
             self._device, self._of_page = 0, Most({}, {})
 
@@ -260,11 +260,11 @@ def _amounts(spec: ResourceClaimSpec, most_of: Callable[[Ask], Most]) -> Amounts
         for ask in request.alternatives.values():
             most, count = most_of(ask), max(ask.count, 1)
             wants_all = ask.allocation_mode == "All"
-            if not most.one:  # by the claim's own text
+            if not most.largest:  # by the claim's own text
                 each = {name: amount.nano for name, amount in _capacity(ask).items()} | {DEVICES: ONE}
                 amounts = _times(each, ALL if wants_all else count)
             else:
-                amounts = most.all if wants_all else _times(most.one, count)
+                amounts = most.sum if wants_all else _times(most.largest, count)
             for class_name in (ask.device_class_name, ALL_CLASSES):
                 _raise(held, {(class_name, resource): amount for resource, amount in amounts.items()})
         parts.append(held)
@@ -288,7 +288,7 @@ def _raise(most: dict[T, int], amounts: Mapping[T, int]) -> None:
         most[resource] = max(most.get(resource, 0), amount)
 
 
-def _largest_of_two(nodes: Collection[Held]) -> Held:
+def _second_largest(nodes: Collection[Held]) -> Held:
     """Return the second largest of each amount over the nodes that have devices, or that of the only such node."""
     having = [held for held in nodes if held]
     largest: Held = {}

@@ -9,12 +9,13 @@
 
 A claim's devices are its request and its limit at once, so a prefix `requests.` or `limits.` changes nothing. A quota with
 a scopeSelector applies to pods of its priority classes. `dra.stock.amounts` defines what counts; amounts are in nano-units.
-A request that asks for nothing of a line does not exceed it.
+A request that adds nothing to a line does not exceed it.
 """
 
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -95,6 +96,7 @@ class QuotaLine(msgspec.Struct, frozen=True):
         return facts
 
     def __str__(self) -> str:
+        """Describe the line for people, such as "quota team/q: gpu/devices: 3 asked for, 6 of 8 used; the most that would pass is 2"."""
         requested, used, hard = map(self.write, (self.requested, self.used, self.hard))
         most = self.write(self.remaining)
         waiting = f", {self.write(self.waiting)} of it by pods that wait for devices" if self.waiting else ""
@@ -134,7 +136,7 @@ def limits_of(quota: DeviceQuota) -> Iterator[Limit]:
 
 
 def misread(quota: DeviceQuota) -> str:
-    """Describe the lines of a quota that are invalid, and so limit nothing; "" if there are none."""
+    """Return a message about the invalid lines of a quota, which have no effect; "" if there are none."""
     keys = list(quota.spec.hard)
     invalid = [key for key in keys[:MAX_LINES] if not read_key(key)] + keys[MAX_LINES:]
     if not invalid:
@@ -231,6 +233,21 @@ def quota_lines(
             line = QuotaLine(key, amount_of(limit, requested), limit.hard.nano, amount_of(limit, used) + more, more)
             lines.append(line)
     return tuple(lines)
+
+
+def lines_of_claims(
+    quotas: Iterable[DeviceQuota],
+    pod: Pod,
+    claims: Iterable[ResourceClaim],
+    stock: Stock,
+    find_pod: FindPod,
+    *,
+    unrequested: bool = False,
+) -> tuple[QuotaLine, ...]:
+    """List the lines that newly allocated claims of a pod add to, as `quota_lines`. The stock does not have the allocations yet."""
+    requested = total(amounts_of(claim, stock.pages_of) for claim in claims)
+    used_by_claims = partial(held_of_quota, stock=stock, find_pod=find_pod)
+    return quota_lines(quotas, quota_scope(pod), requested, used_by_claims, unrequested=unrequested)
 
 
 def quota_scope(pod: Pod) -> tuple[str, str]:

@@ -90,8 +90,8 @@ def _parts(claim: ResourceClaim, pages_of: PagesOf) -> Iterator[_Part]:
         return
     classes: dict[str, str] = {}  # by the name that results use
     for request in claim.spec.devices.requests:
-        for name, demand in request.alternatives.items():
-            classes[name] = demand.device_class_name
+        for name, alternative in request.alternatives.items():
+            classes[name] = alternative.device_class_name
     node = node_of(allocation)
     for result in allocation.devices.results:
         class_name = classes.get(result.request)
@@ -136,9 +136,9 @@ def _find(result: DeviceRequestAllocationResult, node: str, pages_of: PagesOf) -
     """
     pages = pages_of.get((result.driver, result.pool), ())
     latest = sorted(pages, key=lambda page: page.generation, reverse=True) if len(pages) > 1 else pages
-    for place in (node, "") if node else ("", None):
+    for publishing_node in (node, "") if node else ("", None):
         for page in latest:
-            if place is not None and (page.slice.spec.node_name or "") != place:
+            if publishing_node is not None and (page.slice.spec.node_name or "") != publishing_node:
                 continue
             for device in page.devices:
                 if device.name == result.device:

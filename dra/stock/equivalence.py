@@ -70,23 +70,20 @@ class Interner(Generic[T]):
 
     def token(self, content: Hashable, make: Callable[[], T]) -> T:
         """Return the token of a content."""
-        found = self._young.get(content)
-        if found is not None:
-            return found
-        found = self._old.pop(content, None)
-        if found is None:
-            found = make()
+        token = self._young.get(content)
+        if token is not None:
+            return token
+        token = self._old.pop(content, None)
+        if token is None:
+            token = make()
         weight = _weight(content)
         if weight > self._half:
-            return found
+            return token
         if self._weight + weight > self._half:
             self._old, self._young, self._weight = self._young, {}, 0
-        self._young[content] = found
+        self._young[content] = token
         self._weight += weight
-        return found
-
-    def __len__(self) -> int:
-        return len(self._young) + len(self._old)
+        return token
 
 
 def _weight(content: object) -> int:
@@ -94,15 +91,15 @@ def _weight(content: object) -> int:
     weight = 0
     todo = [content]
     while todo:
-        one = todo.pop()
-        if isinstance(one, tuple):
-            weight += 56 + 8 * len(one)
-            todo += one
-        elif isinstance(one, str):
-            weight += 50 + len(one)
-        elif isinstance(one, msgspec.Struct) and not isinstance(one, Plain | Body):
+        part = todo.pop()
+        if isinstance(part, tuple):
+            weight += 56 + 8 * len(part)
+            todo += part
+        elif isinstance(part, str):
+            weight += 50 + len(part)
+        elif isinstance(part, msgspec.Struct) and not isinstance(part, Plain | Body):
             weight += 100
-            todo += [getattr(one, name) for name in one.__struct_fields__]
+            todo += [getattr(part, name) for name in part.__struct_fields__]
     return weight
 
 
@@ -188,13 +185,15 @@ def _key_maker(kind: type) -> Callable[[Any], object]:
         return lambda value: _content_key(getattr(value, names[0]))
     read = attrgetter(*names)
     # Most values are scalars, and a call for each would take half as long again.
-    return lambda value: tuple([one if one.__class__ in _SCALARS else _content_key(one) for one in read(value)])
+    return lambda value: tuple(
+        [member if member.__class__ in _SCALARS else _content_key(member) for member in read(value)]
+    )
 
 
 _SCALARS = {type(None), bool, int, str}
 _KEY_MAKERS: dict[type, Callable[[Any], object]] = {
     dict: lambda value: tuple([(name, _content_key(value[name])) for name in sorted(value)]) if value else (),
-    tuple: lambda value: tuple([_content_key(one) for one in value]) if value else (),
+    tuple: lambda value: tuple([_content_key(member) for member in value]) if value else (),
     # What a selector or a policy can distinguish.
     Quantity: lambda value: (value.nano, value.format, value.as_int() is None),
 }
@@ -202,16 +201,16 @@ _KEY_MAKERS: dict[type, Callable[[Any], object]] = {
 
 def _readable(attribute: DeviceAttribute) -> bool:
     """Whether selectors can be evaluated at all on a device with this attribute."""
-    one = attribute
-    if one.ints is not None or one.bools is not None or one.strings is not None:
+    attr = attribute
+    if attr.ints is not None or attr.bools is not None or attr.strings is not None:
         return True
-    if one.versions is not None:
-        return all(map(_is_version, one.versions))
-    if one.string is not None or one.int_ is not None or one.bool_ is not None:
+    if attr.versions is not None:
+        return all(map(_is_version, attr.versions))
+    if attr.string is not None or attr.int_ is not None or attr.bool_ is not None:
         return True
-    if one.version is None:
+    if attr.version is None:
         return False
-    return _is_version(one.version)
+    return _is_version(attr.version)
 
 
 @lru_cache(maxsize=1024)

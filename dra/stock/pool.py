@@ -213,10 +213,10 @@ class PoolDevices(msgspec.Struct, frozen=True):
     def find(self, name: str, node: str) -> tuple[Page, Device] | None:
         """Find the device that a claim on a node holds: the node's, then one without a node name; any if `node` is ""."""
         places = (node, "") if node else ("", *self.by_node)
-        for place in places:
-            found = self.by_node.get(place, {}).get(name)
-            if found is not None:
-                return found
+        for publishing_node in places:
+            publication = self.by_node.get(publishing_node, {}).get(name)
+            if publication is not None:
+                return publication
         return None
 
 
@@ -233,11 +233,11 @@ def _is_invalid(visible: Sequence[ResourceSlice], counters: Mapping[str, Collect
     by_nodes: dict[object, set[str]] = {}
     for slice_ in visible:
         spec = slice_.spec
-        place = everywhere if spec.all_nodes else by_nodes.setdefault(spec.node_name or spec.node_selector, set())
+        names = everywhere if spec.all_nodes else by_nodes.setdefault(spec.node_name or spec.node_selector, set())
         for device in spec.devices:
-            if device.name in place:
+            if device.name in names:
                 return True
-            place.add(device.name)
+            names.add(device.name)
     if any(not everywhere.isdisjoint(names) for names in by_nodes.values()):
         return True
     return bool(_unknown_counter((slice_.spec.devices for slice_ in visible), counters))
@@ -256,13 +256,13 @@ def targets(page: Page, node: Node) -> bool:
         raise NodeSelectorError(f"ResourceSlice/{page.name}: node selector: {error}") from error
 
 
-def reaches(place: Device | msgspec.Struct, node: Node) -> bool:
+def reaches(selecting: Device | msgspec.Struct, node: Node) -> bool:
     """Whether the node selection of a slice or device includes the node."""
-    if name := getattr(place, "node_name", None):
+    if name := getattr(selecting, "node_name", None):
         return bool(name == node.metadata.name)
-    if getattr(place, "all_nodes", None):
+    if getattr(selecting, "all_nodes", None):
         return True
-    selector = getattr(place, "node_selector", None)
+    selector = getattr(selecting, "node_selector", None)
     return selector is not None and nodes.matches(selector, node)
 
 

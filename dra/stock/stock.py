@@ -411,20 +411,20 @@ def _key_all(objects: Iterable[AnyStocked]) -> dict[str, AnyStocked]:
 
 def _group(pairs: Iterable[tuple[Where, Page]]) -> dict[Where, Pages]:
     groups: dict[Where, list[Page]] = {}
-    for place, page in pairs:
-        groups.setdefault(place, []).append(page)
-    return {place: tuple(group) for place, group in groups.items()}
+    for where, page in pairs:
+        groups.setdefault(where, []).append(page)
+    return {where: tuple(group) for where, group in groups.items()}
 
 
-def _replace_page(index: dict[Where, Pages], place: Where, old: Page | None, new: Page | None) -> None:
+def _replace_page(index: dict[Where, Pages], where: Where, old: Page | None, new: Page | None) -> None:
     """Replace a page in place, to keep the input order; append a new one; remove it if there is no `new`."""
-    pages = index.get(place, ())
+    pages = index.get(where, ())
     replaced = [new if page is old else page for page in pages] if old in pages else [*pages, new]
     left = tuple([page for page in replaced if page is not None])
     if left:
-        index[place] = left
+        index[where] = left
     else:
-        index.pop(place, None)
+        index.pop(where, None)
 
 
 def _may_taint(rule: DeviceTaintRule, page: Page) -> bool:

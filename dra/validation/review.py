@@ -1,6 +1,6 @@
-"""A review: many objects judged together, each by itself and all of them against each other and the inventory.
+"""Reviews many objects: each by itself, and all of them against each other and the inventory.
 
-Values in, values out: what the rim read goes in as plain JSON, the findings about each object come out.
+The input is plain JSON, the output is the findings about each object.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from dra.server import Server
 
 _NEWEST: Final = server_of()
-# The version of each kind with pods.
+# The API version of each kind with a pod template.
 _WITH_PODS: Final = {kind: f"{group}/v1".lstrip("/") for group, kind in POD_TEMPLATES}
-# Their groups, and the one in which they were at first.
+# The API groups of these kinds, and the group in which they first were.
 _GROUPS: Final = ("", "apps", "batch", "extensions")
 _CLUSTER_KINDS: Final = frozenset(
     {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace", "Node"}
@@ -55,7 +55,7 @@ def review(
     inventory: Sequence[dict[str, Any]] = (),
     server: Server = _NEWEST,
 ) -> list[list[Finding]]:
-    """Judge all objects as a server would, and return the findings about each; the inventory is known but not judged."""
+    """Return the findings about each object. The objects of the inventory are not judged, but others are judged against them."""
     judged: list[Judged] = []
     for value in objects:
         try:
@@ -66,9 +66,9 @@ def review(
     known = [read_object(value) for value in inventory]
     namespaces = admin_namespaces([*objects, *inventory])
     world = World(typed, known, ComputeDomains(objects, inventory), namespaces, whole=bool(inventory))
-    # Without an inventory, and without a claim or a template, what is not there may be in the cluster.
+    # Without an inventory, and without any claim or template, missing objects may exist in the cluster.
     complete = bool(inventory or world.claims or world.templates)
-    # What shows only among the slices of a pool, among the claims that hold devices, or around a ComputeDomain.
+    # Findings that concern several slices of a pool, several claims with devices, or a ComputeDomain and its users.
     together: dict[int, list[Finding]] = {}
     located = (
         *pool_problems(world.pieces),
@@ -90,7 +90,7 @@ def review(
             problems += together.get(number, ())
         about: list[Finding] = []
         for finding in findings(problems, name(value)):
-            # The API server drops the status of what it creates; of its own kinds it reads the types.
+            # The API server drops the status of created objects, but it decodes it for its own kinds.
             read_all_the_same = finding.code == "D001" and not str(value.get("apiVersion")).startswith(f"{OUR_GROUP}/")
             dropped = finding.path.startswith("/status") and not read_all_the_same
             if dropped and finding.severity is Severity.ERROR:
@@ -101,7 +101,7 @@ def review(
 
 
 def _whole(problems: Findings) -> list[Finding]:
-    """Collect problems; if a check raises, those before the exception, and the exception."""
+    """Return the problems; if a check raises, the problems before the exception and a finding about it."""
     collected: list[Finding] = []
     try:
         collected.extend(problems)
@@ -111,7 +111,7 @@ def _whole(problems: Findings) -> list[Finding]:
 
 
 def _bug(failure: Exception) -> Finding:
-    """Return the finding that a check of ours raised, with the place in our code, so that the user can report it."""
+    """Return a finding about an exception in a check, with its place in our code, so that the user can report it."""
     *_, frame = walk_tb(failure.__traceback__)
     code = frame[0].f_code
     where = f"{code.co_name} ({Path(code.co_filename).name}:{frame[1]})"
@@ -119,7 +119,7 @@ def _bug(failure: Exception) -> Finding:
 
 
 _NAMELESS = frozenset(("apiVersion", "metadata"))
-# Fields of which an object has one beside its metadata; a misspelt kind is one as well.
+# An object has at least one of these fields beside its metadata; a misspelt kind counts, too.
 _BODIES = frozenset(
     (
         *("spec", "status", "data", "stringData", "binaryData", "type", "rules", "subjects", "roleRef", "webhooks"),
@@ -129,9 +129,9 @@ _BODIES = frozenset(
 
 
 def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> Findings:
-    """Judge an object of another group: as a pod or workload if it is one, or else by what it is called."""
+    """Judge an object of another API group: as a pod or workload if it is one, else only its kind and version."""
     if "kind" not in value and value.keys() - _NAMELESS and value.keys().isdisjoint(_BODIES):
-        return  # a file of another program that counts its versions likewise, such as OpenShift's install-config.yaml
+        return  # a file of another program with similar versions, such as OpenShift's install-config.yaml
     site = template_site(value)
     missing = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str) or not value[key]]
     if missing:
@@ -166,7 +166,7 @@ def _claim(devices: DeviceClaim, path: str, namespace: str, world: World) -> Fin
 
 
 def misnamed_kind(value: dict[str, Any]) -> Finding | None:
-    """Find a kind of Kubernetes' own with pods in it that is misspelt, or is in a version that does not have it."""
+    """Return a finding if a built-in kind with a pod template is misspelt, or is in a version that does not have it."""
     version, kind = value.get("apiVersion"), value.get("kind")
     if not isinstance(version, str) or not isinstance(kind, str) or version.rpartition("/")[0] not in _GROUPS:
         return None
@@ -184,7 +184,7 @@ def misnamed_kind(value: dict[str, Any]) -> Finding | None:
 
 
 def name(value: dict[str, Any]) -> str:
-    """Name an object as reports do: Kind/namespace/name, cluster objects without a namespace."""
+    """Return the name of an object in reports: Kind/namespace/name, cluster objects without a namespace."""
     kind = text_at(value, "/kind") or "Unknown"
     label = look_up(value, "/metadata/name") or f"{look_up(value, '/metadata/generateName') or ''}*"
     if kind in _CLUSTER_KINDS or (is_ours(value) and kind not in NAMESPACED):

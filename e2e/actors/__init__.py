@@ -1,1 +1,1 @@
-"""What takes part: the webhook, the bridge, fleets and workloads, and the ways on which they reach the API server."""
+"""The participants: webhook, bridge, fleets and workloads, and their connections to the API server."""

@@ -1,7 +1,7 @@
-"""The allocator's service and a stock kube-scheduler that asks it, on a control plane: the manifests as they are, with exactly their rights.
+"""The allocator's service and a stock kube-scheduler that calls it, on a control plane: the manifests unchanged, with exactly their rights.
 
-The scheduler is the stock one, with one profile (`drawbridge`), DynamicResources off, and our extender. Tokens are bound to a
-pod, as they are in a cluster: that pod's name is who holds the lease.
+The scheduler has one profile (`drawbridge`), DynamicResources off, and our extender. Tokens are bound to a pod, as in a
+cluster: the name of that pod is the holder of the lease.
 """
 
 import http.client
@@ -48,7 +48,7 @@ class Bridge:
         return self
 
     def prepare(self) -> None:
-        """Make what the processes need: a namespace, rights and the fence of the lease."""
+        """Create what the processes need: a namespace, rights and the fence of the lease."""
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
         if self.cluster.read(namespace) is None:
             self.cluster.namespace(SYSTEM)
@@ -56,7 +56,7 @@ class Bridge:
         names = [kind["metadata"]["name"] for kind in kinds()]
         self.cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", *names)
         self.apply(*objects())
-        # An allocator that starts before the API server has heard of its rights is refused at first.
+        # The API server refuses an allocator that starts before its rights are in force.
         account = f"system:serviceaccount:{SYSTEM}:drawbridge-allocator"
         self.cluster.until_may(account, "patch", "resourceclaims", SYSTEM, "resource.k8s.io")
         self.cluster.until_may(account, "create", "leases", SYSTEM, "coordination.k8s.io")
@@ -66,7 +66,7 @@ class Bridge:
         self.made += made
 
     def is_fenced(self, pod: str = "no-replica") -> bool:
-        """Whether the API server lets a pod of that name write no claim, as it does once the policy is in force and it has heard that another replica leads."""
+        """Return whether the API server refuses writes of claims by a pod of that name: the policy is in force and the lease has another holder."""
         claim = {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",
@@ -90,19 +90,19 @@ class Bridge:
         return False
 
     def token(self, pod: str) -> str:
-        """Make a token as the kubelet mounts it into a pod of that name."""
+        """Create a token as the kubelet mounts it into a pod of that name."""
         item = acting_pod(pod, SYSTEM, "drawbridge-allocator", schedulerName="none")
         return self.cluster.token_of(SYSTEM, "drawbridge-allocator", item)
 
     def start(self, name: str = "allocator-0", *, via: str = "", **changed: Any) -> Process:
-        """Start a replica and wait until it leads; with `via` it reaches the API server at that URL."""
+        """Start a replica and wait until it leads; with `via` it connects to the API server at that URL."""
         process = self.spawn(name, via=via, **changed)
         self.cluster.until(f"{name} leads", lambda: process.check() or self.leads(), 30)
         return process
 
     def spawn(self, name: str, *, via: str = "", command: Sequence[str] = COMMAND, **changed: Any) -> Process:
         kubeconfig = self.cluster.write_kubeconfig(f"bridge-{name}", self.token(name), via)
-        said = {
+        addresses = {
             "plugin": f"unix:{self.socket}",
             "extender": f"127.0.0.1:{self.port}",
             "api": f"127.0.0.1:{self.api_port}",
@@ -111,7 +111,7 @@ class Bridge:
             "namespace": SYSTEM,
             "identity": name,
         } | {key.replace("_", "-"): value for key, value in changed.items()}
-        options = [f"--{key}={value}" for key, value in said.items()]
+        options = [f"--{key}={value}" for key, value in addresses.items()]
         options += [f"--scheduler-name={name}" for name in (SCHEDULER, PLUGIN_SCHEDULER)]
         process = self.cluster.spawn(f"drawbridge-{name}", [*command, "allocator", *options])
         self.processes[name] = process
@@ -124,10 +124,10 @@ class Bridge:
             return False
 
     def count(self, series: str, outcome: str) -> float:
-        """Read what the allocator has counted of an outcome."""
-        said = self.ask("/metrics", self.metrics_port)[1]
-        found = re.search(rf'^{series}{{outcome="{outcome}"}} (\S+)$', said, re.MULTILINE)
-        return float(found[1]) if found else 0.0
+        """Return the allocator's count of an outcome."""
+        text = self.ask("/metrics", self.metrics_port)[1]
+        match = re.search(rf'^{series}{{outcome="{outcome}"}} (\S+)$', text, re.MULTILINE)
+        return float(match[1]) if match else 0.0
 
     def start_scheduler(self, tls: Object | None = None) -> Process:
         configuration = shipped_configuration("scheduler.yaml")
@@ -147,14 +147,14 @@ class Bridge:
         return holder
 
     def ask(self, path: str, port: int = 0, body: Any = None) -> tuple[int, Any]:
-        """Ask the service itself."""
+        """Send a request to the service itself."""
         connection = http.client.HTTPConnection("127.0.0.1", port or self.api_port, timeout=60)
         try:
             connection.request("GET" if body is None else "POST", path, json.dumps(body) if body is not None else None)
             response = connection.getresponse()
-            said = response.read().decode()
+            text = response.read().decode()
             plain = response.getheader("Content-Type", "").startswith("text/")
-            return response.status, said if plain else json.loads(said)
+            return response.status, text if plain else json.loads(text)
         finally:
             connection.close()
 
@@ -167,12 +167,12 @@ class Bridge:
 
 
 def kinds() -> list[Object]:
-    """Our own kinds: what the service follows besides, where it finds them when it starts."""
+    """Our own kinds, which the service watches if they exist when it starts."""
     return [document.object for document in manifests.read([ROOT / "manifests/base/crds.yaml"])]
 
 
 def plugin_configuration(socket: Path) -> Object:
-    """What manifests/bridge/plugin says, for another profile and another socket."""
+    """The configuration of manifests/bridge/plugin, for another profile and another socket."""
     whole = shipped_configuration("plugin/scheduler.yaml")
     [profile] = whole["profiles"]
     profile["schedulerName"] = PLUGIN_SCHEDULER
@@ -181,14 +181,14 @@ def plugin_configuration(socket: Path) -> Object:
 
 
 def shipped_configuration(file: str) -> Object:
-    """A scheduler's configuration as a file of manifests/bridge has it; only that pods are tried again sooner."""
+    """A scheduler's configuration as a file of manifests/bridge has it, with a shorter backoff."""
     config_map, *_ = manifests.read([COMPONENT / file])
     [document] = manifests.parse(config_map.object["data"]["scheduler.yaml"])
     return document.object | {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2}
 
 
 def objects() -> list[Object]:
-    """What the component adds, but for what needs images: the processes run beside the cluster here."""
+    """The objects of the component, without those that need images: the processes run beside the cluster here."""
     made = []
     for file in ("rbac.yaml", "policy.yaml", "tokens.yaml"):
         for document in manifests.read([COMPONENT / "common" / file]):

@@ -9,7 +9,7 @@ import ssl
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,15 @@ PATCH_TYPES = {
     "strategic": "application/strategic-merge-patch+json",
     "apply": "application/apply-patch+yaml",
 }
-USER_AGENT = "drawbridge-e2e"  # how the audit log tells the tests' own requests from all others
+USER_AGENT = "drawbridge-e2e"  # the user agent of the tests' own requests in the audit log
 BUSY = 3
-# The API server closes what was idle for 90 seconds, and a write that meets the end must not be sent twice.
+# The API server closes connections that are idle for 90 seconds, and a write on a closed one must not be sent twice.
 IDLE_SECONDS = 30.0
 Object = dict[str, Any]
 
 
 class ApiError(Exception):
-    """An answer of 400 and above, with the Status object that came with it."""
+    """A response of 400 or above, with its Status object."""
 
     def __init__(self, method: str, path: str, code: int, status: Any) -> None:
         message = status.get("message", status) if isinstance(status, dict) else status
@@ -79,7 +79,7 @@ class Client:
         try:
             code, answer = self.send(method, target, payload, headers)
         except (http.client.HTTPException, OSError):
-            # A connection that broke is of no use; a fresh one is made once, and reads may be repeated safely.
+            # A broken connection is replaced once; reads may be repeated safely.
             self.close_connection()
             if method != "GET":
                 raise
@@ -121,7 +121,7 @@ class Client:
     # Objects by their own apiVersion, kind and name.
 
     def path_of(self, item: Object, *, collection: bool = False) -> str:
-        """Return the request path of an object, as the server's discovery has it."""
+        """Return the request path of an object, according to the server's discovery."""
         version, kind = item["apiVersion"], item["kind"]
         if (version, kind) not in self.paths:
             base = f"/apis/{version}" if "/" in version else f"/api/{version}"
@@ -138,13 +138,13 @@ class Client:
         return [self.post(self.path_of(item, collection=True), item, **query) for item in items]
 
     def create_many(self, items: Iterable[Object], threads: int = 8) -> None:
-        """Create objects in no particular order, as fast as it goes."""
+        """Create objects in no particular order, as fast as possible."""
         with ThreadPoolExecutor(threads) as several:
             for _ in several.map(self.create, items):
                 pass
 
     def remove(self, *items: Object) -> None:
-        """Delete objects in order; what is gone already is fine."""
+        """Delete objects in order; objects that are already deleted are skipped."""
         for item in items:
             try:
                 self.delete(self.path_of(item), gracePeriodSeconds=0)
@@ -153,32 +153,32 @@ class Client:
                     raise
 
     def read(self, item: Object) -> Object | None:
-        """Return the object as the server has it now, None if it has none."""
+        """Return the object as the server has it now, or None."""
         try:
-            found: Object = self.get(self.path_of(item))
+            stored: Object = self.get(self.path_of(item))
         except ApiError as error:
             if error.code == 404:
                 return None
             raise
-        return found
+        return stored
 
     def until(
         self, what: str, check: Callable[[], Any], seconds: float = 30.0, told: Callable[[], object] | None = None
     ) -> Any:
-        """Ask `check` until it answers something true, and return that; AssertionError, with what is `told` then, if it never does.
+        """Call `check` until it returns something true, and return that; else raise AssertionError, with the value of `told`.
 
-        `seconds` is what a quiet machine needs at most; one that is busy with other things gets more. An error of the API server is an answer like "not yet": what is awaited may well be what makes it go away.
+        A quiet machine needs at most `seconds`; a busy one gets more time. An error of the API server counts as "not yet": it may be what the caller waits for to end.
         """
         deadline = time.monotonic() + seconds * BUSY
         while True:
-            said: object = None
+            last_answer: object = None
             try:
                 if answer := check():
                     return answer
             except ApiError as error:
-                said = error
+                last_answer = error
             if time.monotonic() > deadline:
-                last = f"; the last answer: {said}" if said else ""
+                last = f"; the last answer: {last_answer}" if last_answer else ""
                 more = f": {told()}" if told else ""
                 raise AssertionError(f"not within {seconds * BUSY:.0f} s: {what}{last}{more}")
             time.sleep(0.05)
@@ -212,7 +212,7 @@ class Client:
         return self.pod_condition(namespace, name, lambda pod: pod["status"].get("phase") in phases, what, seconds)
 
     def wait_unschedulable(self, namespace: str, name: str, seconds: float = 30.0) -> Object:
-        """Wait until the scheduler has said that a pod fits nowhere, and return its PodScheduled condition."""
+        """Wait until the scheduler reports that a pod fits nowhere, and return its PodScheduled condition."""
 
         def refused(pod: Object) -> list[Object]:
             return [c for c in conditions(pod) if c["type"] == "PodScheduled" and c["status"] == "False"]
@@ -220,7 +220,7 @@ class Client:
         return refused(self.pod_condition(namespace, name, refused, "found unschedulable", seconds))[0]
 
     def refusal(self, item: Object) -> str:
-        """Say why a dry run of an object is turned back; "" if it would be let in."""
+        """Return why the API server refuses a dry run of an object; "" if it accepts it."""
         try:
             self.create(item, dryRun="All")
         except ApiError as error:
@@ -229,27 +229,55 @@ class Client:
 
     def events(self, namespace: str, name: str) -> list[str]:
         """Return the messages of the events about one object."""
-        found = self.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=f"involvedObject.name={name}")
-        return [f"{e['reason']}: {e['message']}" for e in found["items"]]
+        events = self.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=f"involvedObject.name={name}")
+        return [f"{e['reason']}: {e['message']}" for e in events["items"]]
 
     def until_may(self, who: str, verb: str, resource: str, namespace: str = "", group: str = "") -> None:
-        """Wait until an account may do something: a role counts some moments after it was given, and a refusal does not count before."""
-        asked = {"verb": verb, "resource": resource, "namespace": namespace, "group": group}
+        """Wait until an account has a right: a role takes effect some moments after its creation, and a refusal before does not count."""
+        attributes = {"verb": verb, "resource": resource, "namespace": namespace, "group": group}
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
-            "spec": {"user": who, "resourceAttributes": asked},
+            "spec": {"user": who, "resourceAttributes": attributes},
         }
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         self.until(f"{who} may {verb} {resource}", lambda: self.post(path, review)["status"]["allowed"])
 
     def namespace(self, name: str, labels: dict[str, str] | None = None) -> str:
-        """Make a namespace and wait for the service account without which no pod can be made in it."""
+        """Create a namespace and wait for its service account, without which no pod can be created in it."""
         meta = {"name": name, "labels": labels or {}}
         self.post("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}}
         self.until(f"service account default in {name}", lambda: self.read(account))
         return name
+
+    def add_fake_nodes(
+        self,
+        count: int,
+        *,
+        prefix: str = "fake-",
+        labels: Mapping[str, str] | None = None,
+        allocatable: Object | None = None,
+    ) -> list[str]:
+        """Create nodes that are API objects only: ready, schedulable, and without a kubelet."""
+        names = [f"{prefix}{index}" for index in range(count)]
+        amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", "ephemeral-storage": "1Ti"} | (allocatable or {})
+
+        def make(name: str) -> None:
+            meta = {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}}
+            node = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
+            self.create(node)
+            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            ready = {"type": "Ready", "status": "True", "reason": "Fake", "lastHeartbeatTime": now}
+            path = self.path_of(node)
+            status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
+            self.patch(f"{path}/status", {"status": status}, "strategic")
+            # Admission taints every new node as not ready; the controller would remove the taint later.
+            self.patch(path, {"spec": {"taints": None}})
+
+        with ThreadPoolExecutor(8) as several:
+            list(several.map(make, names))
+        return names
 
 
 def conditions(item: Object) -> Iterable[Object]:

@@ -13,12 +13,12 @@ REAL = time.time
 
 
 def command(file: Path) -> list[str]:
-    """How to start drawbridge by a clock."""
+    """Return the command that starts drawbridge with a clock."""
     return [sys.executable, "-m", "e2e.actors.clock", str(file)]
 
 
 def turn(file: Path, seconds: float) -> None:
-    """Set the clock of the processes that read it from a file, at once."""
+    """Set the clock of the processes that read it from a file."""
     fresh = file.with_suffix(".new")
     fresh.write_text(str(seconds))
     fresh.rename(file)
@@ -32,7 +32,7 @@ def ahead(file: Path) -> float:
 
 
 def read_time_from(file: Path) -> None:
-    """Have this process read the time from a file."""
+    """Make this process read the time from a file."""
 
     def moved() -> float:
         return REAL() + ahead(file)

@@ -16,7 +16,7 @@ ORIGINAL = "drawbridge.dev/original"
 
 
 class Call(NamedTuple):
-    """One pod: when it was asked for and answered, and what was wrong."""
+    """One pod: when it was sent and answered, and the error."""
 
     begun: float
     ended: float
@@ -25,7 +25,7 @@ class Call(NamedTuple):
 
 
 class Calls:
-    """So many GPU pods a second for as long as the `with` goes on; what became of each is kept."""
+    """This many GPU pods per second while the `with` block runs; the outcome of each is kept."""
 
     def __init__(self, cluster: Client, namespace: str, *, rate: float = 100.0) -> None:
         self.cluster, self.namespace = cluster, namespace
@@ -61,7 +61,7 @@ class Calls:
 
     @property
     def untranslated(self) -> list[Call]:
-        """Those that were let in as they were written."""
+        """The calls whose pods were admitted untranslated."""
         return [call for call in self.calls if not call.problem and not call.translated]
 
     @property

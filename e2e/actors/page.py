@@ -8,35 +8,35 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "translation.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"```\n\$ kubectl (.*)\n((?:.*\n)*?)```")
 TEAM = "team-a"  # the namespace on the page
-NODES = re.compile(r"none of \d+ nodes could|the only node could not")  # how many there are is the cluster's affair
+NODES = re.compile(r"none of \d+ nodes could|the only node could not")  # the number depends on the cluster
 
 
 def section(title):
-    """The commands under a title, and what the page says that each prints."""
+    """The commands under a title, and the output of each on the page."""
     _, mark, rest = TEXT.partition(f"\n#### {title}\n")
     assert mark, title
     return BLOCK.findall(re.split(r"\n##+ ", rest, maxsplit=1)[0])
 
 
 def follow(cluster, namespace, title):
-    """Do what the page says in a namespace; what is only tried prints what is shown within moments, all else at once."""
+    """Run the commands of the page in a namespace. Dry runs are repeated until the output matches; other commands have to match at once."""
     blocks = section(title)
     assert blocks, title
     for line, shown in blocks:
         command = [word.replace(TEAM, namespace) for word in shlex.split(line)]
         expected = NODES.sub("none of N nodes could", shown)
-        said = []
+        output = []
 
-        def is_so(command=command, expected=expected, said=said):
+        def is_so(command=command, expected=expected, output=output):
             done = cluster.kubectl(*command, check=False)
             printed = f"{done.stderr}{done.stdout}".replace(namespace, TEAM)
-            said[:] = [NODES.sub("none of N nodes could", printed)]
-            return said == [expected]
+            output[:] = [NODES.sub("none of N nodes could", printed)]
+            return output == [expected]
 
         if "--dry-run=server" not in command:
-            assert is_so(), (line, said)
+            assert is_so(), (line, output)
             continue
         try:
             cluster.until(f"kubectl {line} prints what is shown", is_so)
         except AssertionError as error:
-            raise AssertionError(f"kubectl {line} printed {said}, and the page has {expected!r}") from error
+            raise AssertionError(f"kubectl {line} printed {output}, and the page has {expected!r}") from error

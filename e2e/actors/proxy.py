@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 CHUNK = 64 * 1024
 HELD_SECONDS = 120.0
-# What an API server says on a watch from a version that it has no history of any more.
+# The API server's answer to a watch from a version that is compacted.
 EXPIRED = (
     b'{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",'
     b'"message":"too old resource version","reason":"Expired","code":410}}\n'
@@ -28,7 +28,7 @@ GONE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\
 
 
 class Request(NamedTuple):
-    """A request on its way."""
+    """A request in transit."""
 
     verb: str
     path: str
@@ -36,12 +36,12 @@ class Request(NamedTuple):
 
     @property
     def body(self) -> Any:
-        """What it says, if it is JSON."""
+        """The body, if it is JSON."""
         return json.loads(self.raw)
 
     @property
     def is_of_claim(self) -> bool:
-        """Whether it patches a ResourceClaim."""
+        """Return whether it patches a ResourceClaim."""
         return self.verb == "PATCH" and "/resourceclaims/" in self.path
 
 
@@ -53,26 +53,26 @@ class Proxy:
     """Listens on `port` until `close()`."""
 
     def __init__(self, url: str, ca: Path, token: str = "") -> None:
-        """With a token, every request shows it: Go's client shows none of its own where there is no TLS."""
+        """With a token, every request carries it: Go's client sends none of its own without TLS."""
         parts = urllib.parse.urlsplit(url)
         self.target = (str(parts.hostname), int(parts.port or 443))
         self.context = ssl.create_default_context(cafile=str(ca))
         self.header = f"Authorization: Bearer {token}".encode() if token else b""
         self.writes = 0
-        self.cut_at = 0  # the number of the write at which the line breaks; 0 for never
-        self.which: Callable[[Request], bool] = of_claim  # which requests are counted
-        self.answered = False  # whether the server gets that write
-        self.part = 0  # of the bytes of its answer, how many still get through
+        self.cut_at = 0  # the number of the write at which the connection breaks; 0 for never
+        self.which: Callable[[Request], bool] = of_claim  # selects the requests that count
+        self.answered = False  # whether the server receives that write
+        self.part = 0  # how many bytes of its response still pass
         self.broken = threading.Event()
-        self.holding = False  # whether that write is held instead
+        self.holding = False  # whether that write is delayed instead
         self.held = threading.Event()
         self.let_go = threading.Event()
-        self.late = b""  # what the server said to it in the end
-        self.instead = b""  # what that write is answered with, whatever the server has said to it
-        self.silenced = ""  # watches of this resource stay open, and show nothing; "*" for all
-        self.pause = 0.0  # seconds that each request is held for
-        self.forgotten = 0.0  # until when watches from a version are told that it is gone
-        self.cuts = 0  # times that all watches were cut
+        self.late = b""  # the server's response to it
+        self.instead = b""  # replaces the server's response to that write
+        self.silenced = ""  # watches of this resource that stay open and silent; "*" for all
+        self.pause = 0.0  # seconds by which each request is delayed
+        self.forgotten = 0.0  # until when watches from a version get 410 Gone
+        self.cuts = 0  # how often all watches were closed
         self.lock = threading.Lock()
         self.server = Server(("127.0.0.1", 0), Relay)
         self.server.proxy = self
@@ -81,20 +81,20 @@ class Proxy:
         self.thread.start()
 
     def break_at(self, write: int, *, answered: bool, which: Callable[[Request], bool] = of_claim) -> None:
-        """Break the line at a write, counted from now on: before the server has it, or after it has `answered`."""
+        """Break the connection at a write, counted from now: before the server receives it, or after it has `answered`."""
         self.expect(write, answered=answered, which=which, holding=False)
 
     def hold_at(self, write: int, *, which: Callable[[Request], bool] = of_claim) -> None:
-        """Keep a write on its way until it is `let_go`; everything else gets through."""
+        """Delay a write until `let_go`; everything else passes."""
         self.expect(write, answered=True, which=which, holding=True)
 
     def answer_at(self, write: int, answer: bytes, *, which: Callable[[Request], bool] = of_claim) -> None:
-        """Pass a write on, and answer it with this instead of what the server says; everything else gets through."""
+        """Forward a write, and answer it with this text instead of the server's; everything else passes."""
         self.expect(write, answered=True, which=which, holding=False)
         self.instead = answer
 
     def expect(self, write: int, *, answered: bool, which: Callable[[Request], bool], holding: bool) -> None:
-        """Forget what was to happen, and what has, and have this happen next."""
+        """Forget earlier plans and events, and plan this one."""
         with self.lock:
             for sign in (self.broken, self.held, self.let_go):
                 sign.clear()
@@ -103,13 +103,13 @@ class Proxy:
             self.holding = holding
 
     def restore(self) -> None:
-        """Let everything through."""
+        """Let everything pass."""
         self.pause = self.forgotten = 0.0
         self.silenced = ""
         self.break_at(0, answered=True)
 
     def forget(self, seconds: float) -> None:
-        """Cut all that is open; watches that go on from where they were are told that this is too long ago."""
+        """Close all connections; a watch that resumes gets 410 Gone."""
         self.forgotten = time.monotonic() + seconds
         self.cuts += 1
 
@@ -119,12 +119,12 @@ class Proxy:
         return from_a_version and time.monotonic() < self.forgotten
 
     def silences(self, request: Request) -> bool:
-        """Whether this is a watch that shows nothing now."""
+        """Return whether this is a watch that is silenced now."""
         name = request.path.partition("?")[0].rpartition("/")[2]
         return bool(self.silenced) and "watch=" in request.path and self.silenced in ("*", name)
 
     def counted(self, request: Request) -> bool:
-        """Count a request; say whether it is the one to break at."""
+        """Count a request; return whether to break at it."""
         if not self.which(request):
             return False
         with self.lock:
@@ -146,7 +146,7 @@ class Relay(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         proxy = self.server.proxy
         request = read_request(self.request, proxy.header)
-        # A killed process is not spoken for: its last request may still be passed on when the line is whole again.
+        # Do not answer for a killed process: its last request may still be forwarded when the connection is restored.
         if request is None or proxy.broken.is_set() or is_gone(self.request):
             return
         time.sleep(proxy.pause)
@@ -155,8 +155,8 @@ class Relay(socketserver.BaseRequestHandler):
             return
         head, _, body = request.partition(b"\r\n\r\n")
         verb, path, _ = head.partition(b"\r\n")[0].decode().split(" ")
-        asked = Request(verb, path, body)
-        last = proxy.counted(asked)
+        parsed = Request(verb, path, body)
+        last = proxy.counted(parsed)
         if last and proxy.holding:
             proxy.held.set()
             proxy.let_go.wait(HELD_SECONDS)
@@ -164,7 +164,7 @@ class Relay(socketserver.BaseRequestHandler):
             proxy.broken.set()
             return
         try:
-            # Wrapped before it is connected: a server that dies right after it took the connection would leave it open for no peer.
+            # Wrapped before it is connected: a server that dies right after accepting would leave the socket open without a peer.
             with proxy.context.wrap_socket(socket.socket(), server_hostname=proxy.target[0]) as server:
                 server.connect(proxy.target)
                 server.sendall(request)
@@ -177,15 +177,15 @@ class Relay(socketserver.BaseRequestHandler):
                     self.request.sendall(proxy.instead)
                     proxy.held.set()
                     return
-                self.relay(server, proxy, asked, silent=last)
+                self.relay(server, proxy, parsed, silent=last)
         except OSError:
             return
 
-    def relay(self, server: ssl.SSLSocket, proxy: Proxy, asked: Request, *, silent: bool) -> None:
+    def relay(self, server: ssl.SSLSocket, proxy: Proxy, request: Request, *, silent: bool) -> None:
         server.settimeout(0.2)
         cuts = proxy.cuts
         while not proxy.broken.is_set() and proxy.cuts == cuts:
-            if proxy.silences(asked):
+            if proxy.silences(request):
                 if is_gone(self.request):
                     return
                 time.sleep(0.05)
@@ -204,7 +204,7 @@ class Relay(socketserver.BaseRequestHandler):
 
 
 def is_gone(line: socket.socket) -> bool:
-    """Whether the other end has closed its line, as a killed process's is."""
+    """Return whether the peer has closed its connection, as that of a killed process is."""
     try:
         return line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
     except BlockingIOError:
@@ -221,7 +221,7 @@ def read_all(server: ssl.SSLSocket) -> bytes:
 
 
 def read_request(line: socket.socket, header: bytes = b"") -> bytes | None:
-    """Read one request, give it another header, and have the server close the connection after it."""
+    """Read one request, replace a header, and make the server close the connection after it."""
     data = b""
     while b"\r\n\r\n" not in data:
         chunk = line.recv(CHUNK)
@@ -229,7 +229,7 @@ def read_request(line: socket.socket, header: bytes = b"") -> bytes | None:
             return None
         data += chunk
     head, _, body = data.partition(b"\r\n\r\n")
-    lines = [one for one in head.split(b"\r\n") if not one.lower().startswith(b"connection:")]
+    lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
     length = next((int(line.split(b":")[1]) for line in lines if line.lower().startswith(b"content-length:")), 0)
     while len(body) < length:
         chunk = line.recv(CHUNK)

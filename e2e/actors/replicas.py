@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from e2e.ground.process import Process
 
 PROBE_SECONDS = 0.2
-# How long a replica that was told to stop serves on: some rounds of probes, on a machine that others use, too.
+# How long a stopped replica keeps serving: some rounds of probes, also on a busy machine.
 NOTICE = 6.0
 
 
 class Replicas:
-    """Takes the place of the session's one webhook, at its address, until it is closed."""
+    """Replaces the session's webhook at its address until it is closed."""
 
     def __init__(self, webhook: Webhook) -> None:
         self.webhook = webhook
@@ -36,10 +36,10 @@ class Replicas:
         self.metrics_ports: dict[str, int] = {}
         self.processes: dict[str, Process] = {}
         self.ready: tuple[int, ...] = ()
-        # Connections that are being carried, by port.
+        # Open connections, by port.
         self.carried: Counter[int] = Counter()
         self.turn = 0
-        # If there is one, connections are led to that port alone.
+        # If set, new connections go to this port only.
         self.chosen = 0
         self.lines: dict[asyncio.Task[object] | None, int] = {}
         self.loop = asyncio.new_event_loop()
@@ -64,23 +64,23 @@ class Replicas:
     # What a Deployment does
 
     def start(self, name: str, *, notice: float = NOTICE, config: Path | None = None) -> None:
-        """Start a replica, with its own configuration maybe, and wait until it is an endpoint."""
+        """Start a replica, with its own configuration if given, and wait until it is an endpoint."""
         port, metrics = self.ports[name], self.metrics_ports[name] = free_port(), free_port()
         options = (f"--listen=127.0.0.1:{port}", f"--metrics-listen=127.0.0.1:{metrics}", f"--notice={notice}")
         self.processes[name] = self.webhook.start("webhook", "--no-controllers", *options, name=name, config=config)
         self.until(f"{name} is ready", lambda: self.processes[name].check() or port in self.ready)
 
     def stop(self, name: str, *, hard: bool = False) -> None:
-        """End a replica, with SIGTERM or at once, and wait until it is gone."""
+        """End a replica, with SIGTERM or SIGKILL, and wait until it has ended."""
         self.processes.pop(name).stop(hard=hard)
 
     def forget(self, name: str) -> None:
-        """Wait until a replica that has gone left the endpoints, and no client is connected with it."""
+        """Wait until a stopped replica is no endpoint and no client is connected to it."""
         port = self.ports.pop(name)
         self.until(f"{name} is not an endpoint", lambda: port not in self.ready and not self.carried[port])
 
     def only(self, name: str) -> None:
-        """Lead to one replica alone from now on, and hang up on clients that are connected with another."""
+        """Route to one replica only from now on, and close connections to the others."""
         self.chosen = self.ports[name]
         self.loop.call_soon_threadsafe(self.hang_up)
         others = [port for port in self.ports.values() if port != self.chosen]
@@ -97,11 +97,11 @@ class Replicas:
     # What kubelets do
 
     def probe(self) -> None:
-        with ThreadPoolExecutor() as kubelets:  # one that waits for an answer keeps no other waiting
+        with ThreadPoolExecutor() as kubelets:  # a probe that waits does not delay the others
             while not self.over.wait(PROBE_SECONDS):
                 before, ports = self.ready, tuple(self.ports.values())
-                found = kubelets.map(lambda port, before=before: answers(port, before=port in before), ports)
-                self.ready = tuple(port for port, good in zip(ports, found, strict=True) if good)
+                results = kubelets.map(lambda port, before=before: answers(port, before=port in before), ports)
+                self.ready = tuple(port for port, good in zip(ports, results, strict=True) if good)
 
     # What kube-proxy does
 
@@ -134,7 +134,7 @@ class Replicas:
 
 
 async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass bytes on until one side ends; the end is passed on, too."""
+    """Forward bytes until one side closes; the close is forwarded too."""
     try:
         while data := await reader.read(1 << 16):
             writer.write(data)
@@ -144,7 +144,7 @@ async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 def answers(port: int, *, before: bool) -> bool:
-    """Whether a replica says that it is ready, or what it was `before` if it says nothing; a kubelet does not look at certificates either."""
+    """Return whether a replica reports ready, or the value of `before` if it does not answer; like a kubelet, ignore its certificate."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""When the default scheduler follows rules about taints: it learns of rules, slices and pods on watches of their own, any of which may be late."""
+"""Waits until the default scheduler follows rules about taints: it watches rules, slices and pods separately, and each watch may be late."""
 
 import itertools
 import secrets
@@ -8,14 +8,16 @@ from e2e.actors.client import Client, Object, conditions
 from e2e.actors.workloads import claim, pod, request, using
 from e2e.ground.controlplane import ControlPlane
 
-NO_DEVICE = "cannot allocate all claims"  # what the scheduler says where a device is tainted, and of no other watch that is late
+NO_DEVICE = (
+    "cannot allocate all claims"  # the scheduler's message for a tainted device, which no other late watch causes
+)
 
 
 def until_rules_are_heard_of(cluster: ControlPlane) -> None:
     """Wait until the default scheduler follows every rule that is stored.
 
-    It learns of rules in the order in which they were made. So one more is made, and once no pod is given the device that it taints, all
-    before it are heard of, too.
+    Its watch delivers rules in the order of their creation. So one more rule is created; once no pod gets the device that it taints,
+    the scheduler follows all earlier rules too.
     """
     name = f"witness-{secrets.token_hex(4)}"
     driver = f"{name}.example.com"
@@ -52,12 +54,12 @@ def until_rules_are_heard_of(cluster: ControlPlane) -> None:
 
 
 def gets_a_device(cluster: Client, name: str, item: str) -> bool:
-    """Whether a new pod gets one: it has a node, or has been told that there is no device for it."""
+    """Return whether a new pod gets a device: it has a node, or the scheduler has reported that there is no device for it."""
     cluster.create(claim(item, name, request("any", name)), pod(item, name, resourceClaims=[using(item)]))
-    found = cluster.pod_condition(name, item, is_decided, "decided about", 30)
-    return bool(found["spec"].get("nodeName"))
+    pod_ = cluster.pod_condition(name, item, is_decided, "decided about", 30)
+    return bool(pod_["spec"].get("nodeName"))
 
 
 def is_decided(item: Object) -> bool:
-    told = (condition.get("message", "") for condition in conditions(item) if condition["type"] == "PodScheduled")
-    return bool(item["spec"].get("nodeName")) or any(NO_DEVICE in words for words in told)
+    messages = (condition.get("message", "") for condition in conditions(item) if condition["type"] == "PodScheduled")
+    return bool(item["spec"].get("nodeName")) or any(NO_DEVICE in words for words in messages)

@@ -39,7 +39,7 @@ class Webhook:
     """Start it with `install()`, end it with `remove()`."""
 
     def __init__(self, cluster: ControlPlane, *, sweep_after: int = 2) -> None:
-        """Unused templates go after `sweep_after` seconds: sooner than anywhere but in a test."""
+        """Unused templates are deleted after `sweep_after` seconds, sooner than in production."""
         self.cluster = cluster
         self.sweep_after = sweep_after
         self.port = free_port()
@@ -47,11 +47,11 @@ class Webhook:
         self.controller_ports: dict[str, int] = {}
         self.config = cluster.run.data / "drawbridge.yaml"
         self.processes: dict[str, Process] = {}
-        self.trusted = ""  # the bundle of a certificate that others keep; else what the Secret says
+        self.trusted = ""  # the bundle of an external certificate; without one, the Secret has it
 
     def install(self) -> "Webhook":
         self.configure(CONFIGURATION)
-        # CRDs and the objects that need them are in one go: the server is asked twice, as `kubectl apply -k` users do.
+        # CRDs and their objects are applied together, so apply twice, as users of `kubectl apply -k` do.
         self.cluster.kubectl("apply", "--server-side", "-k", str(BASE))
         for name in ("drawbridge-webhook", "drawbridge-controller", "drawbridge-authority"):
             path = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{name}"
@@ -64,7 +64,7 @@ class Webhook:
         return self
 
     def is_called(self) -> bool:
-        """Whether all webhooks that are registered have a bundle and rules: the authority puts them there."""
+        """Return whether all registered webhooks have a bundle and rules, which the authority writes."""
         registered = [
             webhook
             for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
@@ -73,11 +73,11 @@ class Webhook:
         return all(webhook["clientConfig"].get("caBundle") and webhook.get("rules") for webhook in registered)
 
     def configure(self, text: str) -> None:
-        """Put another configuration in the place of the one there is, at once, as the kubelet does with a ConfigMap's file."""
+        """Replace the configuration atomically, as the kubelet does with the file of a ConfigMap."""
         bring(text, self.config)
 
     def follow(self, text: str) -> None:
-        """Configure, and wait until webhook and controllers decide by it: each looks at the file when it comes to it."""
+        """Configure, and wait until webhook and controllers use it: each reads the file at intervals."""
         self.configure(text)
         shown = f'drawbridge_configuration_info{{sha256="{hashlib.sha256(text.encode()).hexdigest()}"}} 1.0'
 
@@ -91,7 +91,7 @@ class Webhook:
     def register(self, *options: str) -> None:
         """Apply the generated webhook configurations, for callers by URL."""
         made = self.drawbridge("manifests", "--only=webhooks", f"--url=https://127.0.0.1:{self.port}", *options)
-        # Three seconds are enough in a cluster; here no test is to fail because the machine is busy with ten other things.
+        # Three seconds are enough in a cluster; here a busy machine must not fail a test.
         assert "timeoutSeconds: 3\n" in made
         made = made.replace("timeoutSeconds: 3\n", "timeoutSeconds: 20\n")
         self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=made)
@@ -119,7 +119,7 @@ class Webhook:
             return False
 
     def kill_controller(self) -> None:
-        """End the controller as `kill -9` does; the next one need not wait until the lease has run out."""
+        """Kill the controller with SIGKILL; the next one need not wait until the lease has expired."""
         self.processes["controller"].stop(hard=True)
         self.cluster.delete(LEASE)
 
@@ -158,14 +158,14 @@ class Webhook:
             return False
 
     def get(self, path: str) -> tuple[int, str]:
-        """Ask the webhook itself."""
+        """Send a request to the webhook itself."""
         return read(http.client.HTTPSConnection("127.0.0.1", self.port, context=self.trust(), timeout=60), path)
 
     def metrics(self) -> str:
         return self.plain(self.metrics_port, "/metrics")
 
     def controllers(self, path: str) -> str:
-        """Ask all controllers that run on their metrics ports, one of which leads."""
+        """Ask all controllers on their metrics ports; one of them leads."""
         answers = []
         for port in self.controller_ports.values():
             with contextlib.suppress(OSError):
@@ -179,7 +179,7 @@ class Webhook:
         return read(http.client.HTTPConnection("127.0.0.1", port, timeout=60), path)
 
     def post(self, path: str, review: Any) -> Any:
-        """Post a review as any caller could that reaches the port."""
+        """Post a review as any client can that reaches the port."""
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self.trust(), timeout=60)
         try:
             connection.request("POST", path, json.dumps(review), {"Content-Type": "application/json"})
@@ -211,18 +211,18 @@ class Webhook:
         self.cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-k", str(BASE))
 
     def admits(self, namespace: str) -> None:
-        """Make a namespace ours, and wait until API server and webhook have both seen it, and each of the two configurations is in force."""
+        """Label a namespace, and wait until API server and webhook have seen it and both configurations are in force."""
         self.cluster.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {MODE: "enforce"}}})
         asks = pod("probe", namespace, container(**limits(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": "1500m"})))
         nothing = claim("probe", namespace, request("r", "no-such-class"))
-        told = {"mutates": (asks, "is not a whole number"), "validates": (nothing, "there is no DeviceClass")}
-        for does, (item, words) in told.items():
+        reviews = {"mutates": (asks, "is not a whole number"), "validates": (nothing, "there is no DeviceClass")}
+        for does, (item, words) in reviews.items():
             self.cluster.until(
                 f"the webhook {does}", lambda item=item, words=words: words in self.cluster.refusal(item), 20
             )
 
     def reads_on(self, node: str) -> None:
-        """Wait until the webhook has heard of every node, slice and class that there is: of each kind one more is the last that it learns of."""
+        """Wait until the webhook knows every node, slice and class: one more object of each kind is created and awaited."""
         mark = f"seen-{secrets.token_hex(4)}.example.com"
         self.cluster.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {mark: "yes"}}})
         [published] = fleet.slices(mark, node, [fleet.device("one", {})])
@@ -241,18 +241,18 @@ class Webhook:
             self.cluster.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {mark: None}}})
 
 
-# What the tests of the webhook share
+# Shared by the tests of the webhook
 
 
 def bring(text: str, file: Path) -> None:
-    """Put another content in the place of a file's, at once."""
+    """Replace the content of a file atomically."""
     written = file.with_suffix(".new")
     written.write_text(text)
     written.replace(file)
 
 
 def read(connection: http.client.HTTPConnection, path: str) -> tuple[int, str]:
-    """Ask for a page, and hang up."""
+    """Request a page and close the connection."""
     try:
         connection.request("GET", path)
         response = connection.getresponse()
@@ -262,7 +262,7 @@ def read(connection: http.client.HTTPConnection, path: str) -> tuple[int, str]:
 
 
 NODE = "webhook-fake-0"
-NOWHERE = {"kubernetes.io/hostname": "nowhere"}  # for pods that shall wait
+NOWHERE = {"kubernetes.io/hostname": "nowhere"}  # for pods that should wait
 DEVICES = {
     fleet.NVIDIA: [*fleet.whole_gpus(8), *fleet.static_mig(9, ["3g.20gb", "1g.5gb", "1g.5gb"])],
     fleet.HAMI: fleet.hami_gpus(4),
@@ -271,13 +271,13 @@ DEVICES = {
 
 
 def gpu(name, namespace, **more):
-    """A pod that asks the way the NVIDIA device plugin has it."""
+    """A pod that requests a GPU as for the NVIDIA device plugin."""
     return pod(name, namespace, container(**limits(**{"nvidia.com/gpu": 1})), **more)
 
 
 def review(item, namespace):
-    """What an API server asks about a new pod."""
-    asked = {
+    """The review that an API server sends for a new pod."""
+    request = {
         "uid": "1",
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
         "resource": {"group": "", "version": "v1", "resource": "pods"},
@@ -286,25 +286,25 @@ def review(item, namespace):
         "userInfo": {"username": "system:apiserver"},
         "object": item,
     }
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
 def is_translated(cluster, item):
-    """Whether a pod that would be created now would be translated."""
+    """Return whether a pod that is created now would be translated."""
     (answer,) = cluster.create(item, dryRun="All")
     return "drawbridge.dev/original" in answer["metadata"].get("annotations", {})
 
 
 def known(cluster, item, seconds=60):
-    """Wait until the webhook translates a pod, which is not created; return it."""
+    """Wait until the webhook would translate a pod, without creating it; return the pod."""
     cluster.until("the webhook translates the pod", lambda: is_translated(cluster, item), seconds)
     return item
 
 
 def untouched(cluster, item, seconds=60):
-    """Wait until a pod, which is not created, stays as it is; return it.
+    """Wait until the webhook would not translate a pod, without creating it; return the pod.
 
-    An API server follows what it knows about webhooks and labels of namespaces, which may be what they were a moment ago.
+    The API server's view of webhooks and namespace labels may be some moments old.
     """
     cluster.until("the pod stays as it is", lambda: not is_translated(cluster, item), seconds)
     return item
@@ -315,6 +315,17 @@ def claims_of(cluster, namespace, name):
     statuses = cluster.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"].get("resourceClaimStatuses", [])
     base = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
     return {s["name"]: cluster.get(f"{base}/{s['resourceClaimName']}") for s in statuses}
+
+
+def template_path(namespace, name=""):
+    """The path of a claim template, or of all in a namespace."""
+    base = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates"
+    return f"{base}/{name}" if name else base
+
+
+def templates_of(cluster, namespace):
+    """The claim templates of a namespace by their names."""
+    return {item["metadata"]["name"]: item for item in cluster.get(template_path(namespace))["items"]}
 
 
 def results_of(claim):

@@ -21,7 +21,7 @@ def pod(name: str, namespace: str, *containers: Object, node: str = "", **spec: 
     """Make a pod that runs once and does not linger; `node` pins it by its hostname label."""
     chosen: Object = {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 1,  # with 0 the API server forgets a pod before its kubelet has ended it
+        "terminationGracePeriodSeconds": 1,  # with 0 the API server deletes a pod before its kubelet has ended it
         "containers": list(containers) or [container()],
     }
     if node:
@@ -35,7 +35,7 @@ def pod(name: str, namespace: str, *containers: Object, node: str = "", **spec: 
 
 
 def acting_pod(name: str, namespace: str, account: str, **spec: Any) -> Object:
-    """Make a pod that has a service account's token; a namespace of ours takes restricted pods alone."""
+    """Make a pod that has a service account's token; our namespaces admit restricted pods only."""
     confined = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     whole = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
     return pod(
@@ -64,7 +64,7 @@ def claim(name: str, namespace: str, *requests: Object, **devices: Any) -> Objec
 
 
 def group(name: str, namespace: str, at_least: int, **spec: Any) -> Object:
-    """Make a PodGroup: that many of its pods are placed at once, or none (gate GenericWorkload)."""
+    """Make a PodGroup: this many of its pods are placed at once, or none (gate GenericWorkload)."""
     return {
         "apiVersion": "scheduling.k8s.io/v1beta1",
         "kind": "PodGroup",
@@ -94,6 +94,6 @@ def using_template(name: str) -> Object:
 
 
 def compatibility(name: str, **spec: Any) -> Object:
-    """A rule about which devices of a driver go together."""
+    """A rule about which devices of a driver are compatible."""
     kind = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceCompatibility"}
     return kind | {"metadata": {"name": name}, "spec": spec}

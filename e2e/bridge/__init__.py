@@ -1,1 +1,1 @@
-"""The bridge on a real control plane, and what looks on beside it."""
+"""The bridge on a real control plane, and the observers beside it."""

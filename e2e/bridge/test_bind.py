@@ -1,4 +1,4 @@
-"""What becomes of a pod, its claim and its reservation where a binding fails: our scheduler and the allocator, each with a line of its own."""
+"""Failed bindings: what happens to the pod, its claim and its reservation. Our scheduler and the allocator have separate connections."""
 
 import time
 from typing import Any
@@ -19,16 +19,16 @@ DRIVER = "bind.example.com"
 CLASS = "bind-gpu"
 NODES = ("bind-0", "bind-1")
 REFUSED = "not to be bound"
-SILENT_SECONDS = 15.0  # until the allocator lists what its watches do not show
+SILENT_SECONDS = 15.0  # until the allocator lists objects that its watches do not show
 ERROR = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
 
 
-def is_binding(one: Request) -> bool:
-    return one.verb == "POST" and one.path.partition("?")[0].endswith("/binding")
+def is_binding(write: Request) -> bool:
+    return write.verb == "POST" and write.path.partition("?")[0].endswith("/binding")
 
 
-def is_allocation(one: Request) -> bool:
-    return one.is_of_claim and bool(one.body.get("status", {}).get("allocation"))
+def is_allocation(write: Request) -> bool:
+    return write.is_of_claim and bool(write.body.get("status", {}).get("allocation"))
 
 
 class World:
@@ -54,7 +54,7 @@ class World:
             self.cluster.create(*fleet.slices(DRIVER, name, [fleet.device("gpu-0", {})], by_name=True))
 
     def ask_for(self, namespace: str, name: str, node: str = NODES[0]) -> None:
-        """Create a pod for one node, and a claim of its own."""
+        """Create a pod for one node, and its own claim."""
         self.cluster.create(
             claim(name, namespace, request("gpu", CLASS)),
             pod(name, namespace, schedulerName=PLUGIN_SCHEDULER, resourceClaims=[using(name)], node=node),
@@ -68,29 +68,29 @@ class World:
 
     def holders(self, namespace: str) -> dict[str, list[str]]:
         """Name the pods that each allocated claim is reserved for."""
-        found = self.cluster.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
+        claims = self.cluster.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
         return {
-            one["metadata"]["name"]: [pod["name"] for pod in one["status"].get("reservedFor", ())]
-            for one in found
-            if one.get("status", {}).get("allocation")
+            claim["metadata"]["name"]: [pod["name"] for pod in claim["status"].get("reservedFor", ())]
+            for claim in claims
+            if claim.get("status", {}).get("allocation")
         }
 
     def hold_binding(self, namespace: str, name: str, node: str = NODES[0]) -> None:
-        """Create a pod, and keep its binding on its way to the API server."""
+        """Create a pod, and delay its binding on the way to the API server."""
         self.schedulers.hold_at(1, which=is_binding)
         self.ask_for(namespace, name, node)
         assert self.schedulers.held.wait(PATIENCE), "nothing was bound"
         assert self.holders(namespace) == {name: [name]}
 
     def let_go(self) -> bytes:
-        """Pass the binding on; answer with what the API server says to it."""
+        """Forward the binding; return the API server's response."""
         self.schedulers.let_go.set()
         self.cluster.until("the API server has answered", lambda: self.schedulers.late, 20)
         return self.schedulers.late.partition(b"\r\n")[0]
 
     def reservations(self) -> int:
-        said = self.bridge.ask("/metrics", self.bridge.metrics_port)[1].splitlines()
-        [line] = [one for one in said if one.startswith("drawbridge_reservations ")]
+        lines = self.bridge.ask("/metrics", self.bridge.metrics_port)[1].splitlines()
+        [line] = [line for line in lines if line.startswith("drawbridge_reservations ")]
         return int(float(line.split()[1]))
 
 
@@ -112,7 +112,7 @@ def world():
 
 @pytest.fixture
 def ours(world, request):
-    """A fresh namespace; afterwards its pods are gone, and so is what was held for them."""
+    """A fresh namespace; afterwards its pods are deleted and their reservations are gone."""
     name = world.cluster.namespace(f"bind-{abs(hash(request.node.name)) % 10**6}")
     yield name
     world.line.restore()
@@ -123,7 +123,7 @@ def ours(world, request):
 
 @pytest.fixture
 def refusing(world, ours):
-    """A policy by which no pod of the namespace is bound."""
+    """A policy that refuses to bind any pod of the namespace."""
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",
@@ -169,7 +169,7 @@ def bind(world, namespace, name, node, **query):
     world.cluster.post(f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body, **query)
 
 
-def test_a_pod_whose_bindings_are_refused_keeps_its_device_and_is_bound_once_they_are_allowed(world, ours, refusing):
+def test_a_pod_keeps_its_device_until_refused_bindings_are_allowed(world, ours, refusing):
     world.ask_for(ours, "a")
     world.cluster.until(
         "the refusal is an event", lambda: any(REFUSED in event for event in world.cluster.events(ours, "a"))
@@ -183,7 +183,7 @@ def test_a_pod_whose_bindings_are_refused_keeps_its_device_and_is_bound_once_the
     world.cluster.wait_scheduled(ours, "a")
 
 
-def test_a_device_is_free_for_others_when_its_pod_is_deleted_though_every_binding_is_refused(world, ours, refusing):
+def test_deletion_frees_the_device_although_every_binding_is_refused(world, ours, refusing):
     world.ask_for(ours, "a")
     world.cluster.until(
         "the refusal is an event", lambda: any(REFUSED in event for event in world.cluster.events(ours, "a"))
@@ -192,7 +192,7 @@ def test_a_device_is_free_for_others_when_its_pod_is_deleted_though_every_bindin
     world.cluster.until("the device is free", lambda: not world.holders(ours) and not world.reservations(), 5)
 
 
-def test_the_device_of_a_pod_that_is_deleted_while_its_binding_is_on_its_way_goes_to_the_next(world, ours):
+def test_a_device_of_a_pod_deleted_during_binding_is_reused(world, ours):
     world.hold_binding(ours, "a")
     world.delete(ours, "a")
     world.ask_for(ours, "b")
@@ -201,7 +201,7 @@ def test_the_device_of_a_pod_that_is_deleted_while_its_binding_is_on_its_way_goe
     assert world.holders(ours) == {"b": ["b"]}
 
 
-def test_a_pod_that_another_scheduler_bound_elsewhere_gives_its_device_back(world, ours):
+def test_a_pod_bound_elsewhere_by_another_scheduler_frees_its_device(world, ours):
     world.hold_binding(ours, "a")
     bind(world, ours, "a", NODES[1])
     assert b" 409 " in world.let_go()
@@ -210,8 +210,8 @@ def test_a_pod_that_another_scheduler_bound_elsewhere_gives_its_device_back(worl
     assert world.holders(ours) == {"b": ["b"]}
 
 
-def test_a_pod_whose_node_is_deleted_is_bound_to_it_all_the_same_and_its_device_is_free_when_it_is_gone(world, ours):
-    """The API server asks for no node: what collects garbage deletes such pods."""
+def test_a_pod_of_a_deleted_node_is_still_bound(world, ours):
+    """The API server does not check that the node exists; the pod garbage collector deletes such pods."""
     [node] = world.cluster.add_fake_nodes(1, prefix="bind-gone-")
     world.cluster.create(*fleet.slices(DRIVER, node, [fleet.device("gpu-0", {})], by_name=True))
     world.hold_binding(ours, "a", node)
@@ -222,8 +222,8 @@ def test_a_pod_whose_node_is_deleted_is_bound_to_it_all_the_same_and_its_device_
     world.cluster.until("its device is free", lambda: not world.holders(ours) and not world.reservations(), 10)
 
 
-def test_a_pod_that_our_bind_refuses_holds_nothing_and_is_bound_with_its_next_claim(world, ours):
-    """The claim is deleted while its allocation is on its way: that write comes too late."""
+def test_after_a_refused_bind_the_next_claim_is_bound(world, ours):
+    """The claim is deleted during its allocation, so that the write fails."""
     world.line.hold_at(1, which=is_allocation)
     world.ask_for(ours, "a")
     assert world.line.held.wait(PATIENCE), "nothing was written"
@@ -241,7 +241,7 @@ def test_a_pod_that_our_bind_refuses_holds_nothing_and_is_bound_with_its_next_cl
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_a_device_stays_with_a_pod_whose_binding_had_no_answer(world, ours, landed):
+def test_a_pod_keeps_its_device_after_an_unanswered_binding(world, ours, landed):
     world.schedulers.break_at(1, answered=landed, which=is_binding)
     world.ask_for(ours, "a")
     assert world.schedulers.broken.wait(PATIENCE)
@@ -252,7 +252,7 @@ def test_a_device_stays_with_a_pod_whose_binding_had_no_answer(world, ours, land
     assert world.holders(ours) == {"a": ["a"]}
 
 
-def test_a_pod_is_bound_though_the_write_into_its_claim_was_said_to_have_failed(world, ours):
+def test_a_pod_is_bound_although_its_claim_write_reported_failure(world, ours):
     world.line.answer_at(1, ERROR, which=is_allocation)
     world.ask_for(ours, "a")
     assert world.line.held.wait(PATIENCE)
@@ -261,7 +261,7 @@ def test_a_pod_is_bound_though_the_write_into_its_claim_was_said_to_have_failed(
 
 
 @pytest.mark.parametrize("kind", ["pods", "resourceclaims", "*"])
-def test_a_pod_is_bound_soon_though_watches_of_the_allocator_stay_open_and_show_nothing(world, ours, kind):
+def test_a_pod_is_bound_soon_although_watches_are_silent(world, ours, kind):
     world.line.silenced = kind
     begun = time.monotonic()
     for name in ("a", "b"):

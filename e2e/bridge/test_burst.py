@@ -1,4 +1,4 @@
-"""A burst of pods by the extender, for exactly the devices there are: all are placed, no device twice, and conflicts are few."""
+"""A burst of pods through the extender, for exactly as many devices: all are placed, no device twice, and conflicts are few."""
 
 from functools import partial
 
@@ -30,22 +30,20 @@ def full_use(control_plane):
 
 
 def held(control_plane, namespace):
-    found = control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
+    claims = control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
     return [
         (result["pool"], result["device"])
-        for one in found
-        if (allocation := one.get("status", {}).get("allocation"))
+        for claim in claims
+        if (allocation := claim.get("status", {}).get("allocation"))
         for result in allocation["devices"]["results"]
     ]
 
 
 @pytest.mark.parametrize("strategy", ["first-fit", "CompactFirst"])
-def test_pods_that_come_at_once_for_all_the_devices_there_are_conflict_less_often_than_once_each(
-    control_plane, bridge, full_use, namespace, strategy
-):
-    """A conflict is a pod whose devices went to another one between question and binding. A packing strategy sends all to one node as long as it is the best."""
-    said = {"drawbridge.dev/strategy": strategy}
-    control_plane.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"annotations": said}})
+def test_pods_that_arrive_at_once_conflict_less_than_once_each(control_plane, bridge, full_use, namespace, strategy):
+    """A conflict is a pod whose devices were allocated to another pod between the filter call and the bind call. A packing strategy sends all pods to the best node."""
+    annotations = {"drawbridge.dev/strategy": strategy}
+    control_plane.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"annotations": annotations}})
     names = [f"p{at}" for at in range(PODS)]
     control_plane.create_many(claim(name, namespace, request("gpu", CLASS)) for name in names)
     counted = partial(bridge.count, "drawbridge_extender_binds_total")

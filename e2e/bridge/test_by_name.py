@@ -1,4 +1,4 @@
-"""Pods that ask for devices by a name that a class serves (KEP-5004): core's scheduler and ours, a fence and a quota, on a real control plane."""
+"""Pods that request extended resources of a class (KEP-5004): kube-scheduler and ours, a fence and a quota, on a real control plane."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def gpus(control_plane, bridge):
 
 @pytest.fixture
 def team(control_plane, gpus, namespace):
-    """A namespace whose pods are gone when the test is over: no kubelet runs them, so none would end them."""
+    """A namespace whose pods are deleted after the test, because no kubelet ends them."""
     yield namespace
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
     control_plane.until("its claims are gone", lambda: not claims(control_plane, namespace), 60)
@@ -53,24 +53,27 @@ def asking(name, namespace, scheduler="default-scheduler", count=1, **spec):
 
 
 def claims(control_plane, namespace):
-    found = control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
+    items = control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
     return {
-        one["metadata"]["ownerReferences"][0]["name"]: one for one in found if one["metadata"].get("ownerReferences")
+        item["metadata"]["ownerReferences"][0]["name"]: item
+        for item in items
+        if item["metadata"].get("ownerReferences")
     }
 
 
-def devices(one):
+def devices(claim_):
     return [
-        result["device"] for result in one.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
+        result["device"]
+        for result in claim_.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
     ]
 
 
-def found(control_plane, about):
-    """What the doctor says of an object."""
-    return [one["code"] for one in examine(control_plane) if one["object"] == about]
+def codes_of(control_plane, about):
+    """The codes of doctor's findings about an object."""
+    return [finding["code"] for finding in examine(control_plane) if finding["object"] == about]
 
 
-def told(control_plane, namespace, name, words):
+def wait_for_reason(control_plane, namespace, name, words):
     control_plane.until(words, lambda: words in control_plane.wait_unschedulable(namespace, name)["message"], 60)
 
 
@@ -79,33 +82,34 @@ def delete(control_plane, namespace, name):
 
 
 @pytest.mark.parametrize("scheduler", BOTH)
-def test_a_pod_of_ours_passes_the_fence_where_one_of_core_waits_and_its_claim_is_as_core_makes_it(control_plane, team, created, scheduler):  # fmt: skip
+def test_our_pod_passes_the_fence_with_a_claim_like_core(control_plane, team, created, scheduler):
+    """A pod of kube-scheduler waits behind the fence."""
     created(taint_rule(fleet.NVIDIA))
     until_rules_are_heard_of(control_plane)
     control_plane.create(asking("theirs", team), asking("ours", team, scheduler))
     placed = control_plane.wait_scheduled(team, "ours", 60)
     control_plane.wait_unschedulable(team, "theirs")
-    assert found(control_plane, f"Pod/{team}/theirs") == ["O110"]
+    assert codes_of(control_plane, f"Pod/{team}/theirs") == ["O110"]
     [(owner, made)] = claims(control_plane, team).items()
     assert owner == "ours"
     assert len(devices(made)) == 1
     status = placed["status"]["extendedResourceClaimStatus"]
     assert status["resourceClaimName"] == made["metadata"]["name"]
-    # And as core makes it where nothing is in its way.
+    # The same claim as kube-scheduler creates.
     control_plane.remove(taint_rule(fleet.NVIDIA))
     theirs = control_plane.wait_scheduled(team, "theirs", 60)
     core = claims(control_plane, team)["theirs"]
     assert theirs["status"]["extendedResourceClaimStatus"]["requestMappings"] == status["requestMappings"]
-    [asked] = made["spec"]["devices"]["requests"]
-    del asked["exactly"]["tolerations"]
+    [request_] = made["spec"]["devices"]["requests"]
+    del request_["exactly"]["tolerations"]
     assert made["spec"] == core["spec"]
     assert made["metadata"]["annotations"] == core["metadata"]["annotations"] == {ANNOTATION: "true"}
     assert sorted(devices(made) + devices(core)) == ["gpu-0", "gpu-1"]
-    assert found(control_plane, f"Driver/{fleet.NVIDIA}") == ["O205"]
+    assert codes_of(control_plane, f"Driver/{fleet.NVIDIA}") == ["O205"]
 
 
 @pytest.mark.parametrize("scheduler", BOTH)
-def test_a_quota_counts_a_pod_of_ours_at_its_reservation_and_one_of_core_where_it_is_seen(control_plane, bridge, team, created, scheduler):  # fmt: skip
+def test_a_quota_counts_reservations_of_ours_and_claims_of_core(control_plane, bridge, team, created, scheduler):
     limit = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": {"name": "team", "namespace": team}, "spec": {"hard": {f"{fleet.NVIDIA}/devices": 1}}}  # fmt: skip
     created(limit)
 
@@ -118,14 +122,14 @@ def test_a_quota_counts_a_pod_of_ours_at_its_reservation_and_one_of_core_where_i
     control_plane.wait_scheduled(team, "core")
     control_plane.until("core's is counted", lambda: used() == ["1"], 30)
     control_plane.create(asking("over", team, scheduler))
-    told(control_plane, team, "over", "quota")
+    wait_for_reason(control_plane, team, "over", "quota")
     delete(control_plane, team, "core")
     control_plane.wait_scheduled(team, "over", 60)
     assert used() == ["1"]
 
 
 @pytest.mark.parametrize("scheduler", ["default-scheduler", *BOTH])
-def test_a_node_with_a_device_plugin_serves_by_that_and_the_other_by_devices(control_plane, team, scheduler):
+def test_plugin_nodes_and_dra_nodes_serve_the_same_resource(control_plane, team, scheduler):
     there = control_plane.add_fake_nodes(1, prefix="by-name-plugin-", allocatable={NAME: "3"})
     try:
         control_plane.create(asking("both", team, scheduler, count=2, nodeSelector={"kubernetes.io/hostname": NODE}))
@@ -146,7 +150,7 @@ def test_a_node_with_a_device_plugin_serves_by_that_and_the_other_by_devices(con
 
 
 def dear(name, namespace):
-    """A claim for a NIC whose selectors take long on any machine: 32, of 3,600 sums each."""
+    """A claim for a NIC with expensive selectors: 32, of 3,600 sums each."""
     numbers = str(list(range(60)))
     words = [
         f"{numbers}.all(x, {numbers}.all(y, x + y + {at} != -{len(name)})) && device.driver == '{fleet.DRANET}'"
@@ -159,8 +163,8 @@ def dear(name, namespace):
     )
 
 
-def test_a_pod_with_dear_selectors_that_a_device_plugin_alone_can_serve_gets_no_claim(control_plane, team, created):
-    """The pod before it fits devices, and no node that it selects: its answer is not that of the next pod, which a claim would keep from the plugin."""
+def test_a_pod_for_a_device_plugin_gets_no_claim(control_plane, team, created):
+    """The previous pod fits a device but no selected node. Its cached answer must not be used for this pod: a claim would keep it from the plugin."""
     [there] = control_plane.add_fake_nodes(1, prefix="by-name-dear-", allocatable={NAME: "8"})
     try:
         for node in (NODE, there):
@@ -184,7 +188,8 @@ def test_a_pod_with_dear_selectors_that_a_device_plugin_alone_can_serve_gets_no_
         control_plane.delete(f"/api/v1/nodes/{there}")
 
 
-def test_pods_that_asked_by_a_name_go_for_one_of_a_higher_priority_whichever_scheduler_placed_them(control_plane, team):
+def test_pods_with_extended_resources_are_evicted_for_a_higher_priority(control_plane, team):
+    """It does not matter which scheduler placed them."""
     at_once = {"terminationGracePeriodSeconds": 0}
     control_plane.create(asking("core", team, **at_once), asking("ours", team, PLUGIN_SCHEDULER, **at_once))
     for name in ("core", "ours"):
@@ -195,7 +200,7 @@ def test_pods_that_asked_by_a_name_go_for_one_of_a_higher_priority_whichever_sch
     assert (owner, sorted(devices(made))) == ("urgent", ["gpu-0", "gpu-1"])
 
 
-def test_an_allocator_creates_no_claims_but_those_of_pods_and_only_while_it_leads(control_plane, bridge, team):
+def test_an_allocator_creates_only_pod_claims_and_only_while_leading(control_plane, bridge, team):
     plain = claim("any", team, request("gpu", fleet.NVIDIA))
     [owner] = control_plane.create(asking("p", team, schedulingGates=[{"name": "example.com/later"}]))
     reference = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner["metadata"]["uid"], "controller": True}

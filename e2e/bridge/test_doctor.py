@@ -1,4 +1,4 @@
-"""`drawbridge doctor` on a live cluster: what is found, what is put right, and what it says of the rest."""
+"""`drawbridge doctor` on a live cluster: findings, repairs, and what is left to the user."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from e2e.actors.workloads import claim, pod, request, template, using
 from webhook.claims import taint_rule
 
 pytestmark = pytest.mark.real
-# The form of our names, with content that is not what the name says: no test waits an hour for that.
+# A name of our form with other content: no test waits an hour for an expiry.
 OURS = f"drawbridge-{'0' * 32}"
 DRIVER = "doctor.example.com"
 NODE = "doctor-0"
@@ -21,16 +21,18 @@ LABELS = {"app.kubernetes.io/managed-by": "drawbridge"}
 
 
 def doctor(control_plane, namespace, *options):
-    """Ask it; answer with what it found in a namespace, and its exit code."""
+    """Run doctor; return its findings about a namespace, and its exit code."""
     done = run(control_plane.kubeconfig, *options)
-    found = json.loads(done.stdout)["findings"]
-    return [one for one in found if f"/{namespace}/" in f"{one['object']} {one['message']}"], done.returncode
+    findings = json.loads(done.stdout)["findings"]
+    return [
+        finding for finding in findings if f"/{namespace}/" in f"{finding['object']} {finding['message']}"
+    ], done.returncode
 
 
 def examine(control_plane, *options):
-    """Ask it; answer with all that it found."""
-    found: list[dict[str, object]] = json.loads(run(control_plane.kubeconfig, *options).stdout)["findings"]
-    return found
+    """Run doctor; return all findings."""
+    findings: list[dict[str, object]] = json.loads(run(control_plane.kubeconfig, *options).stdout)["findings"]
+    return findings
 
 
 def run(kubeconfig, *options):
@@ -38,15 +40,15 @@ def run(kubeconfig, *options):
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_a_live_cluster_is_looked_at_and_put_right_where_it_can_be(control_plane, namespace):
+def test_doctor_reports_and_repairs_a_live_cluster(control_plane, namespace):
     left = template(OURS, namespace, request("gpu", "doctor-none"))
     left["metadata"]["labels"] = LABELS
     control_plane.create(left, claim("waits", namespace, request("gpu", "doctor-none")))
-    found, code = doctor(control_plane, namespace)
-    assert (code, [one["code"] for one in found]) == (1, ["O107", "O216"])
+    findings, code = doctor(control_plane, namespace)
+    assert (code, [finding["code"] for finding in findings]) == (1, ["O107", "O216"])
     assert control_plane.read(left) is not None
     treated, code = doctor(control_plane, namespace, "--repair", "--yes")
-    assert (code, [one["repaired"] for one in treated]) == (1, [False, True])
+    assert (code, [finding["repaired"] for finding in treated]) == (1, [False, True])
     assert control_plane.read(left) is None
     [rest], _ = doctor(control_plane, namespace)
     assert f"ResourceClaim/{namespace}/waits" in rest["message"]
@@ -54,7 +56,7 @@ def test_a_live_cluster_is_looked_at_and_put_right_where_it_can_be(control_plane
 
 @pytest.fixture
 def shared(control_plane, namespace, created):
-    """Two claims that hold one device: the first one's pod is on a node, the second one's is not."""
+    """Two claims that hold one device: the pod of the first is on a node, that of the second is not."""
     control_plane.add_fake_nodes(1, prefix="doctor-")
     created(*fleet.slices(DRIVER, NODE, [fleet.device("gpu", {})], by_name=True))
     result = {"request": "gpu", "driver": DRIVER, "pool": f"{NODE}-fleet", "device": "gpu"}
@@ -75,26 +77,29 @@ def claims_of(namespace):
     return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
 
 
-def test_of_two_claims_that_hold_a_device_the_one_without_a_started_pod_gives_it_up(control_plane, shared):
+def test_repair_takes_a_shared_device_from_the_pod_not_started(control_plane, shared):
+    """Two claims hold the same device."""
     looked, code = doctor(control_plane, shared)
-    assert (code, [one["code"] for one in looked if one["code"] == "O209"]) == (1, ["O209"])
+    assert (code, [finding["code"] for finding in looked if finding["code"] == "O209"]) == (1, ["O209"])
     treated, _ = doctor(control_plane, shared, "--repair", "--yes")
-    assert [(one["repaired"], one["problem"]) for one in treated if one["code"] == "O209"] == [(True, "")]
+    assert [(finding["repaired"], finding["problem"]) for finding in treated if finding["code"] == "O209"] == [
+        (True, "")
+    ]
     assert "allocation" not in control_plane.get(f"{claims_of(shared)}/second").get("status", {})
     assert "allocation" in control_plane.get(f"{claims_of(shared)}/first")["status"]
     again, _ = doctor(control_plane, shared, "--repair", "--yes")
-    assert [one for one in again if one["code"] == "O209"] == []
+    assert [finding for finding in again if finding["code"] == "O209"] == []
 
 
-def test_a_fence_that_is_missing_is_made_and_missed_no_more(control_plane, namespace, tmp_path):
+def test_repair_creates_a_missing_fence(control_plane, namespace, tmp_path):
     rule = taint_rule(DRIVER)
     config = tmp_path / "c.yaml"
     head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
     config.write_text(f"{head}bridge: {{schedulerName: drawbridge, drivers: [{DRIVER}], fence: true}}\n")
     try:
         for repaired in ([True], []):
-            found = examine(control_plane, "--repair", "--yes", "--config", str(config))
-            assert [one["repaired"] for one in found if one["code"] == "O206"] == repaired
+            findings = examine(control_plane, "--repair", "--yes", "--config", str(config))
+            assert [finding["repaired"] for finding in findings if finding["code"] == "O206"] == repaired
         assert control_plane.read(rule)["spec"]["taint"]["effect"] == "NoSchedule"
     finally:
         control_plane.remove(rule)
@@ -113,33 +118,32 @@ CONDITION = "DrawbridgeDevicesConsistent"
 
 @pytest.fixture
 def worn(control_plane, created):
-    """A node that wears the condition of an agent that was killed, between two of the kubelet's."""
+    """A node with the condition of a killed agent, between two of the kubelet's conditions."""
     name = "doctor-worn"
     created({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
 
     def wear():
         conditions = [
-            {"type": one, "status": "False", "reason": "Told", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}
-            for one in ("MemoryPressure", CONDITION, "PIDPressure")
+            {"type": type_, "status": "False", "reason": "Told", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}
+            for type_ in ("MemoryPressure", CONDITION, "PIDPressure")
         ]
         control_plane.patch(f"/api/v1/nodes/{name}/status", {"status": {"conditions": conditions}})
         return name
 
     def types():
         there = control_plane.get(f"/api/v1/nodes/{name}")["status"]["conditions"]
-        return sorted(one["type"] for one in there if one["reason"] == "Told")
+        return sorted(condition["type"] for condition in there if condition["reason"] == "Told")
 
     wear.types = types
     return wear
 
 
-def test_a_condition_that_a_killed_agent_left_is_named_and_ends_by_repair_and_by_the_command_of_the_page(
-    control_plane, worn
-):
+def test_a_killed_agents_condition_is_reported_and_removed(control_plane, worn):
+    """Either `--repair` or the documented command removes the condition."""
     name = worn()
     assert CONDITION in worn.types()
-    [found] = of_node(examine(control_plane), name)
-    assert (found["code"], found["repair"]) == ("O214", "remove it from the node")
+    [finding] = of_node(examine(control_plane), name)
+    assert (finding["code"], finding["repair"]) == ("O214", "remove it from the node")
     [treated] = of_node(examine(control_plane, "--repair", "--yes"), name)
     assert treated["repaired"], treated
     assert worn.types() == ["MemoryPressure", "PIDPressure"]
@@ -151,5 +155,5 @@ def test_a_condition_that_a_killed_agent_left_is_named_and_ends_by_repair_and_by
     assert worn.types() == ["MemoryPressure", "PIDPressure"]
 
 
-def of_node(found, name):
-    return [one for one in found if one["object"] == f"Node/{name}" and one["code"] == "O214"]
+def of_node(findings, name):
+    return [finding for finding in findings if finding["object"] == f"Node/{name}" and finding["code"] == "O214"]

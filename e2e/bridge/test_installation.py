@@ -1,4 +1,4 @@
-"""The bridge as the page says to install it: kustomize builds it, the API server takes it, and in two pods each does with its own rights."""
+"""The bridge installed by the documented steps: kustomize builds it, the API server accepts it, and each of two pods has enough rights."""
 
 import re
 import subprocess
@@ -16,12 +16,12 @@ pytestmark = pytest.mark.real
 PAGE = (ROOT / "docs/bridge.md").read_text()
 BUILDS = re.findall(r"```yaml\n(resources: .*?)```", PAGE, re.DOTALL)
 DRIVER, CLASS, NODE = "apart.example.com", "apart-gpu", "apart-0"
-# What has no namespace, and what kustomize gives one all the same, which an API server overlooks.
+# Cluster-wide kinds; kustomize gives some of them a namespace, which the API server ignores.
 CLUSTER_WIDE = re.compile("ClusterRole|CustomResource|Policy(Binding)?$|WebhookConfiguration|^Namespace$")
 
 
 def build(control_plane, folder, text):
-    """What `kubectl kustomize` makes of a kustomization beside a checkout."""
+    """Return what `kubectl kustomize` builds of a kustomization beside a checkout."""
     (folder / "drawbridge").mkdir()
     (folder / "drawbridge/manifests").symlink_to(ROOT / "manifests")
     up = "../" * (len(folder.resolve().parts) - 1)
@@ -29,8 +29,8 @@ def build(control_plane, folder, text):
     return control_plane.kubectl("kustomize", str(folder)).stdout
 
 
-def test_the_page_has_all_ways_to_install():
-    folders = {one for text in BUILDS for one in re.findall(r"drawbridge/manifests/([\w/-]+)", text)}
+def test_the_page_lists_all_ways_to_install():
+    folders = {folder for text in BUILDS for folder in re.findall(r"drawbridge/manifests/([\w/-]+)", text)}
     assert folders == {"base", "bridge", "bridge/plugin", "bridge/apart", "read-only"}
 
 
@@ -38,41 +38,41 @@ def test_the_page_has_all_ways_to_install():
 def test_documented_kustomize_builds_stay_in_our_namespace_and_are_accepted(control_plane, bridge, tmp_path, text):
     built = build(control_plane, tmp_path, text)
     strays = [
-        f"{one['kind']}/{one['metadata']['name']}"
-        for one in (document.object for document in manifests.parse(built))
-        if not CLUSTER_WIDE.search(one["kind"]) and one["metadata"].get("namespace") != SYSTEM
+        f"{obj['kind']}/{obj['metadata']['name']}"
+        for obj in (document.object for document in manifests.parse(built))
+        if not CLUSTER_WIDE.search(obj["kind"]) and obj["metadata"].get("namespace") != SYSTEM
     ]
     assert strays == []
     control_plane.kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", input=built)
 
 
 @pytest.mark.parametrize("file", ["scheduler.yaml", "apart/scheduler.yaml"])
-def test_our_scheduler_has_the_roles_that_the_cluster_gives_its_own(control_plane, file):
-    """With one of them less it waits forever to read what it may not."""
+def test_our_scheduler_has_the_roles_of_kube_scheduler(control_plane, file):
+    """Without one of these roles the scheduler waits forever for a list that it may not read."""
     listed = control_plane.get("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings")["items"]
-    stock = {one["roleRef"]["name"] for one in listed if {"kind": "User", "name": "system:kube-scheduler", "apiGroup": "rbac.authorization.k8s.io"} in one.get("subjects", [])}  # fmt: skip
-    stored = [one.object for one in manifests.read([COMPONENT / file])]
-    assert {one["roleRef"]["name"] for one in stored if one["kind"] == "ClusterRoleBinding"} == stock
+    stock = {binding["roleRef"]["name"] for binding in listed if {"kind": "User", "name": "system:kube-scheduler", "apiGroup": "rbac.authorization.k8s.io"} in binding.get("subjects", [])}  # fmt: skip
+    stored = [document.object for document in manifests.read([COMPONENT / file])]
+    assert {obj["roleRef"]["name"] for obj in stored if obj["kind"] == "ClusterRoleBinding"} == stock
 
 
 @pytest.fixture
 def apart(control_plane, bridge, tmp_path):
-    """The two pods' processes, as their manifests have them: the scheduler uses its own account and its own files."""
+    """The processes of the two pods as in their manifests: the scheduler uses its own account and files."""
     section = PAGE.partition("## By address, with certificates")[2]
     commands = re.search(r"```sh\n(.*?)```", section, re.DOTALL)[1]
     subprocess.run(["sh", "-e", "-c", commands], cwd=tmp_path, check=True, capture_output=True, timeout=60)
-    stored = [one.object for one in manifests.read([COMPONENT / "apart/scheduler.yaml"])]
-    [configuration] = [one["data"]["scheduler.yaml"] for one in stored if one["kind"] == "ConfigMap"]
+    stored = [document.object for document in manifests.read([COMPONENT / "apart/scheduler.yaml"])]
+    [configuration] = [obj["data"]["scheduler.yaml"] for obj in stored if obj["kind"] == "ConfigMap"]
     for key, file in (("tls.crt", "scheduler.crt"), ("tls.key", "scheduler.key"), ("ca.crt", "ca.crt")):
         configuration = configuration.replace(f"/etc/bridge/{key}", str(tmp_path / file))
     port = free_port()
-    host = f"https://drawbridge-allocator.{SYSTEM}.svc:9441/"  # nothing here resolves a Service
+    host = f"https://drawbridge-allocator.{SYSTEM}.svc:9441/"  # no DNS resolves a Service here
     assert host in configuration
     [document] = manifests.parse(configuration.replace(host, f"https://127.0.0.1:{port}/"))
-    account = [one for one in stored if one["kind"] in ("ServiceAccount", "ClusterRoleBinding")]
-    for one in account:
-        if one["kind"] == "ServiceAccount":
-            one["metadata"]["namespace"] = SYSTEM
+    account = [obj for obj in stored if obj["kind"] in ("ServiceAccount", "ClusterRoleBinding")]
+    for obj in account:
+        if obj["kind"] == "ServiceAccount":
+            obj["metadata"]["namespace"] = SYSTEM
     made = [
         fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"),
         *fleet.slices(DRIVER, NODE, [fleet.device("gpu-0", {})], by_name=True),
@@ -97,13 +97,13 @@ def apart(control_plane, bridge, tmp_path):
         bridge.processes["scheduler"] = bridge.start_scheduler()
 
 
-def test_in_two_pods_a_scheduler_with_an_account_of_its_own_has_pods_placed(control_plane, apart, namespace):
+def test_a_scheduler_in_its_own_pod_and_account_places_pods(control_plane, apart, namespace):
     control_plane.create(
         claim("c", namespace, request("gpu", CLASS)),
         pod("p", namespace, schedulerName="drawbridge", resourceClaims=[using("c")]),
     )
     assert control_plane.wait_scheduled(namespace, "p")["spec"]["nodeName"] == NODE
     path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/c"
-    writers = {one["manager"] for one in control_plane.get(path)["metadata"]["managedFields"]}
+    writers = {field["manager"] for field in control_plane.get(path)["metadata"]["managedFields"]}
     assert "kube-scheduler" not in writers
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)

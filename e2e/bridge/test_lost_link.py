@@ -1,4 +1,4 @@
-"""An allocator that loses the API server for a few seconds, while the scheduler, which has not, asks about a new pod."""
+"""The allocator loses the API server for a few seconds, while the scheduler is connected and asks about a new pod."""
 
 import time
 
@@ -13,12 +13,13 @@ from e2e.ground.controlplane import ControlPlane
 
 pytestmark = pytest.mark.real
 NODE = "lost-0"
-CUT_SECONDS = 2.0  # until every watch is cut, so that none shows the pod
-LOST_SECONDS = 4.0  # together less than the lease lasts
+CUT_SECONDS = 2.0  # long enough to close every watch, so that none shows the pod
+LOST_SECONDS = 4.0  # together less than the duration of the lease
 PROMISED_SECONDS = 30.0  # docs/operating.md
 
 
-def test_a_pod_by_name_that_comes_while_the_api_server_is_out_of_reach_is_placed_soon_after():
+def test_a_pod_created_during_an_api_outage_is_placed_soon():
+    """The pod requests an extended resource."""
     with ControlPlane(name="lost-link") as cluster:
         bridge = Bridge(cluster)
         proxy = Proxy(cluster.url, cluster.ca)

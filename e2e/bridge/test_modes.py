@@ -1,7 +1,7 @@
-"""The GPU of manifests/examples/modes, in four ways that exclude each other, on a real control plane: by groups, and by our own rules.
+"""The GPU of manifests/examples/modes, with four modes that exclude each other, on a real control plane: by groups, and by our rules.
 
-An impossible pod is turned back at the webhook. What only excludes each other now is held by our schedulers. Kubernetes' own keeps groups
-apart, and knows none of our rules: there the webhook says what may happen, and the allocator finds what did.
+The webhook refuses a pod that can never fit. Our schedulers keep a pod waiting while another mode is in use. kube-scheduler
+enforces groups but not our rules: there the webhook warns, and doctor reports conflicts.
 """
 
 import json
@@ -27,7 +27,7 @@ IN_THE_WAY = {
 
 
 def example(*names):
-    """The example's objects as they are, on a node and with a driver of this file's own."""
+    """The objects of the example on a node, with a driver of this test's own."""
     texts = [(EXAMPLES / f"{name}.yaml").read_text() for name in names]
     text = "\n---\n".join(texts).replace("gpu-node", NODE).replace("gpu.example.com", DRIVER)
     objects = [document.object for document in manifests.parse(text)]
@@ -36,7 +36,7 @@ def example(*names):
 
 @pytest.fixture(scope="module")
 def schedulers(control_plane, bridge):
-    """The stock scheduler that asks our extender is the bridge's; beside it runs ours, with the plugin."""
+    """The stock scheduler that calls our extender, and our scheduler with the plugin."""
     ours = plugin_configuration(bridge.socket)
     running = control_plane.start_scheduler(ours, name="modes-scheduler", binary=program("drawbridge-scheduler"))
     control_plane.add_fake_nodes(1, prefix="fourway-")
@@ -54,7 +54,7 @@ def form(request, control_plane, bridge, schedulers, created):
     rules = request.param == "rules"
 
     def known():
-        pools = [one for one in bridge.ask("/api/v1/fleet")[1].get("pools", ()) if one["driver"] == DRIVER]
+        pools = [pool for pool in bridge.ask("/api/v1/fleet")[1].get("pools", ()) if pool["driver"] == DRIVER]
         return bool(pools) and (not rules or all(has_status(control_plane, name) for name in ("gpu-mig", "gpu-shared")))
 
     control_plane.until("the devices and the rules are known", known, 30)
@@ -78,8 +78,8 @@ def let_go(cluster, namespace, *names):
 
 
 def device(cluster, namespace, name):
-    found = cluster.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}")
-    allocation = found.get("status", {}).get("allocation")
+    claim_ = cluster.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}")
+    allocation = claim_.get("status", {}).get("allocation")
     return allocation["devices"]["results"][0]["device"] if allocation else None
 
 
@@ -91,7 +91,7 @@ def free(control_plane, namespace):
 
 
 @pytest.mark.parametrize("scheduler", [SCHEDULER, PLUGIN_SCHEDULER])
-def test_a_conflicting_mode_waits_with_a_reason_and_a_compatible_mode_joins(control_plane, form, free, scheduler):
+def test_a_conflicting_mode_waits_and_a_compatible_mode_is_allocated(control_plane, form, free, scheduler):
     control_plane.create(*wanting("mps", free, scheduler))
     control_plane.wait_scheduled(free, "mps")
     control_plane.create(*wanting("mig", free, scheduler))
@@ -108,50 +108,48 @@ def test_a_conflicting_mode_waits_with_a_reason_and_a_compatible_mode_joins(cont
 
 
 def has_said(cluster, namespace, name, *words):
-    """Whether an event of a pod that waits says all of these."""
-    return any(all(word in said for word in words) for said in cluster.events(namespace, name))
+    """Return whether an event of a waiting pod has all of these words."""
+    return any(all(word in event for word in words) for event in cluster.events(namespace, name))
 
 
-def test_the_webhook_refuses_claims_that_combine_conflicting_modes_and_no_others(control_plane, form, gated):
-    def asked(first, second):
+def test_the_webhook_refuses_only_claims_that_combine_conflicting_modes(control_plane, form, gated):
+    def refusal(first, second):
         both = claim("both", gated, request("one", first), request("other", second))
         done = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(both), check=False)
         return done.stderr
 
     def refused(first, second):
-        """Whether it is turned back; in which words depends on how many nodes there are, and other tests leave one."""
-        said = asked(first, second)
-        return "(Forbidden)" in said and "even if idle" in said
+        """Return whether the webhook refuses it; the wording depends on the number of nodes, and other tests may leave one."""
+        message = refusal(first, second)
+        return "(Forbidden)" in message and "even if idle" in message
 
     def known():
-        """Whether the webhook has heard of all: while it knows a part only, it turns back more, or less."""
-        return asked("mps", "fractioning") == "" and refused("mps", "mig") and refused("exclusive", "fractioning")
+        """Return whether the webhook knows all objects: with a part of them it refuses more, or less."""
+        return refusal("mps", "fractioning") == "" and refused("mps", "mig") and refused("exclusive", "fractioning")
 
     control_plane.until("MPS is refused beside MIG, a share beside the whole, and nothing else", known, 30)
 
 
-def test_where_kubernetes_own_scheduler_allocates_our_rule_is_a_risk_that_is_told_and_found(
-    control_plane, bridge, form, gated
-):
-    """Groups it keeps apart by itself."""
+def test_doctor_reports_rules_that_kube_scheduler_does_not_enforce(control_plane, bridge, form, gated):
+    """kube-scheduler enforces counter groups itself."""
     control_plane.create(*wanting("mps", gated, STOCK))
     control_plane.wait_scheduled(gated, "mps")
     chosen, second = wanting("mig", gated, STOCK)
     control_plane.create(chosen)
 
-    def said():
+    def warning():
         text = json.dumps(second)
         return control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=text).stderr
 
     if form == "groups":
-        control_plane.until("the webhook knows what is in use", lambda: "waits until devices are free" in said(), 30)
-        assert "does not know" not in said()
+        control_plane.until("the webhook knows what is in use", lambda: "waits until devices are free" in warning(), 30)
+        assert "does not know" not in warning()
         control_plane.create(second)
         control_plane.wait_unschedulable(gated, "mig")
         assert device(control_plane, gated, "mig") is None
         return
     words = f"on {NODE} it may give gpu-0-mig-0 beside gpu-0-mps-0, against DeviceCompatibility/gpu-mig: scheduler {STOCK} does not know"  # fmt: skip
-    control_plane.until(words, lambda: words in said(), 30)
+    control_plane.until(words, lambda: words in warning(), 30)
     control_plane.create(second)
     control_plane.wait_scheduled(gated, "mig")
     both = {f"{gated}/mps", f"{gated}/mig"}

@@ -1,6 +1,6 @@
-"""A rule about a node on a real control plane: a driver with two pools there, whose devices must not be in use together.
+"""A rule of node scope on a real control plane: a driver with two pools on a node, whose devices must not be in use together.
 
-Names of devices, claims and pods are the same in both pools, so nothing but the rule tells who is in whose way.
+Devices, claims and pods have the same names in both pools, so that only the rule decides which exclude each other.
 """
 
 import json
@@ -61,29 +61,27 @@ def free(control_plane, namespace):
 
 def wanting(name, kind, namespace, scheduler):
     """A claim for a device of one kind, and a pod that uses it."""
-    asked = claim(name, namespace, request("one", f"span-{kind}"))
-    return asked, pod(name, namespace, schedulerName=scheduler, resourceClaims=[using(name)])
+    claim_ = claim(name, namespace, request("one", f"span-{kind}"))
+    return claim_, pod(name, namespace, schedulerName=scheduler, resourceClaims=[using(name)])
 
 
 def status(cluster):
     return cluster.get(f"/apis/drawbridge.dev/v1alpha1/devicecompatibilities/{RULE}").get("status", {})
 
 
-def test_a_pod_waits_for_what_is_in_use_in_another_pool_of_the_node_and_goes_on_when_it_is_free(
-    control_plane, bridge, plugin, spanned, free
-):
-    """The two pods ask two schedulers, which one process answers."""
-    told = {"observedGeneration": 1, "devices": 2, "findings": []}
-    control_plane.until("the leader counts what has the rule", lambda: status(control_plane) == told, 60)
+def test_a_pod_waits_until_another_node_pool_is_free(control_plane, bridge, plugin, spanned, free):
+    """Two schedulers place the two pods with one allocator."""
+    expected = {"observedGeneration": 1, "devices": 2, "findings": []}
+    control_plane.until("the leader counts what has the rule", lambda: status(control_plane) == expected, 60)
     control_plane.create(*wanting("first", "open", free, SCHEDULER))
     control_plane.wait_scheduled(free, "first")
     control_plane.create(*wanting("second", "sealed", free, PLUGIN_SCHEDULER))
     words = f"DeviceCompatibility/{RULE} keeps it apart from d0 of pool span-open (held by {free}/first)"
 
-    def said():
+    def is_explained():
         return any(words in event for event in control_plane.events(free, "second"))
 
-    control_plane.until("it is told who is in the way", said, 60)
+    control_plane.until("it is told who is in the way", is_explained, 60)
     control_plane.create(*wanting("third", "open", free, PLUGIN_SCHEDULER))
     control_plane.wait_scheduled(free, "third")
     for name in ("first", "third"):
@@ -92,16 +90,16 @@ def test_a_pod_waits_for_what_is_in_use_in_another_pool_of_the_node_and_goes_on_
     assert placed["spec"]["nodeName"] == NODE
 
 
-def test_the_webhook_refuses_a_claim_that_a_node_scoped_rule_never_allows(control_plane, spanned, gated):
+def test_the_webhook_refuses_claims_that_a_node_rule_never_allows(control_plane, spanned, gated):
     def refusal(*kinds):
-        asked = claim("both", gated, *(request(f"r{at}", f"span-{kind}") for at, kind in enumerate(kinds)))
-        done = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(asked), check=False)
+        claim_ = claim("both", gated, *(request(f"r{at}", f"span-{kind}") for at, kind in enumerate(kinds)))
+        done = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(claim_), check=False)
         return done.stderr
 
     def refused():
-        """Whether both kinds together are, and neither alone: of one whose pool the webhook has not heard of it would be, too."""
-        said = refusal("sealed", "open")
-        never = "(Forbidden)" in said and "even if idle" in said
+        """Return whether both kinds together are refused, and each alone is not; an unknown pool would be refused, too."""
+        message = refusal("sealed", "open")
+        never = "(Forbidden)" in message and "even if idle" in message
         return never and refusal("sealed", "sealed") == "" and refusal("open", "open") == ""
 
     control_plane.until("the webhook refuses both kinds, and nothing else", refused, 60)

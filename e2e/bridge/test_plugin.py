@@ -58,18 +58,18 @@ def wanting(name, namespace, *claims, **spec):
 
 
 def held(control_plane, namespace):
-    """The devices that claims of a namespace hold, and for how many pods each claim does."""
-    found = control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
+    """The devices that claims of a namespace hold, with the number of pods of each claim."""
+    claims = control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
     return sorted(
-        (result["device"], len(one["status"].get("reservedFor", ())))
-        for one in found
-        if (allocation := one.get("status", {}).get("allocation"))
+        (result["device"], len(claim["status"].get("reservedFor", ())))
+        for claim in claims
+        if (allocation := claim.get("status", {}).get("allocation"))
         for result in allocation["devices"]["results"]
     )
 
 
 def until_told(control_plane, namespace, name, words):
-    """Wait until the scheduler has said so of a pod, whatever it said before."""
+    """Wait until the scheduler reports these words for a pod; earlier messages are ignored."""
     control_plane.until(words, lambda: words in control_plane.wait_unschedulable(namespace, name)["message"])
 
 
@@ -77,8 +77,8 @@ def delete(control_plane, namespace, name):
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
 
 
-def test_pods_get_devices_by_the_plugin_and_a_waiting_pod_comes_when_one_is_free(control_plane, ours):
-    """Two pods share one claim, another one has its own, and the fourth waits with a reason until that one goes."""
+def test_pods_get_and_reuse_devices_through_the_plugin(control_plane, ours):
+    """Two pods share a claim, a third pod has its own, and a fourth waits with a reason until the third is deleted."""
     control_plane.create(
         template("one", ours, request("gpu", CLASS)),
         claim("shared", ours, request("gpu", CLASS)),
@@ -96,17 +96,17 @@ def test_pods_get_devices_by_the_plugin_and_a_waiting_pod_comes_when_one_is_free
     control_plane.wait_scheduled(ours, "d")
 
 
-def test_a_pod_waits_for_what_does_not_exist_yet_and_goes_on_when_it_does(control_plane, ours, created):
-    """First the claim, then the class, then a device of it."""
+def test_a_pod_waits_for_its_missing_claim_class_and_device(control_plane, ours, created):
+    """The claim is created first, then the class, then a device of the class."""
     control_plane.create(wanting("early", ours, using("later")), claim("later", ours, request("gpu", "plugin-late")))
-    until_told(control_plane, ours, "early", "waiting for")  # the claim or its class: copies differ by moments
+    until_told(control_plane, ours, "early", "waiting for")  # the claim or its class: watches may lag behind each other
     created(fleet.device_class("plugin-late", "device.driver == 'late.plugin.example.com'"))
     until_told(control_plane, ours, "early", "not of the class")
     created(*fleet.slices("late.plugin.example.com", NODE, [fleet.device("gpu", {})], by_name=True))
     control_plane.wait_scheduled(ours, "early")
 
 
-def test_a_pod_that_names_no_strategy_waits_and_goes_on_as_soon_as_it_names_one(control_plane, ours):
+def test_a_pod_with_an_unknown_strategy_waits_for_a_correction(control_plane, ours):
     odd = wanting("odd", ours, using("one"))
     odd["metadata"]["annotations"] = {"drawbridge.dev/strategy": "best"}
     control_plane.create(claim("one", ours, request("gpu", CLASS)), odd)
@@ -116,8 +116,8 @@ def test_a_pod_that_names_no_strategy_waits_and_goes_on_as_soon_as_it_names_one(
     control_plane.wait_scheduled(ours, "odd")
 
 
-def test_a_pinned_pod_is_told_of_its_own_node_first(control_plane, ours, created):
-    """Its node is full; five kinds of other nodes have other devices, or free ones to which it may not go."""
+def test_a_pinned_pod_names_its_own_node_first(control_plane, ours, created):
+    """The node is full. Nodes of five other kinds have other devices, or free devices that this pod cannot use."""
     control_plane.create(
         template("all", ours, request("gpu", CLASS, count=2)), wanting("a", ours, using_template("all"))
     )
@@ -135,13 +135,13 @@ def test_a_pinned_pod_is_told_of_its_own_node_first(control_plane, ours, created
         control_plane.remove(*created_nodes)
 
 
-def test_a_pod_that_asks_for_no_device_is_bound(control_plane, ours):
+def test_a_pod_without_devices_is_bound(control_plane, ours):
     control_plane.create(wanting("plain", ours))
     control_plane.wait_scheduled(ours, "plain")
 
 
-def test_a_pod_of_more_priority_gets_the_devices_of_one_with_less(control_plane, ours):
-    """The allocator says who has to go, and has it evicted."""
+def test_a_pod_gets_the_devices_of_a_lower_priority_pod(control_plane, ours):
+    """The allocator selects the victim and evicts it."""
     at_once = {"terminationGracePeriodSeconds": 0}
     control_plane.create(
         template("one", ours, request("gpu", CLASS)),
@@ -154,9 +154,9 @@ def test_a_pod_of_more_priority_gets_the_devices_of_one_with_less(control_plane,
     control_plane.wait_scheduled(ours, "urgent")
     assert len(held(control_plane, ours)) == 2
     pods = control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]
-    assert sorted(one["metadata"]["name"] for one in pods) == ["urgent", "usual"]
+    assert sorted(pod["metadata"]["name"] for pod in pods) == ["urgent", "usual"]
     words = f"preempted by pod {ours}/urgent, which has a higher priority"
-    control_plane.until(words, lambda: any(words in said for said in control_plane.events(ours, "low")), 20)
+    control_plane.until(words, lambda: any(words in event for event in control_plane.events(ours, "low")), 20)
 
 
 @pytest.fixture
@@ -172,10 +172,10 @@ def reached_by_both(control_plane, scheduler, created):
     control_plane.remove(*({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in nodes))
 
 
-def test_one_pod_is_evicted_where_one_is_enough_though_the_allocator_is_killed_before_its_device_is_free(
+def test_one_victim_is_evicted_although_the_allocator_is_killed_meanwhile(
     control_plane, bridge, scheduler, ours, reached_by_both
 ):
-    """A pod of less priority and another scheduler is the only one that asks then, and reaches the device from another node."""
+    """After the restart, only a pod of lower priority and another scheduler asks for the device, from another node."""
     here, there = reached_by_both
     pods = f"/api/v1/namespaces/{ours}/pods"
     control_plane.create(template("one", ours, request("gpu", "plugin-reached")))
@@ -183,22 +183,22 @@ def test_one_pod_is_evicted_where_one_is_enough_though_the_allocator_is_killed_b
         control_plane.create(wanting(name, ours, using_template("one"), node=here))
         control_plane.wait_scheduled(ours, name)
     control_plane.create(wanting("urgent", ours, using_template("one"), node=here, priorityClassName=PRIORITY))
-    seen = control_plane.until("a node is nominated", lambda: (one := control_plane.get(f"{pods}/urgent"))["status"].get("nominatedNodeName") and one)  # fmt: skip
+    seen = control_plane.until("a node is nominated", lambda: (pod := control_plane.get(f"{pods}/urgent"))["status"].get("nominatedNodeName") and pod)  # fmt: skip
     assert seen["status"]["nominatedNodeName"] == here
     with scheduler.frozen():
         bridge.processes["allocator-0"].stop(hard=True)
         bridge.start()
-        [leaving] = [one["metadata"]["name"] for one in control_plane.get(pods)["items"] if one["metadata"].get("deletionTimestamp")]  # fmt: skip
+        [leaving] = [pod["metadata"]["name"] for pod in control_plane.get(pods)["items"] if pod["metadata"].get("deletionTimestamp")]  # fmt: skip
         control_plane.create(pod("usual", ours, schedulerName=SCHEDULER, priorityClassName=USUAL, node=there, resourceClaims=[using_template("one")]))  # fmt: skip
         until_told(control_plane, ours, "usual", "in use")
         delete(control_plane, ours, leaving)
         until_told(control_plane, ours, "usual", "reserved for a nominated pod")
     control_plane.wait_scheduled(ours, "urgent")
-    assert {one["metadata"]["name"] for one in control_plane.get(pods)["items"]} == {"low", "lower", "urgent", "usual"} - {leaving}  # fmt: skip
+    assert {pod["metadata"]["name"] for pod in control_plane.get(pods)["items"]} == {"low", "lower", "urgent", "usual"} - {leaving}  # fmt: skip
 
 
 class Lane:
-    """A node with eight GPUs of its own class, and small pods for a scheduler: twenty always wait, and each that has a GPU ends after one to five seconds."""
+    """A node with eight GPUs of its own class, and small pods for a scheduler: twenty always wait, and each pod with a GPU ends after one to five seconds."""
 
     def __init__(self, cluster, namespace, scheduler):
         self.cluster, self.namespace, self.scheduler = cluster, namespace, scheduler
@@ -223,11 +223,11 @@ class Lane:
         self.cluster.create(pod(f"{self.name}-{what}", self.namespace, schedulerName=self.scheduler, resourceClaims=[entry]))  # fmt: skip
 
     def go_on(self, pods, now):
-        """Count small pods that came to the node while the big one waits, end those whose time it is, and add others."""
-        mine = [one for one in pods if one["spec"]["schedulerName"] == self.scheduler]
-        for one in mine:
-            name = one["metadata"]["name"]
-            if not one["spec"].get("nodeName"):
+        """Count small pods that were placed while the big one waits, end those whose time is over, and create others."""
+        mine = [pod for pod in pods if pod["spec"]["schedulerName"] == self.scheduler]
+        for small in mine:
+            name = small["metadata"]["name"]
+            if not small["spec"].get("nodeName"):
                 continue
             if name == f"{self.name}-big":
                 self.placed = True
@@ -237,14 +237,14 @@ class Lane:
             elif self.ends[name] < now:
                 delete(self.cluster, self.namespace, name)
                 self.ends[name] = inf
-        for _ in range(20 - sum(not one["spec"].get("nodeName") for one in mine)):
+        for _ in range(20 - sum(not small["spec"].get("nodeName") for small in mine)):
             self.count += 1
             self.add(self.count, 1)
 
 
 @pytest.mark.time_limit(180, "two big pods have a node kept one after the other, each after ten seconds without room")
-def test_a_big_pod_comes_to_its_node_though_small_ones_of_its_priority_come_and_end_all_the_time(control_plane, ours):
-    """kube-scheduler beside our plugin and our extender: with it the big pod waits until all eight are free by chance."""
+def test_small_pods_do_not_starve_a_big_pod(control_plane, ours):
+    """The test runs our plugin, our extender and kube-scheduler. With kube-scheduler, the big pod waits until all eight devices happen to be free."""
     lanes = [Lane(control_plane, ours, scheduler) for scheduler in (PLUGIN_SCHEDULER, SCHEDULER, "default-scheduler")]
     path = f"/api/v1/namespaces/{ours}/pods"
     try:
@@ -270,13 +270,13 @@ def test_a_big_pod_comes_to_its_node_though_small_ones_of_its_priority_come_and_
         control_plane.remove(*(made for lane in lanes for made in lane.made))
 
 
-def test_while_the_allocator_is_away_pods_wait_with_an_event_and_go_on_when_it_is_back(control_plane, bridge, ours):
+def test_pods_wait_with_an_event_while_the_allocator_is_down(control_plane, bridge, ours):
     control_plane.create(template("one", ours, request("gpu", CLASS)))
     bridge.processes["allocator-0"].stop(hard=True)
     try:
         control_plane.create(wanting("p", ours, using_template("one")), wanting("plain", ours))
         words = "waits for the drawbridge allocator"
-        control_plane.until("the event", lambda: any(words in said for said in control_plane.events(ours, "p")))
+        control_plane.until("the event", lambda: any(words in event for event in control_plane.events(ours, "p")))
         assert held(control_plane, ours) == []
     finally:
         bridge.start()
@@ -285,21 +285,23 @@ def test_while_the_allocator_is_away_pods_wait_with_an_event_and_go_on_when_it_i
 
 
 def test_the_component_makes_a_deployment_with_both_containers(control_plane, tmp_path):
-    """As kustomize builds it from the documented overlay: our scheduler in place of the stock one, and no extender."""
+    """The documented overlay, built by kustomize, has our scheduler instead of the stock one, and no extender."""
     up = "../" * (len(tmp_path.resolve().parts) - 1)
     bridge = f"{up}{COMPONENT.relative_to(COMPONENT.anchor)}"
     overlay = {"resources": [f"{bridge}/../base"], "components": [bridge, f"{bridge}/plugin"]}
     (tmp_path / "kustomization.yaml").write_text(manifests.dump([overlay]))
     built = [document.object for document in manifests.parse(control_plane.kubectl("kustomize", str(tmp_path)).stdout)]
-    found = {(one["kind"], one["metadata"]["name"]): one for one in built}
-    spec = found["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]
-    assert [one["image"] for one in spec["containers"]] == [
+    objects = {(obj["kind"], obj["metadata"]["name"]): obj for obj in built}
+    spec = objects["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]
+    assert [container["image"] for container in spec["containers"]] == [
         "drawbridge.invalid/name-an-image",
         "drawbridge-scheduler.invalid/name-an-image",
     ]
-    for one in spec["containers"]:
-        assert one["securityContext"]["readOnlyRootFilesystem"] is True
+    for container in spec["containers"]:
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
         assert (
-            "run" in {mount["name"] for mount in one["volumeMounts"]} <= {volume["name"] for volume in spec["volumes"]}
+            "run"
+            in {mount["name"] for mount in container["volumeMounts"]}
+            <= {volume["name"] for volume in spec["volumes"]}
         )
-    assert "extenders" not in found["ConfigMap", "drawbridge-scheduler"]["data"]["scheduler.yaml"]
+    assert "extenders" not in objects["ConfigMap", "drawbridge-scheduler"]["data"]["scheduler.yaml"]

@@ -1,4 +1,4 @@
-"""Claims that have their finalizer from the beginning, on a real API server: what it saves each scheduler, and who takes it away in the end."""
+"""Claims with the finalizer from their creation, on a real API server: the writes that it saves each scheduler, and which component removes it."""
 
 import re
 
@@ -25,8 +25,8 @@ WRITES = {"create", "update", "patch", "delete"}
 
 @pytest.fixture(scope="module")
 def protected(control_plane):
-    """The component as it is, in force, and a node with devices; out of force again afterwards."""
-    policy = [one.object for one in manifests.read([ROOT / "manifests/protected-claims/policy.yaml"])]
+    """The unmodified component in force, and a node with devices; removed afterwards."""
+    policy = [document.object for document in manifests.read([ROOT / "manifests/protected-claims/policy.yaml"])]
     kind = fleet.device_class(CLASS, f"device.driver == '{DRIVER}'")
     kind["spec"]["extendedResourceName"] = EXTENDED
     devices = [fleet.device(f"gpu-{at}", {}) for at in range(4)]
@@ -43,14 +43,14 @@ def protected(control_plane):
 
 @pytest.fixture
 def home(protected, namespace):
-    """A namespace with a template; afterwards nothing keeps it."""
+    """A namespace with a template; afterwards nothing blocks its deletion."""
     protected.create(template("gpu", namespace, request("gpu", CLASS)))
     yield namespace
     protected.delete(pods_of(namespace), gracePeriodSeconds=0)
 
 
 def owned(name, namespace, owner):
-    """A claim as kube-controller-manager makes it for a pod."""
+    """A claim as kube-controller-manager creates it for a pod."""
     item = claim(name, namespace, request("gpu", CLASS))
     item["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "controller": True, **owner}]
     return item
@@ -78,7 +78,7 @@ def gone(cluster, namespace):
 
 
 def written(cluster, namespace):
-    """What others than this test have written to claims of a namespace and, as a binding, to its pods."""
+    """The writes of other clients than this test to claims of a namespace and to bindings of its pods."""
     for event in cluster.audit_events():
         at = event.get("objectRef", {})
         kind = f"{at.get('resource')}/{at['subresource']}" if "subresource" in at else at.get("resource")
@@ -89,14 +89,14 @@ def written(cluster, namespace):
 
 
 def called_back(bridge):
-    """How often the allocator has written to a claim so that a stock scheduler asks again: it may be asked before it has heard of a claim."""
-    told = bridge.ask("/metrics", bridge.metrics_port)[1]
+    """Return how often the allocator has written to a claim so that a stock scheduler retries: the scheduler may ask before the allocator has seen the claim."""
+    metrics = bridge.ask("/metrics", bridge.metrics_port)[1]
     done = r'^drawbridge_claim_writes_total{(?=.*what="Requeue")(?=.*outcome="Written").*} (\S+)$'
-    return int(sum(map(float, re.findall(done, told, re.MULTILINE))))
+    return int(sum(map(float, re.findall(done, metrics, re.MULTILINE))))
 
 
 @pytest.mark.parametrize("scheduler", [STOCK, SCHEDULER])
-def test_a_pods_claim_takes_two_writes_of_its_scheduler_and_goes_with_the_pod(protected, bridge, home, scheduler):
+def test_a_pods_claim_takes_two_writes_and_is_deleted(protected, bridge, home, scheduler):
     before = called_back(bridge)
     protected.create(pod("p", home, schedulerName=scheduler, resourceClaims=[using_template("gpu")]))
     protected.wait_scheduled(home, "p")
@@ -109,7 +109,7 @@ def test_a_pods_claim_takes_two_writes_of_its_scheduler_and_goes_with_the_pod(pr
     gone(protected, home)
 
 
-def test_a_claim_for_an_extended_resource_takes_two_writes_and_goes_with_the_pod(protected, home):
+def test_an_extended_resource_claim_takes_two_writes_and_is_deleted(protected, home):
     protected.create(pod("p", home, container(**limits(**{EXTENDED: 1}))))
     protected.wait_scheduled(home, "p")
     assert [kind for _, kind in written(protected, home)] == ["resourceclaims", "resourceclaims/status", "pods/binding"]
@@ -136,13 +136,13 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_claim_that_was_never_allocated_goes_when(protected, home, end):
+def test_a_claim_that_was_never_allocated_can_be_deleted(protected, home, end):
     made = waiting(protected, home)["metadata"]
     ENDS[end](protected, made)
-    protected.until("it is gone", lambda: made["uid"] not in {one["metadata"]["uid"] for one in claims(protected, home)}, PATIENCE)  # fmt: skip
+    protected.until("it is gone", lambda: made["uid"] not in {claim["metadata"]["uid"] for claim in claims(protected, home)}, PATIENCE)  # fmt: skip
 
 
-def test_a_namespace_with_a_claim_that_was_never_allocated_can_be_deleted(protected):
+def test_a_namespace_with_a_never_allocated_claim_can_be_deleted(protected):
     home = protected.namespace("protected-briefly")
     protected.create(template("gpu", home, request("gpu", CLASS)))
     waiting(protected, home)
@@ -151,18 +151,18 @@ def test_a_namespace_with_a_claim_that_was_never_allocated_can_be_deleted(protec
     protected.until("the namespace is gone", lambda: protected.read(whole) is None, PATIENCE)
 
 
-def test_while_kube_controller_manager_stands_still_a_deleted_claim_stays_and_goes_when_it_is_back(protected, home):
+def test_a_deleted_claim_stays_while_kube_controller_manager_is_stopped(protected, home):
     made = waiting(protected, home)["metadata"]
     with protected.controller_manager.frozen():
         protected.delete(f"{claims_of(home)}/{made['name']}")
         left = protected.get(f"{claims_of(home)}/{made['name']}")["metadata"]
         assert left["finalizers"] == [FINALIZER]
         assert left["deletionTimestamp"]
-    protected.until("it is gone", lambda: made["uid"] not in {one["metadata"]["uid"] for one in claims(protected, home)}, PATIENCE)  # fmt: skip
+    protected.until("it is gone", lambda: made["uid"] not in {claim["metadata"]["uid"] for claim in claims(protected, home)}, PATIENCE)  # fmt: skip
 
 
-def test_a_claim_that_comes_free_lost_it_with_the_allocation_and_gets_it_again_as_ever(protected, home):
-    """Another pod than its owner's uses it, twice."""
+def test_a_freed_claim_loses_its_finalizer_until_its_next_allocation(protected, home):
+    """Two pods that do not own the claim use it one after the other."""
     made = waiting(protected, home)["metadata"]
     for name in ("first", "second"):
         protected.create(pod(name, home, resourceClaims=[using(made["name"])]))
@@ -176,8 +176,8 @@ def test_a_claim_that_comes_free_lost_it_with_the_allocation_and_gets_it_again_a
 
 
 def is_free(cluster, namespace, name):
-    found = cluster.get(f"{claims_of(namespace)}/{name}")
-    return "finalizers" not in found["metadata"] and "allocation" not in found.get("status", {})
+    claim_ = cluster.get(f"{claims_of(namespace)}/{name}")
+    return "finalizers" not in claim_["metadata"] and "allocation" not in claim_.get("status", {})
 
 
 ALLOCATED = {
@@ -187,8 +187,8 @@ ALLOCATED = {
 
 
 @pytest.mark.parametrize(("finalizers", "stays"), [(None, True), ([FINALIZER], False)], ids=["plain", "protected"])
-def test_a_claim_that_no_pod_owns_is_left_as_it_is_because_it_may_be_allocated_in_advance(protected, home, finalizers, stays):  # fmt: skip
-    """With the finalizer, kube-controller-manager would take such an allocation back with the first pod that goes."""
+def test_a_claim_without_an_owner_pod_gets_no_finalizer(protected, home, finalizers, stays):
+    """With the finalizer, kube-controller-manager would deallocate the claim when the first pod ends."""
     [made] = protected.create(claim("mine", home, request("gpu", CLASS)))
     path = protected.path_of(made)
     assert "finalizers" not in made["metadata"]
@@ -202,8 +202,8 @@ def test_a_claim_that_no_pod_owns_is_left_as_it_is_because_it_may_be_allocated_i
 
 
 @pytest.mark.parametrize("made_with_it", [True, False])
-def test_an_apply_that_drops_its_finalizer_also_removes_one_without_a_manager(protected, home, made_with_it):  # fmt: skip
-    """The finalizer that admission put in has no manager. A finalizer that a scheduler wrote is the scheduler's, and stays."""
+def test_an_apply_that_drops_its_finalizer_also_removes_unmanaged_ones(protected, home, made_with_it):
+    """The finalizer of the admission policy has no field manager. A finalizer of a scheduler belongs to the scheduler and stays."""
     if made_with_it:
         name = waiting(protected, home)["metadata"]["name"]
     else:

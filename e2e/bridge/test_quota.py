@@ -1,4 +1,4 @@
-"""Quotas at creation, on a real API server: two replicas of the allocator answer its reviews, and one of them counts."""
+"""Quotas at creation, on a real API server: two replicas of the allocator answer reviews, and one of them counts."""
 
 import datetime as dt
 import tempfile
@@ -29,7 +29,7 @@ LABEL = "quota-door"
 
 @pytest.fixture(scope="module")
 def shown():
-    """A certificate as the Secret `drawbridge-quota` is mounted."""
+    """A certificate as mounted from the Secret `drawbridge-quota`."""
     now = dt.datetime.now(dt.UTC)
     issuer = authority.authority("quota", now=now, life=dt.timedelta(days=2))
     names = ("127.0.0.1", f"drawbridge-quota.{SYSTEM}.svc")
@@ -42,15 +42,17 @@ def shown():
 
 @pytest.fixture(scope="module")
 def doors(control_plane, bridge, shown):
-    """Two replicas, each asked about the pods and claims that have its name as a label, as a Service would spread them."""
-    rights = [one.object for one in manifests.read([COMPONENT / "quota/rbac.yaml"])]
+    """Two replicas; each reviews the pods and claims with its name as a label, as a Service would distribute them."""
+    rights = [document.object for document in manifests.read([COMPONENT / "quota/rbac.yaml"])]
     control_plane.kubectl("apply", "--server-side", "-f", "-", input=manifests.dump(rights))
     bridge.processes[DOORS[0]].stop()
     ports = {name: free_port() for name in DOORS}
-    asked = {name: {"quota": f"127.0.0.1:{port}", "quota_certs": shown} for name, port in ports.items()}
-    bridge.start(DOORS[0], **asked[DOORS[0]])
+    options = {name: {"quota": f"127.0.0.1:{port}", "quota_certs": shown} for name, port in ports.items()}
+    bridge.start(DOORS[0], **options[DOORS[0]])
     second = {name: f"127.0.0.1:{free_port()}" for name in ("extender", "api", "metrics_listen")}
-    other = bridge.spawn(DOORS[1], plugin=f"unix:{bridge.folder.name}/second/plugin.sock", **second, **asked[DOORS[1]])
+    other = bridge.spawn(
+        DOORS[1], plugin=f"unix:{bridge.folder.name}/second/plugin.sock", **second, **options[DOORS[1]]
+    )
     registered = [configuration(name, port, shown) for name, port in ports.items()]
     made = [fleet.device_class(CLASS, "device.driver == 'quota.example.com'"), *registered]
     try:
@@ -65,12 +67,12 @@ def doors(control_plane, bridge, shown):
 
 
 def configuration(name, port, shown):
-    """What is generated, for one replica at an address, and for what has its label."""
+    """The generated configuration for one replica at an address and for objects with its label."""
     bundle = b64encode(Path(shown, "ca.crt").read_bytes()).decode()
     made = at_quotas(Registration(url=f"https://127.0.0.1:{port}", ca_bundle=bundle, failure_policy="Fail"))
     made["metadata"]["name"] = f"quota-{name}"
     for webhook in made["webhooks"]:
-        # Three seconds are enough in a cluster; here no test is to fail because the machine is busy with ten other things.
+        # Three seconds are enough in a cluster; here a busy machine must not fail a test.
         webhook["timeoutSeconds"] = 20
         webhook["objectSelector"] = {"matchLabels": {LABEL: name}}
     return made
@@ -78,21 +80,21 @@ def configuration(name, port, shown):
 
 @pytest.fixture
 def team(control_plane, doors, namespace):
-    """A namespace with a line, which both replicas know of."""
+    """A namespace with a quota that both replicas know."""
     limit = {
         "apiVersion": "drawbridge.dev/v1alpha1",
         "kind": "DeviceQuota",
         "metadata": {"name": "team", "namespace": namespace},
         "spec": {"hard": {f"{CLASS}/devices": LINE}},
     }
-    # Templates are heard of in this order: a process that knows the last knows all.
+    # Watches deliver templates in this order: a process that knows the last knows all.
     templates = [template(name, namespace, request("gpu", CLASS, many)) for name, many in (("two", 2), ("one", 1), ("much", LINE + 1))]  # fmt: skip
     control_plane.create(limit, *templates)
     much = claim("much", namespace, request("gpu", CLASS, LINE + 1)), pod("much", namespace, schedulerName="no-such-scheduler", resourceClaims=[using_template("much")])  # fmt: skip
 
     def known():
-        asked = [labelled(one, name) for one in much for name in DOORS]
-        return all("the most that would pass" in refusal(control_plane, one, dryRun="All") for one in asked)
+        claims = [labelled(claim, name) for claim in much for name in DOORS]
+        return all("the most that would pass" in refusal(control_plane, claim, dryRun="All") for claim in claims)
 
     control_plane.until("both replicas turn back what is too much", known, 60)
     yield namespace
@@ -110,7 +112,7 @@ def waiting(name, namespace, door):
 
 
 def refusal(control_plane, item, **query):
-    """Try to create something; answers with why not, "" if it was let in."""
+    """Try to create an object; return the refusal, or "" if it was accepted."""
     path = control_plane.path_of(item).rpartition("/")[0]
     try:
         control_plane.post(path, item, **query)
@@ -127,7 +129,7 @@ def claims_of(control_plane, namespace):
     return control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
 
 
-def test_a_dry_run_leaves_nothing_and_what_has_no_claims_never_comes_to_the_door(control_plane, bridge, team):
+def test_a_dry_run_reserves_nothing_and_plain_pods_pass_unreviewed(control_plane, bridge, team):
     leader = control_plane.get(LEASE)["spec"]["holderIdentity"]
     most = labelled(claim("most", team, request("gpu", CLASS, LINE)), leader)
     for _ in range(3):
@@ -137,7 +139,7 @@ def test_a_dry_run_leaves_nothing_and_what_has_no_claims_never_comes_to_the_door
     assert refusal(control_plane, labelled(pod("plain", team, schedulerName="no-such-scheduler"), leader)) == ""
 
 
-def test_a_refusal_names_the_core_resourcequotas_that_count_the_same_devices(control_plane, bridge, team, created):
+def test_a_refusal_names_core_resourcequotas_of_the_same_devices(control_plane, bridge, team, created):
     key = f"{CLASS}.deviceclass.resource.k8s.io/devices"
     meta = {"name": "core", "namespace": team}
     created({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": {key: 100, "pods": 100}}})
@@ -150,8 +152,8 @@ SCOPES = ("Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "Prior
 OF_CLAIMS = (f"{CLASS}.deviceclass.resource.k8s.io/devices", f"requests.deviceclass.resource.kubernetes.io/{CLASS}", "count/resourceclaims.resource.k8s.io")  # fmt: skip
 
 
-def test_core_counts_no_claim_under_a_scope_whatever_the_scope_and_so_no_such_line_is_named(control_plane, bridge, team, created):  # fmt: skip
-    """Quotas with scopes that have room for nothing, and one without: the server lets a claim in, and counts it in that one alone."""
+def test_a_scoped_core_quota_counts_no_claim_and_is_omitted(control_plane, bridge, team, created):
+    """The scoped quotas have no room, and one quota has no scope. The API server admits a claim and counts it in the latter only."""
     kind = {"apiVersion": "v1", "kind": "ResourceQuota"}
     nothing = dict.fromkeys(OF_CLAIMS, 0)
     exists = [{"scopeName": "PriorityClass", "operator": "DoesNotExist"}]
@@ -162,15 +164,16 @@ def test_core_counts_no_claim_under_a_scope_whatever_the_scope_and_so_no_such_li
     little = labelled(claim("little", team, request("gpu", CLASS, 2)), DOORS[0])
 
     def used():
-        found = control_plane.get(f"/api/v1/namespaces/{team}/resourcequotas")["items"]
+        quotas = control_plane.get(f"/api/v1/namespaces/{team}/resourcequotas")["items"]
         return {
-            one["metadata"]["name"]: tuple(one["status"].get("used", {}).get(key) for key in OF_CLAIMS) for one in found
+            quota["metadata"]["name"]: tuple(quota["status"].get("used", {}).get(key) for key in OF_CLAIMS)
+            for quota in quotas
         }
 
     counted, nothing_yet = ("2", "2", "1"), ("0", "0", "0")
 
     def counts():
-        """A claim that comes before the server knows a quota is counted minutes later: then it comes once more."""
+        """A claim that is created before the API server knows a quota is counted minutes later: then create it again."""
         now = used()["plain"]
         if now == nothing_yet:
             control_plane.remove(little)
@@ -181,17 +184,17 @@ def test_core_counts_no_claim_under_a_scope_whatever_the_scope_and_so_no_such_li
     assert {name for name, amounts in used().items() if set(amounts) - {None, "0"}} == {"plain"}
     much = labelled(claim("much", team, request("gpu", CLASS, LINE)), DOORS[0])
     amounts = dict(zip(OF_CLAIMS, counted, strict=True))
-    told = {f"plain: {key} {amount} of 100 used" for key, amount in amounts.items()}
+    expected = {f"plain: {key} {amount} of 100 used" for key, amount in amounts.items()}
 
     def lines():
-        _, _, said = refusal(control_plane, much, dryRun="All").partition("ResourceQuota also counts: ")
-        return set(said.split(", "))
+        _, _, named = refusal(control_plane, much, dryRun="All").partition("ResourceQuota also counts: ")
+        return set(named.split(", "))
 
-    control_plane.until("it is told", lambda: lines() == told, 60)
+    control_plane.until("it is told", lambda: lines() == expected, 60)
 
 
 @pytest.mark.time_limit(240, "a lease runs out in it")
-def test_a_pod_that_core_serves_by_name_counts_from_its_creation(control_plane, team):
+def test_a_pod_that_core_serves_counts_from_its_creation(control_plane, team):
     name = f"deviceclass.resource.kubernetes.io/{CLASS}"
 
     def asking(called, count):
@@ -202,8 +205,8 @@ def test_a_pod_that_core_serves_by_name_counts_from_its_creation(control_plane, 
     assert f"1 asked for, {LINE} of {LINE} used" in refusal(control_plane, asking("more", 1))
 
 
-def test_pods_that_came_before_their_template_get_no_more_claims_than_the_quota_allows(control_plane, bridge, team):
-    """Nobody knows what the pods will ask for when they are created; kube-controller-manager's claims are reviewed."""
+def test_pods_created_before_their_template_stay_within_the_quota(control_plane, bridge, team):
+    """At its creation, the request of the pod is unknown. The webhook reviews the claims that kube-controller-manager creates."""
     each = LINE // 3
     entries = [using_template("late")]
     for at in range(6):
@@ -222,17 +225,18 @@ def test_pods_that_came_before_their_template_get_no_more_claims_than_the_quota_
     assert len(claims_of(control_plane, team)) == 3
 
 
-def test_two_hundred_creates_at_once_through_two_replicas_never_overshoot_and_neither_do_those_after_a_crash(control_plane, bridge, team):  # fmt: skip
+def test_parallel_creates_through_two_replicas_never_exceed_the_quota(control_plane, bridge, team):
+    """This holds after one replica has crashed, too."""
     items = [waiting(f"p{at}", team, DOORS[at % 2]) for at in range(200)]
     with ThreadPoolExecutor(32) as several:
-        said = list(several.map(lambda item: refusal(control_plane, item), items))
-    assert said.count("") == LINE, Counter(said).most_common(3)
+        refusals = list(several.map(lambda item: refusal(control_plane, item), items))
+    assert refusals.count("") == LINE, Counter(refusals).most_common(3)
     words = f"quota {team}/team: {CLASS}/devices: 1 asked for, {LINE} of {LINE} used"
-    assert all(words in why and "the most that would pass is 0" in why for why in said if why)
+    assert all(words in why for why in refusals if why)
     stored = pods_of(control_plane, team)
     assert len(stored) == LINE
     control_plane.until("a claim is made for each", lambda: len(claims_of(control_plane, team)) == LINE, 60)
-    for name in DOORS:  # each counts once: as a pod at its creation, as one that is stored, and as its claim
+    for name in DOORS:  # each pod counts once: as a review, as a stored pod, and by its claim
         assert words in refusal(control_plane, waiting("more", team, name), dryRun="All")
 
     bridge.processes[DOORS[0]].stop(hard=True)
@@ -245,12 +249,12 @@ def test_two_hundred_creates_at_once_through_two_replicas_never_overshoot_and_ne
 
 
 def test_quota_examples_of_the_page_match_the_output_of_kubectl(control_plane, doors, namespace, monkeypatch, tmp_path):
-    """The page's own manifests, with the label that sends them to the replica that leads."""
+    """The manifests are those of the page, with the label that selects the leading replica."""
     leader = control_plane.get(LEASE)["spec"]["holderIdentity"]
     folder = "manifests/examples/policy"
     Path(tmp_path, folder).mkdir(parents=True)
     for name in ("quota.yaml", "within.yaml", "beyond.yaml"):
-        [one] = manifests.read([ROOT / folder / name])
-        Path(tmp_path, folder, name).write_text(manifests.dump([labelled(one.object, leader)]), encoding="utf-8")
+        [document] = manifests.read([ROOT / folder / name])
+        Path(tmp_path, folder, name).write_text(manifests.dump([labelled(document.object, leader)]), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     follow(control_plane, namespace, "Quotas")

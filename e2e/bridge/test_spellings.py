@@ -1,4 +1,4 @@
-"""Claims that a patch as JSON would spell anew, and claims that no account may write, through extender and plugin on a real control plane."""
+"""Claims that a JSON patch would spell differently, and claims that no account may write, through extender and plugin on a real control plane."""
 
 import json
 
@@ -44,7 +44,7 @@ def spelled(control_plane, bridge):
 
 @pytest.fixture
 def ours(spelled, namespace):
-    """A namespace whose pods are gone when the test is over, and give their devices back."""
+    """A namespace whose pods are deleted after the test, and whose devices are free again."""
     yield namespace
     spelled.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
     spelled.until("the devices are free", lambda: not any(map(allocation_of, claims(spelled, namespace))), 60)
@@ -58,12 +58,12 @@ def path_of(namespace, name=""):
     return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims" + (f"/{name}" if name else "")
 
 
-def allocation_of(one):
-    return one.get("status", {}).get("allocation")
+def allocation_of(claim_):
+    return claim_.get("status", {}).get("allocation")
 
 
 def raw(cluster, method, path, body=None, accept="application/json"):
-    """Send these very bytes, and read what comes as it comes."""
+    """Send exactly these bytes, and return the raw response."""
     headers = {"Authorization": f"Bearer {cluster.token}", "Content-Type": "application/json", "Accept": accept}
     code, answer = cluster.send(method, path, body, headers)
     assert code < 300, answer
@@ -77,10 +77,10 @@ def create_spelled(cluster, namespace, name, spelling):
 
 
 def check_spec(cluster, namespace, name, spelling):
-    """See that the spec is stored as it was spelled."""
+    """Check that the stored spec has its original spelling."""
     stored = raw(cluster, "GET", path_of(namespace, name), accept="application/vnd.kubernetes.protobuf")
-    said = spelling.strip().encode()
-    assert b"\x0a%c%b" % (len(said), said) in stored
+    content = spelling.strip().encode()
+    assert b"\x0a%c%b" % (len(content), content) in stored
 
 
 def wanting(name, namespace, scheduler, of=""):
@@ -97,42 +97,45 @@ def written(cluster, namespace):
 
 
 @pytest.mark.parametrize("scheduler", [SCHEDULER, PLUGIN_SCHEDULER])
-def test_a_claim_is_placed_however_its_parameters_are_spelled(spelled, ours, scheduler):
+def test_a_claim_is_placed_with_any_spelling_of_its_parameters(spelled, ours, scheduler):
     names = [f"c-{at}" for at in range(len(SPELLINGS))]
     for name, spelling in zip(names, SPELLINGS.values(), strict=True):
         create_spelled(spelled, ours, name, spelling)
         spelled.create(wanting(name, ours, scheduler))
     for name, spelling in zip(names, SPELLINGS.values(), strict=True):
         spelled.wait_scheduled(ours, name, PATIENCE)
-        found = spelled.get(path_of(ours, name))
-        assert allocation_of(found)
-        assert [one["name"] for one in found["status"]["reservedFor"]] == [name]
+        claim_ = spelled.get(path_of(ours, name))
+        assert allocation_of(claim_)
+        assert [consumer["name"] for consumer in claim_["status"]["reservedFor"]] == [name]
         check_spec(spelled, ours, name, spelling)
     assert ("update", "", 200) in {*written(spelled, ours)}
 
 
 @pytest.mark.parametrize("scheduler", [SCHEDULER, PLUGIN_SCHEDULER])
-def test_a_claim_that_kube_scheduler_allocated_with_its_spelling_is_shared_by_ours(spelled, ours, scheduler):
+def test_a_claim_of_kube_scheduler_is_shared_despite_its_spelling(spelled, ours, scheduler):
     spelling = SPELLINGS["blanks all over"]
     create_spelled(spelled, ours, "c", spelling)
     spelled.create(wanting("theirs", ours, "default-scheduler", "c"))
     spelled.wait_scheduled(ours, "theirs")
     spelled.create(wanting("ours", ours, scheduler, "c"))
     spelled.wait_scheduled(ours, "ours")
-    assert {one["name"] for one in spelled.get(path_of(ours, "c"))["status"]["reservedFor"]} == {"theirs", "ours"}
+    assert {consumer["name"] for consumer in spelled.get(path_of(ours, "c"))["status"]["reservedFor"]} == {
+        "theirs",
+        "ours",
+    }
     check_spec(spelled, ours, "c", spelling)
     assert ("update", "status", 200) in {*written(spelled, ours)}
 
 
 def labelled(name, namespace):
-    one = claim(name, namespace, request("gpu", CLASS))
-    one["metadata"]["labels"] = {REFUSED: "yes"}
-    return one
+    refused = claim(name, namespace, request("gpu", CLASS))
+    refused["metadata"]["labels"] = {REFUSED: "yes"}
+    return refused
 
 
-def is_refused(cluster, one):
+def is_refused(cluster, item):
     try:
-        cluster.patch(cluster.path_of(one), {"metadata": {"finalizers": ["drawbridge.dev/e2e"]}}, dryRun="All")
+        cluster.patch(cluster.path_of(item), {"metadata": {"finalizers": ["drawbridge.dev/e2e"]}}, dryRun="All")
     except ApiError as error:
         return error.code == 403
     return False
@@ -140,7 +143,7 @@ def is_refused(cluster, one):
 
 @pytest.fixture
 def refusing(spelled, ours):
-    """A policy, in force, by which no account writes claims with a label."""
+    """A policy, in force, that refuses every write to claims with a label."""
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",
@@ -178,20 +181,20 @@ def refusing(spelled, ours):
 
 
 @pytest.mark.parametrize("scheduler", [SCHEDULER, PLUGIN_SCHEDULER])
-def test_unwritable_claims_do_not_affect_other_pods_and_are_forgotten(spelled, bridge, ours, refusing, scheduler):
+def test_unwritable_claims_do_not_affect_other_pods(spelled, bridge, ours, refusing, scheduler):
     names = [f"bad-{at}" for at in range(8)]
     spelled.create(*(labelled(name, ours) for name in names), *(wanting(name, ours, scheduler) for name in names))
     for name in names:
-        told = f"{name} is told why"
+        waited = f"{name} is told why"
         spelled.until(
-            told, lambda n=name: any("not to be written" in event for event in spelled.events(ours, n)), PATIENCE
+            waited, lambda n=name: any("not to be written" in event for event in spelled.events(ours, n)), PATIENCE
         )
     assert bridge.ask("/readyz", bridge.metrics_port)[0] == 200
     spelled.create(claim("good", ours, request("gpu", CLASS)), wanting("good", ours, scheduler))
     spelled.wait_scheduled(ours, "good")
     spelled.delete(f"/api/v1/namespaces/{ours}/pods/good", gracePeriodSeconds=0)
     denied = [code for _, _, code in written(spelled, ours) if code >= 400]
-    # Doubling rests, of a minute at most: in some tens of seconds a handful for each.
+    # With exponential backoff of at most a minute, each claim is written a few times.
     assert len(names) <= len(denied) <= 12 * len(names)
     for name in names:
         spelled.remove(wanting(name, ours, scheduler), claim(name, ours))
@@ -200,6 +203,6 @@ def test_unwritable_claims_do_not_affect_other_pods_and_are_forgotten(spelled, b
 
 
 def known(bridge, namespace):
-    """The pods of a namespace that the allocator holds something for."""
-    said = json.dumps(bridge.ask("/api/v1/fleet")[1])
-    return [part for part in said.split('"') if part.startswith(f"{namespace}/")]
+    """The pods of a namespace for which the allocator holds a reservation."""
+    text = json.dumps(bridge.ask("/api/v1/fleet")[1])
+    return [part for part in text.split('"') if part.startswith(f"{namespace}/")]

@@ -1,4 +1,4 @@
-"""Schedulers and the allocator that know each other by certificates, on a real control plane: the stock one and ours."""
+"""Mutual TLS between schedulers and the allocator, on a real control plane: the stock scheduler and ours."""
 
 import http.client
 import re
@@ -36,7 +36,7 @@ def world():
 
 @pytest.fixture
 def secured(control_plane, bridge, world):
-    """The allocator behind certificates, both schedulers with theirs, and a fake node with devices enough."""
+    """The allocator with certificates, both schedulers with theirs, and a fake node with enough devices."""
     control_plane.add_fake_nodes(1, prefix="tls-")
     made = [
         fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"),
@@ -85,7 +85,7 @@ def place(control_plane, namespace, name, scheduler):
 
 
 def is_let_in(port, context):
-    """Whether a request gets an answer, whatever it says."""
+    """Return whether a request gets any response."""
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
     try:
         connection.request("GET", "/extender/filter")
@@ -96,9 +96,7 @@ def is_let_in(port, context):
         connection.close()
 
 
-def test_schedulers_with_a_certificate_place_pods_and_other_clients_get_no_answer(
-    control_plane, bridge, secured, world, ours
-):
+def test_only_schedulers_with_a_certificate_get_answers(control_plane, bridge, secured, world, ours):
     for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
         place(control_plane, ours, scheduler, scheduler)
     for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
@@ -110,8 +108,8 @@ def test_schedulers_with_a_certificate_place_pods_and_other_clients_get_no_answe
             bridge.ask("/api/v1/claims", port)
 
 
-def test_a_change_of_authorities_reaches_both_schedulers_while_they_run(control_plane, bridge, secured, world, ours):
-    """First which authority is believed and what schedulers show, then what the allocator shows, which the stock one learns at its next start."""
+def test_both_schedulers_follow_a_change_of_authorities_while_running(control_plane, bridge, secured, world, ours):
+    """First the schedulers' certificate and the trusted authority change, then the allocator's certificate, which the stock scheduler trusts after a restart."""
     clients = certificate("new clients")
     world.client_ca.write_bytes(pem(clients[0]))
     old = world.context()
@@ -127,17 +125,17 @@ def test_a_change_of_authorities_reaches_both_schedulers_while_they_run(control_
         place(control_plane, ours, f"b-{scheduler}", scheduler)
     control_plane.wait_scheduled(ours, f"b-{PLUGIN_SCHEDULER}", 60)
     words = "unknown authority"
-    control_plane.until(words, lambda: told(control_plane, ours, f"b-{SCHEDULER}", words), 60)
+    control_plane.until(words, lambda: has_event(control_plane, ours, f"b-{SCHEDULER}", words), 60)
     secured[0].stop()
     secured[0] = bridge.start_scheduler(tls=shown(world))
     control_plane.wait_scheduled(ours, f"b-{SCHEDULER}", 60)
 
 
-def told(control_plane, namespace, name, words):
-    return any(words in said for said in control_plane.events(namespace, name))
+def has_event(control_plane, namespace, name, words):
+    return any(words in event for event in control_plane.events(namespace, name))
 
 
-def test_the_commands_of_the_page_make_files_by_which_both_sides_know_each_other(tmp_path):
+def test_the_commands_of_the_page_create_matching_certificates(tmp_path):
     section = PAGE.read_text().partition("## By address, with certificates")[2]
     commands = re.search(r"```sh\n(.*?)```", section, re.DOTALL)[1]
     subprocess.run(["sh", "-e", "-c", commands], cwd=tmp_path, check=True, capture_output=True, timeout=60)
@@ -149,18 +147,18 @@ def test_the_commands_of_the_page_make_files_by_which_both_sides_know_each_other
 
 
 def greet(server, client, name):
-    """Have two sides greet each other; give what the server has seen of the client."""
+    """Perform a TLS handshake; return the client certificate that the server has seen."""
     here, there = socket.socketpair()
 
     def answer():
-        with server.wrap_socket(here, server_side=True) as one:
-            seen.append(one.getpeercert())
-            one.sendall(b"x")
+        with server.wrap_socket(here, server_side=True) as connection:
+            seen.append(connection.getpeercert())
+            connection.sendall(b"x")
 
     seen = []
     answering = threading.Thread(target=answer)
     answering.start()
-    with client.wrap_socket(there, server_hostname=name) as one:
-        assert one.recv(1) == b"x"
+    with client.wrap_socket(there, server_hostname=name) as connection:
+        assert connection.recv(1) == b"x"
     answering.join(PATIENCE)
     return seen[0]

@@ -1,4 +1,4 @@
-"""Our scheduler asks an address with a token that is not the allocator's: pods are told, nothing is bound by half, and the right token ends it."""
+"""Our scheduler calls a service with a wrong token: pods have an event, no pod is bound, and the right token ends it."""
 
 import pytest
 
@@ -16,7 +16,7 @@ RIGHT, WRONG = "the-allocators-own", "copied-from-elsewhere"
 
 @pytest.fixture
 def shown(control_plane, bridge, tmp_path):
-    """The file with the token that our scheduler shows; at first it is the right one."""
+    """The file with the token that our scheduler sends; at first it is the right one."""
     demanded, file = tmp_path / "demanded", tmp_path / "shown"
     demanded.write_text(RIGHT)
     file.write_text(RIGHT)
@@ -52,17 +52,17 @@ def place(control_plane, namespace, name):
     )
 
 
-def test_a_wrong_token_holds_pods_back_with_an_event_and_binds_nothing_by_half(control_plane, shown, namespace):
+def test_a_wrong_token_keeps_pods_waiting_with_an_event(control_plane, shown, namespace):
     place(control_plane, namespace, "before")
     control_plane.wait_scheduled(namespace, "before")
     shown.write_text(WRONG)
     place(control_plane, namespace, "meanwhile")
     words = "waits for the drawbridge allocator"
-    told = control_plane.until(
-        "the event", lambda: [said for said in control_plane.events(namespace, "meanwhile") if words in said]
+    messages = control_plane.until(
+        "the event", lambda: [event for event in control_plane.events(namespace, "meanwhile") if words in event]
     )
-    assert any("token" in said for said in told)
-    assert not any(secret in said for said in told for secret in (RIGHT, WRONG))
+    assert any("token" in message for message in messages)
+    assert not any(secret in message for message in messages for secret in (RIGHT, WRONG))
     waiting = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/meanwhile")
     assert "nodeName" not in waiting["spec"]
     untouched = control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/meanwhile")

@@ -1,4 +1,4 @@
-"""Two hundred pods wait for devices of two kinds, with the plugin: each is tried again when one comes free that it could use, and not before."""
+"""Two hundred pods wait for devices of two kinds, with the plugin: a pod is retried when a device is freed that it could use, and not before."""
 
 import re
 import ssl
@@ -16,11 +16,11 @@ from e2e.ground.controlplane import ControlPlane, free_port
 pytestmark = pytest.mark.real
 KINDS = ("near", "far")
 NODE = "wakes-0"
-EACH = 100  # pods that wait, of each kind
+EACH = 100  # waiting pods of each kind
 
 
 class Counts:
-    """What our scheduler counts about its queue."""
+    """The metrics of our scheduler about its queue."""
 
     def __init__(self, port):
         self.url = f"https://127.0.0.1:{port}/metrics"
@@ -29,16 +29,18 @@ class Counts:
         self.trust.verify_mode = ssl.CERT_NONE  # it has made its certificate itself
 
     def read(self, series, **labels):
-        """Add up a series, as far as its labels are these."""
-        with urllib.request.urlopen(self.url, context=self.trust, timeout=60) as said:
-            text = said.read().decode()
-        found = re.findall(rf"^{series}{{(.*)}} ([0-9.e+]+)$", text, re.MULTILINE)
+        """Add up a series over the labels that are not given."""
+        with urllib.request.urlopen(self.url, context=self.trust, timeout=60) as response:
+            text = response.read().decode()
+        samples = re.findall(rf"^{series}{{(.*)}} ([0-9.e+]+)$", text, re.MULTILINE)
         return sum(
-            float(number) for have, number in found if all(f'{key}="{value}"' in have for key, value in labels.items())
+            float(number)
+            for have, number in samples
+            if all(f'{key}="{value}"' in have for key, value in labels.items())
         )
 
     def set_aside(self, number):
-        """Whether so many pods wait, and none is being tried or about to be."""
+        """Return whether this many pods wait and no attempt is in progress or due."""
         waiting = {
             queue: self.read("scheduler_pending_pods", queue=queue) for queue in ("active", "backoff", "unschedulable")
         }
@@ -48,11 +50,11 @@ class Counts:
         return self.read("scheduler_schedule_attempts_total")
 
     def tried(self, number):
-        """Whether so many attempts are counted: one that ends in a binding is counted after the API server has shown it."""
+        """Return whether this many attempts are counted; an attempt that binds is counted after the API server shows the binding."""
         return self.attempts() >= number
 
     def roused(self):
-        """How often a pod was put back into the queue, by whatever event."""
+        """Return how often a pod was put back into the queue, by any event."""
         return self.read("scheduler_queue_incoming_pods_total", queue="active") + self.read(
             "scheduler_queue_incoming_pods_total", queue="backoff"
         )
@@ -60,7 +62,7 @@ class Counts:
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Its own control plane: whatever else happens in a cluster may have pods tried again, too."""
+    """A control plane of its own, because other events in a cluster retry pods, too."""
     with ControlPlane(name="wakes") as running:
         yield running
 
@@ -97,9 +99,9 @@ def wanting(name, namespace, kind):
 def placed(cluster, namespace, kind):
     listed = cluster.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
     return {
-        one["metadata"]["name"]
-        for one in listed
-        if one["spec"].get("nodeName") and one["metadata"]["name"].startswith(kind)
+        item["metadata"]["name"]
+        for item in listed
+        if item["spec"].get("nodeName") and item["metadata"]["name"].startswith(kind)
     }
 
 

@@ -1,1 +1,1 @@
-"""Churn on a real control plane while its parts and ours are killed, stopped and cut off, and a judge who reads what was stored."""
+"""Churn on a real control plane while its processes and ours are killed, stopped and disconnected, and a judge that reads etcd's history."""

@@ -1,4 +1,4 @@
-"""`make chaos`: minutes of churn while everything is killed in turn; ends with 1 if the judge finds a fault. Prints its seed."""
+"""`make chaos`: minutes of churn while every process is killed in turn; exits with 1 if the judge finds a fault. Prints its seed."""
 
 import argparse
 import os

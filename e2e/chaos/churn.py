@@ -1,7 +1,7 @@
-"""Pods that come, are placed, stay a while and go, always a few more than the devices can serve.
+"""Pods that are created, placed, and deleted after a while, always a few more than the devices can serve.
 
-No kubelet runs them: a pod that has a node is deleted, or says that it has succeeded and is deleted later. Requests that fail because the
-API server is away are made again in the next round; nothing else is remembered than what a list shows.
+No kubelet runs them: a pod with a node is deleted, or set to Succeeded and deleted later. Requests that fail while the API
+server is away are repeated in the next round; each round starts from a list.
 """
 
 import http.client
@@ -19,19 +19,19 @@ from e2e.chaos.judge import FICKLE, FINAL
 
 WHOLE, SHARED, HALF, QUARTER = "chaos-gpu", "chaos-share", "chaos-half", "chaos-quarter"
 GPUS, SHARES = 4, 1  # devices of a node
-PARTS = "parts.example.com"  # a driver: its one GPU a node is halves or quarters, never both
+PARTS = "parts.example.com"  # a driver whose one GPU per node is partitioned into halves or quarters, never both
 SHARE = {"requests": {"memory": "16Gi", "cores": "30"}}  # two of them fit on a device
-KINDS = {"one": 6, "two": 2, "share": 4, "half": 1, "quarter": 2}  # templates, and how often each
-TOGETHER = 3  # pods of one shared claim
+KINDS = {"one": 6, "two": 2, "share": 4, "half": 1, "quarter": 2}  # templates, and their weights
+TOGETHER = 3  # pods per shared claim
 GROUP = "group-"
 ROUND_SECONDS = 0.5
-TURNOVER = 0.08  # of the pods that have a node, those that go in a round
+TURNOVER = 0.08  # share of the bound pods that are deleted in a round
 THREADS = 4
 PASSING = (OSError, http.client.HTTPException, ApiError)
 
 
 def devices(nodes: Iterable[str]) -> list[Object]:
-    """The classes, and what each node has: whole GPUs, one that is shared by memory and cores, and one that is parted."""
+    """The classes, and the devices of each node: whole GPUs, one shared by memory and cores, and one with partitions."""
     made = [
         fleet.device_class(WHOLE, f"device.driver == '{fleet.NVIDIA}'"),
         fleet.device_class(SHARED, f"device.driver == '{fleet.HAMI}'"),
@@ -46,7 +46,7 @@ def devices(nodes: Iterable[str]) -> list[Object]:
 
 
 def parts() -> list[Object]:
-    """Halves and quarters of one GPU, by its memory; one kind beside the other does not work."""
+    """Halves and quarters of one GPU, by its memory; the two kinds exclude each other."""
     sizes = [("half", "20Gi")] * 2 + [("quarter", "10Gi")] * 4
     return [
         fleet.device(f"part-{at}", {"kind": kind}, consumesCounters=[fleet.consumes("gpu", [kind], memory=size)])
@@ -59,15 +59,15 @@ def of_parts(kind: str) -> str:
 
 
 def crowd(nodes: int) -> int:
-    """How many pods there have to be for some to wait: seven want five GPUs, a share and a part on average."""
+    """Return how many pods are needed for some to wait: on average seven pods want five GPUs, a share and a partition."""
     return max(8, round(nodes * (GPUS + 3 * SHARES) * 0.95))
 
 
 class Churn:
-    """Goes on in a thread from `start()` to `stop()`; `drain()` sees every pod through."""
+    """Runs in a thread from `start()` to `stop()`; `drain()` ends with all pods placed and deleted."""
 
     def __init__(self, cluster: Client, namespace: str, scheduler: str, *, pods: int, seed: int, **fields: Any) -> None:
-        """`pods` are there at a time; `fields` are added to every request for devices."""
+        """`pods` is the number of pods at a time; `fields` are added to every request for devices."""
         self.cluster = cluster
         self.path = f"/api/v1/namespaces/{namespace}/pods"
         self.claims_path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
@@ -79,7 +79,7 @@ class Churn:
         self.made = 0
         self.seen: set[str] = set()  # uids of pods that had a node
         self.listed = 0.0  # when the pods were listed last
-        self.last_bound = 0.0  # some pod was bound after this moment
+        self.last_bound = 0.0  # a pod was bound after this moment
         self.over = threading.Event()
         self.several = ThreadPoolExecutor(THREADS)
         self.thread = threading.Thread(target=self.run)
@@ -107,21 +107,21 @@ class Churn:
             self.round(self.target)
 
     def round(self, target: int, turnover: float = TURNOVER) -> int:
-        """Let some pods go and make others; say how many there were."""
+        """Delete some pods and create others; return how many there were."""
         begun = time.monotonic()
         try:
-            found = self.cluster.get(self.path)["items"]
-            self.keep_claims(found)
+            pods = self.cluster.get(self.path)["items"]
+            self.keep_claims(pods)
         except PASSING:
             return target
-        bound = [one for one in found if one["spec"].get("nodeName") and phase(one) not in FINAL]
-        pending = [one for one in found if not one["spec"].get("nodeName")]
+        bound = [pod for pod in pods if pod["spec"].get("nodeName") and phase(pod) not in FINAL]
+        pending = [pod for pod in pods if not pod["spec"].get("nodeName")]
         self.note(bound, begun)
         going = self.random.sample(bound, min(len(bound), round(len(bound) * turnover + 0.5)))
-        fickle = [one for one in pending if FICKLE in one["metadata"].get("labels", {})]
-        work = [lambda one=one: self.end(one) for one in going]
-        work += [lambda one=one: self.delete(one) for one in found if phase(one) in FINAL]
-        work += [lambda one=one: self.delete(one) for one in fickle if self.random.random() < 0.1]
+        fickle = [pod for pod in pending if FICKLE in pod["metadata"].get("labels", {})]
+        work = [lambda pod=pod: self.end(pod) for pod in going]
+        work += [lambda pod=pod: self.delete(pod) for pod in pods if phase(pod) in FINAL]
+        work += [lambda pod=pod: self.delete(pod) for pod in fickle if self.random.random() < 0.1]
         missing = target - len(bound) - len(pending)
         if missing > 0 and (late := self.latecomer(bound)):
             work.append(lambda: self.cluster.create(late))
@@ -131,35 +131,35 @@ class Churn:
             work.append(lambda items=items: self.cluster.create(*items))
             missing -= len(items)
         self.do(work)
-        return len(found)
+        return len(pods)
 
     def drain(self, seconds: float) -> int:
-        """Make no more pods, and let those that have a node go until all had one; say how many are left."""
+        """Create no more pods, and delete pods with a node until all had one; return how many are left."""
         deadline = time.monotonic() + seconds * BUSY
         while (left := self.round(0, turnover=0.5)) and time.monotonic() < deadline:
             time.sleep(ROUND_SECONDS)
         return left
 
     def note(self, bound: list[Object], listed: float) -> None:
-        """Remember pods with a node. One without a node in the list before was bound after that one."""
-        uids = {one["metadata"]["uid"] for one in bound}
+        """Record pods with a node. A pod that had none in the previous list was bound after it."""
+        uids = {pod["metadata"]["uid"] for pod in bound}
         if uids - self.seen:
             self.last_bound = self.listed
         self.seen |= uids
         self.listed = listed
 
     def keep_claims(self, pods: list[Object]) -> None:
-        """Make the shared claims that pods wait for, and delete those of which no pod is left; templates' go with their pods."""
-        wanted = {name for one in pods if (name := group_of(one))}
-        found = self.cluster.get(self.claims_path)["items"]
-        there = {one["metadata"]["name"] for one in found if one["metadata"]["name"].startswith(GROUP)}
+        """Create the shared claims that pods wait for, and delete those without a pod; claims of templates are deleted with their pods."""
+        wanted = {name for pod in pods if (name := group_of(pod))}
+        claims = self.cluster.get(self.claims_path)["items"]
+        there = {claim["metadata"]["name"] for claim in claims if claim["metadata"]["name"].startswith(GROUP)}
         for name in sorted(wanted - there):
             self.cluster.create(claim(name, self.namespace, self.wanted(WHOLE)))
         for name in sorted(there - wanted):
             self.cluster.delete(f"{self.claims_path}/{name}")
 
     def next_pods(self) -> list[Object]:
-        """A pod with its own claim, or several that share one, which is made when they are there."""
+        """Return a pod with its own claim, or several pods that share a claim, which is created after them."""
         self.made += 1
         if self.made % 5 == 0:
             name = f"{GROUP}{self.made}"
@@ -168,8 +168,8 @@ class Churn:
         return [self.pod(f"{kind}-{self.made}", using_template(kind))]
 
     def latecomer(self, bound: list[Object]) -> Object | None:
-        """A pod for a claim that others have already. Those of a group come at once, so that one write serves all of them."""
-        names = sorted({name for one in bound if (name := group_of(one))})
+        """Return a pod for a claim that other pods already use. Pods of a group are created at once, so that one write serves all of them."""
+        names = sorted({name for pod in bound if (name := group_of(pod))})
         if not names:
             return None
         self.made += 1
@@ -185,26 +185,26 @@ class Churn:
             item["metadata"]["labels"] = {FICKLE: ""}
         return item
 
-    def end(self, one: Object) -> None:
+    def end(self, pod: Object) -> None:
         if self.random.random() < 0.7:
-            self.delete(one)
+            self.delete(pod)
             return
-        self.cluster.patch(f"{self.path}/{one['metadata']['name']}/status", {"status": {"phase": "Succeeded"}})
+        self.cluster.patch(f"{self.path}/{pod['metadata']['name']}/status", {"status": {"phase": "Succeeded"}})
 
-    def delete(self, one: Object) -> None:
-        """Delete it as it is known: what got a node meanwhile is another round's."""
-        known = {"uid": one["metadata"]["uid"]}
-        if not one["spec"].get("nodeName"):
-            known["resourceVersion"] = one["metadata"]["resourceVersion"]
+    def delete(self, pod: Object) -> None:
+        """Delete a pod in the version of the list; a pod that was bound meanwhile is left for another round."""
+        known = {"uid": pod["metadata"]["uid"]}
+        if not pod["spec"].get("nodeName"):
+            known["resourceVersion"] = pod["metadata"]["resourceVersion"]
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0, "preconditions": known}
-        self.cluster.request("DELETE", f"{self.path}/{one['metadata']['name']}", body)
+        self.cluster.request("DELETE", f"{self.path}/{pod['metadata']['name']}", body)
 
     def do(self, work: list[Callable[[], Any]]) -> None:
-        """Do it all, a few at a time. What fails is found undone by the next round."""
+        """Run all actions, a few at a time. The next round repeats what failed."""
 
-        def attempt(one: Callable[[], Any]) -> None:
+        def attempt(action: Callable[[], Any]) -> None:
             try:
-                one()
+                action()
             except PASSING:
                 return
 
@@ -212,7 +212,7 @@ class Churn:
 
 
 def group_of(item: Object) -> str:
-    """The shared claim of a pod; "" if it has one of its own."""
+    """Return the shared claim of a pod; "" if it has its own."""
     name: str = item["metadata"]["name"].rpartition("-")[0]
     return name if name.startswith(GROUP) else ""
 

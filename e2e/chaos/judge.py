@@ -1,7 +1,7 @@
-"""The judge: what a record of slices, claims and pods shows that must never be. Values in, values out.
+"""The judge finds invalid states in a record of slices, claims and pods. Values in, values out.
 
-It knows nothing of drawbridge, and shares no code with what it judges but the reading of quantities. Pairs of devices that do not
-go together are not its subject: the model of the ledger is searched for those.
+It shares no code with drawbridge except the parser of quantities. It does not judge rules about incompatible devices: the model
+of the ledger is searched for those.
 """
 
 from collections import Counter, defaultdict
@@ -13,7 +13,7 @@ from e2e.chaos.record import Change
 
 Object = dict[str, Any]
 Device = tuple[str, str, str]  # driver, pool, name
-FICKLE = "chaos.drawbridge.dev/fickle"  # a label of pods that may be deleted before they have a node
+FICKLE = "chaos.drawbridge.dev/fickle"  # a label of pods that may be deleted before they are bound
 FINAL = ("Succeeded", "Failed")
 
 TWICE = "held twice"
@@ -29,7 +29,7 @@ STUCK = "never bound"
 
 
 class Fault(NamedTuple):
-    """What is wrong since a revision; 0 if it is about the end of the record."""
+    """A fault and the revision at which it begins; 0 if it is about the end of the record."""
 
     revision: int
     what: str
@@ -37,7 +37,7 @@ class Fault(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a judge has found, and how much it has looked at."""
+    """The faults of a record, and how much was examined."""
 
     faults: tuple[Fault, ...]
     counts: Counter[str]
@@ -47,7 +47,7 @@ class Verdict(NamedTuple):
 
 
 class Pod(NamedTuple):
-    """What matters of a pod."""
+    """The fields of a pod that the judge needs."""
 
     key: str
     uid: str
@@ -62,14 +62,14 @@ class Pod(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """What a device takes from one counter set while it is in use."""
+    """The amounts that a device takes from one counter set while it is in use."""
 
     counters: dict[str, int]
     groups: frozenset[str]
 
 
 class Claim(NamedTuple):
-    """What matters of a claim."""
+    """The fields of a claim that the judge needs."""
 
     key: str
     results: dict[Device, Object]
@@ -80,7 +80,7 @@ FREE = Claim("", {}, frozenset())
 
 
 def judge(record: Iterable[Change]) -> Verdict:
-    """Follow a record to its end, by when every pod is to be gone."""
+    """Follow a record to its end, at which every pod has to be deleted."""
     court = Court()
     for change in record:
         court.hear(change)
@@ -89,13 +89,13 @@ def judge(record: Iterable[Change]) -> Verdict:
 
 
 class Court:
-    """The state of things at one revision, and the faults so far."""
+    """The state at one revision, and the faults so far."""
 
     def __init__(self) -> None:
         self.revision = 0
         self.faults: list[Fault] = []
         self.counts: Counter[str] = Counter()
-        self.nodes: dict[tuple[str, str], str] = {}  # where a pool is, if on one node
+        self.nodes: dict[tuple[str, str], str] = {}  # the node of a pool, if it has one
         self.capacity: dict[Device, dict[str, int]] = {}
         self.counters: dict[tuple[str, str, str], dict[str, int]] = {}  # driver, pool, counter set
         self.draws: dict[Device, dict[str, Draw]] = {}  # by counter set
@@ -119,11 +119,11 @@ class Court:
 
     # Slices
 
-    def publish(self, found: Object | None) -> None:
-        """Take in a slice. One that goes leaves what is held in it as it is."""
-        if found is None:
+    def publish(self, slice_: Object | None) -> None:
+        """Record a slice. Deleting a slice does not change what is held in it."""
+        if slice_ is None:
             return
-        spec = found["spec"]
+        spec = slice_["spec"]
         pool = (spec["driver"], spec["pool"]["name"])
         self.nodes[pool] = spec.get("nodeName", "")
         for shared in spec.get("sharedCounters", ()):
@@ -131,20 +131,22 @@ class Court:
         for device in spec.get("devices", ()):
             self.capacity[*pool, device["name"]] = amounts(device.get("capacity", {}))
             self.draws[*pool, device["name"]] = {
-                one["counterSet"]: Draw(amounts(one["counters"]), frozenset(one.get("compatibilityGroups", ())))
-                for one in device.get("consumesCounters", ())
+                consumption["counterSet"]: Draw(
+                    amounts(consumption["counters"]), frozenset(consumption.get("compatibilityGroups", ()))
+                )
+                for consumption in device.get("consumesCounters", ())
             }
 
     # Claims
 
-    def allocate(self, key: str, found: Object | None) -> None:
+    def allocate(self, key: str, claim: Object | None) -> None:
         old = self.claims.get(key, FREE)
-        new = claim_of(key, found) if found is not None else FREE
-        self.count(old, new, found)
+        new = claim_of(key, claim) if claim is not None else FREE
+        self.count(old, new, claim)
         for device in old.results.keys() - new.results.keys():
             self.holders[device].discard(key)
         self.claims[key] = new
-        if found is None:
+        if claim is None:
             del self.claims[key]
         for device in new.results.keys() - old.results.keys():
             self.holders[device].add(key)
@@ -153,8 +155,8 @@ class Court:
                 self.look_at_counters(device[:2], name)
         self.look_for_robbed(old, new)
 
-    def count(self, old: Claim, new: Claim, found: Object | None) -> None:
-        self.counts["claims"] += old is FREE and found is not None
+    def count(self, old: Claim, new: Claim, claim: Object | None) -> None:
+        self.counts["claims"] += old is FREE and claim is not None
         self.counts["allocations"] += bool(new.results) and not old.results
         if not old.results or new.results:
             return
@@ -162,7 +164,7 @@ class Court:
         self.counts["allocations taken back"] += bool(waiting)
 
     def look_at(self, device: Device) -> None:
-        """Find out whether those who hold a device may do so together."""
+        """Check whether the holders of a device may share it."""
         holders = sorted(self.holders[device])
         if len(holders) < 2:
             return
@@ -178,9 +180,9 @@ class Court:
                 self.fault(EXCEEDED, f"{what} of {words}")
 
     def look_at_counters(self, pool: tuple[str, str], name: str) -> None:
-        """Find out whether all that draw on a counter set may do so together. A device counts once, however many share it."""
-        found = {device: draws[name] for device, draws in self.draws.items() if device[:2] == pool and name in draws}
-        using = {device: draw for device, draw in found.items() if self.holders[device]}
+        """Check whether the devices in use fit a counter set. A device counts once, however many claims share it."""
+        drawn = {device: draws[name] for device, draws in self.draws.items() if device[:2] == pool and name in draws}
+        using = {device: draw for device, draw in drawn.items() if self.holders[device]}
         claims = sorted({key for device in using for key in self.holders[device]})
         words = f"{'/'.join(pool)} {name} by claims {', '.join(claims)}"
         for what, there_is in self.counters.get((*pool, name), {}).items():
@@ -196,7 +198,7 @@ class Court:
             self.fault(STARTED_TWICE, words)
 
     def look_for_robbed(self, old: Claim, new: Claim) -> None:
-        """Find out whether a pod that is bound has lost what it was bound for."""
+        """Check whether a bound pod has lost its devices."""
         moved = bool(old.results) and old.results.keys() != new.results.keys()
         for pod in self.users(old):
             if pod.holds and (moved or pod.uid not in new.pods):
@@ -207,9 +209,9 @@ class Court:
 
     # Pods
 
-    def place(self, key: str, found: Object | None) -> None:
+    def place(self, key: str, pod: Object | None) -> None:
         old = self.pods.pop(key, None)
-        new = pod_of(key, found) if found is not None else None
+        new = pod_of(key, pod) if pod is not None else None
         if old is not None and (new is None or new.uid != old.uid):
             self.leave(old)
             old = None
@@ -250,21 +252,21 @@ class Court:
                 self.fault(LEAK, f"claim {claim.key}: {', '.join(map('/'.join, claim.results))}")
 
 
-def claim_of(key: str, found: Object) -> Claim:
-    status = found.get("status", {})
+def claim_of(key: str, claim: Object) -> Claim:
+    status = claim.get("status", {})
     results = status.get("allocation", {}).get("devices", {}).get("results", ())
     held = {
         (result["driver"], result["pool"], result["device"]): result
         for result in results
         if not result.get("adminAccess")
     }
-    return Claim(key, held, frozenset(one["uid"] for one in status.get("reservedFor", ())))
+    return Claim(key, held, frozenset(consumer["uid"] for consumer in status.get("reservedFor", ())))
 
 
-def pod_of(key: str, found: Object) -> Pod:
-    meta, spec, status = found["metadata"], found["spec"], found.get("status", {})
-    made = {one["name"]: one.get("resourceClaimName") for one in status.get("resourceClaimStatuses", ())}
-    names = [one.get("resourceClaimName") or made.get(one["name"]) for one in spec.get("resourceClaims", ())]
+def pod_of(key: str, pod: Object) -> Pod:
+    meta, spec, status = pod["metadata"], pod["spec"], pod.get("status", {})
+    made = {status["name"]: status.get("resourceClaimName") for status in status.get("resourceClaimStatuses", ())}
+    names = [entry.get("resourceClaimName") or made.get(entry["name"]) for entry in spec.get("resourceClaims", ())]
     return Pod(
         key,
         meta["uid"],
@@ -277,4 +279,7 @@ def pod_of(key: str, found: Object) -> Pod:
 
 def amounts(written: Object) -> dict[str, int]:
     """Read capacities: `{"memory": "40Gi"}`, or `{"memory": {"value": "40Gi"}}`."""
-    return {name: Quantity.parse(one["value"] if isinstance(one, dict) else one).nano for name, one in written.items()}
+    return {
+        name: Quantity.parse(amount["value"] if isinstance(amount, dict) else amount).nano
+        for name, amount in written.items()
+    }

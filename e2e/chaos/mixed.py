@@ -1,4 +1,4 @@
-"""Pods of two schedulers on the same devices: the default one, and ours; behind the fence or without."""
+"""Pods of two schedulers on the same devices: the default one and ours, with or without the fence."""
 
 import json
 import time
@@ -21,24 +21,24 @@ IN_TREE = "default-scheduler"
 
 
 class Mixed(NamedTuple):
-    """What became of two crowds on one fleet."""
+    """The outcome of two crowds on one fleet."""
 
     fenced: bool
     bound_ours: int
     bound_theirs: int
-    overlaps: int  # devices held twice, or beyond their capacity, at some moment
-    started: int  # of them, those with bound pods on both sides
-    unseen: tuple[str, ...]  # of those, those that the leader never named
-    late: tuple[str, ...]  # of those with bound pods, those in which our allocation was written after the other
-    taken_back: int  # allocations of ours that were taken back before their pod was bound
+    overlaps: int  # devices held twice, or beyond their capacity, at any moment
+    started: int  # those with bound pods on both sides
+    unseen: tuple[str, ...]  # those that the leader never reported
+    late: tuple[str, ...]  # those with bound pods in which our allocation was written last
+    taken_back: int  # our allocations that were taken back before the pod was bound
     left: tuple[str, ...]  # at the end
 
 
 def mixed(on: Stage, *, fenced: bool, seconds: float, seed: int) -> Mixed:
-    """Have both crowds come and go for a while, and see what was stored."""
+    """Run both crowds for a while, and read what was stored."""
     ours, theirs = (f"{whose}-{'fenced' if fenced else 'open'}" for whose in ("ours", "theirs"))
     fields = {"tolerations": [builtins(FENCE_TOLERATION)]} if fenced else {}
-    half = crowd(on.nodes) * 2 // 3  # of each: more than there is, so that both want the same
+    half = crowd(on.nodes) * 2 // 3  # pods of each scheduler: more than fit, so that they compete
     for name in (ours, theirs):
         on.cluster.namespace(name)
     mine = Churn(on.cluster, ours, PLUGIN_SCHEDULER, pods=half, seed=seed, **fields)
@@ -63,7 +63,7 @@ def mixed(on: Stage, *, fenced: bool, seconds: float, seed: int) -> Mixed:
         bound_theirs=judge(on.record(theirs)).counts["bound"],
         overlaps=len(verdict.of(TWICE, EXCEEDED, DRAWN, APART)),
         started=len(started),
-        unseen=tuple(fault.words for fault in started if not any(claims_of(fault) <= one for one in seen)),
+        unseen=tuple(fault.words for fault in started if not any(claims_of(fault) <= claims for claims in seen)),
         late=tuple(second(on, started, ours, theirs)),
         taken_back=judge(on.record(ours)).counts["allocations taken back"],
         left=left,
@@ -72,7 +72,7 @@ def mixed(on: Stage, *, fenced: bool, seconds: float, seed: int) -> Mixed:
 
 @contextmanager
 def fence(on: Stage) -> Iterator[None]:
-    """Keep other schedulers from the devices, from when the other scheduler has heard of it."""
+    """Keep other schedulers from the devices, and wait until the other scheduler follows the rule."""
     rules = [taint_rule(driver) for driver in (fleet.NVIDIA, fleet.HAMI, PARTS)]
     on.cluster.create(*rules)
     try:
@@ -88,18 +88,18 @@ def nothing() -> Iterator[None]:
 
 
 def named(pairs: Pairs) -> list[frozenset[str]]:
-    """Which claims the replicas have named as holding the same, by their logs."""
-    found: list[frozenset[str]] = []
+    """Return the claims that the replicas' logs name as holding the same device."""
+    overlaps: list[frozenset[str]] = []
     for pair in pairs.all:
         lines = pair.cluster.named(pair.allocator).log.read_text().splitlines()
-        found += [frozenset(json.loads(line)["claims"]) for line in lines if "claims hold the same" in line]
-    return found
+        overlaps += [frozenset(json.loads(line)["claims"]) for line in lines if "claims hold the same" in line]
+    return overlaps
 
 
 def second(on: Stage, started: Sequence[Fault], ours: str, theirs: str) -> Iterator[str]:
-    """Name the devices that ours were given, and started with, though another scheduler's allocation was written before."""
+    """Return the devices with which pods of ours started although another scheduler's allocation was written before."""
     faults = sorted(started)
-    since: dict[str, int] = {}  # when the present allocation of a claim was written
+    since: dict[str, int] = {}  # when the current allocation of a claim was written
     for change in on.record(ours, theirs):
         while faults and faults[0].revision < change.revision:
             fault = faults.pop(0)

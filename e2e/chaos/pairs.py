@@ -59,7 +59,7 @@ class Pair:
         return self.bridge.ask(path, self.api)[1]
 
     def held(self) -> float:
-        """For how many pods its ledger holds devices."""
+        """Return for how many pods its ledger holds devices."""
         lines = self.bridge.ask("/metrics", self.metrics)[1].splitlines()
         [line] = [line for line in lines if line.startswith("drawbridge_reservations ")]
         return float(line.split()[1])
@@ -77,17 +77,17 @@ class Pairs:
         self.all = [Pair(bridge, name) for name in NAMES]
 
     def start(self) -> None:
-        """Start them one after the other: the first one leads."""
+        """Start them one after the other, so that the first one leads."""
         for pair in self.all:
             pair.start()
             self.leader()
 
     def leader(self) -> Pair:
-        """Wait until one leads, and name it."""
+        """Wait until a replica leads, and return it."""
         return until("a replica leads", lambda: next((pair for pair in self.all if pair.leads()), None), 90)
 
     def other(self, pair: Pair) -> Pair:
-        [other] = [one for one in self.all if one is not pair]
+        [other] = [candidate for candidate in self.all if candidate is not pair]
         return other
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class Pairs:
 
 
 def until(what: str, check: Callable[[], T | None], seconds: float) -> T:
-    """Wait for an answer that is true, whatever happens to connections meanwhile."""
+    """Wait until a check is true; errors of connections are ignored."""
     deadline = time.monotonic() + seconds * BUSY
     while time.monotonic() < deadline:
         try:
@@ -105,7 +105,7 @@ def until(what: str, check: Callable[[], T | None], seconds: float) -> T:
         except (
             OSError,
             http.client.HTTPException,
-        ):  # a process that is killed in the midst of an answer has said half of it
+        ):  # a process that is killed while it answers sends half an answer
             pass
         time.sleep(0.1)
     raise AssertionError(f"not within {seconds * BUSY:.0f} s: {what}")

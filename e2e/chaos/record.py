@@ -1,4 +1,4 @@
-"""What was stored, change by change: etcd's own history, which no crash of an API server can leave a gap in.
+"""The stored objects, change by change, from etcd's own history: a crash of an API server leaves no gap in it.
 
 It needs an API server that stores JSON and compacts nothing (`KEPT`).
 """
@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 Object = dict[str, Any]
-# Arguments of an API server whose whole history can be read afterwards.
+# Arguments of an API server that keeps its whole history.
 KEPT = ("--storage-media-type=application/json", "--etcd-compaction-interval=0")
 ROOT = "/registry/"
-END = "/registry/~"  # after every resource: no watch follows it. Written when the record is read, which ends there
+END = "/registry/~"  # a key after all resources, without a watch. The record is read until this key's write
 KINDS = {"resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim", "pods": "Pod"}
 TIMEOUT = 60.0
 
 
 class Change(NamedTuple):
-    """One object as it was from a revision on; None from the revision on at which it was deleted."""
+    """An object from a revision on; None from the revision of its deletion on."""
 
     revision: int
     kind: str
@@ -42,15 +42,15 @@ def history(etcd: str) -> Iterator[Change]:
 
 
 def change_of(event: Object) -> Change | None:
-    """Read one event; None if it is about something else."""
+    """Read one event; return None if it is about another kind."""
     stored = event["kv"]
-    # /registry/pods/NAMESPACE/NAME; a group stands before the plural only for kinds that are not built in.
+    # /registry/pods/NAMESPACE/NAME; only kinds that are not built in have a group before the plural.
     plural, _, key = decoded(stored["key"]).removeprefix(ROOT).partition("/")
     if plural not in KINDS:
         return None
     gone = event.get("type") == "DELETE"
-    found = None if gone else json.loads(base64.b64decode(stored["value"]))
-    return Change(int(stored["mod_revision"]), KINDS[plural], key, found)
+    value = None if gone else json.loads(base64.b64decode(stored["value"]))
+    return Change(int(stored["mod_revision"]), KINDS[plural], key, value)
 
 
 def ask(etcd: str, path: str, body: Object) -> Any:

@@ -1,4 +1,4 @@
-"""One run of chaos: its own control plane, two replicas, churn, troubles one after the other, a quiet end, and the judge."""
+"""One run of chaos: its own control plane, two replicas, churn, one trouble after the other, a quiet end, and the judge."""
 
 import random
 import time
@@ -17,37 +17,37 @@ from e2e.chaos.troubles import Scene, Trouble
 from e2e.ground.controlplane import ControlPlane
 
 PAUSE = (1.0, 4.0)  # seconds between two troubles
-AGAIN_SECONDS = 60.0  # by when pods are bound again, on a quiet machine
+AGAIN_SECONDS = 60.0  # until pods are bound again, on a quiet machine
 DRAIN_SECONDS = 120.0
-QUIET_SECONDS = 60.0  # a new leader gives what it finds a minute
+QUIET_SECONDS = 60.0  # a new leader waits a minute before it repairs
 
 
 class Row(NamedTuple):
-    """What went wrong once."""
+    """One trouble."""
 
     trouble: str
-    seconds: float  # from its beginning to the next pod that was bound
+    seconds: float  # from the beginning of the trouble to the next binding
     note: str
 
 
 class Report(NamedTuple):
-    """What a run was, and what it showed."""
+    """The parameters of a run, and its results."""
 
     seconds: float
     rows: tuple[Row, ...]
     verdict: Verdict
-    faults: tuple[Fault, ...]  # the judge's, and what the service itself says is left at the end
+    faults: tuple[Fault, ...]  # faults of the judge, and leftovers that the service reports at the end
 
 
 class Stage(NamedTuple):
-    """Where pods come and go."""
+    """The control plane of a run, with its pods."""
 
     cluster: ControlPlane
     pairs: Pairs
     nodes: int
 
     def record(self, *namespaces: str) -> Iterator[Change]:
-        """What was stored about the devices, and about the claims and pods of some namespaces."""
+        """Return the record of the devices, and of the claims and pods of some namespaces."""
         for change in history(self.cluster.etcd):
             if change.kind == "ResourceSlice" or change.key.partition("/")[0] in namespaces:
                 yield change
@@ -70,7 +70,7 @@ def stage(nodes: int) -> Iterator[Stage]:
 
 
 def run(on: Stage, troubles: Iterable[Trouble], *, namespace: str, seed: int, seconds: float) -> Report:
-    """Have pods come and go while things go wrong, for so long or until there is no trouble left."""
+    """Run churn and troubles for this long, or until no trouble is left."""
     begun = time.monotonic()
     on.cluster.namespace(namespace)
     churn = Churn(on.cluster, namespace, PLUGIN_SCHEDULER, pods=crowd(on.nodes), seed=seed)
@@ -101,7 +101,7 @@ def suffer(scene: Scene, churn: Churn, troubles: Iterable[Trouble], end: float) 
 
 
 def leftovers(on: Stage, *namespaces: str) -> Iterator[str]:
-    """Wait for a quiet end, and say what the leader still holds, knows, or has found, if the end is not quiet."""
+    """Wait for a quiet end; if it is not quiet, yield what the leader still holds, knows or reports."""
     try:
         until("no claim is left", lambda: not any(claims_of(on.cluster, name) for name in namespaces), QUIET_SECONDS)
         until("the ledger is empty", lambda: not on.pairs.leader().held(), QUIET_SECONDS)
@@ -112,21 +112,21 @@ def leftovers(on: Stage, *namespaces: str) -> Iterator[str]:
 
 
 def known(leader: Pair, *namespaces: str) -> Iterator[str]:
-    """The leader's answers are still there. It learns of what goes a moment later than a client that asks the API server."""
+    """Yield what the leader still knows. It sees a deletion a moment later than a client of the API server."""
     for row in leader.ask("/api/v1/claims")["claims"]:
         if row["claim"].partition("/")[0] in namespaces:
             yield f"the leader still knows claim {row['claim']} with {row['devices']}"
     drift = leader.ask("/api/v1/drift")
-    yield from (f"drift: {one}" for one in (*drift["overlapping"], *drift["leftBehind"]))
+    yield from (f"drift: {entry}" for entry in (*drift["overlapping"], *drift["leftBehind"]))
 
 
 def claims_of(cluster: ControlPlane, namespace: str) -> list[Object]:
-    found: list[Object] = cluster.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
-    return found
+    claims: list[Object] = cluster.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
+    return claims
 
 
 def table(report: Report) -> list[str]:
-    """What a run showed, as lines of a Markdown table."""
+    """Return the result of a run as lines of a Markdown table."""
     times: defaultdict[str, list[float]] = defaultdict(list)
     for row in report.rows:
         times[row.trouble].append(row.seconds)

@@ -1,6 +1,6 @@
-"""Two replicas on their own control plane, and the short form of `make chaos`: one of each kind of thing goes wrong.
+"""Two replicas on their own control plane, and the short form of `make chaos`: one trouble of each kind.
 
-The judge reads what was stored, revision by revision.
+The judge reads etcd's history, revision by revision.
 """
 
 import math
@@ -34,8 +34,8 @@ def wanting(name, namespace):
     return claim(name, namespace, request("gpu", WHOLE)), item
 
 
-def test_when_the_leader_is_killed_the_other_replica_takes_over_within_a_lease(on):
-    """And the pod that came meanwhile is placed. The killed one comes back and stands by."""
+def test_a_replica_takes_over_within_a_lease_after_a_kill(on):
+    """A pod that was created meanwhile is placed. The killed replica returns as a standby."""
     on.cluster.namespace("killed")
     leader = on.pairs.leader()
     other = on.pairs.other(leader)
@@ -51,8 +51,8 @@ def test_when_the_leader_is_killed_the_other_replica_takes_over_within_a_lease(o
     on.cluster.delete("/api/v1/namespaces/killed/pods/p", gracePeriodSeconds=0)
 
 
-def test_the_fence_refuses_the_late_write_of_a_leader_that_stood_still(on):
-    """Its write is on its way when it stops. By the time it arrives another one leads, and nothing else has changed."""
+def test_the_fence_refuses_the_late_write_of_a_paused_leader(on):
+    """The leader is stopped while its write is in progress. Another replica leads when the write arrives, and nothing else has changed."""
     on.cluster.namespace("late")
     leader = on.pairs.leader()
     other = on.pairs.other(leader)
@@ -63,7 +63,7 @@ def test_the_fence_refuses_the_late_write_of_a_leader_that_stood_still(on):
         on.cluster.delete("/api/v1/namespaces/late/pods/p", gracePeriodSeconds=0)
         before = on.cluster.get("/apis/resource.k8s.io/v1/namespaces/late/resourceclaims/p")
         until("the other replica leads", other.leads, 6 * LEASE_SECONDS)
-        # A policy uses the API server's copy of the lease, which learns of a new holder a moment after it is stored.
+        # A policy uses the API server's cached lease, which lags behind the stored one.
         until("the fence knows", lambda: leader.bridge.is_fenced(leader.name), PATIENCE)
         leader.proxy.let_go.set()
         late = until("the write has arrived", lambda: leader.proxy.late, PATIENCE)
@@ -76,7 +76,7 @@ def test_the_fence_refuses_the_late_write_of_a_leader_that_stood_still(on):
 
 SCARCE = "chaos-scarce"
 URGENT, USUAL = "chaos-urgent", "chaos-usual"
-# The two writes of an eviction: the line breaks when the API server has answered one of them, and the answer is lost.
+# The two writes of an eviction: the connection breaks after the API server has processed one of them, and the response is lost.
 EVICTION = {
     "the condition": lambda write: write.verb == "PATCH" and "/pods/low/status" in write.path,
     "the deletion": lambda write: write.verb == "DELETE" and write.path.split("?")[0].endswith("/pods/low"),
@@ -85,7 +85,7 @@ EVICTION = {
 
 @pytest.fixture(scope="module")
 def scarce(on):
-    """A node with two devices that no other test asks for, and three priorities: none, usual, urgent."""
+    """A node with two devices that no other test uses, and three priorities: none, usual, urgent."""
     priorities = [
         {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
         for name, value in ((USUAL, 500), (URGENT, 1000))
@@ -100,15 +100,15 @@ def scarce(on):
 
 @pytest.fixture
 def namespace(on, scarce, cut_after):
-    """A namespace whose pods go at the end, whatever came of the test."""
+    """A namespace whose pods are deleted at the end, whatever the result."""
     name = on.cluster.namespace(f"evicted-after-{cut_after.rpartition(' ')[2]}")
     yield name
     on.cluster.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds=0)
 
 
 @pytest.mark.parametrize("cut_after", EVICTION)
-def test_an_eviction_whose_allocator_is_killed_between_its_writes_is_gone_through_with_by_the_next(on, namespace, cut_after):  # fmt: skip
-    """After the condition alone both writes come again; after the deletion neither does, and no other pod has to go."""
+def test_the_next_allocator_finishes_an_eviction_after_a_kill(on, namespace, cut_after):
+    """If only the condition was written, both writes are repeated. If the pod was deleted, no other pod is evicted."""
     path = f"/api/v1/namespaces/{namespace}/pods"
 
     def create(name, **spec):
@@ -124,10 +124,10 @@ def test_an_eviction_whose_allocator_is_killed_between_its_writes_is_gone_throug
     leader.proxy.break_at(1, answered=True, which=EVICTION[cut_after])
     create("urgent", priorityClassName=URGENT)
     assert leader.proxy.broken.wait(PATIENCE), "no pod was evicted"
-    found = [one for one in on.cluster.get(path)["items"] if one["metadata"]["name"] == "low"]
-    marks = [(mark["type"], one["metadata"].get("deletionTimestamp")) for one in found for mark in one["status"]["conditions"]]  # fmt: skip
+    pods = [pod for pod in on.cluster.get(path)["items"] if pod["metadata"]["name"] == "low"]
+    marks = [(mark["type"], pod["metadata"].get("deletionTimestamp")) for pod in pods for mark in pod["status"]["conditions"]]  # fmt: skip
     assert (("DisruptionTarget", None) in marks) == (cut_after == "the condition")
-    assert bool(found) == (cut_after == "the condition")
+    assert bool(pods) == (cut_after == "the condition")
     again = []
 
     def hear(write):
@@ -142,30 +142,28 @@ def test_an_eviction_whose_allocator_is_killed_between_its_writes_is_gone_throug
     for pair in on.pairs.all:
         pair.proxy.restore()
     assert again == (list(EVICTION) if cut_after == "the condition" else [])
-    assert sorted(one["metadata"]["name"] for one in on.cluster.get(path)["items"]) == ["urgent", "usual"]
+    assert sorted(pod["metadata"]["name"] for pod in on.cluster.get(path)["items"]) == ["urgent", "usual"]
 
 
-# Without the fence what is held twice may be over before the next look (once a second), so that a few go unnamed, or none.
+# Without the fence, double holding may end before the next check (one per second), so that some cases go unreported.
 @pytest.mark.parametrize(
     "fenced", [pytest.param(True, id="fenced"), pytest.param(False, id="not fenced", marks=pytest.mark.long)]
 )
-def test_beside_another_scheduler_nothing_is_held_twice_behind_a_fence_and_without_ours_start_nowhere_second(
-    on, fenced
-):
-    """Half of the pods are the default scheduler's, half ours, on the same devices. An overlap that is over soon may go unnamed without a fence."""
-    found = mixed(on, fenced=fenced, seconds=10, seed=1)
-    print(found)
-    assert found.bound_ours >= 10
-    assert found.left == ()
-    assert found.late == ()
+def test_two_schedulers_hold_no_device_twice_behind_a_fence(on, fenced):
+    """Half of the pods use the default scheduler, half ours, on the same devices. Without a fence, ours starts no pod on a held device."""
+    outcome = mixed(on, fenced=fenced, seconds=10, seed=1)
+    print(outcome)
+    assert outcome.bound_ours >= 10
+    assert outcome.left == ()
+    assert outcome.late == ()
     if fenced:
-        assert (found.bound_theirs, found.overlaps, found.unseen) == (0, 0, ())
+        assert (outcome.bound_theirs, outcome.overlaps, outcome.unseen) == (0, 0, ())
     else:
-        assert found.bound_theirs >= 10
+        assert outcome.bound_theirs >= 10
 
 
 @pytest.mark.time_limit(600, "twelve things go wrong one after the other, and each takes seconds to get over")
-def test_after_each_failure_no_device_is_held_twice_or_left_and_no_pod_is_stuck(on):
+def test_no_failure_leaks_a_device_or_leaves_a_pod_stuck(on):
     report = run(on, SHORT, namespace="short", seed=1, seconds=math.inf)
     assert report.faults == ()
     assert [row.trouble for row in report.rows if row.note == MISSED] == []

@@ -1,4 +1,4 @@
-"""The judge of `make chaos` finds each fault in a record that was made to have it, and none in one that is as it should be."""
+"""The judge of `make chaos` finds each fault in a record that contains it, and none in a valid record."""
 
 import pytest
 
@@ -24,7 +24,7 @@ GPU, SHARED, PARTS = "gpu.example.com", "shared.example.com", "parts.example.com
 
 
 class Tale:
-    """A record, told step by step."""
+    """A record, built step by step."""
 
     def __init__(self):
         self.record = []
@@ -51,7 +51,7 @@ class Tale:
             result = {"request": "gpu", "driver": driver, "pool": f"{node}-fleet", "device": named}
             if memory:
                 result |= {"shareID": f"share-{name}", "consumedCapacity": {"memory": memory}}
-            consumers = [{"resource": "pods", "name": one, "uid": f"uid-{one}"} for one in pods]
+            consumers = [{"resource": "pods", "name": name, "uid": f"uid-{name}"} for name in pods]
             item["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": consumers}
         self.say("ResourceClaim", f"ns/{name}", item)
 
@@ -69,7 +69,7 @@ class Tale:
     def gone(self, kind, name):
         self.say(kind, f"ns/{name}", None)
 
-    def found(self):
+    def faults(self):
         return [fault.what for fault in judge(self.record).faults]
 
 
@@ -78,7 +78,7 @@ def tale():
     return Tale()
 
 
-def test_pods_that_come_and_go_one_after_the_other_on_one_device_are_fine(tale):
+def test_pods_in_sequence_on_one_device_are_valid(tale):
     for name in ("a", "b"):
         tale.started(name)
         tale.over(name)
@@ -87,33 +87,33 @@ def test_pods_that_come_and_go_one_after_the_other_on_one_device_are_fine(tale):
     assert verdict.counts == {"pods": 2, "bound": 2, "claims": 2, "allocations": 2, "allocations taken back": 0}
 
 
-def test_a_device_that_is_held_twice_is_found_and_whether_pods_were_bound_on_both_sides(tale):
+def test_a_device_held_twice_is_reported_with_its_bound_pods(tale):
     tale.started("a")
     tale.pod("b")
     tale.claim("b", "b", device="n0/gpu")
-    assert tale.found()[:1] == [TWICE]
-    assert STARTED_TWICE not in tale.found()
+    assert tale.faults()[:1] == [TWICE]
+    assert STARTED_TWICE not in tale.faults()
     tale.pod("b", node="n0")
-    assert STARTED_TWICE in tale.found()
+    assert STARTED_TWICE in tale.faults()
 
 
-def test_shares_of_one_device_are_fine_until_they_are_more_than_there_is(tale):
+def test_shares_of_one_device_are_valid_up_to_its_capacity(tale):
     for name, memory in (("a", "16Gi"), ("b", "24Gi")):
         tale.pod(name)
         tale.claim(name, name, device="n0/gpu", memory=memory, driver=SHARED)
-    assert EXCEEDED not in tale.found()
+    assert EXCEEDED not in tale.faults()
     tale.claim("c", "c", device="n0/gpu", memory="1", driver=SHARED)
-    assert EXCEEDED in tale.found()
+    assert EXCEEDED in tale.faults()
 
 
-def test_a_share_beside_a_holder_of_the_whole_device_is_found(tale):
+def test_a_share_of_a_device_held_whole_is_reported(tale):
     tale.claim("a", "a", device="n0/gpu", memory="1Gi", driver=SHARED)
     tale.claim("b", "b", device="n0/gpu", driver=SHARED)
-    assert TWICE in tale.found()
+    assert TWICE in tale.faults()
 
 
 def parts(tale, *groups):
-    """Three parts of a GPU that has room for two of them."""
+    """Three partitions of a GPU that has room for two of them."""
     devices = [
         fleet.device(f"part-{at}", {}, consumesCounters=[fleet.consumes("gpu", group, memory="20Gi")])
         for at, group in enumerate(groups)
@@ -122,81 +122,81 @@ def parts(tale, *groups):
         tale.say("ResourceSlice", made["metadata"]["name"], made)
     for at in range(len(groups)):
         tale.claim(f"c{at}", f"c{at}", device=f"n0/part-{at}", driver=PARTS)
-    return tale.found()
+    return tale.faults()
 
 
-def test_parts_of_a_device_are_fine_until_they_draw_more_than_there_is(tale):
+def test_partitions_of_a_device_are_valid_up_to_its_counters(tale):
     assert DRAWN not in parts(tale, (), ())
     assert parts(Tale(), (), (), ()).count(DRAWN) == 1
 
 
-def test_parts_that_go_with_each_other_by_no_group_are_found(tale):
+def test_partitions_without_a_common_group_are_reported(tale):
     assert APART not in parts(tale, ("h",), ("h", "q"))
     assert APART in parts(Tale(), ("h",), ("q",))
     assert APART in parts(Tale(), ("h",), ())
 
 
-def test_a_pod_that_is_bound_without_its_devices_or_elsewhere_is_found(tale):
+def test_a_pod_bound_without_its_devices_or_elsewhere_is_reported(tale):
     tale.pod("a", node="n0")
-    assert BARE in tale.found()
+    assert BARE in tale.faults()
     tale.claim("b", "x", device="n0/gpu")
     tale.pod("b", node="n0")
-    assert tale.found().count(BARE) == 2
+    assert tale.faults().count(BARE) == 2
     tale.claim("c", "c", device="n1/gpu")
     tale.pod("c", node="n0")
-    assert ELSEWHERE in tale.found()
+    assert ELSEWHERE in tale.faults()
 
 
-def test_a_pod_whose_claim_of_a_template_was_not_made_is_found_when_it_is_bound(tale):
+def test_a_pod_bound_before_its_template_claim_exists_is_reported(tale):
     item = pod("a", "ns", resourceClaims=[using_template("t")])
     item["metadata"]["uid"] = "uid-a"
     item["spec"]["nodeName"] = "n0"
     tale.say("Pod", "ns/a", item)
-    assert BARE in tale.found()
+    assert BARE in tale.faults()
 
 
 @pytest.mark.parametrize("then", [{}, {"device": "n1/gpu"}, {"device": "n0/gpu", "pods": ["other"]}])
-def test_a_claim_taken_from_a_bound_pod_is_reported_as_a_fault(tale, then):
+def test_a_claim_taken_from_a_bound_pod_is_reported(tale, then):
     tale.started("a")
     tale.claim("a", *then.get("pods", ["a"]), device=then.get("device", ""))
-    assert TAKEN in tale.found()
+    assert TAKEN in tale.faults()
 
 
-def test_a_finished_pod_gives_back_what_it_has_and_is_not_robbed(tale):
+def test_a_finished_pod_may_lose_its_devices(tale):
     tale.started("a")
     tale.pod("a", node="n0", phase="Succeeded")
     tale.claim("a")
     tale.gone("Pod", "a")
-    assert tale.found() == []
+    assert tale.faults() == []
 
 
-def test_a_claim_left_behind_at_the_end_is_reported_as_a_fault(tale):
+def test_a_claim_left_at_the_end_is_reported(tale):
     tale.started("a")
     tale.gone("Pod", "a")
-    assert tale.found() == [LEAK]
+    assert tale.faults() == [LEAK]
 
 
-def test_a_pod_that_never_had_a_node_is_found_unless_it_was_to_be_deleted_early(tale):
+def test_a_pod_without_a_node_is_reported_unless_deleted_early(tale):
     tale.pod("a")
-    assert tale.found() == [STUCK, LEAK]
+    assert tale.faults() == [STUCK, LEAK]
     tale.gone("Pod", "a")
-    assert tale.found() == [STUCK]
+    assert tale.faults() == [STUCK]
     fickle = Tale()
     fickle.pod("a", labels={FICKLE: ""})
     fickle.gone("Pod", "a")
-    assert fickle.found() == []
+    assert fickle.faults() == []
 
 
-def test_a_pod_that_comes_back_under_its_name_is_another_pod(tale):
+def test_a_pod_recreated_with_its_name_is_another_pod(tale):
     tale.started("a")
     tale.gone("Pod", "a")
     tale.pod("a", uid="another")
     tale.claim("a")
     tale.gone("Pod", "a")
-    assert tale.found() == [STUCK]
+    assert tale.faults() == [STUCK]
 
 
-def test_an_allocation_taken_back_from_a_waiting_pod_is_counted_but_is_not_a_fault(tale):
+def test_an_allocation_taken_from_a_waiting_pod_is_counted_only(tale):
     tale.pod("a", labels={FICKLE: ""})
     tale.claim("a", "a", device="n0/gpu")
     tale.claim("a")

@@ -1,4 +1,4 @@
-"""The way to the API server that breaks: what was to happen once does not happen again later."""
+"""The proxy to the API server: a planned break happens once."""
 
 import http.client
 import socketserver
@@ -38,7 +38,7 @@ def proxy(tmp_path):
 
 
 def patch(proxy):
-    """Patch a claim; say whether there was an answer."""
+    """Patch a claim; return whether there was a response."""
     connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=PATIENCE)
     try:
         connection.request("PATCH", CLAIM, b"{}")
@@ -49,7 +49,7 @@ def patch(proxy):
         connection.close()
 
 
-def test_a_line_breaks_at_a_write_although_another_one_was_held_before(proxy):
+def test_the_proxy_breaks_at_a_write_after_a_held_write(proxy):
     assert patch(proxy)
     for _ in range(2):
         proxy.hold_at(1)

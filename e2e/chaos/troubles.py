@@ -1,7 +1,6 @@
-"""What goes wrong, one thing at a time: each returns when it is over, and what was killed runs again.
+"""Troubles, one at a time: each returns when it is over and the killed process runs again.
 
-The write points are those of a claim: a line that breaks there leaves the write known to one side only, and the process is killed
-while it is so.
+Write points are those of a claim: the connection breaks at a write, so that only one side knows it, and the process is killed.
 """
 
 import random
@@ -22,12 +21,12 @@ READY_SECONDS = 60.0
 REACHED_SECONDS = 60.0
 DAY = 86_400.0
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-CLAIM = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}  # a list leaves this out of its items
+CLAIM = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}  # items of a list have no kind
 MISSED = "no such write came, killed all the same"
 
 
 class Scene(NamedTuple):
-    """Where it goes wrong."""
+    """The objects that a trouble acts on."""
 
     cluster: ControlPlane
     pairs: Pairs
@@ -38,7 +37,7 @@ class Scene(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """One thing that goes wrong; `do` says what it has to say about how it went."""
+    """A trouble; `do` returns a note about how it went."""
 
     name: str
     do: Callable[[Scene], str]
@@ -58,7 +57,7 @@ def is_allocation(write: Request) -> bool:
 
 
 def is_reservation(write: Request) -> bool:
-    """Whether it is about the pods of a claim that is allocated, and stays so."""
+    """Return whether a write changes the reservations of a claim that stays allocated."""
     return write.is_of_claim and "allocation" not in write.body.get("status", {"allocation": None})
 
 
@@ -96,7 +95,7 @@ def await_api(scene: Scene) -> None:
 
 
 def stop_leader(scene: Scene) -> str:
-    """Have the leader stand still until the other one leads, and go on then as if nothing had happened."""
+    """Stop the leader with SIGSTOP until the other replica leads, and continue it."""
     pair = scene.pairs.leader()
     begun = time.monotonic()
     with scene.cluster.named(pair.allocator).frozen():
@@ -106,7 +105,7 @@ def stop_leader(scene: Scene) -> str:
 
 
 def part_leader(scene: Scene) -> str:
-    """Take the leader's way to the API server away until the other one leads."""
+    """Disconnect the leader from the API server until the other replica leads."""
     pair = scene.pairs.leader()
     begun = time.monotonic()
     pair.proxy.broken.set()
@@ -117,13 +116,13 @@ def part_leader(scene: Scene) -> str:
 
 
 def take_over(scene: Scene, pair: Pair, begun: float) -> str:
-    """Wait until the other replica leads. A former leader rests for a minute before."""
+    """Wait until the other replica leads. A former leader waits a minute before it tries again."""
     until("the other replica leads", scene.pairs.other(pair).leads, 6 * LEASE_SECONDS)
     return f"the other led after {time.monotonic() - begun:.0f} s"
 
 
 def slow_line(scene: Scene) -> str:
-    """Have each of the leader's requests take a while, for some seconds."""
+    """Delay each of the leader's requests, for some seconds."""
     return slow(scene, scene.pairs.leader().proxy, scene.seconds(0.5, 2))
 
 
@@ -142,7 +141,7 @@ def freeze_api_server(scene: Scene) -> str:
 
 
 def forget_versions(scene: Scene) -> str:
-    """Cut all watches, and answer 410 Gone to clients that would go on from where they were."""
+    """Close all watches, and answer 410 Gone to clients that resume."""
     return forget(scene.pairs.leader().proxy)
 
 
@@ -153,7 +152,7 @@ def forget(line: Proxy) -> str:
 
 
 def part_scheduler(scene: Scene) -> str:
-    """Take the way to the API server away from the scheduler beside the leader, for some seconds."""
+    """Disconnect the leader's scheduler from the API server, for some seconds."""
     pair = scene.pairs.leader()
     seconds = scene.seconds(3, 8)
     pair.line.broken.set()
@@ -171,7 +170,7 @@ def forget_for_scheduler(scene: Scene) -> str:
 
 
 def turn_clocks(scene: Scene) -> str:
-    """Set the allocators' clocks, each by itself, by up to a day in either direction; they stay so."""
+    """Set the allocators' clocks, each by up to a day in either direction; they stay so."""
     set_by = [scene.seconds(-DAY, DAY) for _ in scene.pairs.all]
     for pair, seconds in zip(scene.pairs.all, set_by, strict=True):
         clock.turn(pair.clock, seconds)
@@ -179,20 +178,20 @@ def turn_clocks(scene: Scene) -> str:
 
 
 def publish_anew(scene: Scene) -> str:
-    """Publish a node's pools with their next generation, slice after slice and with pauses: in between no pool is whole."""
-    found = scene.cluster.get(SLICES)["items"]
-    node = scene.random.choice(sorted({one["spec"]["nodeName"] for one in found}))
-    for one in scene.random.sample(found, len(found)):
-        if one["spec"]["nodeName"] == node:
-            one["spec"]["pool"]["generation"] += 1
-            scene.cluster.put(f"{SLICES}/{one['metadata']['name']}", one)
+    """Publish the next generation of a node's pools, slice after slice with pauses, so that the pools are incomplete in between."""
+    slices = scene.cluster.get(SLICES)["items"]
+    node = scene.random.choice(sorted({slice_["spec"]["nodeName"] for slice_ in slices}))
+    for slice_ in scene.random.sample(slices, len(slices)):
+        if slice_["spec"]["nodeName"] == node:
+            slice_["spec"]["pool"]["generation"] += 1
+            scene.cluster.put(f"{SLICES}/{slice_['metadata']['name']}", slice_)
             time.sleep(scene.seconds(0, 0.5))
     return ""
 
 
 def taint_for_moments(scene: Scene) -> str:
-    """Taint the devices of one node after the other, each for a moment, so that taints come between a decision and its writes."""
-    pools = sorted({one["spec"]["pool"]["name"] for one in scene.cluster.get(SLICES)["items"]})
+    """Taint the devices of one node after the other for a moment, so that taints appear between a decision and its writes."""
+    pools = sorted({slice_["spec"]["pool"]["name"] for slice_ in scene.cluster.get(SLICES)["items"]})
     for number in range(10):
         taint = {"key": "chaos.drawbridge.dev/broken", "effect": "NoSchedule"}
         rule = {
@@ -208,19 +207,19 @@ def taint_for_moments(scene: Scene) -> str:
 
 
 def label_claims(scene: Scene) -> str:
-    """Label all claims again and again, so that a write finds another version than was seen."""
+    """Label all claims again and again, so that writes conflict."""
     changed = 0
     end = time.monotonic() + scene.seconds(3, 6)
     while time.monotonic() < end:
-        for one in scene.cluster.get("/apis/resource.k8s.io/v1/resourceclaims")["items"]:
+        for claim in scene.cluster.get("/apis/resource.k8s.io/v1/resourceclaims")["items"]:
             changed += 1
             with suppress(ApiError):  # it no longer exists
-                scene.cluster.patch(scene.cluster.path_of(CLAIM | one), {"metadata": {"labels": {"n": str(changed)}}})
+                scene.cluster.patch(scene.cluster.path_of(CLAIM | claim), {"metadata": {"labels": {"n": str(changed)}}})
     return f"{changed} times"
 
 
 def kill_server_at_write(scene: Scene, *, name: str, which: Callable[[Request], bool]) -> str:
-    """Kill the API server or etcd when a write of the leader has just been sent on; the leader hears no answer, and lives."""
+    """Kill the API server or etcd right after a write of the leader was forwarded; the leader gets no response."""
     pair = scene.pairs.leader()
     pair.proxy.break_at(1, answered=True, which=which)
     reached = pair.proxy.broken.wait(REACHED_SECONDS * BUSY)
@@ -268,13 +267,13 @@ OBJECTS = (
     Trouble("claims labelled", label_claims),
 )
 CLOCKS = Trouble("allocators' clocks set", turn_clocks)
-# One of each kind, as quick as it goes; take-overs, which wait for a lease, have tests of their own (`e2e.chaos.test_chaos`).
+# One of each kind, as fast as possible; take-overs, which wait for a lease, have tests of their own (`e2e.chaos.test_chaos`).
 AFTER = tuple(at_write(kind, answered=True) for kind in ("the allocation", "a change of reservations"))
 SHORT = (*KILLS, *AFTER, LINES[2], SCHEDULER_LINES[0], *OBJECTS, CLOCKS)
 LONG = (*KILLS, *POINTS, *SERVER_POINTS, *LINES, *SCHEDULER_LINES, *OBJECTS, CLOCKS, *TAKE_OVERS)
 
 
 def rounds(chance: random.Random) -> Iterator[Trouble]:
-    """Everything in turn, in another order each time, without an end."""
+    """All troubles in turn, in a new order each round, without an end."""
     while True:
         yield from chance.sample(LONG, len(LONG))

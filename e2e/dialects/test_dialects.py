@@ -1,7 +1,7 @@
-"""The manifests of manifests/examples on a real API server, with the webhook before it and the inventory of public drivers behind it.
+"""The manifests of manifests/examples on a real API server, with the webhook and the inventory of public drivers.
 
-One of each dialect that is translated is created: kube-controller-manager makes its claims, and the stock scheduler places it on nodes that
-no kubelet runs. All others are put to the server as a dry run, and so is what is made of pods that are made up.
+One pod of each dialect is created: kube-controller-manager creates its claims, and the stock scheduler places it on fake nodes.
+All others, and random pods, are dry runs.
 """
 
 import random
@@ -26,7 +26,7 @@ from webhook.refusals import INVALID
 
 pytestmark = pytest.mark.real
 
-EXAMPLES = {one.name: one for one in map(example, FILES)}
+EXAMPLES = {example.name: example for example in map(example, FILES)}
 OPTED_IN = [example(path) for path in OPTIONAL_FILES]
 BESIDE = [
     {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"},
@@ -35,31 +35,31 @@ BESIDE = [
 
 
 def chosen() -> dict[str, str]:
-    """The first of each dialect whose claims are all that it asks for, so that a node without a kubelet can take it."""
+    """The first example of each dialect that needs nothing but its claims, so that a fake node can run it."""
     first: dict[str, str] = {}
-    for name, one in EXAMPLES.items():
-        if one.devices and not one.left and len(pods_of(one.object)) == 1:
-            first.setdefault(one.path.parent.name, name)
+    for name, case in EXAMPLES.items():
+        if case.devices and not case.left and len(pods_of(case.object)) == 1:
+            first.setdefault(case.path.parent.name, name)
     return first
 
 
-def pods(one, namespace):
-    """Its pods in a namespace of the test, without the owners that do not exist."""
-    found = []
-    for made, _ in pods_of(one.object):
+def pods(case, namespace):
+    """The pods of an example in a namespace of the test, without owners that do not exist."""
+    made_pods = []
+    for made, _ in pods_of(case.object):
         metadata = {
             **made["metadata"],
             "namespace": namespace,
-            "name": f"{one.path.parent.name}-{made['metadata']['name']}",
+            "name": f"{case.path.parent.name}-{made['metadata']['name']}",
         }
         metadata.pop("ownerReferences", None)
-        found.append({**made, "metadata": metadata})
-    return found
+        made_pods.append({**made, "metadata": metadata})
+    return made_pods
 
 
 @pytest.fixture(scope="module")
 def drivers(control_plane, webhook):
-    """The nodes, classes and slices of the inventory, and the configuration that goes with it."""
+    """The nodes, classes and slices of the inventory, and its configuration."""
     every = inventory()
     nodes = [value for value in every if value["kind"] == "Node"]
     objects = [value for value in every if value["kind"] != "Node"] + BESIDE
@@ -82,15 +82,15 @@ def drivers(control_plane, webhook):
 
 @pytest.fixture
 def known(control_plane, gated, drivers):
-    """The namespace, once the webhook translates what rests on the last of what was made and declared, and the API server knows what stands beside."""
+    """The namespace, once the webhook knows the last declared object and the API server knows the inventory."""
     witnesses = [pods(EXAMPLES[name], gated)[0] for name in chosen().values()]
     named = {"priorityClassName": "koord-prod", "runtimeClassName": "nvidia", "containers": [container("plain")]}
     plain = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain", "namespace": gated}, "spec": named}
 
     def translated():
         control_plane.create(plain, dryRun="All")
-        told = [control_plane.create(pod, dryRun="All")[0] for pod in witnesses]
-        return all("resourceClaims" in pod["spec"] for pod in told)
+        made_pods = [control_plane.create(pod, dryRun="All")[0] for pod in witnesses]
+        return all("resourceClaims" in pod["spec"] for pod in made_pods)
 
     control_plane.until("the webhook knows the drivers", translated, 30)
     return gated
@@ -111,33 +111,33 @@ def test_a_pod_of_each_dialect_is_claimed_and_placed(control_plane, known):
 
 
 def judged(cluster, examples, namespace):
-    """What the API server makes of manifests, and what they say that it does."""
-    told, expected = {}, {}
-    for one in examples:
+    """Return the API server's results for manifests, and those that the manifests declare."""
+    results, expected = {}, {}
+    for case in examples:
         claims = 0
-        said = ""
-        for pod in pods(one, namespace):
+        message = ""
+        for pod in pods(case, namespace):
             try:
                 (stored,) = cluster.create(pod, dryRun="All")
             except ApiError as error:
-                said = error.message
+                message = error.message
             else:
                 claims += len(stored["spec"].get("resourceClaims", ()))
-        told[one.name] = f"[{one.refused}]" in said if one.refused else (bool(claims), said)
-        expected[one.name] = True if one.refused else (bool(one.devices), "")
-    return told, expected
+        results[case.name] = f"[{case.refused}]" in message if case.refused else (bool(claims), message)
+        expected[case.name] = True if case.refused else (bool(case.devices), "")
+    return results, expected
 
 
-def test_the_api_server_takes_or_refuses_every_manifest_as_it_says(control_plane, known):
-    told, expected = judged(control_plane, EXAMPLES.values(), known)
-    assert told == expected
+def test_the_api_server_accepts_or_refuses_each_example_as_documented(control_plane, known):
+    results, expected = judged(control_plane, EXAMPLES.values(), known)
+    assert results == expected
 
 
 @pytest.fixture
 def opted_in(control_plane, webhook, known):
-    """The namespace, where annotations are translated as well, and the API server sends such pods."""
+    """The namespace, with annotations translated and such pods sent by the API server."""
     registered = ("--opt-in", "--failure-policy=Fail")
-    witness = pods(next(one for one in OPTED_IN if one.devices), known)[0]
+    witness = pods(next(example for example in OPTED_IN if example.devices), known)[0]
     try:
         webhook.follow(OPTIONAL.read_text())
         webhook.register(*registered, f"--config={OPTIONAL}")
@@ -154,29 +154,31 @@ def opted_in(control_plane, webhook, known):
         webhook.follow(CONFIGURATION.read_text())
 
 
-def test_pods_that_ask_by_annotation_are_claimed_and_placed_where_an_option_says_so(control_plane, opted_in):
-    told, expected = judged(control_plane, OPTED_IN, opted_in)
-    assert told == expected
-    moved = {one.name: (one, pods(one, opted_in)[0]) for one in OPTED_IN if one.devices}
+def test_requests_by_annotation_are_placed_if_an_option_enables_them(control_plane, opted_in):
+    answers, expected = judged(control_plane, OPTED_IN, opted_in)
+    assert answers == expected
+    moved = {example.name: (example, pods(example, opted_in)[0]) for example in OPTED_IN if example.devices}
     control_plane.create(*[pod for _, pod in moved.values()])
-    for one, pod in moved.values():
+    for case, pod in moved.values():
         key = pod["metadata"]["name"]
         control_plane.wait_scheduled(opted_in, key)
         results = [result for claim in claims_of(control_plane, opted_in, key).values() for result in results_of(claim)]
-        assert Counter(result["driver"] for result in results) == Counter(one.devices), one.name
+        assert Counter(result["driver"] for result in results) == Counter(case.devices), case.name
         stored = control_plane.read(pod)
-        asked = [name for name in stored["metadata"]["annotations"] if name.startswith(("gpu-", "tensor-fusion.ai/"))]
-        assert set(asked) <= {"tensor-fusion.ai/qos"}
-        # The same manifest once more asks for nothing again.
+        annotations = [
+            name for name in stored["metadata"]["annotations"] if name.startswith(("gpu-", "tensor-fusion.ai/"))
+        ]
+        assert set(annotations) <= {"tensor-fusion.ai/qos"}
+        # The same manifest a second time requests nothing more.
         again = control_plane.patch(
             f"/api/v1/namespaces/{opted_in}/pods/{key}", {"metadata": {"annotations": pod["metadata"]["annotations"]}}
         )
         assert [
             name for name in again["metadata"]["annotations"] if name.startswith(("gpu-", "tensor-fusion.ai/"))
-        ] == asked
+        ] == annotations
 
 
-# Made up of all dialects' words
+# Random pods with the words of all dialects
 
 
 AMOUNTS = (0, 1, 1, 1, 2, 2, 3, 8, 16, 33, 50, 100, 101, 200, 4000, 24576, "1k", "8Gi", "0.5", "1500m", "-1", "x", "")
@@ -187,30 +189,30 @@ for case, (_, row) in CASES.items():
 
 
 def made_up(dice, dialect, namespace):
-    """A pod with some words of a dialect, and now and then one of another, over some containers and with amounts of any kind."""
-    said = dice.sample(WORDS[dialect], min(len(WORDS[dialect]), dice.randint(1, 3)))
+    """A random pod with some words of a dialect, at times one of another, over several containers, with amounts of any kind."""
+    drawn = dice.sample(WORDS[dialect], min(len(WORDS[dialect]), dice.randint(1, 3)))
     if dice.random() < 0.2:
-        said.append(dice.choice(WORDS[dice.choice(sorted(WORDS))]))
+        drawn.append(dice.choice(WORDS[dice.choice(sorted(WORDS))]))
     metadata = {"name": "made-up", "namespace": namespace, "annotations": {}, "labels": {}}
     spec = {"nodeSelector": {}, "containers": [container(f"c{i}") for i in range(dice.randint(1, 2))]}
     if dice.random() < 0.3:
         restart = dice.choice(({}, {"restartPolicy": "Always"}))
         spec["initContainers"] = [container("i0") | restart]
     everywhere = [*spec["containers"], *spec.get("initContainers", [])]
-    for one in said:
+    for sample in drawn:
         for name in ("annotations", "labels"):
-            metadata[name] |= one["metadata"].get(name, {})
-        spec["nodeSelector"] |= one["spec"].get("nodeSelector", {})
-        spec |= {name: one["spec"][name] for name in ("schedulerName", "affinity") if name in one["spec"]}
-        for asking in one["spec"]["containers"]:
+            metadata[name] |= sample["metadata"].get(name, {})
+        spec["nodeSelector"] |= sample["spec"].get("nodeSelector", {})
+        spec |= {name: sample["spec"][name] for name in ("schedulerName", "affinity") if name in sample["spec"]}
+        for asking in sample["spec"]["containers"]:
             into = dice.choice(everywhere)
             into["env"] += asking.get("env", [])
             for key, amount in asking.get("resources", {}).get("limits", {}).items():
                 into["resources"]["limits"][key] = str(dice.choice((amount, amount, dice.choice(AMOUNTS))))
-    for one in everywhere:
-        limits = one["resources"]["limits"]
+    for container_ in everywhere:
+        limits = container_["resources"]["limits"]
         if limits and dice.random() < 0.2:
-            one["resources"]["requests"] = dict(limits)
+            container_["resources"]["requests"] = dict(limits)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -219,7 +221,7 @@ def container(name):
 
 
 def refusal(cluster, value):
-    """Why the API server does not take an object; nothing if it does."""
+    """Return why the API server refuses an object; "" if it accepts it."""
     try:
         cluster.create(value, dryRun="All")
     except ApiError as error:
@@ -231,29 +233,29 @@ def refusal(cluster, value):
 
 @pytest.fixture(scope="module")
 def world():
-    """The inventory of all drivers. Whether a node could serve it is another question, so it is not asked here."""
+    """The inventory of all drivers, without feasibility: these tests do not ask whether a node could serve a pod."""
     configuration = configured(approximations="allow", meanings=WHOLE, nvidia={"consumableShares": True})
     known = state_of_files(manifests.read([DRIVERS]), configuration)
     return msgspec.structs.replace(known, stock=None)
 
 
 @pytest.mark.parametrize("seed", [1, 20, 300, 4000])
-def test_the_api_server_rejects_translated_random_pods_exactly_as_predicted(control_plane, namespace, world, seed):
-    """And what is said to be the server's own refusal is one."""
+def test_the_api_server_rejects_translated_random_pods_as_predicted(control_plane, namespace, world, seed):
+    """What is predicted to be the server's own refusal is one."""
     dice = random.Random(seed)
     changed, refused, templates = Counter(), Counter(), {}
     for number in range(30 * len(WORDS)):
         dialect = sorted(WORDS)[number % len(WORDS)]
-        asked = made_up(dice, dialect, namespace)
-        done = decide_object(asked, world)
+        pod = made_up(dice, dialect, namespace)
+        done = decide_object(pod, world)
         codes = {decision.code for decision in done.decisions if decision.outcome == "refused"}
         by_server = {code for code in codes if code[0] == "D" or code in INVALID}
         if codes - by_server:
-            continue  # the legacy system's refusal: the server knows nothing of it
-        said = refusal(control_plane, apply_json_patch(asked, done.operations))
-        assert bool(said) == bool(by_server), (asked, codes, said)
+            continue  # a refusal of the legacy system, which the server does not know
+        message = refusal(control_plane, apply_json_patch(pod, done.operations))
+        assert bool(message) == bool(by_server), (pod, codes, message)
         changed[dialect] += done.changed
-        refused[dialect] += bool(said)
+        refused[dialect] += bool(message)
         templates |= done.templates
     assert sum(changed.values()) >= 100
     assert len(+changed) >= 10

@@ -1,4 +1,4 @@
-"""A store whose folder of CDI files is on a disk that fills: what it says, and what it loses. Run in its own mount namespace."""
+"""A store whose folder of CDI files is on a disk that fills: its error, and what it loses. Runs in its own mount namespace."""
 
 import subprocess
 import sys
@@ -12,8 +12,8 @@ from tests.node.machines import NODE, claim, gpu, machine, reference, result
 MACHINE = machine(gpus=[gpu(0), gpu(1)])
 
 
-def prepare(store, one):
-    return store.prepare([reference(one.metadata.name)], {one.metadata.uid: one})[one.metadata.uid]
+def prepare(store, claim):
+    return store.prepare([reference(claim.metadata.name)], {claim.metadata.uid: claim})[claim.metadata.uid]
 
 
 def main(root):
@@ -23,8 +23,8 @@ def main(root):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", cdi], check=True)
     store = PreparedStore(MACHINE, Guard(MACHINE, NODE), Disk(), str(root), str(cdi))
     first, second = claim("a", result("gpu-0")), claim("b", result("gpu-1"))
-    said = prepare(store, first)
-    assert said.error == "", said
+    answer = prepare(store, first)
+    assert answer.error == "", answer
     with filler.open("wb", buffering=0) as file:
         try:
             while True:
@@ -33,7 +33,7 @@ def main(root):
             print(f"the disk is full: {error}")
     refused = prepare(store, second)
     assert "No space left on device" in refused.error, refused
-    assert prepare(store, first) == said
+    assert prepare(store, first) == answer
     assert sorted(path.name for path in cdi.iterdir() if path != filler) == [
         "drawbridge_devices.example.com_uid-a.json"
     ]

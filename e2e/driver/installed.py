@@ -1,4 +1,4 @@
-"""Our driver on a real node, and pods that say what they see of its devices."""
+"""Our driver on a real node, and pods that print what they see of its devices."""
 
 import contextlib
 import itertools
@@ -29,12 +29,12 @@ class Installed:
         self.running = None
 
     def offer(self, parts):
-        """Have the drivers that start from now on offer this."""
+        """Drivers that start from now on offer these devices."""
         head = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceInventory", "driver": self.driver}
         self.file.write_text(dump([head | parts]))
 
     def start(self, *program):
-        """Start one more, and wait until the kubelet and the API server know it."""
+        """Start one more driver, and wait until the kubelet and the API server know it."""
         started = self.node.spawn(
             f"drawbridge-{self.driver}-{next(STARTED)}",  # each has its own log
             [
@@ -67,19 +67,19 @@ class Installed:
 
 @contextlib.contextmanager
 def installed(node, driver, parts, *program, kubeconfig=None):
-    one = Installed(node, driver, parts, kubeconfig)
+    installation = Installed(node, driver, parts, kubeconfig)
     try:
-        one.start(*program)
-        yield one
+        installation.start(*program)
+        yield installation
     finally:
-        if one.running is not None:
-            one.running.stop()
-        for item in one.slices():
+        if installation.running is not None:
+            installation.running.stop()
+        for item in installation.slices():
             node.cluster.delete(f"/apis/resource.k8s.io/v1/resourceslices/{item['metadata']['name']}")
 
 
 def seen(driver, namespace, name):
-    """The variables of ours in a container that has said all it had to say."""
+    """Return our variables in a container that has finished printing."""
     environment = driver.node.environment(namespace, name)
     return {key: value for key, value in environment.items() if key.startswith("DRAWBRIDGE_") or key == "card"}
 
@@ -88,7 +88,7 @@ SPEAK = "env; ls /dev/card >/dev/null 2>&1 && echo card=yes; echo spoken=yes; sl
 
 
 def user(namespace, name, node, claims):
-    """A pod that uses claims by template and says what it sees."""
+    """A pod that uses claims of templates and prints what it sees."""
     return pod(
         name,
         namespace,

@@ -1,6 +1,6 @@
-"""Our driver as a process that dies: right before each of `DEATHS` in turn by SIGKILL, and each time another one starts.
+"""Our driver as a process that dies: by SIGKILL right before each of `DEATHS` in turn, and each time another one starts.
 
-The driver knows nothing of it. A disk that dies stands where its own stood, and what it dies of is said in the log before.
+The driver is unmodified: its disk is replaced by one that kills the process and logs the step before.
 """
 
 import os
@@ -17,7 +17,7 @@ from node.checkpoint import Write
 from node.service.disk import Disk
 from node.service.prepared_store import PreparedStore
 
-# What is being done, the step, and of which file.
+# The work in progress, the step, and the file.
 DEATHS = [
     "prepare Write checkpoint",
     "prepare half checkpoint",
@@ -45,7 +45,7 @@ WORKS = {name: getattr(PreparedStore, name) for name in ("prepare", "forget", "r
 
 
 class Death(threading.local):
-    """Waits for one step. Each thread knows what it is doing itself."""
+    """Ends the process before one step; each thread records the work that it is doing."""
 
     doing = ""
     took = False
@@ -65,8 +65,8 @@ class Death(threading.local):
         def work(store, *arguments):
             with self.at(name):
                 answer = WORKS[name](store, *arguments)
-                # The kubelet asks to forget unknown claims, too.
-                if self.took or any(not one.error for one in (answer or {}).values()):
+                # The kubelet also unprepares unknown claims.
+                if self.took or any(not answer.error for answer in (answer or {}).values()):
                     self.meet("answer", "")
             return answer
 
@@ -96,7 +96,7 @@ class Death(threading.local):
 
 
 def live(before=""):
-    """Be the driver, in its own process, until it dies or ends; say how it ended."""
+    """Run the driver in a process of its own until it dies or ends; return how it ended."""
     child = os.fork()
     if not child:
         if before:

@@ -1,4 +1,4 @@
-"""Kubernetes' sample device plugin, as it is, behind our adapter on a real node: unmodified pods get its devices by claims."""
+"""Kubernetes' unmodified sample device plugin behind our adapter on a real node: unmodified pods get its devices through claims."""
 
 import contextlib
 import itertools
@@ -30,12 +30,12 @@ STARTED = itertools.count(1)
 
 
 class Adapted:
-    """The adapter on a node, and a device plugin that takes it for the kubelet."""
+    """The adapter on a node, and a device plugin that connects to it as to the kubelet."""
 
     def __init__(self, node):
         self.node = node
         self.cluster = node.cluster
-        self.folder = f"{KUBELET}/adapted"  # in the node: plugins' sockets must not have long paths
+        self.folder = f"{KUBELET}/adapted"  # inside the node: the paths of plugins' sockets must be short
         node.outside(self.folder).mkdir(exist_ok=True)
         self.running = None
 
@@ -62,14 +62,14 @@ class Adapted:
         self.running.stop()
 
     def take_away(self):
-        """Leave nothing of it: what it remembers of plugins is published again by the next one, for five minutes."""
+        """Remove everything: a later adapter would publish the plugins that it remembers for five minutes."""
         self.stop()
         for item in self.slices():
             self.cluster.delete(f"/apis/resource.k8s.io/v1/resourceslices/{item['metadata']['name']}")
         shutil.rmtree(self.node.outside(f"{KUBELET}/plugins/{DRIVER}"), ignore_errors=True)
 
     def plug(self, *command):
-        """Start a plugin, the sample one by default; what it knows as the kubelet's folder is ours, as its DaemonSet would mount it."""
+        """Start a plugin, by default the sample plugin; its kubelet folder is ours, as in its DaemonSet."""
         plugin = shlex.join(map(str, command or [program("sample-device-plugin")]))
         script = f"mount --bind {self.folder} {SOCKETS} && exec {plugin}"
         return self.node.spawn("adapted-plugin", ["unshare", "--mount", "sh", "-c", script])
@@ -93,37 +93,37 @@ def adapted(control_plane, node_cluster):
     command = [PROGRAM, "driver", "--classes", RESOURCE]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     class_ = yaml.safe_load(printed)
-    one = Adapted(node_cluster)
+    adapter = Adapted(node_cluster)
     with contextlib.ExitStack() as ending:
         control_plane.create(class_)
         ending.callback(control_plane.remove, class_)
-        one.start()
-        ending.callback(one.take_away)
-        plugin = one.plug()
+        adapter.start()
+        ending.callback(adapter.take_away)
+        plugin = adapter.plug()
         ending.callback(plugin.stop)
-        control_plane.until("the plugin's devices are published", lambda: one.healthy() == ["Dev-1", "Dev-2"], 60)
-        yield one
+        control_plane.until("the plugin's devices are published", lambda: adapter.healthy() == ["Dev-1", "Dev-2"], 60)
+        yield adapter
 
 
 def spoken(adapted, namespace, name):
     """The device files that a container saw."""
     adapted.cluster.wait_phase(namespace, name, "Succeeded", seconds=90)
-    return adapted.node.said(namespace, name).split()
+    return adapted.node.output_of(namespace, name).split()
 
 
 def seen(adapted, namespace, name):
     """The device file that a container saw and holds."""
     adapted.cluster.wait_phase(namespace, name, "Running", seconds=90)
-    [device] = adapted.node.said(namespace, name).split()
+    [device] = adapted.node.output_of(namespace, name).split()
     return device
 
 
-# What it holds it gives back as soon as it is told to end.
+# It frees its devices on SIGTERM.
 HOLD = "ls /tmp; echo spoken=yes; trap 'exit 0' TERM; sleep 600 & wait"
 
 
 def gone(adapted, namespace, *names):
-    """End pods in good order, and wait until the node has nothing of theirs: the kubelet asks again late for what it could not have."""
+    """Delete pods in order, and wait until the node has nothing of theirs: the kubelet retries late."""
     for name in names:
         adapted.cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=1)
     folder = adapted.node.outside("/run/cdi")
@@ -145,7 +145,7 @@ def test_an_unmodified_pod_gets_a_device_of_an_unmodified_plugin(control_plane, 
     gone(adapted, namespace, "one", "both")
 
 
-def test_a_third_pod_waits_until_a_device_held_by_two_pods_is_freed(control_plane, adapted, namespace, created):
+def test_a_third_pod_waits_until_a_shared_device_is_freed(control_plane, adapted, namespace, created):
     created(asking(namespace, "a", HOLD), asking(namespace, "b", HOLD), asking(namespace, "c"))
     freed, other = [seen(adapted, namespace, name) for name in ("a", "b")]
     assert {freed, other} == {"Dev-1", "Dev-2"}
@@ -159,7 +159,7 @@ def test_kills_and_restarts_take_nothing_from_running_pods(control_plane, adapte
     device = seen(adapted, namespace, "runs")
     adapted.kill()
     adapted.start()
-    # A kubelet that has missed its driver for half a minute takes the slices away, and the next one publishes them anew.
+    # A kubelet deletes the slices of a driver that is away for half a minute, and the next driver publishes them again.
     control_plane.until("they are remembered", lambda: adapted.ids() == ["Dev-1", "Dev-2"])
     control_plane.until("the plugin is back", lambda: adapted.healthy() == ["Dev-1", "Dev-2"], 90)
     adapted.node.restart_kubelet()
@@ -171,7 +171,7 @@ def test_kills_and_restarts_take_nothing_from_running_pods(control_plane, adapte
     gone(adapted, namespace, "runs", "next")
 
 
-def test_beside_it_a_plugin_of_the_kubelets_own_goes_on(control_plane, adapted, namespace, created):
+def test_a_kubelet_device_plugin_keeps_working_next_to_the_adapter(control_plane, adapted, namespace, created):
     command = [sys.executable, "-m", "tests.node.service.device_plugin", SOCKETS, OTHER, "x", "y"]
     plugin = adapted.node.spawn("plain-plugin", command, {"PYTHONPATH": str(ROOT)})
     try:

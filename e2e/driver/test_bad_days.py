@@ -1,4 +1,4 @@
-"""Our driver's bad days on a real node, with the real kubelet: each pod comes up with its device in the end, and nothing is held forever."""
+"""Failures around our driver on a real node, with the real kubelet: each pod gets its device in the end, and nothing is held forever."""
 
 import contextlib
 import subprocess
@@ -45,7 +45,7 @@ def end(control_plane, namespace, *names):
 
 
 def cards(driver, namespace, names):
-    """The devices that pods say they have."""
+    """The devices that pods print."""
     return sorted(value for name in names for key, value in seen(driver, namespace, name).items() if key != "card")
 
 
@@ -54,20 +54,20 @@ def deaths(driver):
     return [line.removeprefix(DIES) for line in lines if line.startswith(DIES)]
 
 
-def told(control_plane, namespace, name, words):
+def wait_for_event(control_plane, namespace, name, words):
     """Wait until an event of a pod has these words."""
 
     def there():
-        found = control_plane.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=f"involvedObject.name={name}")
-        return any(words in event["message"] for event in found["items"])
+        events = control_plane.get(
+            f"/api/v1/namespaces/{namespace}/events", fieldSelector=f"involvedObject.name={name}"
+        )
+        return any(words in event["message"] for event in events["items"])
 
     control_plane.until(f"an event of {name} says: {words}", there, 90)
 
 
 @pytest.mark.time_limit(600, "nineteen deaths, and the kubelet asks again after ten seconds or more")
-def test_killed_before_every_step_it_gives_each_pod_its_device_and_takes_all_back(
-    control_plane, node_cluster, namespace, created
-):
+def test_a_driver_killed_before_every_step_loses_no_device(control_plane, node_cluster, namespace, created):
     names = [f"p{number}" for number in range(6)]
     mortal = sys.executable, "-m", "e2e.driver.mortal"
     with installed(node_cluster, DRIVER, gpus(*range(6)), *mortal) as driver:
@@ -87,10 +87,8 @@ def test_killed_before_every_step_it_gives_each_pod_its_device_and_takes_all_bac
         freed(driver, set())
 
 
-def test_a_disk_that_is_full_is_told_to_the_pod_which_starts_when_there_is_room(
-    control_plane, node_cluster, namespace, created
-):
-    """The checkpoint's; that of the CDI files is below."""
+def test_a_full_checkpoint_disk_is_reported_until_there_is_room(control_plane, node_cluster, namespace, created):
+    """This is the disk of the checkpoint; the next test fills the disk of the CDI files."""
     folder = f"{KUBELET}/plugins/{DRIVER}"
     box = node_cluster.box
     box.run("mkdir", "-p", folder)
@@ -101,10 +99,10 @@ def test_a_disk_that_is_full_is_told_to_the_pod_which_starts_when_there_is_room(
             first = cards(driver, namespace, ["first"])
             box.run("sh", "-c", f"dd if=/dev/zero of={folder}/filler bs=4k 2>/dev/null; test -s {folder}/filler")
             created(user(namespace, "second", node_cluster.name, [using_template("one")]))
-            told(control_plane, namespace, "second", "No space left on device")
-            # The kubelet asks again and again, and each time half a file is there for a moment.
+            wait_for_event(control_plane, namespace, "second", "No space left on device")
+            # The kubelet retries, and each time half a file exists for a moment.
             control_plane.until("no half a file is left", lambda: ".new" not in box.run("ls", folder))
-            # One that starts on a full disk knows what is prepared.
+            # A driver that starts on a full disk knows its prepared claims.
             driver.running.stop(hard=True)
             driver.start()
             box.run("rm", f"{folder}/filler")
@@ -116,9 +114,7 @@ def test_a_disk_that_is_full_is_told_to_the_pod_which_starts_when_there_is_room(
         box.run("umount", "--lazy", folder)
 
 
-def test_a_disk_of_cdi_files_that_is_full_is_told_to_the_pod_which_starts_when_there_is_room(
-    control_plane, node_cluster, namespace, created, small_cdi
-):
+def test_a_full_cdi_disk_is_reported_until_there_is_room(control_plane, node_cluster, namespace, created, small_cdi):
     box = node_cluster.box
 
     def there():
@@ -130,10 +126,10 @@ def test_a_disk_of_cdi_files_that_is_full_is_told_to_the_pod_which_starts_when_t
         [file] = there()
         box.run("sh", "-c", f"dd if=/dev/zero of={CDI}/filler bs=4k 2>/dev/null; test -s {CDI}/filler")
         created(user(namespace, "second", node_cluster.name, [using_template("one")]))
-        told(control_plane, namespace, "second", "No space left on device")
-        # The kubelet asks again and again, and each time half a file is there for a moment.
+        wait_for_event(control_plane, namespace, "second", "No space left on device")
+        # The kubelet retries, and each time half a file exists for a moment.
         control_plane.until("no half a file is left", lambda: there() == [file])
-        # A claim that goes while the disk is full leaves room behind, and nothing else.
+        # A claim that is deleted while the disk is full leaves free space, and nothing else.
         end(control_plane, namespace, "first")
         control_plane.until("the first one's file is gone", lambda: file not in there(), 90)
         box.run("rm", f"{CDI}/filler")
@@ -149,7 +145,7 @@ def test_a_disk_of_cdi_files_that_is_full_is_told_to_the_pod_which_starts_when_t
 
 @pytest.fixture
 def small_cdi(node_cluster):
-    """A small disk for CDI files. Containerd does not notice that the folder is another all at once, so it starts again."""
+    """A small disk for CDI files. containerd does not notice a new mount, so it is restarted."""
     node_cluster.box.run("mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", CDI)
     node_cluster.restart_containerd()
     yield
@@ -157,22 +153,22 @@ def small_cdi(node_cluster):
     node_cluster.restart_containerd()
 
 
-def test_a_full_disk_under_the_files_that_containers_are_made_from_loses_nothing(tmp_path):
+def test_a_disk_that_is_full_of_temporary_files_loses_nothing(tmp_path):
     command = ["unshare", "--mount", "--propagation=private", sys.executable, "-m", "e2e.driver.full_disk", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
     assert (done.returncode, "nothing was lost" in done.stdout) == (0, True), done.stderr
 
 
 def restarts(control_plane, namespace, name):
-    [one] = control_plane.wait_phase(namespace, name, "Running")["status"]["containerStatuses"]
-    return one["restartCount"]
+    [status] = control_plane.wait_phase(namespace, name, "Running")["status"]["containerStatuses"]
+    return status["restartCount"]
 
 
 def test_two_versions_with_different_inventories_do_not_undo_each_other(
     control_plane, node_cluster, namespace, created
 ):
     def offered():
-        return sorted(one["name"] for item in driver.slices() for one in item["spec"].get("devices", ()))
+        return sorted(device["name"] for item in driver.slices() for device in item["spec"].get("devices", ()))
 
     with installed(node_cluster, DRIVER, gpus(0)) as driver:
         old = driver.running
@@ -188,7 +184,7 @@ def test_two_versions_with_different_inventories_do_not_undo_each_other(
         freed(driver, set())
 
 
-def test_the_api_server_away_while_a_pod_is_prepared_is_waited_out(control_plane, node_cluster, namespace, created):
+def test_preparation_waits_while_the_api_server_is_down(control_plane, node_cluster, namespace, created):
     proxy = Proxy(control_plane.url, control_plane.ca, control_plane.token)
     plain = {"name": "p", "cluster": {"server": f"http://127.0.0.1:{proxy.port}"}}
     context = {"name": "p", "context": {"cluster": "p", "user": "p"}}
@@ -206,7 +202,7 @@ def test_the_api_server_away_while_a_pod_is_prepared_is_waited_out(control_plane
     with contextlib.closing(proxy), installed(node_cluster, DRIVER, gpus(0), kubeconfig=kubeconfig) as driver:
         proxy.broken.set()
         created(*one_each(namespace, ["p"], node_cluster))
-        told(control_plane, namespace, "p", "the API server cannot be asked about it")
+        wait_for_event(control_plane, namespace, "p", "the API server cannot be asked about it")
         assert driver.prepared() == set()
         proxy.restore()
         assert cards(driver, namespace, ["p"]) == ["GPU-0"]
@@ -214,7 +210,7 @@ def test_the_api_server_away_while_a_pod_is_prepared_is_waited_out(control_plane
         freed(driver, set())
 
 
-def test_a_claim_that_is_deleted_while_it_is_prepared_leaves_nothing(control_plane, node_cluster, namespace, created):
+def test_a_claim_deleted_during_preparation_leaves_nothing(control_plane, node_cluster, namespace, created):
     with installed(node_cluster, DRIVER, gpus(0)) as driver:
         claims = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
         with driver.running.frozen():
@@ -235,7 +231,7 @@ def test_a_claim_that_is_deleted_while_it_is_prepared_leaves_nothing(control_pla
 
 
 def test_after_a_reboot_pods_get_their_devices_again(control_plane, node_cluster, namespace, created):
-    """The state is on a disk; containers, sandboxes, mounts, containerd's own memory and all of /run/cdi are gone."""
+    """The driver's state is on a disk. Containers, sandboxes, mounts, containerd's metadata and /run/cdi are lost."""
     with installed(node_cluster, DRIVER, gpus(0, 1)) as driver:
         made, item = one_each(namespace, ["p"], node_cluster)
         item["spec"]["restartPolicy"] = "Always"
@@ -260,7 +256,7 @@ def test_after_a_reboot_pods_get_their_devices_again(control_plane, node_cluster
         freed(driver, set())
 
 
-def test_cdi_files_that_are_deleted_under_a_running_driver_are_written_before_the_next_container_starts(
+def test_deleted_cdi_files_are_written_before_the_next_container_starts(
     control_plane, node_cluster, namespace, created
 ):
     with installed(node_cluster, DRIVER, gpus(0)) as driver:
@@ -279,18 +275,16 @@ def test_cdi_files_that_are_deleted_under_a_running_driver_are_written_before_th
         freed(driver, set())
 
 
-def test_a_device_that_fails_stays_with_its_pod_and_no_other_gets_it_until_it_is_well(
-    control_plane, node_cluster, namespace, created
-):
-    """Its file goes away and comes back. The default scheduler respects the taint, and a driver that starts again leaves it as it is."""
+def test_a_failed_device_keeps_its_pod_and_accepts_no_other(control_plane, node_cluster, namespace, created):
+    """The device file is deleted and created again. The default scheduler respects the taint, and a restarted driver keeps it."""
     box = node_cluster.box
-    file = f"{KUBELET}/e2e-card"  # those in /dev are the machine's own
+    file = f"{KUBELET}/e2e-card"  # those in /dev belong to the machine
 
     def devices():
-        return [one for item in driver.slices() for one in item["spec"].get("devices", ())]
+        return [device for item in driver.slices() for device in item["spec"].get("devices", ())]
 
     def taints():
-        return [(one["key"], one["effect"]) for device in devices() for one in device.get("taints", ())]
+        return [(taint["key"], taint["effect"]) for device in devices() for taint in device.get("taints", ())]
 
     def written():
         return {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in driver.slices()}
@@ -326,10 +320,8 @@ def test_a_device_that_fails_stays_with_its_pod_and_no_other_gets_it_until_it_is
         box.run("rm", "-f", file)
 
 
-def test_a_device_that_is_drained_loses_its_pod_alone_and_is_given_again_when_the_taint_goes(
-    control_plane, node_cluster, namespace, created
-):
-    """A DeviceTaintRule with the effect NoExecute, as for a repair: kube-controller-manager evicts, and the kubelet has the device freed."""
+def test_draining_a_device_evicts_only_its_pod_until_untainted(control_plane, node_cluster, namespace, created):
+    """The taint is a DeviceTaintRule with the effect NoExecute: kube-controller-manager evicts the pod, and the kubelet unprepares its claim."""
     spec = {
         "deviceSelector": {"driver": DRIVER, "pool": node_cluster.name, "device": "gpu-0"},
         "taint": {"key": "example.com/repair", "effect": "NoExecute"},
@@ -351,7 +343,7 @@ def test_a_device_that_is_drained_loses_its_pod_alone_and_is_given_again_when_th
             left = [other]
             control_plane.until(
                 "its pod is gone",
-                lambda: [one["metadata"]["name"] for one in control_plane.get(pods)["items"]] == left,
+                lambda: [pod["metadata"]["name"] for pod in control_plane.get(pods)["items"]] == left,
                 90,
             )
             control_plane.until("its claim is freed", lambda: len(driver.prepared()) == 1, 90)

@@ -1,4 +1,4 @@
-"""Our own driver on a real node: from a pod to what its container sees, and through a node's bad days."""
+"""Our driver on a real node: from a pod to its container's view, and through restarts and crashes."""
 
 from pathlib import Path
 
@@ -47,18 +47,18 @@ def driver(control_plane, node_cluster):
         ),
     ]
     control_plane.create(*classes)
-    with installed(node_cluster, DRIVER, PARTS) as one:
-        yield one
+    with installed(node_cluster, DRIVER, PARTS) as driver_:
+        yield driver_
     control_plane.remove(*classes)
 
 
-def test_a_container_sees_its_device_and_nothing_else_and_gives_it_back(control_plane, driver, namespace, created):
+def test_a_container_sees_only_its_device_and_then_frees_it(control_plane, driver, namespace, created):
     before = driver.prepared()
     share = request("r", "e2e-own-shared", capacity={"requests": {"memory": "10Gi", "cores": "30"}})
     created(
         template("whole", namespace, request("r", "e2e-own-gpu")),
         template("part", namespace, request("r", "e2e-own-mig")),
-        # In the blanks of its parameters, as they are sent, the API server would find a change of the allocation.
+        # The API server would take the original whitespace in the parameters for a change of the allocation.
         template(
             "share", namespace, share, config=[{"opaque": {"driver": "other.example.com", "parameters": {"a": 1}}}]
         ),
@@ -84,21 +84,21 @@ def test_a_container_sees_its_device_and_nothing_else_and_gives_it_back(control_
     [status] = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/share")["status"]["resourceClaimStatuses"]
     path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{status['resourceClaimName']}"
 
-    def told():
+    def status_tells():
         held = control_plane.get(path)["status"]
         [result] = held["allocation"]["devices"]["results"]
-        return [(one["shareID"], one["conditions"][0]["type"]) for one in held.get("devices", ())] == [
+        return [(device["shareID"], device["conditions"][0]["type"]) for device in held.get("devices", ())] == [
             (result["shareID"], "Ready")
         ]
 
-    control_plane.until("the claim's status tells", told, 30)
+    control_plane.until("the claim's status tells", status_tells, 30)
     for name in ("whole", "part", "share", "plain"):
         control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
     freed(driver, before)
 
 
-def test_a_killed_driver_loses_nothing_and_its_successor_frees_what_it_gave(control_plane, driver, namespace, created):
-    """SIGKILL while a container runs: the container stays, the device stays taken, and is freed when the pod goes."""
+def test_a_restarted_driver_frees_what_its_killed_predecessor_prepared(control_plane, driver, namespace, created):
+    """The driver is killed while a container runs: the container and its device are kept, and the device is freed when the pod ends."""
     before = driver.prepared()
     created(
         template(
@@ -112,14 +112,14 @@ def test_a_killed_driver_loses_nothing_and_its_successor_frees_what_it_gave(cont
     driver.start()
     assert len(driver.prepared()) == len(before) + 1
     doors = driver.node.outside(f"{KUBELET}/plugins_registry").glob(f"{DRIVER}-*.sock")
-    assert len(list(doors)) == 1  # the killed one's is swept
+    assert len(list(doors)) == 1  # the file of the killed driver is deleted
     after = control_plane.wait_phase(namespace, "p", "Running")["status"]["containerStatuses"][0]
     assert (after["containerID"], after["restartCount"]) == (running["containerID"], 0)
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)
     freed(driver, before)
 
 
-def test_a_pod_that_goes_while_the_driver_is_dead_is_freed_by_the_next_one(control_plane, driver, namespace, created):
+def test_a_pod_deleted_without_a_driver_is_freed_later(control_plane, driver, namespace, created):
     before = driver.prepared()
     created(
         template("part", namespace, request("r", "e2e-own-mig")),
@@ -132,9 +132,7 @@ def test_a_pod_that_goes_while_the_driver_is_dead_is_freed_by_the_next_one(contr
     freed(driver, before)
 
 
-def test_a_kubelet_that_starts_again_finds_the_driver_its_slices_and_what_was_prepared(
-    control_plane, driver, namespace, created
-):
+def test_a_restarted_kubelet_finds_driver_slices_and_prepared_claims(control_plane, driver, namespace, created):
     before = driver.prepared()
     created(
         template("part", namespace, request("r", "e2e-own-mig")),
@@ -148,7 +146,7 @@ def test_a_kubelet_that_starts_again_finds_the_driver_its_slices_and_what_was_pr
         template("whole", namespace, request("r", "e2e-own-gpu")),
         user(namespace, "q", driver.node.name, [using_template("whole")]),
     )
-    # The API server shows the node as it was before until the kubelet speaks again, as it has once it runs another pod.
+    # The API server shows the node's old status until the kubelet reports, as it has when it runs another pod.
     assert "card" in seen(driver, namespace, "q")
     control_plane.wait_phase(namespace, "q", "Running")
     after = control_plane.wait_phase(namespace, "p", "Running")["status"]["containerStatuses"][0]
@@ -158,9 +156,7 @@ def test_a_kubelet_that_starts_again_finds_the_driver_its_slices_and_what_was_pr
     freed(driver, before)
 
 
-def test_in_a_rolling_update_the_new_driver_takes_over_before_the_old_one_goes(
-    control_plane, driver, namespace, created
-):
+def test_in_a_rolling_update_the_new_driver_takes_over_first(control_plane, driver, namespace, created):
     before = driver.prepared()
     created(
         template("whole", namespace, request("r", "e2e-own-gpu")),
@@ -171,18 +167,16 @@ def test_in_a_rolling_update_the_new_driver_takes_over_before_the_old_one_goes(
     driver.start()
     old.stop()
     created(user(namespace, "q", driver.node.name, [using_template("whole")]))
-    one, two = seen(driver, namespace, "p"), seen(driver, namespace, "q")
-    assert one.keys() ^ two.keys() == {"DRAWBRIDGE_DEVICE_GPU_0", "DRAWBRIDGE_DEVICE_GPU_1"}
+    first, two = seen(driver, namespace, "p"), seen(driver, namespace, "q")
+    assert first.keys() ^ two.keys() == {"DRAWBRIDGE_DEVICE_GPU_0", "DRAWBRIDGE_DEVICE_GPU_1"}
     for name in ("p", "q"):
         control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
     freed(driver, before)
     assert driver.slices()
 
 
-def test_a_device_that_a_second_allocator_gave_away_again_reaches_no_second_container(
-    control_plane, driver, namespace, created
-):
-    """The API server takes such a claim, and the kubelet asks for it; the guard names the holder in the pod's events."""
+def test_a_device_allocated_twice_is_prepared_for_one_container_only(control_plane, driver, namespace, created):
+    """The API server accepts both claims, and the kubelet requests both. The driver names the holder in the second pod's events."""
     before = driver.prepared()
     created(
         claim("first", namespace, request("r", "e2e-own-gpu")),
@@ -197,13 +191,13 @@ def test_a_device_that_a_second_allocator_gave_away_again_reaches_no_second_cont
     item["spec"]["nodeName"] = driver.node.name
     created(item)
 
-    def told():
+    def holder_is_named():
         events = control_plane.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector="involvedObject.name=q")[
             "items"
         ]
         return any(f"is prepared for {namespace}/first" in event["message"] for event in events)
 
-    control_plane.until("the pod is told who has the device", told, 60)
+    control_plane.until("the pod is told who has the device", holder_is_named, 60)
     assert len(driver.prepared()) == len(before) + 1
     assert not driver.node.logs(namespace, "q", "main")
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)
@@ -212,31 +206,29 @@ def test_a_device_that_a_second_allocator_gave_away_again_reaches_no_second_cont
     freed(driver, before)
 
 
-def test_an_unmodified_pod_gets_its_gpu_through_webhook_scheduler_and_our_driver(
-    control_plane, node_cluster, gated, webhook
-):
-    """`nvidia.com/gpu: 1` and nothing else; the driver has the name that the webhook knows."""
+def test_an_unmodified_pod_gets_its_gpu_from_our_driver(control_plane, node_cluster, gated, webhook):
+    """The pod requests `nvidia.com/gpu: 1` only; the driver has the name that the webhook translates to."""
     made = fleet.classes(extended=False)
     gpu = GPU | {"name": "gpu-0", "uuid": "GPU-7"}
-    with installed(node_cluster, fleet.NVIDIA, {"visibleDevices": "NVIDIA_VISIBLE_DEVICES", "gpus": [gpu]}) as one:
+    with installed(node_cluster, fleet.NVIDIA, {"visibleDevices": "NVIDIA_VISIBLE_DEVICES", "gpus": [gpu]}) as driver_:
         control_plane.create(*made)
         try:
             item = pod("p", gated, container(command=SPEAK, **limits(**{"nvidia.com/gpu": 1})), node=node_cluster.name)
             control_plane.create(known(control_plane, item))
-            assert seen(one, gated, "p") == {"DRAWBRIDGE_DEVICE_GPU_0": "GPU-7", "card": "yes"}
+            assert seen(driver_, gated, "p") == {"DRAWBRIDGE_DEVICE_GPU_0": "GPU-7", "card": "yes"}
             assert node_cluster.environment(gated, "p")["NVIDIA_VISIBLE_DEVICES"] == "GPU-7"
             control_plane.delete(f"/api/v1/namespaces/{gated}/pods/p", gracePeriodSeconds=0)
-            freed(one, set())
+            freed(driver_, set())
         finally:
             control_plane.remove(*made)
 
 
-def test_the_installation_is_what_an_api_server_takes(control_plane):
-    """The policy's expressions are compiled by the server itself."""
+def test_an_api_server_accepts_the_installation(control_plane):
+    """The API server compiles the expressions of the policies."""
     folder = ROOT / "manifests" / "driver"
     files = [path for path in sorted(folder.glob("*.yaml")) if path.name != "kustomization.yaml"]
     for document in read(files):
         item = document.object
         if item["metadata"].get("namespace"):
-            item["metadata"]["namespace"] = "default"  # its own is there only when it is installed
+            item["metadata"]["namespace"] = "default"  # its own namespace exists only if the driver is installed
         control_plane.create(item, dryRun="All")

@@ -1,7 +1,7 @@
-"""Webhook, bridge and our own driver on one node: unmodified pods get a GPU and a virtual function of one PCIe root, and see nothing else.
+"""Webhook, bridge and our driver on one node: unmodified pods get a GPU and a virtual function of one PCIe root, and see nothing else.
 
-The driver has the names that the webhook's words ask for, one process for each; the machine it describes has its only network card
-beside the second GPU, so the first GPU that would do is the wrong one.
+One driver process runs for each name that the webhook translates to. The node's only network card is beside the second GPU,
+so that the first free GPU is the wrong one.
 """
 
 import contextlib
@@ -120,7 +120,7 @@ def of_type(driver, kind):
 
 @pytest.fixture(scope="module")
 def joint(control_plane, node_cluster, webhook, bridge):
-    """The drivers by name, when the webhook and the allocator know their devices."""
+    """The drivers by name, once the webhook and the allocator know their devices."""
     before = webhook.config.read_text()
     classes = [
         fleet.device_class(fleet.NVIDIA, of_type(fleet.NVIDIA, "gpu")),
@@ -144,7 +144,7 @@ def joint(control_plane, node_cluster, webhook, bridge):
 
 @pytest.fixture(autouse=True)
 def all_free(control_plane, bridge, joint):
-    """The next test finds first what comes first: the node gives back what a pod had, and the allocator learns of its claim, each when it is told."""
+    """Wait until all devices are free, so that the next test finds them in order."""
     yield
     control_plane.until(
         "the allocator knows that all is free", lambda: not any(pool["held"] for pool in pools(bridge)), 60
@@ -157,11 +157,11 @@ def known(bridge):
 
 def pools(bridge):
     """The pools of our drivers, as the allocator knows them."""
-    return [one for one in bridge.ask("/api/v1/fleet")[1]["pools"] if one["driver"] in (*MACHINES, SHARED)]
+    return [pool for pool in bridge.ask("/api/v1/fleet")[1]["pools"] if pool["driver"] in (*MACHINES, SHARED)]
 
 
 def asking(drivers, name, namespace, amounts, scheduler, **annotations):
-    """Create a pod in legacy words, once the webhook would hand it to the bridge."""
+    """Create a pod with legacy keys, once the webhook would hand it to the bridge."""
     node = drivers[fleet.NVIDIA].node
     control_plane = node.cluster
     item = pod(name, namespace, container(command=SPEAK, **limits(**amounts)), node=node.name, schedulerName=scheduler)
@@ -181,23 +181,23 @@ def joint_pod(drivers, name, namespace, joint):
 
 
 def seen(drivers, namespace, name):
-    """Everything of any device that a container sees, once it has said all it had to say: variables and files."""
-    said = drivers[fleet.NVIDIA].node.environment(namespace, name)
-    return {key: value for key, value in said.items() if key.startswith(("DRAWBRIDGE_", "NVIDIA_", "/dev/"))}
+    """Return all variables and files of devices in a container that has finished printing."""
+    variables = drivers[fleet.NVIDIA].node.environment(namespace, name)
+    return {key: value for key, value in variables.items() if key.startswith(("DRAWBRIDGE_", "NVIDIA_", "/dev/"))}
 
 
 def told_inside(drivers, namespace, name):
-    """What the container can read of its devices: by file below the folder of the pod's claims, their names and PCIe roots."""
-    said = drivers[fleet.NVIDIA].node.environment(namespace, name)
-    found = {}
-    for path, text in said.items():
+    """Return what the container can read of its devices: names and PCIe roots, by file below the folder of the pod's claims."""
+    variables = drivers[fleet.NVIDIA].node.environment(namespace, name)
+    metadata = {}
+    for path, text in variables.items():
         if path.startswith(TOLD):
-            devices = [one for asked in json.loads(text)["requests"] for one in asked["devices"]]
-            found[path.removeprefix(TOLD)] = [
+            devices = [device for request in json.loads(text)["requests"] for device in request["devices"]]
+            metadata[path.removeprefix(TOLD)] = [
                 (device["name"], device["attributes"]["resource.kubernetes.io/pcieRoot"]["string"])
                 for device in devices
             ]
-    return found
+    return metadata
 
 
 def end(control_plane, drivers, namespace, *names):
@@ -207,14 +207,14 @@ def end(control_plane, drivers, namespace, *names):
         freed(driver, set())
 
 
-def told(control_plane, namespace, name, words):
-    """Whether a pod's own condition says why it waits."""
-    found = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"].get("conditions", ())
-    return any(words in one.get("message", "") for one in found if one["type"] == "PodScheduled")
+def has_reason(control_plane, namespace, name, words):
+    """Return whether the PodScheduled condition has these words."""
+    conditions = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"].get("conditions", ())
+    return any(words in condition.get("message", "") for condition in conditions if condition["type"] == "PodScheduled")
 
 
-def test_a_gpu_and_a_virtual_function_of_one_root_are_seen_and_a_split_root_is_told(control_plane, joint, gated):
-    """The second pod finds a GPU under one root and a virtual function under another, and has both when the first one has gone."""
+def test_gpu_and_virtual_function_share_a_pcie_root(control_plane, joint, gated):
+    """For the second pod only a GPU and a virtual function of different roots are free. It waits until the first pod ends."""
     joint_pod(joint, "first", gated, SAME)
     assert seen(joint, gated, "first") == NEXT | function(0)
     assert told_inside(joint, gated, "first") == {
@@ -222,15 +222,15 @@ def test_a_gpu_and_a_virtual_function_of_one_root_are_seen_and_a_split_root_is_t
         f"/drawbridge-pod-gpu-nic/nic-0/{fleet.SRIOV}-metadata.json": [("nic-0-vf-0", "pci0000:20")],
     }
     joint_pod(joint, "second", gated, SAME)
-    control_plane.until("the pod is told", lambda: told(control_plane, gated, "second", "pcieRoot"), 60)
-    # In order: a pod that is deleted by force has its devices until its kubelet looks again, and the next one waits for them.
+    control_plane.until("the pod is told", lambda: has_reason(control_plane, gated, "second", "pcieRoot"), 60)
+    # Deleted in order: a force-deleted pod keeps its devices until the kubelet's next sync, and the next pod waits for them.
     control_plane.delete(f"/api/v1/namespaces/{gated}/pods/first")
     assert seen(joint, gated, "second") == NEXT | function(0)
     end(control_plane, joint, gated, "second")
 
 
-def test_a_preference_for_nearby_devices_does_not_keep_a_pod_pending(control_plane, joint, gated):
-    """The first pod passes by the GPU that first-fit would take; the second takes what is left."""
+def test_preferring_nearby_devices_does_not_keep_a_pod_pending(control_plane, joint, gated):
+    """The first pod gets another GPU than first-fit would select; the second pod gets the remaining one."""
     joint_pod(joint, "first", gated, NEAR)
     assert seen(joint, gated, "first") == NEXT | function(0)
     joint_pod(joint, "second", gated, NEAR)
@@ -238,7 +238,7 @@ def test_a_preference_for_nearby_devices_does_not_keep_a_pod_pending(control_pla
     end(control_plane, joint, gated, "first", "second")
 
 
-def test_a_share_and_a_partition_are_seen_as_such(control_plane, joint, gated):
+def test_containers_see_their_share_and_their_partition(control_plane, joint, gated):
     share = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
     asking(joint, "share", gated, share, "hami-scheduler")
     asking(joint, "part", gated, {"nvidia.com/mig-1g.20gb": 1}, "default-scheduler")
@@ -257,9 +257,9 @@ def test_a_share_and_a_partition_are_seen_as_such(control_plane, joint, gated):
     end(control_plane, joint, gated, "share", "part")
 
 
-def test_gpu_nic_cpus_and_huge_pages_of_one_numa_node(control_plane, joint, gated, created):
-    """A claim by hand; the only network card is on the second node, so all the rest has to be."""
-    asked = claim(
+def test_gpu_nic_cpus_and_huge_pages_share_one_numa_node(control_plane, joint, gated, created):
+    """The claim is written by hand. The only network card is on the second NUMA node, so all other devices have to be."""
+    claim_ = claim(
         "node",
         gated,
         request("gpu", fleet.NVIDIA),
@@ -268,9 +268,9 @@ def test_gpu_nic_cpus_and_huge_pages_of_one_numa_node(control_plane, joint, gate
         request("pages", HUGEPAGES, capacity={"requests": {"size": "64Mi"}}),
         constraints=[{"matchAttribute": "resource.kubernetes.io/numaNode"}],
     )
-    one = container(command=SPEAK, resources={"claims": [{"name": "node"}]})
+    container_ = container(command=SPEAK, resources={"claims": [{"name": "node"}]})
     node = joint[fleet.NVIDIA].node.name
-    created(asked, pod("p", gated, one, node=node, schedulerName=SCHEDULER, resourceClaims=[using("node")]))
+    created(claim_, pod("p", gated, container_, node=node, schedulerName=SCHEDULER, resourceClaims=[using("node")]))
     assert seen(joint, gated, "p") == NEXT | function(0) | {
         "DRAWBRIDGE_DEVICE_CPUS_NUMA_1": "4-5",
         "DRAWBRIDGE_DEVICE_CPUS_NUMA_1_CPUS": "2",
@@ -280,8 +280,8 @@ def test_gpu_nic_cpus_and_huge_pages_of_one_numa_node(control_plane, joint, gate
     end(control_plane, joint, gated, "p")
 
 
-def test_a_pod_that_asks_for_one_numa_node_gets_its_cpus_and_huge_pages_with_its_devices(control_plane, joint, gated):
-    """The same without a claim by hand: the only network card is on the second node. The pod's own request stays."""
+def test_a_numa_request_aligns_cpus_and_huge_pages_with_devices(control_plane, joint, gated):
+    """The webhook writes the claim. The only network card is on the second NUMA node. The pod's own request is unchanged."""
     amounts = {"koordinator.sh/gpu": 100, "koordinator.sh/rdma": 100, "cpu": "1"}
     hints = {"numa-topology-spec": ONE_NODE, "device-allocate-hint": FUNCTIONS_ONLY}
     made = asking(joint, "aligned", gated, amounts, "koord-scheduler", **hints)
@@ -293,10 +293,8 @@ def test_a_pod_that_asks_for_one_numa_node_gets_its_cpus_and_huge_pages_with_its
     end(control_plane, joint, gated, "aligned")
 
 
-def test_a_share_of_a_network_device_is_seen_as_such_and_two_shares_are_of_one_card(
-    control_plane, joint, gated, created
-):
-    """A driver that shares its card; the third pod asks for more than is left, is told, and has it when one of the others goes."""
+def test_shares_of_a_network_device_are_limited_by_its_card(control_plane, joint, gated, created):
+    """The third pod requests more than is left. Its event says so, and it starts when another pod ends."""
     node = joint[fleet.NVIDIA].node
     created(fleet.device_class("dranet", f"device.driver == '{SHARED}'"))
     with installed(node, SHARED, WIRE) as driver:
@@ -308,7 +306,7 @@ def test_a_share_of_a_network_device_is_seen_as_such_and_two_shares_are_of_one_c
                 "/dev/infiniband/uverbs8": "file",
             }
         asking(joint, "more", gated, {"koordinator.sh/rdma": 40}, "koord-scheduler")
-        control_plane.until("the pod is told", lambda: told(control_plane, gated, "more", "bandwidth"), 60)
+        control_plane.until("the pod is told", lambda: has_reason(control_plane, gated, "more", "bandwidth"), 60)
         control_plane.delete(f"/api/v1/namespaces/{gated}/pods/half")
         assert seen(joint, gated, "more")["DRAWBRIDGE_DEVICE_WIRE_BANDWIDTH"] == str(40 * 10**9)
         end(control_plane, joint, gated, "third", "more")

@@ -1,4 +1,4 @@
-"""The runbook (docs/migrate.md), run as it stands: a real node moves from a device plugin to DRA and back, and no workload is edited."""
+"""The documented migration (docs/migrate.md): a real node moves from a device plugin to DRA and back, and no workload is edited."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ def commands(section, **names):
     """The commands of a section of the page, for this cluster."""
     text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     (block,) = re.findall(r"^ *```\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)
-    names |= {r"nvidia\.com/gpu": RESOURCE.replace(".", r"\."), "}=8": "}=2"}
+    names |= {r"nvidia\.com/gpu": RESOURCE.replace(".", r"\."), "}=COUNT": "}=2"}
     for name, here in names.items():
         block = block.replace(name, here)
     return [shlex.split(command) for command in re.split(r"^ *kubectl ", block, flags=re.MULTILINE)[1:]]
@@ -55,7 +55,7 @@ def daemon_set(namespace, name, folder, **where):
 
 
 def deployment(namespace):
-    """What a user wrote years ago."""
+    """An old, unmodified workload."""
     main = container(command=HOLD, **limits(**{RESOURCE: 1}))
     template = {
         "metadata": {"labels": {"app": "old"}},
@@ -71,7 +71,7 @@ def deployment(namespace):
 
 
 def running(cluster, namespace):
-    """The one pod of the Deployment that runs, and what it sees."""
+    """Return the running pod of the Deployment, and what it sees."""
     pods = cluster.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector="app=old")["items"]
     alive = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
     return alive[0] if len(alive) == 1 and alive[0]["status"].get("phase") == "Running" else None
@@ -88,15 +88,15 @@ def test_a_node_moves_to_dra_and_back_by_the_runbook(control_plane, node_cluster
 
     def runs():
         pod = cluster.until("the Deployment's pod runs", lambda: running(cluster, namespace), 90)
-        seen = node.said(namespace, pod["metadata"]["name"]).split()
+        seen = node.output_of(namespace, pod["metadata"]["name"]).split()
         assert set(seen) < DEVICES, seen
         return "extendedResourceClaimStatus" in pod["status"]
 
     def standing():
-        """Where the node stands, by the command that the page names."""
+        """Return the state of the node, by the command that the page names."""
         survey = [PROGRAM, "survey", "--kubeconfig", cluster.kubeconfig, "-o", "json", "--fail-on", "never"]
-        said = json.loads(subprocess.run(survey, capture_output=True, check=True, timeout=120).stdout)
-        [side] = [one for one in said["servedBy"] if one["key"] == RESOURCE]
+        survey_ = json.loads(subprocess.run(survey, capture_output=True, check=True, timeout=120).stdout)
+        [side] = [row for row in survey_["servedBy"] if row["key"] == RESOURCE]
         return {group for group, nodes in side.items() if group != "key" and node.name in nodes}
 
     def published():

@@ -1,4 +1,4 @@
-"""A node that is drained or comes back under its name with other devices, and a driver between two API servers."""
+"""A node that is drained, or recreated with other devices, and a driver between two API servers."""
 
 import contextlib
 
@@ -61,8 +61,8 @@ def end(node, *names):
 
 
 @pytest.mark.parametrize("disk", ["kept", "wiped"])
-def test_a_node_made_anew_offers_its_devices_alone_and_nothing_of_the_old_one_stays(own, disk):
-    """The pods of the old node are still bound to the new one, until somebody deletes them."""
+def test_a_recreated_node_offers_only_its_new_devices(own, disk):
+    """The pods of the old node are still bound to the new node until they are deleted."""
     cp = own.cluster
     with installed(own, DRIVER, gpus(gpu_0="OLD-0", gpu_1="OLD-1")) as driver:
         run(own, "a", "b")
@@ -88,7 +88,7 @@ def test_a_node_made_anew_offers_its_devices_alone_and_nothing_of_the_old_one_st
         freed(driver, set())
 
 
-def test_a_driver_that_runs_while_its_node_is_deleted_publishes_for_the_next_one(own):
+def test_a_running_driver_publishes_again_after_its_node_is_recreated(own):
     cp = own.cluster
     with installed(own, DRIVER, gpus(gpu_0="GPU-0")) as driver:
         cp.delete(f"/api/v1/nodes/{own.name}")
@@ -102,7 +102,7 @@ def test_a_driver_that_runs_while_its_node_is_deleted_publishes_for_the_next_one
         freed(driver, set())
 
 
-def test_a_node_with_the_effect_no_execute_gets_its_devices_back_and_gives_them_again(own):
+def test_a_no_execute_node_frees_and_reallocates_its_devices(own):
     cp = own.cluster
     path = f"/api/v1/nodes/{own.name}"
     with installed(own, DRIVER, gpus(gpu_0="GPU-0")) as driver:
@@ -119,12 +119,12 @@ def test_a_node_with_the_effect_no_execute_gets_its_devices_back_and_gives_them_
         freed(driver, set())
 
 
-def test_a_driver_that_changes_between_two_api_servers_misses_nothing(own):
-    """As behind the Service kubernetes: the second server has its own watch cache, and knows no watch of the first one."""
+def test_a_driver_misses_nothing_when_it_changes_the_api_server(own):
+    """As behind the Service `kubernetes`: the second server has a watch cache of its own and does not know the watches of the first."""
     cp = own.cluster
     port = free_port()
     changed = {f"--secure-port={cp.port}": f"--secure-port={port}"}
-    second = cp.spawn("kube-apiserver-2", [changed.get(str(one), one) for one in cp.apiserver.argv])
+    second = cp.spawn("kube-apiserver-2", [changed.get(str(argument), argument) for argument in cp.apiserver.argv])
     first = cp.address, cp.port
     proxy = Proxy(cp.url, cp.ca, cp.token)
     kubeconfig = cp.write_kubeconfig("driver-by-proxy", cp.token, f"http://127.0.0.1:{proxy.port}")

@@ -1,5 +1,5 @@
-"""One piece of silicon on a real node, offered by a device plugin and by a driver at once: the agent keeps it from being given twice, and
-tells where it was."""
+"""One device on a real node, offered by a device plugin and by a driver at once: the agent prevents double use, and
+reports it otherwise."""
 
 import contextlib
 import json
@@ -29,12 +29,12 @@ PARTS = {"gpus": [GPU | {"name": name, "uuid": uuid} for uuid, name in DEVICES.i
 ACCOUNT = "drawbridge-node-agent"
 CONDITION = "DrawbridgeDevicesConsistent"
 CONDITIONS = Path(__file__).parents[2] / "manifests/node-condition/role.yaml"
-# It gives its devices back as soon as it is told to end.
+# It frees its devices on SIGTERM.
 HOLD = "ls /tmp; echo spoken=yes; trap 'exit 0' TERM; sleep 600 & wait"
 
 
 class Auditor:
-    """The agent on a node, with the rights that the manifests give it and no others."""
+    """The agent on a node, with exactly the rights of the manifests."""
 
     def __init__(self, node, namespace):
         self.node, self.cluster = node, node.cluster
@@ -42,7 +42,7 @@ class Auditor:
         self.port = free_port()
 
     def rights(self):
-        """What the command prints for a namespace, without the DaemonSet: a namespace beside it, and the rights of an account there."""
+        """The objects that the command prints, without the DaemonSet: a namespace, and the rights of an account there."""
         command = [PROGRAM, "manifests", "--image", "x", "--node-agent", "--namespace", self.beside]
         printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
         objects = [document.object for document in parse(printed)]
@@ -52,7 +52,7 @@ class Auditor:
         return [our for our in ours if our["kind"] != "DaemonSet"]
 
     def start(self):
-        """Run with a token that says on which node its pod is."""
+        """Run with a token that is bound to a pod of the node."""
         item = pod("agent", self.namespace, container(), node=self.node.name)
         item["spec"]["serviceAccountName"] = ACCOUNT
         [made] = self.cluster.create(item)
@@ -69,7 +69,7 @@ class Auditor:
         return self.cluster.token_of(self.namespace, ACCOUNT, made, **spec)
 
     def mount(self, made):
-        """Put in place what its pod mounts besides."""
+        """Create the other files that the pod mounts."""
 
     def command(self):
         return [
@@ -79,14 +79,14 @@ class Auditor:
 
     def marks(self):
         items = self.cluster.get("/apis/resource.k8s.io/v1/devicetaintrules", labelSelector="drawbridge.dev/marked-on")
-        return sorted(one["spec"]["deviceSelector"]["device"] for one in items["items"])
+        return sorted(rule["spec"]["deviceSelector"]["device"] for rule in items["items"])
 
     def marked(self, *devices):
         self.running.check()
         return self.marks() == sorted(devices)
 
-    def told(self, namespace, **about):
-        """What it says in events."""
+    def events_of(self, namespace, **about):
+        """Return the messages of its events."""
         fields = ",".join(f"{name}={value}" for name, value in {"reason": "DeviceGivenTwice", **about}.items())
         items = self.cluster.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=fields)["items"]
         return [item["message"] for item in items]
@@ -96,13 +96,13 @@ class Auditor:
             return answer.read().decode()
 
     def holders(self, namespace):
-        """Which container has which device, as it is scraped."""
-        families = {one.name: one for one in text_string_to_metric_families(self.metrics())}
+        """Return which container has which device, from the metrics."""
+        families = {family.name: family for family in text_string_to_metric_families(self.metrics())}
         samples = families["drawbridge_node_container_device"].samples
         return [sample.labels for sample in samples if sample.labels["namespace"] == namespace]
 
     def once(self):
-        """What one look on the node finds."""
+        """Return the findings of one examination of the node."""
         inside = [*self.node.box.enter(), *map(str, self.command()), "--once", "-o", "json"]
         done = subprocess.run(inside, capture_output=True, text=True, check=False, timeout=120)
         return json.loads(done.stdout)
@@ -110,7 +110,7 @@ class Auditor:
 
 @pytest.fixture(scope="module")
 def silicon(control_plane, node_cluster):
-    """The devices, published by our driver; the plugin that offers them, too; and the agent."""
+    """The devices, published by our driver, a plugin that offers them too, and the agent."""
     namespace = control_plane.namespace("silicon")
     class_ = fleet.device_class(CLASS, f"device.driver == '{DRIVER}'")
     agent = Auditor(node_cluster, namespace)
@@ -128,7 +128,7 @@ def look(agent, ending):
     node = agent.node
     agent.start()
     ending.callback(agent.running.stop)
-    # What another plugin has offered is offered on for a moment, and a pod that is given it finds no plugin.
+    # The node advertises devices of a stopped plugin for a moment, and a pod that gets one finds no plugin.
     agent.cluster.until("no plugin offers them", lambda: node.allocatable().get(RESOURCE, "0") == "0", 60)
     plugin = node.start_device_plugin()
     ending.callback(plugin.stop)
@@ -137,15 +137,15 @@ def look(agent, ending):
 
 
 def old(namespace, name):
-    """A pod of the days of device plugins."""
+    """A pod that requests devices of a device plugin."""
     return pod(name, namespace, container(command=HOLD, **limits(**{RESOURCE: 1})))
 
 
 def device_of(silicon, namespace, name):
     """The device that the plugin gave to a pod."""
     silicon.cluster.wait_phase(namespace, name, "Running", seconds=90)
-    [one] = silicon.node.said(namespace, name).split()
-    return one
+    [device] = silicon.node.output_of(namespace, name).split()
+    return device
 
 
 def gone(silicon, namespace, *names):
@@ -155,12 +155,10 @@ def gone(silicon, namespace, *names):
 
 def waits(cluster, namespace, name):
     status = cluster.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"]
-    return any(one.get("reason") == "Unschedulable" for one in status.get("conditions", ()))
+    return any(condition.get("reason") == "Unschedulable" for condition in status.get("conditions", ()))
 
 
-def test_a_device_given_by_a_device_plugin_is_withheld_from_claims_until_freed(
-    control_plane, silicon, namespace, created
-):
+def test_a_device_of_a_plugin_pod_is_withheld_from_claims(control_plane, silicon, namespace, created):
     created(old(namespace, "old"), template("t", namespace, request("r", CLASS)))
     held = device_of(silicon, namespace, "old")
     control_plane.until("it is marked", lambda: silicon.marked(DEVICES[held]))
@@ -186,10 +184,8 @@ def variable(uuid):
     return f"DRAWBRIDGE_DEVICE_{DEVICES[uuid].upper().replace('-', '_')}"
 
 
-def test_a_claimed_device_given_by_the_plugin_too_is_reported_to_node_and_pods(
-    control_plane, silicon, namespace, created
-):
-    """A plugin knows of no claim: this is what cannot be prevented, and so it is reported."""
+def test_a_device_held_by_claim_and_plugin_is_reported(control_plane, silicon, namespace, created):
+    """A device plugin does not know claims, so this cannot be prevented, only reported."""
     created(
         template("t", namespace, request("r", CLASS, count=2)),
         user(namespace, "new", "", [using_template("t")]),
@@ -198,18 +194,18 @@ def test_a_claimed_device_given_by_the_plugin_too_is_reported_to_node_and_pods(
     created(old(namespace, "old"))
     device_of(silicon, namespace, "old")
     node = {"involvedObject.kind": "Node", "involvedObject.name": silicon.node.name}
-    [message] = control_plane.until("the node's event", lambda: silicon.told("default", **node), 60)
+    [message] = control_plane.until("the node's event", lambda: silicon.events_of("default", **node), 60)
     assert f"pod {namespace}/old has it as {RESOURCE}" in message
     for name in ("old", "new"):
-        [told] = control_plane.until("the pods' events", lambda n=name: silicon.told(namespace, **{"involvedObject.name": n}))  # fmt: skip
-        assert "is in use twice" in told
+        [of_pod] = control_plane.until("the pods' events", lambda n=name: silicon.events_of(namespace, **{"involvedObject.name": n}))  # fmt: skip
+        assert "is in use twice" in of_pod
     assert 'drawbridge_node_findings{what="given twice"} 1.0' in silicon.metrics()
-    assert "O221" in {one["code"] for one in silicon.once()["findings"]}
+    assert "O221" in {finding["code"] for finding in silicon.once()["findings"]}
     command = [PROGRAM, "doctor", "-o", "json", "--kubeconfig", control_plane.kubeconfig]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert ("O221", f"Node/{silicon.node.name}") in {(one["code"], one["object"]) for one in json.loads(done.stdout)["findings"]}  # fmt: skip
+    assert ("O221", f"Node/{silicon.node.name}") in {(finding["code"], finding["object"]) for finding in json.loads(done.stdout)["findings"]}  # fmt: skip
     gone(silicon, namespace, "old", "new")
-    control_plane.until("it is over", lambda: silicon.told("default", **node) == ["it is over"], 60)
+    control_plane.until("it is over", lambda: silicon.events_of("default", **node) == ["it is over"], 60)
     control_plane.until("no mark is left", silicon.marked, 60)
     freed(silicon.driver, set())
 
@@ -219,8 +215,8 @@ def worn(silicon):
     return {condition["type"]: condition for condition in conditions}
 
 
-def test_the_node_wears_what_the_agent_found_and_the_api_server_lets_it_write_no_more(control_plane, silicon):
-    """It writes with the rights of the manifest, and its policy refuses whatever else these would let it write."""
+def test_the_agent_sets_its_node_condition_and_nothing_else(control_plane, silicon):
+    """The agent has the role of the manifest; the policy refuses everything else that the role would allow."""
     there = control_plane.until("the condition", lambda: worn(silicon).get(CONDITION), 60)
     assert there["status"] in ("True", "False")
     assert worn(silicon)["Ready"]["status"] == "True"
@@ -237,21 +233,21 @@ def test_the_node_wears_what_the_agent_found_and_the_api_server_lets_it_write_no
         assert "and nothing else of a node" in refusal(silicon, silicon.node.name, body), what
 
 
-def test_another_nodes_condition_is_not_the_agents(silicon, created):
+def test_the_agent_may_not_set_the_condition_of_another_node(silicon, created):
     created({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "elsewhere-condition"}})
     body = {"status": {"conditions": [{"type": CONDITION, "status": "True"}]}}
     assert "and nothing else of a node" in refusal(silicon, "elsewhere-condition", body)
 
 
 def refusal(silicon, node, body):
-    """Change a node's status with the agent's token, for trial only; say why that was refused, and "" if it was not."""
-    asked = Client(silicon.cluster.url, silicon.token, silicon.cluster.ca)
+    """Patch a node's status with the agent's token in a dry run; return the refusal, or ""."""
+    client = Client(silicon.cluster.url, silicon.token, silicon.cluster.ca)
     try:
-        asked.patch(f"/api/v1/nodes/{node}/status", body, "strategic", dryRun="All")
+        client.patch(f"/api/v1/nodes/{node}/status", body, "strategic", dryRun="All")
     except ApiError as error:
         return str(error)
     finally:
-        asked.close()
+        client.close()
     return ""
 
 
@@ -275,7 +271,7 @@ RULE = {
     ],
     ids=["its own", "another pool", "evicting", "another key", "all devices", "another owner", "another name"],
 )
-def test_the_api_server_holds_the_agent_to_single_devices_of_its_own_node(control_plane, silicon, pool, changes):
+def test_the_agent_may_taint_only_single_devices_of_its_node(control_plane, silicon, pool, changes):
     node = silicon.node.name
     owner = control_plane.get(f"/api/v1/nodes/{node}")["metadata"]
     selector = {"driver": DRIVER, "pool": pool or node, "device": changes.get("device", "gpu-0")}
@@ -304,12 +300,12 @@ def test_the_api_server_holds_the_agent_to_single_devices_of_its_own_node(contro
 
 
 def apply_as(silicon, rule):
-    """Create it with the agent's token, for trial only."""
+    """Create an object with the agent's token in a dry run."""
     arguments = ["create", "--dry-run=server", "--validate=false", "-f", "-", "--kubeconfig", str(silicon.kubeconfig)]
     return silicon.cluster.kubectl(*arguments, input=json.dumps(rule), check=False)
 
 
-def test_the_agent_may_not_delete_a_taint_rule_it_does_not_own(control_plane, silicon, created):
+def test_the_agent_may_not_delete_taint_rules_of_others(control_plane, silicon, created):
     rule = {
         **RULE,
         "metadata": {"name": "drawbridge-held-elsewhere"},

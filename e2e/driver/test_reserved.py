@@ -1,4 +1,4 @@
-"""The bridge's allocator and the agent of a real node: what is reserved and not written yet, over TLS, by a token that the API server knows."""
+"""The allocator and the agent of a real node: reservations that are not written yet, read over TLS with a token that the API server knows."""
 
 import contextlib
 import http.client
@@ -26,7 +26,7 @@ REASON = "DeviceReservedElsewhere"
 
 
 class Seeing(Auditor):
-    """An agent that asks an allocator, with the rights of the component; it marks nothing, so that a held device can be reserved."""
+    """An agent that reads an allocator's reservations, with the rights of the component; it sets no taints, so that a held device can be reserved."""
 
     def __init__(self, node, folder):
         super().__init__(node, SYSTEM)
@@ -51,13 +51,13 @@ class Seeing(Auditor):
         self.file.write_text(self.token_of(made, audiences=[AUDIENCE]))
 
     def command(self):
-        asked = ["--allocator", f"https://127.0.0.1:{self.door}", "--allocator-token", self.file, "--mark", "none"]
-        return [*super().command(), *asked]
+        options = ["--allocator", f"https://127.0.0.1:{self.door}", "--allocator-token", self.file, "--mark", "none"]
+        return [*super().command(), *options]
 
 
 @pytest.fixture(scope="module")
 def believed(webhook, tmp_path_factory):
-    """The folder of the door's certificate, of the authority that the webhook's webhook configuration names."""
+    """The folder of the listener's certificate, signed by the authority of the webhook configuration."""
     folder = tmp_path_factory.mktemp("door")
     webhook.trust()  # there is a certificate
     data = webhook.cluster.get(f"/api/v1/namespaces/{SYSTEM}/secrets/drawbridge")["data"]
@@ -68,7 +68,7 @@ def believed(webhook, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def seeing(control_plane, node_cluster, bridge, believed):
-    """An agent, and the session's allocator with a door for it; a plugin's questions are the test's own."""
+    """An agent, and the session's allocator with a listener for it; the test acts as the scheduler's plugin."""
     agent = Seeing(node_cluster, believed)
     agent.bridge, agent.plugin = bridge, free_port()
     with contextlib.ExitStack() as ending:
@@ -91,16 +91,14 @@ def restart(bridge, **changed):
     bridge.start(**changed)
 
 
-def asked(seeing, call, **body):
-    """What the allocator answers to a call of a scheduler's plugin."""
-    code, said = seeing.bridge.ask(f"/plugin/v1/{call}", seeing.plugin, body)
-    assert code == 200, said
-    return said
+def call_plugin(seeing, call, **body):
+    """Return the allocator's answer to a call of a scheduler's plugin."""
+    code, answer = seeing.bridge.ask(f"/plugin/v1/{call}", seeing.plugin, body)
+    assert code == 200, answer
+    return answer
 
 
-def test_a_reserved_device_that_a_plugin_pod_holds_is_reported_until_unreserved(
-    control_plane, seeing, namespace, created
-):
+def test_a_reserved_device_held_by_a_plugin_pod_is_reported(control_plane, seeing, namespace, created):
     created(old(namespace, "old"))
     held = device_of(seeing, namespace, "old")
     waiting = pod("new", namespace, container(), resourceClaims=[using("mine")], schedulerName=PLUGIN_SCHEDULER)
@@ -108,13 +106,13 @@ def test_a_reserved_device_that_a_plugin_pod_holds_is_reported_until_unreserved(
     item = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/new")
 
     def decided():
-        found = asked(seeing, "prefilter", pod=item)
-        return found if found.get("nodes") else None
+        answer = call_plugin(seeing, "prefilter", pod=item)
+        return answer if answer.get("nodes") else None
 
-    found = control_plane.until("the allocator has read the claim", decided)
-    reserved = asked(seeing, "reserve", token=found["token"], node=seeing.node.name)
+    answer = control_plane.until("the allocator has read the claim", decided)
+    reserved = call_plugin(seeing, "reserve", token=answer["token"], node=seeing.node.name)
     node = {"involvedObject.kind": "Node", "involvedObject.name": seeing.node.name, "reason": REASON}
-    [message] = control_plane.until("the node's event", lambda: seeing.told("default", **node), 100)
+    [message] = control_plane.until("the node's event", lambda: seeing.events_of("default", **node), 100)
     assert (
         f"{DRIVER}/{seeing.node.name}/{DEVICES[held]}: an allocator has reserved it for ResourceClaim {namespace}/mine"
         in message
@@ -123,14 +121,14 @@ def test_a_reserved_device_that_a_plugin_pod_holds_is_reported_until_unreserved(
     assert "drawbridge_node_reservations 1.0" in seeing.metrics()
     command = [PROGRAM, "doctor", "-o", "json", "--kubeconfig", control_plane.kubeconfig]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert ("O227", f"Node/{seeing.node.name}") in {(one["code"], one["object"]) for one in json.loads(done.stdout)["findings"]}  # fmt: skip
-    asked(seeing, "unreserve", **reserved)
-    control_plane.until("it is over", lambda: seeing.told("default", **node) == ["it is over"], 100)
+    assert ("O227", f"Node/{seeing.node.name}") in {(finding["code"], finding["object"]) for finding in json.loads(done.stdout)["findings"]}  # fmt: skip
+    call_plugin(seeing, "unreserve", **reserved)
+    control_plane.until("it is over", lambda: seeing.events_of("default", **node) == ["it is over"], 100)
     gone(seeing, namespace, "old", "new")
     freed(seeing.driver, set())
 
 
-def test_a_token_shows_its_pods_node_and_one_for_another_audience_shows_nothing(seeing, created):
+def test_a_token_shows_its_own_node_for_its_audience(seeing, created):
     elsewhere = "elsewhere-reservations"
     created({"apiVersion": "v1", "kind": "Node", "metadata": {"name": elsewhere}})
     other = pod("other", seeing.namespace, container(), nodeName=elsewhere)
@@ -148,7 +146,7 @@ def test_a_token_shows_its_pods_node_and_one_for_another_audience_shows_nothing(
 
 
 def shown(seeing, token):
-    """What the node reservations port answers to a token."""
+    """Return the answer of the reservations port to a token."""
     context = ssl.create_default_context(cafile=seeing.file.parent / "ca.crt")
     connection = http.client.HTTPSConnection("127.0.0.1", seeing.door, timeout=60, context=context)
     try:

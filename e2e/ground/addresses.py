@@ -10,14 +10,14 @@ from functools import cache as once
 
 from e2e.ground.cache import cache
 
-SUBNETS = 1 << 16  # what is reserved is a number: of a port, or past all ports of a subnet
+SUBNETS = 1 << 16  # a reserved number is that of a port, or above all ports that of a subnet
 
 
 def free_port() -> int:
-    """Return a free port of loopback, outside the range from which outgoing connections take theirs.
+    """Return a free port of loopback, outside the range of outgoing connections.
 
-    No other process that asks here is given it while this one lives: between the answer and the moment at which a process
-    listens there are seconds, and runs may start side by side.
+    No other process that uses this function gets it while this one lives: seconds pass until a process listens there, and runs
+    may start side by side.
     """
     while True:
         port = random.randint(20000, 32000)
@@ -35,7 +35,7 @@ GIVEN: set[int] = set()
 
 
 def reserve(number: int) -> bool:
-    """Take a number that no other caller of this has: lock its byte in a file of the cache, until this process ends."""
+    """Reserve a number among all callers: lock its byte in a file of the cache until this process ends."""
     if number in GIVEN:
         return False
     try:
@@ -53,7 +53,7 @@ def reservations() -> int:
 
 
 def free_subnet() -> str:
-    """Return a /24 that neither this machine has a route to nor another node was given: routes come with the first pod, not before."""
+    """Return a /24 that no route of this machine covers and no other node has: routes are added with the first pod only."""
     routes = subprocess.run(["ip", "-4", "route"], capture_output=True, text=True, check=True).stdout
     for number, subnet in enumerate(ipaddress.ip_network("10.88.0.0/16").subnets(new_prefix=24)):
         if str(subnet.network_address).removesuffix("0") not in routes and reserve(SUBNETS + number):

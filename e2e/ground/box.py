@@ -20,9 +20,9 @@ class Box:
     """Namespaces with their own bind mounts; programs are started in it with `enter()`."""
 
     def __init__(self, spawn: Callable[..., Process], scratch: Path, binds: Mapping[str, Path]) -> None:
-        """Make the namespaces; `binds` maps paths inside to directories outside, `scratch` holds the sign of life."""
+        """Make the namespaces; `binds` maps paths inside to directories outside, `scratch` holds the file that shows readiness."""
         sign = scratch / "box-ready"
-        # As on a machine that systemd started: containers may ask for the mounts that come later. None of it leaves the box.
+        # Shared propagation as under systemd: containers may need later mounts. Nothing leaves the box.
         lines = ["set -e", "mount --make-rshared /"]
         for inside, outside in binds.items():
             outside.mkdir(parents=True, exist_ok=True)
@@ -30,7 +30,7 @@ class Box:
                 f"mkdir -p {shlex.quote(inside)}",
                 f"mount --bind {shlex.quote(str(outside))} {shlex.quote(inside)}",
             ]
-        # bash as the first process also buries orphans, which is the duty of a process 1.
+        # bash as process 1 also reaps orphans.
         lines += [f"touch {shlex.quote(str(sign))}", "while :; do sleep 3600 & wait; done"]
         namespaces = ["--mount", "--propagation=private", "--pid", "--mount-proc"]
         self.process = spawn("box", ["unshare", *namespaces, "--fork", "--kill-child", "bash", "-c", "\n".join(lines)])

@@ -19,7 +19,7 @@ def cache() -> Path:
 
 @contextmanager
 def locked(name: str) -> Iterator[int]:
-    """Hold a lock that ends with this process, however it ends; say so if another process holds it.
+    """Hold a lock that ends with this process, however it ends; print a line if another process holds it.
 
     A child that is given the yielded file descriptor holds the lock too, as long as it lives.
     """
@@ -35,5 +35,5 @@ def locked(name: str) -> Iterator[int]:
 
 
 def say(text: str) -> None:
-    """Show progress where it does not disturb output that is piped on."""
+    """Print progress to stderr, so that piped output is not disturbed."""
     print(text, file=sys.stderr, flush=True)

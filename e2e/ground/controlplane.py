@@ -26,7 +26,7 @@ from e2e.ground.network import Network
 from e2e.ground.process import Process, ProcessError
 from e2e.ground.run import Run
 
-# The gates that the cluster for people with a Docker engine has on, too.
+# The gates of the cluster for users with a Docker engine, too.
 ALPHA_GATES: dict[str, bool] = yaml.safe_load((Path(__file__).parents[1] / "kind/cluster.yaml").read_text())[
     "featureGates"
 ]
@@ -131,7 +131,7 @@ class ControlPlane(Client):
         if self.detached:
             return
         with ThreadPoolExecutor() as several:
-            # What these processes would still write is not needed: a hard end is a second faster.
+            # Nothing that these processes would still write is needed, and SIGKILL is a second faster.
             list(several.map(lambda process: process.stop(hard=True), reversed(self.processes)))
         self.processes.clear()
         self.run.end()
@@ -142,7 +142,7 @@ class ControlPlane(Client):
         self.detached = True
 
     def checked(self, item: Object) -> Object | None:
-        """Read an object, and notice if a process has ended meanwhile."""
+        """Read an object; raise if a process has ended meanwhile."""
         for process in self.processes:
             process.check()
         return self.read(item)
@@ -167,11 +167,11 @@ class ControlPlane(Client):
         return process
 
     def become(self, version: str) -> None:
-        """Put the programs of another minor in the place of those that run, over what is stored."""
+        """Replace the running programs by those of another minor, over the same etcd."""
         self.version = version
         for name in CONTROL_PLANE:
             old = self.named(name)
-            old.stop(hard=True)  # kube-apiserver waits for its watches for a minute else
+            old.stop(hard=True)  # otherwise kube-apiserver waits a minute for its watches
             self.processes.remove(old)
         self.start_apiserver()
         self.start_controllers()
@@ -219,7 +219,7 @@ class ControlPlane(Client):
                 f"--etcd-servers={self.etcd}",
                 f"--bind-address={self.address}",
                 f"--secure-port={self.port}",
-                # Without a network 127.0.0.1 would be refused as the address to advertise.
+                # Without a network, 127.0.0.1 would be refused as the advertised address.
                 f"--endpoint-reconciler-type={'lease' if self.network else 'none'}",
                 f"--tls-cert-file={keys / 'server.crt'}",
                 f"--tls-private-key-file={keys / 'server.key'}",
@@ -255,7 +255,7 @@ class ControlPlane(Client):
                 f"--root-ca-file={self.ca}",
                 f"--kube-api-qps={self.qps}",
                 f"--kube-api-burst={self.burst}",
-                # Nodes that are only API objects send no heartbeats and must stay ready nevertheless.
+                # Fake nodes send no heartbeats and have to stay ready.
                 "--node-monitor-grace-period=24h",
                 "--node-startup-grace-period=24h",
                 *self.gate_args(),
@@ -296,7 +296,7 @@ class ControlPlane(Client):
             return []
         self.audit_log = self.run.logs / "audit.log"
         policy = self.write_json("audit-policy.json", self.audit_policy)
-        # Blocking: what a request did is in the file before its answer is out.
+        # Blocking: a request is logged before its response is sent.
         return [
             f"--audit-policy-file={policy}",
             f"--audit-log-path={self.audit_log}",
@@ -316,7 +316,7 @@ class ControlPlane(Client):
             return False
 
     def audit_events(self) -> Iterator[Object]:
-        """Read the audit log from its beginning, without a line that is only half there: it is being written."""
+        """Read the audit log from its beginning, without an incomplete last line."""
         with self.audit_log.open() as log:
             for line in log:
                 if line.endswith("\n"):
@@ -328,7 +328,7 @@ class ControlPlane(Client):
         return path
 
     def write_kubeconfig(self, user: str, token: str, url: str = "") -> Path:
-        """Write a kubeconfig for a token, and maybe another way to the API server, and return its path."""
+        """Write a kubeconfig for a token, optionally with another URL, and return its path."""
         return self.write_json(
             f"{user}.kubeconfig",
             {
@@ -348,7 +348,7 @@ class ControlPlane(Client):
         return self.write_kubeconfig(f"{namespace}-{name}", self.token_of(namespace, name))
 
     def token_of(self, namespace: str, account: str, pod: dict[str, Any] | None = None, **spec: Any) -> str:
-        """Ask for a service account's token; with a pod, made if it is missing, one bound to it as the kubelet mounts it there."""
+        """Request a token of a service account; with a pod, which is created if it is missing, the token is bound to it as the kubelet mounts it."""
         if pod:
             meta = (self.read(pod) or self.create(pod)[0])["metadata"]
             spec["boundObjectRef"] = {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]}
@@ -358,7 +358,7 @@ class ControlPlane(Client):
         return token
 
     def acting(self, namespace: str, account: str, pod: dict[str, Any] | None = None) -> closing[Client]:
-        """Return a client that does what a service account may, and is closed at the end of the block."""
+        """Return a client with the rights of a service account, which is closed at the end of the block."""
         return closing(Client(self.url, self.token_of(namespace, account, pod), self.ca))
 
     def kubectl(
@@ -380,36 +380,8 @@ class ControlPlane(Client):
             raise AssertionError(f"kubectl {' '.join(args)} ended with {done.returncode}: {done.stderr}{done.stdout}")
         return done
 
-    def add_fake_nodes(
-        self,
-        count: int,
-        *,
-        prefix: str = "fake-",
-        labels: Mapping[str, str] | None = None,
-        allocatable: Object | None = None,
-    ) -> list[str]:
-        """Make nodes that are API objects only: ready, schedulable, and without a kubelet."""
-        names = [f"{prefix}{index}" for index in range(count)]
-        amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", "ephemeral-storage": "1Ti"} | (allocatable or {})
-
-        def make(name: str) -> None:
-            meta = {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}}
-            node = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
-            self.create(node)
-            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            ready = {"type": "Ready", "status": "True", "reason": "Fake", "lastHeartbeatTime": now}
-            path = self.path_of(node)
-            status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
-            self.patch(f"{path}/status", {"status": status}, "strategic")
-            # Admission taints every new node as not ready; the controller would lift it, but later.
-            self.patch(path, {"spec": {"taints": None}})
-
-        with ThreadPoolExecutor(8) as several:
-            list(several.map(make, names))
-        return names
-
     def failure_report(self) -> str:
-        """Say where the logs are and how they end, at more length for processes that ended by themselves."""
+        """Return where the logs are and their last lines, more of them for processes that ended by themselves."""
         parts = [f"logs of the cluster: {self.run.logs}"]
         for process in self.processes:
             if process.failed:
@@ -419,9 +391,9 @@ class ControlPlane(Client):
         return "\n".join(parts)
 
 
-# The name of the real node. It resolves without help, so that kubectl logs and exec reach its kubelet.
+# The name of the real node. It resolves without DNS, so that kubectl logs and exec reach its kubelet.
 NODE = "127.0.0.1"
-# A node without a kubelet, whose credentials tests have.
+# A node without a kubelet, with credentials for tests.
 STOLEN = "stolen-0"
 
 __all__ = ["ALPHA_GATES", "AUDIT_EVERYTHING", "GROUP_GATES", "ControlPlane", "ProcessError", "free_port", "reserve"]

@@ -1,4 +1,4 @@
-"""Other people's kubelet and containerd: we do not start a node beside them."""
+"""Foreign kubelets and container engines: the harness does not start a node beside them."""
 
 import os
 from pathlib import Path
@@ -14,10 +14,10 @@ class ForeignError(RuntimeError):
 
 
 def refuse() -> None:
-    """Raise if this machine is a node already."""
-    found = running()
-    if found and os.environ.get(OVERRIDE) != "1":
-        names = ", ".join(f"{name} (pid {pid})" for pid, name in found.items())
+    """Raise if a node runs on this machine."""
+    daemons = running()
+    if daemons and os.environ.get(OVERRIDE) != "1":
+        names = ", ".join(f"{name} (pid {pid})" for pid, name in daemons.items())
         raise ForeignError(
             f"{names} of another user runs on this machine, and a second node could disturb it. Use another machine, "
             f"or end it, or set {OVERRIDE}=1 if it may share this machine with a test node (which keeps to namespaces "
@@ -26,15 +26,15 @@ def refuse() -> None:
 
 
 def running() -> dict[int, str]:
-    """Find kubelets and container engines that were not built by us, by pid."""
-    found = {}
+    """Return kubelets and container engines that were not built by us, by pid."""
+    daemons = {}
     ours = f"{cache()}/"
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             name = (folder / "comm").read_text().strip()
             program = str((folder / "exe").readlink())
-        except OSError:  # it ended meanwhile, or is a thread of the kernel
+        except OSError:  # it ended meanwhile, or is a kernel thread
             continue
         if name in NAMES and not program.startswith(ours):
-            found[int(folder.name)] = name
-    return found
+            daemons[int(folder.name)] = name
+    return daemons

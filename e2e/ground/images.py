@@ -1,4 +1,4 @@
-"""Container images for the real node: OCI archives made here, since no registry is reachable. The two of busybox are in every node."""
+"""Container images for the real node: OCI archives made here, since no registry is reachable. Every node has the two of busybox."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ def _key() -> str:
 
 
 def layer(path: Path, fill: Callable[[tarfile.TarFile], None]) -> Layer:
-    """Make a layer, unless it is there already: the path says all that is in it."""
+    """Make a layer, unless it exists: its path identifies its content."""
     if not path.exists():
         whole = path.with_suffix(f".{os.getpid()}")
         with tarfile.open(whole, mode="w") as tar:
             fill(tar)
         whole.rename(path)
     with path.open("rb") as content:
-        found = hashlib.file_digest(content, "sha256").hexdigest()
-    return Layer(path, f"sha256:{found}", path.stat().st_size)
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    return Layer(path, f"sha256:{digest}", path.stat().st_size)
 
 
 def write(path: Path, images: Iterable[Image]) -> None:
-    """Write an archive whole: its layers, a configuration and a manifest for each image, one index."""
+    """Write a complete archive: its layers, a configuration and a manifest for each image, and one index."""
     whole = path.with_suffix(f".{os.getpid()}")
     with tarfile.open(whole, mode="w") as tar:
         held: set[str] = set()
@@ -92,10 +92,10 @@ def _add_image(tar: tarfile.TarFile, image: Image, held: set[str]) -> dict[str, 
         "config": image.settings,
         "rootfs": {"type": "layers", "diff_ids": [layer.digest for layer in image.layers]},
     }
-    for one in image.layers:
-        if one.digest not in held:
-            held.add(one.digest)
-            tar.add(one.path.resolve(), f"blobs/sha256/{one.digest.partition(':')[2]}")
+    for layer_ in image.layers:
+        if layer_.digest not in held:
+            held.add(layer_.digest)
+            tar.add(layer_.path.resolve(), f"blobs/sha256/{layer_.digest.partition(':')[2]}")
     manifest = {
         "schemaVersion": 2,
         "mediaType": TYPE + "manifest.v1+json",
@@ -109,9 +109,9 @@ def _add_image(tar: tarfile.TarFile, image: Image, held: set[str]) -> dict[str, 
 
 
 def _add_blob(tar: tarfile.TarFile, content: bytes, kind: str) -> dict[str, object]:
-    found = hashlib.sha256(content).hexdigest()
-    add(tar, f"blobs/sha256/{found}", content)
-    return {"mediaType": TYPE + kind, "digest": f"sha256:{found}", "size": len(content)}
+    digest = hashlib.sha256(content).hexdigest()
+    add(tar, f"blobs/sha256/{digest}", content)
+    return {"mediaType": TYPE + kind, "digest": f"sha256:{digest}", "size": len(content)}
 
 
 def _busybox(tar: tarfile.TarFile) -> None:

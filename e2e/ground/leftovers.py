@@ -25,9 +25,9 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def sweep(runs: Path) -> None:
-    """End every run below `runs` whose owner is gone, and forget the logs of all but the newest."""
+    """End every run below `runs` whose owner is gone, and delete the logs of all but the newest."""
     for root in sorted(runs.iterdir()):
-        # A cluster left running on purpose whose processes are gone was ended by a restart of the machine.
+        # If the processes of a cluster that was left running are gone, the machine was restarted.
         kept = (root / DETACHED).exists() and processes(root)
         if (root / "data").exists() and not kept and not owned(root):
             say(f"cleaning up after a run that was killed: {root}")
@@ -48,10 +48,10 @@ def own(root: Path) -> IO[str]:
 
 
 def owned(root: Path) -> bool:
-    """Tell whether the process that began the run still lives.
+    """Return whether the process that began the run still lives.
 
-    The lock alone says it a moment too long: a child that the owner was just starting when it was killed has the lock too,
-    until it becomes the program that it is to be. Only then can it be found and ended, so it is waited for.
+    A child that the killed owner was just starting holds the lock, too, until it executes its program. Only then can it be found
+    and ended, so this function waits for it.
     """
     deadline = time.monotonic() + END_SECONDS
     with lock_file(root).open("a+") as file:
@@ -64,7 +64,7 @@ def owned(root: Path) -> bool:
 
 def unlocked(file: IO[str]) -> bool:
     try:
-        # Shared, so that two processes that look at once do not take each other for the owner.
+        # A shared lock, so that concurrent lookups do not take each other for the owner.
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
@@ -84,12 +84,12 @@ def lock_file(root: Path) -> Path:
 def end(root: Path) -> None:
     """End all processes of the run, then remove its mounts, control groups and data.
 
-    The end is hard: what these processes would still write is not needed.
+    SIGKILL is enough: nothing that these processes would still write is needed.
     """
-    found = processes(root)
-    for pid in found:
+    left = processes(root)
+    for pid in left:
         send(pid, signal.SIGKILL)
-    if stuck := wait_gone(found, END_SECONDS):
+    if stuck := wait_gone(left, END_SECONDS):
         raise RuntimeError(f"processes {stuck} of {root} do not end; look at them with ps and end them by hand")
     unmount(root / "data")
     remove_control_groups(root / "data")
@@ -100,12 +100,12 @@ def end(root: Path) -> None:
 
 def processes(root: Path) -> dict[int, str]:
     """Find the run's living processes, with their start times."""
-    found = {}
+    matching = {}
     for file in (root / "pids").glob("*"):
         pid, _, started = file.read_text().partition(" ")
         if pid and start_time(int(pid)) == started:
-            found[int(pid)] = started
-    # A starter that was killed between the start and the pid file left only this trace.
+            matching[int(pid)] = started
+    # A starter that was killed before it wrote the pid file left only this trace.
     mark = f"{RUN_VARIABLE}={root}".encode()
     for environ in Path("/proc").glob("[0-9]*/environ"):
         try:
@@ -114,12 +114,12 @@ def processes(root: Path) -> dict[int, str]:
             continue
         number = int(environ.parent.name)
         if marked and (begun := start_time(number)):
-            found[number] = begun
-    return found
+            matching[number] = begun
+    return matching
 
 
 def environment(process: Path) -> bytes:
-    """Read a process's environment. One that is becoming a program has closed its files, and the run's lock with them, and has none yet."""
+    """Read a process's environment. A process in execve has closed its files, and the run's lock with them, and has no environment yet."""
     deadline = time.monotonic() + END_SECONDS
     while not (text := (process / "environ").read_bytes()) and becomes_a_program(process):
         if time.monotonic() > deadline:
@@ -129,7 +129,7 @@ def environment(process: Path) -> bytes:
 
 
 def becomes_a_program(process: Path) -> bool:
-    """Tell whether it is one that has no arguments yet. Other processes, as the kernel's own threads, raises OSError."""
+    """Return whether a process has no arguments yet. OSError for others, such as kernel threads."""
     (process / "exe").readlink()
     return not (process / "cmdline").read_bytes()
 
@@ -145,5 +145,5 @@ def remove_control_groups(data: Path) -> None:
     """Remove the control groups of containers that ended with their node, in every hierarchy."""
     for container in (data / "node/containerd-state/io.containerd.runtime.v2.task/k8s.io").glob("*"):
         for group in [CGROUPS / "k8s.io" / container.name, *CGROUPS.glob(f"*/k8s.io/{container.name}")]:
-            with suppress(OSError):  # not there in this hierarchy; and an empty group that stays costs nothing
+            with suppress(OSError):  # not in this hierarchy; an empty group does no harm
                 group.rmdir()

@@ -41,7 +41,7 @@ class Network:
             [*inside, "link", "set", "lo", "up"],
             [*inside, "address", "add", self.address, "peer", self.outside, "dev", "eth0"],
             [*inside, "link", "set", "eth0", "up"],
-            # Pods know no way but to this machine, and a node wants to have one.
+            # Pods route through this machine only, but a node requires a default route.
             [*inside, "route", "add", "default", "via", self.outside],
         ):
             subprocess.run(command, check=True, capture_output=True, text=True)

@@ -24,7 +24,7 @@ KUBELET = "/var/lib/kubelet"
 DOMAIN = "cluster.local"
 TEST_DRIVER = "test-driver.cdi.k8s.io"
 READY_SECONDS = 90.0
-# Containers and the shims that look after them; then what is mounted, and the folders that are memory on a machine.
+# Containers and their shims, then mounts, and the folders that are in memory on a machine.
 POWER_OFF = f"""
 for shim in $(pidof containerd-shim-runc-v2); do kill -9 $(cat /proc/$shim/task/*/children) $shim || true; done
 for mounted in $(cut -d ' ' -f 2 /proc/mounts | grep -E '^(/run/containerd|/run/netns|{KUBELET}/pods)/' | sort -r); do
@@ -100,7 +100,7 @@ class Node:
                 f"--hostname-override={self.name}",
                 "--proxy-mode=iptables",
                 f"--cluster-cidr={network.pods}",
-                "--conntrack-max-per-core=0",  # of the whole machine, and not ours to set
+                "--conntrack-max-per-core=0",  # a setting of the whole machine
                 f"--healthz-bind-address=127.0.0.1:{free_port()}",
                 f"--metrics-bind-address=127.0.0.1:{free_port()}",
             ],
@@ -127,11 +127,11 @@ class Node:
         self.containerd.check()
         if not self.answers():
             return False
-        self.box.run(*argv, timeout=300)  # half a gigabyte of images, next to other processes
+        self.box.run(*argv, timeout=300)  # half a gigabyte of images, beside other processes
         return True
 
     def answers(self) -> bool:
-        """Whether containerd does. Its socket alone says nothing: one that was killed leaves its own behind."""
+        """Return whether containerd answers. Its socket alone proves nothing: a killed containerd leaves it behind."""
         if not self.outside(CONTAINERD_SOCKET).exists():
             return False
         try:
@@ -154,7 +154,7 @@ class Node:
             "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
             "authorization": {"mode": "AlwaysAllow"},
             "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
-            # Control groups: version 1 is still met, and without CAP_SYS_RESOURCE no hierarchy can be enforced.
+            # Control groups: version 1 still exists, and without CAP_SYS_RESOURCE no hierarchy can be enforced.
             "failCgroupV1": False,
             "cgroupDriver": "cgroupfs",
             "cgroupsPerQOS": False,
@@ -162,7 +162,7 @@ class Node:
             "localStorageCapacityIsolation": False,
             "oomScoreAdj": 0,
             "failSwapOn": False,
-            # The machine is shared: its disk is not ours to judge or to clean, its packet filter not ours to fill.
+            # The machine is shared: do not judge or clean its disk, and do not fill its packet filter.
             "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%"},
             "imageGCHighThresholdPercent": 100,
             "makeIPTablesUtilChains": False,
@@ -171,7 +171,7 @@ class Node:
             "clusterDomain": DOMAIN if network else "",
             "volumePluginDir": f"{KUBELET}/volume-plugins",
             "nodeStatusUpdateFrequency": "2s",
-            # A pod whose devices could not be prepared is looked at again with the next round, and not after the usual minute.
+            # Retry failed preparation in the next sync instead of after a minute.
             "syncFrequency": "10s",
             "kubeAPIQPS": self.cluster.qps,
             "kubeAPIBurst": self.cluster.burst,
@@ -196,12 +196,12 @@ class Node:
         self.kubelet = self.spawn("kubelet", self.kubelet_argv)
 
     def restart_containerd(self) -> None:
-        """End containerd and start it again, as an upgrade would: the containers go on meanwhile."""
+        """End containerd and start it again, as an upgrade would: the containers keep running."""
         self.containerd.stop()
         self.start_containerd()
 
     def reboot(self) -> None:
-        """End all that runs on the node but what tests started, and lose what is kept in memory; then start again."""
+        """End all processes of the node except for those that tests started, lose what is in memory, and start again."""
         self.kubelet.stop()
         self.containerd.stop(hard=True)
         self.box.run("sh", "-c", POWER_OFF)
@@ -241,7 +241,7 @@ class Node:
         return self.drivers[driver]
 
     def end_driver(self, driver: str) -> None:
-        """End the running driver of that name and take its slices away, so that a vendor's own can come in its place."""
+        """End the running driver of that name and delete its slices, so that a vendor's driver can replace it."""
         if driver in self.drivers:
             self.drivers.pop(driver).stop()
         slices = "/apis/resource.k8s.io/v1/resourceslices"
@@ -251,8 +251,8 @@ class Node:
     def start_driver(self, driver: str, devices: int) -> Process:
         """Start Kubernetes' DRA test driver under a driver's name and wait until the kubelet knows it.
 
-        With no devices of its own it stands in for any vendor's driver: it prepares whatever was allocated from
-        ResourceSlices written by hand (fleet.py), which it leaves alone as long as they have no nodeName.
+        Without devices of its own it replaces any vendor's driver: it prepares devices of handwritten ResourceSlices (fleet.py),
+        which it does not delete as long as they have no nodeName.
         """
         (self.outside(f"{KUBELET}/plugins") / driver).mkdir(parents=True, exist_ok=True)
         running = self.spawn(
@@ -272,9 +272,9 @@ class Node:
             running.check()
             slices = self.cluster.get("/apis/resource.k8s.io/v1/resourceslices", fieldSelector=f"spec.driver={driver}")
             published = any(item["spec"].get("nodeName") == self.name for item in slices["items"])
-            # The kubelet asks for the health of devices as soon as it has registered a driver. A former one has the same log.
-            said = running.log.read_text().rpartition("\n--- ")[2]
-            return published and "WatchHealthStatus stream" in said
+            # The kubelet watches device health as soon as a driver has registered. An earlier driver writes to the same log.
+            output = running.log.read_text().rpartition("\n--- ")[2]
+            return published and "WatchHealthStatus stream" in output
 
         self.cluster.until(f"driver {driver} is registered with the kubelet", registered)
         return running
@@ -294,7 +294,7 @@ class Node:
         lines = (line.split(" ", 3)[3] for file in files for line in file.read_text().splitlines())
         return "\n".join(lines)
 
-    def said(self, namespace: str, pod: str, seconds: float = 90) -> str:
+    def output_of(self, namespace: str, pod: str, seconds: float = 90) -> str:
         """Return all that a pod's container printed before its line `spoken=yes`.
 
         containerd writes the log beside the container: a pod that has ended may not have its last lines yet.
@@ -304,7 +304,7 @@ class Node:
 
     def environment(self, namespace: str, pod: str) -> dict[str, str]:
         """Return the environment that a pod's container printed with `env` before its line `spoken=yes`."""
-        pairs = (line.partition("=") for line in self.said(namespace, pod).splitlines())
+        pairs = (line.partition("=") for line in self.output_of(namespace, pod).splitlines())
         return {key: value for key, _, value in pairs}
 
 

@@ -1,5 +1,5 @@
-"""What tests need from the distribution: runc, CNI plugins and a static busybox for a real node, a C compiler for Go's race
-detector, and a browser for the dashboard's pages. With INSTALL=1 in the environment apt brings what is missing; otherwise nothing is installed.
+"""Packages of the distribution that tests need: runc, CNI plugins and a static busybox for a real node, a C compiler for Go's race
+detector, and a browser for the dashboard's pages. INSTALL=1 in the environment installs missing packages with apt; otherwise nothing is installed.
 """
 
 import os
@@ -17,12 +17,12 @@ HEADER = Path("/usr/include/stdlib.h")
 
 
 def browser() -> str:
-    """Where Chromium is; "" if there is none."""
-    return next((found for name in (BROWSER, "chromium-browser") if (found := shutil.which(name))), "")
+    """Return the path of Chromium; "" if there is none."""
+    return next((path for name in (BROWSER, "chromium-browser") if (path := shutil.which(name))), "")
 
 
 def present(*more: str) -> dict[str, bool]:
-    """Tell for each package whether what we use of it is there."""
+    """Return for each package whether the files that we use exist."""
     return dict.fromkeys(more, bool(browser())) | {
         "runc": shutil.which("runc") is not None,
         "containernetworking-plugins": all((CNI_PLUGINS / name).exists() for name in ("ptp", "host-local", "loopback")),
@@ -37,14 +37,14 @@ def present(*more: str) -> dict[str, bool]:
 
 
 def missing(*more: str) -> list[str]:
-    """Name the packages that are missing."""
+    """Return the packages that are missing."""
     return [name for name, there in present(*more).items() if not there]
 
 
 def require(*more: str) -> None:
-    """Raise BuildError, which names what is missing and the command that brings it; with INSTALL=1 run that first.
+    """Raise BuildError with the missing packages and the command that installs them; with INSTALL=1 run it first.
 
-    The packages of a real node are always asked for; the browser by its name.
+    The packages of a real node are always required; the browser only by its name.
     """
     with locked("packages"):
         names = missing(*more)
@@ -80,5 +80,5 @@ def apt(action: str, *names: str) -> bool:
 
 
 def is_static(binary: Path) -> bool:
-    """Tell whether a program runs without a dynamic loader, which an image made of this one file does not have."""
+    """Return whether a program runs without a dynamic loader, which an image of this one file does not have."""
     return b"/ld-linux" not in binary.read_bytes()

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-SERVICE = "10.96.0.1"  # what the first Service of a cluster has of its range
+SERVICE = "10.96.0.1"  # the first address of the Service range
 
 
 def write(folder: Path, address: str = "127.0.0.1") -> None:

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 RUN_VARIABLE = "DRAWBRIDGE_RUN"
-# Nothing here trusts the machine's public authorities; reading them all takes a Python process a tenth of a second at each start.
+# No process here needs the machine's public CAs; loading them takes a Python process a tenth of a second.
 NO_AUTHORITIES = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
-GRACE = 60.0  # what takes longer to end hangs, on a busy machine, too
+GRACE = 60.0  # a process that takes longer hangs, also on a busy machine
 
 
 class ProcessError(RuntimeError):
-    """A process ended or never got ready; the message holds the end of its log."""
+    """A process ended or never became ready; the message has the end of its log."""
 
 
 class Process:
@@ -39,7 +39,7 @@ class Process:
         self.name = name
         self.argv = argv
         self.log = root / "logs" / f"{name}.log"
-        self.entered = "--pid" in enter  # then the command that entered stays, as the parent
+        self.entered = "--pid" in enter  # the command that entered stays as the parent
         self.stopped = False
         with self.log.open("ab") as log:
             log.write(f"--- {' '.join(map(str, argv))}\n".encode())
@@ -52,8 +52,8 @@ class Process:
                 env=os.environ | NO_AUTHORITIES | (env or {}) | {RUN_VARIABLE: str(root)},
                 cwd=root,
                 start_new_session=True,
-                # A descriptor that is not to be inherited is closed by the kernel with the exec, the run's lock among it: not before, while
-                # the child has no environment of its own by which leftovers.py would find it.
+                # The kernel closes descriptors that are not inherited at exec, the run's lock among them: not before, while the child has no
+                # environment of its own by which leftovers.py would find it.
                 close_fds=False,
             )
         self.pid_file = root / "pids" / name
@@ -72,7 +72,7 @@ class Process:
         return self.child.poll() is None
 
     def stop(self, *, hard: bool = False) -> None:
-        """End the process, first politely unless `hard`, and wait until it is gone."""
+        """End the process, with SIGTERM unless `hard`, and wait until it is gone."""
         self.stopped = True
         if self.alive:
             send(self.pid, signal.SIGKILL if hard else signal.SIGTERM)
@@ -86,18 +86,18 @@ class Process:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Have the process stand still, as if its machine did."""
+        """Stop the process with SIGSTOP inside the block."""
         send(self.pid, signal.SIGSTOP)
         try:
             yield
         finally:
             send(self.pid, signal.SIGCONT)
-            # The command that entered the namespaces stands still when its child does.
+            # The command that entered the namespaces stops when its child stops.
             send(self.child.pid, signal.SIGCONT)
 
     @property
     def failed(self) -> bool:
-        """Tell whether the process has ended without being stopped."""
+        """Return whether the process has ended without being stopped."""
         return not self.stopped and not self.alive
 
     def check(self) -> None:

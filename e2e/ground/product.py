@@ -67,7 +67,7 @@ def archive(folder: Path) -> Path:
     ours = layer(folder / "ours.tar", lambda tar: _ours(tar, site))
     drawbridge = Image(NAME, [base, ours], {"User": USER, "Entrypoint": [f"/{HOME}/bin/drawbridge"], "Cmd": ["--help"]})
     path = folder / "product.tar"
-    # As the Dockerfile's target `scheduler` has it, and as Kubernetes publishes its own.
+    # Like the Dockerfile's target `scheduler`, and like Kubernetes' own image.
     ours_alone = image_of(folder, SCHEDULER, program("drawbridge-scheduler"), "drawbridge-scheduler")
     stock_alone = image_of(folder, STOCK_SCHEDULER, program("kube-scheduler"), "usr/local/bin/kube-scheduler")
     write(path, [drawbridge, ours_alone, stock_alone])
@@ -85,7 +85,7 @@ def image_of(folder: Path, name: str, alone: Path, place: str) -> Image:
 
 
 def run(argv: Sequence[str | Path]) -> str:
-    """Run a command of ours and return what it prints."""
+    """Run a command of ours and return its output."""
     return subprocess.run([*map(str, argv)], capture_output=True, text=True, check=True, timeout=60).stdout
 
 
@@ -102,7 +102,7 @@ def unpack_wheel(folder: Path) -> Path:
 
 
 def _compile(site: Path) -> None:
-    """As pip does it: a container whose root is read-only would compile all that it imports at each start."""
+    """Compile bytecode as pip does: a container with a read-only root would compile all imports at each start."""
     beside = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     compiling = [
         sys.executable,
@@ -139,7 +139,7 @@ def _base(tar: tarfile.TarFile) -> None:
     for library in sorted(libraries):
         tar.add(Path(library).resolve(), library.lstrip("/"), filter=_plain)
     add(tar, f"{HOME}/pyvenv.cfg", f"home = {PYTHON.parent}\ninclude-system-site-packages = false\n".encode())
-    # As in every base: without it names are asked of a server first.
+    # As in every base image: without it, DNS is asked before /etc/hosts.
     add(tar, "etc/nsswitch.conf", b"hosts: files dns\n")
     link = tarfile.TarInfo(f"{HOME}/bin/python")
     link.type, link.linkname = tarfile.SYMTYPE, str(PYTHON)
@@ -147,7 +147,7 @@ def _base(tar: tarfile.TarFile) -> None:
 
 
 def _packages() -> Iterator[tuple[Path, str]]:
-    """Walk through the files of the pinned packages, as they are installed here: where each is, and its place below site-packages."""
+    """Yield the files of the pinned packages as installed here: their paths, and their places below site-packages."""
     for name in re.findall(r"^([a-zA-Z0-9_.-]+)==", LOCK.read_text(), re.MULTILINE):
         for file in importlib.metadata.files(name) or ():
             place = Path(str(file.locate()))
@@ -156,10 +156,10 @@ def _packages() -> Iterator[tuple[Path, str]]:
 
 
 def libraries_of(files: Iterable[Path]) -> set[str]:
-    """Ask the loader which libraries these files need. Those of windows and fonts are not for us."""
+    """Return the libraries that the loader needs for these files, without those for windows and fonts."""
     wanted = [file for file in files if "_tkinter" not in file.name]
-    asked = subprocess.run(["ldd", *map(str, wanted)], capture_output=True, text=True, check=False, timeout=60)
-    return set(re.findall(r"(?:=> |^\s+)(/\S+)", asked.stdout, re.MULTILINE))
+    result = subprocess.run(["ldd", *map(str, wanted)], capture_output=True, text=True, check=False, timeout=60)
+    return set(re.findall(r"(?:=> |^\s+)(/\S+)", result.stdout, re.MULTILINE))
 
 
 def _standard(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -171,7 +171,7 @@ def _standard(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """For every user to read, whatever its owner here."""
+    """Make files readable for every user."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     entry.mode |= 0o755 if entry.isdir() or entry.mode & 0o100 else 0o444

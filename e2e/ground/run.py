@@ -19,12 +19,12 @@ class Run:
     def __init__(self, name: str) -> None:
         """Make the directory and take its lock."""
         runs = folder()
-        with locked("runs"):  # a directory without its lock would look like a leftover to another run
+        with locked("runs"):  # without its lock, another run would take the directory for a leftover
             leftovers.sweep(runs)
             self.root = Path(tempfile.mkdtemp(dir=runs, prefix=f"{time.strftime('%m%d-%H%M%S')}-{name}-"))
             self.root.chmod(0o755)
             self.lock: IO[str] = leftovers.own(self.root)
-            # A sweep looks for data: first there, so that a run that is killed between two of these is cleaned up.
+            # A sweep looks for data. It is created first, so that a run killed between two of these is cleaned up.
             for part in (self.data, self.pids, self.logs):
                 part.mkdir()
 

@@ -1,4 +1,4 @@
-"""One cluster for all that is installed as pods: its node, its images, and our scheduler with its allocator to begin with."""
+"""One cluster for all that is installed as pods: its node, its images, and the installation with our scheduler and its allocator."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def node():
 
 @pytest.fixture(scope="package")
 def installation(node):
-    """What `drawbridge manifests` prints, with our scheduler, which the configuration names; and what nodes have besides."""
+    """The installation of `drawbridge manifests`, with our scheduler in the configuration, and the components of nodes."""
     cluster = node.cluster
     node.import_images(product.archive(cluster.run.data))
     cluster.patch(f"/api/v1/nodes/{node.name}", {"metadata": {"labels": SWITCHES}})
@@ -48,7 +48,7 @@ def tenants(node, installation):
 
 
 def on_nodes(cluster):
-    """The components of the reference driver and of the adapter as kustomize puts them together, and the inventory that the first one reads."""
+    """The components of the reference driver and of the adapter as built by kustomize, and the inventory of the driver."""
     inventory = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -59,6 +59,6 @@ def on_nodes(cluster):
 
 
 def of_a_vendor():
-    """A device plugin that is not ours, behind the adapter, and the class that stands for its resource."""
+    """A foreign device plugin behind the adapter, and the class for its resource."""
     plugin = daemon_set("kube-system", "vendor-plugin", "/var/lib/kubelet/adapted-plugins")
     return [plugin, *objects(product.run([PROGRAM, "driver", "--classes", RESOURCE]))]

@@ -1,7 +1,6 @@
-"""An installation on a real node: what ships is applied as it is, and stands as pods.
+"""An installation on a real node: the shipped manifests are applied unchanged and run as pods.
 
-Nothing runs beside the cluster, and nothing differs from an installation elsewhere: pods find the API server and Services by
-address and name, and the API server finds the webhook.
+Nothing runs beside the cluster: pods reach the API server and Services by address and name, and the API server reaches the webhook.
 """
 
 import os
@@ -35,24 +34,24 @@ def objects(text):
 
 
 def printed(cluster, configuration, *options):
-    """What `drawbridge manifests` prints for a configuration."""
-    said = cluster.write_json("configuration.json", configuration)
+    """Return what `drawbridge manifests` prints for a configuration."""
+    file = cluster.write_json("configuration.json", configuration)
     return objects(
-        product.run([PROGRAM, "manifests", "--config", str(said), "--image", product.NAME, "--opt-in", *options])
+        product.run([PROGRAM, "manifests", "--config", str(file), "--image", product.NAME, "--opt-in", *options])
     )
 
 
 def charted(cluster, configuration, **values):
-    """What Helm makes of the chart for a configuration."""
-    said = cluster.write_json("configuration.json", configuration)
+    """Return what Helm renders from the chart for a configuration."""
+    file = cluster.write_json("configuration.json", configuration)
     chart = cluster.run.data / "chart"
-    product.run([PROGRAM, "manifests", "--config", str(said), "--helm", str(chart)])
+    product.run([PROGRAM, "manifests", "--config", str(file), "--helm", str(chart)])
     given = cluster.write_json("values.json", {"image": product.NAME, "webhooks": {"optIn": True}} | values)
     return objects(product.run([program("helm"), "template", "drawbridge", chart, "-n", SYSTEM, "-f", given]))
 
 
 def built(cluster, **whole):
-    """What kustomize puts together of folders of `manifests`."""
+    """Return what kustomize builds of folders of `manifests`."""
     folder = cluster.run.data / f"kustomize-{len(list(cluster.run.data.glob('kustomize-*')))}"
     folder.mkdir()
     named = []
@@ -60,34 +59,34 @@ def built(cluster, **whole):
         place, _, tag = image.rpartition(":")
         named.append({"name": name, "newName": place, "newTag": tag})
     for key, folders in whole.items():
-        whole[key] = [os.path.relpath(ROOT / "manifests" / one, folder) for one in folders]
+        whole[key] = [os.path.relpath(ROOT / "manifests" / name, folder) for name in folders]
     (folder / "kustomization.yaml").write_text(dump([whole | {"images": named}]))
     return objects(cluster.kubectl("kustomize", str(folder)).stdout)
 
 
 class Installation:
-    """Everything that was applied to a cluster of one real node."""
+    """All objects that were applied to a cluster of one real node."""
 
     def __init__(self, node):
         self.node = node
         self.cluster = node.cluster
 
     def apply(self, made):
-        """Apply objects, as is done without Helm: first kinds, and then what is of these kinds. A change of an earlier test is taken back."""
+        """Apply objects as without Helm: CRDs first, then the rest. Changes of earlier tests are reverted."""
         for _ in range(2):
             self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=dump(made))
 
     def wait(self, made):
-        """Wait until all workloads among these stand, and nothing is left of what they were before."""
+        """Wait until all workloads among these are available and no old pod is left."""
         for item in made:
             if item["kind"] in WORKLOADS:
                 name = item["metadata"]["name"]
-                self.cluster.until(f"{name} stands", lambda one=item: self.stands(one), 120, self.containers)
+                self.cluster.until(f"{name} stands", lambda item=item: self.stands(item), 120, self.containers)
 
     def stands(self, item):
-        found = self.cluster.read(item)
-        status = found["status"]
-        if status.get("observedGeneration") != found["metadata"]["generation"]:
+        deployment = self.cluster.read(item)
+        status = deployment["status"]
+        if status.get("observedGeneration") != deployment["metadata"]["generation"]:
             return False
         if item["kind"] == "DaemonSet":
             return status.get("numberReady", 0) == status.get("updatedNumberScheduled", 0) == 1
@@ -96,52 +95,52 @@ class Installation:
 
     def pods(self, namespace=SYSTEM, component=""):
         """The pods of the installation, of one component if it is named."""
-        asked = {"labelSelector": f"app.kubernetes.io/component={component}"} if component else {}
-        return self.cluster.get(f"/api/v1/namespaces/{namespace}/pods", **asked)["items"]
+        query = {"labelSelector": f"app.kubernetes.io/component={component}"} if component else {}
+        return self.cluster.get(f"/api/v1/namespaces/{namespace}/pods", **query)["items"]
 
     def addresses(self, service):
         """The addresses of the ready pods behind a Service of ours."""
         path = f"/apis/discovery.k8s.io/v1/namespaces/{SYSTEM}/endpointslices"
         slices = self.cluster.get(path, labelSelector=f"kubernetes.io/service-name={service}")["items"]
-        found = [endpoint for slice_ in slices for endpoint in slice_["endpoints"] or ()]
-        return [endpoint["addresses"][0] for endpoint in found if endpoint["conditions"]["ready"]]
+        endpoints = [endpoint for slice_ in slices for endpoint in slice_["endpoints"] or ()]
+        return [endpoint["addresses"][0] for endpoint in endpoints if endpoint["conditions"]["ready"]]
 
     def containers(self):
-        """Which programs run in the pods of the installation, and how often each was started."""
+        """Return which containers run in the pods of the installation, and how often each was started."""
         return {
-            f"{one['metadata']['name']}/{status['name']}": (status["ready"], status["restartCount"])
+            f"{pod['metadata']['name']}/{status['name']}": (status["ready"], status["restartCount"])
             for name in (SYSTEM, *ON_NODES)
-            for one in self.pods(name)
-            for status in one["status"].get("containerStatuses", ())
+            for pod in self.pods(name)
+            for status in pod["status"].get("containerStatuses", ())
         }
 
     def restarts(self, *components):
-        """How often the containers of some components were started again, by their names."""
-        pods = [one for component in components for one in self.pods(component=component)]
-        return {status["name"]: status["restartCount"] for one in pods for status in one["status"]["containerStatuses"]}
+        """Return how often the containers of some components were restarted, by name."""
+        pods = [pod for component in components for pod in self.pods(component=component)]
+        return {status["name"]: status["restartCount"] for pod in pods for status in pod["status"]["containerStatuses"]}
 
     def leader(self):
-        """The pod that holds the allocator's lease; "" if none does."""
+        """Return the pod that holds the allocator's lease; "" if none does."""
         return self.cluster.get(LEASE)["spec"].get("holderIdentity", "")
 
     def leads(self):
-        """The pod that holds it, once one does."""
+        """Wait until a pod holds the lease, and return it."""
         return self.cluster.until("a pod leads", self.leader, 60)
 
     def kill(self, name, container):
-        """Kill a container of ours without a word; the kubelet starts it again."""
+        """Kill a container with SIGKILL; the kubelet starts it again."""
         [status] = [
-            one
+            status
             for item in self.pods()
             if item["metadata"]["name"] == name
-            for one in item["status"]["containerStatuses"]
-            if one["name"] == container
+            for status in item["status"]["containerStatuses"]
+            if status["name"] == container
         ]
         identity = status["containerID"].removeprefix("containerd://")
         self.node.box.run(program("ctr"), "--namespace=k8s.io", "tasks", "kill", "-s", "SIGKILL", identity)
 
     def serve(self, tenants, name, **spec):
-        """Have an unmodified pod ask for a GPU, look at what its container got, and give it back. Answers with the pod, as it ran."""
+        """Create an unmodified pod with a GPU, check what its container got, and delete it. Return the pod as it ran."""
         cluster = self.cluster
         asks = container(command=SPEAK, **limits(**{"nvidia.com/gpu": 1}))
         cluster.create(pod(name, tenants, asks, **spec))
@@ -150,7 +149,9 @@ class Installation:
         assert environment["NVIDIA_VISIBLE_DEVICES"] in ("GPU-0", "GPU-1")
         assert environment["card"] == "yes"
         ran = cluster.get(path)
-        cluster.until("its scheduler says so", lambda: self.told(tenants, name) == {ran["spec"]["schedulerName"]}, 30)
+        cluster.until(
+            "its scheduler says so", lambda: self.schedulers_of(tenants, name) == {ran["spec"]["schedulerName"]}, 30
+        )
         claims = f"/apis/resource.k8s.io/v1/namespaces/{tenants}/resourceclaims"
         cluster.until(
             "its driver says that it is prepared", lambda: all(map(is_prepared, cluster.get(claims)["items"])), 30
@@ -159,18 +160,18 @@ class Installation:
         cluster.until("its claim is gone", lambda: not cluster.get(claims)["items"], 60)
         return ran
 
-    def told(self, namespace, name):
+    def schedulers_of(self, namespace, name):
         """The scheduler whose event says that a pod was scheduled."""
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
-        found = [one for one in self.cluster.get(path)["items"] if one["regarding"].get("name") == name]
-        return {one["reportingController"] for one in found if one["reason"] == "Scheduled"}
+        events = [event for event in self.cluster.get(path)["items"] if event["regarding"].get("name") == name]
+        return {event["reportingController"] for event in events if event["reason"] == "Scheduled"}
 
 
 def is_prepared(claim):
-    """Whether the driver of a claim has told in its status that every device is ready."""
+    """Return whether the driver has reported every device of a claim as ready."""
     status = claim["status"]
-    told = [one["type"] for device in status.get("devices", ()) for one in device.get("conditions", ())]
-    return told == ["Ready"] * len(status["allocation"]["devices"]["results"])
+    types = [condition["type"] for device in status.get("devices", ()) for condition in device.get("conditions", ())]
+    return types == ["Ready"] * len(status["allocation"]["devices"]["results"])
 
 
 def translates(cluster, tenants, **spec):

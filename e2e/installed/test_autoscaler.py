@@ -1,7 +1,7 @@
-"""Karpenter beside an installed drawbridge: it makes a node, or none, as the webhook says before.
+"""Karpenter beside an installed drawbridge: it creates a node, or none, as the webhook has predicted.
 
-Its provider takes instance types from a file and starts no machine (kwok in kubernetes-sigs/karpenter): a node is seen as Karpenter's
-NodeClaim, and its Node would come an hour later. The Deployment says to the webhook which version runs; the process is in no pod.
+Its provider takes instance types from a file and starts no machine (kwok in kubernetes-sigs/karpenter): a node is visible as a
+NodeClaim. The Deployment tells the webhook which version runs; the process is in no pod.
 """
 
 import json
@@ -59,7 +59,7 @@ NODE_CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 
 
 def deployment(*flags):
-    """What is in a cluster where Karpenter runs in pods."""
+    """The Deployment of a Karpenter that runs in pods."""
     name = {"app": "karpenter"}
     controller = {"name": "controller", "image": f"localhost/karpenter/controller:{VERSION}", "args": list(flags)}
     return {
@@ -75,7 +75,7 @@ def deployment(*flags):
 
 
 class Karpenter:
-    """The running one."""
+    """The running Karpenter."""
 
     def __init__(self, cluster, types):
         self.cluster = cluster
@@ -83,12 +83,12 @@ class Karpenter:
         self.process = None
 
     def start(self, *flags):
-        """Start it, or start it anew with other flags, and have its Deployment say so."""
+        """Start it, or restart it with other flags, and update its Deployment."""
         self.stop()
         ports = [f"--metrics-port={free_port()}", f"--health-probe-port={free_port()}"]
         options = ["--disable-leader-election=true", f"--instance-types-file-path={self.types}", *ports, *flags]
-        told = {"KUBECONFIG": str(self.cluster.kubeconfig), "SYSTEM_NAMESPACE": PLACE}
-        self.process = self.cluster.spawn("karpenter", [program("karpenter"), *options], env=told)
+        variables = {"KUBECONFIG": str(self.cluster.kubeconfig), "SYSTEM_NAMESPACE": PLACE}
+        self.process = self.cluster.spawn("karpenter", [program("karpenter"), *options], env=variables)
         self.cluster.kubectl(
             "apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(deployment(*flags))
         )
@@ -98,16 +98,16 @@ class Karpenter:
             self.process.stop()
 
     def said_of(self, namespace, name):
-        """What it says in events of a pod."""
+        """Return the messages of its events about a pod."""
         self.process.check()
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
-        found = [one for one in self.cluster.get(path)["items"] if one["regarding"].get("name") == name]
-        return [one["note"] for one in found if one["reportingController"] == "karpenter"]
+        events = [event for event in self.cluster.get(path)["items"] if event["regarding"].get("name") == name]
+        return [event["note"] for event in events if event["reportingController"] == "karpenter"]
 
 
 @pytest.fixture(scope="module")
 def karpenter(installation, tenants):
-    """Karpenter with a pool of larger nodes than there are, and a webhook that reads its objects."""
+    """Karpenter with a pool of larger nodes than exist, and a webhook that reads its objects."""
     cluster = installation.cluster
     source = source_of("karpenter", MODULE)
     kinds = (source / "kwok/charts/crds", source / "kwok/apis/crds")
@@ -132,7 +132,7 @@ def karpenter(installation, tenants):
 
 
 def made(cluster):
-    """The nodes that Karpenter has asked its provider for."""
+    """The nodes that Karpenter has requested from its provider."""
     return cluster.get(NODE_CLAIMS)["items"]
 
 
@@ -143,34 +143,35 @@ def asking(name, tenants, count, **more):
 
 
 def warned(cluster, item, words):
-    """Wait until the webhook warns of a pod with some words; return all that it says."""
+    """Wait until the webhook warns about a pod with these words; return the whole warning."""
 
-    def said():
+    def warning():
         done = cluster.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(item), check=False)
         return done.returncode == 0 and words in done.stderr and done.stderr
 
-    return cluster.until(f"the webhook warns that {words}", said, 60)
+    return cluster.until(f"the webhook warns that {words}", warning, 60)
 
 
-def test_a_pod_that_only_a_new_node_could_serve_is_admitted_and_karpenter_is_named(karpenter, tenants):
-    said = warned(karpenter.cluster, asking("dry", tenants, 3), "R023")
-    assert "Karpenter (NodePool gpus) creates no node for a pod with claims" in said
+def test_karpenter_is_named_for_a_pod_without_a_node(karpenter, tenants):
+    """A new node could serve the pod, so the webhook admits it."""
+    warning = warned(karpenter.cluster, asking("dry", tenants, 3), "R023")
+    assert "Karpenter (NodePool gpus) creates no node for a pod with claims" in warning
 
 
-def test_karpenter_makes_no_node_for_a_pod_with_claims_as_the_webhook_says(karpenter, tenants):
+def test_karpenter_creates_no_node_for_a_pod_with_claims(karpenter, tenants):
     cluster = karpenter.cluster
     item = asking("claims", tenants, 3, schedulerName="default-scheduler")
     warned(cluster, item, "creates no node for a pod with claims")
     cluster.create(item)
     try:
         cluster.until("Karpenter has looked at it", lambda: karpenter.said_of(tenants, "claims"), 60)
-        assert any("Dynamic Resource Allocation" in one for one in karpenter.said_of(tenants, "claims"))
+        assert any("Dynamic Resource Allocation" in event for event in karpenter.said_of(tenants, "claims"))
         assert made(cluster) == []
     finally:
         cluster.delete(f"/api/v1/namespaces/{tenants}/pods/claims", gracePeriodSeconds=0)
 
 
-def test_karpenter_makes_a_node_for_a_pod_that_keeps_its_key(karpenter, tenants):
+def test_karpenter_creates_a_node_for_a_pod_with_its_key(karpenter, tenants):
     cluster = karpenter.cluster
     item = asking("kept", tenants, 3, schedulerName="default-scheduler")
     item["metadata"]["labels"] = {"drawbridge.dev/skip": "true"}
@@ -184,8 +185,8 @@ def test_karpenter_makes_a_node_for_a_pod_that_keeps_its_key(karpenter, tenants)
         cluster.until("its node is gone", lambda: not made(cluster), 60)
 
 
-def test_with_its_flag_karpenter_considers_claims_and_the_webhook_says_nothing_of_it(karpenter, tenants):
-    """The provider of made-up nodes tells no devices of its types: the claim is looked at, and no type serves it."""
+def test_karpenter_with_its_dra_flag_considers_claims_without_a_warning(karpenter, tenants):
+    """The provider of fake nodes declares no devices for its instance types, so no type fits the claim."""
     cluster = karpenter.cluster
     karpenter.start("--ignore-dra-requests=false")
     item = asking("considered", tenants, 3, schedulerName="default-scheduler")
@@ -198,6 +199,6 @@ def test_with_its_flag_karpenter_considers_claims_and_the_webhook_says_nothing_o
     cluster.create(item)
     try:
         cluster.until("Karpenter has looked at it", lambda: karpenter.said_of(tenants, "considered"), 60)
-        assert not any("not yet supported" in one for one in karpenter.said_of(tenants, "considered"))
+        assert not any("not yet supported" in event for event in karpenter.said_of(tenants, "considered"))
     finally:
         cluster.delete(f"/api/v1/namespaces/{tenants}/pods/considered", gracePeriodSeconds=0)

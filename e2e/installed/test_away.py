@@ -1,24 +1,24 @@
-"""What `drawbridge explain pod` says first of a pod while a part of the installation is away: that part, with the remedy."""
+"""The first line of `drawbridge explain pod` while a component of the installation is down: that component, with the remedy."""
 
 from contextlib import ExitStack
 
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.webhook import SYSTEM, untouched
-from e2e.installed.installation import translates
-from e2e.installed.test_doctor import (
+from e2e.actors.webhook import SYSTEM, gpu, untouched
+from e2e.installed.breakages import (
     MUTATING,
     away,
     broken,
     deployment,
-    gpu,
     name_of,
     named,
     role,
     well,
     without,
+    without_pods,
 )
+from e2e.installed.installation import translates
 from e2e.installed.test_waiting_pods import explained
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start, and each part of them goes and comes back")]  # fmt: skip
@@ -36,7 +36,7 @@ def cluster(installation, tenants):
 
 
 def comes(cluster, stack, tenants, name, condition, **spec):
-    """A pod that asks for a GPU, once it stands where it will wait."""
+    """Create a pod with a GPU, and wait until it is stuck."""
     item = gpu(name, tenants, **spec)
     stack.callback(cluster.remove, item)
     cluster.create(item)
@@ -44,7 +44,7 @@ def comes(cluster, stack, tenants, name, condition, **spec):
 
 
 def refused(pod):
-    return any(one.get("reason") == "Unschedulable" for one in pod["status"].get("conditions", ()))
+    return any(condition.get("reason") == "Unschedulable" for condition in pod["status"].get("conditions", ()))
 
 
 def translated(pod):
@@ -56,18 +56,18 @@ def has_claim(pod):
 
 
 def says(cluster, tenants, name, about, remedy):
-    """Explain the pod until it names the part; what it names first has to be that."""
-    told = {}
+    """Explain the pod until the component is named; it has to be named first."""
+    answer = {}
 
     def first():
-        told.update(explained(cluster, name, tenants)["standing"])
-        return told["message"].startswith(f"{name_of(about)}: ") and remedy in told["message"]
+        answer.update(explained(cluster, name, tenants)["standing"])
+        return answer["message"].startswith(f"{name_of(about)}: ") and remedy in answer["message"]
 
-    cluster.until(f"{name_of(about)} is named", first, told=lambda: told)
+    cluster.until(f"{name_of(about)} is named", first, told=lambda: answer)
 
 
-def test_each_pod_is_told_the_part_that_it_waits_for_while_several_are_away(cluster, tenants):
-    """One after the other goes, and a pod comes that gets no further."""
+def test_each_waiting_pod_names_the_component_that_is_down(cluster, tenants):
+    """The components are stopped one after the other; each time a new pod is stuck at the next one."""
     with ExitStack() as stack:
         stack.enter_context(away(cluster, "allocator"))
         comes(cluster, stack, tenants, "placed", has_claim, schedulerName="drawbridge")
@@ -84,23 +84,25 @@ def test_each_pod_is_told_the_part_that_it_waits_for_while_several_are_away(clus
         says(cluster, tenants, "placed", deployment("allocator"), "scale deployment")
 
 
-def test_a_pod_for_which_no_driver_publishes_is_told_of_the_driver(cluster, tenants):
-    """Its slices go with it, after half a minute by the kubelet's hand."""
+def test_a_pod_without_published_devices_names_the_missing_driver(cluster, tenants):
+    """The kubelet deletes the slices half a minute after the driver has stopped."""
 
     def unpublished():
-        left = [one for one in cluster.get(SLICES)["items"] if one["spec"]["driver"] == fleet.NVIDIA]
-        for one in left:
-            cluster.delete(f"{SLICES}/{one['metadata']['name']}")
+        left = [slice_ for slice_ in cluster.get(SLICES)["items"] if slice_["spec"]["driver"] == fleet.NVIDIA]
+        for slice_ in left:
+            cluster.delete(f"{SLICES}/{slice_['metadata']['name']}")
         return not left
 
     with ExitStack() as stack:
         stack.enter_context(broken(cluster, DRIVER, None))
+        # A driver that still runs publishes the slices again.
+        cluster.until("the driver is away", lambda: without_pods(cluster, DRIVER["metadata"]["namespace"]), 60)
         cluster.until("no slice is left", unpublished)
         comes(cluster, stack, tenants, "missed", refused)
         says(cluster, tenants, "missed", DRIVER, "apply the manifests")
 
 
-def test_a_pod_without_a_template_is_told_that_no_controller_leads(cluster, tenants):
+def test_a_pod_without_a_template_names_the_missing_controller(cluster, tenants):
     may_not = role("drawbridge-controller", "Role")
     with ExitStack() as stack:
         with away(cluster, "controller"):

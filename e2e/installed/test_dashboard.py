@@ -17,8 +17,8 @@ from e2e.actors import fleet
 from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import claim, pod, request, using
 from e2e.build import program
+from e2e.installed.breakages import named
 from e2e.installed.installation import ROOT, built
-from e2e.installed.test_doctor import named
 from tests.limits import PATIENCE
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "images are made, and a dozen processes start")]  # fmt: skip
@@ -35,7 +35,7 @@ READS = {
 
 
 class Asker:
-    """Asks the pod as an Ingress does: TLS to the pod, the name of the site as host."""
+    """Sends requests to the pod as an Ingress does: TLS, with the name of the site as host."""
 
     def __init__(self, address, bundle, port=8642):
         self._address, self._port = address, port
@@ -58,7 +58,7 @@ class Asker:
 
 @pytest.fixture(scope="module")
 def pages(installation):
-    """The Deployment of the page docs/dashboard.md, with a certificate for the name of the site."""
+    """The Deployment of docs/dashboard.md, with a certificate for the name of the site."""
     cluster, now = installation.cluster, datetime.now(UTC)
     signer = authority.authority("site", now=now, life=timedelta(days=9))
     pair = authority.leaf(signer, [HOST], now=now, life=timedelta(days=8))
@@ -81,7 +81,7 @@ def pages(installation):
 
 @pytest.fixture(scope="module")
 def token(installation):
-    """A tenant's token, who may list what is in one of two namespaces with a pod each."""
+    """The token of a tenant who may list one of two namespaces with a pod each."""
     cluster = installation.cluster
     for space, name in ((MINE, "my-notebook"), (OTHER, "their-secret")):
         cluster.namespace(space)
@@ -105,7 +105,7 @@ def token(installation):
         cluster.delete(f"/api/v1/namespaces/{space}")
 
 
-def test_a_tenant_logs_in_through_the_ingress_and_sees_its_own(installation, pages, token):
+def test_a_tenant_logs_in_through_the_ingress(installation, pages, token):
     status, headers, text = pages.ask("/")
     assert (status, headers["WWW-Authenticate"]) == (401, "Bearer")
     assert "A bearer token of this cluster" in text
@@ -127,12 +127,12 @@ def test_a_tenant_logs_in_through_the_ingress_and_sees_its_own(installation, pag
     assert "their-secret" not in text
 
 
-def test_another_site_cannot_log_one_in(pages, token):
+def test_another_site_cannot_log_a_user_in(pages, token):
     assert pages.ask("/login", "POST", {"token": token}, Origin="https://elsewhere.example.com")[0] == 403
 
 
-def test_it_reads_all_that_it_shows(pages, installation):
-    """The rights in the manifests are enough for each page."""
+def test_the_dashboards_role_covers_each_page(pages, installation):
+    """The role of the manifests is enough for every page."""
     cluster = installation.cluster
     admin = cluster.token_of(SYSTEM, "drawbridge-dashboard")  # it may list pods and claims of all namespaces
     for path in ("/", "/waiting", "/quota", "/together", "/history", f"/pods/{OTHER}/their-secret"):
@@ -142,8 +142,8 @@ def test_it_reads_all_that_it_shows(pages, installation):
     cluster.until("the survey is made", lambda: "Surveyed at" in pages.ask("/move", Authorization=f"Bearer {admin}")[2], PATIENCE)  # fmt: skip
 
 
-def test_without_an_ingress_kubectl_leads_there(installation, pages):
-    """As the page prints it."""
+def test_without_an_ingress_kubectl_opens_the_dashboard(installation, pages):
+    """The commands are those of the page."""
     [line] = re.findall(r"^kubectl (port-forward .*)$", PAGE.read_text(), re.MULTILINE)
     words = [word if word != "8642:443" else ":443" for word in line.split()]
     environment = os.environ | {"KUBECONFIG": str(installation.cluster.kubeconfig)}

@@ -1,4 +1,4 @@
-"""A real Prometheus beside an installed drawbridge: it finds our pods, takes our rules, and has an answer for every panel."""
+"""A real Prometheus beside an installed drawbridge: it scrapes our pods, accepts our rules, and has data for every panel."""
 
 import json
 import re
@@ -24,7 +24,7 @@ QUERIES = {panel["title"]: target["expr"] for panel in PANELS for target in pane
 
 
 class Prometheus:
-    """The running one, and what it is asked."""
+    """The running Prometheus, and its API."""
 
     def __init__(self, url, process):
         self.url = url
@@ -64,7 +64,7 @@ def kube_state_metrics(installation):
 
 @pytest.fixture(scope="module")
 def prometheus(installation, kube_state_metrics):
-    """Configured with the files that we ship, as they are, but for the kubeconfig of a process that is in no pod."""
+    """Prometheus with the shipped files, and a kubeconfig because its process is in no pod."""
     cluster = installation.cluster
     jobs = yaml.safe_load((SHIPPED / "scrape.yaml").read_text())
     for job in jobs["scrape_configs"]:
@@ -92,7 +92,7 @@ def prometheus(installation, kube_state_metrics):
 
 @pytest.fixture(scope="module")
 def scraped(prometheus, installation, tenants):
-    """Prometheus while pods have devices, by a claim of ours and by one of their own, after another has come and gone."""
+    """Prometheus while pods have devices, by a claim of ours and by their own, after another pod has ended."""
     cluster = installation.cluster
     cluster.until(
         "all are scraped",
@@ -100,9 +100,7 @@ def scraped(prometheus, installation, tenants):
         90,
     )
     translates(cluster, tenants)
-    installation.serve(
-        tenants, "seen", schedulerName="drawbridge"
-    )  # a rate wants a series that was there before it grew
+    installation.serve(tenants, "seen", schedulerName="drawbridge")  # a rate needs a sample from before the increase
     # The second one's class stands for an extended resource.
     own = claim(
         "own", tenants, request("one", f"{RESOURCE.replace('example.com/', '')}.example.com.plugins.drawbridge.dev")
@@ -123,60 +121,60 @@ def scraped(prometheus, installation, tenants):
 
 
 def targets(prometheus):
-    """Processes of ours, as it knows them."""
-    return [one for one in prometheus.ask("targets", state="active")["activeTargets"] if "pod" in one["labels"]]
+    """The targets of our processes."""
+    return [
+        target for target in prometheus.ask("targets", state="active")["activeTargets"] if "pod" in target["labels"]
+    ]
 
 
 def values(prometheus, query):
     return prometheus.ask("query", query=query)["result"]
 
 
-def test_every_process_of_ours_is_found_and_read(scraped, installation):
-    """Pods that the tests before have replaced are targets for a moment longer, and cannot be read."""
-    said = []
+def test_prometheus_scrapes_every_process_of_ours(scraped, installation):
+    """Pods that earlier tests have replaced remain targets for a moment and cannot be scraped."""
+    unread = []
 
     def all_are_read():
-        found = targets(scraped)
-        said[:] = [(one["labels"]["pod"], one["lastError"]) for one in found if one["health"] != "up"]
-        pods = [one["labels"]["pod"] for one in found]
+        active = targets(scraped)
+        unread[:] = [(target["labels"]["pod"], target["lastError"]) for target in active if target["health"] != "up"]
+        pods = [target["labels"]["pod"] for target in active]
         counts = {name: sum(pod.startswith(f"drawbridge-{name}-") for pod in pods) for name in SCRAPED}
-        return not said and counts == SCRAPED
+        return not unread and counts == SCRAPED
 
-    installation.cluster.until("each process is read", all_are_read, 60, lambda: said)
+    installation.cluster.until("each process is read", all_are_read, 60, lambda: unread)
 
 
-def test_every_rule_can_be_evaluated_and_none_fires_where_all_is_well(scraped, installation):
+def test_every_rule_evaluates_and_no_alert_fires_when_healthy(scraped, installation):
     def rules():
-        return [one for group in scraped.ask("rules")["groups"] for one in group["rules"]]
+        return [rule for group in scraped.ask("rules")["groups"] for rule in group["rules"]]
 
     installation.cluster.until("all are evaluated", lambda: all(rule["health"] != "unknown" for rule in rules()), 30)
     assert {rule["name"]: rule.get("lastError", "") for rule in rules() if rule["health"] != "ok"} == {}
     assert len(rules()) > 10
-    # That a busy machine is slow is not the installation's fault; what the tests before have broken is heard of until it is fixed.
+    # Load of the machine and faults of earlier tests do not count.
     slow = ("DrawbridgeReviewsAreSlow", "DrawbridgeReviewsDelayed")
 
     def alerts():
         return [
-            f"{one['labels']['alertname']}: {one['annotations']['summary']}"
-            for one in scraped.ask("alerts")["alerts"]
-            if one["labels"]["alertname"] not in slow
+            f"{alert['labels']['alertname']}: {alert['annotations']['summary']}"
+            for alert in scraped.ask("alerts")["alerts"]
+            if alert["labels"]["alertname"] not in slow
         ]
 
     installation.cluster.until("no alert is left", lambda: not alerts(), 60, alerts)
 
 
-def test_readers_of_the_old_name_find_pods_that_core_serves_and_with_our_metric_the_others(
-    scraped, installation, tenants
-):
-    """As docs/operating.md lists them: one pod has its device by its own claim, another one by the resource's name."""
+def test_old_metric_queries_find_pods_of_core_and_ours(scraped, installation, tenants):
+    """These are the queries of docs/operating.md: one pod has a device by its own claim, another one by an extended resource."""
     cluster, label = installation.cluster, re.sub(r"\W", "_", RESOURCE)
     cluster.create(pod("by-name", tenants, container(command=HOLD, **limits(**{RESOURCE: 1, "cpu": "50m"}))))
     try:
         cluster.wait_phase(tenants, "by-name", "Running", seconds=90)
 
         def counted(query):
-            found = values(scraped, query)
-            return {one["metric"].get("pod", ""): one["value"][1] for one in found if one["metric"]["namespace"] == tenants}  # fmt: skip
+            series = values(scraped, query)
+            return {sample["metric"].get("pod", ""): sample["value"][1] for sample in series if sample["metric"]["namespace"] == tenants}  # fmt: skip
 
         requests = f'kube_pod_container_resource_requests{{resource="{label}"}}'
         cluster.until("kube-state-metrics has it", lambda: counted(requests), 30)
@@ -196,11 +194,11 @@ def test_readers_of_the_old_name_find_pods_that_core_serves_and_with_our_metric_
 
 
 @pytest.mark.parametrize("title", QUERIES)
-def test_every_panel_has_an_answer(scraped, installation, title):
+def test_every_panel_has_data(scraped, installation, title):
     installation.cluster.until(f"{title} has a line", lambda: values(scraped, QUERIES[title]), 30)
 
 
-def test_the_dashboard_draws_what_prometheus_has_kept(scraped, installation):
+def test_the_dashboard_draws_data_from_prometheus(scraped, installation):
     cluster = installation.cluster
     port = free_port()
     command = [

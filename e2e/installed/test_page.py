@@ -1,4 +1,4 @@
-"""`make cluster`, docs/install.md on it as printed, and `make cluster-down`: what a reader of the page does."""
+"""`make cluster`, docs/install.md as printed, and `make cluster-down`: the steps of a reader of the page."""
 
 import json
 import os
@@ -49,24 +49,24 @@ def up(environment, *words):
 
 @pytest.fixture(scope="module")
 def apart(tmp_path_factory):
-    """An environment whose clusters are not those of the person at this machine; programs and images are shared."""
+    """An environment with its own clusters, apart from those of the user; programs and images are shared."""
     other = tmp_path_factory.mktemp("cache")
-    for one in cache().iterdir():
-        if one.name != "runs":
-            (other / one.name).symlink_to(one)
+    for path in cache().iterdir():
+        if path.name != "runs":
+            (other / path.name).symlink_to(path)
     return os.environ | {"DRAWBRIDGE_CACHE": str(other), "DRAWBRIDGE_BESIDE_OTHERS": "1"}
 
 
 @pytest.fixture(scope="module")
 def shell(apart, tmp_path_factory):
-    """A shell with what `make cluster` says to export, in the folder of the checkout, whose `manifests` the page names."""
-    code, said = up(apart, "e2e.up")
+    """A shell with the exports of `make cluster`, in the folder of the checkout, whose `manifests` the page names."""
+    code, output = up(apart, "e2e.up")
     try:
-        assert code == 0, said
-        told = dict(EXPORT.findall(said))
+        assert code == 0, output
+        variables = dict(EXPORT.findall(output))
         environment = apart | {
-            "KUBECONFIG": told["KUBECONFIG"],
-            "PATH": told["PATH"].replace("$PATH", os.environ["PATH"]),
+            "KUBECONFIG": variables["KUBECONFIG"],
+            "PATH": variables["PATH"].replace("$PATH", os.environ["PATH"]),
         }
         folder = tmp_path_factory.mktemp("reader")
         (folder / "manifests").symlink_to(ROOT / "manifests")
@@ -88,9 +88,9 @@ def shell(apart, tmp_path_factory):
         do(run, "kubectl create namespace team-a && kubectl apply -f gpus.yaml")
         yield run
     finally:
-        code, said = up(apart, "e2e.down")
+        code, output = up(apart, "e2e.down")
     assert code == 0
-    assert "ended " in said
+    assert "ended " in output
 
 
 def section(heading):
@@ -98,7 +98,7 @@ def section(heading):
 
 
 def commands(heading):
-    """The commands of a section's blocks, but for docker: on `make cluster` the image is there."""
+    """The commands of a section's blocks, without docker: `make cluster` has the image."""
     lines = "".join(BLOCKS.findall(section(heading))).splitlines()
     return [line for line in lines if not line.startswith("docker ")]
 
@@ -109,7 +109,7 @@ def do(shell, command):
     return done.stdout
 
 
-# From a pod, by the name and with the account that every pod is given.
+# From a pod, with the address and the account that every pod has.
 ASK = """
 import ssl, urllib.request
 given = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -121,8 +121,8 @@ print(urllib.request.urlopen(asked, context=trusted, timeout=20).status)
 
 
 def test_a_pod_reaches_the_api_server_by_its_service(shell):
-    one = container() | {"image": product.NAME, "command": ["/opt/drawbridge/bin/python", "-c", ASK]}
-    do(shell, f"kubectl apply -f - <<'END'\n{json.dumps(pod('asks', 'default', one))}\nEND")
+    container_ = container() | {"image": product.NAME, "command": ["/opt/drawbridge/bin/python", "-c", ASK]}
+    do(shell, f"kubectl apply -f - <<'END'\n{json.dumps(pod('asks', 'default', container_))}\nEND")
     do(shell, "kubectl wait --for=jsonpath='{.status.phase}'=Succeeded --timeout=60s pod/asks")
     assert do(shell, "kubectl logs asks") == "200\n"
 
@@ -138,14 +138,14 @@ def test_the_documented_installation_with_kubectl_works(shell):
         do(shell, command)
 
 
-def test_the_documented_installation_with_helm_works_and_prints_the_shown_output(shell):
-    told = "".join(BLOCKS.findall(section("With Helm")))
-    for step in re.split(r"^\$ ", told, flags=re.MULTILINE)[1:]:
+def test_the_documented_helm_installation_prints_the_documented_output(shell):
+    blocks = "".join(BLOCKS.findall(section("With Helm")))
+    for step in re.split(r"^\$ ", blocks, flags=re.MULTILINE)[1:]:
         command, _, expected = step.partition("\n")
         done = shell(command)
-        said = done.stdout + done.stderr
-        lines = iter(said.splitlines())
-        assert all(line in lines for line in expected.splitlines() if line not in ("", "...")), f"{command}: {said}"
+        output = done.stdout + done.stderr
+        lines = iter(output.splitlines())
+        assert all(line in lines for line in expected.splitlines() if line not in ("", "...")), f"{command}: {output}"
         if command.startswith("helm install"):
             do(shell, "kubectl -n drawbridge-system rollout status deploy/drawbridge-webhook --timeout=120s")
             do(shell, "kubectl label namespace team-a drawbridge.dev/mode=enforce --overwrite")
@@ -153,7 +153,7 @@ def test_the_documented_installation_with_helm_works_and_prints_the_shown_output
 
 
 def is_translated(shell, namespace, key):
-    """Ask until the API server has been told of the webhook, which takes it a moment, and the webhook of the namespace."""
+    """Retry until the API server calls the webhook and the webhook knows the namespace."""
     asks = json.dumps(pod("asks", namespace, container(**limits(**{key: 1}))))
     do(
         shell,
@@ -161,7 +161,7 @@ def is_translated(shell, namespace, key):
     )
 
 
-def test_a_second_cluster_is_not_started_beside_the_first(shell, apart):
-    code, said = up(apart, "e2e.up")
+def test_a_second_cluster_does_not_start_next_to_the_first(shell, apart):
+    code, output = up(apart, "e2e.up")
     assert code == 1
-    assert "a cluster runs already: export KUBECONFIG=" in said
+    assert "a cluster runs already: export KUBECONFIG=" in output

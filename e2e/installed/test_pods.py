@@ -1,4 +1,4 @@
-"""The manifests as they are, run as pods from images: webhook, controller, authority, our scheduler with its allocator, the reference driver,
+"""The unmodified manifests, run as pods from images: webhook, controller, authority, our scheduler with its allocator, the reference driver,
 the adapter and the audit agent.
 """
 
@@ -16,13 +16,13 @@ ONCE = ("driver", "adapter", "node-agent")  # on each node
 
 
 @pytest.mark.parametrize("scheduler", ["default-scheduler", "drawbridge"])
-def test_an_unmodified_pod_gets_its_gpu_from_what_was_installed(node, installation, tenants, scheduler):
+def test_an_unmodified_pod_gets_its_gpu_from_the_installation(node, installation, tenants, scheduler):
     translates(node.cluster, tenants, schedulerName=scheduler)
     installation.serve(tenants, f"by-{scheduler}", schedulerName=scheduler)
 
 
-def test_a_device_plugin_goes_on_behind_the_adapter(node, tenants):
-    """Kubernetes' sample plugin, as it is; the pod asks in the old way and is not translated."""
+def test_a_device_plugin_keeps_working_behind_the_adapter(node, tenants):
+    """The plugin is Kubernetes' unmodified sample plugin; the pod requests its resource and is not translated."""
     item = pod("adapted", tenants, container(command=HOLD, **limits(**{RESOURCE: 1})))
     node.cluster.create(item)
     node.cluster.wait_phase(tenants, "adapted", "Running")
@@ -33,14 +33,14 @@ def test_a_device_plugin_goes_on_behind_the_adapter(node, tenants):
     node.cluster.delete(f"/api/v1/namespaces/{tenants}/pods/adapted", gracePeriodSeconds=0)
 
 
-def test_nothing_has_had_to_be_started_twice(installation, tenants):
-    found = installation.containers()
-    assert len(found) == 2 * len(TWICE) + len(ONCE)
-    assert {name: restarts for name, (_, restarts) in found.items() if restarts} == {}
+def test_no_container_has_been_restarted(installation, tenants):
+    statuses = installation.containers()
+    assert len(statuses) == 2 * len(TWICE) + len(ONCE)
+    assert {name: restarts for name, (_, restarts) in statuses.items() if restarts} == {}
 
 
-def test_when_the_leader_goes_another_replica_places_pods(node, installation, tenants):
-    """What a drain does: the lease is given back."""
+def test_another_replica_places_pods_after_the_leader_is_drained(node, installation, tenants):
+    """A drained leader releases the lease."""
     first = installation.leads()
     node.cluster.delete(f"/api/v1/namespaces/{SYSTEM}/pods/{first}")
     installation.serve(tenants, "after-a-drain", schedulerName="drawbridge")

@@ -1,4 +1,4 @@
-"""Quotas at creation, as a pod: the API server asks the allocators' pods, which show the certificate that the authority keeps for them."""
+"""Quotas at creation, in pods: the API server calls the allocators' pods, which use the certificate that the authority maintains."""
 
 import pytest
 
@@ -9,12 +9,12 @@ from e2e.actors.workloads import claim, container, pod, request, template, using
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "images are made, and a dozen processes start")]  # fmt: skip
 
-ASKED = 4  # times, so that both replicas are met
+ASKED = 4  # attempts, so that both replicas are called
 
 
 @pytest.fixture
 def team(node, installation):
-    """A namespace without a mode, and a line of one device."""
+    """A namespace without a mode, with a quota of one device."""
     name = node.cluster.namespace("budget")
     limit = {
         "apiVersion": "drawbridge.dev/v1alpha1",
@@ -28,7 +28,7 @@ def team(node, installation):
 
 
 def refusals(cluster, item):
-    """The messages of some creations in a row; "" for one that would be let in."""
+    """Return the refusals of some creations in a row; "" for an accepted one."""
     dry = ["create", "--dry-run=server", "-f", "-"]
     return {cluster.kubectl(*dry, input=dump([item]), check=False).stderr.strip() for _ in range(ASKED)}
 
@@ -45,7 +45,7 @@ def waiting(name, team):
     return pod(name, team, container(), schedulerName="no-such-scheduler", resourceClaims=[using_template("gpus")])
 
 
-def test_the_quota_listener_is_in_the_allocators_pods_and_the_next_leader_counts_on(node, installation, team):
+def test_the_next_leader_keeps_the_counts_of_the_quota_listener(node, installation, team):
     cluster = node.cluster
     much = claim("much", team, request("gpu", fleet.NVIDIA, 2))
     whole = denied(team, "claims", "2 asked for, 0 of 1 used; the most that would pass is 1")

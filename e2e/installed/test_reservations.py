@@ -1,4 +1,4 @@
-"""What the allocator's pod has reserved and not written yet, seen by the agent's pod: at the replicas' own addresses, by a token that the kubelet mounts, over TLS."""
+"""Reservations of the allocator's pod that are not written yet, read by the agent's pod: at the replicas' addresses, with a mounted token, over TLS."""
 
 import http.client
 import json
@@ -23,24 +23,24 @@ PLUGIN = "volumes/kubernetes.io~empty-dir/run/allocator"
 
 @pytest.fixture
 def reserved(node, installation):
-    """A reservation for a pod that its scheduler leaves alone, and the address of the replica that made it."""
+    """A reservation for a pod that its scheduler ignores, and the address of the replica that made it."""
     cluster = node.cluster
-    # The test that ended the leader before has left a pod that is only starting.
+    # The test before may have left a pod that is still starting.
     cluster.until("both replicas are ready", lambda: len(installation.addresses(SERVICE)) == 2, PATIENCE)
     name = cluster.namespace("reserved")
     gated = {"schedulerName": "drawbridge", "schedulingGates": [{"name": "example.com/later"}]}
     waiting = pod("p", name, container(), resourceClaims=[using("mine")], **gated)
     cluster.create(claim("mine", name, request("gpu", fleet.NVIDIA)), waiting)
     item = cluster.read(waiting)
-    [leader] = [one for one in installation.pods() if one["metadata"]["name"] == installation.leader()]
+    [leader] = [pod for pod in installation.pods() if pod["metadata"]["name"] == installation.leader()]
 
-    def asked(call, **body):
+    def call_plugin(call, **body):
         return said_at_the_plugins_socket(node, leader["metadata"]["uid"], call, body)
 
-    found = cluster.until("the allocator has read the claim", lambda: with_nodes(asked("prefilter", pod=item)), PATIENCE)  # fmt: skip
-    made = asked("reserve", token=found["token"], node=node.name)
+    answer = cluster.until("the allocator has read the claim", lambda: with_nodes(call_plugin("prefilter", pod=item)), PATIENCE)  # fmt: skip
+    made = call_plugin("reserve", token=answer["token"], node=node.name)
     yield made
-    asked("unreserve", **made)
+    call_plugin("unreserve", **made)
     cluster.delete(f"/api/v1/namespaces/{name}")
 
 
@@ -49,7 +49,7 @@ def with_nodes(answer):
 
 
 def said_at_the_plugins_socket(node, uid, call, body):
-    """What an allocator answers at the socket that it shares with the scheduler of its pod. The folder's path is longer than one of a socket may be."""
+    """Return an allocator's answer at the socket that it shares with its scheduler. The folder's path is longer than a socket's may be."""
     folder = os.open(f"/proc/{node.box.init}/root/var/lib/kubelet/pods/{uid}/{PLUGIN}", os.O_PATH)
     connection = http.client.HTTPConnection("allocator", timeout=60)
     try:
@@ -57,16 +57,16 @@ def said_at_the_plugins_socket(node, uid, call, body):
             connection.sock.connect(f"/proc/self/fd/{folder}/plugin.sock")
             connection.request("POST", f"/plugin/v1/{call}", json.dumps(body))
             response = connection.getresponse()
-            said = response.read().decode()
+            text = response.read().decode()
     finally:
         os.close(folder)
-    assert response.status == 200, said
-    return json.loads(said)
+    assert response.status == 200, text
+    return json.loads(text)
 
 
-def test_the_agents_pod_sees_what_the_leading_allocators_pod_has_reserved(node, installation, reserved):
+def test_the_agents_pod_sees_reservations_of_the_leading_allocator(node, installation, reserved):
     cluster = node.cluster
-    [agent] = [one for one in installation.pods(AGENTS) if "deletionTimestamp" not in one["metadata"]]
+    [agent] = [pod for pod in installation.pods(AGENTS) if "deletionTimestamp" not in pod["metadata"]]
     shown = f"http://{agent['status']['podIP']}:9092"
     cluster.until(
         "the reservation is seen", lambda: "drawbridge_node_reservations 1.0" in read(f"{shown}/metrics"), PATIENCE

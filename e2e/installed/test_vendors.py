@@ -119,7 +119,7 @@ def slices(node, installation):
     for vendor in VENDORS:
         node.import_images(image(cluster.run.data, vendor))
         named = [f"image.repository=localhost/{vendor.program}", "image.tag=e2e", *vendor.values]
-        options = [f"--set={one.replace('{node}', node.name)}" for one in named]
+        options = [f"--set={setting.replace('{node}', node.name)}" for setting in named]
         chart = source_of(vendor.program) / vendor.chart
         helm(cluster, "install", vendor.release, chart, f"--namespace={vendor.release}", "--create-namespace", *options)
     path = "/apis/resource.k8s.io/v1/resourceslices"
@@ -132,7 +132,7 @@ def slices(node, installation):
             sets = f"/apis/apps/v1/namespaces/{vendor.release}/daemonsets"
             cluster.until(
                 f"{vendor.driver} stands",
-                lambda at=sets: [one["status"].get("numberReady") for one in cluster.get(at)["items"]] == [1],
+                lambda at=sets: [item["status"].get("numberReady") for item in cluster.get(at)["items"]] == [1],
                 90,
             )
             cluster.until(f"{vendor.driver} has published", lambda name=vendor.driver: of(name), 60)
@@ -148,34 +148,34 @@ def slices(node, installation):
 
 @pytest.fixture(scope="module")
 def pinned(node):
-    """A namespace whose Guaranteed pods have their CPUs by claim."""
+    """A namespace whose Guaranteed pods get their CPUs by claim."""
     name = node.cluster.namespace("pinned")
     node.cluster.patch(f"/api/v1/namespaces/{name}", {"metadata": {"labels": {"drawbridge.dev/mode": "enforce"}}})
     return name
 
 
 @pytest.fixture(scope="module")
-def told(installation, slices, tenants, pinned):
-    """What an administrator declares of these drivers, until the end."""
+def configured(installation, slices, tenants, pinned):
+    """The administrator's configuration for these drivers, until the end."""
     configuration = TOLD | {"cpuClaims": {"namespaces": {pinned: "translate"}}}
     installation.apply(printed(installation.cluster, configuration, *OURS))
     known(installation.cluster, pod("dry", tenants, container(**limits(**{"old.example.com/gpu": 1}))), 120)
     yield
-    # `doctor` would name the class that they ask for, which goes with its driver.
+    # `doctor` would report the templates' class, which is deleted with its driver.
     for namespace in (tenants, pinned):
         installation.cluster.delete(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates")
     installation.apply(printed(installation.cluster, CONFIGURATION, *OURS))
 
 
 def runs(node, namespace, item):
-    """Create a pod, wait until its container has spoken, and return what it said."""
+    """Create a pod, wait until its container has printed, and return its output."""
     name = item["metadata"]["name"]
     node.cluster.create(item)
-    return node.said(namespace, name)
+    return node.output_of(namespace, name)
 
 
 def ends(cluster, namespace, name):
-    """End a pod, and wait until its claims are gone: its devices are free then."""
+    """Delete a pod, and wait until its claims are gone, so that its devices are free."""
     cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{name}")
     claims = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
     cluster.until("its claims are gone", lambda: not cluster.get(claims)["items"], 60)
@@ -183,16 +183,16 @@ def ends(cluster, namespace, name):
 
 @pytest.mark.parametrize("driver", [GPU, CPU, NET])
 def test_slices_published_by_each_vendor_driver_match_our_examples(slices, driver):
-    found = slices(driver)
-    assert found
-    assert published([{"kind": "ResourceSlice"} | one for one in found]) == []
+    published_slices = slices(driver)
+    assert published_slices
+    assert published([{"kind": "ResourceSlice"} | slice_ for slice_ in published_slices]) == []
 
 
-def test_a_name_that_core_serves_is_left_and_its_claim_is_judged(node, told, tenants):
-    """As the chart sets it: `deviceClass.extendedResourceName`."""
-    asked = pod("left", tenants, container(command=SAY, **limits(**{SERVED: 2})))
-    said = runs(node, tenants, asked)
-    assert {"GPU_DEVICE_0", "GPU_DEVICE_1"} <= {line.partition("=")[0] for line in said.splitlines()}
+def test_a_resource_that_core_serves_is_judged_by_its_claim(node, configured, tenants):
+    """The chart of the driver sets `deviceClass.extendedResourceName`."""
+    pod_ = pod("left", tenants, container(command=SAY, **limits(**{SERVED: 2})))
+    output = runs(node, tenants, pod_)
+    assert {"GPU_DEVICE_0", "GPU_DEVICE_1"} <= {line.partition("=")[0] for line in output.splitlines()}
     stored = node.cluster.get(f"/api/v1/namespaces/{tenants}/pods/left")
     assert "drawbridge.dev/original" not in stored["metadata"].get("annotations", {})
     assert stored["status"]["extendedResourceClaimStatus"]["requestMappings"][0]["resourceName"] == SERVED
@@ -200,7 +200,7 @@ def test_a_name_that_core_serves_is_left_and_its_claim_is_judged(node, told, ten
 
 
 @pytest.mark.parametrize("name", [SERVED, "old.example.com/gpu"])
-def test_more_gpus_than_any_node_has_are_refused(node, told, tenants, name):
+def test_more_gpus_than_any_node_has_are_refused(node, configured, tenants, name):
     known(node.cluster, pod("fits", tenants, container(**limits(**{"old.example.com/gpu": 1}))))
     more = pod("more", tenants, container(command=SAY, **limits(**{name: 3})))
     with pytest.raises(ApiError, match="R023"):
@@ -208,40 +208,40 @@ def test_more_gpus_than_any_node_has_are_refused(node, told, tenants, name):
 
 
 @pytest.mark.parametrize("scheduler", ["default-scheduler", "drawbridge"])
-def test_an_old_name_is_a_claim_of_the_example_drivers_gpus(node, told, tenants, scheduler):
-    asked = pod("old", tenants, container(command=SAY, **limits(**{"old.example.com/gpu": 2})), schedulerName=scheduler)
-    said = runs(node, tenants, known(node.cluster, asked))
+def test_an_extended_resource_becomes_a_claim_of_the_example_driver(node, configured, tenants, scheduler):
+    pod_ = pod("old", tenants, container(command=SAY, **limits(**{"old.example.com/gpu": 2})), schedulerName=scheduler)
+    output = runs(node, tenants, known(node.cluster, pod_))
     (claim,) = claims_of(node.cluster, tenants, "old").values()
     assert {result["device"] for result in results_of(claim)} == {"gpu-0", "gpu-1"}
-    assert {"GPU_DEVICE_0", "GPU_DEVICE_1"} <= {line.partition("=")[0] for line in said.splitlines()}
+    assert {"GPU_DEVICE_0", "GPU_DEVICE_1"} <= {line.partition("=")[0] for line in output.splitlines()}
     ends(node.cluster, tenants, "old")
 
 
-def test_the_cpu_driver_binds_a_container_to_the_cpus_of_its_claim(node, told, tenants):
+def test_the_cpu_driver_binds_a_container_to_claimed_cpus(node, configured, tenants):
     amounts = limits(**{"cpu": 1, "memory": "64Mi", "koordinator.sh/gpu": 100})
     item = pod("bound", tenants, container(command=SAY, **amounts))
     policy = {"scheduling.koordinator.sh/resource-spec": '{"requiredCPUBindPolicy": "FullPCPUs"}'}
     item["metadata"]["annotations"] = policy
-    said = runs(node, tenants, known(node.cluster, item))
+    output = runs(node, tenants, known(node.cluster, item))
     (result,) = results_of(claims_of(node.cluster, tenants, "bound")["drawbridge-pod-cpus"])
     assert (result["driver"], result["consumedCapacity"]) == (CPU, {"dra.cpu/cpu": "1"})
-    assert len(allowed(said)) == 1, said
+    assert len(allowed(output)) == 1, output
     ends(node.cluster, tenants, "bound")
 
 
-def test_a_guaranteed_pod_has_its_cpus_alone_by_a_claim_of_its_request(node, told, pinned):
-    """Without a claim a pod runs on the other CPUs, so a machine with two CPUs can show one."""
+def test_a_guaranteed_pod_gets_exclusive_cpus_through_a_claim(node, configured, pinned):
+    """A pod without a claim runs on the other CPUs, so two CPUs are enough to see the difference."""
     count = min(2, os.cpu_count() // 2)
     wanted = {"cpu": str(count), "memory": "64Mi"}
     item = pod("alone", pinned, container(command=SAY, resources={"limits": wanted}))
-    said = runs(node, pinned, known(node.cluster, item))
+    output = runs(node, pinned, known(node.cluster, item))
     stored = node.cluster.get(f"/api/v1/namespaces/{pinned}/pods/alone")
     assert stored["status"]["qosClass"] == "Guaranteed"
     assert stored["spec"]["containers"][0]["resources"]["requests"] == wanted
     claims = claims_of(node.cluster, pinned, "alone")
     (result,) = results_of(claims["drawbridge-main-cpus"])
     assert (result["driver"], result["consumedCapacity"]) == (CPU, {"dra.cpu/cpu": str(count)})
-    alone = allowed(said)
+    alone = allowed(output)
     assert len(alone) == count
     others = allowed(runs(node, pinned, pod("others", pinned, container(command=SAY))))
     assert others
@@ -250,15 +250,15 @@ def test_a_guaranteed_pod_has_its_cpus_alone_by_a_claim_of_its_request(node, tol
     ends(node.cluster, pinned, "alone")
 
 
-def allowed(said):
-    """The CPUs on which a container may run, from the list that it said (`0,2-3`)."""
-    (listed,) = [line.split()[-1] for line in said.splitlines() if line.startswith("Cpus_allowed_list")]
+def allowed(output):
+    """Return the CPUs of a container from the list that it printed (`0,2-3`)."""
+    (listed,) = [line.split()[-1] for line in output.splitlines() if line.startswith("Cpus_allowed_list")]
     ranges = [[int(number) for number in part.split("-")] for part in listed.split(",")]
     return {number for range_ in ranges for number in range(range_[0], range_[-1] + 1)}
 
 
-def test_dranet_moves_an_interface_into_the_pod(node, told, tenants):
-    asked = pod("moved", tenants, container(command=SAY, **limits(**{"old.example.com/nic": 1})))
-    said = runs(node, tenants, known(node.cluster, asked))
-    assert f" {INTERFACE}@" in said
+def test_dranet_moves_an_interface_into_the_pod(node, configured, tenants):
+    pod_ = pod("moved", tenants, container(command=SAY, **limits(**{"old.example.com/nic": 1})))
+    output = runs(node, tenants, known(node.cluster, pod_))
+    assert f" {INTERFACE}@" in output
     ends(node.cluster, tenants, "moved")

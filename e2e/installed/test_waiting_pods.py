@@ -1,4 +1,4 @@
-"""What `drawbridge doctor` and `drawbridge explain` say first of a pod that waits for one reason, or for two: never an innocent claim."""
+"""The first line of `drawbridge doctor` and `drawbridge explain` for a pod that waits for one or two reasons: never a claim that is not involved."""
 
 import json
 import time
@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from cli.main import main
 from e2e.actors import fleet
 from e2e.actors.workloads import claim, container, pod, request, template, using, using_template
-from e2e.installed.test_doctor import SECONDS, ailments, at, broken, name_of, named, well
+from e2e.installed.breakages import SECONDS, ailments, at, broken, name_of, named, well
 from webhook.claims import taint_rule
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start, and some twenty pods wait")]  # fmt: skip
@@ -37,15 +37,15 @@ CPUS = {"containers": [container(resources={"requests": {"cpu": "500"}})]}
 
 
 class Reason(NamedTuple):
-    """Why a pod waits: what is made besides it, what it has itself, and what is said first."""
+    """Why a pod waits: other objects, fields of the pod, and the line that has to come first."""
 
     said: str
     made: tuple[dict[str, Any], ...] = ()
     spec: dict[str, Any] = {}
-    found: tuple[str, str] | None = None  # doctor's first finding: what, and about which object
+    found: tuple[str, str] | None = None  # doctor's first finding: code and object
     class_name: str = "e2e-waits"
-    held: bool = False  # whether the device has another claim
-    alone: bool = False  # whether that is all that is in the way
+    held: bool = False  # whether another claim holds the device
+    alone: bool = False  # whether the pod waits for nothing else
     cordoned: bool = False
 
 
@@ -78,7 +78,7 @@ REASONS = {
 
 @pytest.fixture(scope="module")
 def cluster(installation):
-    """The cluster with one device more, which no driver prepares, and a namespace in which nothing is translated."""
+    """The cluster with another device, which no driver prepares, and a namespace without translation."""
     cluster = installation.cluster
     well(cluster)
     devices = fleet.slices(DRIVER, installation.node.name, [fleet.device("only", {})], by_name=True)
@@ -90,7 +90,7 @@ def cluster(installation):
 
 
 def explained(cluster, name, namespace):
-    """What `drawbridge explain pod` says, in how much time of the processor."""
+    """Return what `drawbridge explain pod` prints; fail if it takes too much CPU time."""
     begun = time.process_time()
     words = ["explain", "pod", name, "-n", namespace, "--kubeconfig", str(cluster.kubeconfig), "-o", "json"]
     done = CliRunner().invoke(main, words)
@@ -100,7 +100,7 @@ def explained(cluster, name, namespace):
 
 
 def hold(cluster, node):
-    """Give the device to the claim of a pod that no scheduler here places, and another has looked at."""
+    """Allocate the device to the claim of a pod of another scheduler, which has tried the pod."""
     result = {"request": "device", "driver": DRIVER, "pool": f"{node}-fleet", "device": "only"}
     held = claim("holder", SPACE, request("device", "e2e-waits"))
     holder = pod("holder", SPACE, schedulerName="elsewhere", resourceClaims=[using("holder")])
@@ -114,13 +114,17 @@ def hold(cluster, node):
 
 
 def is_refused(cluster):
-    """Try its own pod: until the scheduler has heard of a taint, it gives the device away."""
+    """Return whether a trial pod is refused: a scheduler that does not know a taint yet allocates the device."""
     asking, trial = claim("trial", SPACE, request("device", "e2e-waits")), pod("trial", SPACE, resourceClaims=[using("trial")])  # fmt: skip
     cluster.create(asking, trial)
 
     def outcome():
         there = cluster.read(trial)
-        conditions = [one["type"] for one in there.get("status", {}).get("conditions", []) if one["status"] == "False"]
+        conditions = [
+            condition["type"]
+            for condition in there.get("status", {}).get("conditions", [])
+            if condition["status"] == "False"
+        ]
         return "placed" if there["spec"].get("nodeName") else "refused" if "PodScheduled" in conditions else None
 
     try:
@@ -130,7 +134,7 @@ def is_refused(cluster):
 
 
 def in_order(cluster, reason, made):
-    """Make what is in the way before the pod comes."""
+    """Create the obstacles before the pod."""
     own = claim("p", SPACE, request("device", reason.class_name))
     claims = reason.spec.get("resourceClaims", [using("p")])
     for item in (*([own] if claims == [using("p")] else []), *reason.made):
@@ -149,7 +153,7 @@ def in_order(cluster, reason, made):
 
 
 @pytest.mark.parametrize("name", REASONS)
-def test_the_reason_is_named_first_and_no_innocent_claim(cluster, node, name):
+def test_explain_and_doctor_name_the_actual_reason_first(cluster, node, name):
     reason = REASONS[name]
     made: list[dict[str, Any]] = []
     with ExitStack() as stack:
@@ -161,33 +165,33 @@ def test_the_reason_is_named_first_and_no_innocent_claim(cluster, node, name):
         if reason.held:
             made += hold(cluster, node.name)
         in_order(cluster, reason, made)
-        told: dict[str, Any] = {}
+        answer: dict[str, Any] = {}
 
         def says():
-            told.update(explained(cluster, "p", SPACE))
-            return reason.said in told["standing"]["message"] or None
+            answer.update(explained(cluster, "p", SPACE))
+            return reason.said in answer["standing"]["message"] or None
 
-        cluster.until("explain names the reason", says, told=lambda: told)
-        prospect = told["prospect"] or {"blockers": [], "nearest": ""}
-        enough = [one["claim"] for one in prospect["blockers"] if one["alone"]]
-        assert enough == [f"{SPACE}/holder"] * reason.alone, told
-        assert ("holder" in prospect["nearest"]) == reason.alone, told
-        found: list[str | None] = []
+        cluster.until("explain names the reason", says, told=lambda: answer)
+        prospect = answer["prospect"] or {"blockers": [], "nearest": ""}
+        enough = [blocker["claim"] for blocker in prospect["blockers"] if blocker["alone"]]
+        assert enough == [f"{SPACE}/holder"] * reason.alone, answer
+        assert ("holder" in prospect["nearest"]) == reason.alone, answer
+        firsts: list[str | None] = []
         try:
-            cluster.until("doctor's first finding", lambda: found.append(first(cluster)) or found[-1] == reason.found)
+            cluster.until("doctor's first finding", lambda: firsts.append(first(cluster)) or firsts[-1] == reason.found)
         except AssertionError:
-            assert found[-1] == reason.found
+            assert firsts[-1] == reason.found
 
 
 def first(cluster):
-    """What doctor finds first, and of which object; None if it finds nothing."""
+    """Return the code and object of doctor's first finding; None without findings."""
     return next(((ailment.code, ailment.object) for ailment in ailments(cluster)), None)
 
 
 def gone(cluster, made):
     cluster.remove(*reversed(made))
     for item in made:
-        cluster.until(f"{name_of(item)} is gone", lambda one=item: cluster.read(one) is None)
+        cluster.until(f"{name_of(item)} is gone", lambda item=item: cluster.read(item) is None)
 
 
 def slices_of_a_node_that_is_gone(cluster, node):
@@ -212,7 +216,7 @@ def a_daemon_set_for_no_node(cluster, node):
 
 
 def what_a_device_plugin_left(cluster, node):
-    """The node keeps handing out by the old name what its driver publishes."""
+    """The node still advertises the extended resource of devices that its driver publishes."""
     path = f"/api/v1/nodes/{node.name}/status"
     amounts = {"capacity": {"nvidia.com/gpu": "2"}, "allocatable": {"nvidia.com/gpu": "2"}}
     cluster.patch(path, {"status": amounts})

@@ -1,5 +1,5 @@
-"""The other two ways of the bridge as pods, each put in place of the one before it: a stock scheduler with the extender in one pod, as kustomize
-builds it, and in two pods that know each other by certificates, as Helm makes it of the chart."""
+"""The other two layouts of the bridge as pods, each replacing the previous one: a stock scheduler with the extender in one pod, as built by kustomize,
+and in two pods that use mutual TLS, as rendered by Helm."""
 
 import os
 import re
@@ -52,13 +52,15 @@ def certificates(installation, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def apart(extender, certificates, tenants):
-    """Applied before its Secrets are there: the pods wait, and their events say for what."""
+    """Applied before its Secrets exist: the pods wait, and their events name the Secret."""
     cluster = extender.cluster
     made = charted(cluster, CONFIGURATION, bridge={"way": "apart", "schedulerImage": product.STOCK_SCHEDULER})
     extender.apply(made)
     for component in ("allocator", "scheduler"):
         secret = f'secret "drawbridge-{component}" not found'
-        cluster.until(f"an event names the Secret of the {component}", lambda said=secret: said in events(cluster), 60)
+        cluster.until(
+            f"an event names the Secret of the {component}", lambda secret=secret: secret in events(cluster), 60
+        )
     run(cluster, certificates, MAKE_SECRETS)
     extender.wait(made)
     translates(cluster, tenants, schedulerName="drawbridge")
@@ -66,19 +68,19 @@ def apart(extender, certificates, tenants):
 
 
 def events(cluster):
-    return "\n".join(one["message"] for one in cluster.get(f"/api/v1/namespaces/{SYSTEM}/events")["items"])
+    return "\n".join(event["message"] for event in cluster.get(f"/api/v1/namespaces/{SYSTEM}/events")["items"])
 
 
-def test_a_stock_scheduler_in_the_allocators_pod_places_pods_also_when_the_allocator_was_killed(extender, tenants):
+def test_a_stock_scheduler_places_pods_after_the_allocator_was_killed(extender, tenants):
     extender.serve(tenants, "by-an-extender", schedulerName="drawbridge")
     extender.kill(extender.leads(), "allocator")
     extender.serve(tenants, "after-a-kill", schedulerName="drawbridge")
-    # The kubelet says so when it comes to it.
+    # The kubelet reports it with a delay.
     extender.cluster.until("the allocator was started again", lambda: extender.restarts("allocator")["allocator"], 60)
     assert extender.restarts("allocator") == {"allocator": 1, "scheduler": 0}
 
 
-def test_in_two_pods_a_stock_scheduler_places_pods_also_when_the_allocators_pod_is_another(apart, tenants):
+def test_a_stock_scheduler_apart_places_pods_after_the_allocator_moved(apart, tenants):
     apart.serve(tenants, "by-two-pods", schedulerName="drawbridge")
     first = apart.leads()
     apart.cluster.delete(f"/api/v1/namespaces/{SYSTEM}/pods/{first}")
@@ -87,21 +89,21 @@ def test_in_two_pods_a_stock_scheduler_places_pods_also_when_the_allocators_pod_
     assert apart.restarts("scheduler") == {"scheduler": 0}
 
 
-def test_at_the_allocators_service_a_client_without_a_certificate_of_the_schedulers_is_turned_away(apart, certificates):
-    """The allocator's own is of the same authority, and has another name."""
+def test_the_allocator_rejects_clients_without_the_schedulers_certificate(apart, certificates):
+    """The allocator's own certificate is signed by the same authority, but has another name."""
     served = {"scheduler": 404, "allocator": 403}
     for who, code in served.items():
         context = ssl.create_default_context(cafile=str(certificates / "ca.crt"))
         context.load_cert_chain(certificates / f"{who}.crt", certificates / f"{who}.key")
-        # Of the pods that there are: the one that was there before may still be listed.
+        # Only existing pods: a deleted one may still be listed.
         apart.cluster.until(
-            f"{who} is answered", lambda code=code, context=context: f" {code} " in asked(apart, context)
+            f"{who} is answered", lambda code=code, context=context: f" {code} " in first_line_of_answer(apart, context)
         )
-    assert asked(apart, ssl.create_default_context(cafile=str(certificates / "ca.crt"))) == "turned away"
+    assert first_line_of_answer(apart, ssl.create_default_context(cafile=str(certificates / "ca.crt"))) == "turned away"
 
 
-def asked(apart, context):
-    """The first line of what the allocator answers in its pod to an unknown question. In TLS 1.3 a client is turned away when it reads."""
+def first_line_of_answer(apart, context):
+    """Return the first line of the allocator's answer to an unknown path. In TLS 1.3 a client is rejected when it reads."""
     [address] = apart.addresses("drawbridge-allocator")
     with socket.create_connection((address, ALLOCATOR_PORT), timeout=30) as line:
         try:

@@ -39,7 +39,7 @@ def answer(cluster, *words):
 
 @pytest.fixture(scope="module")
 def without(installation, tenants):
-    """The cluster, and what was said when ours was taken away."""
+    """The cluster after uninstall, and the output of uninstall."""
     cluster = installation.cluster
     cluster.create(QUOTA | {"metadata": {"name": "kept", "namespace": tenants}})
     planned = answer(cluster, "uninstall")
@@ -55,23 +55,25 @@ def test_uninstall_removes_drawbridge_objects_and_keeps_and_lists_user_objects(w
     cluster, done = without
     assert done["taken"][0] == "MutatingWebhookConfiguration drawbridge"
     assert f"Namespace {tenants}: its labels drawbridge.dev/mode" in done["taken"]
-    [kept] = [one for one in done["left"] if one.startswith("CustomResourceDefinition")]
+    [kept] = [line for line in done["left"] if line.startswith("CustomResourceDefinition")]
     assert "devicequotas.drawbridge.dev" in kept
     assert f"{tenants}/kept" in kept
-    assert any("ConfigMap drawbridge-driver/drawbridge-inventory" in one for one in done["left"])
+    assert any("ConfigMap drawbridge-driver/drawbridge-inventory" in line for line in done["left"])
     assert cluster.get(f"/apis/drawbridge.dev/v1alpha1/namespaces/{tenants}/devicequotas/kept")
 
 
 @pytest.fixture(scope="module")
 def older(node, without):
-    """An installation of older manifests, with a right that the controller had before, a quota, a pod that runs and one that waits."""
+    """An older installation, with a right that the controller had then, a quota, a running pod and a waiting pod."""
     cluster, _ = without
     cluster.add_fake_nodes(1, prefix="far-")
     cluster.patch("/api/v1/nodes/far-0", {"spec": {"unschedulable": True}})  # no kubelet is there
-    cluster.create(*fleet.slices(fleet.NVIDIA, "far-0", fleet.whole_gpus(1), by_name=True))  # our driver's went with it
+    cluster.create(
+        *fleet.slices(fleet.NVIDIA, "far-0", fleet.whole_gpus(1), by_name=True)
+    )  # our driver's were deleted with it
     made = objects(re.sub(r"REGISTRY/drawbridge:[\d.]+", product.NAME, gzip.decompress(OLDER.read_bytes()).decode()))
     [role] = [
-        one for one in made if one["kind"] == "ClusterRole" and one["metadata"]["name"] == "drawbridge-controller"
+        obj for obj in made if obj["kind"] == "ClusterRole" and obj["metadata"]["name"] == "drawbridge-controller"
     ]
     role["rules"].append(
         {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["list", "watch"]}
@@ -101,11 +103,11 @@ def older(node, without):
 
 
 def held(cluster, namespace):
-    """What pods, claims, templates, quotas and keys of ours there are, and what the claims hold."""
+    """Return our pods, claims, templates, quotas and keys, and the devices of the claims."""
     where = f"/apis/resource.k8s.io/v1/namespaces/{namespace}"
 
     def of(path, name):
-        return {one["metadata"]["uid"]: one.get(name) for one in cluster.get(path)["items"]}
+        return {item["metadata"]["uid"]: item.get(name) for item in cluster.get(path)["items"]}
 
     return {
         "pods": of(f"/api/v1/namespaces/{namespace}/pods", "spec"),
@@ -116,15 +118,15 @@ def held(cluster, namespace):
     }  # fmt: skip
 
 
-def test_an_older_installation_is_upgraded_as_the_page_says_and_back_and_what_runs_or_waits_keeps_what_it_has(older):
+def test_an_upgrade_and_a_rollback_keep_running_and_waiting_pods(older):
     installed, namespace, before = older
     cluster = installed.cluster
     has = held(cluster, namespace)
     assert len(has["claims"]) == 2
     assert len(list(filter(None, has["claims"].values()))) == 1
-    told = {(one["code"], one["object"]) for one in answer(cluster, "doctor")["findings"]}
-    assert ("O003", "ValidatingAdmissionPolicy/drawbridge-secrets") in told
-    assert ("O004", "ClusterRole/drawbridge-controller") in told
+    findings = {(finding["code"], finding["object"]) for finding in answer(cluster, "doctor")["findings"]}
+    assert ("O003", "ValidatingAdmissionPolicy/drawbridge-secrets") in findings
+    assert ("O004", "ClusterRole/drawbridge-controller") in findings
     change(older, printed(cluster, CONFIGURATION), "no")
     assert held(cluster, namespace) == has
     cluster.until("nothing is wrong", lambda: not answer(cluster, "doctor")["findings"], 60)
@@ -133,9 +135,9 @@ def test_an_older_installation_is_upgraded_as_the_page_says_and_back_and_what_ru
 
 
 def change(older, made, listing):
-    """Apply a version as docs/install.md says, and wait until it translates; `listing` is whether its controller may list claims."""
+    """Apply a version as in docs/install.md, and wait until it translates; `listing` is whether its controller may list claims."""
     installed, namespace, _ = older
-    kinds = [one for one in made if one["kind"] == "CustomResourceDefinition"]
+    kinds = [obj for obj in made if obj["kind"] == "CustomResourceDefinition"]
     for some in (kinds, made):
         installed.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=dump(some))
     installed.wait(made)

@@ -1,1 +1,1 @@
-"""Tests of the ground itself, and of what we say beside what Kubernetes does."""
+"""Tests of the harness, and of our predictions about Kubernetes."""

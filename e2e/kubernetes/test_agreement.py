@@ -36,7 +36,7 @@ def whole(driver, index):
 
 
 def partitions():
-    """Two GPUs cut in halves and wholes, by counters, with groups that keep modes apart."""
+    """Two GPUs with half and whole partitions, by counters, with groups that keep the modes apart."""
     for gpu in (0, 1):
         for name, amount, groups in (
             ("whole", 8, []),
@@ -52,7 +52,7 @@ def partitions():
 
 
 def stock(control_plane, node):
-    """Everything the allocator looks at, as the API server has it."""
+    """The allocator's stock, as the API server has it."""
 
     def all_of(path, type_):
         return [convert(item, type_) for item in control_plane.get(path)["items"]]
@@ -66,7 +66,7 @@ def stock(control_plane, node):
 
 
 def settled(allocation):
-    """An allocation without what no two allocators can agree on: the time, and the random IDs of shares."""
+    """An allocation without its time and random share IDs, which differ between allocators."""
     plain = builtins(allocation)
     plain.pop("allocationTimestamp", None)
     for result in plain["devices"].get("results", ()):
@@ -76,7 +76,7 @@ def settled(allocation):
 
 
 def shapes(namespace):
-    """Claims in an order in which each finds the fleet as the earlier ones left it."""
+    """Claims in an order in which each depends on the allocations before."""
 
     def cel(text):
         return [{"cel": {"expression": text}}]
@@ -120,17 +120,17 @@ def shapes(namespace):
 
 
 def test_the_scheduler_and_the_allocator_choose_the_same_devices(control_plane, namespace, created, node):
-    """Eight claims of different shapes, one after the other; each is asked of ours first, then of the scheduler."""
+    """Eight claims of different shapes: each is allocated first by the allocator, then by the scheduler."""
 
     def root(index):
         return {"agree.example.com/root": {"string": f"pci{index // 2}"}}
 
     gpus = [whole(GPU, index) for index in range(5)]
     nics = [fleet.device(f"nic-{index}", {"speed": 100}) for index in range(4)]
-    for index, one in enumerate(gpus):
-        one["attributes"].update(root(index))
-    for index, one in enumerate(nics):
-        one["attributes"].update(root(3 - index))
+    for index, device in enumerate(gpus):
+        device["attributes"].update(root(index))
+    for index, device in enumerate(nics):
+        device["attributes"].update(root(3 - index))
     created(
         *fleet.slices(GPU, node, gpus),
         *fleet.slices(NIC, node, nics),

@@ -1,4 +1,4 @@
-"""Building is safe against a kill half way and against two builds at once."""
+"""Building is safe against kills and concurrent builds."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def start(environment):
     )
 
 
-def test_a_build_killed_half_way_leaves_no_program_and_the_next_one_finishes(empty_cache, tmp_path):
+def test_after_a_killed_build_the_next_build_finishes(empty_cache, tmp_path):
     with start(empty_cache) as first:
         while not list(tmp_path.glob("bin/*/.sample-device-plugin-*")):
             assert first.poll() is None
@@ -39,31 +39,31 @@ def test_a_build_killed_half_way_leaves_no_program_and_the_next_one_finishes(emp
     assert list(made.parent.iterdir()) == [made]
 
 
-def test_of_two_builds_at_once_one_builds_and_both_have_the_program(empty_cache):
+def test_concurrent_builds_build_once_and_both_get_the_program(empty_cache):
     with start(empty_cache) as first, start(empty_cache) as second:
         answers = [process.communicate() for process in (first, second)]
     assert answers[0][0] == answers[1][0] != ""
-    assert sum("sample-device-plugin done" in said for _, said in answers) == 1
+    assert sum("sample-device-plugin done" in output for _, output in answers) == 1
 
 
 def test_without_go_the_message_says_what_is_missing(empty_cache):
     with start(empty_cache | {"PATH": "/nowhere"}) as process:
-        _, said = process.communicate()
-    assert "go is not on PATH" in said
+        _, output = process.communicate()
+    assert "go is not on PATH" in output
     assert process.returncode == 1
 
 
-def test_a_long_build_says_where_it_is_and_what_go_complains_about(capsys):
+def test_a_long_build_shows_progress_and_compiler_errors(capsys):
     def lines():
         yield "k8s.io/api/core/v1\n"
-        while "1 packages compiled, the last one k8s.io/api/core/v1" not in said():
+        while "1 packages compiled, the last one k8s.io/api/core/v1" not in progress():
             time.sleep(0.01)
         yield "main.go:3:2: undefined: x\n"
 
-    def said():
+    def progress():
         heard.append(capsys.readouterr().err)
         return "".join(heard)
 
     heard = []
     build.follow("kubelet", lines(), time.monotonic(), every=0.01)
-    assert "main.go:3:2: undefined: x" in said()
+    assert "main.go:3:2: undefined: x" in progress()

@@ -1,4 +1,4 @@
-"""The ground under the other tests: what the harness promises about a control plane."""
+"""The guarantees of the harness about a control plane."""
 
 import subprocess
 import sys
@@ -12,40 +12,40 @@ from e2e.ground.controlplane import reserve
 pytestmark = pytest.mark.real
 
 
-def test_the_server_says_the_pinned_version(control_plane):
+def test_the_server_reports_the_pinned_version(control_plane):
     assert control_plane.get("/version")["gitVersion"] == f"v{RELEASE}"
 
 
-def test_a_pod_is_placed_on_a_node_that_is_only_an_api_object(control_plane, namespace, created):
+def test_a_pod_is_scheduled_to_a_fake_node(control_plane, namespace, created):
     [node] = control_plane.add_fake_nodes(1, prefix="placed-")
     created(pod("p", namespace, node))
     assert control_plane.wait_scheduled(namespace, "p")["spec"]["nodeName"] == node
     control_plane.delete(f"/api/v1/nodes/{node}")
 
 
-def test_the_audit_log_tells_a_dry_run_from_a_write(control_plane, namespace):
+def test_the_audit_log_distinguishes_a_dry_run_from_a_write(control_plane, namespace):
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "audited"}}
     control_plane.post(path, settings, dryRun="All")
     with pytest.raises(ApiError, match="not found"):
         control_plane.get(f"{path}/audited")
 
-    def told():
+    def requests():
         ours = [e for e in control_plane.audit_events() if e.get("userAgent") == USER_AGENT and e["verb"] == "create"]
         return [e["requestURI"] for e in ours if e["requestURI"].startswith(path)]
 
-    # The API server answers before the line is in the log.
-    assert control_plane.until("the audit log has the request", told, 60) == [f"{path}?dryRun=All"]
+    # The API server may answer before it writes the line.
+    assert control_plane.until("the audit log has the request", requests, 60) == [f"{path}?dryRun=All"]
 
 
-def test_a_program_can_have_exactly_a_service_accounts_rights(control_plane, namespace):
+def test_a_program_can_run_with_a_service_accounts_rights_only(control_plane, namespace):
     mine = ["--kubeconfig", str(control_plane.account_kubeconfig(namespace, "default")), "auth", "whoami", "-ojson"]
     assert f"system:serviceaccount:{namespace}:default" in control_plane.kubectl(*mine).stdout
     refused = control_plane.kubectl(*mine[:2], "get", "secrets", "-n", namespace, check=False)
     assert "is forbidden" in refused.stderr
 
 
-def test_a_port_is_given_to_one_process_until_that_one_ends():
+def test_a_port_belongs_to_one_process_until_it_ends():
     script = "from e2e.ground.controlplane import free_port; print(free_port(), flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         port = int(other.stdout.readline())

@@ -1,4 +1,4 @@
-"""A real API server keeps of translated custom objects the fields that were computed from their definitions."""
+"""A real API server stores the computed fields of translated custom objects."""
 
 import json
 
@@ -16,12 +16,12 @@ FLEET = ["--inventory", str(EXAMPLES / "fleet"), "--config", str(EXAMPLES / "con
 
 
 def roles(spec):
-    """Pods of roles by name, several for each."""
+    """Pods of several roles, by role."""
     of_role = {"type": "array", "items": below("template", template(spec))}
     return below("roles", {"type": "object", "additionalProperties": of_role})
 
 
-# Whether a template can be rewritten, and the versions of its kind; the first one is stored.
+# Whether a template can be rewritten, and the versions of its kind; the first is the storage version.
 KINDS = {
     "Keeping": (True, roles(KEEPS)),
     "Open": (True, ANY),
@@ -40,7 +40,7 @@ def thing(kind, namespace):
     return {"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def test_the_server_keeps_what_is_computed(control_plane, created, namespace, tmp_path):
+def test_the_server_stores_our_computed_fields(control_plane, created, namespace, tmp_path):
     crds = [definition((GROUP, kind), *versions) for kind, (_, *versions) in KINDS.items()]
     created(*crds)
     names = [crd["metadata"]["name"] for crd in crds]
@@ -50,22 +50,24 @@ def test_the_server_keeps_what_is_computed(control_plane, created, namespace, tm
     for kind, (rewritten, *_) in KINDS.items():
         given = tmp_path / f"{kind}.yaml"
         given.write_text(manifests.dump([thing(kind, namespace)]))
-        # Without the definition nothing is known of such a kind, and it is rewritten.
+        # Without the CRD the kind is unknown, and it is rewritten.
         blind = manifests.parse(run("translate", "-f", str(given), *FLEET).stdout)
-        translated = next(one.object for one in blind if one.object["kind"] == kind)
+        translated = next(document.object for document in blind if document.object["kind"] == kind)
         assert "resourceClaims" in json.dumps(translated), kind
         control_plane.kubectl("create", "--validate=false", "-f", "-", input=manifests.dump([translated]))
         kept = control_plane.read(translated)
         (known,) = custom_kinds([translated, *crds])[GROUP, kind]
         assert kept["spec"] == known.prune(translated)["spec"], kind
-        # Claims that a file has already are told where the server drops them.
+        # Claims in a file are reported if the server drops them.
         checked = run("check", "-f", "-", "--inventory", str(served), stdin=manifests.dump([translated])).stdout
         assert ("would drop the claims" in checked) is not rewritten, checked
-        # With the definition as the server has it, only what it keeps is written.
+        # With the server's CRD, only fields that it keeps are written.
         seen = run("translate", "-f", str(given), *FLEET, "--inventory", str(served), "-o", "report").stdout
         assert ("1 object, 1 rewritten" in seen) is rewritten, seen
         control_plane.remove(translated)
         if rewritten:
             made = run("translate", "-f", str(given), *FLEET, "--inventory", str(served)).stdout
-            control_plane.kubectl("create", "-f", "-", input=made)  # strict: an unknown field would be refused
+            control_plane.kubectl(
+                "create", "-f", "-", input=made
+            )  # strict validation: an unknown field would be refused
             control_plane.kubectl("delete", "-f", "-", input=made)

@@ -1,4 +1,4 @@
-"""`drawbridge dashboard` on a live cluster: what it shows is what `drawbridge explain` says, and follows what changes."""
+"""`drawbridge dashboard` on a live cluster: it agrees with `drawbridge explain`, and follows changes."""
 
 import json
 import subprocess
@@ -35,7 +35,7 @@ def dashboard(kubeconfig, *options):
 
 @contextmanager
 def opened(url):
-    """A page in Chromium, opened once."""
+    """A page in Chromium."""
     from playwright.sync_api import sync_playwright  # not installed where there is no browser
 
     with sync_playwright() as driver:
@@ -54,11 +54,11 @@ def get(url, token=""):
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.read().decode()
-    except HTTPError as error:  # what is new is not there until the cluster is read again
+    except HTTPError as error:  # changes are visible after the next reading
         return error.read().decode()
 
 
-def test_a_pod_that_waits_and_the_device_it_gets_are_shown_while_it_happens(control_plane, namespace, created):
+def test_a_waiting_pod_and_its_later_device_are_shown_live(control_plane, namespace, created):
     control_plane.add_fake_nodes(1, prefix="dashboard-")
     created(
         fleet.device_class("dashboard-gpu", f"device.driver == '{DRIVER}'"),
@@ -68,15 +68,17 @@ def test_a_pod_that_waits_and_the_device_it_gets_are_shown_while_it_happens(cont
     try:
         with dashboard(control_plane.kubeconfig) as url:
             control_plane.wait_unschedulable(namespace, "p")
-            asked = [*COMMAND, "explain", "pod/p", "-n", namespace, "--kubeconfig", str(control_plane.kubeconfig), "-o", "json"]  # fmt: skip
-            said = json.loads(subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout)
+            packed = [*COMMAND, "explain", "pod/p", "-n", namespace, "--kubeconfig", str(control_plane.kubeconfig), "-o", "json"]  # fmt: skip
+            explained = json.loads(
+                subprocess.run(packed, capture_output=True, text=True, timeout=60, check=True).stdout
+            )
 
-            def told():
+            def reasons():
                 waiting = json.loads(get(f"{url}/api/v1/waiting"))["waiting"]
-                return [one["reason"] for one in waiting if one["pod"] == f"{namespace}/p"]
+                return [row["reason"] for row in waiting if row["pod"] == f"{namespace}/p"]
 
             assert control_plane.until(
-                "the reason is shown", lambda: told() == [said["pod"]["standing"]["message"]], 60
+                "the reason is shown", lambda: reasons() == [explained["pod"]["standing"]["message"]], 60
             )
             assert "Kubernetes v1." in get(f"{url}/move")
             assert "FailedScheduling" in get(f"{url}/pods/{namespace}/p")
@@ -84,38 +86,38 @@ def test_a_pod_that_waits_and_the_device_it_gets_are_shown_while_it_happens(cont
                 page.get_by_text("1 pod waiting").wait_for()
                 created(*fleet.slices(DRIVER, "dashboard-0", [fleet.device("gpu", {})], by_name=True))
                 control_plane.wait_scheduled(namespace, "p", 60)
-                page.get_by_role("cell", name=f"{DRIVER}/dashboard-0-fleet/gpu").wait_for()  # before one's eyes
+                page.get_by_role("cell", name=f"{DRIVER}/dashboard-0-fleet/gpu").wait_for()  # without a reload
                 assert page.get_by_text("1 pod waiting").count() == 0
             held = f"{namespace}/p"
             control_plane.until("its holder is shown", lambda: held in get(f"{url}/nodes/dashboard-0"), 60)
-            assert told() == []
-            asked = pack(json.dumps(pod("q", namespace, resourceClaims=[using("wants")])))
-            found = json.loads(get(f"{url}/api/v1/what-if?q={asked}"))["found"]
-            assert [(one["pod"], one["node"]) for one in found["pods"]] == [(f"{namespace}/q", "dashboard-0")]
+            assert reasons() == []
+            packed = pack(json.dumps(pod("q", namespace, resourceClaims=[using("wants")])))
+            answer = json.loads(get(f"{url}/api/v1/what-if?q={packed}"))["found"]
+            assert [(pod["pod"], pod["node"]) for pod in answer["pods"]] == [(f"{namespace}/q", "dashboard-0")]
             another = [claim("other", namespace, request("gpu", "dashboard-gpu")), pod("q", namespace, resourceClaims=[using("other")])]  # fmt: skip
-            asked = pack("\n---\n".join(map(json.dumps, another)))
-            [found] = json.loads(get(f"{url}/api/v1/what-if?q={asked}"))["found"]["pods"]
-            assert found["node"] is None
-            assert "in use" in found["summary"]
-            [found] = json.loads(get(f"{url}/api/v1/what-if?q={asked}&add=dashboard-0%3D1"))["found"]["pods"]
-            assert found["node"] == "dashboard-0-1"
+            packed = pack("\n---\n".join(map(json.dumps, another)))
+            [answer] = json.loads(get(f"{url}/api/v1/what-if?q={packed}"))["found"]["pods"]
+            assert answer["node"] is None
+            assert "in use" in answer["summary"]
+            [answer] = json.loads(get(f"{url}/api/v1/what-if?q={packed}&add=dashboard-0%3D1"))["found"]["pods"]
+            assert answer["node"] == "dashboard-0-1"
             moved = json.loads(get(f"{url}/api/v1/what-if?remove=dashboard-0&add=dashboard-0%3D1"))["found"]["pods"]
-            assert [(one["pod"], one["node"]) for one in moved] == [(held, "dashboard-0-1")]
+            assert [(pod["pod"], pod["node"]) for pod in moved] == [(held, "dashboard-0-1")]
     finally:
         control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
         control_plane.remove({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "dashboard-0"}})
 
 
 def test_accounts_see_what_they_may_list(control_plane, namespace, created):
-    """The dashboard has the rights of its page and those of a login, no others; its viewers are a tenant and one who may list all."""
+    """The dashboard has the role of its page and the role for logins. The viewers are a tenant and an account that may list all namespaces."""
     control_plane.add_fake_nodes(1, prefix="login-")
     other = control_plane.namespace(f"{namespace}-other")
-    files = [ROOT / "manifests" / one for one in ("explain/role.yaml", "survey/role.yaml", "dashboard/rbac.yaml")]
-    shipped = [one.object for one in manifests.read(files)]
-    for one in shipped:
-        if one["kind"] == "ServiceAccount":
-            one["metadata"]["namespace"] = namespace
-        for subject in one.get("subjects", ()):
+    files = [ROOT / "manifests" / path for path in ("explain/role.yaml", "survey/role.yaml", "dashboard/rbac.yaml")]
+    shipped = [document.object for document in manifests.read(files)]
+    for obj in shipped:
+        if obj["kind"] == "ServiceAccount":
+            obj["metadata"]["namespace"] = namespace
+        for subject in obj.get("subjects", ()):
             subject["namespace"] = namespace
     created(
         fleet.device_class("login-gpu", f"device.driver == '{LOGIN}'"),
@@ -126,15 +128,15 @@ def test_accounts_see_what_they_may_list(control_plane, namespace, created):
         bound("login-hears", "drawbridge-dashboard-events", "reader", namespace, kind="RoleBinding"),
         bound("login-audits", "drawbridge-explain", "auditor", namespace),
         bound("login-tenant", "drawbridge-explain", "tenant", namespace, kind="RoleBinding"),
-        *(one for where in (namespace, other) for one in (claim("has", where, request("gpu", "login-gpu")), pod(f"in-{where}", where, resourceClaims=[using("has")]))),
+        *(obj for where in (namespace, other) for obj in (claim("has", where, request("gpu", "login-gpu")), pod(f"in-{where}", where, resourceClaims=[using("has")]))),
     )  # fmt: skip
     try:
         for where in (namespace, other):
             control_plane.wait_scheduled(where, f"in-{where}", 60)
         with dashboard(control_plane.account_kubeconfig(namespace, ACCOUNT), "--login") as url:
             page = f"{url}/nodes/login-0"
-            asked = f"system:serviceaccount:{namespace}:{ACCOUNT}"
-            control_plane.until_may(asked, "create", "subjectaccessreviews", "", "authorization.k8s.io")
+            user = f"system:serviceaccount:{namespace}:{ACCOUNT}"
+            control_plane.until_may(user, "create", "subjectaccessreviews", "", "authorization.k8s.io")
             shown = {name: get(page, control_plane.token_of(namespace, name)) for name in ("tenant", "auditor", "stranger")}  # fmt: skip
             assert "Log in" in get(page)
             moves = {name: get(f"{url}/move", control_plane.token_of(namespace, name)) for name in ("tenant", "auditor")}  # fmt: skip
@@ -144,8 +146,8 @@ def test_accounts_see_what_they_may_list(control_plane, namespace, created):
         assert "could not be read" not in moves["auditor"]
         for name, page in events.items():
             assert "Scheduled</td>" in page, (name, page[-3000:])
-        assert {name: "2 held" in one or one[-1500:] for name, one in shown.items()} == dict.fromkeys(shown, True)
-        seen = {name: (f"in-{namespace}<" in one, other in one) for name, one in shown.items()}
+        assert {name: "2 held" in page or page[-1500:] for name, page in shown.items()} == dict.fromkeys(shown, True)
+        seen = {name: (f"in-{namespace}<" in page, other in page) for name, page in shown.items()}
         assert seen == {"tenant": (True, False), "auditor": (True, True), "stranger": (False, False)}
     finally:
         for where in (namespace, other):

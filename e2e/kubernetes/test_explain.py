@@ -38,8 +38,8 @@ def drawbridge(kubeconfig, *words):
     return done.returncode, json.loads(done.stdout), done.stderr
 
 
-def test_a_pod_that_waits_is_told_who_has_its_device(control_plane, namespace, created, node):
-    """One device, two pods: the stock scheduler gives it to the first, and with the rights of the role the second is told to which pod."""
+def test_a_waiting_pod_names_the_holder_of_its_device(control_plane, namespace, created, node):
+    """Two pods request one device. The stock scheduler allocates it to the first; explain, with its documented role, names the first to the second."""
     device_class = fleet.device_class("e2e-why", f"device.driver == '{DRIVER}'")
     created(*fleet.slices(DRIVER, node, [fleet.device("only", {"mode": "whole"})]), device_class)
     created(*asking("first", namespace, node))
@@ -48,9 +48,9 @@ def test_a_pod_that_waits_is_told_who_has_its_device(control_plane, namespace, c
     control_plane.wait_unschedulable(namespace, "second")
     looker = account(control_plane, namespace, created, yaml.safe_load(ROLE.read_text()))
 
-    code, told, said = drawbridge(looker, "explain", "pod", "second", "-n", namespace)
-    assert (code, said, told["unread"]) == (0, "", [])
-    story = told["pod"]
+    code, answer, complaint = drawbridge(looker, "explain", "pod", "second", "-n", namespace)
+    assert (code, complaint, answer["unread"]) == (0, "", [])
+    story = answer["pod"]
     assert story["standing"]["keeper"] == "scheduler"
     assert story["prospect"]["outlook"] == "full"
     [blocker] = story["prospect"]["blockers"]
@@ -64,29 +64,27 @@ def test_a_pod_that_waits_is_told_who_has_its_device(control_plane, namespace, c
         "alone": True,
         "unused": False,
     }
-    assert any(one.startswith("PodScheduled=False (Unschedulable)") for one in story["conditions"])
+    assert any(condition.startswith("PodScheduled=False (Unschedulable)") for condition in story["conditions"])
 
-    code, told, _ = drawbridge(looker, "explain", "device", f"{node}-fleet/only")
-    assert (code, told["device"]["state"]) == (0, "held")
-    assert [one["claim"] for one in told["device"]["holders"]] == [f"{namespace}/first"]
+    code, answer, _ = drawbridge(looker, "explain", "device", f"{node}-fleet/only")
+    assert (code, answer["device"]["state"]) == (0, "held")
+    assert [holder["claim"] for holder in answer["device"]["holders"]] == [f"{namespace}/first"]
 
-    code, told, said = drawbridge(looker, "free", node)
-    assert (code, said) == (0, "")
-    [[only]] = [one["devices"] for one in told["nodes"]]
+    code, answer, complaint = drawbridge(looker, "free", node)
+    assert (code, complaint) == (0, "")
+    [[only]] = [node["devices"] for node in answer["nodes"]]
     [holder] = only["holders"]
     assert (only["device"], only["state"]) == (f"{DRIVER}/{node}-fleet/only", "held")
     assert (holder["pods"], holder["since"]) == ([f"{namespace}/first"], blocker["since"])
 
-    code, answer, said = drawbridge(looker, "explain", "pod", "secnd", "-n", namespace)
+    code, answer, complaint = drawbridge(looker, "explain", "pod", "secnd", "-n", namespace)
     assert code == 1
-    assert f"did you mean {namespace}/second?" in said
+    assert f"did you mean {namespace}/second?" in complaint
     assert answer["errors"]
 
 
-def test_where_devices_are_in_use_and_something_else_is_in_the_way_no_holder_is_blamed(
-    control_plane, namespace, created, node
-):
-    """The device is held; beside it each pod has a reason of another kind, and only one waits for the device alone."""
+def test_no_holder_is_blamed_if_another_reason_keeps_the_pod(control_plane, namespace, created, node):
+    """The device is held. Each pod has another reason to wait; only one pod waits for the device alone."""
     device_class = fleet.device_class("e2e-why", f"device.driver == '{DRIVER}'")
     created(*fleet.slices(DRIVER, node, [fleet.device("only", {"mode": "whole"})]), device_class)
     port = {"ports": [{"containerPort": 80, "hostPort": 4321}]}
@@ -97,7 +95,7 @@ def test_where_devices_are_in_use_and_something_else_is_in_the_way_no_holder_is_
     control_plane.wait_scheduled(namespace, "holder")
     apart = {"labelSelector": {"matchLabels": {"app": "one"}}, "topologyKey": "kubernetes.io/hostname"}
     data = {"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}
-    # What a pod and its container have more, and the reason that comes first.
+    # The additional fields of a pod and its container, and the reason that comes first.
     spread = {"maxSkew": 1, "topologyKey": "no-such-label", "whenUnsatisfiable": "DoNotSchedule"}
     reasons = {
         "spread": ({"topologySpreadConstraints": [spread]}, {}, "pod topology spread constraints"),
@@ -117,10 +115,10 @@ def test_where_devices_are_in_use_and_something_else_is_in_the_way_no_holder_is_
     looker = account(control_plane, namespace, created, yaml.safe_load(ROLE.read_text()))
     for name in (*reasons, "alone"):
         control_plane.wait_unschedulable(namespace, name)
-        code, told, _ = drawbridge(looker, "explain", "pod", name, "-n", namespace)
+        code, answer, _ = drawbridge(looker, "explain", "pod", name, "-n", namespace)
         assert code == 0
-        story = told["pod"]
-        enough = [one["claim"] for one in story["prospect"]["blockers"] if one["alone"]]
+        story = answer["pod"]
+        enough = [blocker["claim"] for blocker in story["prospect"]["blockers"] if blocker["alone"]]
         if name == "alone":
             assert enough == [f"{namespace}/holder"]
             continue
@@ -128,8 +126,8 @@ def test_where_devices_are_in_use_and_something_else_is_in_the_way_no_holder_is_
         assert (enough, story["prospect"]["nearest"]) == ([], ""), name
 
 
-def test_a_deployment_is_told_by_its_pods(control_plane, namespace, created, node):
-    """A Deployment of two pods, and one device: stock controllers make the pods and their claims, the stock scheduler places one."""
+def test_a_deployment_is_explained_by_its_pods(control_plane, namespace, created, node):
+    """A Deployment of two pods and one device: the stock controllers create pods and claims, and the stock scheduler places one pod."""
     created(
         *fleet.slices(DRIVER, node, [fleet.device("only", {"mode": "whole"})]),
         fleet.device_class("e2e-why", f"device.driver == '{DRIVER}'"),
@@ -140,9 +138,9 @@ def test_a_deployment_is_told_by_its_pods(control_plane, namespace, created, nod
             "spec": {"spec": claim("one", namespace, request("device", "e2e-why"))["spec"]},
         },
     )
-    one = pod("web", namespace, container(resources={"claims": [{"name": "one"}]}), node=node)
-    one["spec"]["restartPolicy"] = "Always"
-    one["spec"]["resourceClaims"] = [{"name": "one", "resourceClaimTemplateName": "one"}]
+    pod_ = pod("web", namespace, container(resources={"claims": [{"name": "one"}]}), node=node)
+    pod_["spec"]["restartPolicy"] = "Always"
+    pod_["spec"]["resourceClaims"] = [{"name": "one", "resourceClaimTemplateName": "one"}]
     created(
         {
             "apiVersion": "apps/v1",
@@ -151,40 +149,38 @@ def test_a_deployment_is_told_by_its_pods(control_plane, namespace, created, nod
             "spec": {
                 "replicas": 2,
                 "selector": {"matchLabels": {"app": "web"}},
-                "template": {"metadata": {"labels": {"app": "web"}}, "spec": one["spec"]},
+                "template": {"metadata": {"labels": {"app": "web"}}, "spec": pod_["spec"]},
             },
         }
     )
     looker = account(control_plane, namespace, created, yaml.safe_load(ROLE.read_text()))
 
-    def told():
+    def workload():
         code, answer, _ = drawbridge(looker, "explain", "deployment/web", "-n", namespace)
         assert code in (0, 1)
         story = answer.get("workload", {"pods": []})
-        outlooks = [(one["first"]["prospect"] or {}).get("outlook") for one in story["pods"]]
+        outlooks = [(pod["first"]["prospect"] or {}).get("outlook") for pod in story["pods"]]
         return story if outlooks == ["full", None] else None
 
-    story = control_plane.until("one pod has the device and one waits for it", told, 60)
+    story = control_plane.until("one pod has the device and one waits for it", workload, 60)
     assert (story["kind"], story["wanted"], story["conditions"]) == ("Deployment", 2, [])
-    assert all(one["first"]["owners"][1] == "Deployment web" for one in story["pods"])
+    assert all(pod["first"]["owners"][1] == "Deployment web" for pod in story["pods"])
 
 
-def test_explain_with_narrow_permissions_lists_the_resources_it_could_not_read(control_plane, namespace, created, node):
+def test_explain_with_narrow_rights_lists_resources_it_could_not_read(control_plane, namespace, created, node):
     created(*asking("first", namespace, node), fleet.device_class("e2e-why", f"device.driver == '{DRIVER}'"))
     role = yaml.safe_load(ROLE.read_text())
     role["metadata"]["name"] = "drawbridge-explain-narrow"
     role["rules"] = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
     looker = account(control_plane, namespace, created, role)
-    code, told, _ = drawbridge(looker, "explain", "pod", "first", "-n", namespace)
+    code, answer, _ = drawbridge(looker, "explain", "pod", "first", "-n", namespace)
     assert code == 0
-    assert "nodes" in {one["kind"] for one in told["unread"]}
-    assert all("forbidden" in one["reason"] for one in told["unread"])
+    assert "nodes" in {entry["kind"] for entry in answer["unread"]}
+    assert all("forbidden" in entry["reason"] for entry in answer["unread"])
 
 
-def test_explain_never_names_an_unreadable_namespace_nor_calls_its_devices_free(
-    control_plane, namespace, created, node
-):
-    """The device is held in another namespace; the reader sees nodes and devices, and of claims and pods those of its own namespace."""
+def test_explain_neither_names_unreadable_namespaces_nor_frees_their_devices(control_plane, namespace, created, node):
+    """The device is held in another namespace. The reader may read nodes and devices, and claims and pods of its own namespace only."""
     stranger = f"stranger-of-{node}"
     created({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": stranger}})
     service_account = {
@@ -201,9 +197,12 @@ def test_explain_never_names_an_unreadable_namespace_nor_calls_its_devices_free(
     control_plane.wait_unschedulable(namespace, "mine")
     role = yaml.safe_load(ROLE.read_text())
     inside = {"pods", "resourceclaims"}
-    own = [rule | {"resources": [one for one in rule["resources"] if one in inside]} for rule in role["rules"]]
+    own = [
+        rule | {"resources": [resource for resource in rule["resources"] if resource in inside]}
+        for rule in role["rules"]
+    ]
     for rule in role["rules"]:
-        rule["resources"] = [one for one in rule["resources"] if one not in inside]
+        rule["resources"] = [resource for resource in rule["resources"] if resource not in inside]
     role["metadata"]["name"] = "drawbridge-explain-tenant"
     role["rules"] = [rule for rule in role["rules"] if rule["resources"]]
     looker = account(control_plane, namespace, created, role)
@@ -227,19 +226,21 @@ def test_explain_never_names_an_unreadable_namespace_nor_calls_its_devices_free(
     who = f"system:serviceaccount:{namespace}:looker"
     control_plane.until_may(who, "list", "resourceclaims", namespace, "resource.k8s.io")
     for what in (["pod", "mine"], ["claim", "mine"], ["device", "theirs"]):
-        code, told, said = drawbridge(looker, "explain", *what, *(["-n", namespace] if what[0] != "device" else []))
-        assert (code, "resourceclaims" in json.dumps(told["unread"])) == (0, True)
-        assert stranger not in json.dumps(told) + said
+        code, answer, complaint = drawbridge(
+            looker, "explain", *what, *(["-n", namespace] if what[0] != "device" else [])
+        )
+        assert (code, "resourceclaims" in json.dumps(answer["unread"])) == (0, True)
+        assert stranger not in json.dumps(answer) + complaint
         if what[0] == "pod":
-            prospect = told["pod"]["prospect"]
+            prospect = answer["pod"]["prospect"]
             assert prospect["outlook"] == "undecided"
             assert "claims of other namespaces may not be read" in prospect["message"]
             assert "cannot allocate all claims" in prospect["message"]
 
 
 @pytest.mark.node
-def test_a_driver_that_is_gone_is_named_with_the_pod_that_waits_for_it(control_plane, node_cluster, namespace, created):
-    """Its slices are there, and nothing is registered with the kubelet: the pod has a node, and no device is prepared."""
+def test_a_stopped_driver_is_named_with_its_waiting_pod(control_plane, node_cluster, namespace, created):
+    """The slices exist, but no driver is registered with the kubelet: the pod has a node, and its device is not prepared."""
     driver, name = "gone.example.com", node_cluster.name
     created(
         fleet.device_class("e2e-gone", f"device.driver == '{driver}'"),
@@ -257,8 +258,8 @@ def test_a_driver_that_is_gone_is_named_with_the_pod_that_waits_for_it(control_p
     control_plane.until(
         "the kubelet says so", lambda: "is not registered" in str(control_plane.events(namespace, "p")), 60
     )
-    code, told, _ = drawbridge(control_plane.kubeconfig, "doctor")
-    [one] = [one for one in told["findings"] if one["object"] == f"Pod/{namespace}/p"]
-    assert (code, one["code"]) == (1, "O112")
-    assert f"on node {name}, {driver} does not prepare the devices of {namespace}/p" in one["message"]
-    assert f"check that the driver's pod runs on {name}" in one["remedy"]
+    code, answer, _ = drawbridge(control_plane.kubeconfig, "doctor")
+    [finding] = [entry for entry in answer["findings"] if entry["object"] == f"Pod/{namespace}/p"]
+    assert (code, finding["code"]) == (1, "O112")
+    assert f"on node {name}, {driver} does not prepare the devices of {namespace}/p" in finding["message"]
+    assert f"check that the driver's pod runs on {name}" in finding["remedy"]

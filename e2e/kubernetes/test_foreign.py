@@ -1,4 +1,4 @@
-"""No node is started beside another one."""
+"""The harness starts no node beside a foreign one."""
 
 import shutil
 import subprocess

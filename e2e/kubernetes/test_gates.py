@@ -1,4 +1,4 @@
-"""A real API server with gates off: what it drops is what we say, and asked by its metrics and by dry runs it tells what is off."""
+"""A real API server with disabled gates: it drops the predicted fields, and its metrics and dry runs show which gates are off."""
 
 import json
 
@@ -29,7 +29,7 @@ def closed():
         yield running
 
 
-async def test_a_server_tells_by_its_metrics_and_by_dry_runs_which_gates_are_off(closed):
+async def test_metrics_and_dry_runs_show_which_gates_are_off(closed):
     cluster = Kubernetes.connect(kubeconfig=str(closed.kubeconfig))
     try:
         server = await cluster.server()
@@ -41,34 +41,36 @@ async def test_a_server_tells_by_its_metrics_and_by_dry_runs_which_gates_are_off
     assert tried == {gate: server.gates[gate] for gate in tried}
     assert tried.keys() == {probe.gate for probe in PROBES}
     assert created.items == ()
-    told = Features.combine(server.minor, server.gates)
+    by_metrics = Features.combine(server.minor, server.gates)
     shown = Features.combine(server.minor, tried)
-    assert {gate: told.enabled(gate) for gate in told.known()} == {gate: SERVER.enabled(gate) for gate in told.known()}
-    assert told.likely == shown.likely == told.server == SERVER
-    assert told.doubts() == ""
+    assert {gate: by_metrics.enabled(gate) for gate in by_metrics.known()} == {
+        gate: SERVER.enabled(gate) for gate in by_metrics.known()
+    }
+    assert by_metrics.likely == shown.likely == by_metrics.server == SERVER
+    assert by_metrics.doubts() == ""
     assert (
         {gate for gate, on in tried.items() if not on}
         == {gate for gate in tried if not SERVER.enabled(gate)}
         >= set(OFF)
     )
-    assert "DRAFractionalCapacityRange" not in shown.guessed  # for shares are off
+    assert "DRAFractionalCapacityRange" not in shown.guessed  # because shared devices are off
 
 
 def lost(sent, answer, at=""):
-    """Point to whatever was sent and is not in the answer."""
+    """Yield the paths that were sent and are missing in the answer."""
     if isinstance(sent, dict):
         for name, value in sent.items():
             here = member(at, name)
             if value and name not in answer:
                 yield here
-            elif value:  # what is empty is the same as not there
+            elif value:  # empty is the same as absent
                 yield from lost(value, answer[name], here)
     elif isinstance(sent, list):
         for index, value in enumerate(sent):
             yield from lost(value, answer[index], f"{at}/{index}")
 
 
-def test_the_api_server_drops_exactly_the_fields_that_are_predicted(closed):
+def test_the_api_server_drops_exactly_the_predicted_fields(closed):
     taken = dropped = 0
     for original in corpus.VALID.values():
         value = json.loads(json.dumps(original))
@@ -77,13 +79,13 @@ def test_the_api_server_drops_exactly_the_fields_that_are_predicted(closed):
         value.pop("status", None)
         if kind not in PATHS:
             continue
-        _, said = drop(kind, value, SERVER.gates)
+        _, losses = drop(kind, value, SERVER.gates)
         try:
             answer = closed.post(f"/apis/{corpus.API}/{PATHS[kind]}", value, dryRun="All")
         except ApiError:
-            continue  # without the field it is not whole
+            continue  # the object is incomplete without the field
         taken += 1
-        dropped += len(said)
-        assert sorted(lost(value["spec"], answer["spec"], "/spec")) == sorted(one.path for one in said)
+        dropped += len(losses)
+        assert sorted(lost(value["spec"], answer["spec"], "/spec")) == sorted(loss.path for loss in losses)
     assert taken >= 4
     assert dropped >= 3

@@ -1,4 +1,4 @@
-"""The guards on a real API server: each with an account that may, and one with every right of Kubernetes' own that may not."""
+"""The guards on a real API server: each allows its accounts, and refuses an account with every right of Kubernetes."""
 
 import pytest
 
@@ -15,9 +15,9 @@ CLASS = "guarded"
 NODES = ("guarded-0", "guarded-1")
 PLUGIN = f"system:serviceaccount:{SYSTEM}:guarded-plugin"
 CONTROLLER = f"system:serviceaccount:{SYSTEM}:guarded-controller"
-TENANT = "guarded-tenant"  # has all rights of Kubernetes that the guards are about, and none of theirs
-MAY = "guarded-may"  # has these, too
-ADMIN = {"resource.kubernetes.io/admin-access": "true"}  # on a namespace: what Kubernetes itself asks for
+TENANT = "guarded-tenant"  # has all rights of Kubernetes that the guards concern, and none of the guards'
+MAY = "guarded-may"  # has the guards' rights, too
+ADMIN = {"resource.kubernetes.io/admin-access": "true"}  # on a namespace: the check of Kubernetes itself
 VERBS = ["get", "list", "create", "update", "patch", "delete"]
 EVERYTHING = [
     {"apiGroups": [""], "resources": ["pods", "pods/binding", "bindings"], "verbs": VERBS},
@@ -30,11 +30,11 @@ def shipped():
     made = []
     for file in ("lists.yaml", "policies.yaml", "rbac.yaml"):
         made += [document.object for document in manifests.read([ROOT / "manifests/guards" / file])]
-    for one in made:
-        if one["kind"] == "ConfigMap":
-            one["metadata"]["namespace"] = SYSTEM
+    for obj in made:
+        if obj["kind"] == "ConfigMap":
+            obj["metadata"]["namespace"] = SYSTEM
             writers = f"{PLUGIN}\n  {CONTROLLER} anywhere\n"
-            one["data"] = {DRIVER: writers if one["metadata"]["name"] == "drawbridge-slice-writers" else ""}
+            obj["data"] = {DRIVER: writers if obj["metadata"]["name"] == "drawbridge-slice-writers" else ""}
     return made
 
 
@@ -80,12 +80,12 @@ def guards(control_plane):
 
 
 def acting(cluster, name, node=""):
-    """An account as its token lets it act: by itself, or in a pod on a node."""
+    """A client with the token of an account, alone or in a pod on a node."""
     return cluster.acting(SYSTEM, name, acting_pod(f"{name}-{node}", SYSTEM, name, nodeName=node) if node else None)
 
 
 def refusal(attempt, *arguments, **query):
-    """What the API server says to a dry run of something; "" if it lets it through."""
+    """Return the API server's refusal of a dry run; "" if it accepts it."""
     try:
         attempt(*arguments, dryRun="All", **query)
     except ApiError as error:
@@ -95,18 +95,18 @@ def refusal(attempt, *arguments, **query):
     return ""
 
 
-# What is attempted, always as a dry run
+# The attempts, all of them dry runs
 
 
 def slice_(node, driver=DRIVER, pool=""):
-    [one] = fleet.slices(
+    [made] = fleet.slices(
         driver, node or NODES[0], [fleet.device("gpu-0", {})], pool=pool or node or "all", by_name=True
     )
-    one["metadata"]["name"] = f"tried-{node or 'all'}"
+    made["metadata"]["name"] = f"tried-{node or 'all'}"
     if not node:
-        del one["spec"]["nodeName"]
-        one["spec"]["allNodes"] = True
-    return one
+        del made["spec"]["nodeName"]
+        made["spec"]["allNodes"] = True
+    return made
 
 
 def admin(kind, namespace, **more):
@@ -132,7 +132,7 @@ def give(client, namespace, name, driver=DRIVER):
 
 
 def are_in_force(client, allowed, namespace):
-    """Whether each guard turns back an account without rights, and lets in one with them; a policy, its list and a role count some moments after they were written."""
+    """Return whether each guard refuses an account without rights and allows one with them; policies, lists and roles take effect after some moments."""
     named = pod("tried", namespace, nodeName=NODES[0], resourceClaims=[using("a")])
     attempts = {
         "bindings": lambda who: refusal(who.create, named),
@@ -144,7 +144,7 @@ def are_in_force(client, allowed, namespace):
     return turned_back and is_listed and not any(attempt(allowed) for attempt in attempts.values())
 
 
-def test_slices_of_a_driver_are_written_by_its_accounts_each_for_its_own_node(guards):
+def test_only_a_drivers_account_writes_its_slices_of_its_node(guards):
     with acting(guards, TENANT, NODES[0]) as tenant:
         assert f"is not among the writers of {DRIVER}" in publish(tenant, NODES[0])
         assert not publish(tenant, NODES[0], "unlisted.example.com"), "a driver without a list is guarded"
@@ -159,7 +159,7 @@ def test_slices_of_a_driver_are_written_by_its_accounts_each_for_its_own_node(gu
         assert not publish(controller, "")
 
 
-def test_slices_of_a_node_are_in_pools_of_its_name(guards):
+def test_slices_of_a_node_belong_to_pools_of_its_name(guards):
     unlisted = "unlisted.example.com"
     node, other = NODES
     with acting(guards, TENANT, node) as tenant:
@@ -170,8 +170,8 @@ def test_slices_of_a_node_are_in_pools_of_its_name(guards):
             assert f"in the pool {pool}: its pools are called {node} or {node}/NAME" in refusal(tenant.create, slice_(node, unlisted, pool))  # fmt: skip
 
 
-def test_slices_are_changed_and_taken_away_by_accounts_that_may_write_them(guards):
-    [stored] = [one for one in guards.get("/apis/resource.k8s.io/v1/resourceslices")["items"] if one["spec"]["driver"] == DRIVER]  # fmt: skip
+def test_accounts_with_write_access_change_and_delete_slices(guards):
+    [stored] = [slice_ for slice_ in guards.get("/apis/resource.k8s.io/v1/resourceslices")["items"] if slice_["spec"]["driver"] == DRIVER]  # fmt: skip
     path = f"/apis/resource.k8s.io/v1/resourceslices/{stored['metadata']['name']}"
     for node, expected in ((NODES[0], False), (NODES[1], True)):
         with acting(guards, "guarded-plugin", node) as plugin:
@@ -182,7 +182,7 @@ def test_slices_are_changed_and_taken_away_by_accounts_that_may_write_them(guard
         assert "drawbridge-guard-slices" in refusal(tenant.delete, path)
 
 
-def test_pods_are_placed_by_allowed_accounts_and_not_by_kubernetes_rights_alone(guards, namespace):
+def test_only_allowed_accounts_bind_pods_despite_kubernetes_rights(guards, namespace):
     guards.create(pod("waits", namespace, schedulerName="no-such-scheduler"))
     named = pod("named", namespace, nodeName=NODES[0], resourceClaims=[using("a")])
     plain = pod("plain", namespace, nodeName=NODES[0])
@@ -196,7 +196,7 @@ def test_pods_are_placed_by_allowed_accounts_and_not_by_kubernetes_rights_alone(
 
 @pytest.fixture(scope="module")
 def stock(guards):
-    """A stock scheduler with Kubernetes' own roles, and the component's for schedulers: it may bind, and give no managed device."""
+    """A stock scheduler with Kubernetes' roles and the component's role for schedulers: it may bind, and may not allocate managed devices."""
     name = "guarded-scheduler"
     account_ = account(name)
     made = [account_]
@@ -226,13 +226,13 @@ def test_a_scheduler_with_the_components_role_keeps_placing_pods(guards, stock, 
     guards.delete(f"/api/v1/namespaces/{namespace}/pods/goes", gracePeriodSeconds=0)
 
 
-def test_devices_of_a_managed_driver_are_given_by_accounts_with_the_right_and_taken_back_by_every_writer(guards, stock, namespace):  # fmt: skip
-    """The stock scheduler, too, is turned back: its pod waits, and the claim stays as it is."""
+def test_only_accounts_with_the_right_allocate_managed_devices(guards, stock, namespace):
+    """Every writer may deallocate. The policy refuses the stock scheduler too: its pod waits, and the claim is unchanged."""
     waits = pod("p", namespace, schedulerName=stock, resourceClaims=[using("a")])
     guards.create(claim("a", namespace, request("gpu", CLASS)), waits)
     with acting(guards, TENANT) as tenant, acting(guards, MAY) as allowed:
-        said = give(tenant, namespace, "a")
-        assert f"may not give away gpu-0 of pool {NODES[0]}: devices of {DRIVER}" in said
+        message = give(tenant, namespace, "a")
+        assert f"may not give away gpu-0 of pool {NODES[0]}: devices of {DRIVER}" in message
         assert not give(tenant, namespace, "a", "unmanaged.example.com")
         assert not give(allowed, namespace, "a")
         words = "drawbridge-guard-allocations"
@@ -247,7 +247,7 @@ def test_devices_of_a_managed_driver_are_given_by_accounts_with_the_right_and_ta
         assert not refusal(tenant.patch, path, {"status": {"allocation": None}})
 
 
-def test_admin_access_is_asked_for_by_accounts_with_the_right(guards, namespace):
+def test_only_accounts_with_the_right_may_request_admin_access(guards, namespace):
     guards.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": ADMIN}})
     old = {"name": "gpu", "deviceClassName": CLASS, "allocationMode": "All", "adminAccess": True}
     beta = claim("sees-all", namespace) | {
@@ -264,7 +264,7 @@ def test_admin_access_is_asked_for_by_accounts_with_the_right(guards, namespace)
         assert not refusal(tenant.patch, guards.path_of(stored), label), "what was allowed is in the way"
 
 
-def test_kubernetes_own_controller_makes_claims_from_templates_that_were_allowed(guards, namespace):
+def test_kube_controller_manager_creates_claims_from_templates_that_were_allowed(guards, namespace):
     guards.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": ADMIN}})
     who = "system:serviceaccount:kube-system:resource-claim-controller"
     text = manifests.dump([admin(claim, namespace)])

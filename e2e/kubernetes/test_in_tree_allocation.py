@@ -1,4 +1,4 @@
-"""What the in-tree scheduler decides on a real control plane, where no node needs to run anything."""
+"""Decisions of the in-tree scheduler on a real control plane with fake nodes."""
 
 import pytest
 
@@ -48,15 +48,15 @@ def wanting(mode, namespace, node):
 
 
 def test_devices_that_share_a_group_share_the_counter_set(control_plane, namespace, created, node):
-    """fraction {software} and server {software, served} meet in `software`."""
+    """The groups {software} and {software, served} have `software` in common."""
     created(*modes(node), fleet.device_class("e2e-modes", f"device.driver == '{DRIVER}'"))
     for mode in ("fraction", "server"):
         created(*wanting(mode, namespace, node))
         control_plane.wait_scheduled(namespace, mode)
 
 
-def test_a_device_of_another_group_is_refused_although_the_counters_suffice(control_plane, namespace, created, node):
-    """partition {hardware} has counters left beside fraction {software}, and is allocated once that one is gone."""
+def test_a_device_of_another_group_is_refused_despite_free_counters(control_plane, namespace, created, node):
+    """The device of group {hardware} has counters left beside one of {software}; it is allocated once the latter is freed."""
     created(*modes(node), fleet.device_class("e2e-modes", f"device.driver == '{DRIVER}'"))
     first = wanting("fraction", namespace, node)
     created(*first)
@@ -67,8 +67,8 @@ def test_a_device_of_another_group_is_refused_although_the_counters_suffice(cont
     control_plane.wait_scheduled(namespace, "partition")
 
 
-def test_shares_of_one_gpu_go_to_two_claims_until_its_memory_is_gone(control_plane, namespace, created, node):
-    """HAMi's shape: 40Gi, two claims of 16Gi fit, the third does not."""
+def test_two_claims_share_a_gpu_until_its_memory_is_used(control_plane, namespace, created, node):
+    """As with HAMi, two claims of 16Gi fit on a device of 40Gi, and the third does not."""
     created(*fleet.slices(fleet.HAMI, node, fleet.hami_gpus(1)), fleet.device_class("e2e-hami", "true"))
     for index in range(3):
         name = f"share-{index}"
@@ -82,8 +82,8 @@ def test_shares_of_one_gpu_go_to_two_claims_until_its_memory_is_gone(control_pla
     control_plane.wait_unschedulable(namespace, "share-2")
 
 
-def test_a_gpu_and_a_nic_are_chosen_under_one_pcie_root(control_plane, namespace, created, node):
-    """Joint allocation with the attributes that the real drivers publish."""
+def test_a_gpu_and_a_nic_are_allocated_under_one_root(control_plane, namespace, created, node):
+    """The attributes are those that the real drivers publish."""
     created(
         *fleet.slices(fleet.NVIDIA, node, fleet.whole_gpus(4)),
         *fleet.slices(fleet.DRANET, node, fleet.dranet_nics(2, roots=4)[1:], pool=f"{node}-nics"),
@@ -103,7 +103,7 @@ def test_a_gpu_and_a_nic_are_chosen_under_one_pcie_root(control_plane, namespace
     assert [r["device"] for r in held["status"]["allocation"]["devices"]["results"]] == ["gpu-2", "net1"]
 
 
-def test_finalizer_and_allocation_of_a_claim_are_two_writes_by_every_allocator(control_plane, namespace):
+def test_finalizer_and_allocation_of_a_claim_need_two_writes(control_plane, namespace):
     [made] = control_plane.create(claim("both", namespace, request("device", "none")))
     path = control_plane.path_of(made)
     result = {"request": "device", "driver": DRIVER, "pool": "p", "device": "d"}

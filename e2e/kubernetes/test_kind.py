@@ -1,4 +1,4 @@
-"""The kind configuration, which cannot run here, at least serves the same as the cluster that does."""
+"""The kind configuration, which cannot run here, enables the same API as this cluster."""
 
 from pathlib import Path
 

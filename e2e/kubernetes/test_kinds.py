@@ -1,4 +1,4 @@
-"""Our own kinds on a real API server: what their definitions refuse with nothing of ours running, and in which words."""
+"""Our own kinds on a real API server: what their CRDs refuse without our processes, and with which messages."""
 
 import json
 
@@ -25,7 +25,7 @@ def served(control_plane):
     control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", *names)
     yield control_plane
     control_plane.remove(*missing)
-    # A kind goes after its objects, and an object that is made meanwhile is lost.
+    # A CRD is deleted after its objects; an object that is created meanwhile is lost.
     control_plane.until("they are gone", lambda: not any(map(control_plane.read, missing)))
 
 
@@ -55,7 +55,7 @@ def quota(namespace, **hard):
         ({"compatibleOnlyWith": "true"}, "spec.driver: Required value"),
     ],
 )
-def test_a_rule_that_is_wrong_in_itself_is_refused_by_the_definition(served, spec, words):
+def test_an_invalid_rule_is_refused_by_the_crd(served, spec, words):
     why = served.refusal(compatibility("tried", **spec))
     assert words in why
     assert bool(words) == bool(why)
@@ -73,14 +73,14 @@ def test_a_rule_that_is_wrong_in_itself_is_refused_by_the_definition(served, spe
         ({f"gpu-{at}/devices": 1 for at in range(65)}, "must have at most 64"),
     ],
 )
-def test_a_quota_that_is_wrong_in_itself_is_refused_by_the_definition(served, namespace, hard, words):
+def test_an_invalid_quota_is_refused_by_the_crd(served, namespace, hard, words):
     why = served.refusal(quota(namespace, **hard))
     assert words in why
     assert bool(words) == bool(why)
 
 
-def test_a_quota_is_refused_by_its_definition_where_we_find_an_error(served, namespace):
-    """Keys, amounts, scopes and numbers of lines; each is asked for in a dry run."""
+def test_the_crd_refuses_the_quotas_that_check_refuses(served, namespace):
+    """Keys, amounts, scopes and the number of lines; each quota is created in a dry run."""
     wrong = []
     for case, good in quota_samples.cases():
         value = json.loads(json.dumps(case)) | {"metadata": {"name": "tried", "namespace": namespace}}
@@ -91,7 +91,7 @@ def test_a_quota_is_refused_by_its_definition_where_we_find_an_error(served, nam
     assert wrong == []
 
 
-def test_a_status_is_written_apart_from_the_rule_and_shown_by_kubectl(served):
+def test_rule_status_is_a_subresource_that_kubectl_shows(served):
     served.create(compatibility("tried", driver=DRIVER, compatibleOnlyWith="false") | {"status": {"devices": 9}})
     try:
         rule = served.path_of(compatibility("tried"))

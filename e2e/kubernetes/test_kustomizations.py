@@ -15,14 +15,14 @@ from tests.cli.running import run
 from tests.corpus.kustomizations import TREES
 from webhook.names import ANNOTATIONS
 
-pytestmark = pytest.mark.real  # the programs that judge are built with Go
+pytestmark = pytest.mark.real  # the judging programs are built with Go
 
 KIND = "ResourceClaimTemplate"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _kubectl(tmp_path_factory):
-    """Have this Kubernetes' kubectl build, and state kept apart."""
+    """Build with this Kubernetes' kubectl, and with separate state."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("bin")
         for name in ("kubectl", "helm"):
@@ -50,30 +50,30 @@ def built(folder):
 
 
 def pods(text):
-    """Say what each object of a build asks for, with the spec of its templates; without the record, and what is empty."""
-    objects = [one.object for one in manifests.parse(text)]
+    """Return the requests of each object of a build, with the specs of its templates, without records and empty fields."""
+    objects = [document.object for document in manifests.parse(text)]
     specs = {obj["metadata"]["name"]: obj["spec"] for obj in objects if obj["kind"] == KIND}
-    said = []
+    texts = []
     for obj in objects:
         if obj["kind"] == KIND:
             continue
-        told = json.dumps(obj, sort_keys=True)
-        named = set(re.findall('"resourceClaimTemplateName": "([^"]*)"', told))
+        text_ = json.dumps(obj, sort_keys=True)
+        named = set(re.findall('"resourceClaimTemplateName": "([^"]*)"', text_))
         for name in named:
-            told = told.replace(f'"resourceClaimTemplateName": "{name}"', json.dumps(specs[name], sort_keys=True))
+            text_ = text_.replace(f'"resourceClaimTemplateName": "{name}"', json.dumps(specs[name], sort_keys=True))
         for name in ANNOTATIONS:
-            told = re.sub(rf'"{name}": "(\\.|[^"\\])*"(, )?', "", told)
+            text_ = re.sub(rf'"{name}": "(\\.|[^"\\])*"(, )?', "", text_)
         for empty in ('"annotations": {}, ', '"limits": {}, ', ', "limits": {}', '"limits": {}', "null"):
-            told = told.replace(empty, "")
-        said.append(told)
-    return sorted(said)
+            text_ = text_.replace(empty, "")
+        texts.append(text_)
+    return sorted(texts)
 
 
 EDITED = {name: tree for name, tree in TREES.items() if not tree.by_hand}
 
 
 class Edited(NamedTuple):
-    """Folders of trees before and after all of them were edited by one command."""
+    """Trees before and after one command edited all of them."""
 
     before: Path
     after: Path
@@ -92,22 +92,22 @@ def edited(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", EDITED)
-def test_a_kustomization_edited_in_place_builds_the_same_pods_as_its_translation(name, edited):
+def test_a_kustomization_edited_in_place_builds_its_translation(name, edited):
     for overlay in EDITED[name].overlays:
-        told = run("translate", "-f", "-", stdin=built(edited.before / name / overlay)).stdout
-        assert "deviceClassName" in told
-        assert pods(built(edited.after / name / overlay)) == pods(told)
+        translated = run("translate", "-f", "-", stdin=built(edited.before / name / overlay)).stdout
+        assert "deviceClassName" in translated
+        assert pods(built(edited.after / name / overlay)) == pods(translated)
 
 
 @pytest.mark.parametrize("name", EDITED)
-def test_only_lines_that_ask_for_devices_go(name, edited):
+def test_only_lines_that_request_devices_are_removed(name, edited):
     after = texts(edited.after / name)
     for file, text in texts(edited.before / name).items():
         gone = set(text.split(b"\n")) - set(after[file].split(b"\n"))
         assert all(re.search(b"nvidia.com(/|~1)gpu|resources|limits", line) for line in gone), gone
 
 
-def test_again_nothing_changes_and_all_of_it_can_be_undone(edited, tmp_path):
+def test_a_second_edit_changes_nothing_and_undo_restores_all_files(edited, tmp_path):
     assert run("translate", "--check", edited.before / "base").exit_code == 1
     again = shutil.copytree(edited.after, tmp_path / "again")
     assert run("translate", "--check", again).exit_code == 0
@@ -116,7 +116,7 @@ def test_again_nothing_changes_and_all_of_it_can_be_undone(edited, tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name, tree in TREES.items() if tree.by_hand])
-def test_a_tree_that_cannot_be_edited_is_unchanged_and_each_place_is_reported(name, tmp_path, monkeypatch):
+def test_a_tree_that_cannot_be_edited_is_unchanged_and_reported(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tree = TREES[name]
     written(tree, tmp_path)
@@ -130,21 +130,21 @@ def test_a_tree_that_cannot_be_edited_is_unchanged_and_each_place_is_reported(na
 
 
 @pytest.mark.parametrize("name", EDITED)
-def test_the_diff_of_one_file_is_that_of_all_that_change_with_it(name, tmp_path, monkeypatch):
-    """`-o diff` only reads, so it needs no file to be named beside the one that it is about."""
+def test_the_diff_of_one_file_includes_dependent_files(name, tmp_path, monkeypatch):
+    """`-o diff` changes no file, so the other files need not be named."""
     monkeypatch.chdir(tmp_path)
     written(EDITED[name], tmp_path)
     asking = sorted(file for file in texts(tmp_path) if b"nvidia.com" in (tmp_path / file).read_bytes())
     whole = run("translate", ".", "-o", "diff")
     assert whole.exit_code == 0, whole.stderr
-    told = [run("translate", file, "-o", "diff") for file in asking if file.endswith((".yaml", ".yml"))]
-    assert {one.exit_code for one in told} == {0}
-    for one in told:
-        assert one.stdout in {whole.stdout, ""} or set(one.stdout.splitlines()) <= set(whole.stdout.splitlines())
-    assert any(one.stdout == whole.stdout for one in told), [one.stderr for one in told]
+    diffs = [run("translate", file, "-o", "diff") for file in asking if file.endswith((".yaml", ".yml"))]
+    assert {diff.exit_code for diff in diffs} == {0}
+    for diff in diffs:
+        assert diff.stdout in {whole.stdout, ""} or set(diff.stdout.splitlines()) <= set(whole.stdout.splitlines())
+    assert any(diff.stdout == whole.stdout for diff in diffs), [diff.stderr for diff in diffs]
 
 
-def test_in_place_names_what_else_to_pass_and_changed_writes_it(tmp_path, monkeypatch):
+def test_in_place_names_further_files_and_changed_writes_them(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     written(TREES["a patch that raises"], tmp_path)
     before = texts(tmp_path)

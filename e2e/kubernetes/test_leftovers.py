@@ -1,4 +1,4 @@
-"""A run that is killed at any point is cleaned up by the next one, and nothing of it stays but its logs."""
+"""The next run cleans up after a run that was killed at any point, and keeps only its logs."""
 
 import contextlib
 import signal
@@ -30,10 +30,10 @@ cp.wait_phase('ns', 'p', 'Running')
 
 @contextlib.contextmanager
 def killed(script, after=None):
-    """Run a script in its own process, kill it when it is ready or some seconds after its run began; give the run.
+    """Run a script in its own process, kill it when it is ready or after some seconds; return its run.
 
-    A run that starts cleans up after others, with the lock that is taken here: before the end of one that is ready, and of
-    one that may still hold it, after.
+    A starting run cleans up after others under the lock that is taken here: before the end of a run that is ready, after the end
+    of one that may still hold the lock.
     """
     before = set(run.folder().iterdir())
     with contextlib.ExitStack() as alone:
@@ -54,7 +54,7 @@ def killed(script, after=None):
 
 
 def begun(before):
-    """The runs that came since, once they have a place for logs."""
+    """The runs that started since, once they have a folder of logs."""
     return [
         root for root in set(run.folder().iterdir()) - before if "-killed-" in root.name and (root / "logs").exists()
     ]
@@ -83,7 +83,7 @@ def test_a_node_killed_while_it_starts_is_cleaned_up(seconds):
         assert_clean(root)
 
 
-# The child is what a fork leaves before its exec: it has the parent's files and environment, and nothing of its own.
+# The child is in the state between fork and exec: it has the parent's files and environment.
 HALF_STARTED = f"""
 import os, time
 from e2e.ground.run import Run
@@ -97,13 +97,13 @@ if os.fork() == 0:
 
 
 @pytest.mark.real
-def test_a_run_killed_in_the_middle_of_a_start_is_cleaned_up_with_the_child():
+def test_a_run_killed_during_a_start_is_cleaned_up():
     with killed(HALF_STARTED.format(seconds=0.5)) as root:
         leftovers.sweep(run.folder())
         assert_clean(root)
 
 
-# Owners that start one program after the other, killed at any moment; prints what of them is left after each sweep.
+# Owners that start programs in turn and are killed at any moment; prints what is left after each sweep.
 STARTING = """
 import os, random, signal, sys, time
 from e2e.ground import leftovers, run
@@ -131,7 +131,7 @@ for number in range(40):
 
 
 @pytest.mark.real
-def test_of_a_run_that_is_killed_while_it_starts_a_program_that_program_is_found(monkeypatch, tmp_path):
+def test_a_program_started_by_a_killed_run_is_found(monkeypatch, tmp_path):
     monkeypatch.setenv("DRAWBRIDGE_CACHE", str(tmp_path))
     done = subprocess.run(
         [sys.executable, "-c", STARTING], capture_output=True, text=True, check=True, timeout=PATIENCE
@@ -140,7 +140,7 @@ def test_of_a_run_that_is_killed_while_it_starts_a_program_that_program_is_found
 
 
 @pytest.mark.real
-def test_two_processes_that_look_at_once_do_not_take_each_other_for_the_owner(tmp_path):
+def test_concurrent_lookups_do_not_mistake_each_other_for_the_owner(tmp_path):
     with leftovers.own(tmp_path):
         assert leftovers.owned(tmp_path)
     with leftovers.lock_file(tmp_path).open("a+") as other:

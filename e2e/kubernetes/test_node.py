@@ -1,6 +1,6 @@
-"""The baselines on a real node: what Kubernetes does by itself with claims, extended resources and device plugins.
+"""Baselines on a real node: claims, extended resources and device plugins with Kubernetes alone.
 
-Our own parts are compared with these. Nothing here runs code of ours but the harness.
+Our own components are compared with these. No code of ours runs here except for the harness.
 """
 
 import pytest
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.real, pytest.mark.node]
 
 
 def test_a_container_sees_the_device_of_its_template_claim(control_plane, node_cluster, namespace, created):
-    """In-tree allocation, the test driver's preparation, and CDI, from the pod to the container's environment."""
+    """Kubernetes' scheduler allocates, its test driver prepares, and CDI sets the container's environment."""
     parameters = {"opaque": {"driver": TEST_DRIVER, "parameters": {"a": "b"}}}
     created(
         fleet.device_class("e2e-test-driver", f"device.driver == '{TEST_DRIVER}'"),
@@ -26,18 +26,16 @@ def test_a_container_sees_the_device_of_its_template_claim(control_plane, node_c
             resourceClaims=[using_template("one")],
         ),
     )
-    ran = control_plane.wait_phase(namespace, "p", "Succeeded")
+    control_plane.wait_phase(namespace, "p", "Succeeded")
     environment = node_cluster.environment(namespace, "p")
-    [status] = ran["status"]["resourceClaimStatuses"]
-    prepared = f"claim_{status['resourceClaimName']}_device".replace("-", "_")
+    # The pod's status may name another claim already: kube-controller-manager can make one more for a pod that has just ended.
+    [prepared] = [name for name in environment if name.startswith("claim_p_one_") and name.endswith("_device")]
     assert environment["user_a"] == "b"
     assert environment[prepared] == "true"
 
 
-def test_an_unchanged_pod_gets_its_gpu_through_the_extended_resource_name(
-    control_plane, node_cluster, namespace, created
-):
-    """`nvidia.com/gpu: 1` and nothing else: the scheduler makes the claim, the driver prepares it."""
+def test_an_unchanged_pod_gets_its_gpu_through_an_extended_resource(control_plane, node_cluster, namespace, created):
+    """The pod requests `nvidia.com/gpu: 1` only: the scheduler creates the claim, and the driver prepares it."""
     node_cluster.driver(fleet.NVIDIA)
     created(
         *fleet.slices(fleet.NVIDIA, node_cluster.name, fleet.whole_gpus(2)),
@@ -52,8 +50,8 @@ def test_an_unchanged_pod_gets_its_gpu_through_the_extended_resource_name(
     assert node_cluster.environment(namespace, "p")[prepared] == "true"
 
 
-def test_a_device_plugin_serves_the_pod_that_asks_for_it(control_plane, node_cluster, namespace, created):
-    """The path that pods come from: allocatable on the node, the plugin's mount in the container."""
+def test_a_device_plugin_serves_the_pod_that_requests_it(control_plane, node_cluster, namespace, created):
+    """The node's allocatable has the resource, and the container has the plugin's mount. Pods start here before they move to claims."""
     node_cluster.start_device_plugin()
     control_plane.until(
         "the node offers example.com/resource",
@@ -62,12 +60,12 @@ def test_a_device_plugin_serves_the_pod_that_asks_for_it(control_plane, node_clu
     )
     created(pod("p", namespace, container(command="ls /tmp; echo spoken=yes", **limits(**{"example.com/resource": 1}))))
     control_plane.wait_phase(namespace, "p", "Succeeded")
-    [device] = node_cluster.said(namespace, "p").split()
+    [device] = node_cluster.output_of(namespace, "p").split()
     assert device in {"Dev-1", "Dev-2"}
 
 
-def test_a_container_with_a_claim_outlives_a_restart_of_the_kubelet(control_plane, node_cluster, namespace, created):
-    """And the claim is released when the pod goes, so the new kubelet still knows what the old one had prepared."""
+def test_a_container_with_a_claim_survives_a_kubelet_restart(control_plane, node_cluster, namespace, created):
+    """The claim is released when the pod ends, so the restarted kubelet knows the prepared claims."""
     control_plane.until("nothing is prepared for others", lambda: not prepared_files(node_cluster), seconds=60)
     created(
         fleet.device_class("e2e-restart", f"device.driver == '{TEST_DRIVER}'"),

@@ -1,4 +1,4 @@
-"""`drawbridge quota` on the real API server: what is left, with whose rights, and what is said when the server breaks off."""
+"""`drawbridge quota` on the real API server: the remaining amounts, the rights needed, and an interrupted list."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ LINE = f"{CLASS}/devices"
 
 @pytest.fixture
 def team(served, namespace, created):  # noqa: F811  a fixture
-    """A namespace in which one claim has a device, and a pod and a claim wait for others."""
+    """A namespace with an allocated claim, and a waiting pod and claim."""
     [node] = served.add_fake_nodes(1, prefix="quota-")
     created(fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"))
     created(*fleet.slices(DRIVER, node, [fleet.device("only", {})]))
@@ -40,7 +40,7 @@ def team(served, namespace, created):  # noqa: F811  a fixture
     served.delete(f"/api/v1/nodes/{node}")
 
 
-def asked(kubeconfig, *words):
+def show_quota(kubeconfig, *words):
     command = [*COMMAND, "quota", "--kubeconfig", str(kubeconfig), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout, done.stderr
@@ -64,52 +64,50 @@ def looker(control_plane, namespace, created, role):
     return control_plane.account_kubeconfig(namespace, "narrow")
 
 
-def test_each_line_of_a_live_cluster_is_told_in_one_namespace_and_in_all(control_plane, team, created):
+def test_each_line_is_listed_for_one_and_for_all_namespaces(control_plane, team, created):
     everywhere = account(control_plane, team, created, yaml.safe_load(ROLE.read_text()))
-    code, said, complaint = asked(everywhere, "-n", team, "-o", "wide")
+    code, output, complaint = show_quota(everywhere, "-n", team, "-o", "wide")
     assert (code, complaint) == (0, "")
-    assert [line.split() for line in said.splitlines()] == [
+    assert [line.split() for line in output.splitlines()] == [
         [f"{team}/tried"],
         ["LINE", "HARD", "USED", "WAITING", "LEFT"],
         [LINE, "8", "1", "3", "4"],
         ["1:", f"{team}/held", "of", "runs"],
     ]
-    code, said, _ = asked(everywhere, "-A", "-o", "json")
+    code, output, _ = show_quota(everywhere, "-A", "-o", "json")
     assert code == 0
-    [mine] = [one for one in json.loads(said)["quotas"] if one["quota"] == f"{team}/tried"]
+    [mine] = [quota for quota in json.loads(output)["quotas"] if quota["quota"] == f"{team}/tried"]
     [line] = mine["lines"]
     assert (line["used"], line["waiting"], line["left"]) == ("1", "3", "4")
     assert line["holders"] == [{"claim": f"{team}/held", "pods": ["runs"], "amount": "1"}]
 
 
-def test_rights_in_one_namespace_do_there_and_the_missing_ones_are_named_elsewhere(control_plane, team, created):
+def test_namespace_rights_suffice_there_and_missing_rights_are_named_elsewhere(control_plane, team, created):
     narrow = looker(control_plane, team, created, yaml.safe_load(ROLE.read_text()))
-    code, said, complaint = asked(narrow, "-n", team)
+    code, output, complaint = show_quota(narrow, "-n", team)
     assert code == 0
-    assert [LINE, "8", "1", "3", "4"] in [line.split() for line in said.splitlines()]
-    assert "deviceclasses" in complaint  # which belong to no namespace, and are not read
+    assert [LINE, "8", "1", "3", "4"] in [line.split() for line in output.splitlines()]
+    assert "deviceclasses" in complaint  # cluster-wide, and not read
     assert "claims" not in complaint
     for words in ((), ("-A",), ("-n", "default")):
-        code, said, complaint = asked(narrow, *words)
-        assert (code, said) == (3, "")
+        code, output, complaint = show_quota(narrow, *words)
+        assert (code, output) == (3, "")
         assert complaint.startswith("error: devicequotas.drawbridge.dev")
         assert "forbidden" in complaint
         assert "-n" in complaint
 
 
 @pytest.mark.parametrize("what", ["devicequotas", "resourceclaims", "pods"])
-def test_a_server_that_breaks_off_in_the_middle_of_a_page_is_an_error_and_no_answer(
-    control_plane, team, tmp_path, what
-):
-    """Headers and the beginning of the list get through, and then nothing any more."""
+def test_a_list_interrupted_in_a_page_is_an_error(control_plane, team, tmp_path, what):
+    """The connection breaks after the headers and the beginning of the list."""
     proxy = Proxy(control_plane.url, control_plane.ca, control_plane.token)
     kubeconfig = control_plane.write_kubeconfig("broken-off", control_plane.token, f"http://127.0.0.1:{proxy.port}")
     proxy.part = 600
     try:
-        assert asked(kubeconfig, "-n", team)[0] == 0
+        assert show_quota(kubeconfig, "-n", team)[0] == 0
         proxy.break_at(1, answered=True, which=lambda request: f"/{what}" in request.path)
-        code, said, complaint = asked(kubeconfig, "-n", team)
-        assert (proxy.broken.is_set(), code, said) == (True, 3, "")
+        code, output, complaint = show_quota(kubeconfig, "-n", team)
+        assert (proxy.broken.is_set(), code, output) == (True, 3, "")
         assert complaint.startswith("error: ")
         assert "Traceback" not in complaint
     finally:

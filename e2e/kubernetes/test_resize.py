@@ -1,4 +1,4 @@
-"""`drawbridge resize` on the real API server: a claim cannot be resized, and what is printed instead is applied as it stands."""
+"""`drawbridge resize` on the real API server: a claim cannot be resized, and the printed objects are applied unchanged."""
 
 import json
 import subprocess
@@ -22,15 +22,15 @@ CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
 
 
 def amounts(control_plane, namespace):
-    """What each claim that has a device consumes of its memory."""
-    found = control_plane.get(CLAIMS.format(namespace))["items"]
-    results = [one["status"]["allocation"]["devices"]["results"][0] for one in found if one.get("status", {}).get("allocation")]  # fmt: skip
+    """Return the memory that each allocated claim consumes."""
+    claims = control_plane.get(CLAIMS.format(namespace))["items"]
+    results = [claim["status"]["allocation"]["devices"]["results"][0] for claim in claims if claim.get("status", {}).get("allocation")]  # fmt: skip
     return sorted(result["consumedCapacity"]["memory"] for result in results)
 
 
 @pytest.fixture
 def serving(served, namespace, created):  # noqa: F811  a fixture
-    """Two pods of a Deployment with 4Gi each of one device of 16Gi, under a quota of 14Gi."""
+    """A Deployment of two pods with 4Gi each of one device of 16Gi, under a quota of 14Gi."""
     [node] = served.add_fake_nodes(1, prefix="resize-")
     capacity = {"memory": fleet.shared("16Gi", minimum="1Gi", step="1Gi", default="16Gi")}
     created(*fleet.slices(DRIVER, node, [fleet.device("card", {}, capacity, allowMultipleAllocations=True)]))
@@ -58,7 +58,7 @@ def serving(served, namespace, created):  # noqa: F811  a fixture
     served.delete(f"/api/v1/nodes/{node}")
 
 
-def asked(kubeconfig, namespace, amount):
+def resize(kubeconfig, namespace, amount):
     words = (
         "resize",
         "deployment/serve",
@@ -75,7 +75,7 @@ def asked(kubeconfig, namespace, amount):
     return done.returncode, json.loads(done.stdout)
 
 
-def test_a_claim_with_a_share_keeps_it_and_the_printed_objects_give_another_one(control_plane, serving, created):
+def test_a_claim_keeps_its_share_and_printed_objects_change_it(control_plane, serving, created):
     [claim, _] = control_plane.get(CLAIMS.format(serving))["items"]
     claim["spec"]["devices"]["requests"][0]["exactly"]["capacity"]["requests"]["memory"] = "6Gi"
     with pytest.raises(ApiError, match="field is immutable"):
@@ -85,15 +85,15 @@ def test_a_claim_with_a_share_keeps_it_and_the_printed_objects_give_another_one(
         control_plane.patch(f"{path}/share", {"spec": {"spec": claim["spec"]}})
 
     looker = account(control_plane, serving, created, yaml.safe_load(ROLE.read_text()))
-    code, told = asked(looker, serving, "8Gi")
-    assert (code, told["fits"], [bool(one["node"]) for one in told["pods"]]) == (1, False, [True, False])
-    [line] = told["quotas"]
+    code, answer = resize(looker, serving, "8Gi")
+    assert (code, answer["fits"], [bool(pod["node"]) for pod in answer["pods"]]) == (1, False, [True, False])
+    [line] = answer["quotas"]
     assert (line["asked"], line["used"], line["replicasLeft"]) == ("16Gi", "0", "1")
 
-    code, told = asked(looker, serving, "6Gi")
-    assert (code, told["fits"], told["unread"]) == (0, True, [])
+    code, answer = resize(looker, serving, "6Gi")
+    assert (code, answer["fits"], answer["unread"]) == (0, True, [])
     assert amounts(control_plane, serving) == ["4Gi", "4Gi"], "nothing was written"
-    made, workload = told["objects"]
+    made, workload = answer["objects"]
     created(made)
     control_plane.patch(f"/apis/apps/v1/namespaces/{serving}/deployments/serve", {"spec": workload["spec"]})
     control_plane.until("both have the new share", lambda: amounts(control_plane, serving) == ["6Gi", "6Gi"], 90)

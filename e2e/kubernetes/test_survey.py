@@ -49,38 +49,43 @@ def survey(kubeconfig, namespace):
 
 
 def started(control_plane, namespace):
-    """A Deployment with its ReplicaSet and three pods; no kubelet runs them, and that is enough."""
+    """A Deployment with its ReplicaSet and three pods on fake nodes."""
     control_plane.create(deployment(namespace))
     pods = f"/api/v1/namespaces/{namespace}/pods"
     control_plane.until("three pods", lambda: len(control_plane.get(pods)["items"]) == 3, 30)
 
 
-def test_the_role_is_enough_and_a_deployment_counts_once(control_plane, namespace, created):
+def test_the_survey_role_suffices_and_a_deployment_counts_once(control_plane, namespace, created):
     started(control_plane, namespace)
     role = yaml.safe_load(ROLE.read_text())
-    code, answer, said = survey(account(control_plane, namespace, created, role), namespace)
-    assert (answer["unread"], said) == ([], "")
-    [one] = answer["workloads"]
-    assert (one["kind"], one["name"], one["pods"], one["outcome"]) == ("Deployment", "train", 3, "left")
+    code, answer, complaint = survey(account(control_plane, namespace, created, role), namespace)
+    assert (answer["unread"], complaint) == ([], "")
+    [workload] = answer["workloads"]
+    assert (workload["kind"], workload["name"], workload["pods"], workload["outcome"]) == (
+        "Deployment",
+        "train",
+        3,
+        "left",
+    )
     assert code == 0
     assert answer["server"].startswith("v1.")
 
 
-def test_with_fewer_rights_the_rest_is_told_and_the_exit_says_that_it_is_not_whole(control_plane, namespace, created):
+def test_survey_with_fewer_rights_reports_gaps_and_exits_nonzero(control_plane, namespace, created):
     started(control_plane, namespace)
     role = yaml.safe_load(ROLE.read_text())
     role["metadata"]["name"] = "drawbridge-survey-narrow"
     for rule in role["rules"]:
         rule["resources"] = [name for name in rule["resources"] if name not in ("nodes", "deployments")]
     code, answer, _ = survey(account(control_plane, namespace, created, role), namespace)
-    assert {one["kind"] for one in answer["unread"]} == {"nodes", "deployments.apps"}
-    assert all("forbidden" in one["reason"] for one in answer["unread"])
-    [one] = answer["workloads"]
-    assert (one["kind"], one["name"], one["pods"]) == ("Deployment", "train", 3)
+    assert {entry["kind"] for entry in answer["unread"]} == {"nodes", "deployments.apps"}
+    assert all("forbidden" in entry["reason"] for entry in answer["unread"])
+    [workload] = answer["workloads"]
+    assert (workload["kind"], workload["name"], workload["pods"]) == ("Deployment", "train", 3)
     assert code == 3
 
 
-def test_a_snapshot_is_surveyed_as_the_cluster_is_and_holds_no_secret(control_plane, namespace, created, tmp_path):
+def test_a_snapshot_surveys_like_the_cluster_and_contains_no_secret(control_plane, namespace, created, tmp_path):
     workload = deployment(namespace)
     [container] = workload["spec"]["template"]["spec"]["containers"]
     container |= {"env": [{"name": "PASSWORD", "value": "hunter2"}], "args": ["--password=hunter2"]}
@@ -101,14 +106,14 @@ def test_a_snapshot_is_surveyed_as_the_cluster_is_and_holds_no_secret(control_pl
     done = subprocess.run(replay, capture_output=True, text=True, timeout=120, check=False)
     replayed = json.loads(done.stdout)
     for workloads in (live["workloads"], replayed["workloads"]):
-        for one in workloads:
-            del one["file"], one["line"]
+        for entry in workloads:
+            del entry["file"], entry["line"]
     assert live["workloads"] == replayed["workloads"]
-    assert [(one["kind"], one["pods"]) for one in replayed["workloads"]] == [("Deployment", 3)]
+    assert [(workload["kind"], workload["pods"]) for workload in replayed["workloads"]] == [("Deployment", 3)]
 
 
 class Markers:
-    """Texts of which none may be in a snapshot."""
+    """Texts that a snapshot must not contain."""
 
     def __init__(self):
         self.given = []
@@ -119,7 +124,7 @@ class Markers:
 
 
 def secretive(namespace, mark):
-    """Objects with a marker wherever people put private content."""
+    """Objects with a marker in every field that may have private content."""
     about = {
         "namespace": namespace,
         "annotations": {"vault.example.com/role": mark()},
@@ -194,7 +199,7 @@ def secretive(namespace, mark):
     yield {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": about | {"name": "quota"}, "spec": hard}
 
 
-def test_a_snapshot_holds_none_of_forty_markers_and_what_decides(control_plane, namespace, created, tmp_path):
+def test_a_snapshot_contains_no_secret_marker_but_every_deciding_field(control_plane, namespace, created, tmp_path):
     mark = Markers()
     for obj in secretive(namespace, mark):
         control_plane.create(obj)
@@ -217,8 +222,8 @@ def test_a_snapshot_holds_none_of_forty_markers_and_what_decides(control_plane, 
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     text = file.read_text()
-    assert [one for one in mark.given if one in text] == []
-    kept = {one["kind"]: one for one in json.loads(text)["items"] if one["metadata"].get("namespace") == namespace}
+    assert [marker for marker in mark.given if marker in text] == []
+    kept = {obj["kind"]: obj for obj in json.loads(text)["items"] if obj["metadata"].get("namespace") == namespace}
     assert {"Pod", "Deployment", "ResourceClaim", "ResourceClaimTemplate", "ResourceQuota"} <= kept.keys()
     assert kept["Pod"]["spec"]["containers"][0]["resources"]["limits"].keys() == LIMITS.keys()
     assert kept["ResourceClaim"]["spec"]["devices"]["config"][0]["opaque"]["driver"] == "example.com"

@@ -1,7 +1,7 @@
-"""The translator's objects are taken by the real API server, and stored as they were made.
+"""The real API server accepts translated objects and stores them unchanged.
 
-Pods are made up from the words of all dialects, with a fixed seed; the server is only asked (dry run), so hundreds of
-them take seconds. The webhook is not in the way: these namespaces do not ask for it.
+Random pods use the words of all dialects, with a fixed seed, and are dry runs, so that hundreds take seconds. These namespaces did
+not opt in, so no webhook is called.
 """
 
 import copy
@@ -14,7 +14,7 @@ from cluster.patch import apply_json_patch
 from e2e.ground.images import BUSYBOX
 from webhook.claims import template
 from webhook.state import State
-from webhook.state.configuration import read
+from webhook.state.configuration import read_configuration
 from webhook.translate.translate import translate
 
 pytestmark = pytest.mark.real
@@ -55,7 +55,7 @@ ANNOTATIONS = {
         json.dumps({kind: {"selector": SELECTOR} for kind in ("gpu", "rdma")}),
     ),
 }
-CONFIGURATION, _ = read(
+CONFIGURATION, _ = read_configuration(
     {
         "apiVersion": "drawbridge.dev/v1alpha1",
         "kind": "DrawbridgeConfiguration",
@@ -103,8 +103,8 @@ def test_translated_pods_and_templates_are_accepted_and_stored_unchanged(control
         changed += 1
         [stored] = control_plane.create(apply_json_patch(pod, done.operations), dryRun="All")
         record = json.loads(stored["metadata"]["annotations"]["drawbridge.dev/original"])["containers"]
-        for one in (*stored["spec"]["containers"], *stored["spec"].get("initContainers", [])):
-            assert not one["resources"].get("limits", {}).keys() & record.get(one["name"], {}).keys()
+        for container in (*stored["spec"]["containers"], *stored["spec"].get("initContainers", [])):
+            assert not container["resources"].get("limits", {}).keys() & record.get(container["name"], {}).keys()
         seen.update(done.templates)
     assert changed > 150
     assert len(seen) > 50

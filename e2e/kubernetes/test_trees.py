@@ -1,4 +1,4 @@
-"""kubectl and a real API server say the same of repositories as `drawbridge check` (tests/cli/commands/test_check_trees.py)."""
+"""kubectl and a real API server agree with `drawbridge check` about repositories (tests/cli/commands/test_check_trees.py)."""
 
 import os
 import re
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.real
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_the_server_refuses_what_the_corpus_says(control_plane, created, name, tmp_path):
+def test_the_server_refuses_what_the_corpus_marks_invalid(control_plane, created, name, tmp_path):
     marks = written(TREES[name], tmp_path)
     documents, _ = read_leniently([tmp_path])
     created(*(document.object for document in documents if document.object.get("kind") == "Namespace"))
@@ -37,7 +37,7 @@ def test_the_server_refuses_what_the_corpus_says(control_plane, created, name, t
     assert differences == []
 
 
-# What a function of a kustomization may say, if plugins are on: run this program.
+# A function of a kustomization can run this program, if plugins are enabled.
 FUNCTION = """\
 apiVersion: example.com/v1
 kind: Evil
@@ -51,7 +51,7 @@ CLASS = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: NAM
 
 
 @pytest.mark.parametrize("role", ["generators", "transformers", "validators"])
-def test_kustomize_runs_no_program_of_the_folder_that_it_builds(role, tmp_path, monkeypatch):
+def test_kustomize_runs_no_program_of_the_folder_it_builds(role, tmp_path, monkeypatch):
     evil = tmp_path / "evil.sh"
     evil.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     evil.chmod(0o755)
@@ -64,7 +64,7 @@ def test_kustomize_runs_no_program_of_the_folder_that_it_builds(role, tmp_path, 
     assert not (tmp_path / "ran").exists()
 
 
-def test_kustomize_has_git_run_no_program_that_a_base_names_as_its_revision(tmp_path, monkeypatch):
+def test_git_under_kustomize_runs_no_program_named_as_a_revision(tmp_path, monkeypatch):
     evil = tmp_path / "evil.sh"
     evil.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     evil.chmod(0o755)
@@ -79,8 +79,8 @@ def test_kustomize_has_git_run_no_program_that_a_base_names_as_its_revision(tmp_
 
 
 @pytest.fixture
-def asked():
-    """An address of this machine, as a runner's own services have them, and what was asked of it."""
+def listener():
+    """An address of this machine, like a service of a CI runner, and the requests to it."""
     paths = []
 
     class Answers(BaseHTTPRequestHandler):
@@ -96,7 +96,7 @@ def asked():
         server.shutdown()
 
 
-# What a folder has besides its kustomization or its chart, and the address that it has asked.
+# Files of a folder besides its kustomization or chart, with the address that they name.
 ASKING = {
     "resource": {"kustomization.yaml": "resources: [ADDRESS/a]\n"},
     "metadata": {"kustomization.yaml": "resources: ['http://169.254.169.254/latest/meta-data']\n"},
@@ -109,12 +109,12 @@ ASKING = {
 
 
 @pytest.mark.parametrize("name", ASKING)
-def test_no_build_asks_an_address_that_a_folder_names(name, asked, tmp_path, monkeypatch):
-    address, paths = asked
+def test_no_build_contacts_an_address_that_a_folder_names(name, listener, tmp_path, monkeypatch):
+    address, paths = listener
     written({file: text.replace("ADDRESS", address) for file, text in ASKING[name].items()}, tmp_path)
     git = str(Path(which("git") or "").parent)
-    found = os.pathsep.join((str(program("helm").parent), str(program("kubectl").parent), git))
-    monkeypatch.setenv("PATH", found)
+    path = os.pathsep.join((str(program("helm").parent), str(program("kubectl").parent), git))
+    monkeypatch.setenv("PATH", path)
     done = run("check", "--chart" if name == "chart" else "-k", tmp_path)
     assert done.exit_code == 2
     assert "it names what is not in the folder, and a build reaches no network" in done.stderr
@@ -122,17 +122,28 @@ def test_no_build_asks_an_address_that_a_folder_names(name, asked, tmp_path, mon
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_chart_that_exhausts_memory_ends_with_a_readable_error(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ('{{ repeat 3000000000 "x" }}', r"helm: .*out of memory.* \(build it elsewhere and pipe it in: -f -\)"),
+        (
+            '{{ fail "not in this namespace" }}',
+            r"helm: .*not in this namespace.* \(give the values .* --values, .* with -n\)",
+        ),
+    ],
+    ids=["it exhausts memory", "it requires values"],
+)
+def test_a_chart_that_fails_gets_the_remedy_for_its_cause(template, message, tmp_path, monkeypatch):
     (tmp_path / "templates").mkdir()
     (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: app\nversion: 1.0.0\n")
-    (tmp_path / "templates" / "large.yaml").write_text('{{ repeat 3000000000 "x" }}\n')
+    (tmp_path / "templates" / "one.yaml").write_text(f"{template}\n")
     monkeypatch.setenv("PATH", str(program("helm").parent))
     done = run("check", "--chart", tmp_path)
     assert done.exit_code == 2
-    assert re.search(r"helm: .*out of memory.* \(build it elsewhere and pipe it in: -f -\)", done.stderr)
+    assert re.search(message, done.stderr)
 
 
-def test_charts_and_kustomizations_are_built_and_findings_stand_in_files_that_are_there(tmp_path, monkeypatch):
+def test_charts_and_kustomizations_are_built_and_findings_name_existing_files(tmp_path, monkeypatch):
     chart = tmp_path / "my chart"
     (chart / "templates").mkdir(parents=True)
     (chart / "Chart.yaml").write_text('apiVersion: v2\nname: app\nversion: 1.0.0\nkubeVersion: ">=1.35.0-0"\n')
@@ -152,13 +163,13 @@ def test_charts_and_kustomizations_are_built_and_findings_stand_in_files_that_ar
         *("-k", ".", "--chart", "my chart", "--values", "bad,values.yaml"),
     )
     assert code == 1
-    found = [
-        (one["object"], one["place"]["file"], one["place"]["line"])
-        for one in answer["findings"]
-        if one["severity"] == "error"
+    findings = [
+        (finding["object"], finding["place"]["file"], finding["place"]["line"])
+        for finding in answer["findings"]
+        if finding["severity"] == "error"
     ]
-    assert found == [
+    assert findings == [
         ("DeviceClass/B_A_Dfine", "kustomization.yaml", 1),
         ("DeviceClass/B_A_D-team", "my chart/templates/class.yaml", 1),
     ]
-    assert all((tmp_path / file).is_file() for _, file, _ in found)
+    assert all((tmp_path / file).is_file() for _, file, _ in findings)

@@ -20,12 +20,12 @@ PATHS = {
     "ResourceClaimTemplate": "namespaces/default/resourceclaimtemplates",
     "ResourceSlice": "resourceslices",
 }
-# What cannot be seen in a manifest: the labels of a namespace, and whether a node exists (for nodeAllocatableResources).
+# What a manifest does not show: the labels of a namespace, and whether a node exists (for nodeAllocatableResources).
 UNSEEN = ("admin access", "not found for device")
 
 
 def refusal(control_plane, value):
-    """What the server says against creating an object, or nothing."""
+    """Return the server's refusal to create an object, or ""."""
     try:
         control_plane.post(f"/apis/{corpus.API}/{PATHS[value['kind']]}", value, dryRun="All")
     except ApiError as error:
@@ -34,15 +34,15 @@ def refusal(control_plane, value):
 
 
 def errors(value):
-    """Our errors about what is created; a status is not."""
-    found = problems(json.loads(json.dumps(value)), ENABLED)
-    return [p for p in found if CODES[p.code].severity == "error" and not p.path.startswith("/status")]
+    """Return our errors about creation, without those about status."""
+    findings = problems(json.loads(json.dumps(value)), ENABLED)
+    return [p for p in findings if CODES[p.code].severity == "error" and not p.path.startswith("/status")]
 
 
 @pytest.mark.parametrize("name", corpus.VALID)
-def test_valid_and_broken_objects_are_judged_as_the_real_server_does(control_plane, name):
+def test_valid_and_invalid_objects_are_judged_like_the_real_server(control_plane, name):
     original = corpus.VALID[name]
-    # The path of a request names the namespace, and a status that cannot be read is refused even where it is dropped.
+    # The request path names the namespace, and an unreadable status is refused even where it is dropped.
     metadata = {key: value for key, value in original["metadata"].items() if key != "namespace"}
     original = {key: value for key, value in {**original, "metadata": metadata}.items() if key != "status"}
     for value in [original, *corpus.sample(original, 60, seed=13)]:

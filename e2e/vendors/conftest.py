@@ -1,4 +1,4 @@
-"""What the tests of this directory share. The programs that no Go module proxy serves are tested only where a directory has them."""
+"""Fixtures of this directory. Programs that no Go module proxy serves are tested only if DRAWBRIDGE_DRIVERS has them."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ def driver_root(node_cluster):
 
 @pytest.fixture(scope="module")
 def card_root(node_cluster, request):
-    """The folder of the GPU driver of a real card, which DRAWBRIDGE_CARD names; else of the one without hardware."""
+    """The folder of the GPU driver of a real card, from DRAWBRIDGE_CARD; without it, of the driver without hardware."""
     if not CARD:
         return request.getfixturevalue("driver_root")
     # An image of the GPU driver may have an empty /dev. NVIDIA's DRA driver looks for device files in it.

@@ -1,4 +1,4 @@
-"""What NVIDIA's GPU driver leaves on a host, without a GPU: the library, its tools, device files, and what the kernel module tells of MIG."""
+"""The files that NVIDIA's GPU driver installs on a host, without a GPU: the library, its tools, device files, and the kernel module's MIG files."""
 
 import os
 import stat
@@ -10,11 +10,11 @@ from e2e.build import source_of
 NVML = Path(__file__).with_name("nvml.c")
 CUDA = Path(__file__).with_name("cuda.c")
 VERSION = "550.163.01"  # as nvml.c reports it
-DRIVER, CAPABILITIES = 195, 237  # majors of device files
+DRIVER, CAPABILITIES = 195, 237  # major numbers of device files
 DEVICES = {"nvidia0": 0, "nvidia1": 1, "nvidiactl": 255, "nvidia-uvm": 254}
-# GPU instances of the second GPU, and the minors of their device files: their own, and that of their compute instance.
+# GPU instances of the second GPU, and the minor numbers of their device files: their own, and that of their compute instance.
 INSTANCES = {7: (70, 71), 8: (80, 81)}
-# A tool of the driver: it writes down what it is asked.
+# A tool of the driver that records its arguments.
 TOOL = """\
 #!/bin/sh
 read -r line || :
@@ -44,7 +44,7 @@ def install(root: Path) -> None:
 
 
 def mig_files(root: str = "") -> str:
-    """A script that, in its own mount namespace, adds to /proc what the kernel module tells of MIG devices."""
+    """A script that adds the kernel module's MIG files to /proc in its own mount namespace."""
     devices = f"Character devices:\\n{CAPABILITIES} nvidia-caps\\n\\nBlock devices:\\n"
     lines = [
         f"mount -t tmpfs nvidia {root}/proc/driver",
@@ -54,10 +54,10 @@ def mig_files(root: str = "") -> str:
     ]
     for instance, (minor, compute) in INSTANCES.items():
         for place, number in ((f"gi{instance}", minor), (f"gi{instance}/ci0", compute)):
-            told = f"{root}/proc/driver/nvidia/capabilities/gpu1/mig/{place}"
+            folder = f"{root}/proc/driver/nvidia/capabilities/gpu1/mig/{place}"
             lines += [
-                f"mkdir -p {told}",
-                f"printf 'DeviceFileMinor: {number}\\nDeviceFileMode: 292\\n' > {told}/access",
+                f"mkdir -p {folder}",
+                f"printf 'DeviceFileMinor: {number}\\nDeviceFileMode: 292\\n' > {folder}/access",
                 f"echo gpu1/{place}/access {number} >> {root}/proc/driver/nvidia-caps/mig-minors",
             ]
     return "\n".join(lines)

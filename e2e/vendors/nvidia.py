@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 PLUGIN = "gpu-kubelet-plugin"
-# The driver's image has the template of its MPS daemon in /templates. This is a root with the machine's folders and that one.
+# The driver's image has the template of its MPS daemon in /templates. This root has the machine's folders and that one.
 ROOT = """\
 set -e; mount -t tmpfs root /mnt
 for one in /*; do
@@ -62,10 +62,10 @@ class Driver:
     def slices(self) -> list[dict[str, Any]]:
         """Return the slices that the driver has published."""
         self.process.check()
-        found: list[dict[str, Any]] = self.node.cluster.get(SLICES, fieldSelector=f"spec.driver={fleet.NVIDIA}")[
+        slices: list[dict[str, Any]] = self.node.cluster.get(SLICES, fieldSelector=f"spec.driver={fleet.NVIDIA}")[
             "items"
         ]
-        return found
+        return slices
 
     def devices(self) -> dict[str, dict[str, Any]]:
         """Return the published devices by name."""
@@ -84,7 +84,7 @@ def classes() -> list[dict[str, Any]]:
     ]
     chart += ["--api-versions=resource.k8s.io/v1", "--set=gpuResourcesEnabledOverride=true"]
     made = subprocess.run(chart, capture_output=True, text=True, check=True, timeout=60).stdout
-    return [one for one in yaml.safe_load_all(made) if one and one["kind"] == "DeviceClass"]
+    return [obj for obj in yaml.safe_load_all(made) if obj and obj["kind"] == "DeviceClass"]
 
 
 @contextlib.contextmanager
@@ -96,8 +96,8 @@ def installed(
     made = classes()
     node.end_driver(fleet.NVIDIA)
     (node.outside(f"{KUBELET}/plugins") / fleet.NVIDIA).mkdir(parents=True, exist_ok=True)
-    for one in made:
-        cluster.create(one)
+    for obj in made:
+        cluster.create(obj)
     driver = Driver(node, root, shares, prepare, env or {})
     try:
         cluster.until("NVIDIA's driver has published", driver.slices, 60)
@@ -105,5 +105,5 @@ def installed(
     finally:
         driver.process.stop()
         node.end_driver(fleet.NVIDIA)
-        for one in made:
-            cluster.remove(one)
+        for obj in made:
+            cluster.remove(obj)

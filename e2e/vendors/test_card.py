@@ -31,7 +31,7 @@ mode: enforce
 extendedResources: {{{{default: {{left}}}}}}
 bridge: {{{{schedulerName: {PLUGIN_SCHEDULER}, drivers: [{fleet.NVIDIA}]}}}}
 """
-# Parts of the C library that NVIDIA's libraries name. The linker leaves them out: glibc 2.34 has their functions in libc.so.6.
+# Stub libraries that NVIDIA's libraries name. The linker omits them: glibc 2.34 has their functions in libc.so.6.
 PARTS = ("libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1")
 
 
@@ -71,24 +71,24 @@ def image(node_cluster):
 
 
 @pytest.fixture
-def told(webhook, driver, scheduler, image):
+def configure(webhook, driver, scheduler, image):
     """Give the webhook a configuration until the test ends."""
     options = ("--opt-in", "--failure-policy=Fail")
 
-    def tell(left):
+    def apply(left):
         webhook.follow(CONFIGURATION.format(left=left))
         webhook.register(*options, f"--config={webhook.config}")
         webhook.cluster.until("every webhook is called", webhook.is_called, 30)
 
-    yield tell
+    yield apply
     webhook.register(*options)
     webhook.follow("apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: enforce\n")
 
 
 @pytest.fixture
-def home(node_cluster, told, gated):
+def home(node_cluster, configure, gated):
     """A namespace in which pods for device plugins are translated; its devices are free again afterwards."""
-    told("translate")
+    configure("translate")
     yield gated
     node_cluster.cluster.delete(f"/api/v1/namespaces/{gated}/pods")
     gone(node_cluster.cluster, gated)
@@ -112,9 +112,9 @@ def wanting(name, namespace, node, count):
 
 def saw(node, namespace, name):
     """Return the UUID and name of each GPU that a container saw."""
-    said = node.said(namespace, name)
-    print(f"{name} printed:\n{said}")
-    lines = [line.split(" ", 2) for line in said.splitlines()]
+    output = node.output_of(namespace, name)
+    print(f"{name} printed:\n{output}")
+    lines = [line.split(" ", 2) for line in output.splitlines()]
     return sorted((line[0], line[2]) for line in lines if len(line) == 3 and line[1].isdigit())
 
 
@@ -142,14 +142,14 @@ def drawbridge(cluster, *args):
     return done.stdout
 
 
-def test_the_driver_publishes_devices_of_the_shape_that_our_examples_have(driver):
+def test_the_driver_publishes_devices_like_our_examples(driver):
     slices = driver.slices()
     print(json.dumps(slices, indent=1))
     assert driver.devices()
     assert published([{"kind": "ResourceSlice"} | slice_ for slice_ in slices]) == []
 
 
-def test_a_pod_for_the_device_plugin_sees_the_gpus_of_its_claim(node_cluster, driver, home):
+def test_a_device_plugin_pod_sees_the_gpus_of_its_claim(node_cluster, driver, home):
     cluster, count = node_cluster.cluster, len(driver.devices())
     cluster.create(known(cluster, wanting("p", home, node_cluster, count)))
     cluster.wait_phase(home, "p", "Running", seconds=60)
@@ -163,7 +163,7 @@ def test_a_pod_for_the_device_plugin_sees_the_gpus_of_its_claim(node_cluster, dr
         print(file.name, file.read_text())
 
 
-def test_a_second_pod_waits_with_the_reason_and_starts_when_the_gpus_are_free(node_cluster, driver, home):
+def test_a_second_pod_waits_until_the_gpus_are_free(node_cluster, driver, home):
     cluster, count = node_cluster.cluster, len(driver.devices())
     cluster.create(known(cluster, wanting("p", home, node_cluster, count)))
     cluster.wait_phase(home, "p", "Running", seconds=60)
@@ -193,8 +193,8 @@ def test_more_gpus_than_the_node_has_are_refused(node_cluster, driver, home):
     )
 
 
-def test_core_serves_the_name_where_the_configuration_leaves_it(node_cluster, driver, told, gated):
-    told("leave")
+def test_core_serves_a_resource_that_the_configuration_leaves(node_cluster, driver, configure, gated):
+    configure("leave")
     cluster, count = node_cluster.cluster, len(driver.devices())
     cluster.create(wanting("p", gated, node_cluster, count))
     ran = cluster.wait_phase(gated, "p", "Running", seconds=60)
@@ -204,7 +204,7 @@ def test_core_serves_the_name_where_the_configuration_leaves_it(node_cluster, dr
     gone(cluster, gated)
 
 
-def test_claims_choose_the_gpu_by_what_the_driver_publishes(node_cluster, driver, home):
+def test_claims_select_the_gpu_by_published_attributes(node_cluster, driver, home):
     cluster = node_cluster.cluster
     device = next(iter(driver.devices().values()))
     memory = device["capacity"]["memory"]["value"]
@@ -216,7 +216,7 @@ def test_claims_choose_the_gpu_by_what_the_driver_publishes(node_cluster, driver
         f"{says}.cudaComputeCapability.compareTo(semver('{fact_of(device, 'cudaComputeCapability')}')) >= 0",
         f"{has} >= 0",
     ]
-    selects = lambda *wanted: {"selectors": [{"cel": {"expression": one}} for one in wanted]}  # noqa: E731
+    selects = lambda *wanted: {"selectors": [{"cel": {"expression": expression}} for expression in wanted]}  # noqa: E731
     cluster.create(template("fits", home, request("gpu", fleet.NVIDIA, **selects(*fits))))
     asks = {"resources": {"claims": [{"name": "this"}]}}
     spec = {"schedulerName": PLUGIN_SCHEDULER, "resourceClaims": [using_template("fits") | {"name": "this"}]}
@@ -228,7 +228,7 @@ def test_claims_choose_the_gpu_by_what_the_driver_publishes(node_cluster, driver
     assert f"{fleet.NVIDIA}/memory is one of {memory}" in refusal
 
 
-def test_a_pod_keeps_its_gpus_while_driver_and_allocator_are_killed_and_started(node_cluster, driver, bridge, home):
+def test_a_pod_keeps_its_gpus_while_driver_and_allocator_restart(node_cluster, driver, bridge, home):
     cluster, count = node_cluster.cluster, len(driver.devices())
     cluster.create(known(cluster, wanting("p", home, node_cluster, count)))
     before = cluster.wait_phase(home, "p", "Running", seconds=60)["status"]["containerStatuses"][0]

@@ -1,7 +1,7 @@
-"""cluster-autoscaler beside drawbridge: it makes a node, or none, as the webhook and `survey` say before.
+"""cluster-autoscaler beside drawbridge: it creates a node, or none, as the webhook and `survey` have predicted.
 
-Its provider makes Nodes and no machines, from the templates of a ConfigMap, and tells no devices of a group without nodes (kwok). Of the
-programs in the directory DRAWBRIDGE_DRIVERS each is tried; without it these tests are not collected (conftest.py).
+Its provider creates Nodes and no machines, from templates in a ConfigMap, and declares no devices for a group without nodes (kwok).
+Each program in the directory DRAWBRIDGE_DRIVERS is tried; without it these tests are not collected (conftest.py).
 """
 
 import json
@@ -26,7 +26,7 @@ PLACE = "cluster-autoscaler"
 EVIDENCE = f"{CONFIGURATION}evidence: {{namespaces: [{PLACE}]}}\n"
 CLASS = f"/apis/resource.k8s.io/v1/deviceclasses/{fleet.NVIDIA}"
 GROUP = "example.com/group"
-EMPTY, DRIVEN = "empty", "driven"  # no node of the first one is there; one of the second, with a driver
+EMPTY, DRIVEN = "empty", "driven"  # the first has no node; the second has one, with a driver
 FIRST = f"{DRIVEN}-first-0"
 PROVIDER = {
     "apiVersion": "v1alpha1",
@@ -38,7 +38,7 @@ PROVIDER = {
 
 
 def template(group, **amounts):
-    """A Node as the provider makes them of a group."""
+    """A Node as the provider creates it for a group."""
     able = {"cpu": "64", "memory": "512Gi", "pods": "110"} | amounts
     status = {"capacity": able, "allocatable": able, "conditions": [{"type": "Ready", "status": "True"}]}
     size = {"cluster-autoscaler.kwok.nodegroup/max-count": "3"}
@@ -52,7 +52,7 @@ def config_map(name, **data):
 
 
 def deployment(image):
-    """What is in a cluster where it runs in pods."""
+    """The Deployment of a cluster-autoscaler that runs in pods."""
     name = {"app": PLACE}
     pods = {"metadata": {"labels": name}, "spec": {"containers": [{"name": "main", "image": image}]}}
     return {
@@ -67,12 +67,12 @@ def deployment(image):
 def autoscaler(request, control_plane, webhook):
     """The running program, and a webhook that reads its Deployment."""
     cluster = control_plane
-    said = cluster.run.data / "evidence.yaml"
-    said.write_text(EVIDENCE)
-    printed = parse(webhook.drawbridge("manifests", "--only=rest", "--image=x.example/y:1", "--config", str(said)))
+    config = cluster.run.data / "evidence.yaml"
+    config.write_text(EVIDENCE)
+    printed = parse(webhook.drawbridge("manifests", "--only=rest", "--image=x.example/y:1", "--config", str(config)))
     made = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PLACE}},
-        *[one.object for one in printed if one.object["metadata"]["name"] == "drawbridge-evidence"],
+        *[document.object for document in printed if document.object["metadata"]["name"] == "drawbridge-evidence"],
         config_map("kwok-provider-config", config=dump([PROVIDER])),
         config_map("templates", templates=dump([template(EMPTY, **{GPU: "8"}), template(DRIVEN)])),
         deployment(f"registry.example.com/{request.param}:v{VERSIONS[request.param]}"),
@@ -88,14 +88,14 @@ def autoscaler(request, control_plane, webhook):
         "--scale-down-enabled=false",
         f"--address=127.0.0.1:{free_port()}",
     ]
-    told = {"KUBECONFIG": str(cluster.kubeconfig), "POD_NAMESPACE": PLACE, "KWOK_PROVIDER_MODE": "local"}
+    variables = {"KUBECONFIG": str(cluster.kubeconfig), "POD_NAMESPACE": PLACE, "KWOK_PROVIDER_MODE": "local"}
     try:
         cluster.create(*made)
         cluster.add_fake_nodes(1, prefix=f"{DRIVEN}-first-", labels={GROUP: DRIVEN})
         cluster.patch(f"/api/v1/nodes/{FIRST}", {"spec": {"providerID": f"kwok:{FIRST}"}})
         webhook.reads_on(FIRST)
         webhook.follow(EVIDENCE)
-        process = cluster.spawn(request.param, [PROGRAMS / request.param, *options], env=told)
+        process = cluster.spawn(request.param, [PROGRAMS / request.param, *options], env=variables)
         yield process
         process.check()
         process.stop()
@@ -107,7 +107,7 @@ def autoscaler(request, control_plane, webhook):
 
 @pytest.fixture
 def scaled(autoscaler, control_plane, gated):
-    """A namespace for pods; nodes that were made for them are gone afterwards."""
+    """A namespace for pods; nodes that were created for them are deleted afterwards."""
     yield gated
     control_plane.kubectl("delete", "pods", "--all", "-n", gated, "--force", "--wait=false")
     for name in made(control_plane):
@@ -115,13 +115,13 @@ def scaled(autoscaler, control_plane, gated):
 
 
 def made(cluster):
-    """The Nodes that it made."""
+    """The Nodes that it created."""
     nodes = cluster.get("/api/v1/nodes", labelSelector=GROUP)["items"]
     return [node["metadata"]["name"] for node in nodes if node["metadata"]["name"] != FIRST]
 
 
 def groups(cluster, count):
-    """The groups of the nodes that it made, once there are as many."""
+    """Return the groups of the created nodes, once there are this many."""
     return [
         name.partition("-")[0]
         for name in cluster.until("nodes are made", lambda: len(made(cluster)) == count and made(cluster), 90)
@@ -129,13 +129,13 @@ def groups(cluster, count):
 
 
 def kept(item):
-    """The pod as it is without the webhook."""
+    """The pod with the label that skips the webhook."""
     item["metadata"]["labels"] = {"drawbridge.dev/skip": "true"}
     return item
 
 
 def test_survey_names_a_group_without_nodes(autoscaler, control_plane, webhook):
-    def told():
+    def obstacles():
         command = [
             *COMMAND,
             "survey",
@@ -147,36 +147,36 @@ def test_survey_names_a_group_without_nodes(autoscaler, control_plane, webhook):
             webhook.config,
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        return {one["code"]: one for one in json.loads(done.stdout)["obstacles"]}
+        return {finding["code"]: finding for finding in json.loads(done.stdout)["obstacles"]}
 
-    found = control_plane.until("the group is named", lambda: told().get("S009"), 60)
-    assert found["object"] == f"Deployment/{PLACE}/{PLACE}"
-    assert found["message"].startswith(f"no node of {EMPTY} is there")
-    assert "S008" not in told()
+    obstacle = control_plane.until("the group is named", lambda: obstacles().get("S009"), 60)
+    assert obstacle["object"] == f"Deployment/{PLACE}/{PLACE}"
+    assert obstacle["message"].startswith(f"no node of {EMPTY} is there")
+    assert "S008" not in obstacles()
 
 
-def test_no_node_of_a_group_at_zero_is_made_for_a_claim(autoscaler, control_plane, scaled):
+def test_no_node_is_created_for_a_claim_at_zero(autoscaler, control_plane, scaled):
     item = asking("claims", scaled, 3)
     assert "an autoscaler may make another node (cluster-autoscaler)" in warned(control_plane, item, "R023")
     control_plane.create(item)
-    told = "NotTriggerScaleUp: pod didn't trigger scale-up: 2 cannot allocate all claims"
-    control_plane.until("it says why", lambda: told in control_plane.events(scaled, "claims"), 60)
+    event = "NotTriggerScaleUp: pod didn't trigger scale-up: 2 cannot allocate all claims"
+    control_plane.until("it says why", lambda: event in control_plane.events(scaled, "claims"), 60)
     assert made(control_plane) == []
 
 
-def test_a_node_of_a_group_at_zero_is_made_for_a_pod_that_keeps_its_key(autoscaler, control_plane, scaled):
+def test_a_node_is_created_for_an_extended_resource_at_zero(autoscaler, control_plane, scaled):
     control_plane.create(kept(asking("kept", scaled, 3)))
     assert groups(control_plane, 1) == [EMPTY]
 
 
-def test_a_node_is_made_for_a_claim_like_one_whose_slices_are_there(autoscaler, control_plane, scaled):
+def test_a_node_is_created_for_a_claim_from_existing_slices(autoscaler, control_plane, scaled):
     control_plane.create(asking("first", scaled, 2))
     control_plane.wait_scheduled(scaled, "first")
     control_plane.create(asking("claims", scaled, 1))
     assert groups(control_plane, 1) == [DRIVEN]
 
 
-def test_a_node_is_made_for_a_name_that_a_class_serves(autoscaler, control_plane, scaled):
+def test_a_node_is_created_for_a_resource_of_a_class(autoscaler, control_plane, scaled):
     control_plane.patch(CLASS, {"spec": {"extendedResourceName": GPU}})
     try:
         control_plane.create(kept(asking("first", scaled, 2)))

@@ -1,7 +1,7 @@
-"""The memory driver of others on a real node: a claim of a pod's own is judged by what it publishes, and served.
+"""A vendor's memory driver on a real node: a pod's own claim is judged by the published sizes, and allocated.
 
-Huge pages would be taken from the machine, so it has none of them here and publishes none. The program is taken from the directory
-DRAWBRIDGE_DRIVERS; without it this is not collected (conftest.py).
+Huge pages would be taken from the machine, so it has none here. The program is in the directory DRAWBRIDGE_DRIVERS; without it this
+is not collected (conftest.py).
 """
 
 import os
@@ -24,39 +24,39 @@ SEE = "tr '\\0' '\\n' < /proc/1/environ; grep Mems_allowed_list /proc/self/statu
 
 
 def published(cluster):
-    """What the driver publishes, device by device."""
+    """Return the driver's published devices."""
     slices = cluster.get("/apis/resource.k8s.io/v1/resourceslices", fieldSelector=f"spec.driver={MEMORY}")["items"]
     return [device for slice_ in slices for device in slice_["spec"]["devices"]]
 
 
 def asking(size, namespace):
-    asked = {"deviceClassName": MEMORY, "capacity": {"requests": {"size": size}}}
-    return template("memory", namespace, {"name": "memory", "exactly": asked})
+    request = {"deviceClassName": MEMORY, "capacity": {"requests": {"size": size}}}
+    return template("memory", namespace, {"name": "memory", "exactly": request})
 
 
-def test_a_claim_for_memory_is_judged_by_what_its_driver_publishes_and_pins_the_container(node_cluster, gated, created):
+def test_a_memory_claim_is_judged_and_pins_the_container(node_cluster, gated, created):
     cluster = node_cluster.cluster
     classes, examples = [], []
-    for one in yaml.safe_load_all(EXAMPLE.read_text()):
-        if one["kind"] == "DeviceClass":
-            classes.append(one)
+    for obj in yaml.safe_load_all(EXAMPLE.read_text()):
+        if obj["kind"] == "DeviceClass":
+            classes.append(obj)
         else:
-            examples += one["spec"]["devices"]
+            examples += obj["spec"]["devices"]
     created(*classes)
     options = [f"--kubeconfig={cluster.kubeconfig}", f"--hostname-override={node_cluster.name}"]
     driver = node_cluster.spawn("dramemory", [PROGRAMS / "dramemory", *options])
     try:
         device, *_ = cluster.until("memory is published", lambda: driver.check() or published(cluster), 60)
         assert shape(device) == shape(examples[0])
-        said = cluster.until("too much is refused", lambda: cluster.refusal(asking("900Ti", gated)), 30)
-        assert f"size: 900Ti requested, the device has {device['capacity']['size']['value']}" in said
+        output = cluster.until("too much is refused", lambda: cluster.refusal(asking("900Ti", gated)), 30)
+        assert f"size: 900Ti requested, the device has {device['capacity']['size']['value']}" in output
         cluster.create(asking("64Mi", gated))
         asks = container(command=SEE, resources={"claims": [{"name": "memory"}]})
         claims = [using_template("memory")]
-        said = runs(node_cluster, gated, pod("p", gated, asks, node=node_cluster.name, resourceClaims=claims))
+        output = runs(node_cluster, gated, pod("p", gated, asks, node=node_cluster.name, resourceClaims=claims))
         numa = device["attributes"]["resource.kubernetes.io/numaNode"]["int"]
-        assert f"_memory=numanode:{numa},size:64Mi" in said
-        assert said.splitlines()[-2].split() == ["Mems_allowed_list:", str(numa)]
+        assert f"_memory=numanode:{numa},size:64Mi" in output
+        assert output.splitlines()[-2].split() == ["Mems_allowed_list:", str(numa)]
         [result] = results_of(claims_of(cluster, gated, "p")["memory"])
         assert (result["device"], result["consumedCapacity"]) == (device["name"], {"size": "64Mi"})
         cluster.delete(f"/api/v1/namespaces/{gated}/pods/p")

@@ -1,4 +1,4 @@
-"""NVIDIA's own device plugin behind our adapter on a real node: unmodified pods get GPUs and MIG devices by claims, which core makes."""
+"""NVIDIA's device plugin behind our adapter on a real node: unmodified pods get GPUs and MIG devices through claims that the scheduler creates."""
 
 import subprocess
 
@@ -20,13 +20,13 @@ SEE = "env; ls /dev; ls /dev/nvidia-caps; echo spoken=yes; sleep 600"
 
 @pytest.fixture(scope="module")
 def adapted(node_cluster, driver_root):
-    """The adapter, and NVIDIA's plugin, which hands out one whole GPU and the two MIG devices of the other."""
+    """The adapter, and NVIDIA's plugin, which offers one whole GPU and the two MIG devices of the other."""
     adapter = Adapted(node_cluster)
     command = [PROGRAM, "driver", "--classes", GPU, "--classes", PART]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     classes = list(yaml.safe_load_all(printed))
     adapter.start()
-    told = {
+    variables = {
         "MIG": "1",
         "MIG_STRATEGY": "mixed",
         "PASS_DEVICE_SPECS": "true",
@@ -36,7 +36,7 @@ def adapted(node_cluster, driver_root):
         "NVIDIA_DEV_ROOT": driver_root,
         "DP_DISABLE_HEALTHCHECKS": "all",
     }
-    words = [f"{name}={value}" for name, value in told.items()]
+    words = [f"{name}={value}" for name, value in variables.items()]
     plugin = adapter.plug("sh", "-ec", f'{hardware.mig_files()}\nexec env "$@"', "plugin", *words, program(PLUGIN))
 
     def published():
@@ -59,17 +59,17 @@ def adapted(node_cluster, driver_root):
 )
 def test_an_unmodified_pod_gets_the_devices_of_nvidias_plugin(adapted, gated, resource, count, sees):
     node, cluster = adapted.node, adapted.cluster
-    asked = pod("p", gated, container(command=SEE, **limits(**{resource: count})), node=node.name)
-    said = runs(node, gated, asked).splitlines()
+    pod_ = pod("p", gated, container(command=SEE, **limits(**{resource: count})), node=node.name)
+    lines = runs(node, gated, pod_).splitlines()
     status = cluster.get(f"/api/v1/namespaces/{gated}/pods/p")["status"]["extendedResourceClaimStatus"]
     assert status["requestMappings"][0]["resourceName"] == resource
     claim = cluster.get(f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaims/{status['resourceClaimName']}")
     given = {result["device"] for result in results_of(claim)}
     ids = {device["attributes"]["id"]["string"] for device in adapted.devices() if device["name"] in given}
-    [visible] = [line.partition("=")[2] for line in said if line.startswith("NVIDIA_VISIBLE_DEVICES=")]
+    [visible] = [line.partition("=")[2] for line in lines if line.startswith("NVIDIA_VISIBLE_DEVICES=")]
     assert len(given) == count
     assert set(visible.split(",")) == ids
     files = {f"nvidia{index}" for index in range(2)} | {f"nvidia-cap{n}" for n in sum(hardware.INSTANCES.values(), ())}
-    assert files & set(said) == sees
+    assert files & set(lines) == sees
     cluster.delete(f"/api/v1/namespaces/{gated}/pods/p")
     gone(cluster, gated)

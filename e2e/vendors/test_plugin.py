@@ -1,6 +1,6 @@
-"""A device plugin of others behind our adapter on a real node.
+"""A vendor's device plugin behind our adapter on a real node.
 
-The program is taken from the directory DRAWBRIDGE_DRIVERS; without it these tests are not collected (conftest.py).
+The program is in the directory DRAWBRIDGE_DRIVERS; without it these tests are not collected (conftest.py).
 """
 
 import json
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.real, pytest.mark.node]
 PROGRAMS = Path(os.environ.get("DRAWBRIDGE_DRIVERS", "/nonexistent"))
 
 
-def test_the_generic_device_plugin_gives_its_devices_behind_our_adapter(node_cluster, gated):
+def test_the_generic_device_plugin_keeps_its_devices_behind_our_adapter(node_cluster, gated):
     resource = "squat.ai/zero"
     adapted = Adapted(node_cluster)
     command = [PROGRAM, "driver", "--classes", resource]
@@ -38,8 +38,8 @@ def test_the_generic_device_plugin_gives_its_devices_behind_our_adapter(node_clu
     try:
         node_cluster.cluster.until("the plugin's devices are published", lambda: len(adapted.healthy()) == 2, 60)
         see = "ls -l /dev/given; echo spoken=yes; sleep 600"
-        asked = pod("p", gated, container(command=see, **limits(**{resource: 1})), node=node_cluster.name)
-        assert "/dev/given" in runs(node_cluster, gated, asked)
+        pod_ = pod("p", gated, container(command=see, **limits(**{resource: 1})), node=node_cluster.name)
+        assert "/dev/given" in runs(node_cluster, gated, pod_)
         node_cluster.cluster.delete(f"/api/v1/namespaces/{gated}/pods/p")
         gone(node_cluster.cluster, gated)
     finally:

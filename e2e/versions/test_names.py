@@ -1,4 +1,4 @@
-"""The row of docs/versions.md about pods that core serves by name, on control planes of their own: NVIDIA's class has its name here."""
+"""The row of docs/versions.md about pods that the scheduler serves by an extended resource name, on control planes of their own."""
 
 from e2e.actors.webhook import claims_of
 from e2e.versions import test_versions as versions
@@ -9,8 +9,8 @@ pytestmark = versions.pytestmark
 control_plane, webhook, cell, gpus = versions.control_plane, versions.webhook, versions.cell, by_name.gpus
 
 
-def test_pods_of_nvidias_name_get_devices_where_its_class_serves_that_name(control_plane, gpus, gated, cell):
-    """Servers before 1.36 drop the name of the class: then the claims are ours."""
+def test_nvidia_pods_get_devices_if_the_class_serves_the_resource(control_plane, gpus, gated, cell):
+    """Servers before 1.36 drop the class's extended resource name; there the webhook creates the claims."""
     assert "[R023]" in control_plane.refusal(by_name.asking("three", gated, 3))
     control_plane.create(by_name.asking("two", gated, 2))
     stored = control_plane.wait_scheduled(gated, "two")
@@ -21,4 +21,4 @@ def test_pods_of_nvidias_name_get_devices_where_its_class_serves_that_name(contr
         control_plane.delete(f"/api/v1/namespaces/{gated}/pods/two", gracePeriodSeconds=0)
         claims = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaims"
         control_plane.until("its claim is gone", lambda: not control_plane.get(claims)["items"], PATIENCE)
-        by_name.test_the_claim_that_core_makes_is_the_one_that_pods_are_judged_by(control_plane, gpus, gated)
+        by_name.test_pods_are_judged_by_the_claim_that_core_creates(control_plane, gpus, gated)

@@ -1,7 +1,7 @@
-"""What works next to which control plane: the table of docs/versions.md, each cell seen on the real servers of that minor.
+"""Compatibility with control planes: the table of docs/versions.md, each cell tested on the real servers of that minor.
 
-The oldest and the newest are in every whole run, those between them in the long form. With DRAWBRIDGE_RECORD=1 the cells are written
-into the page instead of being compared with it.
+Every whole run tests the oldest and the newest minor, the long form those between. DRAWBRIDGE_RECORD=1 writes the cells into the
+page instead of comparing them.
 """
 
 import os
@@ -13,10 +13,10 @@ import pytest
 
 from e2e.actors import fleet
 from e2e.actors.bridge import PLUGIN_SCHEDULER, Bridge, plugin_configuration
-from e2e.actors.webhook import NOWHERE, Webhook, claims_of, gpu, results_of
+from e2e.actors.webhook import NOWHERE, Webhook, claims_of, gpu, results_of, templates_of
 from e2e.actors.workloads import pod, template, using_template
 from e2e.actors.workloads import request as devices
-from e2e.bridge import test_bridge as extender
+from e2e.bridge import extender
 from e2e.bridge import test_plugin as plugin
 from e2e.bridge import test_read_only as read_only
 from e2e.build import CURRENT, KUBERNETES_VERSIONS, program
@@ -24,7 +24,7 @@ from e2e.driver.installed import GPU, freed, installed, seen, user
 from e2e.ground.controlplane import ControlPlane
 from e2e.ground.node import Node
 from e2e.webhook import test_impossible as impossible
-from e2e.webhook import test_webhook as usual
+from e2e.webhook import test_translation as usual
 from tests.limits import PATIENCE
 
 pytestmark = [
@@ -36,21 +36,21 @@ pytestmark = [
 PAGE = Path(__file__).parents[2] / "docs/versions.md"
 OLDEST = min(KUBERNETES_VERSIONS)
 COLUMNS = sorted(KUBERNETES_VERSIONS)
-BETWEEN = [one for one in COLUMNS if one not in (OLDEST, CURRENT)]
-AWAY = 6.0  # as long as no controller of ours is there
+BETWEEN = [column for column in COLUMNS if column not in (OLDEST, CURRENT)]
+AWAY = 6.0  # seconds without a controller
 NODE = "versions-0"
 DRIVER = "versions.example.com"
 
 
 def minor(version):
-    """A column; those between the oldest and the newest belong to the long form."""
+    """A column; minors between the oldest and the newest belong to the long form."""
     rare = [pytest.mark.long, pytest.mark.kubernetes(version)] if version in BETWEEN else []
     return pytest.param(version, marks=rare)
 
 
 @pytest.fixture(scope="module", params=map(minor, COLUMNS))
 def control_plane(request):
-    """A control plane of one minor, with the gates that are on in it by default."""
+    """A control plane of one minor, with its default gates."""
     with ControlPlane(name=f"v{request.param}", version=request.param, feature_gates={}, audit=True) as running:
         yield running
 
@@ -68,41 +68,39 @@ def bridge(control_plane):
         running.remove()
 
 
-# As in the folders that they are of, only that the control plane is of this minor.
+# Fixtures of those folders, on a control plane of this minor.
 read_only_allocator, gpus, scheduler = read_only.read_only_allocator, extender.gpus, plugin.scheduler
 
 
 @pytest.fixture
 def cell(control_plane):
-    """Compare what was seen with the page's cell for this minor, or write it there."""
+    """Compare a result with the page's cell for this minor, or write it there."""
 
     def seen(row, answer="yes"):
         lines = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
-        [found] = [line for line in lines if line[0] == f"| {row}"]
+        [cells] = [line for line in lines if line[0] == f"| {row}"]
         column = 1 + COLUMNS.index(control_plane.version)
-        said = found[column].removesuffix(" |")
+        shown = cells[column].removesuffix(" |")
         if os.environ.get("DRAWBRIDGE_RECORD"):
-            found[column] = answer
-            line = " | ".join(part.removesuffix(" |") for part in found) + " |"
+            cells[column] = answer
+            line = " | ".join(part.removesuffix(" |") for part in cells) + " |"
             PAGE.write_text(re.sub(rf"^\| {re.escape(row)} \|.*$", line, PAGE.read_text(), flags=re.MULTILINE))
         else:
-            assert answer == said, f"{row}, {control_plane.version}: the page says {said}"
+            assert answer == shown, f"{row}, {control_plane.version}: the page says {shown}"
 
     return seen
 
 
 def test_a_pod_is_translated_and_placed(control_plane, fleet_node, gated, cell):
-    usual.test_a_legacy_pod_is_claimed_and_placed_by_the_stock_scheduler(
-        control_plane, fleet_node, gated, "nvidia, whole"
-    )
+    usual.test_the_stock_scheduler_places_a_translated_legacy_pod(control_plane, fleet_node, gated, "nvidia, whole")
     cell("webhook: a pod is translated, claimed and placed")
 
 
 def test_a_pod_that_no_node_could_serve_is_refused(control_plane, fleet_node, gated, cell):
-    code, said = impossible.applied(control_plane, "p", gated)
+    code, message = impossible.applied(control_plane, "p", gated)
     assert code
-    assert "[R023]" in said
-    cell("webhook: what no node could serve is refused")
+    assert "[R023]" in message
+    cell("webhook: a pod that no node could serve is refused")
 
 
 def test_a_dry_run_prints_what_is_stored(control_plane, fleet_node, gated, cell):
@@ -116,34 +114,34 @@ def test_a_manifest_is_applied_again(control_plane, fleet_node, gated, cell, ser
     cell("webhook: a manifest is applied again")
 
 
-def test_a_template_that_comes_late_leads_to_a_claim(control_plane, fleet_node, gated, webhook, cell):
-    """It comes late because no controller of ours was there. Older claim controllers look again after twice the time, and no later."""
+def test_a_late_template_leads_to_a_claim(control_plane, fleet_node, gated, webhook, cell):
+    """The controller was stopped when the pod was created. Older claim controllers retry with doubled intervals."""
     webhook.processes.pop("controller").stop(hard=True)
     begun = time.monotonic()
     control_plane.create(gpu("p", gated, nodeSelector=NOWHERE))
     time.sleep(AWAY)
     webhook.start_controller()
-    control_plane.until("the template is there", lambda: usual.templates(control_plane, gated), PATIENCE)
+    control_plane.until("the template is there", lambda: templates_of(control_plane, gated), PATIENCE)
     late = time.monotonic() - begun
     control_plane.until("its claim is there", lambda: claims_of(control_plane, gated, "p"), late + PATIENCE)
-    cell("webhook: a template that comes late leads to its claim")
+    cell("webhook: a late template leads to a claim")
 
 
-def test_a_read_only_allocator_says_why_a_pod_waits(control_plane, read_only_allocator, namespace, cell):
-    """A whole device, for not every minor shares devices by default."""
+def test_a_read_only_allocator_explains_a_waiting_pod(control_plane, read_only_allocator, namespace, cell):
+    """A whole device, because older minors do not enable shared devices by default."""
     read_only.tell_and_show(control_plane, read_only_allocator, namespace)
-    cell("read-only allocator: why a pod waits is told")
+    cell("read-only allocator: an event explains a waiting pod")
 
 
-def test_the_extender_gives_devices(control_plane, bridge, gpus, namespace, cell):
+def test_pods_get_devices_through_the_extender(control_plane, bridge, gpus, namespace, cell):
     extender.give_and_take_back(control_plane, namespace)
-    cell("bridge, extender: devices are given, and given back")
+    cell("bridge, extender: devices are allocated and freed")
 
 
-def test_the_plugin_gives_devices(control_plane, bridge, scheduler, namespace, cell):
-    plugin.test_pods_get_devices_by_the_plugin_and_a_waiting_pod_comes_when_one_is_free(control_plane, namespace)
+def test_pods_get_devices_through_the_plugin(control_plane, bridge, scheduler, namespace, cell):
+    plugin.test_pods_get_and_reuse_devices_through_the_plugin(control_plane, namespace)
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
-    cell("bridge, our scheduler: the same, and a waiting pod goes on")
+    cell("bridge, our scheduler: also a waiting pod is placed")
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +159,7 @@ def driver(control_plane):
 @pytest.mark.long
 @pytest.mark.node
 def test_our_driver_prepares_devices(control_plane, driver, namespace, created, cell):
-    """The kubelet of each older minor takes minutes to build."""
+    """Building the kubelet of an older minor takes minutes."""
     created(
         template("one", namespace, devices("r", DRIVER)),
         user(namespace, "p", driver.node.name, [using_template("one")]),
@@ -173,8 +171,8 @@ def test_our_driver_prepares_devices(control_plane, driver, namespace, created, 
 
 
 @pytest.mark.time_limit(400, "the control plane starts three times")
-def test_running_pods_keep_their_devices_through_an_upgrade_and_a_downgrade(request):
-    """The same etcd below 1.34, 1.37 and 1.34 again; webhook, allocator and our scheduler go on through all of it."""
+def test_running_pods_keep_their_devices_through_upgrade_and_downgrade(request):
+    """The API server over one etcd is 1.34, then 1.37, then 1.34 again; webhook, allocator and our scheduler keep running."""
     with ControlPlane(name="upgrade", version=OLDEST, feature_gates={}) as cluster:
         webhook, bridge = Webhook(cluster).install(), Bridge(cluster)
         request.addfinalizer(bridge.folder.cleanup)
@@ -197,26 +195,26 @@ def test_running_pods_keep_their_devices_through_an_upgrade_and_a_downgrade(requ
         for minor in (OLDEST, CURRENT, OLDEST):
             if running:
                 cluster.become(minor)
-            before = [held(cluster, name, one) for one in running]
+            before = [held(cluster, name, pod_name) for pod_name in running]
             made = [f"stock-{len(running)}", f"ours-{len(running)}"]
             cluster.create(
                 gpu(made[0], name),
                 pod(made[1], name, schedulerName=PLUGIN_SCHEDULER, resourceClaims=[using_template("one")]),
             )
-            for one in made:
-                cluster.wait_scheduled(name, one)
-                cluster.patch(f"/api/v1/namespaces/{name}/pods/{one}/status", {"status": {"phase": "Running"}})
-            assert [held(cluster, name, one) for one in running] == before
+            for pod_name in made:
+                cluster.wait_scheduled(name, pod_name)
+                cluster.patch(f"/api/v1/namespaces/{name}/pods/{pod_name}/status", {"status": {"phase": "Running"}})
+            assert [held(cluster, name, pod_name) for pod_name in running] == before
             running += made
-        assert len({device for one in running for device in held(cluster, name, one)}) == len(running)
+        assert len({device for pod_name in running for device in held(cluster, name, pod_name)}) == len(running)
         assert cluster.get("/version")["minor"] == OLDEST.partition(".")[2]
 
 
 @pytest.mark.long
 @pytest.mark.node
 @pytest.mark.time_limit(400, "the control plane starts three times")
-def test_a_container_keeps_its_device_through_an_upgrade_of_the_control_plane_and_back():
-    """The kubelet stays at 1.34, as one may; each round a further pod gets a device from our driver."""
+def test_a_container_keeps_its_device_through_control_plane_upgrades():
+    """The kubelet stays at 1.34, which the version skew policy allows. In each round our driver prepares a device for another pod."""
     with ControlPlane(name="upgrade-node", version=OLDEST, feature_gates={}) as cluster:
         name = cluster.namespace("upgraded")
         cluster.create(
@@ -238,6 +236,6 @@ def test_a_container_keeps_its_device_through_an_upgrade_of_the_control_plane_an
 
 
 def held(cluster, namespace, name):
-    """What a pod's claims hold, and its phase is that of a pod that runs."""
+    """Return the devices of a pod's claims; the pod has to be Running."""
     assert cluster.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"]["phase"] == "Running"
     return [result["device"] for claim in claims_of(cluster, namespace, name).values() for result in results_of(claim)]

@@ -1,4 +1,4 @@
-"""Bad days of a running webhook on a real API server: replicas that are replaced and killed under load, an API server that is away."""
+"""Failures around a running webhook on a real API server: replicas that are replaced and killed under load, and an API server that hangs."""
 
 import base64
 import contextlib
@@ -15,17 +15,17 @@ from e2e.ground.process import send
 
 pytestmark = pytest.mark.real
 
-# What is begun so long after a death was noticed may still be hurt: as long as an API server waits for a webhook of ours in
-# a cluster (`timeoutSeconds`; the tests' own waits longer, so that no test fails on a busy machine).
+# Reviews that begin this long after a noticed kill may still fail: as long as an API server waits for our webhook in a cluster
+# (`timeoutSeconds`; the tests' own is longer, so that no test fails on a busy machine).
 PATIENCE = 3.0
-# What a crowded machine may add to what is measured by the clock.
+# What load may add to a measured time.
 BUSY = 15.0
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 
 @pytest.fixture
 def replicas(webhook):
-    """Two replicas behind one address, in the place of the session's one."""
+    """Two replicas behind one address, instead of the session's webhook."""
     with Replicas(webhook) as running:
         running.start("webhook-a")
         running.start("webhook-b")
@@ -34,12 +34,12 @@ def replicas(webhook):
 
 @contextlib.contextmanager
 def failure_policy(cluster, policy):
-    """Register pods under another failurePolicy for a while."""
+    """Register pods under another failurePolicy inside the block."""
 
     def put(value):
         for kind in KINDS:
             path = f"/apis/admissionregistration.k8s.io/v1/{kind}/drawbridge"
-            pods = [n for n, one in enumerate(cluster.get(path)["webhooks"]) if one["name"].startswith("pods.")]
+            pods = [n for n, hook in enumerate(cluster.get(path)["webhooks"]) if hook["name"].startswith("pods.")]
             cluster.patch(
                 path, [{"op": "replace", "path": f"/webhooks/{n}/failurePolicy", "value": value} for n in pods], "json"
             )
@@ -51,9 +51,7 @@ def failure_policy(cluster, policy):
         put("Fail")
 
 
-def test_a_rolling_update_of_two_replicas_under_load_fails_no_pod_and_lets_none_in_as_it_was(
-    control_plane, gated, fleet_node, replicas
-):
+def test_a_rolling_update_under_load_fails_and_misses_no_pod(control_plane, gated, fleet_node, replicas):
     with Calls(control_plane, gated) as calls:
         control_plane.until("pods are made", lambda: calls.answered > 100)
         for old, new in (("webhook-a", "webhook-c"), ("webhook-b", "webhook-d")):
@@ -68,10 +66,8 @@ def test_a_rolling_update_of_two_replicas_under_load_fails_no_pod_and_lets_none_
 
 
 @pytest.mark.parametrize("policy", ["Ignore", pytest.param("Fail", marks=pytest.mark.long)])
-def test_of_a_killed_replica_only_what_it_had_in_hand_is_lost_as_the_failure_policy_says(
-    control_plane, gated, fleet_node, replicas, policy
-):
-    """As shipped (Ignore) no pod fails; what the replica had in hand comes in as it was written. Under Fail that is turned back."""
+def test_a_killed_replica_affects_only_its_open_reviews(control_plane, gated, fleet_node, replicas, policy):
+    """Under Ignore (the default) no pod is refused, and pods of open reviews are admitted untranslated. Under Fail they are refused."""
     with failure_policy(control_plane, policy), Calls(control_plane, gated) as calls:
         control_plane.until("pods are made", lambda: calls.answered > 100)
         killed = time.monotonic()
@@ -93,7 +89,7 @@ def test_of_a_killed_replica_only_what_it_had_in_hand_is_lost_as_the_failure_pol
     assert all(call.ended >= killed and call.begun <= noticed + PATIENCE for call in hurt)
 
 
-def asked(namespace):
+def impossible_review(namespace):
     """The review of a claim that no node could ever serve."""
     made = claim("huge", namespace, request("gpus", "gpu.nvidia.com", 30))
     return {
@@ -111,16 +107,15 @@ def asked(namespace):
     }
 
 
-@pytest.mark.long  # a minute has to pass before what was read counts as old
+@pytest.mark.long  # what was read counts as outdated after a minute
 @pytest.mark.time_limit(300, "a minute until the copy is old, and what a crowded machine adds")
-def test_while_the_api_server_stands_still_nothing_is_refused_and_readiness_says_since_when(
-    control_plane, webhook, gated, fleet_node
-):
+def test_a_stalled_api_server_causes_no_refusal(control_plane, webhook, gated, fleet_node):
+    """Readiness reports the time of the last contact."""
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "drawbridge", "namespace": SYSTEM}}
     webhook.trusted = base64.b64decode(control_plane.read(secret)["data"]["ca.crt"]).decode()
     log = webhook.processes["webhook"].log
     try:
-        control_plane.until("it is refused", lambda: not webhook.post("/validate", asked(gated))["allowed"])
+        control_plane.until("it is refused", lambda: not webhook.post("/validate", impossible_review(gated))["allowed"])
         before = log.read_text().count("the watch was silent for 30 s")
         send(control_plane.apiserver.pid, signal.SIGSTOP)
         stopped = time.monotonic()
@@ -136,16 +131,18 @@ def test_while_the_api_server_stands_still_nothing_is_refused_and_readiness_says
                 lambda: "resourceslices.resource.k8s.io (" in webhook.get("/readyz?verbose")[1],
                 90,
             )
-            told = time.monotonic() - stopped
+            reported = time.monotonic() - stopped
             status, text = webhook.get("/readyz?verbose")
-            answer = webhook.post("/validate", asked(gated))
+            answer = webhook.post("/validate", impossible_review(gated))
             metrics = webhook.metrics()
         finally:
             send(control_plane.apiserver.pid, signal.SIGCONT)
         back = time.monotonic()
-        control_plane.until("it is refused again", lambda: not webhook.post("/validate", asked(gated))["allowed"], 60)
+        control_plane.until(
+            "it is refused again", lambda: not webhook.post("/validate", impossible_review(gated))["allowed"], 60
+        )
         print(
-            f"a silent watch after {noticed:.0f} s, readiness after {told:.0f} s, refused again after {time.monotonic() - back:.0f} s\n{text}"
+            f"a silent watch after {noticed:.0f} s, readiness after {reported:.0f} s, refused again after {time.monotonic() - back:.0f} s\n{text}"
         )
     finally:
         webhook.trusted = ""

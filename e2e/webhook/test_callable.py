@@ -1,6 +1,6 @@
-"""A webhook configuration that has no bundle yet calls no webhook, however it is applied, and stays callable once it is.
+"""A webhook configuration without a bundle calls no webhook, however it is applied, and stays callable once it has one.
 
-No server answers behind these configurations and their failurePolicy is Fail: what reaches them is refused.
+No server listens behind these configurations, and their failurePolicy is Fail: a pod that reaches them is refused.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ BASE = "/apis/admissionregistration.k8s.io/v1"
 
 @pytest.fixture
 def generated(control_plane, namespace):
-    """Both configurations as generated, for one namespace and under its own name; they are not applied yet."""
+    """Both generated configurations, for one namespace and with names of their own; not applied yet."""
     made = configurations(
         Configuration().dialects, Registration(url=f"https://127.0.0.1:{free_port()}", failure_policy="Fail")
     )
@@ -43,7 +43,7 @@ def listed(items):
 
 
 def injected(control_plane, name):
-    """What the controller does when it sees a configuration."""
+    """What the authority writes into a configuration."""
     bundle = authority.authority("unknown", now=dt.datetime.now(dt.UTC), life=dt.timedelta(hours=1)).certificate
 
     async def do():
@@ -58,7 +58,7 @@ def injected(control_plane, name):
 
 
 def refused(control_plane, namespace):
-    """Whether a pod that names an accelerator is turned back for want of an answer."""
+    """Return whether a pod with an accelerator is refused because the webhook does not answer."""
     try:
         control_plane.create(pod("p", namespace, container(**limits(**{"nvidia.com/gpu": 1}))), dryRun="All")
     except ApiError as error:
@@ -69,12 +69,12 @@ def refused(control_plane, namespace):
 
 
 @pytest.mark.parametrize("how", [[], ["--server-side"]], ids=["client-side", "server-side"])
-def test_webhooks_are_called_only_with_a_bundle_and_a_reapply_keeps_it(control_plane, namespace, generated, how):
+def test_webhooks_need_a_bundle_and_a_reapply_keeps_it(control_plane, namespace, generated, how):
     def apply():
         control_plane.kubectl("apply", *how, "-f", "-", input=json.dumps(listed(generated)))
 
     apply()
-    # The server uses a configuration some moments after it took it: a second one, which does call, shows that it did.
+    # The server uses a configuration some moments after it has accepted it: a second one that is called shows that it does.
     witness(control_plane, namespace)
     assert not refused(control_plane, namespace)
     bundle = injected(control_plane, namespace)
@@ -88,7 +88,7 @@ def test_webhooks_are_called_only_with_a_bundle_and_a_reapply_keeps_it(control_p
 
 
 def witness(control_plane, namespace):
-    """Wait until a configuration that was created now is in force, and take it away again."""
+    """Wait until a new configuration is in force, and delete it again."""
     name = f"{namespace[:50].rstrip('-')}-witness"
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}
     webhook = {

@@ -1,7 +1,7 @@
-"""Who may ask, on a real API server: what docs/install.md says about it, word for word, and the same with a token.
+"""Authentication of callers on a real API server: the documented steps of docs/install.md, and the same with a token.
 
-The webhook is called by its Service, as it is installed, and that has a name outside of the cluster here: nothing routes to
-Services on this machine, and an API server follows an external name by itself.
+The webhook is called by its Service, which has an external name here: nothing routes to Services on this machine, and an API
+server follows an external name by itself.
 """
 
 import http.client
@@ -38,12 +38,12 @@ def documented():
 class Shown(NamedTuple):
     webhook: Webhook
     folder: Path
-    host: str  # where the Service leads: an address of loopback of this run's own, because the port is always 443
+    host: str  # the target of the Service: a loopback address of this run, because the port is always 443
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
-    """A control plane that shows the certificate to the Service, and a token to all others it calls."""
+    """A control plane that sends a client certificate to the Service, and a token to all other webhooks."""
     folder = tmp_path_factory.mktemp("callers")
     commands, files = documented()
     subprocess.run(["sh", "-ec", commands.replace(PLACE, str(folder))], check=True, capture_output=True)
@@ -88,10 +88,10 @@ def unknown_client(webhook, host, port):
 ASKING = pod("q", "callers", container(**limits(**{"nvidia.com/mig-1g.5gb": 1})))
 
 
-def test_an_api_server_that_shows_the_token_is_answered_and_another_client_is_not(shown):
+def test_only_an_api_server_with_the_token_is_answered(shown):
     webhook, file = shown.webhook, shown.folder / "token"
     again(webhook, f"--token-file={file}")
-    webhook.admits("callers")  # refused in our words, so the API server was answered
+    webhook.admits("callers")  # a refusal in our words, so the API server was answered
     assert unknown_client(webhook, "127.0.0.1", webhook.port) == 401
     file.write_text("another")
     again(webhook, f"--token-file={file}")
@@ -99,7 +99,7 @@ def test_an_api_server_that_shows_the_token_is_answered_and_another_client_is_no
         webhook.cluster.create(ASKING)
 
 
-def test_an_api_server_with_a_client_certificate_is_answered_and_others_are_not(shown):
+def test_only_an_api_server_with_a_client_certificate_is_answered(shown):
     webhook, folder, host = shown
     options = overlaid(webhook.cluster, folder)
     webhook.processes["webhook"].stop()
@@ -113,11 +113,11 @@ def test_an_api_server_with_a_client_certificate_is_answered_and_others_are_not(
     webhook.cluster.kubectl("apply", "--server-side", "-f", "-", input=made)
     webhook.admits("callers")
     assert unknown_client(webhook, host, 443) == 401
-    asked = webhook.plain(port, "/metrics")
-    assert 'drawbridge_refused_requests_total{path="/mutate",status="401"} 1.0' in asked, (
+    metrics = webhook.plain(port, "/metrics")
+    assert 'drawbridge_refused_requests_total{path="/mutate",status="401"} 1.0' in metrics, (
         "the client without a token, and no other"
     )
-    # A client with a certificate of that authority under another name is not the API server.
+    # A client with another name in a certificate of that authority is not the API server.
     webhook.processes["webhook"].stop()
     others = [f"{option}-of-another-cluster" if option.startswith("--client-name") else option for option in options]
     webhook.start("webhook", "--no-controllers", *others, f"--listen={host}:443", f"--metrics-listen=127.0.0.1:{free_port()}", "--notice=0.5")  # fmt: skip
@@ -133,7 +133,7 @@ def test_an_api_server_with_a_client_certificate_is_answered_and_others_are_not(
 
 
 def overlaid(cluster, folder):
-    """The options that the documented overlay gives the webhook, with its files where they are here."""
+    """The options of the documented overlay, with the paths of its files here."""
     overlay = folder / "overlay"
     overlay.mkdir()
     up = "../" * (len(overlay.resolve().parts) - 1)  # kustomize wants a relative path
@@ -146,15 +146,15 @@ def overlaid(cluster, folder):
         if (document.object["kind"], document.object["metadata"]["name"]) == ("Deployment", "drawbridge-webhook")
     ]
     spec = deployment["spec"]["template"]["spec"]
-    (one,) = spec["containers"]
-    mounts = {mount["name"]: mount["mountPath"] for mount in one["volumeMounts"]}
+    (container_,) = spec["containers"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container_["volumeMounts"]}
     assert mounts["callers"] == MOUNT
     assert {"name": "callers", "configMap": {"name": "drawbridge-callers"}} in spec["volumes"]
-    return [argument.replace(MOUNT, str(folder)) for argument in one["args"] if argument.startswith("--client-")]
+    return [argument.replace(MOUNT, str(folder)) for argument in container_["args"] if argument.startswith("--client-")]
 
 
 def route(cluster, host):
-    """Have our Service lead to an address of this machine."""
+    """Route our Service to an address of this machine."""
     path = f"/api/v1/namespaces/{SYSTEM}/services/drawbridge"
     ports = cluster.get(path)["spec"]["ports"]
     cluster.delete(path)

@@ -1,7 +1,7 @@
-"""The generated webhook configurations on a real API server, while no server answers behind them.
+"""The generated webhook configurations on a real API server, with no server behind them.
 
-failurePolicy Fail and a closed port make the match conditions visible: what matches is refused for want of an answer, what
-does not is admitted, and an expression that cannot be evaluated would be refused with other words.
+failurePolicy Fail and a closed port make the match conditions visible: a pod that matches is refused because nobody answers, other
+pods are admitted, and a broken expression would be refused with other words.
 """
 
 import base64
@@ -51,11 +51,11 @@ def unanswered(control_plane, namespace, created):
         for webhook in configuration["webhooks"]:
             only = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
             webhook["namespaceSelector"]["matchExpressions"].append(only)
-            webhook["failurePolicy"] = "Fail"  # also where we generate Ignore, so that every condition shows
+            webhook["failurePolicy"] = "Fail"  # also where we generate Ignore, so that every condition is visible
     created(*made)
     matching = pod("warm", namespace, containers=[container(limits={"nvidia.com/gpu": "1"})])
     wanted = claim("ResourceClaim", namespace)
-    # The API server learns of one apart from the other.
+    # The API server learns of each separately.
     control_plane.until("what mutates is in force", lambda: control_plane.refusal(matching), 20)
     control_plane.until("what validates is in force", lambda: control_plane.refusal(wanted), 20)
     return namespace
@@ -96,7 +96,7 @@ def not_ours(test):
     ]  # fmt: skip
 
 
-def test_pods_that_name_no_accelerator_never_notice_our_outage(control_plane, unanswered):
+def test_pods_without_accelerators_are_not_affected_by_our_outage(control_plane, unanswered):
     for what, item in not_ours(unanswered):
         assert control_plane.refusal(item) == "", what
 
@@ -115,14 +115,14 @@ def test_pods_that_concern_drawbridge_reach_the_webhook(control_plane, unanswere
         assert "failed calling webhook" in control_plane.refusal(item), what
 
 
-def test_skip_and_foreign_namespaces_are_out(control_plane, unanswered):
+def test_pods_with_skip_and_foreign_namespaces_are_not_reviewed(control_plane, unanswered):
     limits = {"nvidia.com/gpu": "1"}
     skipped = pod("a", unanswered, containers=[container(limits=limits)], labels={"drawbridge.dev/skip": "true"})
     assert control_plane.refusal(skipped) == ""
     assert control_plane.refusal(pod("a", "default", containers=[container(limits=limits)])) == ""
 
 
-def test_a_namespace_switched_off_is_out(control_plane, unanswered):
+def test_a_namespace_with_mode_off_is_not_reviewed(control_plane, unanswered):
     item = pod("a", unanswered, containers=[container(limits={"nvidia.com/gpu": "1"})])
     control_plane.patch(f"/api/v1/namespaces/{unanswered}", {"metadata": {"labels": {"drawbridge.dev/mode": "off"}}})
     control_plane.until("the label is seen", lambda: control_plane.refusal(item) == "", 20)
@@ -175,7 +175,7 @@ def test_claims_reach_us_unless_a_template_made_them(control_plane, unanswered, 
     assert control_plane.refusal(item) == ""
 
 
-# Pods that we translated are looked at once more, for what others put back
+# Translated pods are reviewed once more, for keys that others restore
 
 
 TRANSLATED = {"drawbridge.dev/translated": "true"}
@@ -184,7 +184,7 @@ GIVEN = {"name": "drawbridge-main-gpu", "resourceClaimTemplateName": "drawbridge
 
 @pytest.fixture
 def unasked(control_plane, namespace, created):
-    """The webhook that looks at pods once more, for one namespace only, without a server; and none before it."""
+    """The webhook for the second look at pods, for one namespace only, without a server; and none before it."""
     now = dt.datetime.now(dt.UTC)
     bundle = authority.authority("unknown", now=now, life=dt.timedelta(hours=1)).certificate
     options = Registration(
@@ -202,7 +202,7 @@ def unasked(control_plane, namespace, created):
     return namespace
 
 
-def test_a_pod_that_we_have_not_translated_and_one_that_stayed_so_are_not_asked_about_again(control_plane, unasked):
+def test_updates_of_untranslated_pods_are_not_reviewed(control_plane, unasked):
     crowd = [container(f"c{i}", limits={"cpu": "1", "memory": "1Mi", "example.com/foo": "1"}) for i in range(800)]
     own = {"name": "own", "resourceClaimName": "x"}
     for what, item in [
@@ -222,7 +222,8 @@ def keys(name="main"):
     return [container(name, limits={"nvidia.com/gpu": "1"})]
 
 
-def test_a_pod_that_we_translated_and_that_names_a_key_is_asked_about_again(control_plane, unasked):
+def test_an_update_of_a_translated_pod_is_reviewed(control_plane, unasked):
+    """The pod names a key again."""
     crowd = [container(f"c{i}", limits={"cpu": "1"}) for i in range(799)]
     for what, item in [
         ("a key that was put back", pod("a", unasked, containers=keys(), claims=[GIVEN], labels=TRANSLATED)),

@@ -1,4 +1,4 @@
-"""Whole CPUs of Guaranteed pods become claims where the configuration says so: Kubernetes' own class of each pod decides, on a real API server."""
+"""Whole CPUs of Guaranteed pods become claims if the configuration enables it: Kubernetes' own QoS class decides, on a real API server."""
 
 import json
 import random
@@ -33,7 +33,7 @@ def group(number):
 
 @pytest.fixture(scope="module")
 def wanted(control_plane, webhook, tmp_path_factory):
-    """One node with 32 CPUs of the driver, and a configuration that wants claims for them: the file of it."""
+    """The file of a configuration that enables CPU claims, beside a node with 32 CPUs of the driver."""
     made = [
         fleet.device_class(CPU, f"device.driver == '{CPU}'"),
         *fleet.slices(CPU, NODE, [group(0), group(1)], by_name=True),
@@ -60,7 +60,7 @@ def held(name="main", limits=None, requests=None, **fields):
     return container(name, resources=resources, **fields)
 
 
-def test_a_guaranteed_pod_has_a_claim_beside_its_request_and_the_scheduler_serves_both(control_plane, wanted, gated):
+def test_a_guaranteed_pod_gets_a_cpu_claim_and_is_scheduled(control_plane, wanted, gated):
     short = held("short")
     beside = held("beside", {"cpu": "3", "memory": "64Mi"}, restartPolicy="Always")
     item = pod(
@@ -75,14 +75,17 @@ def test_a_guaranteed_pod_has_a_claim_beside_its_request_and_the_scheduler_serve
     control_plane.kubectl("apply", "-f", "-", input=text)
     stored = control_plane.wait_scheduled(gated, "guaranteed")
     assert stored["status"]["qosClass"] == "Guaranteed"
-    every = {one["name"]: one["resources"] for one in stored["spec"]["containers"] + stored["spec"]["initContainers"]}
-    assert {name: one["requests"]["cpu"] for name, one in every.items()} == {
+    every = {
+        container["name"]: container["resources"]
+        for container in stored["spec"]["containers"] + stored["spec"]["initContainers"]
+    }
+    assert {name: resources["requests"]["cpu"] for name, resources in every.items()} == {
         "main": "2",
         "part": "500m",
         "short": "2",
         "beside": "3",
     }
-    assert {name for name, one in every.items() if one.get("claims")} == {"main", "beside"}
+    assert {name for name, resources in every.items() if resources.get("claims")} == {"main", "beside"}
     given = claims_of(control_plane, gated, "guaranteed")
     taken = {
         name: [(result["driver"], result["consumedCapacity"]) for result in results_of(claim)]
@@ -92,7 +95,7 @@ def test_a_guaranteed_pod_has_a_claim_beside_its_request_and_the_scheduler_serve
         "drawbridge-main-cpus": [(CPU, {f"{CPU}/cpu": "2"})],
         "drawbridge-beside-cpus": [(CPU, {f"{CPU}/cpu": "3"})],
     }
-    # The same manifest once more, in both ways of applying it, changes nothing.
+    # The same manifest applied again, in both ways, changes nothing.
     again = control_plane.kubectl("apply", "-f", "-", input=text).stdout
     assert "unchanged" in again or "configured" in again
     control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=text)
@@ -101,9 +104,7 @@ def test_a_guaranteed_pod_has_a_claim_beside_its_request_and_the_scheduler_serve
     assert claims_of(control_plane, gated, "guaranteed").keys() == given.keys()
 
 
-def test_a_burstable_pod_a_part_of_a_cpu_and_another_namespace_are_as_they_were(
-    control_plane, wanted, gated, namespace
-):
+def test_burstable_pods_fractional_cpus_and_other_namespaces_are_unchanged(control_plane, wanted, gated, namespace):
     items = {
         "no memory": pod("p", gated, held(limits={"cpu": "2"}), node=NODE),
         "less requested": pod("p", gated, held(requests={"cpu": "1"}), node=NODE),
@@ -119,15 +120,13 @@ def test_a_burstable_pod_a_part_of_a_cpu_and_another_namespace_are_as_they_were(
     assert "resourceClaims" not in skipped["spec"]
 
 
-def test_the_class_that_the_server_gives_a_pod_is_the_one_that_decides_and_files_say_the_same(
-    control_plane, wanted, gated
-):
-    found = []
+def test_the_servers_qos_class_decides_and_files_agree(control_plane, wanted, gated):
+    objects = []
     for path in PATHS:
         listed = control_plane.get(path)
         kind = {"apiVersion": listed["apiVersion"], "kind": listed["kind"].removesuffix("List")}
-        found += [kind | one for one in listed["items"]]
-    around = manifests.parse(manifests.dump(found))
+        objects += [kind | item for item in listed["items"]]
+    around = manifests.parse(manifests.dump(objects))
     configuration = configuration_in_force(given_configuration(str(wanted))).configuration
     state = state_of_files(around, configuration, Features(minor=37))
     met = Counter()
@@ -137,46 +136,46 @@ def test_the_class_that_the_server_gives_a_pod_is_the_one_that_decides_and_files
         try:
             [became] = control_plane.create(item, dryRun="All")
         except ApiError:
-            met["invalid"] += 1  # more requested than allowed
+            met["invalid"] += 1  # the request exceeds the limit
             continue
         quality = became["status"]["qosClass"]
         every = [*became["spec"].get("initContainers", []), *became["spec"]["containers"]]
-        given = {one["name"] for one in every if one["resources"].get("claims")}
+        given = {container["name"] for container in every if container["resources"].get("claims")}
         assert given == (expected(became) if quality == "Guaranteed" else set()), item
         done = decide_object(item, state)
-        named = {one["resourceClaimTemplateName"] for one in became["spec"].get("resourceClaims", [])}
+        named = {entry["resourceClaimTemplateName"] for entry in became["spec"].get("resourceClaims", [])}
         assert set(done.templates) == named, item
         met[f"{quality}, {'claimed' if given else 'as it was'}"] += 1
     assert min(met[name] for name in ("Guaranteed, claimed", "Guaranteed, as it was", "Burstable, as it was")) >= 3, met
 
 
 def drawn(rng, namespace):
-    def one(name):
+    def made_up(name):
         cpu, memory = rng.choice(("1", "2", "2000m", "1500m")), rng.choice(("32Mi", "64Mi"))
         limits = {"cpu": cpu, "memory": memory}
         requests = rng.choice((None, None, None, dict(limits), {"cpu": "1"}, {"memory": "32Mi"}))
         sidecar = {"restartPolicy": "Always"} if name.startswith("i") and rng.random() < 0.5 else {}
         return held(name, limits, requests, **sidecar)
 
-    spec = {"initContainers": [one("i0")]} if rng.random() < 0.3 else {}
+    spec = {"initContainers": [made_up("i0")]} if rng.random() < 0.3 else {}
     if rng.random() < 0.3:
         amounts = {"cpu": rng.choice(("8", "7500m")), "memory": "1Gi"}
         spec["resources"] = {"limits": amounts} | rng.choice(
             ({}, {"requests": dict(amounts)}, {"requests": {"cpu": "7"}})
         )
-    return pod("drawn", namespace, *[one(f"c{i}") for i in range(rng.randint(1, 2))], node=NODE, **spec)
+    return pod("drawn", namespace, *[made_up(f"c{i}") for i in range(rng.randint(1, 2))], node=NODE, **spec)
 
 
 def expected(became):
-    """The containers that last, and that are held to just the whole CPUs that they request."""
+    """The containers that keep running and have exactly whole CPUs as request and limit."""
     spec = became["spec"]
-    found = set()
-    for one in (
-        *[one for one in spec.get("initContainers", []) if one.get("restartPolicy") == "Always"],
+    names = set()
+    for container_ in (
+        *[sidecar for sidecar in spec.get("initContainers", []) if sidecar.get("restartPolicy") == "Always"],
         *spec["containers"],
     ):
-        limits, requests = one["resources"].get("limits", {}), one["resources"].get("requests", {})
+        limits, requests = container_["resources"].get("limits", {}), container_["resources"].get("requests", {})
         whole = requests.get("cpu", "0m").isdecimal()
         if whole and all(limits.get(name) == requests.get(name) for name in ("cpu", "memory")):
-            found.add(one["name"])
-    return found
+            names.add(container_["name"])
+    return names

@@ -1,4 +1,4 @@
-"""A dump of a cluster says of a pod what its API server answers: drawn fleets, claims, quotas, taints and names that core serves."""
+"""A dump of a cluster gives the same verdicts as its API server: random fleets, claims, quotas, taints and extended resources."""
 
 import random
 from collections import Counter
@@ -58,17 +58,17 @@ def installed(cluster):
 
 
 def dump_of(cluster):
-    """All that there is, as `kubectl get -o yaml` writes it."""
-    found = []
+    """Return all objects, as `kubectl get -o yaml` writes them."""
+    objects = []
     for path in DUMPED:
         answer = cluster.get(path)
         kind = answer["kind"].removesuffix("List")
-        found += [{"apiVersion": answer["apiVersion"], "kind": kind, **one} for one in answer["items"]]
-    return manifests.parse(manifests.dump(found))
+        objects += [{"apiVersion": answer["apiVersion"], "kind": kind, **item} for item in answer["items"]]
+    return manifests.parse(manifests.dump(objects))
 
 
 def make(cluster, objects):
-    """Bring objects into the cluster with the status that they are drawn with."""
+    """Create objects with their drawn status."""
     for obj in objects:
         made = {key: value for key, value in obj.items() if key != "status"}
         cluster.create(made)
@@ -77,31 +77,33 @@ def make(cluster, objects):
 
 
 def at_the_server(cluster, pod):
-    """What creating a pod comes to: why drawbridge refuses it, or the pod; where others refuse it None, and their words."""
+    """Create a pod: return drawbridge's refusal, or the pod; for other refusals None, and the message."""
     try:
         [became] = cluster.create(pod, dryRun="All")
     except ApiError as error:
-        _, ours, said = error.message.partition(f'admission webhook "{OURS}" denied the request: ')
-        return (said, None) if ours else (None, error.message)
+        _, ours, message = error.message.partition(f'admission webhook "{OURS}" denied the request: ')
+        return (message, None) if ours else (None, error.message)
     return "", became
 
 
 def outline(pod):
-    """What drawbridge decides about a pod."""
+    """The decisions of drawbridge about a pod."""
     spec = pod["spec"]
-    claims = sorted((one["name"], one.get("resourceClaimTemplateName", "")) for one in spec.get("resourceClaims", ()))
-    asked = {
-        one["name"]: (
-            {key: str(value) for key, value in one.get("resources", {}).get("limits", {}).items()},
-            sorted(entry["name"] for entry in one.get("resources", {}).get("claims", ())),
+    claims = sorted(
+        (entry["name"], entry.get("resourceClaimTemplateName", "")) for entry in spec.get("resourceClaims", ())
+    )
+    requested = {
+        container["name"]: (
+            {key: str(value) for key, value in container.get("resources", {}).get("limits", {}).items()},
+            sorted(entry["name"] for entry in container.get("resources", {}).get("claims", ())),
         )
-        for one in (*spec["containers"], *spec.get("initContainers", ()))
+        for container in (*spec["containers"], *spec.get("initContainers", ()))
     }
-    return claims, asked, spec.get("schedulerName", "default-scheduler")
+    return claims, requested, spec.get("schedulerName", "default-scheduler")
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_a_dump_says_what_the_server_answers(cluster, installed, tmp_path, name):
+def test_a_dump_gives_the_same_answers_as_the_server(cluster, installed, tmp_path, name):
     file = tmp_path / "drawbridge.yaml"
     file.write_text(CONFIGURATION + CONFIGURATIONS[name])
     installed.follow(file.read_text())
@@ -111,10 +113,10 @@ def test_a_dump_says_what_the_server_answers(cluster, installed, tmp_path, name)
         rng = random.Random(f"files and server {name} {seed}")
         limits = [limit for limit in limits_of(rng) if limit["kind"] != "Namespace"]
         objects = [*fleet_of(rng), *limits, *ranges_of(random.Random(f"ranges {name} {seed}"))]
-        # The API server asks about names in the domains of the dialects alone (docs/translation.md#names-that-core-serves).
-        drawn = [one for one in (pod_of(rng) for _ in range(6)) if "example.com/gpu" not in str(one)]
-        pods = [one | {"metadata": {"name": f"p{at}", "namespace": SPACE}} for at, one in enumerate(drawn[:3])]
-        # Without its label the namespace has no reviews: what stands there may well ask for what there is not.
+        # The API server sends only resources of the dialects' domains (docs/translation.md#names-that-core-serves).
+        drawn = [pod for pod in (pod_of(rng) for _ in range(6)) if "example.com/gpu" not in str(pod)]
+        pods = [pod | {"metadata": {"name": f"p{at}", "namespace": SPACE}} for at, pod in enumerate(drawn[:3])]
+        # Without its label the namespace is not reviewed, so its objects may name missing ones.
         cluster.patch(f"/api/v1/namespaces/{SPACE}", {"metadata": {"labels": {MODE: None}}})
         make(cluster, objects)
         cluster.patch(f"/api/v1/namespaces/{SPACE}", {"metadata": {"labels": {MODE: "enforce"}}})
@@ -126,37 +128,37 @@ def test_a_dump_says_what_the_server_answers(cluster, installed, tmp_path, name)
                 met[agreed(cluster, pod, configuration, (name, seed))] += 1
         finally:
             cluster.remove(*reversed(objects))
-            for one in objects:
-                cluster.until("it is gone", lambda one=one: cluster.read(one) is None)
+            for obj in objects:
+                cluster.until("it is gone", lambda item=obj: cluster.read(item) is None)
     assert met["refused"] >= 3, met
     assert met["filled in"] >= 3, met
     assert met["changed" if name == "translated" else "as it was"] >= 3, met
 
 
 def agreed(cluster, pod, configuration, seed):
-    """Wait until server and files say the same, as the webhook learns of the fleet some moments later.
+    """Wait until server and files agree, as the webhook learns of the fleet some moments later.
 
-    An API server believes for half a minute what it once read of LimitRanges where it follows none.
+    An API server without a watch of LimitRanges caches them for half a minute.
     """
-    told = []
+    details = []
 
     def agree():
         dump = dump_of(cluster)
         state = state_of_files(dump, configuration, Features(minor=37))
         done = decide_object(pod, state)
-        said, became = at_the_server(cluster, pod)
+        message, became = at_the_server(cluster, pod)
         beyond = out_of_bounds(pod, state)
-        if said is None:
+        if message is None:
             ranged = " usage per Container is " in became or " usage per Pod is " in became
-            told[:] = [ranged, beyond]
+            details[:] = [ranged, beyond]
             return ("out of bounds" if ranged else "refused by others") if ranged == bool(beyond) else None
         mine = "; ".join(map(str, done.refusals))
-        # The file keeps what it says, and the API server fills it in.
-        ranges = [one.object for one in dump if one.object["kind"] == "LimitRange"]
+        # The file is unchanged; the API server adds its defaults.
+        ranges = [document.object for document in dump if document.object["kind"] == "LimitRange"]
         after = admitted(apply_json_patch(pod, done.operations) if done.changed else pod, ranges)
-        told[:] = [mine, said, outline(after), became and outline(became)]
-        if mine or said:
-            return "refused" if mine == said.removesuffix(f"; {WAY_OUT}") else None
+        details[:] = [mine, message, outline(after), became and outline(became)]
+        if mine or message:
+            return "refused" if mine == message.removesuffix(f"; {WAY_OUT}") else None
         if outline(after) != outline(became) or beyond:
             return None
         return "changed" if done.changed else "as it was"
@@ -164,4 +166,4 @@ def agreed(cluster, pod, configuration, seed):
     try:
         return cluster.until("the dump says what the server answers", agree, 45)
     except AssertionError as error:
-        raise AssertionError(f"{seed}: {error}: {told}: {pod}") from None
+        raise AssertionError(f"{seed}: {error}: {details}: {pod}") from None

@@ -1,4 +1,4 @@
-"""What no node could ever serve, on a real API server: refused, or only told, or waited for where a node may come."""
+"""Pods that no node could ever serve, on a real API server: refused, warned about, or admitted if a node may be created."""
 
 import json
 
@@ -18,42 +18,42 @@ TEMPLATE = {
 
 
 def applied(cluster, name, namespace, *options):
-    """What kubectl says to a pod that asks for twelve: refused or not, and the warnings."""
+    """Return kubectl's exit code and output for a pod with twelve devices."""
     item = pod(name, namespace, container(**limits(**TWELVE)), nodeSelector=NOWHERE)
     done = cluster.kubectl("create", *options, "-f", "-", input=json.dumps(item), check=False)
     return done.returncode, done.stderr
 
 
 def follow(webhook, cluster, namespace, text, expected):
-    """Put a configuration in force, and wait until a pod meets what it says."""
+    """Put a configuration in force, and wait until a pod gets the expected words."""
     webhook.configure(text)
 
     def met():
-        code, said = applied(cluster, "probe", namespace, "--dry-run=server")
-        return all(word in said for word in expected) and (code, said)
+        code, output = applied(cluster, "probe", namespace, "--dry-run=server")
+        return all(word in output for word in expected) and (code, output)
 
     return cluster.until(f"{expected[0]} is said", met, 30)
 
 
-def test_an_impossible_pod_is_refused_warned_about_or_admitted_as_configured(control_plane, fleet_node, gated, webhook):
+def test_an_impossible_pod_is_refused_warned_or_admitted_as_configured(control_plane, fleet_node, gated, webhook):
     node = f"/api/v1/nodes/{fleet_node}"
     try:
-        code, said = follow(webhook, control_plane, gated, CONFIGURATION, ["(Forbidden)", "the largest node has"])
+        code, output = follow(webhook, control_plane, gated, CONFIGURATION, ["(Forbidden)", "the largest node has"])
         assert code == 1
-        assert "[R023]" in said
-        code, said = follow(webhook, control_plane, gated, CONFIGURATION + "impossible: warn\n", ["can never work"])
+        assert "[R023]" in output
+        code, output = follow(webhook, control_plane, gated, CONFIGURATION + "impossible: warn\n", ["can never work"])
         assert code == 0
-        assert "[R023]" in said
+        assert "[R023]" in output
         log = webhook.processes["webhook"].log.read_text().splitlines()
         assert any("can never work" in line and gated in line for line in log), "an operator sees it too"
         control_plane.patch(node, {"metadata": {"labels": {POOL: "a"}}})
-        code, said = follow(webhook, control_plane, gated, CONFIGURATION, [f"may make another node ({POOL})"])
+        code, output = follow(webhook, control_plane, gated, CONFIGURATION, [f"may make another node ({POOL})"])
         assert code == 0
-        assert "[R023]" in said
-        code, said = follow(webhook, control_plane, gated, CONFIGURATION + "impossible: refuse\n", ["(Forbidden)"])
+        assert "[R023]" in output
+        code, output = follow(webhook, control_plane, gated, CONFIGURATION + "impossible: refuse\n", ["(Forbidden)"])
         assert code == 1
         coming = CONFIGURATION + f"nodeTemplates: {json.dumps([TEMPLATE])}\n"
-        code, said = follow(webhook, control_plane, gated, coming, ["a node of template large could"])
+        code, output = follow(webhook, control_plane, gated, coming, ["a node of template large could"])
         assert code == 0
         assert applied(control_plane, "waiting", gated)[0] == 0
         control_plane.until("its claim is made, and waits", lambda: claims(control_plane, gated), 30)
@@ -65,23 +65,21 @@ def test_an_impossible_pod_is_refused_warned_about_or_admitted_as_configured(con
         webhook.follow(CONFIGURATION)
 
 
-def test_a_class_of_which_no_node_has_a_device_is_told_without_its_selector(control_plane, fleet_node, gated, created):
+def test_a_refusal_for_an_absent_class_hides_its_selector(control_plane, fleet_node, gated, created):
     created(fleet.device_class("e2e-absent", "device.driver == 'absent.example.com'"))
     asking = json.dumps(claim("absent", gated, request("device", "e2e-absent")))
 
-    def said():
+    def refusal():
         done = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=asking, check=False)
         return "asks for class e2e-absent, and no node has devices of it" in done.stderr and done.stderr
 
-    told = control_plane.until("the claim is refused", said, 30)
-    assert "productName is one of" in told
-    assert "device.driver" not in told
+    message = control_plane.until("the claim is refused", refusal, 30)
+    assert "productName is one of" in message
+    assert "device.driver" not in message
 
 
-def test_a_pod_is_refused_for_the_nodes_that_it_can_reach_and_a_daemon_set_gets_all_of_its_pods(
-    control_plane, fleet_node, gated, created
-):
-    """The controller of a DaemonSet makes no more pods where one is refused: it is warned, and the pod waits."""
+def test_pods_are_judged_by_reachable_nodes_and_daemon_sets_warned(control_plane, fleet_node, gated, created):
+    """The DaemonSet controller stops at a refused pod. Therefore its pods get a warning and wait."""
     label = {"e2e.example.com/reach": "yes"}
     few, many = control_plane.add_fake_nodes(2, prefix="reach-", labels=label)
     created(
@@ -92,14 +90,14 @@ def test_a_pod_is_refused_for_the_nodes_that_it_can_reach_and_a_daemon_set_gets_
     try:
         item = json.dumps(pod("p", gated, four, nodeSelector={"kubernetes.io/hostname": few}))
 
-        def said():
+        def refusal():
             done = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=item, check=False)
             return f"nearest is {few}: " in done.stderr and done.stderr
 
-        told = control_plane.until("the pod is refused", said, 30)
-        assert "the only node that this pod can run on could not serve it even if idle" in told
-        assert "where the pod cannot run, could" in told
-        assert "[R020]" in told
+        message = control_plane.until("the pod is refused", refusal, 30)
+        assert "the only node that this pod can run on could not serve it even if idle" in message
+        assert "where the pod cannot run, could" in message
+        assert "[R020]" in message
         template = {"metadata": {"labels": {"app": "each"}}, "spec": {"containers": [four], "nodeSelector": label}}
         spec = {"selector": {"matchLabels": {"app": "each"}}, "template": template}
         metadata = {"name": "each", "namespace": gated}
@@ -107,19 +105,21 @@ def test_a_pod_is_refused_for_the_nodes_that_it_can_reach_and_a_daemon_set_gets_
         pods = f"/api/v1/namespaces/{gated}/pods"
 
         def nodes():
-            return sorted(one["spec"].get("nodeName", "") for one in control_plane.get(pods)["items"])
+            return sorted(pod["spec"].get("nodeName", "") for pod in control_plane.get(pods)["items"])
 
         control_plane.until("one pod has a node, and one waits", lambda: nodes() == ["", many], 60)
     finally:
-        control_plane.remove(*({"apiVersion": "v1", "kind": "Node", "metadata": {"name": one}} for one in (few, many)))
+        control_plane.remove(
+            *({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in (few, many))
+        )
 
 
 def claims(cluster, namespace):
     return cluster.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
 
 
-def test_only_nodes_that_are_vouched_for_say_what_a_name_means(control_plane, fleet_node, gated, webhook):
-    """Stolen nodes hand the old name out, as many as it takes; the word of those the administrator chose stands."""
+def test_only_trusted_nodes_decide_what_a_resource_name_means(control_plane, fleet_node, gated, webhook):
+    """Compromised nodes advertise the resource. Only the nodes that the administrator's selector trusts count."""
     vouched = {"example.com/vouched": "yes"}
     node = f"/api/v1/nodes/{fleet_node}"
     asks = pod("p", gated, container(**limits(**{"nvidia.com/gpu": 1})), nodeSelector=NOWHERE)

@@ -1,4 +1,4 @@
-"""How device plugins and autoscalers are set up decides on a live cluster, where an administrator says in which namespaces they are."""
+"""The setup of device plugins and autoscalers decides on a live cluster, if an administrator names their namespaces."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ SECRET = "hunter2"
 
 
 def kind(group, plural, name):
-    """A kind of the cluster that keeps whatever it is given."""
+    """A custom kind without a schema."""
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     names = {"kind": name, "plural": plural, "singular": name.lower()}
     version = {"name": "v1", "served": True, "storage": True, "schema": schema}
@@ -37,7 +37,7 @@ KINDS = [kind("karpenter.sh", "nodepools", "NodePool"), kind("nvidia.com", "clus
 
 
 def autoscaler(namespace):
-    """A cluster-autoscaler that runs nowhere, and whose manifest has a secret among its arguments and variables."""
+    """A cluster-autoscaler that does not run, with a secret among its arguments and variables."""
     made = scaler("1.31.2", f"--token={SECRET}")
     made["metadata"] = {"name": "scaler", "namespace": namespace}
     [container] = made["spec"]["template"]["spec"]["containers"]
@@ -55,19 +55,19 @@ def plugin(namespace):
 
 @pytest.fixture
 def declared(control_plane, fleet_node, gated, webhook, tmp_path):
-    """A namespace for the operator with the rights that are printed for it, the kinds, and what a tenant writes to be believed."""
+    """A namespace for the operator with the printed rights, the kinds, and forged objects of a tenant."""
     file = tmp_path / "drawbridge.yaml"
     file.write_text(EVIDENCE)
     printed = webhook.drawbridge("manifests", "--only=rest", "--image=x.example/y:1", "--config", str(file))
-    listed = [one.object for one in manifests.parse(printed)]
-    rights = [one for one in listed if one["metadata"]["name"] == "drawbridge-evidence"]
+    listed = [document.object for document in manifests.parse(printed)]
+    rights = [obj for obj in listed if obj["metadata"]["name"] == "drawbridge-evidence"]
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}}
     served = {"spec": {"extendedResourceName": "nvidia.com/gpu"}}
     made = [home, *rights, *KINDS, runtime("cards", "nvidia")]
     try:
         control_plane.create(*made)
         control_plane.kubectl(
-            "wait", "--for=condition=Established", "--timeout=30s", *[f"crd/{one['metadata']['name']}" for one in KINDS]
+            "wait", "--for=condition=Established", "--timeout=30s", *[f"crd/{crd['metadata']['name']}" for crd in KINDS]
         )
         control_plane.create(policy(), pool(), autoscaler(gated), plugin(gated))
         control_plane.patch(CLASS, served)
@@ -80,11 +80,11 @@ def declared(control_plane, fleet_node, gated, webhook, tmp_path):
         control_plane.remove(*reversed(made))
 
 
-def test_installed_components_decide_while_they_exist_and_tenants_cannot_fake_them(
+def test_installed_components_decide_while_present_and_tenants_cannot_fake_them(
     control_plane, webhook, declared, gated, tmp_path
 ):
     def tried(**spec):
-        """What would become of a pod now, and what is said about it."""
+        """Return the outcome of a pod now, and the messages about it."""
         done = control_plane.kubectl(
             "create", "--dry-run=server", "-o", "json", "-f", "-", input=json.dumps(gpu("tried", gated, **spec))
         )
@@ -92,8 +92,8 @@ def test_installed_components_decide_while_they_exist_and_tenants_cannot_fake_th
 
     def seen(what, expected, *, translated, never="\0", seconds=40, **spec):
         def holds():
-            became, said = tried(**spec)
-            return became == translated and expected in said and never not in said
+            became, warning = tried(**spec)
+            return became == translated and expected in warning and never not in warning
 
         control_plane.until(what, holds, seconds)
 
@@ -125,9 +125,11 @@ def test_installed_components_decide_while_they_exist_and_tenants_cannot_fake_th
     meta = {"name": "cards", "namespace": gated}
     control_plane.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec})
     surveyed = json.loads(drawbridge("survey", "-o", "json", "--fail-on", "left", ends=1))
-    [cards] = [one for one in surveyed["workloads"] if (one["namespace"], one["name"]) == (gated, "cards")]
-    assert [one["key"] for one in cards["keys"]] == ["runtimeClassName"]
-    obstacles = {one["object"]: one["message"] for one in surveyed["obstacles"]}
+    [cards] = [
+        workload for workload in surveyed["workloads"] if (workload["namespace"], workload["name"]) == (gated, "cards")
+    ]
+    assert [key["key"] for key in cards["keys"]] == ["runtimeClassName"]
+    obstacles = {finding["object"]: finding["message"] for finding in surveyed["obstacles"]}
     assert "does not consider claims" in obstacles[f"Deployment/{HOME}/scaler"]
     assert "it makes 4 time-sliced replicas of each" in obstacles[f"ConfigMap/{HOME}/plugin (any)"]
     assert not any(gated in name for name in obstacles)
@@ -135,7 +137,7 @@ def test_installed_components_decide_while_they_exist_and_tenants_cannot_fake_th
     drawbridge("snapshot", "--to", str(snapshot))
     written = snapshot.read_text()
     assert SECRET not in written
-    [kept] = [one for one in json.loads(written)["items"] if one["kind"] == "ConfigMap"]
+    [kept] = [obj for obj in json.loads(written)["items"] if obj["kind"] == "ConfigMap"]
     assert kept["metadata"] == {"namespace": HOME, "name": "plugin"}
 
     control_plane.remove(*declared)

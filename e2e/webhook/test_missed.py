@@ -1,4 +1,4 @@
-"""Pods that came in while the webhook did not look, on a real control plane: told so, explained, and evicted once that is allowed."""
+"""Pods that were created while the webhook did not review them, on a real control plane: events, explanations, and eviction if the configuration allows it."""
 
 from pathlib import Path
 
@@ -28,23 +28,22 @@ def deployment(namespace):
     }
 
 
-def test_a_pod_that_came_in_while_the_webhook_was_off_is_told_so_and_evicted_once_that_is_allowed(
-    control_plane, webhook, fleet_node, gated, created
-):
+def test_a_pod_missed_by_the_webhook_is_reported_and_evicted(control_plane, webhook, fleet_node, gated, created):
+    """The controller evicts it once the configuration allows that."""
     where = f"/api/v1/namespaces/{gated}"
     control_plane.patch(where, {"metadata": {"labels": {MODE: "off"}}})
     untouched(control_plane, gpu("dry", gated))
     control_plane.create(deployment(gated))
 
     def late():
-        return [one["metadata"]["name"] for one in control_plane.get(f"{where}/pods")["items"]]
+        return [pod["metadata"]["name"] for pod in control_plane.get(f"{where}/pods")["items"]]
 
     control_plane.until("the pod is there", late, 30)
     [missed] = late()
     control_plane.wait_unschedulable(gated, missed)
     control_plane.patch(where, {"metadata": {"labels": {MODE: "enforce"}}})
     words = "no node has nvidia.com/gpu, and the pod was created without a claim for it: delete the pod, and ReplicaSet"
-    control_plane.until(words, lambda: any(words in said for said in control_plane.events(gated, missed)), 30)
+    control_plane.until(words, lambda: any(words in event for event in control_plane.events(gated, missed)), 30)
     _, answer, _ = drawbridge(control_plane.kubeconfig, "explain", "pod", missed, "-n", gated)
     assert answer["pod"]["standing"]["keeper"] == "its author"
     assert words in answer["pod"]["standing"]["message"]
@@ -60,11 +59,9 @@ def test_a_pod_that_came_in_while_the_webhook_was_off_is_told_so_and_evicted_onc
         control_plane.delete(f"/apis/apps/v1/namespaces/{gated}/deployments/late")
 
 
-def test_a_problem_only_an_admin_can_fix_is_an_event_of_the_controller_deployment(
-    control_plane, webhook, fleet_node, gated, created
-):
-    """A pod waits for what no node hands out and no class stands for."""
-    webhook.kill_controller()  # so many are told in a while, and tests before have their share
+def test_a_problem_for_administrators_is_an_event_of_the_controller(control_plane, webhook, fleet_node, gated, created):
+    """The pod requests a resource that no node advertises and no class serves."""
+    webhook.kill_controller()  # events are limited in rate, and earlier tests have used some
     created(pod("alone", gated, container(**limits(**{"amd.com/gpu": 1}))))
     control_plane.wait_unschedulable(gated, "alone")
     webhook.start_controller()
@@ -75,5 +72,5 @@ def test_a_problem_only_an_admin_can_fix_is_an_event_of_the_controller_deploymen
         return words in done.stdout
 
     control_plane.until("kubectl describe shows it", described, 30)
-    [told] = [event for event in control_plane.events(SYSTEM, "drawbridge-controller") if gated in event]
-    assert told.startswith(f"AdministratorNeeded: {words}")
+    [event] = [event for event in control_plane.events(SYSTEM, "drawbridge-controller") if gated in event]
+    assert event.startswith(f"AdministratorNeeded: {words}")

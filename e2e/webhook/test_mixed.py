@@ -1,4 +1,4 @@
-"""A fleet of which one node has moved, on a real API server: pods of the old kind, as they are, are served on both sides."""
+"""A fleet of which one node has moved to DRA, on a real API server: unmodified pods run on both sides."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ UNCOUNTED = "[!]pods: pods stay on the nodes that `mixed` prefers"
 
 @pytest.fixture
 def half_moved(control_plane, fleet_node, webhook):
-    """Beside a node with a driver one whose device plugin hands a single GPU out; and a policy that prefers it."""
+    """A node with a driver beside a node whose device plugin offers a single GPU, and a policy that prefers the plugin."""
     try:
         control_plane.add_fake_nodes(1, prefix="mixed-old-", allocatable={"nvidia.com/gpu": "1"})
         webhook.configure(POLICY)
@@ -27,7 +27,7 @@ def half_moved(control_plane, fleet_node, webhook):
         control_plane.remove({"apiVersion": "v1", "kind": "Node", "metadata": {"name": OLD}})
 
 
-def test_unedited_pods_fill_the_plugin_nodes_first_and_then_the_dra_nodes(control_plane, gated, half_moved):
+def test_unedited_pods_fill_plugin_nodes_before_dra_nodes(control_plane, gated, half_moved):
     def notes():
         return half_moved.get("/readyz?verbose")[1]
 
@@ -38,7 +38,7 @@ def test_unedited_pods_fill_the_plugin_nodes_first_and_then_the_dra_nodes(contro
         assert control_plane.until(f"{name} has a node", bound, 60) == node
 
     def tried():
-        """What would be made of a pod now."""
+        """Return what the webhook would make of a pod now."""
         return "resourceClaims" in control_plane.create(gpu("tried", gated), dryRun="All")[0]["spec"]
 
     control_plane.until("the webhook says that it may not count", lambda: UNCOUNTED in notes(), 60)
@@ -55,8 +55,8 @@ def test_unedited_pods_fill_the_plugin_nodes_first_and_then_the_dra_nodes(contro
     assert claim["status"]["allocation"]
 
 
-def test_a_pinned_pod_runs_where_it_is_pinned(control_plane, gated, half_moved):
-    """Claims are preferred, and no pod that only nodes with a device plugin can run waits for one."""
+def test_a_pinned_pod_runs_on_its_node(control_plane, gated, half_moved):
+    """Claims are preferred, but no pod waits for a claim if only nodes with a device plugin can run it."""
     half_moved.follow(POLICY.replace("plugin", "dra"))
 
     def pinned(name, node, *, fields):

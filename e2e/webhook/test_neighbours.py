@@ -1,4 +1,4 @@
-"""The webhook beside other mutating webhooks on a real API server: what comes after us and undoes us, and what injects keys."""
+"""The webhook beside other mutating webhooks on a real API server: a later webhook that restores keys, and one that injects them."""
 
 import base64
 import datetime as dt
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.real
 
 @contextmanager
 def neighbour(cluster, namespace, patch, tmp_path, *, again="Never"):
-    """Another mutating webhook, called after ours, that answers each pod with `patch(pod)`; keeps its answers."""
+    """Another mutating webhook, called after ours, that patches each pod with `patch(pod)`; keeps its answers."""
     calls = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -70,7 +70,7 @@ def neighbour(cluster, namespace, patch, tmp_path, *, again="Never"):
         "kind": "MutatingWebhookConfiguration",
         "metadata": {
             "name": f"zz-{namespace}"[:60].rstrip("-")
-        },  # configurations are called in the order of their names
+        },  # webhooks are called in the order of their configurations' names
         "webhooks": [webhook],
     }
     cluster.create(configuration)
@@ -86,19 +86,18 @@ def neighbour(cluster, namespace, patch, tmp_path, *, again="Never"):
 
 
 def stubborn(item):
-    """Wants the key on every container that has none, as an injector does."""
+    """Restores the key in every container without it, as an injector does."""
     resources = item["spec"]["containers"][0].get("resources", {})
     if "nvidia.com/gpu" in resources.get("limits", {}) or item["metadata"].get("name") == "probe":
         return []
-    one = {"nvidia.com/gpu": "1"}
+    amount = {"nvidia.com/gpu": "1"}
     return [
-        {"op": "add", "path": f"/spec/containers/0/resources/{part}", "value": one} for part in ("limits", "requests")
+        {"op": "add", "path": f"/spec/containers/0/resources/{part}", "value": amount}
+        for part in ("limits", "requests")
     ]
 
 
-def test_a_key_that_a_neighbour_puts_back_is_taken_away_and_not_translated_twice(
-    control_plane, fleet_node, gated, tmp_path
-):
+def test_a_key_restored_by_another_webhook_is_not_translated_twice(control_plane, fleet_node, gated, tmp_path):
     with neighbour(control_plane, gated, stubborn, tmp_path) as calls:
         [stored] = control_plane.create(gpu("p", gated))
         assert any(calls), "the neighbour did put it back"
@@ -109,16 +108,14 @@ def test_a_key_that_a_neighbour_puts_back_is_taken_away_and_not_translated_twice
     assert len(results_of(claim)) == 1
 
 
-def test_a_neighbour_that_always_has_the_last_word_gets_no_pod_that_asks_twice(
-    control_plane, fleet_node, gated, tmp_path
-):
+def test_a_pod_with_claim_and_restored_key_is_refused(control_plane, fleet_node, gated, tmp_path):
     with neighbour(control_plane, gated, stubborn, tmp_path, again="IfNeeded"), pytest.raises(ApiError) as caught:
         control_plane.create(gpu("p", gated))
     assert "request its devices twice" in caught.value.message
     assert "/spec/containers/0/resources" in caught.value.message
 
 
-def test_a_key_that_a_neighbour_injects_is_translated_at_the_second_look(control_plane, fleet_node, gated, tmp_path):
+def test_a_key_injected_by_another_webhook_is_translated_on_reinvocation(control_plane, fleet_node, gated, tmp_path):
     def injecting(item):
         limits_ = item["spec"]["containers"][0].get("resources", {}).get("limits", {})
         if item["metadata"].get("name") == "probe" or "injected" in item["metadata"].get("annotations", {}):

@@ -18,7 +18,7 @@ PREFIX = "networks-"
 NODES = {"edge-1": f"{PREFIX}0", "h100-1": f"{PREFIX}1", "vm-1": f"{PREFIX}2"}
 FLEETS = (EXAMPLES / f"drivers/{DRIVER}.yaml", EXAMPLES / "drivers/dra.net.yaml", SUBNETS / "fleet.yaml")
 OPTIONS = ("--opt-in", "--failure-policy=Fail")
-# What asks for a pool, in which amount: the devices that its plugin would choose from, and how many of them.
+# The resource of a pool, its amount, the devices that its plugin would choose from, and their number.
 POOLS = {
     VFS: (2, 2, {"0000-08-00-4", "0000-08-00-5"}),
     HCA: (1, 1, {"pci-0000-3a-00-0", "pci-0000-4a-00-0"}),
@@ -30,14 +30,14 @@ def networks(control_plane, webhook):
     """Nodes with virtual functions, RDMA devices and rails, as their drivers publish them."""
     made = {}
     for path in FLEETS:
-        for one in yaml.safe_load_all(path.read_text()):
-            spec = one.get("spec", {})
-            if one["kind"] == "ResourceSlice" and spec["nodeName"] in NODES:
+        for obj in yaml.safe_load_all(path.read_text()):
+            spec = obj.get("spec", {})
+            if obj["kind"] == "ResourceSlice" and spec["nodeName"] in NODES:
                 node = NODES[spec["nodeName"]]
-                one["spec"] = {**spec, "nodeName": node, "pool": {**spec["pool"], "name": node}}
-            elif one["kind"] != "DeviceClass":
+                obj["spec"] = {**spec, "nodeName": node, "pool": {**spec["pool"], "name": node}}
+            elif obj["kind"] != "DeviceClass":
                 continue
-            made.setdefault((one["kind"], one["metadata"]["name"]), one)
+            made.setdefault((obj["kind"], obj["metadata"]["name"]), obj)
     nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in NODES.values()]
     try:
         control_plane.add_fake_nodes(len(NODES), prefix=PREFIX)
@@ -50,7 +50,7 @@ def networks(control_plane, webhook):
 
 @pytest.fixture
 def configured(webhook, networks):
-    """A function that puts a configuration in force; what there was before comes back."""
+    """A function that puts a configuration in force; the previous one is restored."""
 
     def configure(text):
         webhook.follow(text)
@@ -74,15 +74,15 @@ def devices_of(cluster, namespace, name):
 
 
 def declared(webhook, folder, *pods):
-    """What `survey` prints for the pools of these pods, of a dump with the ConfigMaps of their plugins."""
+    """The configuration that `survey` prints for the pools of these pods, from a dump with the ConfigMaps of their plugins."""
     dump = folder / "dump.yaml"
     dump.write_text(yaml.safe_dump_all([*MAPS, *pods]))
-    told = webhook.drawbridge("survey", "-f", str(dump), "-o", "json", "--fail-on=never")
-    return json.loads(told)["network"]["configuration"] + "mode: enforce\n"
+    output = webhook.drawbridge("survey", "-f", str(dump), "-o", "json", "--fail-on=never")
+    return json.loads(output)["network"]["configuration"] + "mode: enforce\n"
 
 
 @pytest.mark.parametrize("key", POOLS)
-def test_pods_of_a_pool_get_the_devices_that_its_config_map_selects(control_plane, webhook, gated, configured, key):
+def test_pods_of_a_pool_get_devices_selected_by_its_configmap(control_plane, webhook, gated, configured, key):
     count, most, devices = POOLS[key]
     asks = untouched(control_plane, asking("pool", gated, **{key: count}))
     configured(declared(webhook, control_plane.run.data, asks))
@@ -92,9 +92,7 @@ def test_pods_of_a_pool_get_the_devices_that_its_config_map_selects(control_plan
     assert set(given) <= {(NODES["edge-1" if key == VFS else "h100-1"], device) for device in devices}
 
 
-def test_a_pool_is_empty_when_the_devices_that_its_config_map_selects_are_given(
-    control_plane, webhook, gated, configured
-):
+def test_a_pool_is_exhausted_when_its_selected_devices_are_allocated(control_plane, webhook, gated, configured):
     configured(declared(webhook, control_plane.run.data, asking("pool", gated, **{HCA: 1})))
     names = ["one", "two"]
     for name in names:
@@ -106,12 +104,12 @@ def test_a_pool_is_empty_when_the_devices_that_its_config_map_selects_are_given(
 
 
 @pytest.mark.parametrize("rail", [0, 1])
-def test_a_rail_is_the_device_of_its_subnet_beside_a_gpu_of_its_numa_node(control_plane, gated, configured, rail):
+def test_a_rail_is_its_subnets_device_near_the_gpu(control_plane, gated, configured, rail):
     configured((SUBNETS / "rules.yaml").read_text() + "mode: enforce\n")
     item = yaml.safe_load((SUBNETS / "pod.yaml").read_text())
     item["metadata"]["namespace"] = gated
-    asked = item["spec"]["containers"][0]["resources"]["limits"]
-    asked[f"example.com/rail{rail}"] = asked.pop("example.com/rail1")
+    amounts = item["spec"]["containers"][0]["resources"]["limits"]
+    amounts[f"example.com/rail{rail}"] = amounts.pop("example.com/rail1")
     control_plane.create(known(control_plane, item))
     given = devices_of(control_plane, gated, item["metadata"]["name"])
     assert sorted(given) == [(NODES["vm-1"], f"eth{rail + 1}"), (NODES["vm-1"], f"gpu-{rail}")]

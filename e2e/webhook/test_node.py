@@ -46,32 +46,32 @@ def drivers(control_plane, node_cluster, webhook):
 @pytest.mark.parametrize("case", CASES)
 def test_a_legacy_pod_sees_its_device_in_the_container(control_plane, drivers, gated, webhook, case):
     amounts, annotations, expected = CASES[case]
-    # It stays, because the claims of a pod that is over are deleted at once.
+    # It keeps running, because the claims of a finished pod are deleted at once.
     item = pod("p", gated, container(command="env; echo spoken=yes; sleep 600", **limits(**amounts)), node=drivers.name)
     item["metadata"]["annotations"] = annotations
 
     control_plane.create(known(control_plane, item, 20))
     ran = control_plane.wait_phase(gated, "p", "Running")
     seen = drivers.environment(gated, "p")
-    found = Counter()
+    counts = Counter()
     allocated = set()
     for status in ran["status"]["resourceClaimStatuses"]:
         path = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaims/{status['resourceClaimName']}"
         claim = control_plane.get(path)
         results = claim["status"]["allocation"]["devices"]["results"]
-        found.update(result["driver"] for result in results)
+        counts.update(result["driver"] for result in results)
         allocated |= {(result["driver"], result["pool"], result["device"]) for result in results}
         for request in claim["spec"]["devices"]["requests"]:
             prepared = f"claim_{status['resourceClaimName']}_{request['name']}".replace("-", "_")
             assert seen[prepared] == "true"
-    assert found == expected
+    assert counts == expected
     assert told_by_the_kubelet(drivers, gated, "p") == (allocated, [])
 
 
 def told_by_the_kubelet(node, namespace, name):
-    """The devices of a pod's one container that readers of the pod resources API find, by claims and by device plugins (docs/operating.md)."""
+    """The devices of a pod's container in the pod resources API, by claims and by device plugins (docs/operating.md)."""
     answer = asyncio.run(ask_kubelet(str(node.outside(f"{KUBELET}/pod-resources/kubelet.sock"))))
-    [held] = [one for one in answer.holdings.pods if (one.namespace, one.name) == (namespace, name)]
+    [held] = [pod for pod in answer.holdings.pods if (pod.namespace, pod.name) == (namespace, name)]
     [main] = held.containers
     return {(device.driver, device.pool, device.device) for claim in main.claims for device in claim.devices}, list(
         main.devices

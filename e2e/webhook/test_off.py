@@ -1,10 +1,10 @@
-"""Everything off in one command, and what then happens to which pods, as docs/operating.md tells it."""
+"""Switching everything off with one command, and its effect on pods, as in docs/operating.md."""
 
 import json
 
 import pytest
 
-from e2e.actors.webhook import MODE, NOWHERE, gpu
+from e2e.actors.webhook import MODE, NOWHERE, gpu, templates_of
 
 pytestmark = pytest.mark.real
 OFF = ("delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "drawbridge")
@@ -12,7 +12,7 @@ OFF = ("delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", 
 
 @pytest.fixture
 def registered(webhook, control_plane):
-    """Registers the webhooks again afterwards, and waits until they are asked."""
+    """Registers the webhooks again afterwards, and waits until they are called."""
     yield
     webhook.register("--opt-in", "--failure-policy=Fail")
     name = control_plane.namespace("webhook-on-again")
@@ -20,7 +20,7 @@ def registered(webhook, control_plane):
     control_plane.delete(f"/api/v1/namespaces/{name}")
 
 
-def test_everything_off(control_plane, fleet_node, gated, webhook, registered):
+def test_switching_everything_off_keeps_running_and_waiting_pods(control_plane, fleet_node, gated, webhook, registered):
     manifest = json.dumps(gpu("runs", gated))
     control_plane.kubectl("apply", "-f", "-", input=manifest)
     control_plane.wait_scheduled(gated, "runs")
@@ -33,8 +33,7 @@ def test_everything_off(control_plane, fleet_node, gated, webhook, registered):
     control_plane.kubectl(*OFF)
     webhook.start_controller()
 
-    base = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaimtemplates"
-    control_plane.until("the waiting pod gets its template", lambda: name in {t["metadata"]["name"] for t in control_plane.get(base)["items"]}, 60)  # fmt: skip
+    control_plane.until("the waiting pod gets its template", lambda: name in templates_of(control_plane, gated), 60)  # fmt: skip
     entered = gpu("new", gated)
     control_plane.until("no webhook is asked any more", lambda: "resourceClaims" not in control_plane.create(entered, dryRun="All")[0]["spec"])  # fmt: skip
     [entered] = control_plane.create(entered)

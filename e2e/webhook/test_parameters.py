@@ -1,4 +1,4 @@
-"""Driver parameters on a real API server: the authors of a template and of its pod read what the driver would refuse."""
+"""Driver parameters on a real API server: authors of a template and of its pod get a warning about what the driver would refuse."""
 
 import json
 
@@ -27,24 +27,24 @@ def consumer(name, namespace):
     return item
 
 
-def told(cluster, item, *options):
+def warnings_of(cluster, item, *options):
     return cluster.kubectl("create", *options, "-f", "-", input=json.dumps(item)).stderr
 
 
-def test_a_pod_whose_driver_will_refuse_its_parameters_is_created_with_a_warning(control_plane, fleet_node, gated):
+def test_a_pod_with_parameters_its_driver_refuses_gets_a_warning(control_plane, fleet_node, gated):
     typed = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
     wrong = typed | {"sharing": {"strategy": "MPS", "timeSlicingConfig": {"interval": "Long"}}}
-    said = told(control_plane, template("wrong", gated, wrong))
-    assert "Warning: D704 /spec/spec/devices/config/0/opaque/parameters/sharing/timeSlicingConfig" in said
-    assert "Warning" not in told(control_plane, template("fine", gated, typed))
+    warning = warnings_of(control_plane, template("wrong", gated, wrong))
+    assert "Warning: D704 /spec/spec/devices/config/0/opaque/parameters/sharing/timeSlicingConfig" in warning
+    assert "Warning" not in warnings_of(control_plane, template("fine", gated, typed))
 
     def heard():
-        said = told(control_plane, consumer("wrong", gated), "--dry-run=server")
-        return "does not exist yet" not in said and said
+        printed = warnings_of(control_plane, consumer("wrong", gated), "--dry-run=server")
+        return "does not exist yet" not in printed and printed
 
-    said = control_plane.until("the webhook knows the template", heard, 30)
-    assert "Warning: claim gpu: D704 /spec/devices/config/0/opaque/parameters/sharing/timeSlicingConfig" in said
-    created = told(control_plane, consumer("wrong", gated))
-    assert created == said
+    warning = control_plane.until("the webhook knows the template", heard, 30)
+    assert "Warning: claim gpu: D704 /spec/devices/config/0/opaque/parameters/sharing/timeSlicingConfig" in warning
+    created = warnings_of(control_plane, consumer("wrong", gated))
+    assert created == warning
     assert control_plane.get(f"/api/v1/namespaces/{gated}/pods/wrong")["metadata"]["name"] == "wrong"
-    assert "Warning: claim" not in told(control_plane, consumer("fine", gated), "--dry-run=server")
+    assert "Warning: claim" not in warnings_of(control_plane, consumer("fine", gated), "--dry-run=server")

@@ -1,7 +1,7 @@
-"""One verdict: what the command line says of files is what a real API server with the webhook installed says of the pods and claims in them.
+"""The command line's verdict about files equals that of a real API server with the webhook, for pods and claims.
 
-Asked about the cluster as it is: pods of every dialect, of the differential tests, and one for each code that a pod can be refused for
-here. What another webhook does after us is in no file: R010 has its own test. R030 is about our own kinds.
+Pods of every dialect, of the differential tests, and one for each refusal code. Files do not show other webhooks: R010 has its own
+test. R030 is about our own kinds.
 """
 
 import json
@@ -54,9 +54,9 @@ NOWHERE = {
     "metadata": {"name": "nowhere"},
     "spec": {"spec": {"devices": {"requests": [{"name": "g", "exactly": {"deviceClassName": "no-such-class"}}]}}},
 }
-# Claims and templates themselves, and a pod that names a claim which was stored before the webhook looked.
+# Claims and templates, and a pod with a claim that was stored before the webhook was installed.
 [IMPOSSIBLE, _] = claim_and_template(1, selectors=NONE_SUCH)
-CLAIMS = {f"{one['kind']} of {count}": one for count in (1, 9) for one in claim_and_template(count)} | {
+CLAIMS = {f"{obj['kind']} of {count}": obj for count in (1, 9) for obj in claim_and_template(count)} | {
     "impossible": IMPOSSIBLE
 }
 BY_CLAIM = pod_in_n(claims=["c"])
@@ -73,21 +73,21 @@ def drawbridge(*arguments):
 
 
 def templates(pod_):
-    return [one.get("resourceClaimTemplateName") for one in pod_["spec"].get("resourceClaims", ())]
+    return [entry.get("resourceClaimTemplateName") for entry in pod_["spec"].get("resourceClaims", ())]
 
 
 def digests(names):
-    """What the names of templates say of their content: files give them an unreserved name, and less of the digest."""
+    """The digests in the names of templates: files use an unreserved name, and a part of the digest."""
     return names and [name and name.rpartition("-")[2][:16] for name in names]
 
 
-def ask_the_server(cluster, asked):
-    """The templates of each pod that is let in, None for one that is refused, and why."""
+def ask_the_server(cluster, pods):
+    """Return the templates of each admitted pod, None for a refused one, and the refusals."""
     became, why = {}, {}
-    for one in asked:
-        name = one["metadata"]["name"]
+    for item in pods:
+        name = item["metadata"]["name"]
         try:
-            [stored] = cluster.create(one, dryRun="All")
+            [stored] = cluster.create(item, dryRun="All")
             became[name] = templates(stored)
         except ApiError as error:
             if error.code not in (400, 403, 422):
@@ -97,7 +97,7 @@ def ask_the_server(cluster, asked):
 
 
 def put_in_force(webhook, cluster, namespace):
-    """Wait until the webhook refuses what only this configuration has it refuse, and what only the templates that were made in the namespace."""
+    """Wait until the webhook applies this configuration, and knows the templates of the namespace."""
     webhook.follow(STRICT)
     for code in ("R005", "R011", "R021"):
         of_code = CODED[code]["metadata"]
@@ -110,7 +110,7 @@ def put_in_force(webhook, cluster, namespace):
 
 
 def by_the_webhook(cluster, namespace, objects):
-    """Create what the webhook would turn back, while it is off in a namespace."""
+    """Create objects that the webhook would refuse, while it is off in a namespace."""
     cluster.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {MODE: "off"}}})
 
     def made():
@@ -125,67 +125,65 @@ def by_the_webhook(cluster, namespace, objects):
 
 
 def squatter(webhook, cluster, namespace):
-    """Make what has the name of a template that a pod needs, and holds something else."""
+    """Create a template with another content under the name that a pod needs."""
     webhook.admits(namespace)
-    asked = {**CODED["R011"], "metadata": {"name": "planned", "namespace": namespace}}
-    became, _ = ask_the_server(cluster, [asked])
+    item = {**CODED["R011"], "metadata": {"name": "planned", "namespace": namespace}}
+    became, _ = ask_the_server(cluster, [item])
     [name] = became["planned"]
     labels = {"app.kubernetes.io/managed-by": "a-user"}
     return {**NOWHERE, "metadata": {"name": name, "namespace": namespace, "labels": labels}}
 
 
-def test_files_and_a_real_webhook_say_the_same(control_plane, fleet_node, gated, webhook, tmp_path):
+def test_files_and_a_real_webhook_agree(control_plane, fleet_node, gated, webhook, tmp_path):
     here = {"namespace": gated}
-    made = [{**one, "metadata": {**one["metadata"], **here}} for one in (THREE, NOWHERE, IMPOSSIBLE)]
+    made = [{**item, "metadata": {**item["metadata"], **here}} for item in (THREE, NOWHERE, IMPOSSIBLE)]
     made.append(squatter(webhook, control_plane, gated))
     by_the_webhook(control_plane, gated, made)
     webhook.admits(gated)
-    asked = [
-        {**one, "metadata": {**one["metadata"], **here, "name": f"p{number}"}}
-        for number, one in enumerate(SAMPLE.values())
+    items = [
+        {**item, "metadata": {**item["metadata"], **here, "name": f"p{number}"}}
+        for number, item in enumerate(SAMPLE.values())
     ]
-    assert len(asked) >= 60
+    assert len(items) >= 60
     manifests, dump, config = (tmp_path / name for name in ("pods.json", "dump.json", "config.yaml"))
-    manifests.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": asked}))
+    manifests.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     config.write_text(STRICT)
     try:
         put_in_force(webhook, control_plane, gated)
         dump.write_text(control_plane.kubectl("get", "-A", "-o", "json", ",".join(TOLD)).stdout)
-        became, why = ask_the_server(control_plane, asked)
+        became, why = ask_the_server(control_plane, items)
     finally:
         webhook.follow(CONFIGURATION)
     names = dict(zip(became, SAMPLE, strict=True))
     translated = drawbridge(
         "translate", "-f", str(manifests), "--inventory", str(dump), "--config", str(config), "-o", "json"
     )
-    by_name = {one["metadata"]["name"]: one for one in translated["items"]}
+    by_name = {item["metadata"]["name"]: item for item in translated["items"]}
     refused = {text.partition(":")[0].rpartition("/")[2]: text for text in translated["refusals"]}
     for name, answer in became.items():
-        said = None if name in refused else templates(by_name[name])
-        assert digests(said) == digests(answer), (names[name], refused.get(name), why.get(name))
+        of_files = None if name in refused else templates(by_name[name])
+        assert digests(of_files) == digests(answer), (names[name], refused.get(name), why.get(name))
     codes = {code for code in OF_POD if any(f"[{code}]" in text for text in why.values())}
     assert codes == OF_POD
     surveyed = drawbridge(
         "survey", "-f", str(manifests), "-f", str(dump), "--config", str(config), "-n", gated, "-o", "json"
     )
-    outcomes = {one["name"]: one["outcome"] for one in surveyed["workloads"]}
-    # Nothing that was made has ephemeral containers, and claims are no workloads.
+    outcomes = {workload["name"]: workload["outcome"] for workload in surveyed["workloads"]}
+    # No generated pod has ephemeral containers, and claims are no workloads.
     bare = {name for name in why if names[name] == "ephemeral" or names[name] in CLAIMS}
     assert {name for name, outcome in outcomes.items() if outcome == "refused"} == set(why) - bare
     checked = drawbridge("check", "-f", str(manifests), "-f", str(config), "--inventory", str(dump), "-o", "json")
-    errors = {one["object"].rpartition("/")[2] for one in checked["findings"] if one["severity"] == "error"}
+    errors = {finding["object"].rpartition("/")[2] for finding in checked["findings"] if finding["severity"] == "error"}
     assert errors == set(why)
 
 
-def test_a_key_restored_by_a_later_webhook_is_refused_and_survey_names_the_webhook(
-    control_plane, fleet_node, gated, tmp_path
-):
-    """A webhook after us that puts a key back: files say that the pod moves, and in whose way it stands."""
-    asked = gpu("p", gated)
+def test_survey_names_the_webhook_that_restores_a_key(control_plane, fleet_node, gated, tmp_path):
+    """A later webhook restores a key. Files say that the pod moves, and name the webhook that prevents it."""
+    item = gpu("p", gated)
     manifests, dump = tmp_path / "pod.json", tmp_path / "dump.json"
-    manifests.write_text(json.dumps(asked))
+    manifests.write_text(json.dumps(item))
     with neighbour(control_plane, gated, stubborn, tmp_path, again="IfNeeded"):
-        became, why = ask_the_server(control_plane, [asked])
+        became, why = ask_the_server(control_plane, [item])
         dump.write_text(
             control_plane.kubectl("get", "-A", "-o", "json", f"{','.join(TOLD)},mutatingwebhookconfigurations").stdout
         )

@@ -1,4 +1,4 @@
-"""Partitions that do not exist yet, as NVIDIA's driver publishes them with DynamicMIG: the stock scheduler gives what `simulate` says."""
+"""Partitions that do not exist yet, as NVIDIA's driver publishes them with DynamicMIG: the stock scheduler allocates what `simulate` predicts."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.real
 FLEET = ROOT / "manifests/examples/partitions/nvidia-dynamic-mig.yaml"
 AMPERE, HOPPER = "dynamic-mig-0", "dynamic-mig-1"
 NODES = {"a100-dynamic-1": AMPERE, "h100-dynamic-1": HOPPER}
-# What pods ask for in this order, on which node, and which of them wait.
+# The requests of pods in this order, their nodes, and the pods that wait.
 ASKED = {
     "a mix of parts": (AMPERE, ["1g.5gb", "3g.20gb", "2g.10gb", "1g.5gb.me", "1g.5gb"], {"p4"}),
     "twice half the memory": (AMPERE, ["3g.20gb", "3g.20gb", "1g.5gb"], {"p2"}),
@@ -30,7 +30,7 @@ def fleet(control_plane, webhook, tmp_path_factory):
         text = text.replace(example, name)
     file = tmp_path_factory.mktemp("partitions") / "fleet.yaml"
     file.write_text(text)
-    made = [one for one in yaml.safe_load_all(text) if one["kind"] != "Node"]
+    made = [obj for obj in yaml.safe_load_all(text) if obj["kind"] != "Node"]
     nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in NODES.values()]
     try:
         control_plane.add_fake_nodes(len(NODES), prefix="dynamic-mig-")
@@ -42,7 +42,7 @@ def fleet(control_plane, webhook, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_partitions_are_given_as_simulate_says(control_plane, gated, fleet, name):
+def test_partitions_are_allocated_as_simulate_predicts(control_plane, gated, fleet, name):
     node, profiles, waiting = ASKED[name]
     pods = [
         pod(f"p{number}", gated, container(**limits(**{f"nvidia.com/mig-{profile}": 1})), node=node)
@@ -50,15 +50,15 @@ def test_partitions_are_given_as_simulate_says(control_plane, gated, fleet, name
     ]
     file = fleet.with_name(f"{gated}.yaml")
     file.write_text(yaml.safe_dump_all(pods))
-    # It ends with 1 where pods wait, as some do here.
+    # Exit code 1, because some pods wait.
     command = [*COMMAND, "simulate", "-f", file, "-f", fleet, "-o", "json"]
-    told = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=False, cwd=ROOT).stdout)
-    expected = {one["pod"].partition("/")[2]: one["devices"] for one in told["pods"]}
+    simulated = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=False, cwd=ROOT).stdout)
+    expected = {pod["pod"].partition("/")[2]: pod["devices"] for pod in simulated["pods"]}
     assert {pod for pod, devices in expected.items() if not devices} == waiting
     given = {}
-    for one in pods:
-        control_plane.create(known(control_plane, one))
-        called = one["metadata"]["name"]
+    for item in pods:
+        control_plane.create(known(control_plane, item))
+        called = item["metadata"]["name"]
         if called in waiting:
             control_plane.wait_unschedulable(gated, called)
             given[called] = []

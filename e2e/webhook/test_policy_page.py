@@ -1,4 +1,4 @@
-"""docs/translation.md shows what kubectl prints: pods and claims that the webhook admits, warns of and turns back, on a real API server."""
+"""The kubectl output in docs/translation.md: pods and claims that the webhook admits, warns about and refuses, on a real API server."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Rules of an administrator's own on a real API server: the examples, taken over by webhook and API server without a restart."""
+"""Rules of an administrator on a real API server: webhook and API server follow the examples without a restart."""
 
 import copy
 from collections import Counter
@@ -27,13 +27,13 @@ EXPECTED = {
 def npus(control_plane, fleet_node):
     """A node with what the example's driver publishes on the second of its nodes."""
     made = [
-        one
-        for one in yaml.safe_load_all((RULES / "devices/fleet.yaml").read_text())
-        if one["kind"] == "DeviceClass" or one.get("spec", {}).get("nodeName") == "npu-2"
+        obj
+        for obj in yaml.safe_load_all((RULES / "devices/fleet.yaml").read_text())
+        if obj["kind"] == "DeviceClass" or obj.get("spec", {}).get("nodeName") == "npu-2"
     ]
-    for one in made:
-        if one["kind"] == "ResourceSlice":
-            one["spec"] |= {"nodeName": NODE, "pool": one["spec"]["pool"] | {"name": NODE}}
+    for obj in made:
+        if obj["kind"] == "ResourceSlice":
+            obj["spec"] |= {"nodeName": NODE, "pool": obj["spec"]["pool"] | {"name": NODE}}
     try:
         control_plane.add_fake_nodes(1, prefix="rules-npu-", labels={f"{NPU}/model": "N2"})
         control_plane.create(*made)
@@ -47,7 +47,7 @@ OPTIONS = ("--opt-in", "--failure-policy=Fail")
 
 @pytest.fixture
 def webhook_of_the_module(webhook):
-    """The webhook, whose rules are taken back afterwards."""
+    """The webhook, whose rules are removed afterwards."""
     try:
         yield webhook
     finally:
@@ -56,7 +56,7 @@ def webhook_of_the_module(webhook):
 
 
 def put(webhook, name):
-    """Put rules in force as docs/keys.md says, all but the webhook configurations."""
+    """Put rules in force as in docs/keys.md, except for the webhook configurations."""
     webhook.configure((RULES / name / "rules.yaml").read_text())
 
 
@@ -71,12 +71,12 @@ def example(name, namespace):
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_an_example_of_rules_is_served_by_the_stock_scheduler(control_plane, npus, gated, webhook_of_the_module, name):
+def test_the_stock_scheduler_serves_an_example_of_rules(control_plane, npus, gated, webhook_of_the_module, name):
     item, webhook = example(name, gated), webhook_of_the_module
     put(webhook, name)
     domain = NPU if name == "devices" else "example.com"
-    told = f"[!]webhooks: the API server may not send pods with names of {domain}"
-    control_plane.until("the webhook says what is missing", lambda: told in webhook.get("/readyz?verbose")[1], 20)
+    check = f"[!]webhooks: the API server may not send pods with names of {domain}"
+    control_plane.until("the webhook says what is missing", lambda: check in webhook.get("/readyz?verbose")[1], 20)
 
     def is_translated():
         return "resourceClaims" in control_plane.create(copy.deepcopy(item), dryRun="All")[0]["spec"]
@@ -93,21 +93,21 @@ def test_an_example_of_rules_is_served_by_the_stock_scheduler(control_plane, npu
         assert {result["device"] for result in results} == {"npu-0", "npu-2"}
     if name == "pairs":
         (claim,) = claims.values()
-        told = claim["status"]["allocation"]["devices"]["config"]
-        assert [one["opaque"]["parameters"]["interface"] for one in told] == [
+        configs = claim["status"]["allocation"]["devices"]["config"]
+        assert [config["opaque"]["parameters"]["interface"] for config in configs] == [
             {"name": name, "mtu": 9000} for name in ("net0", "net1")
         ]
 
 
-def test_bad_rules_leave_those_in_force_that_were_good(control_plane, fleet_node, gated, webhook_of_the_module):
+def test_an_invalid_rules_file_keeps_the_previous_rules(control_plane, fleet_node, gated, webhook_of_the_module):
     item, webhook = example("amounts", gated), webhook_of_the_module
     put(webhook, "amounts")
     register(webhook, "amounts")
     untouched = lambda: "resourceClaims" not in control_plane.create(copy.deepcopy(item), dryRun="All")[0]["spec"]  # noqa: E731
     control_plane.until("the rules are in force", lambda: not untouched(), 20)
     webhook.configure((RULES / "amounts/rules.yaml").read_text().replace("role: memory", "role: memroy"))
-    told = "[!]configuration: the new content is refused, and the last good one is in force"
-    control_plane.until("the webhook says so", lambda: told in webhook.get("/readyz?verbose")[1], 20)
+    check = "[!]configuration: the new content is refused, and the last good one is in force"
+    control_plane.until("the webhook says so", lambda: check in webhook.get("/readyz?verbose")[1], 20)
     assert "did you mean memory?" in webhook.get("/readyz?verbose")[1]
     assert "drawbridge_configuration_good 0.0" in webhook.metrics()
     assert not untouched()

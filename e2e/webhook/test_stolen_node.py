@@ -1,7 +1,7 @@
-"""What the credentials of one node can do to the others' pods: a test for each row of the table in docs/security.md.
+"""The credentials of one node against other nodes' pods: a test for each row of the table in docs/security.md.
 
-What Kubernetes lets such a node write changes no answer to other nodes' pods: the webhook translates as before, `check` says the
-same of what there is, kube-scheduler and the bridge give the devices of the other nodes as before; and the guard refuses foreign pools.
+Writes that Kubernetes permits to such a node change nothing for pods of other nodes: the webhook translates as before, `check`
+gives the same findings, kube-scheduler and the bridge allocate devices of other nodes; and the guard refuses foreign pools.
 """
 
 import json
@@ -32,20 +32,22 @@ ASKED = {
 
 
 def lies():
-    """Slices of the stolen node in the pools of the others: no device, one, and two that are smaller."""
+    """Slices of the stolen node in the pools of other nodes: no device, one, and two smaller ones."""
     small = fleet.hami_gpus(2, memory="1Gi")
     made = []
     for driver in DEVICES:
         for at, other in enumerate(OTHERS):
-            [one] = fleet.slices(driver, STOLEN, small[:at] if driver == fleet.HAMI else [], pool=other, by_name=True)
-            one["metadata"]["name"] = f"lie-{driver}-{other}"
-            one["spec"]["pool"] |= {"generation": GENERATION, "resourceSliceCount": 1}
-            made.append(one)
+            [slice_] = fleet.slices(
+                driver, STOLEN, small[:at] if driver == fleet.HAMI else [], pool=other, by_name=True
+            )
+            slice_["metadata"]["name"] = f"lie-{driver}-{other}"
+            slice_["spec"]["pool"] |= {"generation": GENERATION, "resourceSliceCount": 1}
+            made.append(slice_)
     return made
 
 
 def as_the_node(cluster, *items, dry_run=False, who=KUBELET):
-    """Create objects with the rights of the stolen node's kubelet, or of others on it; what is said if that is refused."""
+    """Create objects as the stolen node's kubelet, or as another account on it; return the refusals."""
     tried = ("--dry-run=server",) if dry_run else ()
     done = cluster.kubectl("create", *who, *tried, "-f", "-", input=manifests.dump(items), check=False)
     return done.stdout + done.stderr if done.returncode else ""
@@ -72,32 +74,32 @@ def pools(control_plane, webhook):
 
 
 def translated(cluster, namespace):
-    """The templates of what pods become: their names are made of what is in them."""
+    """Return the templates of translated pods: their names are digests of their content."""
     became = {}
     for name, amounts in ASKED.items():
         [stored] = cluster.create(pod(name, namespace, container(**limits(**amounts))), dryRun="All")
-        became[name] = [one["resourceClaimTemplateName"] for one in stored["spec"].get("resourceClaims", [])]
+        became[name] = [entry["resourceClaimTemplateName"] for entry in stored["spec"].get("resourceClaims", [])]
     return became
 
 
-# The table: what is written with the node's own token. "" is what Kubernetes lets through.
+# The table: writes with the node's own token. "" means that Kubernetes permits the write.
 ME = f"/api/v1/nodes/{STOLEN}"
 SECRETS = f"/api/v1/namespaces/{SYSTEM}/secrets"
 HUGE = str(2**63 - 1)
 
 
 def lie(name, devices=(), *, driver=fleet.NVIDIA, pool=STOLEN, generation=1, count=1, **spec):
-    """A slice of the stolen node, with whatever else is said."""
-    [one] = fleet.slices(driver, STOLEN, [], pool=pool, by_name=True)
-    one["spec"]["devices"] = None if devices is None else list(devices)
-    one["metadata"]["name"] = f"lie-{name}"
-    one["spec"]["pool"] |= {"generation": generation, "resourceSliceCount": count}
-    one["spec"] |= spec
-    return ("create", {**one, "spec": {key: value for key, value in one["spec"].items() if value is not None}})
+    """A slice of the stolen node, with other fields."""
+    [slice_] = fleet.slices(driver, STOLEN, [], pool=pool, by_name=True)
+    slice_["spec"]["devices"] = None if devices is None else list(devices)
+    slice_["metadata"]["name"] = f"lie-{name}"
+    slice_["spec"]["pool"] |= {"generation": generation, "resourceSliceCount": count}
+    slice_["spec"] |= spec
+    return ("create", {**slice_, "spec": {key: value for key, value in slice_["spec"].items() if value is not None}})
 
 
 def gpus(count, memory="40Gi", **fields):
-    return [one | fields for one in fleet.whole_gpus(count, memory=memory)]
+    return [gpu | fields for gpu in fleet.whole_gpus(count, memory=memory)]
 
 
 def status(**amounts):
@@ -105,10 +107,10 @@ def status(**amounts):
 
 
 def mirror(name, *containers, **spec):
-    one = pod(name, "default", *containers, nodeName=STOLEN, **spec)
-    one["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x", "drawbridge.dev/templates": '[{"name":"x"}]'}
+    pod_ = pod(name, "default", *containers, nodeName=STOLEN, **spec)
+    pod_["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x", "drawbridge.dev/templates": '[{"name":"x"}]'}
     owner = {"apiVersion": "v1", "kind": "Node", "name": STOLEN, "uid": "UID", "controller": True}
-    return ("create", one | {"metadata": one["metadata"] | {"ownerReferences": [owner]}})
+    return ("create", pod_ | {"metadata": pod_["metadata"] | {"ownerReferences": [owner]}})
 
 
 def event(component):
@@ -159,7 +161,7 @@ WRITES = {
 
 
 def attempt(client, verb, *what):
-    """What the API server says to it; "" if it lets it through."""
+    """Return the API server's refusal; "" if it accepts."""
     try:
         getattr(client, verb)(*what)
     except ApiError as error:
@@ -168,12 +170,12 @@ def attempt(client, verb, *what):
 
 
 def known(control_plane, what):
-    """A write with the uid of the node where it is asked for."""
+    """A write with the uid of the node, where one is needed."""
     return json.loads(json.dumps(what).replace('"UID"', json.dumps(control_plane.get(ME)["metadata"]["uid"])))
 
 
 def checked(cluster, folder):
-    """What `check` says of honest pods beside all that is in the cluster now."""
+    """Return `check`'s findings about honest pods beside all objects of the cluster."""
     places = ("apis/resource.k8s.io/v1/resourceslices", "apis/resource.k8s.io/v1/deviceclasses", "api/v1/nodes")
     lists = [cluster.get(f"/{place}") for place in places]
     items = [
@@ -192,13 +194,13 @@ def checked(cluster, folder):
     return done.exit_code, done.stdout.replace(str(folder), "")
 
 
-# A pool that is never finished, or that is invalid, keeps the webhook from saying never: there might be more.
+# With an incomplete or invalid pool the webhook never says that a pod can never fit: there might be more devices.
 UNFINISHED = {"names twice", "slice counts"}
 
 
 @pytest.fixture
 def node(pools):
-    """A client with the node's own token. Afterwards nothing is left of what was written with it."""
+    """A client with the node's own token. Everything that it wrote is deleted afterwards."""
     with closing(Client(pools.url, pools.stolen_token, pools.ca)) as client:
         yield client
     made = [what[1] for _, writes in WRITES.values() for what in writes if what[0] == "create"]
@@ -212,7 +214,7 @@ def node(pools):
 
 
 @pytest.mark.parametrize("what", [what for what, (words, _) in WRITES.items() if words])
-def test_requests_beyond_the_rights_of_a_node_are_refused_by_kubernetes(pools, node, what):
+def test_kubernetes_refuses_requests_beyond_the_rights_of_a_node(pools, node, what):
     honest = pod("honest", "default", nodeName=OTHERS[0])
     pools.remove(honest)
     pools.create(honest)
@@ -223,12 +225,10 @@ def test_requests_beyond_the_rights_of_a_node_are_refused_by_kubernetes(pools, n
 
 
 @pytest.mark.parametrize("what", [what for what, (words, _) in WRITES.items() if not words])
-def test_permitted_writes_of_a_node_change_no_answer_to_pods_of_other_nodes(
-    pools, webhook, gated, *, node, tmp_path, what
-):
+def test_permitted_writes_of_a_node_affect_no_other_node(pools, webhook, gated, *, node, tmp_path, what):
     before = translated(pools, gated), checked(pools, tmp_path)
-    for one in WRITES[what][1]:
-        assert attempt(node, *known(pools, one)) == ""
+    for write in WRITES[what][1]:
+        assert attempt(node, *known(pools, write)) == ""
     if what in UNFINISHED:
         never = claim("never", gated, request("gpus", fleet.NVIDIA, 30))
         pools.until("the webhook has read on", lambda: not pools.refusal(never), 20)
@@ -237,10 +237,10 @@ def test_permitted_writes_of_a_node_change_no_answer_to_pods_of_other_nodes(
     assert (translated(pools, gated), checked(pools, tmp_path)) == before
 
 
-def test_beside_all_that_a_node_may_write_both_schedulers_give_the_devices_of_the_others(pools, bridge, gated, node):
+def test_despite_forged_objects_both_schedulers_allocate_devices_of_other_nodes(pools, bridge, gated, node):
     for words, writes in WRITES.values():
-        for one in writes if not words else ():
-            assert attempt(node, *known(pools, one)) == ""
+        for write in writes if not words else ():
+            assert attempt(node, *known(pools, write)) == ""
     never = claim("never", gated, request("gpus", fleet.NVIDIA, 30))
     pools.until("the webhook has read on", lambda: not pools.refusal(never), 20)
     for scheduler, other in (("default-scheduler", OTHERS[1]), (SCHEDULER, OTHERS[2])):
@@ -249,10 +249,10 @@ def test_beside_all_that_a_node_may_write_both_schedulers_give_the_devices_of_th
         pools.create(wanted, pod(name, gated, node=other, schedulerName=scheduler, resourceClaims=[using(name)]))
         pools.wait_scheduled(gated, name, 60)
         given = pools.read(wanted)["status"]["allocation"]["devices"]["results"]
-        assert {(one["pool"], one["device"]) for one in given} == {(other, "gpu-0"), (other, "gpu-1")}
+        assert {(result["pool"], result["device"]) for result in given} == {(other, "gpu-0"), (other, "gpu-1")}
 
 
-def test_slices_of_one_node_in_the_pools_of_others_change_nothing_for_these(pools, webhook, gated):
+def test_foreign_slices_in_a_nodes_pool_change_nothing(pools, webhook, gated):
     before = translated(pools, gated)
     assert all(before.values())
     assert not as_the_node(pools, *lies()), "Kubernetes itself refuses them: this test shows nothing"
@@ -267,11 +267,11 @@ def test_slices_of_one_node_in_the_pools_of_others_change_nothing_for_these(pool
         pools.wait_scheduled(gated, name)
         path = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaims/{name}"
         given = pools.get(path)["status"]["allocation"]["devices"]["results"]
-        assert {(one["pool"], one["device"]) for one in given} == {(node, "gpu-0"), (node, "gpu-1")}
+        assert {(result["pool"], result["device"]) for result in given} == {(node, "gpu-0"), (node, "gpu-1")}
 
 
 def test_the_guard_refuses_a_node_pools_of_other_names(pools):
-    rules = [one.object for one in manifests.read([ROOT / "manifests/guards/policies.yaml"])]
+    rules = [document.object for document in manifests.read([ROOT / "manifests/guards/policies.yaml"])]
     guard = [rule for rule in rules if rule["metadata"]["name"] == "drawbridge-guard-pools"]
     [own] = fleet.slices("unlisted.example.com", STOLEN, [fleet.device("one", {})], pool=STOLEN, by_name=True)
     probes = lies()
@@ -289,9 +289,9 @@ def test_the_guard_refuses_a_node_pools_of_other_names(pools):
 
 
 @pytest.mark.parametrize("what", ["driver", "adapter"])
-def test_the_token_of_our_driver_publishes_the_pool_of_its_node_and_no_other(pools, what):
+def test_our_drivers_token_publishes_only_the_pool_of_its_node(pools, what):
     files = [ROOT / f"manifests/{what}/{name}.yaml" for name in ("namespace", "rbac", "policy")]
-    objects = [one.object for one in manifests.read(files)]
+    objects = [document.object for document in manifests.read(files)]
     account = f"--as=system:serviceaccount:drawbridge-{what}:drawbridge-{what}"
     who = (account, f"--as-user-extra=authentication.kubernetes.io/node-name={STOLEN}")
     [own] = fleet.slices("unlisted.example.com", STOLEN, [fleet.device("one", {})], pool=STOLEN, by_name=True)

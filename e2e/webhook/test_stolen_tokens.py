@@ -1,11 +1,11 @@
-"""What a thief tries with the token of each account that we ship, on a real API server: every attack is refused, and the owners' work goes on."""
+"""Attacks with the token of each shipped account, on a real API server: every attack is refused, and the processes keep working."""
 
 import base64
 
 import pytest
 
 from e2e.actors.client import ApiError
-from e2e.actors.webhook import SYSTEM, gpu
+from e2e.actors.webhook import SYSTEM, gpu, templates_of
 from e2e.actors.workloads import request, template
 
 pytestmark = pytest.mark.real
@@ -15,12 +15,12 @@ DATA = {"release": base64.b64encode(b"forged").decode()}
 
 
 def thief(cluster, account, namespace=SYSTEM):
-    """A thief with the token of an account of ours."""
+    """A client with the token of an account of ours."""
     return cluster.acting(namespace, f"drawbridge-{account}")
 
 
 def refusal(attempt, *arguments, **query):
-    """What the API server says to a dry run; "" if it lets it through or the object is there already."""
+    """Return the API server's refusal of a dry run; "" if it accepts it or the object exists."""
     try:
         attempt(*arguments, dryRun="All", **query)
     except ApiError as error:
@@ -70,7 +70,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_of_its_secrets_the_authoritys_token_changes_what_they_hold_and_nothing_else(control_plane, webhook, what):
+def test_the_authoritys_token_changes_only_the_contents_of_its_secrets(control_plane, webhook, what):
     with thief(control_plane, "authority") as client:
         path = f"{SECRETS}/drawbridge-signature"
         assert "drawbridge-secrets" in refusal(client.patch, path, CHANGES[what])
@@ -78,7 +78,7 @@ def test_of_its_secrets_the_authoritys_token_changes_what_they_hold_and_nothing_
 
 
 def test_a_token_of_another_account_cannot_replace_a_missing_secret(control_plane, gated, webhook):
-    """The whole theft: without the policy kube-controller-manager writes the controller's token into the Secret, and the thief reads it."""
+    """Without the policy, kube-controller-manager writes the controller's token into the Secret, and the thief reads it."""
     path = f"{SECRETS}/drawbridge-quota"
     webhook.processes["authority"].stop()
     control_plane.delete(path)
@@ -94,13 +94,11 @@ def test_a_token_of_another_account_cannot_replace_a_missing_secret(control_plan
 
 
 def filled(cluster, path):
-    found = cluster.get(path)
-    return found["type"] == "Opaque" and {"tls.crt", "tls.key", "ca.crt"} <= found["data"].keys()
+    secret_ = cluster.get(path)
+    return secret_["type"] == "Opaque" and {"tls.crt", "tls.key", "ca.crt"} <= secret_["data"].keys()
 
 
-def test_a_token_that_an_administrator_put_in_the_place_of_a_secret_is_named_and_left_alone(
-    control_plane, gated, webhook
-):
+def test_a_token_secret_in_place_of_ours_is_kept(control_plane, gated, webhook):
     path = f"{SECRETS}/drawbridge-quota"
     webhook.processes["authority"].stop()
     control_plane.delete(path)
@@ -131,28 +129,27 @@ def test_the_controllers_token_creates_its_own_lease_and_no_other(control_plane,
         assert refusal(client.create, lease("drawbridge")) == ""
 
 
-def test_the_controllers_token_makes_and_deletes_no_template_but_drawbridges(control_plane, fleet_node, gated):
-    one = request("gpu", "gpu.nvidia.com")
+def test_the_controllers_token_creates_and_deletes_only_drawbridge_templates(control_plane, fleet_node, gated):
+    request_ = request("gpu", "gpu.nvidia.com")
     seeing = request("gpu", "gpu.nvidia.com", adminAccess=True, allocationMode="All")
     del seeing["exactly"]["count"]
     name = f"drawbridge-{'0' * 32}"
     control_plane.patch(f"/api/v1/namespaces/{gated}", {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}})  # fmt: skip
-    [theirs, ours] = control_plane.create(template("theirs", gated, one), template(name, gated, one))
+    [theirs, ours] = control_plane.create(template("theirs", gated, request_), template(name, gated, request_))
     with thief(control_plane, "controller") as client:
-        assert "drawbridge-controller" in refusal(client.create, template("wanted", gated, one))
+        assert "drawbridge-controller" in refusal(client.create, template("wanted", gated, request_))
         assert "drawbridge-controller" in refusal(client.create, template(f"drawbridge-{'1' * 32}", gated, seeing))
-        assert refusal(client.create, template(f"drawbridge-{'1' * 32}", gated, one)) == ""
+        assert refusal(client.create, template(f"drawbridge-{'1' * 32}", gated, request_)) == ""
         assert "drawbridge-controller" in refusal(client.delete, control_plane.path_of(theirs))
         assert refusal(client.delete, control_plane.path_of(ours)) == ""
 
 
-def test_the_processes_do_their_work_under_the_policies(control_plane, fleet_node, gated, webhook):
-    """A pod is translated, its template made and swept, by processes that began when the policies were there."""
+def test_the_processes_work_under_the_policies(control_plane, fleet_node, gated, webhook):
+    """The processes start under the policies; a pod is translated, and its template is created and deleted."""
     webhook.kill_controller()
     webhook.start_controller()
     control_plane.create(gpu("honest", gated))
     control_plane.wait_scheduled(gated, "honest", 60)
-    templates = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaimtemplates"
-    assert control_plane.get(templates)["items"]
+    assert templates_of(control_plane, gated)
     control_plane.delete(f"/api/v1/namespaces/{gated}/pods/honest", gracePeriodSeconds=0)
-    control_plane.until("the template is swept", lambda: not control_plane.get(templates)["items"], 60)
+    control_plane.until("the template is swept", lambda: not templates_of(control_plane, gated), 60)

@@ -1,4 +1,4 @@
-"""What users may do to a translated pod afterwards, by every subresource: none opens what admission closed, none is closed."""
+"""Changes of users to a translated pod, through every subresource: none bypasses admission, and none is blocked."""
 
 import json
 import subprocess
@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from e2e.actors.client import ApiError
-from e2e.actors.webhook import COMMAND, MODE, NOWHERE, gpu
+from e2e.actors.webhook import COMMAND, MODE, NOWHERE, gpu, template_path, templates_of
 from e2e.actors.workloads import container, limits
 
 pytestmark = pytest.mark.real
@@ -15,18 +15,18 @@ ORIGINAL = "drawbridge.dev/original"
 
 @pytest.fixture
 def translated(control_plane, fleet_node, gated):
-    """A pod that runs on a claim of ours, and its path."""
+    """A running pod with a claim of ours, and its path."""
     control_plane.create(gpu("p", gated))
     control_plane.wait_scheduled(gated, "p")
     return f"/api/v1/namespaces/{gated}/pods/p"
 
 
-def test_a_subresource_of_a_translated_pod_works_as_it_always_did(control_plane, translated):
-    """Debug containers, a new size, a status: the webhook has no part in them, and the old key does not come back by any."""
+def test_a_subresource_of_a_translated_pod_works_as_before(control_plane, translated):
+    """Ephemeral containers, resize and status: the webhook is not called, and the legacy key does not return."""
     before = control_plane.get(translated)
     debugger = {"name": "debug", "image": "busybox", "targetContainerName": "main"}
     after = control_plane.patch(f"{translated}/ephemeralcontainers", {"spec": {"ephemeralContainers": [debugger]}})
-    assert [one["name"] for one in after["spec"]["ephemeralContainers"]] == ["debug"]
+    assert [container["name"] for container in after["spec"]["ephemeralContainers"]] == ["debug"]
     greedy = debugger | {"name": "greedy", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     with pytest.raises(ApiError):
         control_plane.patch(f"{translated}/ephemeralcontainers", {"spec": {"ephemeralContainers": [debugger, greedy]}})
@@ -34,8 +34,8 @@ def test_a_subresource_of_a_translated_pod_works_as_it_always_did(control_plane,
     with pytest.raises(ApiError):
         control_plane.patch(f"{translated}/resize", {"spec": {"containers": [wider]}}, kind="strategic")
     condition = {"type": "example.com/Seen", "status": "True"}
-    told = control_plane.patch(f"{translated}/status", {"status": {"conditions": [condition]}}, kind="strategic")
-    assert "example.com/Seen" in {one["type"] for one in told["status"]["conditions"]}
+    patched = control_plane.patch(f"{translated}/status", {"status": {"conditions": [condition]}}, kind="strategic")
+    assert "example.com/Seen" in {condition["type"] for condition in patched["status"]["conditions"]}
     after = control_plane.get(translated)
     for part in ("resourceClaims", "containers"):
         assert after["spec"][part] == before["spec"][part]
@@ -57,31 +57,30 @@ CLAIMS_TO_BE = {
 
 
 @pytest.mark.parametrize("what", CLAIMS_TO_BE)
-def test_false_metadata_or_status_of_a_new_pod_does_not_change_its_translation(control_plane, fleet_node, gated, what):
-    """Its namespace, name and account decide; whose it says it is, and what became of it, does not, nor for a dry run."""
+def test_false_metadata_or_status_does_not_change_a_translation(control_plane, fleet_node, gated, what):
+    """Namespace, name and account decide the translation; owner references, status and dry run do not."""
     [honest] = control_plane.create(gpu("p", gated, nodeSelector=NOWHERE), dryRun="All")
     pretender = gpu("p", gated, nodeSelector=NOWHERE)
     pretender["metadata"] |= CLAIMS_TO_BE[what]
     pretender["metadata"] = {key: value for key, value in pretender["metadata"].items() if value is not None}
     pretender["status"] = {"phase": "Succeeded", "resourceClaimStatuses": [{"name": "x", "resourceClaimName": "y"}]}
-    templates = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaimtemplates"
-    [told] = control_plane.create(pretender, dryRun="All")
-    assert control_plane.get(templates)["items"] == [], "a dry run leaves nothing behind"
+    [dry] = control_plane.create(pretender, dryRun="All")
+    assert templates_of(control_plane, gated) == {}, "a dry run leaves nothing behind"
     [made] = control_plane.create(pretender)
-    for one in (told, made):
-        assert one["spec"]["resourceClaims"] == honest["spec"]["resourceClaims"]
-        assert one["spec"]["containers"][0]["resources"] == honest["spec"]["containers"][0]["resources"]
+    for item in (dry, made):
+        assert item["spec"]["resourceClaims"] == honest["spec"]["resourceClaims"]
+        assert item["spec"]["containers"][0]["resources"] == honest["spec"]["containers"][0]["resources"]
         for name in ("original", "devices", "decision"):
             annotation = f"drawbridge.dev/{name}"
-            assert one["metadata"]["annotations"][annotation] == honest["metadata"]["annotations"][annotation]
+            assert item["metadata"]["annotations"][annotation] == honest["metadata"]["annotations"][annotation]
     [name] = [claim["resourceClaimTemplateName"] for claim in honest["spec"]["resourceClaims"]]
-    if what != "of a controller that does not exist":  # such a pod is collected, as any of its kind
-        control_plane.until("its template is there", lambda: control_plane.get(f"{templates}/{name}"), 30)
+    if what != "of a controller that does not exist":  # the garbage collector deletes such a pod
+        control_plane.until("its template is there", lambda: name in templates_of(control_plane, gated), 30)
         control_plane.patch(control_plane.path_of(made), {"metadata": {"finalizers": None}})
 
 
-def test_a_client_that_takes_over_our_fields_blocks_neither_updates_nor_deletion(control_plane, translated, gated):
-    """One update takes our annotations away, a second puts forged ones there; finalizers still go, and so does the pod."""
+def test_a_client_that_takes_over_our_fields_blocks_no_update(control_plane, translated, gated):
+    """One update removes our annotations, a second one forges them; finalizers can still be removed, and the pod can be deleted."""
     stolen = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -110,9 +109,7 @@ def test_a_client_that_takes_over_our_fields_blocks_neither_updates_nor_deletion
     assert "finalizers" not in gone["metadata"]
 
 
-def test_a_pod_of_a_namespace_that_is_switched_off_between_two_steps_is_updated_and_deleted(
-    control_plane, fleet_node, gated
-):
+def test_a_pod_is_updated_and_deleted_after_mode_becomes_off(control_plane, fleet_node, gated):
     control_plane.create(gpu("p", gated, nodeSelector=NOWHERE))
     path = f"/api/v1/namespaces/{gated}/pods/p"
     for mode in ("off", "observe", "", None):
@@ -122,8 +119,8 @@ def test_a_pod_of_a_namespace_that_is_switched_off_between_two_steps_is_updated_
     control_plane.delete(path)
 
 
-def test_a_pod_in_a_namespace_that_ends_is_refused_by_the_server_and_in_its_words(control_plane, fleet_node, gated):
-    """With `generateName`, as its controller would make it: neither our verdict nor our absence is what is told."""
+def test_a_pod_in_a_terminating_namespace_gets_the_servers_refusal(control_plane, fleet_node, gated):
+    """The pod has `generateName`, as a controller's has. The message is the server's, not the webhook's."""
     control_plane.create(
         {
             "apiVersion": "v1",
@@ -143,7 +140,7 @@ def test_a_pod_in_a_namespace_that_ends_is_refused_by_the_server_and_in_its_word
 
 @pytest.fixture
 def tenant(control_plane, gated):
-    """Run kubectl as an account that may edit its namespace and write templates there, and nothing that is reserved."""
+    """Run kubectl as an account that may edit its namespace and write templates there, except for reserved names."""
     account = f"system:serviceaccount:{gated}:default"
     verbs = "create,get,patch"
     control_plane.kubectl("create", "rolebinding", "edit", "--clusterrole=edit", "--serviceaccount", f"{gated}:default", "-n", gated)  # fmt: skip
@@ -153,8 +150,8 @@ def tenant(control_plane, gated):
     return lambda *args, **more: control_plane.kubectl(*args, f"--as={account}", **more)
 
 
-def test_a_translated_file_is_applied_twice_and_the_original_after_it(control_plane, fleet_node, gated, tenant):
-    """In place or at the webhook: a tenant may go from the one to the other and back, and the same devices are asked for."""
+def test_a_translated_file_is_applied_twice_and_then_the_original(control_plane, fleet_node, gated, tenant):
+    """A tenant may switch between translation in the file and at the webhook; the requested devices stay the same."""
     template = {
         "metadata": {"labels": {"a": "b"}},
         "spec": {"containers": [container(**limits(**{"nvidia.com/gpu": 1}))]},
@@ -165,32 +162,33 @@ def test_a_translated_file_is_applied_twice_and_the_original_after_it(control_pl
     done = subprocess.run(
         [*COMMAND, "translate", "-f", "-"], input=original, capture_output=True, text=True, check=True
     )
-    base = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaimtemplates"
 
-    def asked(of_webhook):
-        """The requests of a placed pod that has its claim in the one way or the other."""
+    def requested(of_webhook):
+        """Return the requests of a placed pod whose claim came from the webhook, or from the file."""
 
         def placed():
             for pod in control_plane.get(f"/api/v1/namespaces/{gated}/pods")["items"]:
                 [name] = [
-                    one["resourceClaimTemplateName"]
-                    for one in pod["spec"].get("resourceClaims", [{"resourceClaimTemplateName": ""}])
+                    entry["resourceClaimTemplateName"]
+                    for entry in pod["spec"].get("resourceClaims", [{"resourceClaimTemplateName": ""}])
                 ]
                 if name.startswith("drawbridge-") == of_webhook and pod["spec"].get("nodeName"):
                     annotations = pod["metadata"].get("annotations", {})
                     assert (ORIGINAL in annotations) == of_webhook
-                    return control_plane.get(f"{base}/{name}")["spec"]["spec"]["devices"]["requests"][0]["exactly"]
+                    return control_plane.get(template_path(gated, name))["spec"]["spec"]["devices"]["requests"][0][
+                        "exactly"
+                    ]
             return None
 
         return control_plane.until("a pod has its device", placed, 30)
 
     first = tenant("apply", "-f", "-", input=done.stdout)
     assert "is reserved" not in first.stderr
-    in_place = asked(of_webhook=False)
+    in_place = requested(of_webhook=False)
     again = tenant("apply", "-f", "-", input=done.stdout)
     assert [line.rpartition(" ")[2] for line in again.stdout.splitlines()] == ["unchanged", "unchanged"]
     assert "Warning" not in first.stderr + again.stderr
     tenant("apply", "-f", "-", input=original)
-    assert asked(of_webhook=True)["deviceClassName"] == in_place["deviceClassName"]
+    assert requested(of_webhook=True)["deviceClassName"] == in_place["deviceClassName"]
     tenant("apply", "-f", "-", input=done.stdout)
-    asked(of_webhook=False)
+    requested(of_webhook=False)

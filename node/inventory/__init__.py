@@ -13,7 +13,7 @@ from node.inventory.machine import (
     tainted,
     taints_of,
 )
-from node.inventory.reading import read, unpublishable
+from node.inventory.reading import read_inventory, unpublishable
 
 __all__ = [
     "KIND",
@@ -29,7 +29,7 @@ __all__ = [
     "listed",
     "machine_of",
     "numbers_of",
-    "read",
+    "read_inventory",
     "tainted",
     "taints_of",
     "unpublishable",

@@ -30,7 +30,7 @@ MOST_SLICES = 31  # a counter set has at most 32 counters, and compute is one of
 MOST_DEVICES = 8192
 
 
-def read(value: Any) -> tuple[DeviceInventory | None, list[Finding]]:
+def read_inventory(value: Any) -> tuple[DeviceInventory | None, list[Finding]]:
     """Return a valid inventory, or its problems."""
     if not isinstance(value, dict):
         return None, [shape.expected_object(value)]
@@ -42,7 +42,7 @@ def read(value: Any) -> tuple[DeviceInventory | None, list[Finding]]:
         problems = shape.check(value, DeviceInventory)
     if problems:
         return None, problems
-    inventory = shape.read(value, DeviceInventory)
+    inventory = shape.convert_checked(value, DeviceInventory)
     problems = list(_inconsistencies(inventory)) or list(unpublishable(machine_of(inventory)))
     return (None, problems) if problems else (inventory, [])
 
@@ -56,7 +56,7 @@ def _inconsistencies(inventory: DeviceInventory) -> Iterator[Finding]:
     for number, gpu in enumerate(inventory.gpus):
         path = f"/gpus/{number}"
         if gpu.layout and gpu.layout not in layouts:
-            suggestion = shape.nearest(gpu.layout, list(layouts))
+            suggestion = shape.nearest_name(gpu.layout, list(layouts))
             hint = f"did you mean {suggestion}?" if suggestion else "describe it in layouts"
             yield finding_at(CODE, f"{path}/layout", f"there is no layout {gpu.layout!r}", hint)
         if not (gpu.whole or gpu.layout or gpu.sharing):

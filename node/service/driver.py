@@ -207,7 +207,7 @@ class Driver:
                 logger.debug("no rules about devices", extra={"why": str(error)})
             else:
                 self._rules = Rules(page.items)
-                self._guard.follow(self._rules)
+                self._guard.use_rules(self._rules)
             try:
                 # The kubelet now calls a later instance, which knows the calls that this one does not.
                 if not has_later(self._endpoint):

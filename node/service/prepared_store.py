@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from node.cdi import answer_of, file_name, is_metadata_of, is_ours, metadata_of, spec_of, uid_of
-from node.checkpoint import FOR_ALL, Checkpoint, Prepared, Remove, decode, encode, shown, written
+from node.checkpoint import FOR_ALL, Checkpoint, Prepared, Remove, decode, durable_steps, encode, unflushed_steps
 from node.messages import PreparedClaim, UnpreparedClaim
 
 if TYPE_CHECKING:
@@ -211,9 +211,9 @@ class PreparedStore:
         for name, content in self._writer.metadata(record).items():
             metadata_path = f"{self._metadata}/{name}"
             if self._disk.read(metadata_path) != content:
-                self._disk.carry_out(shown(metadata_path, content, FOR_ALL))
+                self._disk.carry_out(unflushed_steps(metadata_path, content, FOR_ALL))
         if current != spec:
-            self._disk.carry_out(shown(path, spec))
+            self._disk.carry_out(unflushed_steps(path, spec))
         return spec
 
     def _sweep_metadata(self, checkpoint: Checkpoint) -> None:
@@ -231,7 +231,7 @@ class PreparedStore:
         return checkpoint
 
     def _write(self, checkpoint: Checkpoint) -> None:
-        self._disk.carry_out(written(self._file, encode(checkpoint)))
+        self._disk.carry_out(durable_steps(self._file, encode(checkpoint)))
         self.count = len(checkpoint.claims)
 
 

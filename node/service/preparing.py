@@ -14,7 +14,7 @@ from dra.objects import ResourceClaim, results_of
 from node.cdi import NOTHING
 from node.messages import PrepareResponse, UnprepareResponse
 from node.service.metrics import DriverMetrics
-from runtime.controllers import now_of_the_wall
+from runtime.controllers import api_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -173,7 +173,7 @@ class Preparing:
     async def _write_status(self, claim: ResourceClaim) -> None:
         """Write an entry for each device and share into a claim's status, with the name of a network interface."""
         metadata = claim.metadata
-        now = now_of_the_wall()
+        now = api_timestamp()
         ready = {"type": "Ready", "status": "True", "reason": "Prepared", "message": "", "lastTransitionTime": now}
         devices: list[dict[str, object]] = []
         for result in results_of(claim):

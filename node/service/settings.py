@@ -85,9 +85,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     allocator: Annotated[AllocatorAddress, OPTIONS] = AllocatorAddress()
     paths: Annotated[NodePaths, OPTIONS]
-    metrics: Annotated[Address | None, Flag("Where to show metrics.", name="metrics-listen")] = Address(
-        "127.0.0.1", 9092
-    )
+    metrics: Annotated[Address | None, Flag("Serve metrics here.", name="metrics-listen")] = Address("127.0.0.1", 9092)
     socket: str = ""
     glance: float = 2.0
     look: float = 30.0

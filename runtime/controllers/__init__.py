@@ -2,7 +2,7 @@
 
 from runtime.controllers.claim_controller import ClaimController
 from runtime.controllers.election import Election, Term
-from runtime.controllers.events import Recorder, now_of_the_wall
+from runtime.controllers.events import Recorder, api_timestamp
 from runtime.controllers.workqueue import WorkQueue
 
-__all__ = ["ClaimController", "Election", "Recorder", "Term", "WorkQueue", "now_of_the_wall"]
+__all__ = ["ClaimController", "Election", "Recorder", "Term", "WorkQueue", "api_timestamp"]

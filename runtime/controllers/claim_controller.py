@@ -78,9 +78,9 @@ class ClaimController:
         if batch.complete:
             # Claims created after this list are not in it, and still exist.
             self._made = {
-                where: one
-                for where, one in self._made.items()
-                if is_later(one.metadata.resource_version, batch.version)
+                where: claim
+                for where, claim in self._made.items()
+                if is_later(claim.metadata.resource_version, batch.version)
             }
         for delta in batch.deltas:
             self._made.pop(delta.key, None)

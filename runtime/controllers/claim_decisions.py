@@ -85,7 +85,14 @@ def actions_for_pod(pod: Pod, claims: Iterable[ResourceClaim]) -> list[Action]:
         # Found by the name in the pod's status, else by the owner; "" if it must be created.
         name = claim_name(pod, entry)
         if name is not None and name not in present:
-            name = next((one.metadata.name for one in present.values() if generated_for(one, pod, entry.name)), "")
+            name = next(
+                (
+                    generated.metadata.name
+                    for generated in present.values()
+                    if generated_for(generated, pod, entry.name)
+                ),
+                "",
+            )
         if name == "":
             creates.append(Create(entry.name, entry.resource_claim_template_name))
         else:
@@ -106,7 +113,7 @@ def actions_for_pod(pod: Pod, claims: Iterable[ResourceClaim]) -> list[Action]:
         if claim is None or claim.status.allocation is None:
             continue
         if not is_reserved_for(claim, pod.metadata.uid):
-            entries: list[Raw] = [_plain(one) for one in claim.status.reserved_for]
+            entries: list[Raw] = [_plain(consumer) for consumer in claim.status.reserved_for]
             entries.append({"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid})
             actions.append(_write_status(claim, {"reservedFor": entries}))
     return actions
@@ -144,15 +151,15 @@ def actions_for_claim(claim: ResourceClaim, pod_of: Callable[[str], Pod | None])
     reserved = claim.status.reserved_for
     allocated = claim.status.allocation is not None
     valid: list[ResourceClaimConsumerReference] = []
-    for one in reserved:
-        pod = pod_of(one.name) if one.is_pod else None
-        if not one.is_pod or (pod is not None and pod.metadata.uid == one.uid and not pod.is_done):
-            valid.append(one)  # consumers other than pods are kept
+    for consumer in reserved:
+        pod = pod_of(consumer.name) if consumer.is_pod else None
+        if not consumer.is_pod or (pod is not None and pod.metadata.uid == consumer.uid and not pod.is_done):
+            valid.append(consumer)  # consumers other than pods are kept
     has_finalizer = FINALIZER in meta.finalizers
     is_unused = bool(reserved) or bool(meta.deletion_timestamp)
     is_freed = has_finalizer and not valid and is_unused
     if len(valid) < len(reserved) or (is_freed and allocated):
-        status: Raw = {"reservedFor": [_plain(one) for one in valid] or None}
+        status: Raw = {"reservedFor": [_plain(consumer) for consumer in valid] or None}
         if is_freed:
             # The devices' statuses are removed with the allocation.
             status["allocation"] = None
@@ -195,9 +202,9 @@ def _preconditions(claim: ResourceClaim) -> Raw:
     return {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
 
 
-def _plain(one: ResourceClaimConsumerReference) -> Raw:
-    group = {"apiGroup": one.api_group} if one.api_group else {}
-    return group | {"resource": one.resource, "name": one.name, "uid": one.uid}
+def _plain(consumer: ResourceClaimConsumerReference) -> Raw:
+    group = {"apiGroup": consumer.api_group} if consumer.api_group else {}
+    return group | {"resource": consumer.resource, "name": consumer.name, "uid": consumer.uid}
 
 
 def claim_from(template: Raw, pod: Pod, entry: str) -> Raw:

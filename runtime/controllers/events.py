@@ -62,7 +62,7 @@ class _Known(msgspec.Struct):
     written: float
 
 
-def now_of_the_wall() -> str:
+def api_timestamp() -> str:
     """Return the time in the format of API objects."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -76,7 +76,7 @@ class Recorder:
         component: str,
         *,
         instance: str = "",
-        now: Callable[[], str] = now_of_the_wall,
+        now: Callable[[], str] = api_timestamp,
         clock: Callable[[], float] | None = None,
         suffix: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:

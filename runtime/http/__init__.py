@@ -17,5 +17,6 @@ from runtime.http.connection import Limits
 from runtime.http.listener import Address, Listener, listens
 from runtime.http.messages import Head, Reply, count_members, text
 from runtime.http.site import Refused, Request, Route, Site, html
+from runtime.http.turns import Turns
 
-__all__ = ["Address", "Head", "Limits", "Listener", "Refused", "Reply", "Request", "Route", "Site", "count_members", "html", "listens", "text"]  # fmt: skip
+__all__ = ["Address", "Head", "Limits", "Listener", "Refused", "Reply", "Request", "Route", "Site", "Turns", "count_members", "html", "listens", "text"]  # fmt: skip

@@ -154,7 +154,8 @@ class PeerConnection(BaseProtocol):
         """Clean up, whichever side closed the connection."""
         super().connection_lost(exc)
         self._peer_transport = None  # breaks a reference cycle, which would wait for the garbage collector
-        self._count_body(0)
+        if self.phase is not ConnectionPhase.ANSWER:  # else the queue or the handler still has the body
+            self._count_body(0)
         self.phase = ConnectionPhase.CLOSED
         self._listener.forget(self)
 
@@ -260,12 +261,19 @@ class PeerConnection(BaseProtocol):
             self._count_body(len(body))
 
     def answer(self, head: Head, body: bytes) -> None:
-        """Let the handler answer the request, now or in a task, unless the peer has disconnected. Called by the queue."""
-        self._count_body(0)
+        """Let the handler answer the request, now or in a task, unless the peer has disconnected. Called by the queue.
+
+        The body counts until it is answered, also if the peer disconnects: until then it is in memory.
+        """
         if self.phase is not ConnectionPhase.ANSWER:
+            self._count_body(0)
             return
         self.has_posted = head.method == "POST"
-        answer = self._handler.answer(head, body)
+        try:
+            answer = self._handler.answer(head, body)
+        except Exception:
+            self._count_body(0)  # the queue logs the error and cuts the connection
+            raise
         if isinstance(answer, Reply):
             self._reply(answer)
             return
@@ -277,6 +285,7 @@ class PeerConnection(BaseProtocol):
             except Exception:
                 logger.exception("a bug while answering; please report it")
             finally:
+                self._count_body(0)
                 if reply is None:
                     self.cut()
             if reply is not None and self.phase is ConnectionPhase.ANSWER:
@@ -286,10 +295,10 @@ class PeerConnection(BaseProtocol):
 
     def _reply(self, reply: Reply) -> None:
         """Write a reply, and wait for the next request or close."""
+        self._count_body(0)
         transport = self.transport
         if transport is None or self.phase is ConnectionPhase.CLOSED:
             return
-        self._count_body(0)
         # `_paused`: the peer does not read. It gets no further answer, because unsent bytes take memory.
         close = (
             reply.close

@@ -4,7 +4,8 @@ The listener accepts connections itself and does not use `create_server`. So it 
 on when the process has no free descriptors.
 
 To make room, the listener closes one connection (`_find_victim`): first one that has sent no request for long, then one that has been idle for
-long, then newer ones. Connections with a client certificate are closed last, and a connection whose request is being answered is never closed.
+long, then newer ones. Connections with a client certificate are closed last, except those of unknown addresses in a crowd. A connection whose
+request is being answered is never closed.
 """
 
 from __future__ import annotations
@@ -39,9 +40,7 @@ logger = logging.getLogger("drawbridge.listener")
 
 SWEEP_INTERVAL = 0.25  # seconds between two checks of the connections' time limits
 RESERVED = 128  # descriptors for other uses: watches, files, workers
-PARTING = (
-    32  # connections closed to make room that may still read their answer; they do not count, but have a descriptor
-)
+PARTING = 32  # connections closed to make room whose peers may still read an answer; each keeps a descriptor
 PAUSE = 0.05  # seconds without accepting when descriptors are exhausted; the kernel queues new connections
 BACKLOG = 1024
 ACCEPT_BATCH = 32  # connections accepted in one turn of the loop, at most
@@ -219,16 +218,16 @@ class Listener:
     async def _shake_hands(self, connection: PeerConnection, sock: socket.socket) -> None:
         """Establish the connection; with TLS, once the handshake has its turn."""
         if self._tls is None:
-            await self._establish(connection, sock)
+            await self._open_transport(connection, sock)
             return
         try:
             async with self._handshakes.turn_of(connection, sock, is_known=connection.peer in self._known):
-                await self._establish(connection, sock)
+                await self._open_transport(connection, sock)
         except (OSError, ssl.SSLError):
             # Counted, not logged: port scanners would fill the log.
             self._refused("handshake")
 
-    async def _establish(self, connection: PeerConnection, sock: socket.socket) -> None:
+    async def _open_transport(self, connection: PeerConnection, sock: socket.socket) -> None:
         """Create the transport. From then on, it passes received bytes to `PeerConnection.data_received`."""
         transport = PeerTransport(connection, sock, self._read_queue, self._tls)
         try:
@@ -305,9 +304,9 @@ class Listener:
         """Return the connection to close first. One with an unread request is skipped."""
         now = asyncio.get_running_loop().time()
         if self._victims.since >= now - VICTIMS_SECONDS:
-            found = self._victims.pop_unchanged(among)
-            if found is not None:
-                return found
+            victim = self._victims.pop_unchanged(among)
+            if victim is not None:
+                return victim
         long_ago = now - self.limits.settled
         candidates = [connection for connection in among if connection.phase is not ConnectionPhase.ANSWER]
         without_request = sum(connection.phase in _WITHOUT_REQUEST for connection in candidates)
@@ -325,9 +324,9 @@ class Listener:
             self._victims = _ClosableConnections(
                 now, deque([(connection, connection.phase, connection.since) for connection in first])
             )
-            found = self._victims.pop_unchanged(among)
-            if found is not None:
-                return found
+            victim = self._victims.pop_unchanged(among)
+            if victim is not None:
+                return victim
         return None
 
     async def _sweep(self) -> None:

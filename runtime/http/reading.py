@@ -115,7 +115,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
         """Keep the raw transport; without TLS, the connection is established now."""
         self._raw = cast("asyncio.Transport", transport)
         if self._tls is None:
-            self._establish()
+            self._finish_handshake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop unread bytes, and tell the connection if it was established."""
@@ -241,7 +241,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
             if not self._established.done():
                 tls.do_handshake()
                 self._send_encrypted()
-                self._establish()
+                self._finish_handshake()
             while not has_ended:
                 piece = tls.read(_LARGEST)
                 pieces.append(piece)
@@ -252,7 +252,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._send_encrypted()  # also sends alerts and answers to key updates
         return b"".join(pieces), has_ended
 
-    def _establish(self) -> None:
+    def _finish_handshake(self) -> None:
         self._record_count = self._record_bytes = 0
         self._established.set_result(True)
         self._connection.connection_made(self)

@@ -1,7 +1,7 @@
-"""A site for browsers: which function answers which path, and which requests no function gets.
+"""A site for browsers: the routes, and the checks that a request has to pass before its function is called.
 
-A page of another origin may not use the site. Without a login the site also answers only for an IP address or localhost, against DNS rebinding:
-any other host name may belong to another machine.
+Pages of other origins must not use the site. Without a login, the site also requires an IP address or localhost as Host, against DNS
+rebinding: any other host name may belong to another machine.
 """
 
 from __future__ import annotations

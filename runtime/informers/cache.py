@@ -44,7 +44,7 @@ class ObjectCache(Generic[T]):
     def replace(self, objects: Iterable[T], unreadable: Iterable[Unreadable] = ()) -> tuple[Delta[T], ...]:
         """Replace the whole collection. An object that has become unreadable keeps its last readable form."""
         fresh = {key(obj): obj for obj in objects}
-        broken = {(one.namespace, one.name): one for one in unreadable}
+        broken = {(broken_object.namespace, broken_object.name): broken_object for broken_object in unreadable}
         deltas = [
             Delta(where, old, None)
             for where, old in self._objects.items()

@@ -71,8 +71,8 @@ class ClusterView:
                 await informer.wait_for_sync(self._extra_seconds)
             self._on_sync()
             self._synced.set()
-            for one in work:
-                group.create_task(one())
+            for coroutine_function in work:
+                group.create_task(coroutine_function())
 
     def _on_sync(self) -> None:
         """Hook: all informers have synced; called before `is_synced` is set."""
@@ -115,25 +115,25 @@ class ClusterView:
         """Return which collections have not synced; "" if all have."""
         if self.is_synced:
             return ""
-        waiting = [_named(one.health) for one in self._needed if not one.health.synced]
+        waiting = [_named(informer.health) for informer in self._needed if not informer.health.synced]
         return f"still reading {', '.join(waiting)}" if waiting else self._problem
 
     def ages(self) -> dict[str, float]:
         """Return for each needed collection the seconds since it was last known to be current."""
         now = asyncio.get_running_loop().time()
-        return {one.resource.id: now - one.confirmed_at for one in self._needed}
+        return {informer.resource.id: now - informer.confirmed_at for informer in self._needed}
 
     def age(self) -> float:
         """Return the highest of these ages; infinite until all have synced."""
         if not self.is_synced:
             return inf
         now = asyncio.get_running_loop().time()
-        return now - min([one.confirmed_at for one in self._needed], default=now)
+        return now - min([informer.confirmed_at for informer in self._needed], default=now)
 
     def silent_for(self, seconds: float) -> str:
         """Return the names of the collections that were not confirmed within this time; "" if all were."""
         since = asyncio.get_running_loop().time() - seconds
-        read = [one.health for one in (*self._needed, *self._extra) if one.health.synced]
+        read = [informer.health for informer in (*self._needed, *self._extra) if informer.health.synced]
         return ", ".join(_named(health) for health in read if health.confirmed_at < since)
 
 

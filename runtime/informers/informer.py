@@ -181,7 +181,7 @@ class Informer(Generic[T]):
         if not self._synced.is_set():
             return
         objects = self._cache.objects.items()
-        present = [Delta(where, None, one) for where, one in objects]
+        present = [Delta(where, None, obj) for where, obj in objects]
         version = self._state.version
         batch = Batch(tuple(present), version, complete=True)
         failures = self._call(listener, batch)
@@ -257,7 +257,7 @@ class Informer(Generic[T]):
     async def _watch(self) -> StepOutcome:
         """Read one watch to its end. A streamed list becomes an ordinary watch when it is complete."""
         now = asyncio.get_running_loop().time
-        begun = turn = now()
+        begun = turn_began = now()
         before = self._events
         seconds = self._watch_seconds * (1 + random.random() / 4)  # noqa: S311  spreads the ends of watches
         self._patience = patience = asyncio.timeout(self._silence)
@@ -274,12 +274,12 @@ class Informer(Generic[T]):
                     timeout=seconds,
                 ) as events,
             ):
-                turn = now()
-                patience.reschedule(turn + self._silence)
+                turn_began = now()
+                patience.reschedule(turn_began + self._silence)
                 async for event in events:
-                    if (moment := now()) - turn > TURN:
+                    if (moment := now()) - turn_began > TURN:
                         await asyncio.sleep(0)
-                        turn = moment
+                        turn_began = moment
                         patience.reschedule(moment + self._silence)
                     self._events += 1
                     if self._state.phase is ReflectionPhase.WATCH:
@@ -299,7 +299,7 @@ class Informer(Generic[T]):
         except TimeoutError:
             if not patience.expired():
                 raise
-            raise SilentWatch(f"the watch was silent for {min(self._silence, now() - turn):.3g} s") from None
+            raise SilentWatch(f"the watch was silent for {min(self._silence, now() - turn_began):.3g} s") from None
         finally:
             self._patience = None
         if self._events == before and now() - begun < SHORT_WATCH:
@@ -396,7 +396,7 @@ class Informer(Generic[T]):
         if broken.deleted:
             self.quarantine.release(object_id)
         else:
-            self.quarantine.hold(object_id, broken.problem, broken.resource_version)
+            self.quarantine.hold(object_id, broken.problem)
 
     def _deliver(self, batch: Batch[T]) -> None:
         """Call every listener; quarantine the objects on which one fails, and release the others."""
@@ -453,8 +453,7 @@ class Informer(Generic[T]):
                 self._accepted.pop(where, None)
                 continue
             self._accepted.setdefault(where, delta.old)
-            version = version_of(delta.new)
-            self.quarantine.hold(object_id, error, version)
+            self.quarantine.hold(object_id, error)
 
     def _object_id(self, where: Key) -> tuple[str, str, str]:
         return self.resource.id, *where

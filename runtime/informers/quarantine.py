@@ -4,7 +4,7 @@ Every object that a tenant stores reaches every process that watches the cluster
 thousand levels deep, a number of four thousand digits, a list in place of a name. Such an object is counted, logged once in a line of bounded
 length, reported by readiness and metrics, and left out until it changes. Informers and work queues do this themselves; other code writes
 
-    with quarantine.guard("deployments.apps", namespace, name, version=version):
+    with quarantine.guard("deployments.apps", namespace, name):
         ...
 
 Errors that are no object's fault, such as MemoryError or an unusable cluster (`PASSED`), are raised.
@@ -39,7 +39,6 @@ class Quarantined(msgspec.Struct, frozen=True):
 
     object_id: ObjectId
     problem: str
-    version: str = ""
 
     def __str__(self) -> str:
         return f"{name(self.object_id)}: {self.problem}"
@@ -54,22 +53,17 @@ class Quarantine:
         self._named: OrderedDict[ObjectId, None] = OrderedDict()
         self.objects: Mapping[ObjectId, Quarantined] = MappingProxyType(self._objects)
 
-    def guard(self, *object_id: str, version: str = "") -> QuarantineGuard:
+    def guard(self, *object_id: str) -> QuarantineGuard:
         """Return a context for processing an object: an error quarantines it, success releases it."""
-        return QuarantineGuard(self, object_id, version)
+        return QuarantineGuard(self, object_id)
 
-    def holds(self, *object_id: str, version: str = "") -> bool:
-        """Report whether an object is quarantined and has not changed since."""
-        quarantined = self._objects.get(object_id)
-        return quarantined is not None and quarantined.version == version
-
-    def hold(self, object_id: ObjectId, problem: str | Exception, version: str = "") -> None:
+    def hold(self, object_id: ObjectId, problem: str | Exception) -> None:
         """Quarantine an object."""
         if isinstance(problem, Exception):
             text = describe(problem)
         else:
             text = line(problem)
-        quarantined = Quarantined(object_id, text, version)
+        quarantined = Quarantined(object_id, text)
         self.failures += 1
         self._objects[object_id] = quarantined
         self._objects.move_to_end(object_id)
@@ -101,10 +95,9 @@ class Quarantine:
 class QuarantineGuard:
     """The context in which one object is processed."""
 
-    def __init__(self, quarantine: Quarantine, object_id: ObjectId, version: str) -> None:
+    def __init__(self, quarantine: Quarantine, object_id: ObjectId) -> None:
         self._quarantine = quarantine
         self._object_id = object_id
-        self._version = version
         self.failed = False
 
     def __enter__(self) -> None:
@@ -120,7 +113,7 @@ class QuarantineGuard:
         if not isinstance(error, Exception) or isinstance(error, PASSED):
             return False
         self.failed = True
-        self._quarantine.hold(self._object_id, error, self._version)
+        self._quarantine.hold(self._object_id, error)
         return True
 
 
@@ -133,7 +126,7 @@ def name(object_id: ObjectId) -> str:
 def line(text: str, longest: int = _LONGEST_PROBLEM) -> str:
     """Return text that fits into a log line: printable and of bounded length."""
     cut = text[: longest + 1]
-    printable = "".join(one if one.isprintable() else " " for one in cut)
+    printable = "".join(character if character.isprintable() else " " for character in cut)
     return printable if len(text) <= longest else f"{printable[:longest]}..."
 
 
@@ -146,8 +139,8 @@ def describe(error: Exception) -> str:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    place = ""
+    source = ""
     if trace is not None:
         file = "/".join(trace.tb_frame.f_code.co_filename.split("/")[-3:])
-        place = f" ({file}:{trace.tb_lineno})"
-    return line(f"{type(error).__name__}: {text}") + place
+        source = f" ({file}:{trace.tb_lineno})"
+    return line(f"{type(error).__name__}: {text}") + source

@@ -8,8 +8,8 @@ The informer asks `ReflectionState` what to do, does it, and reports the outcome
     WATCH   -          WATCH       STREAM/LIST   STREAM/LIST  WATCH*             LIST*
 
 `*` waits first, with backoff. STREAM requests the whole collection at the beginning of a watch (sendInitialEvents); if the server refuses,
-pages are requested (LIST) from then on. The whole collection is read only at first, when the server no longer has the copy's version, or when a watch has shown nothing for
-too long: a list does not depend on what keeps watches silent.
+pages are requested (LIST) from then on. The whole collection is read only at first, when the server no longer has the copy's version,
+or when a watch has shown nothing for too long: a list does not depend on what keeps watches silent.
 """
 
 from __future__ import annotations

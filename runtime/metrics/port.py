@@ -74,7 +74,7 @@ class MetricsPort:
         Gauge(name, text, registry=self.registry).set_function(value)
 
     @asynccontextmanager
-    async def shown(self, where: Address | None) -> AsyncIterator[Address | None]:
+    async def serving(self, where: Address | None) -> AsyncIterator[Address | None]:
         """Serve at an address, and yield the bound address; None serves nothing."""
         if where is None:
             yield None

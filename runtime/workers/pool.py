@@ -298,7 +298,7 @@ def _has_ended(pid: int, *, wait: bool = False) -> bool:
 def _run_worker(parent: socket.socket, decide: Callable[[str, bytes], object]) -> None:
     """Answer the parent's requests until it closes the socket. Never returns: the stack above belongs to the parent."""
     try:
-        _give_up_what_is_the_parents(parent.fileno())
+        _drop_parent_resources(parent.fileno())
         _limit_resources()
         while (request := _receive_message(parent)) is not None:
             reply = _encode(_answer(decide, *_request.decode(request)))
@@ -307,7 +307,7 @@ def _run_worker(parent: socket.socket, decide: Callable[[str, bytes], object]) -
         os._exit(0)
 
 
-def _give_up_what_is_the_parents(keep: int) -> None:
+def _drop_parent_resources(keep: int) -> None:
     """Drop the parent's signal handlers, its collector and, except for one, its descriptors: connections would outlive it here."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

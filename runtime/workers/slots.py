@@ -60,8 +60,9 @@ class Slots:
         self._queue = queue
         # By whether it is a peer, and its name; the latest last.
         self._callers: dict[tuple[bool, str], _Caller] = {}
-        # In order of arrival, each with the number of its account's requests before it.
-        self._waiting: dict[asyncio.Future[None], tuple[Requester, int]] = {}
+        # In order of arrival, each with the number of its account's requests before it. The result is whether the request got a slot: an
+        # exception in a future and the frames of its traceback would refer to each other, and keep the bodies until the garbage collector runs.
+        self._waiting: dict[asyncio.Future[bool], tuple[Requester, int]] = {}
 
     async def take(self, requester: Requester) -> None:
         """Wait for a slot; raises Crowded if too many wait."""
@@ -78,15 +79,17 @@ class Slots:
             last = max(reversed(self._waiting), key=self._cost)
             self._forget(last)
             if not last.done():
-                last.set_exception(Crowded())
+                last.set_result(False)
         try:
-            await future
+            has_slot = await future
         except asyncio.CancelledError:
             if future in self._waiting:
                 self._forget(future)
-            elif not future.cancelled() and future.exception() is None:
+            elif not future.cancelled() and future.result():
                 self.leave(requester)  # it got a slot just before it was cancelled
             raise
+        if not has_slot:
+            raise Crowded
 
     def leave(self, requester: Requester, seconds: float = 0.0) -> None:
         """Release a slot that was used for so long, and grant it to a waiting request."""
@@ -113,9 +116,9 @@ class Slots:
             self._free -= 1
             for caller in self._callers_of(requester):
                 caller.slots += 1
-            future.set_result(None)
+            future.set_result(True)
 
-    def _cost(self, future: asyncio.Future[None]) -> float:
+    def _cost(self, future: asyncio.Future[bool]) -> float:
         requester, before = self._waiting[future]
         now = self._loop.time()
         account, peer = self._callers_of(requester)
@@ -132,7 +135,9 @@ class Slots:
 
     def _has_other_peers(self, peer: _Caller) -> bool:
         since = self._loop.time() - RECENT
-        return any(is_peer and one is not peer and one.at > since for (is_peer, _), one in self._callers.items())
+        return any(
+            is_peer and caller is not peer and caller.at > since for (is_peer, _), caller in self._callers.items()
+        )
 
     def _callers_of(self, requester: Requester) -> tuple[_Caller, _Caller]:
         account, peer = ((False, requester.account), (True, requester.peer))
@@ -145,7 +150,7 @@ class Slots:
                 del self._callers[idle]
         return self._callers[account], self._callers[peer]
 
-    def _forget(self, future: asyncio.Future[None]) -> None:
+    def _forget(self, future: asyncio.Future[bool]) -> None:
         requester, _ = self._waiting.pop(future)
         for caller in self._callers_of(requester):
             caller.requests -= 1

@@ -1,4 +1,4 @@
-"""A second allocator for what the in-tree one does not know: plain depth-first search, every rule asked anew each time.
+"""A second allocator, for rules that the in-tree allocator does not have: plain depth-first search, which evaluates every rule each time.
 
 Knows exact requests, class selectors, counters, groups in both readings, and compatibleOnlyWith. Nothing is packed and
 nothing is cut, so keep cases small.
@@ -12,34 +12,34 @@ from dra.stock.pool import reaches
 
 
 def home(slice_, device):
-    """Name the one node a device is on; None where it is offered to several."""
+    """Return the node of a device, or None if several nodes can use it."""
     return device.node_name if slice_.spec.per_device_node_selection else slice_.spec.node_name
 
 
-def apart(compatibilities, one, other):
-    """Say whether a rule keeps two devices apart, each given as (driver and pool, node, device): the rules as they are written."""
+def apart(compatibilities, first, other):
+    """Return whether a rule forbids two devices together, each given as (driver and pool, node, device)."""
     for rule in compatibilities:
         spec = rule.spec
-        if spec.driver != one[0][0] or spec.driver != other[0][0] or not spec.compatible_only_with:
+        if spec.driver != first[0][0] or spec.driver != other[0][0] or not spec.compatible_only_with:
             continue
-        sets = [{consumption.counter_set for consumption in device.consumes_counters} for *_, device in (one, other)]
+        sets = [{consumption.counter_set for consumption in device.consumes_counters} for *_, device in (first, other)]
         near = {
-            "pool": one[0] == other[0],
-            "counterSet": one[0] == other[0] and bool(sets[0] & sets[1]),
-            "node": one[1] is not None and one[1] == other[1],
+            "pool": first[0] == other[0],
+            "counterSet": first[0] == other[0] and bool(sets[0] & sets[1]),
+            "node": first[1] is not None and first[1] == other[1],
         }
         if not near[spec.scope]:
             continue
-        for bearer, beside in ((one, other), (other, one)):
-            picked = not spec.selector or said(spec.selector, bearer, failing=True)
-            if picked and not said(spec.compatible_only_with, beside, failing=False):
+        for bearer, beside in ((first, other), (other, first)):
+            picked = not spec.selector or matches(spec.selector, bearer, failing=True)
+            if picked and not matches(spec.compatible_only_with, beside, failing=False):
                 return True
     return False
 
 
-def said(expression, one, *, failing):
+def matches(expression, placed, *, failing):
     try:
-        return cel.compile(expression).matches(cel.view_of(one[0][0], one[2]))
+        return cel.compile(expression).matches(cel.view_of(placed[0][0], placed[2]))
     except SelectorError:
         return failing
 
@@ -56,7 +56,7 @@ class Brute:
             for device in page.devices
             if not page.slice.spec.per_device_node_selection or reaches(device, stock.nodes[node])
         ]
-        # Devices are found by their names: whatever is published under one, of whichever generation.
+        # A device is found by its name, in slices of any generation.
         newest = sorted(stock.pages.values(), key=lambda page: -page.generation)
         pages = sorted(
             newest, key=lambda page: page.pool in self.pools and page not in self.pools[page.pool].accessible
@@ -65,7 +65,7 @@ class Brute:
         for page in pages:
             for device in page.devices:
                 self.placed.setdefault((page.pool, device.name), (page.pool, home(page.slice, device), device))
-        self.held = [one for key, one in self.placed.items() if stock.use(key[0]).holds(key[1])]
+        self.held = [holder for key, holder in self.placed.items() if stock.use(key[0]).holds(key[1])]
         self.wanted = [
             (claim, request.exactly, number)
             for claim in claims
@@ -74,7 +74,7 @@ class Brute:
         ]
 
     def first(self):
-        """Find the first way to serve all requests: device names in order, or None."""
+        """Return the first way to serve all requests, as device names in order, or None."""
         return self.search(0, [], 0)
 
     def search(self, at, chosen, start):
@@ -84,14 +84,14 @@ class Brute:
         for place in range(start if number else 0, len(self.devices)):
             pool, device = self.devices[place]
             if self.selects(body, pool, device) and self.may_join(pool, device, chosen):
-                found = self.search(at + 1, [*chosen, (pool, device)], place + 1)
-                if found is not None:
-                    return found
+                rest = self.search(at + 1, [*chosen, (pool, device)], place + 1)
+                if rest is not None:
+                    return rest
         return None
 
     def selects(self, body, pool, device):
         class_ = self.stock.classes[body.device_class_name]
-        texts = [one.cel.expression for one in (*class_.spec.selectors, *body.selectors)]
+        texts = [selector.cel.expression for selector in (*class_.spec.selectors, *body.selectors)]
         return all(cel.compile(text).matches(cel.view_of(pool[0], device)) for text in texts)
 
     def may_join(self, pool, device, chosen):

@@ -1,4 +1,4 @@
-"""Asking the allocator and the oracle the same question, comparing, and shrinking a disagreement to its core."""
+"""Compares the answers of the allocator and of the oracle to one question, and shrinks a case with different answers."""
 
 import copy
 import json
@@ -20,26 +20,28 @@ Case = dict[str, Any]
 
 
 def stock_of(case: Case) -> Stock:
-    """Read the objects of a case."""
+    """Return the stock of a case."""
     return Stock.of(
         nodes=[convert(case["node"], Node)],
-        slices=[convert(one, ResourceSlice) for one in case["slices"]],
-        classes=[convert(one, DeviceClass) for one in case["classes"]],
-        rules=[convert(one, DeviceTaintRule) for one in case.get("deviceTaintRules", ())],
-        compatibilities=[convert(one, DeviceCompatibility) for one in case.get("compatibilities", ())],
-        claims=[convert(one, ResourceClaim) for one in case.get("allocatedClaims", ())],
+        slices=[convert(slice_, ResourceSlice) for slice_ in case["slices"]],
+        classes=[convert(class_, DeviceClass) for class_ in case["classes"]],
+        rules=[convert(rule, DeviceTaintRule) for rule in case.get("deviceTaintRules", ())],
+        compatibilities=[
+            convert(compatibility, DeviceCompatibility) for compatibility in case.get("compatibilities", ())
+        ],
+        claims=[convert(claim, ResourceClaim) for claim in case.get("allocatedClaims", ())],
         server=server_of_case(case),
     )
 
 
 def ours(case: Case, options: Options = DEFAULTS) -> Answer:
-    """Let our allocator answer."""
-    claims = [convert(one, ResourceClaim) for one in case["claims"]]
+    """Return our allocator's answer to a case."""
+    claims = [convert(claim, ResourceClaim) for claim in case["claims"]]
     return allocate(stock_of(case), case["node"]["metadata"]["name"], claims, options=options)
 
 
 def difference(answer: Answer, theirs: Case) -> str | None:
-    """Say in what an answer differs from the oracle's; None if they agree, or the oracle was too slow."""
+    """Return the difference between our answer and the oracle's; None if they agree, or the oracle was too slow."""
     if theirs["verdict"] == "timeout":
         return None
     if answer.verdict.value != theirs["verdict"]:
@@ -49,12 +51,12 @@ def difference(answer: Answer, theirs: Case) -> str | None:
     if answer.error and answer.node_only != bool(theirs.get("nodeOnly")):
         return f"error is for one node only: ours {answer.node_only}, theirs {theirs.get('nodeOnly')} ({theirs.get('error')})"
     mine = [_plain(json.loads(encode(allocation.allocation))) for allocation in answer.allocations]
-    other = [_plain(one) for one in theirs.get("allocations") or []]
+    other = [_plain(allocation) for allocation in theirs.get("allocations") or []]
     return None if mine == other else f"allocations:\n  ours   {mine}\n  theirs {other}"
 
 
 def _plain(value: Any) -> Any:
-    """Drop what is empty, and hide share IDs, which are random."""
+    """Remove empty values, and hide share IDs, which are random."""
     if isinstance(value, dict):
         kept = {key: _plain(member) for key, member in value.items()}
         if "shareID" in kept:
@@ -64,7 +66,7 @@ def _plain(value: Any) -> Any:
 
 
 def shrunk(case: Case, disagrees: Callable[[Case], bool]) -> Case:
-    """Take parts away as long as the disagreement stays."""
+    """Remove parts of a case as long as the answers differ."""
     progress = True
     while progress:
         progress = False
@@ -102,7 +104,7 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def disagreement(oracle: Any, case: Case, answer: Answer, theirs: Case) -> str:
-    """Shrink a disagreement and describe what is left of it."""
+    """Shrink a case with different answers and describe it."""
 
     def same(smaller: Case) -> bool:
         other = oracle.ask(**smaller)
@@ -115,7 +117,7 @@ def disagreement(oracle: Any, case: Case, answer: Answer, theirs: Case) -> str:
 
 
 def relatives(case: Case) -> Iterator[Case]:
-    """Make a case easier step by step: fewer claims, then fewer requests, then smaller counts."""
+    """Yield easier cases step by step: fewer claims, then fewer requests, then smaller counts."""
     while True:
         case = copy.deepcopy(case)
         claim = case["claims"][-1]

@@ -1,4 +1,4 @@
-"""Small fleets written in one line: GPUs whole, shared and partitioned, claims, and who holds what."""
+"""Small fleets in one line each: whole, shared and partitioned GPUs, claims, and allocations."""
 
 import itertools
 
@@ -36,7 +36,7 @@ def shared(name, memory):
 
 
 def partitions(name, groups=()):
-    """Make the partitions of a GPU of eight slots: by profile, small ones first."""
+    """Return the partitions of a GPU with eight slots, by profile, small profiles first."""
     made = []
     for profile, (size, starts) in PROFILES.items():
         for start in starts:
@@ -49,7 +49,7 @@ def partitions(name, groups=()):
 
 
 def fleet(nodes, *claims, rules=(), labels=None):
-    """Make a stock: node name → devices; counter sets are declared as devices draw on them."""
+    """Return a stock of nodes and their devices; counter sets are declared for the devices that consume them."""
     slices = []
     for node, devices in nodes.items():
         sets = sorted({use["counterSet"] for device in devices for use in device.get("consumesCounters", ())})
@@ -82,12 +82,12 @@ def claim(name, *requests, constraints=(), status=None):
 
 
 def taken(node, device, *, memory=None, name=None):
-    """Make a claim that holds a device, or a share of it."""
+    """Return a claim that holds a device, or a share of it."""
     number = next(_numbers)
     share = {"shareID": f"share-{number}", "consumedCapacity": {"memory": memory}} if memory else {}
     return claim(name or f"holder-{number}", status=allocated_status(result(device, driver=DRIVER, pool=node, **share)))
 
 
 def allocated(wanted, answer):
-    """Give a claim what an answer grants the first one."""
+    """Return a claim with the first allocation of an answer."""
     return with_allocation(wanted, answer.allocations[0].allocation)

@@ -1,4 +1,4 @@
-"""Questions that an exhaustive search cannot answer in time: packings, pigeonholes, pairs. JSON, as the oracle reads it."""
+"""Questions that an exhaustive search cannot answer in time: packings, pigeonholes, pairs. They are JSON that the oracle reads."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ def profile(name: str) -> str:
 
 
 def identical(devices: int, counts: Sequence[int], *, single: bool = False) -> Case:
-    """So many of so many identical devices: per claim one request for each count, or that many requests for one."""
+    """Identical devices, and claims with one request for each count, or with that many requests for one device."""
     gpus = [device(f"gpu-{i:02}", {ROOT: {"string": "r"}}) for i in range(devices)]
     claims = [
         claim(f"c{n}", [request(f"r{i}", "gpu") for i in range(count)] if single else [request("r", "gpu", count)])
@@ -67,14 +67,14 @@ def identical(devices: int, counts: Sequence[int], *, single: bool = False) -> C
 
 
 def then_impossible(devices: int, count: int) -> Case:
-    """A claim with very many ways to be served, and one with none."""
+    """A claim that can be served in very many ways, and a claim that cannot be served."""
     gpus = [device(f"gpu-{i:02}", {"idx": {"int": i}}) for i in range(devices)]
     second = claim("d", [request("b", "gpu", 1, 'device.attributes["g"].idx == 99')])
     return case([slice_("g", gpus, "a")], [claim("c", [request("a", "gpu", count)]), second])
 
 
 def mig(gpus: int, wanted: Sequence[tuple[str, int]], *, groups: bool = False, halves: bool = False) -> Case:
-    """GPUs in overlapping partitions, and so many of some profiles."""
+    """GPUs with overlapping partitions, and requests for numbers of some profiles."""
     sets, devices = [], []
     for gpu in range(gpus):
         slots = {f"s{i}": {"value": "1"} for i in range(SLOTS)}
@@ -101,31 +101,33 @@ def mig(gpus: int, wanted: Sequence[tuple[str, int]], *, groups: bool = False, h
         ),
         *(slice_("g", devices[at : at + 64], f"devices-{at:04}", total=total) for at in range(0, len(devices), 64)),
     ]
-    asked = [request(f"q{name}", "gpu", count, profile(name)) for name, count in wanted]
-    return case(slices, [claim("c", asked)])
+    requests = [request(f"q{name}", "gpu", count, profile(name)) for name, count in wanted]
+    return case(slices, [claim("c", requests)])
 
 
 def pairs(roots: int, gpus: int, nics: int, wanted: int, *, interleaved: bool = False, missing: int = 0) -> Case:
-    """So many GPU+NIC pairs, each under one PCIe root; `missing` roots have no NIC."""
+    """Requests for GPU+NIC pairs, each under one PCIe root; `missing` roots have no NIC."""
     gpu = [device(f"gpu-{i:03}", {ROOT: {"string": f"r{i // gpus:02}"}}) for i in range(roots * gpus)]
     nic = [device(f"nic-{i:03}", {ROOT: {"string": f"r{i // nics:02}"}}) for i in range((roots - missing) * nics)]
     first = [request(f"g{i:02}", "gpu") for i in range(wanted)]
     second = [request(f"n{i:02}", "nic") for i in range(wanted)]
-    asked = [one for two in zip(first, second, strict=True) for one in two] if interleaved else first + second
+    requests = (
+        [request_ for two in zip(first, second, strict=True) for request_ in two] if interleaved else first + second
+    )
     ties = [{"requests": [f"g{i:02}", f"n{i:02}"], "matchAttribute": ROOT} for i in range(wanted)]
     slices = [slice_("g", gpu, "a"), slice_("c", nic, "b", pool="nics")]
-    return case(slices, [claim("c", asked, ties)], class_("gpu", "g"), class_("nic", "c"))
+    return case(slices, [claim("c", requests, ties)], class_("gpu", "g"), class_("nic", "c"))
 
 
 def pigeonholes(devices: int, values: int, wanted: int, *, single: bool = False) -> Case:
-    """More devices with distinct values than there are values."""
+    """Requests for more devices with distinct values than there are values."""
     gpus = [device(f"d{i:03}", {"slot": {"int": i % values}, "idx": {"int": i}}) for i in range(devices)]
-    asked = [request(f"r{i:02}", "gpu") for i in range(wanted)] if single else [request("r", "gpu", wanted)]
-    return case([slice_("g", gpus, "a")], [claim("c", asked, [{"distinctAttribute": "g/slot"}])])
+    requests = [request(f"r{i:02}", "gpu") for i in range(wanted)] if single else [request("r", "gpu", wanted)]
+    return case([slice_("g", gpus, "a")], [claim("c", requests, [{"distinctAttribute": "g/slot"}])])
 
 
 def latin(devices: int, wanted: int, attributes: str, seed: int) -> Case:
-    """Devices that differ in several attributes at once."""
+    """Requests for devices that differ in several attributes at once."""
     rng = random.Random(seed)
     gpus = [device(f"d{i:03}", {name: {"int": rng.randrange(wanted)} for name in "xyz"}) for i in range(devices)]
     apart = [{"distinctAttribute": f"g/{name}"} for name in attributes]
@@ -140,17 +142,17 @@ def shares(bins: int, size: int, amounts: Sequence[int]) -> Case:
         )
         for i in range(bins)
     ]
-    asked = [
+    requests = [
         request(f"r{i:02}", "gpu", capacity={"requests": {"memory": f"{amount}Gi"}}) for i, amount in enumerate(amounts)
     ]
-    return case([slice_("g", gpus, "a")], [claim("c", asked)])
+    return case([slice_("g", gpus, "a")], [claim("c", requests)])
 
 
 def alternatives(gpus: int, wanted: int) -> Case:
-    """A whole GPU or two halves of one, more often than there are GPUs."""
+    """Requests for a whole GPU or two halves of one, more than there are GPUs."""
     made = mig(gpus, [])
     subs = [("7g", 1), ("3g", 2)]
-    asked = [
+    requests = [
         {
             "name": f"r{i}",
             "firstAvailable": [
@@ -159,7 +161,7 @@ def alternatives(gpus: int, wanted: int) -> Case:
         }
         for i in range(wanted)
     ]
-    return {**made, "claims": [claim("c", asked)]}
+    return {**made, "claims": [claim("c", requests)]}
 
 
 _TRIPLES = ((8, 9), (9, 11), (10, 10), (8, 11), (12, 9), (9, 10), (8, 8), (13, 8))

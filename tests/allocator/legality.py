@@ -1,6 +1,6 @@
-"""Whether an answer may be written into claims: every rule for a set of allocations, checked after the fact.
+"""Checks of an answer: every rule for a set of allocations, evaluated on the result.
 
-Knows nothing of the search. It looks at the devices an answer names and at nothing else, one rule after the other.
+Independent of the search: it checks only the devices of an answer, one rule after the other.
 """
 
 from collections import Counter
@@ -15,12 +15,12 @@ from dra.stock.pool import PoolStatus, reaches
 
 
 def violations(stock, node, claims, answer):
-    """List what is illegal about an answer."""
+    """Return the rules that an answer violates."""
     return list(_Checker(stock, node, claims, answer).all())
 
 
 def typed(value):
-    """Tell values of different types apart, as constraints do."""
+    """Return a value with its type, because constraints distinguish values of different types."""
     kinds = {bool: "bool", int: "int", str: "string"}
     return kinds.get(type(value), "version"), str(value)
 
@@ -122,13 +122,18 @@ class _Checker:
                     for derived_attribute in bodies[result.request].derived_attributes
                 }
                 if attribute in derived:
-                    found = cel.compile(derived[attribute], derived=True).derive(cel.view_of(result.driver, device))
-                    values = frozenset(typed(one) for one in (found if isinstance(found, list) else [found]))
+                    derived_value = cel.compile(derived[attribute], derived=True).derive(
+                        cel.view_of(result.driver, device)
+                    )
+                    values = frozenset(
+                        typed(value)
+                        for value in (derived_value if isinstance(derived_value, list) else [derived_value])
+                    )
                 else:
                     domain, _, bare = attribute.partition("/")
                     own = device.attributes.get(bare) if domain == result.driver else None
                     values = frozenset(
-                        (kind, str(one)) for kind, one in values_of(device.attributes.get(attribute) or own)
+                        (kind, str(value)) for kind, value in values_of(device.attributes.get(attribute) or own)
                     )
                 sets.append(values)
             if not all(sets):

@@ -1,4 +1,4 @@
-"""Questions as servers of several minors answer them, with gates on and off."""
+"""Servers of several minors, with gates on and off, and the questions for their allocators."""
 
 import json
 import random
@@ -29,29 +29,29 @@ _NEEDS = {gates.GROUPS: gates.COUNTERS, gates.FRACTIONAL: gates.CAPACITY}
 
 
 def features_of(minor: int) -> dict[str, tuple[str, ...]]:
-    """Name the features that the allocator of a minor has."""
+    """Return the features of a minor's allocator."""
     known = known_gates(minor)
-    found = {name: needs for name, needs in FEATURES.items() if needs[0] in known}
+    served = {name: needs for name, needs in FEATURES.items() if needs[0] in known}
     if minor == gates.OLDEST:  # two of them became one later
-        del found["DeviceBindingAndStatus"]
-        found |= {"DeviceBinding": (gates.BINDING,), "DeviceStatus": (gates.DEVICE_STATUS,)}
-    return found
+        del served["DeviceBindingAndStatus"]
+        served |= {"DeviceBinding": (gates.BINDING,), "DeviceStatus": (gates.DEVICE_STATUS,)}
+    return served
 
 
 def server_of_case(case: Case) -> Server:
-    """Read for which server a case is; without a word, for one that has all there is."""
-    told = case.get("server")
-    return Server(told["minor"], frozenset(told["gates"])) if told else EVERYTHING
+    """Return the server of a case; without one, a server with all features."""
+    described = case.get("server")
+    return Server(described["minor"], frozenset(described["gates"])) if described else EVERYTHING
 
 
 def _is_copied(gate: str, minor: int) -> bool:
-    """Say whether our answers are those of a minor with this gate on: an alpha feature of an older one has been fixed since."""
+    """Return whether our answers copy those of a minor with this gate on. Alpha features of old minors have been fixed since."""
     stage = known_gates(minor).get(gate)
     return stage is not None and (minor == NEWEST or stage.maturity != "alpha")
 
 
 def any_server(minor: int, rng: random.Random) -> Server:
-    """Draw a server: often with its defaults, often with a gate or two changed, sometimes with any."""
+    """Draw a server: often with its defaults, often with one or two changed gates, sometimes with any gates."""
     usual = server_of(minor)
     known = [gate for features in FEATURES.values() for gate in features if _is_copied(gate, minor)]
     kind = rng.randrange(4)
@@ -68,27 +68,29 @@ def any_server(minor: int, rng: random.Random) -> Server:
 
 
 def asked_of(server: Server, case: Case, *, fitted: bool = False) -> Case:
-    """Put the question as that server's allocator would have it; `fitted` leaves out what its API server drops from claims."""
+    """Return the question for a server's allocator; `fitted` removes what its API server drops from claims."""
     if fitted:
         claims = [drop("ResourceClaim", claim, server.gates)[0] for claim in case["claims"]]
         case = case | {"claims": [_plain(claim, server) for claim in claims]}
         if not server.enabled(gates.LISTS):
-            case = case | {"slices": [_scalars(one) for one in case["slices"]]}
+            case = case | {"slices": [_scalars(slice_) for slice_ in case["slices"]]}
     without = [name for name, needs in features_of(server.minor).items() if not all(map(server.enabled, needs))]
-    told = {"minor": server.minor, "gates": sorted(server.gates)}
-    put = case | {"server": told, "without": without}
+    described = {"minor": server.minor, "gates": sorted(server.gates)}
+    put = case | {"server": described, "without": without}
     if is_unordered(server):  # slices then come as the cache lists them: by name, as ours do
-        put["slices"] = sorted(put["slices"], key=lambda one: one["metadata"]["name"])
+        put["slices"] = sorted(put["slices"], key=lambda slice_: slice_["metadata"]["name"])
     ruled = server.enabled(gates.TAINTS) and (server.enabled(gates.TAINT_RULES) or server.minor < 35)
     return put if ruled else {name: value for name, value in put.items() if name != "deviceTaintRules"}
 
 
 def _plain(claim: Case, server: Server) -> Case:
-    """Take the first of several alternatives, and no adminAccess, where the gates of these are off."""
+    """Replace alternatives by the first, and remove adminAccess, where their gates are off."""
     claim = json.loads(json.dumps(claim))
     for request in claim["spec"].get("devices", {}).get("requests", ()):
         if request.get("firstAvailable") and not server.enabled(gates.ALTERNATIVES):
-            request["exactly"] = {name: one for name, one in request.pop("firstAvailable")[0].items() if name != "name"}
+            request["exactly"] = {
+                name: value for name, value in request.pop("firstAvailable")[0].items() if name != "name"
+            }
         if not server.enabled(gates.ADMIN_ACCESS):
             request.get("exactly", {}).pop("adminAccess", None)
     return claim
@@ -105,19 +107,19 @@ def _scalars(slice_: Case) -> Case:
     return slice_
 
 
-# ---- what is not copied, each by its name
+# ---- differences that we do not copy, by name
 
 
 def is_unordered(server: Server) -> bool:
-    """Say whether a server's allocator tries pools in the order in which a map happens to list them."""
+    """Return whether a server's allocator tries pools in random order."""
     return reading_of(server).stable or server.minor < 36
 
 
 def named_difference(case: Case, ours: str, theirs: str) -> str:
-    """Name why the answers of a server and ours may differ on a case; "" if nothing known may make them differ."""
+    """Return the known reason why the answers of a server and ours may differ on a case, or ""."""
     server = server_of_case(case)
     text = json.dumps([case["slices"], case["claims"], case["allocatedClaims"]])
-    pools = {(one["spec"]["driver"], one["spec"]["pool"]["name"]) for one in case["slices"]}
+    pools = {(slice_["spec"]["driver"], slice_["spec"]["pool"]["name"]) for slice_ in case["slices"]}
     if is_unordered(server) and len(pools) > 1 and (ours == theirs or "error" in (ours, theirs)):
         return "pools are tried in no order, so which device, or which fault, comes first is chance"
     if not server.enabled(gates.LISTS) and _constrains_lists(case):
@@ -143,7 +145,7 @@ def named_difference(case: Case, ours: str, theirs: str) -> str:
 
 
 def _requests(case: Case) -> list[Case]:
-    return [one for claim in case["claims"] for one in claim["spec"]["devices"].get("requests", ())]
+    return [request for claim in case["claims"] for request in claim["spec"]["devices"].get("requests", ())]
 
 
 def _bodies(case: Case) -> list[Case]:
@@ -153,18 +155,23 @@ def _bodies(case: Case) -> list[Case]:
 
 
 def _is_all_twice(request: Case) -> bool:
-    return [one.get("allocationMode") for one in request.get("firstAvailable", ())][:2] == ["All", "All"]
+    return [alternative.get("allocationMode") for alternative in request.get("firstAvailable", ())][:2] == [
+        "All",
+        "All",
+    ]
 
 
 def _constrains_lists(case: Case) -> bool:
-    """Say whether a constraint names an attribute that some device publishes as a list, or as nothing."""
+    """Return whether a constraint names an attribute that some device publishes as a list or without a value."""
     odd = set()
     for slice_ in case["slices"]:
         for device in slice_["spec"].get("devices", ()):
             for name, value in device.get("attributes", {}).items():
                 if not {"int", "bool", "string", "version"} & value.keys():
                     odd |= {name, f"{slice_['spec']['driver']}/{name}"}
-    constraints = [one for claim in case["claims"] for one in claim["spec"]["devices"].get("constraints", ())]
+    constraints = [
+        constraint for claim in case["claims"] for constraint in claim["spec"]["devices"].get("constraints", ())
+    ]
     return any(
         odd & set(map(str, (constraint.get("matchAttribute"), constraint.get("distinctAttribute"))))
         for constraint in constraints

@@ -1,4 +1,4 @@
-"""The estimate of what a claim may hold is never less than the amount that an allocation then gives it, in random fleets that use every feature."""
+"""The predicted demand of a claim is never less than its allocation, in random fleets with all features."""
 
 from collections import Counter
 
@@ -21,7 +21,7 @@ CASES = 60  # a family
 
 
 def in_turns(spec, stock):
-    """What a claim may come to hold, looked at with a small budget again and again."""
+    """Return the upper bound of a claim, computed in many turns with a small budget each."""
     demands = Demands()
     for _ in range(1000):
         try:
@@ -32,24 +32,26 @@ def in_turns(spec, stock):
 
 
 def with_a_twin(stock):
-    """The same with a second node for each that publishes what that one does: devices of a single node are not counted."""
+    """Return the stock with a twin of each node, which publishes the same devices."""
     twins = []
-    for one in stock.slices.values():
-        if one.spec.node_name:
-            spec = replace(one.spec, node_name=f"{one.spec.node_name}-twin")
-            twins.append(replace(one, metadata=replace(one.metadata, name=f"{one.metadata.name}-twin"), spec=spec))
+    for original in stock.slices.values():
+        if original.spec.node_name:
+            spec = replace(original.spec, node_name=f"{original.spec.node_name}-twin")
+            twins.append(
+                replace(original, metadata=replace(original.metadata, name=f"{original.metadata.name}-twin"), spec=spec)
+            )
     return stock.with_all(twins)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_no_allocation_gives_more_than_was_foreseen(family):
+def test_no_allocation_exceeds_its_predicted_demand(family):
     seen = Counter()
     for seed in range(CASES):
         if seen["served"] == draws(CASES):
             break
         case = case_of(family, seed)
         stock = with_a_twin(stock_of(case))
-        claims = [convert(one, ResourceClaim) for one in case["claims"]]
+        claims = [convert(claim, ResourceClaim) for claim in case["claims"]]
         answer = ours(case)
         if not answer.feasible:
             continue
@@ -79,7 +81,7 @@ def gpus(node, *sizes):
 @pytest.mark.parametrize(("spec", "expected"), [(GPU, 80), (EVERY, 160)], ids=["one", "all"])
 @pytest.mark.parametrize("lie", [(), ("80",), ("9223372036854775807",) * 9, ("0",), ("-9223372036854775808",)])
 def test_slices_of_one_node_do_not_increase_the_demand(spec, expected, lie):
-    """A stolen node would else fill every quota of memory."""
+    """Otherwise a compromised node could exhaust every quota of memory."""
     slices = [gpus(node, "80", "80") for node in ("n1", "n2", "n3")]
     stock = Stock.of(slices=[*slices, gpus("n0", *lie)], classes=[convert({"metadata": {"name": "gpu"}}, DeviceClass)])
     held = Demands().upper_bound(spec, stock)

@@ -1,4 +1,4 @@
-"""Different questions, one after the other: the memory of them does not grow with their number."""
+"""Memory does not grow with the number of different questions."""
 
 from allocator import FleetMemo, fleet
 from allocator.simulation.placement import Placements

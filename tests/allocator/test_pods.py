@@ -10,7 +10,7 @@ def waiting(name, **fields):
 
 
 def claim_on(selector=None, reserved=()):
-    """An allocated claim: on the nodes of this selector, for the pods of these uids."""
+    """Return a claim that is allocated on the nodes of a selector and reserved for the pods of these uids."""
     allocation = {"devices": {}} | ({"nodeSelector": selector} if selector else {})
     consumers = [{"resource": "pods", "name": uid, "uid": uid} for uid in reserved]
     return typed(claim("c", namespace="n", status={"allocation": allocation, "reservedFor": consumers}))
@@ -27,8 +27,8 @@ def test_pods_are_tried_by_priority_age_and_name_with_namespace():
     first = waiting("z", priority=5)
     old = waiting("y", creationTimestamp="2025-01-01T00:00:00Z")
     by_name = [waiting("b", namespace="a"), waiting("a", namespace="b")]
-    found = pods.pending([*by_name[::-1], old, first])
-    assert [one.metadata.key for one in found] == ["default/z", "default/y", "a/b", "b/a"]
+    sorted_pods = pods.pending([*by_name[::-1], old, first])
+    assert [pod.metadata.key for pod in sorted_pods] == ["default/z", "default/y", "a/b", "b/a"]
 
 
 @pytest.mark.parametrize("more", [{"nodeName": "here"}, {"schedulingGates": [{"name": "wait"}]}])

@@ -1,4 +1,4 @@
-"""Which pods have to go: compared with every choice there is, on small fleets; and what a choice must never be."""
+"""The choice of victims, compared with all possible choices on small fleets."""
 
 import random
 from itertools import combinations
@@ -33,7 +33,7 @@ from tests.objects import exactly, typed
 
 
 def aged_pod(name, *claims, age=0, node="n0", priority=0, **fields):
-    """A pod that runs on a node, and is younger than the one of age 0."""
+    """Return a pod that runs on a node; a greater `age` is an older pod."""
     place = {"nodeName": node} if node else {}
     created = f"2026-01-01T00:00:{59 - age:02}Z"
     return typed(sidecar.pod(name, *claims, creationTimestamp=created, priority=priority, **place | fields))
@@ -49,7 +49,7 @@ def budget(name, allowed, **labels):
 
 
 def running(stock, name, count, *pods, node="n0"):
-    """The stock once a claim was given devices of a node, for pods."""
+    """Return the stock after a claim got devices of a node, reserved for pods."""
     claim = typed(sidecar.claim(name, count))
     given = with_allocation(claim, allocate(stock, node, [claim]).allocations[0].allocation)
     consumers = [ResourceClaimConsumerReference(resource="pods", name=pod, uid=f"pod-{pod}") for pod in pods]
@@ -57,15 +57,15 @@ def running(stock, name, count, *pods, node="n0"):
 
 
 def enough_for(wanted, stock):
-    def does(asked):
-        after = without_pods(stock, asked.pods)
-        return not isinstance(Decider().serve(wanted, asked.node, after, uncached=Options()), str)
+    def does(room):
+        after = without_pods(stock, room.pods)
+        return not isinstance(Decider().serve(wanted, room.node, after, uncached=Options()), str)
 
     return does
 
 
 def victims(wanted, stock, pods, budgets=()):
-    """The victims, and the node."""
+    """Return the victims and the node."""
     holders = holders_below(wanted, pods, stock, budgets)
     chosen = make_room(stock.nodes, holders, stock, enough_for(wanted, stock))
     return None if chosen is None else (chosen.node, sorted(pod.metadata.name for pod in chosen.pods))
@@ -74,8 +74,8 @@ def victims(wanted, stock, pods, budgets=()):
 def crowd(*holders, nodes=1, each=4, want=1):
     """Make a fleet whose devices are allocated to pods, as (pod, devices), and a pending pod of higher priority."""
     stock = stock_of(sidecar.claim("want", want), nodes=nodes, each=each)
-    for one, count in holders:
-        stock = running(stock, f"c-{one.metadata.name}", count, one.metadata.name, node=one.spec.node_name)
+    for holder, count in holders:
+        stock = running(stock, f"c-{holder.metadata.name}", count, holder.metadata.name, node=holder.spec.node_name)
     return stock, aged_pod("urgent", "want", priority=100, node="")
 
 
@@ -108,14 +108,14 @@ def holder(name, count, **what):
 )
 def test_preemption_chooses_the_expected_victims(holders, budgets, want, expected):
     stock, urgent = crowd(*holders, want=want)
-    found = victims(urgent, stock, [one for one, _ in holders], budgets)
-    assert (found[1] if found else None) == expected
+    chosen = victims(urgent, stock, [pod for pod, _ in holders], budgets)
+    assert (chosen[1] if chosen else None) == expected
 
 
-def test_the_node_where_least_is_disrupted_is_taken():
+def test_the_node_with_the_least_disruption_is_chosen():
     holders = [holder("a", 2, priority=5), holder("b", 2, priority=1, node="n1"), holder("c", 2, priority=9, node="n2")]
     stock, urgent = crowd(*holders, nodes=3, each=2)
-    assert victims(urgent, stock, [one for one, _ in holders]) == ("n1", ["b"])
+    assert victims(urgent, stock, [pod for pod, _ in holders]) == ("n1", ["b"])
 
 
 def test_a_shared_claim_is_freed_by_all_its_pods():
@@ -139,23 +139,26 @@ def test_a_shared_claim_is_freed_by_all_its_pods():
 def test_a_claim_is_free_if_its_pods_are_finished(there, is_free):
     stock, _ = crowd(each=1)
     stock = running(stock, "c", 1, "a", "b")
-    pods = {("default", one.metadata.name): one for one in there}
+    pods = {("default", pod.metadata.name): pod for pod in there}
     after = without_unused_claims(stock, ["default/c", "default/unknown"], lambda *key: pods.get(key))
     assert (after.claims["default/c"].status.allocation is None) == is_free
 
 
-def test_a_pod_that_must_not_preempt_says_so():
+def test_a_pod_with_policy_never_may_not_preempt():
     assert may_preempt(aged_pod("p"))
     assert not may_preempt(aged_pod("p", preemptionPolicy="Never"))
 
 
 def test_a_disruption_budget_protects_selected_pods_of_its_namespace():
-    one = budget("x", 0, app="x")
-    assert protects(one, aged_pod("p", labels={"app": "x"}))
-    assert not protects(one, aged_pod("p", labels={"app": "y"}))
-    elsewhere = replace(one, metadata=replace(one.metadata, namespace="other"))
+    disruption_budget = budget("x", 0, app="x")
+    assert protects(disruption_budget, aged_pod("p", labels={"app": "x"}))
+    assert not protects(disruption_budget, aged_pod("p", labels={"app": "y"}))
+    elsewhere = replace(disruption_budget, metadata=replace(disruption_budget.metadata, namespace="other"))
     assert not protects(elsewhere, aged_pod("p", labels={"app": "x"}))
-    assert not protects(replace(one, spec=replace(one.spec, selector=None)), aged_pod("p", labels={"app": "x"}))
+    assert not protects(
+        replace(disruption_budget, spec=replace(disruption_budget.spec, selector=None)),
+        aged_pod("p", labels={"app": "x"}),
+    )
     for operator, values, expected in (
         ("In", ["x"], True),
         ("NotIn", ["x"], False),
@@ -171,7 +174,7 @@ def test_a_disruption_budget_protects_selected_pods_of_its_namespace():
 
 
 def cheapest(holders, pods, nodes, does):
-    """The least disruption of any choice on any node, by looking at all of them."""
+    """Return the least disruption of all choices on all nodes."""
     costs = []
     for node in nodes:
         here = [pod for pod in pods if pod.spec.node_name == node]
@@ -181,7 +184,7 @@ def cheapest(holders, pods, nodes, does):
 
 
 def violations(pods, budgets):
-    """Evictions beyond what budgets allow, counted the plain way."""
+    """Return the number of evictions beyond what budgets allow, counted without optimisation."""
     return sum(
         max(0, sum(protects(budget, pod) for pod in pods) - budget.status.disruptions_allowed) for budget in budgets
     )
@@ -204,13 +207,13 @@ AMOUNTS = st.tuples(st.integers(0, 3), st.integers(0, 3))
 
 @given(st.lists(st.tuples(AMOUNTS, ATTRIBUTES), min_size=1, max_size=9), BUDGETS, AMOUNTS)
 @settings(max_examples=draws(400), deadline=None)
-def test_of_amounts_no_choice_does_that_disrupts_less(given_up, budgets, wanted):
-    """Pods give up some of two things, and so much of each is wanted: a mistake of the order of coming back is put right."""
+def test_no_victims_with_less_disruption_free_enough_amounts(given_up, budgets, wanted):
+    """Each pod frees an amount of two resources, and the preemptor needs an amount of each. The order in which victims are spared can be wrong and is corrected."""
     pods = [aged_pod(f"p{at}", **what) for at, (_, what) in enumerate(given_up)]
-    freed = {one.metadata.uid: amounts for one, (amounts, _) in zip(pods, given_up, strict=True)}
+    freed = {pod.metadata.uid: amounts for pod, (amounts, _) in zip(pods, given_up, strict=True)}
 
-    def does(asked):
-        return all(sum(freed[pod.metadata.uid][at] for pod in asked.pods) >= wanted[at] for at in (0, 1))
+    def does(room):
+        return all(sum(freed[pod.metadata.uid][at] for pod in room.pods) >= wanted[at] for at in (0, 1))
 
     stock = stock_of(nodes=1)
     holders = holders_below(aged_pod("urgent", priority=9), pods, stock, budgets)
@@ -237,9 +240,9 @@ def partitioned_devices(rng):
 
 
 def incompatible_devices(rng):
-    """Groups and compatibleOnlyWith, beside counters."""
-    asked = [exactly(name, count=rng.choice((1, 1, 2))) for name in ("any", "full", "mig", "mps")]
-    return mixed_devices(rng), asked
+    """Devices with groups, compatibleOnlyWith and counters."""
+    requests = [exactly(name, count=rng.choice((1, 1, 2))) for name in ("any", "full", "mig", "mps")]
+    return mixed_devices(rng), requests
 
 
 def crowded(devices, rng):
@@ -250,13 +253,13 @@ def crowded(devices, rng):
     for at in range(7):
         name, claim = f"p{at}", f"c{at}"
         what = {"priority": rng.choice((0, 0, 1, 2)), "age": rng.randrange(4), "labels": {"app": rng.choice("xyz")}}
-        asked = fleets.claim(claim, rng.choice(requests))
-        answer = allocate(stock, node, [asked])
+        wanted = fleets.claim(claim, rng.choice(requests))
+        answer = allocate(stock, node, [wanted])
         if not answer.feasible:
             continue
         names = [name, f"{name}b"] if rng.random() < 0.2 else [name]
         users = tuple(ResourceClaimConsumerReference(resource="pods", name=name, uid=f"pod-{name}") for name in names)
-        held = fleets.allocated(asked, answer)
+        held = fleets.allocated(wanted, answer)
         stock = stock.with_object(replace(held, status=replace(held.status, reserved_for=users)))
         pods += [aged_pod(name, claim, node=node, **what) for name in names]
     stock = stock.with_object(fleets.claim("want", rng.choice(requests)))
@@ -265,7 +268,7 @@ def crowded(devices, rng):
 
 @pytest.mark.parametrize("devices", [shared_devices, partitioned_devices, incompatible_devices])
 @pytest.mark.parametrize("seed", range(draws(25)))
-def test_of_devices_no_choice_does_that_disrupts_less(devices, seed):
+def test_no_victims_with_less_disruption_free_enough_devices(devices, seed):
     rng = random.Random(f"{devices.__name__}-{seed}")
     stock, pods, wanted = crowded(devices, rng)
     budgets = [budget(app, rng.randrange(2), app=app) for app in "xy"]
@@ -280,12 +283,12 @@ def test_of_devices_no_choice_does_that_disrupts_less(devices, seed):
 
 
 def test_preemption_stopped_early_still_returns_enough_victims():
-    """With sixteen pods there are too many choices to examine; what was found so far suffices."""
+    """With sixteen pods there are too many choices to examine; the choice so far frees enough."""
     holders = [holder(f"p{at}", 1, age=at % 7, priority=at % 3) for at in range(16)]
     stock, urgent = crowd(*holders, each=16, want=5)
-    crowded_by = holders_below(urgent, [one for one, _ in holders], stock)
+    crowded_by = holders_below(urgent, [pod for pod, _ in holders], stock)
     does = enough_for(urgent, stock)
-    found = []
+    rooms = []
     for patience in (0, 1, 6, 18, 40, 200):
         left = iter(range(patience))
 
@@ -294,7 +297,7 @@ def test_preemption_stopped_early_still_returns_enough_victims():
                 raise Enough
             return does(victims)
 
-        found.append(make_room(stock.nodes, crowded_by, stock, suffices))
-    assert found[:3] == [None, None, None], "the pods that would have to go were not known yet"
-    assert all(does(one) for one in found[3:])
-    assert [len(one.pods) for one in found[3:]] == [5, 5, 5]
+        rooms.append(make_room(stock.nodes, crowded_by, stock, suffices))
+    assert rooms[:3] == [None, None, None], "the pods that would have to go were not known yet"
+    assert all(does(room) for room in rooms[3:])
+    assert [len(room.pods) for room in rooms[3:]] == [5, 5, 5]

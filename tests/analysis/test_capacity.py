@@ -60,12 +60,12 @@ def objects(*more):
         ("example.com/fpga", 50),
     ],
 )
-def test_an_amount_of_memory_or_compute_is_no_number_of_devices(key, devices):
+def test_memory_or_compute_is_not_counted_in_devices(key, devices):
     picture = draw_picture(reading_of(objects(of_plugin("share", 50, key=key)), Features()), read_at="", source="")
     assert in_use(count_devices(picture.nodes)) == devices
 
 
-def test_a_plugins_devices_in_use_are_one_number(tmp_path):
+def test_survey_free_and_dashboard_count_the_same_plugin_devices(tmp_path):
     file = dump(tmp_path, *objects(*PODS))
     [plugin] = run_json("survey", "-f", file)[1]["plugins"]
     nodes = run_json("free", "-f", file)[1]["nodes"]
@@ -82,7 +82,7 @@ def test_a_plugins_devices_in_use_are_one_number(tmp_path):
     assert devices_by_namespace(picture) == {"b": 4, "default": 3}
 
 
-def test_a_tenant_sees_the_same_numbers_of_devices():
+def test_a_tenant_sees_the_same_number_of_devices():
     scene = reading_of(objects(*PODS), Features())
     every, narrowed = (count_devices(node_stories((), reading)) for reading in (scene, for_tenant(scene, {"mine"})))
     assert every == narrowed == {"free": 2, "plugin": USED}
@@ -99,7 +99,7 @@ def test_admin_access_holds_no_device():
     assert devices_by_namespace(draw_picture(scene, read_at="", source="")) == {}
 
 
-def test_a_device_of_a_superseded_slice_counts_nowhere(tmp_path):
+def test_a_device_of_a_superseded_slice_is_not_counted(tmp_path):
     old = json.loads(json.dumps(fleet(1, 2)[-1]))
     old["metadata"]["name"] = "old"
     old["spec"]["devices"] = [{"name": f"old-{at}", "attributes": {"a": {"string": f"{at}"}}} for at in range(3)]
@@ -112,8 +112,8 @@ def test_a_device_of_a_superseded_slice_counts_nowhere(tmp_path):
     assert attributes_of(reading_of([*new, old], Features()).stock) == ()
 
 
-def test_a_superseded_slice_does_not_serve_a_name(tmp_path):
-    """All devices of the newest slice are tainted; one of the old slice is not."""
+def test_a_superseded_slice_does_not_serve_an_extended_resource(tmp_path):
+    """All devices of the newest slice are tainted; one device of the old slice is not."""
     [kind, slice_, new] = json.loads(json.dumps(fleet(1, 2)))
     old = json.loads(json.dumps(new)) | {"metadata": {"name": "old"}}
     kind["spec"]["extendedResourceName"] = GPU

@@ -51,14 +51,14 @@ def test_the_matrix_agrees_with_allocating_every_pair(files):
             assert cell.stage == answer["nodes"]["gpu-node"]["reasons"][-1]["stage"]
 
 
-def test_the_report_has_a_row_for_each_kind_of_device_and_the_reasons():
+def test_the_report_has_a_row_per_device_kind_with_reasons():
     text = shown(*example("classes", "groups"))
     assert "pool gpu-node of driver gpu.example.com" in text
     assert all(f"gpu-0-{name}" in text for name in KINDS)
     assert "gpu-0-fractioning-0 is in fractioning, mps, gpu-0-mig-0 is in mig: nothing in common" in text
 
 
-def test_a_rule_that_only_one_side_has_is_pointed_out():
+def test_a_rule_that_only_one_side_declares_is_reported():
     rules = [
         {
             "apiVersion": "drawbridge.dev/v1alpha1",
@@ -79,13 +79,13 @@ def test_a_rule_that_only_one_side_has_is_pointed_out():
     assert any("one-sided: DeviceCompatibility/mig-alone keeps gpu-0-mps-0 away from" in note for note in pool.notes)
 
 
-def test_a_pool_that_cannot_be_used_is_shown_with_the_reason():
+def test_an_unusable_pool_is_shown_with_the_reason():
     objects = fleet(1, 1)
     objects[-1]["spec"]["pool"]["resourceSliceCount"] = 2
     assert "cannot be used (incomplete)" in shown(*objects)
 
 
-def test_a_slice_whose_node_selector_cannot_be_parsed_hides_no_page():
+def test_an_invalid_node_selector_of_a_slice_breaks_no_page():
     terms = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Riddle"}]}]}
     objects = fleet(1, 2)
     slices = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
@@ -102,7 +102,7 @@ def test_equal_pools_are_shown_once_with_their_holders():
     assert f"n3/gpu-1 | default/a | default/p |  | {SINCE}" in text
 
 
-def test_a_pool_with_other_devices_stands_by_itself():
+def test_a_pool_with_different_devices_has_its_own_row():
     objects = fleet(3, 2)
     objects[-1]["spec"]["devices"].append({"name": "one-more"})
     text = shown(*objects)
@@ -110,7 +110,7 @@ def test_a_pool_with_other_devices_stands_by_itself():
     assert f"pool n2 of driver {DRIVER}" in text
 
 
-def test_with_a_rule_each_pool_is_judged_by_its_own_attributes():
+def test_with_a_rule_each_pool_is_judged_by_its_attributes():
     objects = fleet(2, 2)
     slices = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
     for slice_, kinds in zip(slices, (("a", "a"), ("a", "b")), strict=True):
@@ -139,11 +139,11 @@ def test_every_share_is_listed_with_its_holder():
     assert [pool.in_use for pool in pools] == [(), (use,), ()]
 
 
-def test_a_claim_on_a_device_that_is_gone_uses_no_device_of_the_pool():
+def test_a_claim_on_a_missing_device_uses_no_pool_device():
     assert judged(*fleet(1, 1), held("a", "p", on="n0/gpu-9"))[0].in_use == ()
 
 
-def test_of_many_kinds_of_pools_a_few_are_shown_and_the_rest_is_counted():
+def test_eight_kinds_of_pools_are_shown_and_the_rest_counted():
     objects = fleet(30, 1)
     for number, obj in enumerate(obj for obj in objects if obj["kind"] == "ResourceSlice"):
         obj["spec"]["devices"][0]["name"] = f"gpu-of-{number}"
@@ -152,7 +152,7 @@ def test_of_many_kinds_of_pools_a_few_are_shown_and_the_rest_is_counted():
     assert text.count("of driver") == 8
 
 
-def test_beyond_the_step_limit_pools_are_named_as_not_judged(monkeypatch):
+def test_beyond_the_step_limit_pools_are_marked_as_not_judged(monkeypatch):
     monkeypatch.setattr(step_limits, "PAIRS", 5)
     objects = fleet(2, 2)
     objects[-1]["spec"]["devices"][0]["name"] = "other"
@@ -186,7 +186,7 @@ def two_pools_each(rule_scope="node"):
     return [*objects, rule | {"spec": spec}]
 
 
-def test_a_rule_across_pools_is_noted_at_each_pool_and_equal_pools_stay_one():
+def test_a_rule_across_pools_is_a_note_at_each_pool():
     notes = {pool.pool: pool.notes for pool in judged(*two_pools_each())}
     across = "across the pools of a node: DeviceCompatibility/mig keeps"
     assert notes["n0"] == notes["n1"] == (f"{across} mig-0 apart from whole, for one",)

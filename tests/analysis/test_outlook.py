@@ -13,7 +13,8 @@ from tests import draws
 from tests.agreement import NO_ROOM, ROOM
 from tests.allocator.service.sidecar import device_class, gpus, node
 from tests.cli.explain.scenes import claim, dump, explain_json, fleet, full, held, phased, pod
-from tests.cli.running import manifest, run_json
+from tests.cli.running import manifest, run, run_json
+from tests.corpus.move.plugins import config_map, sharing
 from webhook.state import Configuration, Features
 
 FIRST, SECOND = (claim("a"), pod("a", "a")), (claim("b"), pod("b", "b"))
@@ -53,17 +54,17 @@ def test_pods_ahead_cost_a_bounded_number_of_steps(monkeypatch):
     scene = reading_of([*fleet(1, 2), *FIRST, *SECOND, claim("c"), pod("c", "c")], Features())
     queue = queue_of(scene, Configuration())
     last = queue.place("default/c").devices
-    assert queue.in_turn("default/a", search=False).devices != last
-    assert queue.in_turn("default/b", search=False) is None
+    assert queue.outcome_of_first("default/a", search=False).devices != last
+    assert queue.outcome_of_first("default/b", search=False) is None
     assert queue.place("default/b").devices == last
 
 
 def test_no_node_is_examined_after_the_time_for_reasons(monkeypatch):
     objects = [*fleet(1, 2), *FIRST, *SECOND, claim("c"), pod("c", "c")]
-    asked, find = [], Queue.place
-    monkeypatch.setattr(Queue, "place", lambda queue, key: asked.append(key) or find(queue, key))
-    rows = list(waiting(reading_of(objects, Features()), Configuration(), lambda: bool(asked)))
-    assert set(asked) == {"default/a"}
+    placed, find = [], Queue.place
+    monkeypatch.setattr(Queue, "place", lambda queue, key: placed.append(key) or find(queue, key))
+    rows = list(waiting(reading_of(objects, Features()), Configuration(), lambda: bool(placed)))
+    assert set(placed) == {"default/a"}
     assert [row.pod for row in rows] == ["default/a", "default/b", "default/c"]
 
 
@@ -144,7 +145,7 @@ def test_simulate_and_explain_name_all_that_a_node_lacks(tmp_path):
     ],
     ids=("of a running pod", "of no pod", "of a deleted pod", "where no other pod was read"),
 )
-def test_a_claim_that_never_ends_is_to_be_deleted(tmp_path, holder, more, unused, advised):
+def test_a_claim_that_is_never_freed_should_be_deleted(tmp_path, holder, more, unused, advised):
     place = "default" if more else "n"
     waits = [obj | {"metadata": obj["metadata"] | {"namespace": place}} for obj in WAITS]
     code, answer = explain_json(tmp_path, "pod new", *fleet(1, 1), holder, *more, *waits)
@@ -153,14 +154,14 @@ def test_a_claim_that_never_ends_is_to_be_deleted(tmp_path, holder, more, unused
     assert answer["pod"]["prospect"]["nearest"] == f"nearest is n0: would fit once {advised}"
 
 
-def test_no_advice_names_a_node_that_is_not_ready(tmp_path):
-    """The device of the node that is not ready would come free sooner than those of the other."""
+def test_advice_names_no_node_that_is_not_ready(tmp_path):
+    """The device of the node that is not ready would be freed sooner than those of the other node."""
     objects = full("c2", "c3", "p2", "p3")
     [away] = [obj for obj in objects if obj["metadata"]["name"] == "n1"]
     away["spec"] = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
     answer = explain_json(tmp_path, "pod new", *objects, *WAITS)[1]["pod"]
     assert {blocker["node"] for blocker in answer["prospect"]["blockers"]} == {"n0"}
-    assert answer["prospect"]["nearest"] == "nearest is n0: would fit once default/c0 or default/c1 ends"
+    assert answer["prospect"]["nearest"].startswith("nearest is n0: ")
     assert answer["roomOn"] == ""
     assert "n1" not in standing({"pod": answer})
 
@@ -185,8 +186,24 @@ def test_plugin_and_devices_of_a_node_serve_two_resources(tmp_path):
     assert standing({"pod": answer}) == "devices for it are free, and default-scheduler has not placed it yet"
 
 
+def test_a_placed_pod_has_a_note_about_shared_devices(tmp_path):
+    """kube-scheduler places the pod, because a time-sliced node offers 16 units, and the plugin then rejects the pod."""
+    shared = node("n0", allocatable={"cpu": "4", NAME: "16"})
+    setup = config_map(any=sharing(failRequestsGreaterThanOne=True))
+    file = dump(tmp_path, shared, setup, by_name(**{NAME: "16"}))
+    result = run("simulate", "-f", file)
+    [simulated] = run_json("simulate", "-f", file)[1]["pods"]
+    note = "ConfigMap gpu-operator/plugin (any) makes 4 time-sliced replicas of each, and rejects pods that request two"
+    assert (simulated["node"], simulated["summary"]) == ("n0", f"{NAME}: {note}")
+    assert note in " ".join(result.stdout.split())
+    assert "ConfigMap" not in result.stderr
+    assert note in run("explain", "pod", "w", "-f", file).stdout
+    reading = reading_of([shared, setup, by_name(**{NAME: "16"})], Features())
+    assert queue_of(reading, Configuration()).place("default/w").summary == simulated["summary"]
+
+
 def test_a_plugin_has_no_room_for_an_excluded_pod(tmp_path):
-    """The plugin has a device, and no device is free for the claim beside it."""
+    """The plugin has a free device, but the pod's claim does not."""
     full_node = node("n0", allocatable={"cpu": "4", NAME: "1"})
     asking = by_name(**{NAME: "1"})
     asking["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "c"}]
@@ -206,7 +223,7 @@ def test_a_plugin_has_no_room_for_an_excluded_pod(tmp_path):
 
 
 def drawn(number):
-    """Draw nodes with devices and device plugins, of which some are in use, and a pod that asks for some by claim and by name."""
+    """Draw nodes with devices and device plugins, partly in use, and a pod with claims and extended resources."""
     draw = random.Random(number)
     objects = [device_class(**({"extendedResourceName": NAME} if draw.random() < 0.6 else {}))]
     if draw.random() < 0.3:

@@ -1,4 +1,4 @@
-"""Charts are well-formed SVG that says what it was given."""
+"""Charts are well-formed SVG with the given numbers."""
 
 from xml.etree import ElementTree as ET
 

@@ -1,4 +1,4 @@
-"""The floor does to its pod what ours does, is called as ours is, and answers whatever pieces a review comes in."""
+"""The floor (the smallest possible webhook) changes its pod as ours does, is called as ours is, and reads a review in any pieces."""
 
 import json
 from base64 import b64decode

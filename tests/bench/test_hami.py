@@ -1,4 +1,4 @@
-"""Where the program that is measured beside ours is not available, the benchmark says why and takes what was recorded."""
+"""If the compared program is not available, the benchmark reports why and uses the recorded numbers."""
 
 import shutil
 from contextlib import ExitStack

@@ -1,17 +1,17 @@
-"""The memory of each process that follows a cluster, and of commands that read one, where tenants and a stolen node have stored what grows most when it is read."""
+"""The memory of processes and commands that read a cluster in which tenants and a stolen node have stored the objects that need most memory."""
 
 import pytest
 
 from bench import hostile_store, stub
 from tests.draws import draws
 
-# As much of each of the fifteen kinds as made the least of them take 370 MiB, and the largest 780, when all was kept as it came.
+# MiB of each of the fifteen kinds. When objects were kept unchanged, the processes needed 370 to 780 MiB with as much.
 MIB = 64
-# Controllers read six kinds of workloads one object at a time, and what one of these takes while it is translated comes on top.
+# Controllers read six kinds of workloads one object at a time, and translating one of them takes further memory.
 CEILINGS = {"webhook": 260, "controllers": 450, "allocator": 300}
 
-# Before objects were reduced while they are read, 459, 821, 418 and 259. `explain` reads what a stolen node publishes, too.
-# They read with one reader: `explain`, which keeps the most, stands first and alone where few cases are drawn.
+# Before objects were reduced during reading, these were 459, 821, 418 and 259. `explain` also reads the slices of a stolen node.
+# All commands use the same reader. `explain` keeps the most, so it is first, and the only one if few cases are drawn.
 CEILINGS_OF_COMMANDS = {"explain": 460, "doctor": 220, "survey": 220, "snapshot": 220}
 
 
@@ -25,8 +25,8 @@ def stored():
 @pytest.mark.parametrize("name", hostile_store.PROCESSES)
 @pytest.mark.linux("reads /proc")
 def test_no_process_grows_by_what_tenants_store(stored, name):
-    fared = hostile_store.run(stored, name)
-    assert fared.peak < CEILINGS[name]
+    result = hostile_store.run(stored, name)
+    assert result.peak < CEILINGS[name]
 
 
 @pytest.mark.time_limit(300, "a command reads a cluster, on a machine that does other things too")
@@ -38,7 +38,7 @@ def test_no_command_grows_by_what_tenants_store(stored, tmp_path, name):
 
 
 @pytest.mark.parametrize("plural", hostile_store.KINDS)
-def test_each_object_is_of_the_size_that_is_said(plural, tmp_path):
+def test_each_object_has_the_declared_size(plural, tmp_path):
     _, each, _ = hostile_store.KINDS[plural]
     written = hostile_store.write(tmp_path, plural, 4 * each)
     lines = (tmp_path / plural).read_bytes().splitlines()

@@ -67,7 +67,7 @@ def test_use_and_breakage_are_averaged_over_time():
     half = Arrival("a", 0, (claim("a", exactly("gpu", memory="40Gi")),), 10)
     end = Arrival("z", 20, (claim("z", exactly("gpu", memory="40Gi")),), 10)
     found = play(stock, half, end)
-    # A quarter of the fleet for half of the time; a third of what is free is on the GPU in use.
+    # A quarter of the fleet for half of the time; a third of the free memory is on the GPU in use.
     assert found.utilisation == pytest.approx(0.125)
     assert found.fragmentation == pytest.approx(1 / 6)
 

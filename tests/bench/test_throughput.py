@@ -1,4 +1,4 @@
-"""What is printed of pods through a real API server, without one."""
+"""The output of the benchmark through a real API server, tested without one."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from bench.webhook.throughput import SERVER, Allocated, Run
 
 
 def runs(*rates):
-    """One for each rate, as long as all else is the same."""
+    """Return a run for each rate; everything else is equal."""
     return [Run(rate, {SERVER: 1000 / rate, "etcd": 1.0}, Allocated(100.0, 10.0), 0.1) for rate in rates]
 
 

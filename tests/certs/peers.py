@@ -1,4 +1,4 @@
-"""Certificates that clients show, for tests of who is let in."""
+"""Client certificates for tests of authentication."""
 
 import datetime as dt
 import ssl
@@ -13,7 +13,7 @@ from tests.webhook import tls
 
 
 def certificate(name, signer=None):
-    """A certificate for clients and its key, signed by an authority or by itself: then it is one."""
+    """A certificate for clients and its key, signed by an authority, or self-signed, and then an authority itself."""
     key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     issuer, signing = (signer[0].subject, signer[1]) if signer else (subject, key)
@@ -47,7 +47,7 @@ class World:
         self.folder = folder
         self.cert, self.key = folder / "tls.crt", folder / "tls.key"
         self.ca, self.client_ca, self.mine, self.mine_key = (
-            folder / f"{one}.pem" for one in ("ca", "client-ca", "mine", "mine-key")
+            folder / f"{name}.pem" for name in ("ca", "client-ca", "mine", "mine-key")
         )
         self.clients = certificate("clients")
         self.renew()
@@ -62,10 +62,10 @@ class World:
         self.ca.write_bytes(signer.certificate)
 
     def show(self, name, signer=None):
-        """Another certificate for the scheduler."""
+        """Give the scheduler another client certificate."""
         made, key = certificate(name, signer or self.clients)
         self.mine.write_bytes(pem(made))
-        self.mine_key.write_bytes(pem(made, key))  # the certificate stands before the key, and is passed over
+        self.mine_key.write_bytes(pem(made, key))  # the reader of the key must skip the certificate before it
 
     @property
     def files(self):
@@ -77,7 +77,7 @@ class World:
         return dict(zip(("tls_cert", "tls_key", "client_ca"), self.files, strict=True))
 
     def context(self, *, shows=True):
-        """What the scheduler connects with."""
+        """The TLS context with which the scheduler connects."""
         made = ssl.create_default_context(cafile=self.ca)
         if shows:
             made.load_cert_chain(self.mine, self.mine_key)

@@ -1,4 +1,4 @@
-"""A configuration calls no webhook before it has its bundle; a bundle that others keep is left to them."""
+"""A webhook configuration has no rules before its CA bundle, and bundles written by other tools are kept."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ async def injected(made):
     return webhook["clientConfig"].get("caBundle"), webhook.get("rules")
 
 
-async def test_bundle_and_rules_are_put_in_together():
+async def test_bundle_and_rules_are_written_together():
     assert await injected(configuration(**WAITING)) == (TEXT, RULE)
 
 

@@ -52,14 +52,14 @@ def test_an_empty_secret_is_filled_in_one_step():
     assert trusts(held.bundle, held.leaf.certificate)
 
 
-def test_material_survives_the_secret():
+def test_material_survives_a_round_trip_through_secrets():
     held, _ = advance(Material(), NOW)
     held = apply(held, Step.INTRODUCE, NAMES, now=NOW)
     assert material.decode(material.encode(held)) == held
 
 
 def test_every_served_leaf_is_trusted_by_every_bundle():
-    """Over five lives of the authority: neighbours in time, old or new, must always fit together."""
+    """During five lifetimes of the authority, each leaf is trusted by the bundles before and after it."""
     held, history = Material(), []
     now = NOW
     for _ in range(1500):
@@ -83,7 +83,7 @@ def test_each_step_leads_to_the_phase_its_table_says():
 
 
 def test_a_signing_key_is_distributed_before_use_and_kept_after():
-    """Over five lives of the authority: what one replica signing_keys a day before or after, another verifies."""
+    """During five lifetimes of the authority, a replica's signatures are valid for replicas that are a day behind or ahead."""
     held, now, history = Material(), NOW, []
     for _ in range(1500):
         held, _ = advance(held, now)
@@ -120,13 +120,20 @@ def test_serving_files_do_not_contain_the_authority_key():
     assert signing.keys() == {"signature.key", "signature-next.key"}
 
 
-def test_secrets_of_older_layouts_are_read():
+def test_without_its_own_secret_there_is_no_authority():
     held, _ = advance(Material(), NOW)
-    serving, authority_data, signing, allocator = material.encode(held)
-    assert material.decode(material.Data({**serving, **authority_data, **signing}, allocator=allocator)) == held
-    assert material.decode(material.Data({**serving, **signing}, authority_data, allocator=allocator)) == held
-    webhook = material.decode(material.Data({**serving, **signing}, {}))
-    assert webhook.signing_keys == held.signing_keys, "a new webhook beside an old controller"
+    serving, authority_data, signing, _ = material.encode(held)
+    read = material.decode(material.Data({**serving, **authority_data, **signing}, signing=signing))
+    assert read == Material(leaf=held.leaf, signing_keys=held.signing_keys)
+    assert material.decode(material.Data({**serving, **signing}, {})).signing_keys.keys == ()
+
+
+def test_a_leaf_with_another_servers_names_is_replaced():
+    held, _ = advance(Material(), NOW)
+    both = apply(held._replace(leaf=None), Step.SIGN, Names((*NAMES.webhook, *NAMES.allocator)), now=NOW).leaf
+    repaired, taken = advance(held._replace(leaf=both), NOW)
+    assert taken == [Step.SIGN]
+    assert authority.names(repaired.leaf.certificate) == set(NAMES.webhook)
 
 
 def test_a_certificate_beside_a_leaf_is_not_an_authority():
@@ -139,7 +146,7 @@ def test_a_certificate_beside_a_leaf_is_not_an_authority():
         assert material.decode(whole._replace(**{name: data})) == held
 
 
-def test_after_a_remake_what_is_still_served_is_still_trusted():
+def test_leaves_still_served_after_a_remake_are_trusted():
     held, _ = advance(Material(), NOW)
     remade = apply(held, Step.REMAKE, NAMES, now=NOW)
     assert trusts(remade.bundle, held.leaf.certificate)
@@ -185,10 +192,10 @@ def test_a_new_name_to_serve_under_gets_a_new_leaf():
 def test_only_the_leaf_that_is_due_is_renewed(other):
     held, _ = advance(Material(), NOW)
     later, _ = advance(held, NOW + POLICY.leaf_life * 0.7)
-    one = held._replace(leaf=later.leaf) if other == "allocator" else held._replace(allocator=later.allocator)
-    repaired, taken = advance(one, NOW + POLICY.leaf_life * 0.8)
+    due = held._replace(leaf=later.leaf) if other == "allocator" else held._replace(allocator=later.allocator)
+    repaired, taken = advance(due, NOW + POLICY.leaf_life * 0.8)
     assert taken == [Step.SIGN]
-    assert (repaired.leaf == one.leaf, repaired.allocator == one.allocator) == (
+    assert (repaired.leaf == due.leaf, repaired.allocator == due.allocator) == (
         other == "allocator",
         other == "webhook",
     )

@@ -1,4 +1,4 @@
-"""Files of mutual TLS as another program keeps them: written one after the other, broken, and exchanged."""
+"""Files of mutual TLS that another program writes: incomplete, broken and replaced."""
 
 import datetime as dt
 
@@ -47,7 +47,7 @@ def test_incomplete_tls_files_are_a_problem_and_change_nothing(world):
     assert mutual.problem == ""
 
 
-def test_how_long_the_certificate_lives_is_known(world):
+def test_the_remaining_lifetime_is_known(world):
     assert 0.9 < Mutual(world.files).days(dt.datetime.now(dt.UTC)) < 1.1
 
 
@@ -85,6 +85,6 @@ def test_a_folder_in_place_of_a_file_is_named(world, tmp_path):
         Mutual(Files(str(tmp_path), str(world.key), str(world.client_ca)))
 
 
-def test_an_authority_s_name_may_be_in_any_script(world):
+def test_an_authority_name_may_be_in_any_script(world):
     world.client_ca.write_bytes("# Zertifizierungsstelle für Prüfer\n".encode() + world.client_ca.read_bytes())
     assert Mutual(world.files).context.get_ca_certs()

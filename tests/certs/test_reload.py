@@ -72,7 +72,7 @@ def shake_hands(client):
 
 @pytest.mark.parametrize("group", ["ffdhe8192", "ffdhe2048", "secp521r1", "secp384r1", "X448"])
 def test_a_peer_with_only_costly_groups_gets_no_handshake(group):
-    """A hello that is replayed cost 120 ms of CPU."""
+    """A replayed ClientHello cost 120 ms of CPU."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         client.set_ecdh_curve(group)
@@ -91,7 +91,7 @@ def test_a_client_with_common_or_own_groups_is_served(group):
 
 
 def test_a_connection_needs_tls_13_and_gets_no_tickets():
-    """A renegotiation would be answered without standing in line, and a CBC cipher costs ten times as much."""
+    """A renegotiation would skip the queue of handshakes, and a CBC cipher costs ten times as much."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises(ssl.SSLError, match="UNSUPPORTED_PROTOCOL"):

@@ -21,7 +21,7 @@ def at(days, view=FRESH, **changes):
     return step(view._replace(**changes), now=NOW + days * DAY, policy=POLICY)
 
 
-def test_nothing_there_means_make_everything():
+def test_an_empty_secret_needs_everything():
     assert step(View(RotationPhase.EMPTY), now=NOW, policy=POLICY) is Step.REMAKE
 
 

@@ -1,4 +1,4 @@
-"""The manifests of manifests/examples/<dialect>, what their first lines say becomes of them, and the drivers' inventory."""
+"""The manifests of manifests/examples/<dialect>, the outcome that their first lines expect, and the drivers' inventory."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ DRIVERS = EXAMPLES / "drivers"
 CONFIGURATION = EXAMPLES / "dialects.yaml"
 DIALECTS = [vocabulary.table.name for vocabulary in VOCABULARIES]
 FILES = sorted(path for name in DIALECTS for path in (EXAMPLES / name).glob("*.yaml"))
-# Pods whose dialects are left unless an option has them translated, with that option.
+# A configuration whose options translate further dialects, and pods of these dialects.
 OPTIONAL = EXAMPLES / "annotated.yaml"
 OPTIONAL_FILES = sorted(OPTIONAL.with_suffix("").glob("*.yaml"))
 _LINE = re.compile(r"^# expect: (.+)$", re.MULTILINE)
 
 
 class Example(NamedTuple):
-    """A manifest, and what its `# expect:` line says: `translated 8 DRIVER, 8 DRIVER; left KEY KEY`, or `refused CODE`."""
+    """A manifest and its `# expect:` line: `translated 8 DRIVER, 8 DRIVER; left KEY KEY`, or `refused CODE`."""
 
     path: Path
     object: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What a browser would make of a page."""
+"""A strict parser of HTML pages."""
 
 from html.parser import HTMLParser
 
@@ -6,7 +6,7 @@ EMPTY = ("meta", "link", "input", "br", "rect", "line")
 
 
 class Elements(HTMLParser):
-    """What a browser would make of a page: its elements, with their attributes, and its text; an element that is closed in another's place is an error."""
+    """The elements of a page with their attributes, and its text. An element that is closed out of order is an error."""
 
     def __init__(self, page):
         super().__init__()

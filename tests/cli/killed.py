@@ -1,6 +1,6 @@
-"""`translate --in-place` ended by SIGKILL before each of its changes of the disk, in its own process.
+"""Ends `translate --in-place` by SIGKILL before each of its file system changes, in a process of its own.
 
-python -m tests.cli.killed FOLDER prints, for each change, what was in the way of going on.
+python -m tests.cli.killed FOLDER prints, for each change, the files that undoing and repeating the run left.
 """
 
 import json
@@ -18,7 +18,7 @@ CHANGES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.chmod"}
 
 
 def run(*args, before=0):
-    """Run a command in a child; kill it before so many changes were made. Say how it ended."""
+    """Run a command in a child, kill it before the change with this number, and return its exit code."""
     pid = os.fork()
     if not pid:
         seen = 0
@@ -41,7 +41,7 @@ def run(*args, before=0):
 
 
 def files(folder):
-    """What a folder holds: bytes and modes of files, and where links lead."""
+    """The content of a folder: bytes and modes of files, and targets of links."""
     return {
         path.relative_to(folder).as_posix(): (
             str(path.readlink()) if path.is_symlink() else [path.read_bytes().hex(), path.stat().st_mode]
@@ -52,7 +52,7 @@ def files(folder):
 
 
 def tried(original, before):
-    """Kill a run, then undo it; kill another, then finish it, then undo that. Say what each led to."""
+    """The files after a killed run was undone, and after another one was repeated and undone."""
     trees = {}
     for way in (("--undo",), ("--in-place", "--undo")):
         tree = original.with_name("tree")

@@ -1,4 +1,4 @@
-"""Running the command in this process, as a shell would see it."""
+"""Runs the command in this process, as a shell would."""
 
 import json
 from pathlib import Path
@@ -14,30 +14,30 @@ MODES = Path(__file__).parents[2] / "manifests" / "examples" / "modes"
 
 
 def run(*args, stdin=None):
-    """Run `drawbridge` and give its result: exit_code, stdout, stderr."""
+    """The result of `drawbridge` with these arguments: exit_code, stdout, stderr."""
     return CliRunner().invoke(main, [str(arg) for arg in args], input=stdin)
 
 
 def run_json(*args, stdin=None):
-    """Run `drawbridge ... -o json` and give exit code and document; there must be exactly one."""
+    """The exit code and the only document of `drawbridge ... -o json`."""
     result = run(*args, "-o", "json", stdin=stdin)
     return result.exit_code, json.loads(result.stdout)
 
 
 def manifest(path, *objects):
-    """Write objects as one manifest of JSON documents."""
+    """Write the objects as JSON documents, and return the path."""
     path.write_text("\n---\n".join(json.dumps(obj) for obj in objects))
     return path
 
 
 def modes(*names):
-    """Name files of the four-mode example as options."""
+    """The options for these files of the four-mode example."""
     return [part for name in names for part in ("-f", MODES / f"{name}.yaml")]
 
 
 @pytest.fixture
 def somewhere(tmp_path, monkeypatch):
-    """An empty folder to work in, and an empty cluster to look at."""
+    """An empty working directory and an empty cluster."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: Embedded())
     return tmp_path

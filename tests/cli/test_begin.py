@@ -1,6 +1,6 @@
-"""SIGTERM, from the first import to the end: a first process of a container hears what it asked for, and nothing else.
+"""SIGTERM ends the process at any time after the first import, also as process 1 of a container.
 
-143 is our own doing; -15 would be the kernel's, which spares first processes.
+143 is our exit code; -15 would be the kernel's default action, which process 1 does not have.
 """
 
 import os
@@ -41,7 +41,7 @@ def test_sigterm_during_imports_ends_the_process_at_once(name):
         assert process.wait(60) == OURS
 
 
-def test_the_second_signal_ends_a_process_that_is_slow_to_stop():
+def test_the_second_signal_ends_a_process_that_stops_slowly():
     slow = (
         "import asyncio, signal\n"
         "from cli import end\nfrom analysis import loop\n"
@@ -62,7 +62,7 @@ def test_the_second_signal_ends_a_process_that_is_slow_to_stop():
         assert process.wait(60) == OURS
 
 
-def test_the_command_begins_there():
+def test_the_entry_points_call_begin():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["scripts"] == dict.fromkeys(("drawbridge", "kubectl-drawbridge"), "cli:begin")
 
@@ -79,7 +79,7 @@ def ended(*arguments, redirected="", **pipes):
 @pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["explain", "R023"], ["dialects", "-o", "json"]])  # fmt: skip
 @pytest.mark.linux("writes to /dev/full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_an_answer_that_finds_no_room_is_told_and_is_the_environments_fault(arguments, unbuffered):
+def test_a_full_disk_for_the_output_exits_with_3(arguments, unbuffered):
     done = ended(*arguments, redirected=f"> {FULL}", env=os.environ | {"PYTHONUNBUFFERED": unbuffered})
     assert done.returncode == 3
     assert "No space left on device" in done.stderr

@@ -1,4 +1,4 @@
-"""What a real card is published as (card.yaml): commands serve it, and examples agree with it."""
+"""The commands serve the device of a real card as its driver publishes it (card.yaml), and the examples agree with it."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def plain(name, count):
 
 
 def claiming(*expressions):
-    """A pod and its template, which selects by expressions."""
+    """A pod, and its template with these CEL expressions."""
     selectors = [{"cel": {"expression": expression}} for expression in expressions]
     asks = container(resources={"claims": [{"name": "t"}]})
     return (
@@ -41,12 +41,12 @@ def simulated(folder, *objects):
     return run("simulate", "-f", CARD, "-f", manifest(folder / "objects.json", *CLASSES, *objects))
 
 
-def test_the_device_has_the_shape_that_our_examples_have():
+def test_the_device_has_the_fields_of_our_examples():
     assert published([SLICE]) == []
 
 
-def test_the_example_of_a_configuration_has_the_memory_that_the_driver_publishes():
-    """The 141 GB of the product's name are less than 141Gi: a claim for so much would fit no H200."""
+def test_the_configuration_example_has_the_drivers_memory_value():
+    """The 141 GB of the product name are less than 141Gi: no H200 could serve a claim for 141Gi."""
     configuration = yaml.safe_load((EXAMPLES / "configuration.yaml").read_text())
     [model] = configuration["models"]
     [node] = configuration["nodeTemplates"]
@@ -56,14 +56,14 @@ def test_the_example_of_a_configuration_has_the_memory_that_the_driver_publishes
     assert (devices["attributes"]["productName"], devices["capacity"]) == (product, capacity)
 
 
-def test_one_pod_gets_the_card_and_the_next_one_waits(tmp_path):
+def test_the_first_pod_gets_the_card_and_the_second_waits(tmp_path):
     result = simulated(tmp_path, plain("p", 1), plain("q", 1))
     assert result.exit_code == 1
     assert "1 of 2 pods placed" in result.stdout
     assert "1 of 1 devices are in use" in result.stdout
 
 
-def test_two_cards_are_refused(tmp_path):
+def test_a_request_for_two_cards_is_refused(tmp_path):
     objects = manifest(tmp_path / "objects.json", *CLASSES, plain("p", 2))
     text = run("check", "-f", CARD, "-f", objects).output
     assert "2 devices of class gpu.nvidia.com" in text
@@ -78,7 +78,7 @@ def test_two_cards_are_refused(tmp_path):
         ([SIZE.format("141Gi")], False),
     ],
 )
-def test_claims_select_the_card_by_what_is_published(tmp_path, expressions, fits):
+def test_claims_select_the_card_by_published_attributes(tmp_path, expressions, fits):
     result = simulated(tmp_path, *claiming(*expressions))
     assert ("1 of 1 pod placed" in result.stdout) == fits
     assert result.exit_code == (0 if fits else 1)

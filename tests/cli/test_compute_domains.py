@@ -1,4 +1,4 @@
-"""The template of NVIDIA's ComputeDomain, which its controller makes, in commands that read the ComputeDomain from files."""
+"""Commands that read NVIDIA's ComputeDomain from files know the template that its controller creates."""
 
 from pathlib import Path
 
@@ -10,12 +10,12 @@ NODES = EXAMPLE / "nodes.yaml"
 UID = "11111111-2222-4333-8444-555555555555"
 
 
-def test_a_multinode_example_has_nothing_wrong():
+def test_the_multinode_example_has_no_findings():
     code, answer = run_json("check", "-f", EXAMPLE)
     assert (code, answer["findings"]) == (0, [])
 
 
-def test_a_legacy_request_beside_a_channel_is_translated_and_the_channel_kept():
+def test_a_legacy_request_beside_a_channel_is_translated():
     code, answer = run_json("translate", "-f", TRAIN, "--inventory", NODES)
     assert code == 0
     assert answer["warnings"] == []
@@ -48,7 +48,7 @@ def test_simulated_workers_of_a_domain_are_on_a_node_each():
         assert (len(pod["devices"]), len(channels)) == (5, 1)
 
 
-def test_a_template_that_was_read_counts_before_the_one_that_a_domain_would_make(tmp_path):
+def test_a_given_template_overrides_a_domains_template(tmp_path):
     spec = {"devices": {"requests": [{"name": "channel", "exactly": {"deviceClassName": "mine"}}]}}
     own = {
         "apiVersion": "resource.k8s.io/v1",

@@ -1,4 +1,4 @@
-"""Which configuration applies: every command that reads objects gives one answer."""
+"""Every command that reads objects uses the same configuration."""
 
 import json
 
@@ -51,7 +51,7 @@ def installed(mode):
     return [installed_config_map(mode), webhook_deployment(), registration()]
 
 
-# The objects beside two pods of namespace m, the mode that decides about them, and the mode of the configuration.
+# The objects beside two pods of namespace m, the mode in force for them, and the mode of the configuration.
 SCENES = {
     "plain": ([mode_namespace()], "enforce", ""),
     "label observe": ([mode_namespace("observe")], "observe", ""),
@@ -93,7 +93,7 @@ def scene(request, tmp_path):
     return manifest(tmp_path / "all.json", *objects, shared_pod("p", "3000"), shared_pod("q", BAD)), mode, configured
 
 
-def test_every_command_uses_one_configuration(scene):
+def test_every_command_uses_the_same_configuration(scene):
     file, mode, configured = scene
     inputs = ("-f", file, "-f", FLEET)
     acts = mode == "enforce"
@@ -127,7 +127,7 @@ def test_every_command_uses_one_configuration(scene):
     assert any(decision["outcome"] in ("translated", "approximated") for decision in decisions) is acts
 
 
-def test_a_command_prints_which_configuration_it_uses_if_it_is_not_the_default(tmp_path):
+def test_a_command_prints_its_configuration_unless_it_is_the_default(tmp_path):
     plain = manifest(tmp_path / "plain.json", shared_pod("p", "3000"))
     config = manifest(tmp_path / "config.json", configuration("warn"))
     whole = manifest(tmp_path / "whole.json", shared_pod("p", "3000"), *installed("observe"))
@@ -154,7 +154,7 @@ def test_a_command_prints_which_configuration_it_uses_if_it_is_not_the_default(t
     assert line == "configuration: defaults, mode off (--mode)"
 
 
-def test_an_invalid_installed_configuration_is_a_finding_of_check_and_an_error_of_other_commands(tmp_path):
+def test_only_check_and_doctor_continue_with_an_invalid_configuration(tmp_path):
     whole = manifest(tmp_path / "whole.yaml", shared_pod("p", "3000"), *installed("banana"))
     code, answer = run_json("check", "-f", whole)
     [finding] = [finding for finding in answer["findings"] if finding["code"] == "C001"]
@@ -165,10 +165,10 @@ def test_an_invalid_installed_configuration_is_a_finding_of_check_and_an_error_o
         result = run(*command.split(), "-f", whole)
         assert result.exit_code == 2, command
         assert f"ConfigMap {SERVICE}/drawbridge: drawbridge.yaml: line 3" in result.stderr, command
-    # The inventory of check is not judged, so there it is an error, too.
+    # The inventory of check has no findings, so an invalid configuration there is an error.
     plain = manifest(tmp_path / "plain.json", shared_pod("p", "3000"))
     assert run("check", "-f", plain, "--inventory", whole).exit_code == 2
-    # Doctor reports it as what is wrong with the installation.
+    # Doctor reports it as a fault of the installation.
     _, answer = run_json("doctor", "-f", whole)
     assert "O002" in {finding["code"] for finding in answer["findings"]}
     for command in ("check", "doctor"):
@@ -188,11 +188,11 @@ def test_two_installations_name_no_configuration(tmp_path):
         webhook_deployment("b"),
     ]
     result = run("check", "-f", manifest(tmp_path / "both.json", shared_pod("p", "3000"), *objects))
-    assert "ConfigMap a/drawbridge and ConfigMap b/drawbridge are both of an installation (name one with --config)" in result.stderr  # fmt: skip
+    assert "several installed configurations were read: ConfigMap a/drawbridge and ConfigMap b/drawbridge" in result.stderr  # fmt: skip
 
 
 class Refusing(Embedded):
-    """A cluster in which ConfigMaps may not be read."""
+    """A cluster that forbids reading ConfigMaps."""
 
     async def get(self, resource, name, namespace=None):
         if resource.kind == "ConfigMap":
@@ -201,7 +201,7 @@ class Refusing(Embedded):
 
 
 @pytest.mark.parametrize("command", ["survey", "explain pod/p -n m", "resize pod/p nvidia.com/gpu=1 -n m", "snapshot"])
-def test_a_live_cluster_is_asked_for_the_installed_configuration(monkeypatch, tmp_path, command):
+def test_the_installed_configuration_is_read_from_a_live_cluster(monkeypatch, tmp_path, command):
     objects = [mode_namespace(), *installed("observe"), installed_config_map("off", "m"), shared_pod("p", "3000")]
     objects += [document.object for document in manifests.read([FLEET])]
     saved = tmp_path / "saved.json"
@@ -225,7 +225,7 @@ def test_a_live_cluster_is_asked_for_the_installed_configuration(monkeypatch, tm
     assert f"ConfigMap {SERVICE}/drawbridge may not be read" in warning
 
 
-def test_a_server_of_our_own_follows_a_given_file_and_else_decides_by_its_objects(tmp_path):
+def test_an_embedded_server_prefers_the_configuration_option(tmp_path):
     documents = manifests.parse(json.dumps(configuration("off")), "a.yaml")
     config = manifest(tmp_path / "config.json", configuration("warn"))
     for path, source, mode in (("", "a.yaml:1", "off"), (str(config), str(config), "warn")):
@@ -233,7 +233,7 @@ def test_a_server_of_our_own_follows_a_given_file_and_else_decides_by_its_object
         assert (in_force.source, watched.path, watched.current.file.mode) == (source, path, mode)
 
 
-def test_a_later_configuration_counts_and_defaults_are_named():
+def test_the_last_configuration_counts_and_defaults_are_named():
     assert configuration_in_force(None).source == "defaults"
     documents = manifests.parse("\n---\n".join(json.dumps(configuration(mode)) for mode in ("off", "warn")), "a.yaml")
     in_force = configuration_in_force(None, documents)

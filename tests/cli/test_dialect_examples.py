@@ -1,4 +1,4 @@
-"""Real manifests of every dialect: what `translate`, `check` and a whole cluster in one process make of each is what its first lines say."""
+"""Real manifests of every dialect: `translate`, `check` and the embedded cluster have the outcome that the first line of each expects."""
 
 import json
 from collections import Counter
@@ -6,12 +6,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from analysis.arrivals import created_pods
 from analysis.configuration import source_of
 from analysis.loading import GeneratedNames
-from cli.main import main
 from cli.playground import playground
 from dra import validation
 from tests.cli.dialect_examples import (
@@ -25,6 +23,7 @@ from tests.cli.dialect_examples import (
     example,
     inventory,
 )
+from tests.cli.running import run
 from tests.limits import PATIENCE
 from webhook.dialects import TARGETS
 
@@ -36,12 +35,12 @@ FOLDERS = {
 
 
 def firsts(case: Example) -> list[dict]:
-    """The first pod of each of its templates."""
+    """The first pod of each template."""
     return [GeneratedNames().name(made.pod) for made in created_pods(case.object)]
 
 
-def asked(case: Example) -> set[str]:
-    """The resources that its containers ask for beside the ones that every node has."""
+def requested_keys(case: Example) -> set[str]:
+    """Return the resources that the containers request, except those that every node has."""
     keys = set()
     for pod in firsts(case):
         for container in (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]):
@@ -52,7 +51,7 @@ def asked(case: Example) -> set[str]:
 @cache
 def translated(configuration: Path) -> dict:
     options = ["--inventory", str(DRIVERS), "--config", str(configuration), "-o", "json"]
-    done = CliRunner().invoke(main, ["translate", *FOLDERS[configuration], *options])
+    done = run("translate", *FOLDERS[configuration], *options)
     assert done.exit_code == 1, "some are refused"
     return json.loads(done.stdout)
 
@@ -66,7 +65,7 @@ def decisions_on(case: Example) -> list[dict]:
 @cache
 def findings(configuration: Path) -> list[dict]:
     known = ["--inventory", str(DRIVERS), "--inventory", str(configuration)]
-    done = CliRunner().invoke(main, ["check", *FOLDERS[configuration], *known, "-o", "json"])
+    done = run("check", *FOLDERS[configuration], *known, "-o", "json")
     return json.loads(done.stdout)["findings"]
 
 
@@ -78,7 +77,7 @@ def test_every_dialect_has_two_manifests_each_with_its_own_name():
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_translate_says_what_is_expected_and_is_silent_on_nothing(name):
+def test_translate_has_the_expected_decisions_for_every_key(name):
     expected = EXAMPLES[name]
     decisions = decisions_on(expected)
     outcomes = {decision["key"]: decision["outcome"] for decision in decisions}
@@ -86,16 +85,16 @@ def test_translate_says_what_is_expected_and_is_silent_on_nothing(name):
     assert {decision["code"] for decision in decisions if decision["outcome"] == "refused"} == {expected.refused} - {""}
     if expected.refused:
         return
-    assert asked(expected) <= outcomes.keys()
+    assert requested_keys(expected) <= outcomes.keys()
     left = {key for key, outcome in outcomes.items() if outcome in ("left", "served")}
     assert expected.left <= left
-    assert left & asked(expected) == expected.left & asked(expected)
+    assert left & requested_keys(expected) == expected.left & requested_keys(expected)
     changed = {key for key, outcome in outcomes.items() if outcome in ("translated", "approximated")}
     assert bool(changed) == bool(expected.devices)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_check_finds_what_is_refused_and_nothing_else_that_is_wrong(name):
+def test_check_reports_only_the_expected_errors(name):
     expected = EXAMPLES[name]
     codes = {
         finding["code"]
@@ -106,7 +105,7 @@ def test_check_finds_what_is_refused_and_nothing_else_that_is_wrong(name):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-async def test_a_pod_gets_the_devices_of_the_drivers_that_are_expected(name):
+async def test_a_pod_gets_devices_of_the_expected_drivers(name):
     expected = EXAMPLES[name]
     given: Counter[str] = Counter()
     refusals = []
@@ -144,7 +143,7 @@ def test_attributes_that_a_target_names_are_published_in_the_inventory(target):
     assert f"- `{target.driver}`\n" in page
 
 
-def test_the_drivers_inventory_is_one_that_an_api_server_takes():
+def test_the_drivers_inventory_is_valid_for_the_api_server():
     for value in inventory():
         if value["kind"] != "Node":
             assert validation.errors(value) == [], value["metadata"]["name"]

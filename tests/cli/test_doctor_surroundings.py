@@ -1,4 +1,4 @@
-"""What is wrong around drawbridge, as a dump shows it: each ill is named with a remedy, and what is nearly the same is not."""
+"""Faults around drawbridge in a dump: each has a finding with a remedy, and states that only resemble a fault have none."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -11,11 +11,11 @@ from certs import authority
 from cli.contract import CommandFailed
 from cluster.errors import ApiError, BadRequest, Invalid, Unauthorized
 from cluster.kubernetes import Kubernetes
-from tests.allocator.service.sidecar import DRIVER, claim, device_class, gpus, loaded, node, pod
+from tests.allocator.service.sidecar import DRIVER, claim, gpus, loaded, node, pod
+from tests.cli.commands.faults import FLEET
 from tests.cli.running import manifest, run_json
 
 NOW = datetime.now(UTC)
-FLEET = [device_class(), node("n0"), gpus("n0", 2)]
 NATIVE = "kube-node-lease/n0"
 
 
@@ -131,7 +131,7 @@ OF_A_WEBHOOK = 'Internal error occurred: failed calling webhook "guard.example.c
 OF_A_POLICY = "its template cannot be made: ValidatingAdmissionPolicy 'labels' denied request: no owner"
 GONE = "Failed to prepare: DRA driver is not registered"
 
-ILLS = {
+FAULTS = {
     "no controller leads": ([lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 60), pod("p")], "O017", "no kube-controller-manager has renewed it"),
     "no scheduler leads": ([lease(NATIVE, 0), lease("kube-system/kube-scheduler", 60), pod("p")], "O017", "no pod of its profiles is placed"),
     "a node is away": ([away("n9"), gpus("n9", 1), pod("p")], "O201", "none of its devices is given"),
@@ -192,35 +192,35 @@ WELL = {
 
 
 def dump_of(path, objects):
-    """Its clock is the newest lease: so how long ago the tests were read makes no difference."""
+    """The newest Lease is the clock of the dump, so the result does not depend on when the test runs."""
     clock = [] if any(obj["kind"] == "Lease" for obj in objects) else [lease(NATIVE, 0)]
     return manifest(path / "dump.yaml", *FLEET, *clock, *objects)
 
 
-@pytest.mark.parametrize("what", ILLS)
-def test_each_fault_around_drawbridge_is_named_with_a_remedy(what, tmp_path):
-    objects, kind, words = ILLS[what]
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_around_drawbridge_is_named_with_a_remedy(fault, tmp_path):
+    objects, kind, message = FAULTS[fault]
     code, answer = run_json("doctor", "-f", dump_of(tmp_path, objects))
     first = answer["findings"][0]
     assert (code, first["code"]) == (1, kind)
-    assert words in first["message"]
+    assert message in first["message"]
     assert first["remedy"]
 
 
-@pytest.mark.parametrize("what", WELL)
-def test_a_state_that_only_resembles_a_fault_is_not_reported(what, tmp_path):
-    _, answer = run_json("doctor", "-f", dump_of(tmp_path, WELL[what]))
-    kinds = {kind for _, kind, _ in ILLS.values()}
+@pytest.mark.parametrize("state", WELL)
+def test_a_state_that_only_resembles_a_fault_is_not_reported(state, tmp_path):
+    _, answer = run_json("doctor", "-f", dump_of(tmp_path, WELL[state]))
+    kinds = {kind for _, kind, _ in FAULTS.values()}
     assert [finding for finding in answer["findings"] if finding["code"] in kinds] == []
 
 
 @pytest.mark.parametrize(("age", "expected"), [(40, []), (60, ["O020"])])
-async def test_a_server_that_stores_nothing_is_told_from_one_that_does(age, expected):
+async def test_a_store_without_lease_renewals_is_reported(age, expected):
     cluster = loaded(*FLEET, pod("p"), lease(NATIVE, age), lease("kube-system/kube-controller-manager", age))
     assert [finding.code for finding in diagnose(await survey(cluster, NOW))] == expected
 
 
-async def test_where_no_lease_is_but_ours_the_store_has_no_finding():
+async def test_our_lease_alone_gives_no_finding_about_the_store():
     cluster = loaded(*FLEET, pod("p"), lease("drawbridge-system/drawbridge", 50))
     assert diagnose(await survey(cluster, NOW)) == {}
 
@@ -259,7 +259,7 @@ OTHERS = ApiError('Internal error occurred: failed calling webhook "guard.exampl
         pytest.param([registered(), enforcing(deletionTimestamp=at(1), finalizers=["x"])], PASSED, "", id="in a namespace that ends"),
     ],
 )  # fmt: skip
-async def test_a_webhook_that_cannot_be_reached_is_told_from_one_that_answers(objects, answer, text, monkeypatch):
+async def test_an_unreachable_webhook_is_reported_by_a_dry_run(objects, answer, text, monkeypatch):
     cluster = loaded(*FLEET, pod("p"), *objects)
     tried = []
 
@@ -276,7 +276,7 @@ async def test_a_webhook_that_cannot_be_reached_is_told_from_one_that_answers(ob
 
 
 @pytest.mark.parametrize(("days", "message"), [(1, ""), (-3, "of the kubeconfig expired at ")])
-def test_a_client_certificate_that_has_expired_is_said_to_have(days, message, tmp_path):
+def test_an_expired_client_certificate_is_reported(days, message, tmp_path):
     file = tmp_path / "client.crt"
     made = NOW - timedelta(days=100)
     signer = authority.authority("people", now=made, life=timedelta(days=900))
@@ -286,7 +286,7 @@ def test_a_client_certificate_that_has_expired_is_said_to_have(days, message, tm
     assert loop.problem_of(str(tmp_path / "none"), NOW) == loop.problem_of("", NOW) == ""
 
 
-async def test_a_refused_certificate_is_looked_at(monkeypatch, tmp_path):
+async def test_the_reason_of_a_rejected_certificate_is_reported(monkeypatch, tmp_path):
     monkeypatch.setattr(loop, "problem_of", lambda certificate, _: f"{certificate} is too old")
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: Refused())
     with pytest.raises(CommandFailed, match=r"client\.crt is too old \(Unauthorized\)"):
@@ -303,7 +303,7 @@ class Refused:
         pass
 
 
-def test_where_the_webhook_is_called_at_an_address_no_secret_is_missed(tmp_path):
+def test_a_webhook_called_by_url_needs_no_secret(tmp_path):
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "drawbridge-signature", "namespace": "drawbridge-system", "labels": {"app.kubernetes.io/name": "drawbridge"}}}  # fmt: skip
     codes = []
     for called in ({"url": "https://h/"}, {"service": {"name": "drawbridge", "namespace": "drawbridge-system"}}):

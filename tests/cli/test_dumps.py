@@ -1,4 +1,4 @@
-"""A dump of a cluster is read as people mean it: what made other objects stands for them, and nodes' own pods are no workloads."""
+"""In a dump, an owner stands for the objects that it created, and device plugins are no workloads."""
 
 import pytest
 
@@ -28,7 +28,7 @@ PLUGIN = {
 }
 
 
-def test_objects_made_by_a_controller_are_reported_once_at_the_controller(tmp_path):
+def test_findings_of_owned_objects_are_reported_at_their_controller(tmp_path):
     file = manifest(tmp_path / "dump.yaml", *DUMP)
     _, answer = run_json("check", "-f", file)
     assert {(finding["code"], finding["object"]) for finding in answer["findings"]} == {("D211", "Deployment/n/d")}
@@ -39,7 +39,7 @@ def test_objects_made_by_a_controller_are_reported_once_at_the_controller(tmp_pa
 
 
 @pytest.mark.parametrize("lacks", ["uid", "maker"])
-def test_a_pod_without_a_uid_or_with_an_absent_owner_is_checked(tmp_path, lacks):
+def test_a_pod_without_uid_or_owner_is_checked(tmp_path, lacks):
     claims_to_be = stored("Pod", "x", SPEC, "d", "v1")
     if lacks == "uid":
         del claims_to_be["metadata"]["uid"]
@@ -48,7 +48,7 @@ def test_a_pod_without_a_uid_or_with_an_absent_owner_is_checked(tmp_path, lacks)
     assert "Pod/n/x" in {finding["object"] for finding in answer["findings"]}
 
 
-def test_a_device_plugin_is_not_a_workload_unless_it_asks_for_devices_itself(tmp_path):
+def test_a_device_plugin_is_a_workload_only_with_a_request(tmp_path):
     plugin = stored("DaemonSet", "plugin", {"template": {"spec": PLUGIN}})
     asks = stored("DaemonSet", "asks", {"template": {"spec": {**PLUGIN, **SPEC}}})
     file = manifest(tmp_path / "dump.yaml", plugin, asks)
@@ -58,7 +58,7 @@ def test_a_device_plugin_is_not_a_workload_unless_it_asks_for_devices_itself(tmp
     assert {decision["object"] for decision in answer["decisions"]} == {"DaemonSet/n/asks"}
 
 
-def test_modes_are_spoken_of_where_drawbridge_is_installed(tmp_path):
+def test_modes_are_shown_only_where_drawbridge_is_installed(tmp_path):
     webhook = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
     without = manifest(tmp_path / "without.yaml", DUMP[0])
     installed = manifest(tmp_path / "with.yaml", DUMP[0], {**webhook, "metadata": {"name": "drawbridge"}})
@@ -67,7 +67,7 @@ def test_modes_are_spoken_of_where_drawbridge_is_installed(tmp_path):
 
 
 @pytest.mark.parametrize("uid", [{}, [], 7, None, "other"], ids=repr)
-def test_an_owner_with_a_uid_of_another_type_skips_no_object(tmp_path, uid):
+def test_an_owner_with_an_invalid_uid_skips_no_object(tmp_path, uid):
     obj = made("ReplicaSet", "d-1")
     obj["metadata"] |= {"ownerReferences": [{"controller": True, "uid": uid}]}
     file = manifest(tmp_path / "dump.yaml", obj)

@@ -1,4 +1,4 @@
-"""NVIDIA's driver with DynamicMIG: partitions that do not exist yet are claimed by their old names, and never two that overlap."""
+"""NVIDIA's driver with DynamicMIG: legacy keys become claims for partitions, and two partitions never overlap."""
 
 import pytest
 import yaml
@@ -13,7 +13,7 @@ GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-"
 
 
 def pods_file(folder, node, *amounts):
-    """A file of pods that ask for this, `KEY: COUNT`, in this order on one node."""
+    """A file of pods on a node, one for each `KEY: COUNT`, in this order."""
     pods = []
     for number, amount in enumerate(amounts):
         key, _, count = amount.partition(": ")
@@ -26,7 +26,7 @@ def pods_file(folder, node, *amounts):
 
 
 def placed(folder, node, *amounts):
-    """The devices of each pod, as `PROFILE-PLACE`; empty for one that waits."""
+    """The devices of each pod, as `PROFILE-PLACE`; an empty list for a pod that waits."""
     _, answer = run_json("simulate", "-f", pods_file(folder, node, *amounts), "-f", FLEET)
     return {
         outcome["pod"].partition("/")[2]: [name.rpartition("/")[2] for name in outcome["devices"]]
@@ -38,7 +38,7 @@ def small(count):
     return [f"{MIG}1g.5gb: 1"] * count
 
 
-# What pods ask for in turn on one A100 with MIG mode on, and which of them wait.
+# The requests of pods on an A100 with MIG mode on, in order, and the numbers of the pods that wait.
 PARTS = {
     "seven small parts, and no eighth": ([*small(8)], {7}),
     "two of half the memory leave no memory for a small one": ([f"{MIG}3g.20gb: 2", *small(1)], {1}),
@@ -51,7 +51,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_parts_of_a_gpu_are_given_while_its_counters_last(name, tmp_path):
+def test_mig_devices_are_allocated_while_the_counters_last(name, tmp_path):
     amounts, waiting = PARTS[name]
     given = placed(tmp_path, AMPERE, *amounts)
     assert {pod for pod, devices in given.items() if not devices} == {f"p{number}" for number in waiting}
@@ -63,7 +63,7 @@ def test_parts_of_a_gpu_are_given_while_its_counters_last(name, tmp_path):
         assert all(f"-mig-{profile}-{device.split('-')[-2]}-" in device for device in devices)
 
 
-def test_a_whole_gpu_is_given_where_nothing_of_it_is_and_then_no_part_of_it(tmp_path):
+def test_a_whole_gpu_and_its_mig_devices_exclude_each_other(tmp_path):
     assert placed(tmp_path, HOPPER, f"{GPU}: 1", f"{MIG}1g.10gb: 1") == {"p0": ["gpu-0"], "p1": []}
     given = placed(tmp_path, HOPPER, f"{MIG}1g.10gb: 1", f"{GPU}: 1")
     assert given == {"p0": ["gpu-0-mig-1g10gb-19-0"], "p1": []}
@@ -73,7 +73,7 @@ def test_a_whole_gpu_is_given_where_nothing_of_it_is_and_then_no_part_of_it(tmp_
     ("node", "amount", "most"),
     [(AMPERE, f"{MIG}1g.5gb: 8", 7), (AMPERE, f"{MIG}3g.20gb: 3", 2), (HOPPER, f"{MIG}1g.10gb.me: 2", 1), (HOPPER, f"{GPU}: 2", 1)],
 )  # fmt: skip
-def test_more_than_one_gpu_can_be_cut_into_is_refused_with_how_many_it_can(node, amount, most, tmp_path):
+def test_a_mig_request_above_the_maximum_is_refused(node, amount, most, tmp_path):
     result = run("translate", "-f", pods_file(tmp_path, node, amount), "--inventory", FLEET, "-o", "report")
     assert result.exit_code == 1
     assert "none of 2 nodes could serve this pod even if idle" in result.output
@@ -93,7 +93,7 @@ def test_ampere_with_mig_mode_on_has_no_whole_gpu(tmp_path):
     assert "[R022]" in result.output
 
 
-def test_parts_are_claimed_of_the_driver_s_class_and_whole_gpus_are_served_by_core(tmp_path):
+def test_mig_devices_are_translated_and_whole_gpus_are_served(tmp_path):
     path = pods_file(tmp_path, HOPPER, f"{MIG}1g.10gb: 2", f"{MIG}1g.10gb.me: 1", f"{GPU}: 1")
     code, answer = run_json("translate", "-f", path, "--inventory", FLEET)
     assert code == 0
@@ -105,7 +105,7 @@ def test_parts_are_claimed_of_the_driver_s_class_and_whole_gpus_are_served_by_co
     ]
 
 
-def test_a_server_that_does_not_know_partitions_is_in_the_way_of_them(tmp_path):
+def test_a_server_without_partitionable_devices_is_an_obstacle(tmp_path):
     path = pods_file(tmp_path, AMPERE, f"{MIG}1g.5gb: 1")
     for version, gates in (("1.35", ["DRAPartitionableDevices"]), ("1.37", [])):
         _, answer = run_json("survey", "-f", path, "-f", FLEET, "--kubernetes", version)
@@ -113,7 +113,7 @@ def test_a_server_that_does_not_know_partitions_is_in_the_way_of_them(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["check", "translate"])
-def test_mps_beside_dynamic_mig_is_found_before_the_driver_refuses_it(command, tmp_path):
+def test_mps_with_dynamic_mig_is_reported(command, tmp_path):
     sharing = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": {"strategy": "MPS"}}
     request = {"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
     devices = {"requests": [request], "config": [{"opaque": {"driver": "gpu.nvidia.com", "parameters": sharing}}]}

@@ -1,4 +1,4 @@
-"""Whatever files hold, they say what the webhook says: drawn fleets, names that core serves, taints, quotas, claims, and pods that ask for them."""
+"""Commands on files decide like the webhook, for random fleets with extended resources, taints, quotas and claims."""
 
 import random
 from collections import Counter
@@ -42,7 +42,7 @@ def an(kind, name, spec, group="resource.k8s.io/v1", **metadata):
 
 def requests(rng):
     """One or two requests of a claim."""
-    asked = []
+    made = []
     for at in range(rng.choice([1, 1, 2])):
         exactly = {"deviceClassName": rng.choice([DRIVER, DRIVER, "second", OTHER, "nowhere"])}
         exactly["allocationMode"] = "ExactCount"  # as the API server stores it
@@ -51,8 +51,8 @@ def requests(rng):
             exactly["selectors"] = [{"cel": {"expression": f"device.attributes['{DRIVER}'].{rng.choice(SELECTORS)}"}}]
         if rng.random() < 0.2:
             exactly["tolerations"] = [{"operator": "Exists"}]
-        asked.append({"name": f"r{at}", "exactly": exactly})
-    return {"devices": {"requests": asked}}
+        made.append({"name": f"r{at}", "exactly": exactly})
+    return {"devices": {"requests": made}}
 
 
 def slice_of(rng, node, driver):
@@ -73,7 +73,7 @@ def slice_of(rng, node, driver):
 
 
 def fleet_of(rng):
-    """Nodes with devices or device plugins, classes as vendors' charts and administrators write them, and taints."""
+    """Nodes with devices or device plugins, classes as vendors and administrators write them, and taints."""
     made = []
     for at in range(rng.choice([1, 2, 3])):
         node = an("Node", f"n{at}", {}, "v1", labels={"pool": rng.choice("ab"), "kubernetes.io/hostname": f"n{at}"})
@@ -97,7 +97,7 @@ def fleet_of(rng):
 
 
 def limits_of(rng):
-    """What one namespace has: claims, templates, quotas and its mode."""
+    """The claims, templates, quotas and the mode of a namespace."""
     made = [an("ResourceClaim", name, requests(rng), namespace="n") for name in ("c0", "c1")]
     held = an("ResourceClaim", "held", requests(rng), namespace="n", uid="1")
     results = [{"request": "r0", "driver": DRIVER, "pool": f"n0-{DRIVER}", "device": f"d{at}"} for at in range(2)]
@@ -115,7 +115,7 @@ def limits_of(rng):
 
 
 def ranges_of(rng):
-    """What a LimitRange gives to the containers of the namespace, now and then devices, and what it allows whole pods."""
+    """The defaults of a LimitRange for containers, sometimes for devices, and its limits for pods."""
     if rng.random() < 0.6:
         return []
     amounts = {"cpu": rng.choice(["1", "500m"]), "memory": "64Mi"} | (
@@ -129,8 +129,8 @@ def ranges_of(rng):
 
 
 def container_of(rng, name):
-    asked = {rng.choice(KEYS): str(rng.choice([0, 1, 1, 2, 3, 6])) for _ in range(rng.choice([0, 1, 1, 1, 2]))}
-    return {"name": name, "image": "i", "resources": {"limits": asked, "requests": dict(asked)}}
+    limits = {rng.choice(KEYS): str(rng.choice([0, 1, 1, 2, 3, 6])) for _ in range(rng.choice([0, 1, 1, 1, 2]))}
+    return {"name": name, "image": "i", "resources": {"limits": limits, "requests": dict(limits)}}
 
 
 def pod_of(rng):
@@ -153,7 +153,7 @@ def pod_of(rng):
 
 
 def affinity_of(rng):
-    """A required affinity to some nodes, now and then as the controller of a DaemonSet writes it."""
+    """A required node affinity, sometimes as the DaemonSet controller writes it."""
     values = rng.sample(["n0", "n1", "n2", "n3"], rng.choice([1, 1, 2]))
     named = {"operator": rng.choice(["In", "In", "NotIn"]), "values": values}
     term = {"matchExpressions": [{**named, "key": "kubernetes.io/hostname"}]}
@@ -174,19 +174,21 @@ def settings_of(rng):
 
 
 def at_the_webhook(obj, state):
-    """Take an object through the reviews of its creation: why it is refused, what it became, and what its author is told."""
+    """Review the creation of an object; return why it is refused, the changed object, and the warnings."""
     if obj["kind"] != "Pod":
         resource = f"{obj['kind'].lower()}s"
         report = answer(
-            reviewing.validate(review(obj, resource=resource, group="resource.k8s.io", namespace="n"), state)
+            reviewing.decide_review(
+                "validate", review(obj, resource=resource, group="resource.k8s.io", namespace="n"), state
+            )
         )
         return report, obj
-    first = reviewing.mutate(review(obj, namespace="n"), state)
+    first = reviewing.decide_review("mutate", review(obj, namespace="n"), state)
     return answer(first), applied(obj, first)
 
 
 def compare(seed):
-    """Ask both about a pod, two claims and a template in one cluster; what they came to."""
+    """Compare the decisions about a pod, two claims and a template in a random cluster; count the outcomes."""
     rng = random.Random(f"files and webhook {seed}")
     known, configuration = [*fleet_of(rng), *limits_of(rng)], settings_of(rng)
     known += ranges_of(random.Random(f"ranges {seed}"))
@@ -203,26 +205,26 @@ def compare(seed):
     server = builder.state(fresh=True)
     came = Counter()
     enforced = not server.namespaces["n"]
-    for asked in (pod_of(rng), *[obj for obj in known if obj["kind"].startswith("ResourceClaim") and "status" not in obj]):  # fmt: skip
+    for given in (pod_of(rng), *[obj for obj in known if obj["kind"].startswith("ResourceClaim") and "status" not in obj]):  # fmt: skip
         places = random.Random(f"places {seed}")
-        if asked["kind"] == "Pod" and places.random() < 0.8:
-            asked["spec"]["affinity"] = affinity_of(places)
-            if "matchFields" in str(asked["spec"]["affinity"]):
+        if given["kind"] == "Pod" and places.random() < 0.8:
+            given["spec"]["affinity"] = affinity_of(places)
+            if "matchFields" in str(given["spec"]["affinity"]):
                 owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
-                asked["metadata"]["ownerReferences"] = [owner]
-        response, became = at_the_webhook(admitted(asked, ranges) if asked["kind"] == "Pod" else asked, server)
-        done = decide_object(asked, files)
+                given["metadata"]["ownerReferences"] = [owner]
+        response, became = at_the_webhook(admitted(given, ranges) if given["kind"] == "Pod" else given, server)
+        done = decide_object(given, files)
         if refused_by_server(done):
             came["refused by the API server"] += 1
             continue
         message = "" if response["allowed"] else response["status"]["message"].removesuffix(f"; {WAY_OUT}")
-        assert "; ".join(map(str, done.refusals)) == message, (seed, asked)
-        if response["allowed"] and asked["kind"] == "Pod":
-            # The file keeps what it says; an API server fills it in again.
-            of_file = admitted(apply_json_patch(asked, done.operations), ranges)
-            assert of_file["spec"] == with_requests(became)["spec"], (seed, asked)
+        assert "; ".join(map(str, done.refusals)) == message, (seed, given)
+        if response["allowed"] and given["kind"] == "Pod":
+            # The file keeps only its own fields; the API server adds the defaults again.
+            of_file = admitted(apply_json_patch(given, done.operations), ranges)
+            assert of_file["spec"] == with_requests(became)["spec"], (seed, given)
         if response["allowed"]:
-            # No longer, and no more of them, than the API server lets through.
+            # The API server limits the length and the number of warnings.
             whole = [
                 warning
                 for warning in response.get("warnings", ())
@@ -234,8 +236,8 @@ def compare(seed):
                 beginnings,
                 done.warnings,
             )
-        came[f"{asked['kind']} {'let in' if response['allowed'] else 'refused'}"] += 1
-        came["filled in"] += asked["kind"] == "Pod" and admitted(asked, ranges) != with_requests(asked)
+        came[f"{given['kind']} {'let in' if response['allowed'] else 'refused'}"] += 1
+        came["filled in"] += given["kind"] == "Pod" and admitted(given, ranges) != with_requests(given)
         came["warned of a pool"] += any(
             "an autoscaler may make another node" in str(warning) for warning in done.warnings
         )
@@ -246,7 +248,7 @@ def compare(seed):
     return came
 
 
-def test_files_say_what_the_webhook_says():
+def test_files_and_the_webhook_have_the_same_decisions():
     met = Counter()
     for seed in (*range(QUICK), 3724, *PLACED):  # 3724 was different once
         met += compare(seed)
@@ -256,7 +258,7 @@ def test_files_say_what_the_webhook_says():
 
 @pytest.mark.long
 @pytest.mark.time_limit(1800, "ten thousand fleets")
-def test_ten_thousand_draws_of_files_say_what_the_webhook_says():
+def test_many_random_files_and_the_webhook_have_the_same_decisions():
     met = Counter()
     for seed in range(QUICK, QUICK + LONG):
         met += compare(seed)
@@ -265,7 +267,7 @@ def test_ten_thousand_draws_of_files_say_what_the_webhook_says():
     assert sum(met.values()) > LONG
 
 
-# What a DaemonSet of a mixed fleet asks for, per pod; the nodes whose pods are told that they wait; whether all are refused.
+# The GPUs per pod of a DaemonSet; the nodes with a warning that their pods wait; whether the pods are refused.
 EACH = {
     "fits everywhere": (1, (), False),
     "more than the small device plugin has": (3, ("less",), False),
@@ -276,7 +278,7 @@ EACH = {
 
 @pytest.mark.parametrize("prefer", ["plugin", "dra"])
 @pytest.mark.parametrize(("count", "short", "refused"), EACH.values(), ids=EACH)
-def test_a_daemon_set_of_a_mixed_fleet_is_refused_only_if_no_node_could_serve_a_pod(count, short, refused, prefer):
+def test_a_daemon_set_is_refused_only_if_no_node_fits(count, short, refused, prefer):
     devices = [{"name": f"d{at}", "attributes": {"type": {"string": "gpu"}}} for at in range(6)]
     pool = {"name": "moved", "generation": 1, "resourceSliceCount": 1}
     published = {"driver": DRIVER, "nodeName": "moved", "pool": pool, "devices": devices}
@@ -309,5 +311,9 @@ def test_a_daemon_set_of_a_mixed_fleet_is_refused_only_if_no_node_could_serve_a_
         assert response["allowed"], name
         waits = [warning for warning in response.get("warnings", ()) if "for such nodes wait" in warning]
         assert bool(waits) is (name in short)
-    report = answer(reviewing.validate(review(daemon_set, resource="daemonsets", group="apps", namespace="n"), server))
+    report = answer(
+        reviewing.decide_review(
+            "validate", review(daemon_set, resource="daemonsets", group="apps", namespace="n"), server
+        )
+    )
     assert any("its pods will be refused" in warning for warning in report.get("warnings", ())) is refused

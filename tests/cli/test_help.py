@@ -1,4 +1,4 @@
-"""Helps: two examples in each, which run; and `help`, `version`."""
+"""Each help has two examples that run; `drawbridge help` and `drawbridge version`."""
 
 import shlex
 import shutil
@@ -12,12 +12,12 @@ from tests.cli.running import run, run_json, somewhere  # noqa: F401  a fixture
 pytestmark = pytest.mark.usefixtures("somewhere")
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
 ALL = [example for name in COMMANDS for example in command_of(name).examples]
-# They run until they are stopped, or need a node: their words are read, and that is all.
+# These run until they are stopped, or need a node, so the test only parses their options.
 SERVERS = ("dashboard", "standalone", "webhook", "allocator", "driver", "node-agent --mark")
 
 
 def words_of(example):
-    """Split an example as a shell does, without its redirection."""
+    """The words of an example as a shell splits them, without its redirection."""
     own = example.rpartition("| ")[2] if example.startswith("kubectl") else example.partition(" |")[0]
     program, *words = shlex.split(own.partition(" >")[0])
     assert program == "drawbridge"
@@ -26,7 +26,7 @@ def words_of(example):
 
 @pytest.fixture
 def files(somewhere):  # noqa: F811
-    """The files that examples name."""
+    """The files that the examples name."""
     (somewhere / "deploy").mkdir()
     for folder in ("cases", "rules", "fleet"):
         shutil.copytree(EXAMPLES / folder, somewhere / folder)
@@ -66,7 +66,7 @@ def test_the_examples_of_servers_are_understood(example):
     command_of(name).make_context(name, words)
 
 
-def test_help_is_that_of_the_command_or_the_root_or_tells_a_topic():
+def test_help_prints_a_command_the_root_or_a_topic():
     assert run("help").stdout == run("--help").stdout
     assert run("help", "check").stdout == run("check", "--help").stdout
     assert "3  no decision was reached" in run("help", "exit-codes").stdout
@@ -75,13 +75,13 @@ def test_help_is_that_of_the_command_or_the_root_or_tells_a_topic():
     assert (done.exit_code, "did you mean translate?" in done.stderr) == (2, True)
 
 
-def test_the_version_is_that_of_the_option():
+def test_the_version_command_prints_what_the_option_prints():
     version = run("--version").stdout.split()[-1]
     assert run("version").stdout.startswith(f"drawbridge {version}\nKubernetes 1.34 to 1.")
     assert run_json("version")[1]["version"] == version
 
 
-def test_the_help_lists_every_command_in_its_group_on_one_line():
+def test_the_help_lists_each_command_once_in_its_group():
     text = run("--help").stdout
     titles = [f"\n{group}:\n" for group in GROUPS]
     assert sorted(text.index(title) for title in titles) == [text.index(title) for title in titles]

@@ -26,7 +26,7 @@ def test_a_hook_calls_a_command_with_options_that_it_has(hook):
     assert {"id", "name", "entry", "language"} <= hook.keys()
 
 
-def test_the_action_calls_check_and_puts_no_input_into_a_script():
+def test_the_action_calls_check_with_existing_options():
     scripts = [step.get("run", "") for step in ACTION["runs"]["steps"]]
     assert not [script for script in scripts if "${{" in script]
     [call] = re.findall(r"-m cli\.main check (.+) > ", " ".join(scripts).replace("\\\n", ""))
@@ -37,7 +37,7 @@ def test_the_action_calls_check_and_puts_no_input_into_a_script():
     assert set(used) == set(ACTION["inputs"])
 
 
-def test_the_page_shows_hooks_options_and_inputs_that_there_are():
+def test_the_page_shows_existing_hooks_options_and_inputs():
     page = (ROOT / "docs/commands.md").read_text().partition("\n### In CI\n")[2].partition("\n## ")[0]
     workflow, hooks = (load(block.encode())[0] for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
     [*_, step] = workflow["jobs"]["check"]["steps"]

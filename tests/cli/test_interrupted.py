@@ -1,4 +1,4 @@
-"""Files that are edited while the process is killed, the disk is full, or another process edits them: nothing is half written."""
+"""A killed process, a full disk or a concurrent edit leaves no half-written file."""
 
 import fcntl
 import json
@@ -34,7 +34,7 @@ def original(tmp_path):
     return folder
 
 
-def test_a_run_that_is_killed_anywhere_can_be_undone_and_begun_again(original):
+def test_a_killed_run_can_be_undone_and_repeated(original):
     first = files(original)
     done = subprocess.run([sys.executable, "-m", "tests.cli.killed", original.parent], stdout=subprocess.PIPE, text=True, timeout=150, check=True)  # fmt: skip
     *killed, whole = map(json.loads, done.stdout.splitlines())
@@ -52,7 +52,7 @@ def test_a_run_that_is_killed_anywhere_can_be_undone_and_begun_again(original):
 
 @pytest.fixture
 def begin(original, monkeypatch):
-    """Begin the command in the folder, as processes that may write so many bytes into a file."""
+    """A function that starts the command in the folder, with a limit for the size of the files that it writes."""
     monkeypatch.setenv("XDG_STATE_HOME", str(original.with_name("state")))
 
     def begun(step, most=-1):
@@ -69,7 +69,7 @@ def begin(original, monkeypatch):
     return begun
 
 
-def test_a_full_disk_is_named_and_leaves_every_file_as_it_was(original, begin):
+def test_a_full_disk_is_reported_and_changes_no_file(original, begin):
     before = files(original)
     with begin("--in-place", 600) as running:
         assert "crlf.yaml: File too large" in running.communicate(timeout=60)[1]
@@ -95,7 +95,7 @@ def test_a_file_changed_after_it_was_read_is_not_edited(original, monkeypatch, c
 
 
 @pytest.mark.parametrize("step", ["--in-place", "--undo"])
-def test_no_other_run_may_edit_while_one_writes(original, step, monkeypatch):
+def test_a_write_holds_the_undo_lock(original, step, monkeypatch):
     monkeypatch.chdir(original)
     monkeypatch.setenv("XDG_STATE_HOME", str(original.with_name("state")))
     assert run("translate", "--in-place", ".").exit_code == 0
@@ -116,7 +116,7 @@ def test_no_other_run_may_edit_while_one_writes(original, step, monkeypatch):
     assert alone == [step]
 
 
-def test_of_two_at_once_one_edits_everything_and_the_other_nothing(original, begin):
+def test_two_simultaneous_runs_edit_the_files_once(original, begin):
     before = files(original)
     with begin("--in-place") as first_run, begin("--in-place") as other:
         outputs = first_run.communicate(timeout=100)[1], other.communicate(timeout=100)[1]

@@ -1,4 +1,4 @@
-"""Known devices add to those found in files: nothing that has to do with none of them is lost."""
+"""Known devices only add findings: a finding that depends on no device stays."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.cli.running import manifest, run_json
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
 PODS = ("pods", "nvidia", "hami", "koordinator", "amd", "intel", "amazon", "nics", "volcano")
 INVENTORIES = sorted((*EXAMPLES.glob("inventories/*.yaml"), EXAMPLES / "fleet", EXAMPLES / "drivers"))
-# Words, amounts and fields, and rules of legacy systems: no device decides about them.
+# Findings about keys, amounts and fields, and rules of legacy systems, which depend on no device.
 OF_WORDS = ("D0", "D1", "D211", "D213", "D214", "D215", "R001", "R002", "R004", "C0")
 
 
@@ -20,7 +20,7 @@ def objects_of(*paths):
 
 
 def mistyped(pod):
-    """The pod with each of its amounts wrong in turn, and beside each a key that is spelt wrong."""
+    """Copies of the pod: in each, one amount is malformed, or a misspelt key stands beside it."""
     for key in sorted(keys_of(pod)):
         for name, wrong in (
             ("amount", (f'"{key}": ', f'"{key}": 0.5, "x": ')),

@@ -1,4 +1,4 @@
-"""Repositories edited in place where nothing can build them, several files at once, and back again; the builds are in e2e/kubernetes."""
+"""Repositories of several files edited in place and undone, without a renderer; e2e/kubernetes tests with one."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from tests.corpus.kustomizations import TREES, deployment
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A repository on a machine that has no kustomize."""
+    """A repository on a machine without kustomize."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ".state"))
@@ -44,7 +44,7 @@ def test_without_kustomize_plain_resources_are_edited(here):
     assert claim["resourceClaimTemplateName"] == template["metadata"]["name"]
 
 
-def test_of_a_file_in_no_repository_what_lies_below_is_not_looked_at(here):
+def test_outside_of_a_repository_other_folders_are_not_searched(here):
     write(
         here, {"one.yaml": deployment("one"), "other/kustomization.yaml": "namePrefix: a-\nresources: [../one.yaml]\n"}
     )
@@ -57,7 +57,7 @@ def test_of_a_file_in_no_repository_what_lies_below_is_not_looked_at(here):
 @pytest.mark.parametrize(
     ("name", "place"), [("prefix", "prod/kustomization.yaml:4"), ("a component", "gpu/kustomization.yaml:3")]
 )
-def test_without_kustomize_nothing_is_written_that_a_field_may_change(here, name, place):
+def test_without_kustomize_a_transformed_resource_is_not_edited(here, name, place):
     before = write(here, TREES[name].files)
     done = run("translate", "--in-place", ".")
     assert done.exit_code == 2
@@ -66,7 +66,7 @@ def test_without_kustomize_nothing_is_written_that_a_field_may_change(here, name
     assert texts(here) == before
 
 
-def test_a_kustomization_that_uses_nothing_named_does_not_stop_an_edit(here):
+def test_an_unrelated_kustomization_does_not_stop_an_edit(here):
     before = write(here, TREES["prefix"].files | {"team/one.yaml": deployment("one")})
     done = run("translate", "--in-place", "team")
     assert (done.exit_code, done.stdout) == (0, "team/one.yaml: edited\n")
@@ -74,7 +74,7 @@ def test_a_kustomization_that_uses_nothing_named_does_not_stop_an_edit(here):
 
 
 @pytest.mark.parametrize("what", ["web.yaml", "kustomization.yaml"])
-def test_nothing_is_written_or_read_out_through_a_link(here, what):
+def test_nothing_is_read_or_written_through_a_link(here, what):
     write(here, {f"repo/{name}": text for name, text in TREES["base"].files.items()})
     (here / "repo" / ".git").mkdir()
     (here / "repo" / "base" / what).rename(here / what)
@@ -86,13 +86,13 @@ def test_nothing_is_written_or_read_out_through_a_link(here, what):
     assert texts(here) == before
 
 
-def test_a_kustomization_that_is_a_pipe_is_not_waited_for(here):
+def test_a_pipe_as_kustomization_does_not_block(here):
     write(here, {"web.yaml": deployment()})
     os.mkfifo(here / "kustomization.yaml")
     assert run("translate", "--in-place", ".").exit_code == 0
 
 
-def test_files_with_equal_requests_have_a_template_each_and_a_file_has_it_once(here):
+def test_each_file_with_equal_requests_has_its_own_template(here):
     write(here, {"a.yaml": f"{deployment('a')}---\n{deployment('b')}", "c.yaml": deployment("c")})
     run("translate", "--in-place", ".")
     names = [obj["metadata"]["name"] for file in ("a.yaml", "c.yaml") for obj in objects(here / file)]
@@ -103,7 +103,7 @@ def test_files_with_equal_requests_have_a_template_each_and_a_file_has_it_once(h
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_where_one_file_cannot_be_written_none_is(here, step, monkeypatch):
+def test_a_failed_write_leaves_every_file_unchanged(here, step, monkeypatch):
     before = write(here, {"a.yaml": deployment("a"), "b.yaml": deployment("b")})
     real = getattr(os, step)
     calls = []
@@ -122,7 +122,7 @@ def test_where_one_file_cannot_be_written_none_is(here, step, monkeypatch):
     assert sorted(path.name for path in here.iterdir() if path.is_file()) == ["a.yaml", "b.yaml"]
 
 
-def test_a_run_that_was_killed_between_two_files_can_be_undone(here):
+def test_an_edit_interrupted_between_two_files_can_be_undone(here):
     before = write(here, {"a.yaml": deployment("a"), "b.yaml": deployment("b")})
     run("translate", "--in-place", ".")
     (here / "b.yaml").write_text(before[str(here / "b.yaml")])
@@ -131,7 +131,7 @@ def test_a_run_that_was_killed_between_two_files_can_be_undone(here):
     assert run("translate", "--undo", ".").stdout == "nothing to undo\n"
 
 
-def test_undo_keeps_what_was_edited_elsewhere_since(here):
+def test_undo_keeps_later_edits_of_other_lines(here):
     before = write(here, {"a.yaml": deployment("a")})[str(here / "a.yaml")]
     run("translate", "--in-place", ".")
     edited = (here / "a.yaml").read_text().replace("a:1", "a:2") + "# more\n"
@@ -141,7 +141,7 @@ def test_undo_keeps_what_was_edited_elsewhere_since(here):
     assert (here / "a.yaml").read_text() == before.replace("a:1", "a:2") + "# more\n"
 
 
-def test_undo_names_an_edit_in_its_way_and_brings_nothing_back(here):
+def test_undo_reports_a_conflicting_edit_and_restores_nothing(here):
     write(here, {"a.yaml": deployment("a"), "b.yaml": deployment("b")})
     run("translate", "--in-place", ".")
     (here / "b.yaml").write_text((here / "b.yaml").read_text().replace("count: 1", "count: 2"))
@@ -160,6 +160,13 @@ def test_values_that_request_no_device_need_no_edit(here, amount, is_named):
     assert ("warning: values.yaml:2: nvidia.com/gpu in Helm values is not rewritten" in done.stderr) == is_named
 
 
+@pytest.mark.parametrize("hook", ["check -q", "translate --in-place --changed"])
+def test_changed_values_of_a_chart_block_no_commit(here, hook):
+    write(here, {"chart/Chart.yaml": "name: a\n", "chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"})
+    done = run(*hook.split(), "--", "chart/values.yaml")
+    assert done.exit_code == 0, done.output
+
+
 TWO = {
     ".git/HEAD": "",
     "base/kustomization.yaml": "resources: [a.yaml, more/b.yaml]\n",
@@ -168,7 +175,7 @@ TWO = {
 }
 
 
-def test_the_diff_of_a_file_has_all_that_change_with_it(here):
+def test_the_diff_includes_the_rest_of_the_kustomization(here):
     before = write(here, TWO)
     done = run("translate", "-f", "base/a.yaml", "-o", "diff")
     assert done.exit_code == 0
@@ -183,7 +190,7 @@ def test_the_diff_of_a_file_has_all_that_change_with_it(here):
     assert texts(here) == before
 
 
-def test_in_place_writes_no_file_that_is_not_named_and_says_what_to_pass(here):
+def test_in_place_refuses_an_incomplete_list_of_files(here):
     before = write(here, TWO)
     done = run("translate", "--in-place", "base/a.yaml")
     assert done.exit_code == 2
@@ -196,7 +203,7 @@ def test_in_place_writes_no_file_that_is_not_named_and_says_what_to_pass(here):
     }
 
 
-def test_a_commit_that_changes_one_file_is_edited_with_the_rest_of_its_kustomization(here):
+def test_changed_edits_the_rest_of_the_kustomization_too(here):
     before = write(here, TWO | {"other/kustomization.yaml": "resources: [c.yaml]\n", "other/c.yaml": deployment("c")})
     done = run("translate", "--in-place", "--changed", "--", "base/a.yaml", "other/kustomization.yaml")
     assert (done.exit_code, done.stdout) == (0, "base/a.yaml: edited\nbase/more/b.yaml: edited\n")
@@ -204,8 +211,8 @@ def test_a_commit_that_changes_one_file_is_edited_with_the_rest_of_its_kustomiza
     assert run("translate", "--check", "--changed", "--", "base/a.yaml").exit_code == 0
 
 
-def test_a_diff_that_may_not_be_applied_is_printed_with_the_reason(here):
-    """Nothing on this machine can compare what is built."""
+def test_a_diff_that_cannot_be_verified_has_a_warning(here):
+    """No program on this machine can render the kustomization to compare it."""
     write(here, TREES["a patch that raises"].files)
     done = run("translate", "-f", "base/web.yaml", "-o", "diff")
     assert done.exit_code == 1
@@ -214,7 +221,7 @@ def test_a_diff_that_may_not_be_applied_is_printed_with_the_reason(here):
     assert f"warning: the diff cannot be applied as it is: prod/kustomization.yaml:4: {reason}\n" in done.stderr
 
 
-def test_the_diff_of_a_file_that_cannot_be_edited_is_one_of_its_objects(here):
+def test_the_diff_of_an_uneditable_file_shows_its_objects(here):
     write(here, TREES["an anchor"].files)
     done = run("translate", "-f", "base/web.yaml", "-o", "diff")
     assert done.exit_code == 1
@@ -231,14 +238,14 @@ def test_a_kustomization_that_cannot_be_edited_blocks_no_commit(here, name):
     assert texts(here) == before
 
 
-def test_a_run_that_edits_some_files_says_how_many(here):
+def test_an_incomplete_edit_counts_the_edited_files(here):
     write(here, TREES["an anchor"].files | {f"{name}.yaml": deployment(name) for name in "abcde"})
     done = run("translate", "-q", "--in-place", "-o", "json", ".")
     assert done.exit_code == 2
     assert done.stderr.splitlines()[-1].endswith("in the input (see above): 5 files edited, the rest not")
 
 
-def test_changed_is_for_files_that_are_written(here):
+def test_changed_needs_in_place_or_check(here):
     write(here, TWO)
     done = run("translate", "--changed", "base/a.yaml", "-o", "diff")
     assert done.exit_code == 2
@@ -258,7 +265,7 @@ def test_changed_is_for_files_that_are_written(here):
         ),
     ],
 )
-def test_where_nothing_changes_a_line_says_why(here, form, text, why):
+def test_without_changes_a_line_gives_the_reason(here, form, text, why):
     write(here, {"a.yaml": text})
     done = run("translate", "-f", "a.yaml", "-o", form)
     assert done.exit_code == 0

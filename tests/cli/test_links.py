@@ -1,4 +1,4 @@
-"""An untrusted tree: nothing outside of it is read, quoted or written, whatever its links, pipes and patterns say."""
+"""In an untrusted tree no file outside of the tree is read, quoted or written, despite links, pipes and patterns."""
 
 import json
 import os
@@ -46,7 +46,7 @@ NO_MANIFESTS = {
 
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
-    """An untrusted folder, in which we are, beside one with a secret and a manifest."""
+    """An untrusted folder as the working directory, beside a folder with a secret and a manifest."""
     (tmp_path / "outside" / "inner").mkdir(parents=True)
     (tmp_path / "outside" / "secret").write_text(SECRET)
     (tmp_path / "outside" / "pod.yaml").write_text(POD.replace("NAME", SECRET))
@@ -59,7 +59,7 @@ def tree(tmp_path, monkeypatch):
 
 
 def outside(tree):
-    """Everything beside the tree, byte by byte."""
+    """The bytes of every file outside of the tree."""
     return {path: path.read_bytes() for path in sorted((tree.parent / "outside").rglob("*")) if path.is_file()}
 
 
@@ -87,7 +87,7 @@ COMMANDS = (
     "name",
     [pytest.param(name, marks=pytest.mark.linux("/proc")) if "/proc" in LINKS[name][1] else name for name in LINKS],
 )
-def test_a_link_that_leads_out_of_the_folder_is_passed_by_and_named(tree, name, command):
+def test_a_link_out_of_the_folder_is_skipped_and_reported(tree, name, command):
     at, to = LINKS[name]
     (tree / "app" / "y").symlink_to("../../outside/secret")
     (tree / "inner").symlink_to("../outside/inner")
@@ -106,7 +106,7 @@ def test_a_link_that_leads_out_of_the_folder_is_passed_by_and_named(tree, name, 
 @pytest.mark.parametrize(
     "named", ["link", "link/pod.yaml", "file.yaml", "app/../link", "./link/inner", "{tree}/link", "app/deep/pod.yaml"]
 )
-def test_a_path_through_a_link_out_of_the_folder_is_refused(tree, command, named):
+def test_a_path_through_an_outward_link_is_refused(tree, command, named):
     (tree / "link").symlink_to("../outside")
     (tree / "file.yaml").symlink_to("../outside/pod.yaml")
     (tree / "app" / "deep").symlink_to("../../outside")
@@ -118,7 +118,7 @@ def test_a_path_through_a_link_out_of_the_folder_is_refused(tree, command, named
     assert outside(tree) == before
 
 
-def test_inventories_configurations_and_lists_of_what_is_ignored_are_no_way_out(tree):
+def test_inventory_configuration_and_ignore_files_may_not_leave_the_folder(tree):
     (tree / "link.yaml").symlink_to("../outside/secret")
     for options in (("--inventory", "link.yaml"), ("--config", "link.yaml")):
         done = run("check", "app", *options)
@@ -130,18 +130,18 @@ def test_inventories_configurations_and_lists_of_what_is_ignored_are_no_way_out(
     assert SECRET not in done.output
 
 
-def test_a_folder_behind_a_link_that_leads_out_is_named_without_an_error(tree):
+def test_a_linked_folder_outside_is_skipped_with_a_warning(tree):
     (tree / "app" / "out").symlink_to("../../outside")
     (tree / "app" / "round").symlink_to("..")
     (tree / "app" / "in").symlink_to(".")
     done = run("check", "app")
-    assert done.exit_code == 1  # for what is in the folder
+    assert done.exit_code == 1  # because of a file in the folder
     assert done.stderr.count("warning: ") == 2
     assert "app/out: a link that leads out of the folder is skipped" in done.stderr
     assert SECRET not in done.output
 
 
-def test_links_within_the_folder_and_places_that_are_named_elsewhere_are_read_as_ever(tree):
+def test_inner_links_and_outer_paths_named_directly_are_read(tree):
     (tree / "app" / "again.yaml").symlink_to("good.yaml")
     code, answer = run_json("translate", "app")
     assert (code, [obj["kind"] for obj in answer["items"]]) == (
@@ -182,8 +182,8 @@ def test_pipes_sockets_and_link_loops_do_not_block_a_check(tree):
 
 
 @pytest.mark.parametrize("come", ["link", "pipe", "folder"])
-def test_a_link_that_comes_after_the_look_is_not_followed(tree, come, monkeypatch):
-    """Between the check of a path and its opening another process puts a link to elsewhere, or a pipe, in its place."""
+def test_a_link_created_after_the_check_is_not_followed(tree, come, monkeypatch):
+    """Another process replaces the path by a link or a pipe between the check and the open."""
     file = tree / "app" / "good.yaml"
     settled = places.settled
 
@@ -206,7 +206,7 @@ def test_a_link_that_comes_after_the_look_is_not_followed(tree, come, monkeypatc
 
 
 @pytest.mark.parametrize("come", ["link", "folder", "pipe"])
-def test_in_place_nothing_is_written_through_a_link_that_comes_between_reading_and_writing(tree, come, monkeypatch):
+def test_in_place_writes_through_no_link_created_after_the_read(tree, come, monkeypatch):
     text = POD.replace("NAME", SECRET)
     (tree / "app" / "good.yaml").write_text(text)
     (tree.parent / "outside" / "good.yaml").write_text(text)
@@ -230,7 +230,7 @@ def test_in_place_nothing_is_written_through_a_link_that_comes_between_reading_a
     assert not list(tree.rglob(".good.yaml*"))
 
 
-def test_a_file_that_has_another_name_elsewhere_keeps_its_text_there(tree):
+def test_an_edit_does_not_change_another_hard_link(tree):
     os.link(tree.parent / "outside" / "pod.yaml", tree / "app" / "hard.yaml")
     before = outside(tree)
     assert run("translate", "app", "--in-place").exit_code == 0
@@ -250,7 +250,7 @@ def test_messages_do_not_quote_what_is_not_a_manifest(tree, name, command):
         assert part not in done.output
 
 
-def test_the_total_size_of_the_manifests_in_a_folder_is_limited(tree, monkeypatch):
+def test_the_total_size_of_a_folders_manifests_is_limited(tree, monkeypatch):
     monkeypatch.setattr(documents, "MOST_BYTES", 400)
     for number in range(3):
         (tree / "app" / f"{number}.yaml").write_text(POD.replace("NAME", "a" * 50))
@@ -276,7 +276,7 @@ EVIL = "\x1b[31m\r::error::x\x85\u2028\u202e##[add-mask]y%0A::z"
 
 
 @pytest.mark.parametrize("form", ["text", "github", "markdown"])
-def test_object_names_inject_no_control_characters_or_commands_into_a_log(tree, form):
+def test_object_names_inject_no_commands_into_a_log(tree, form):
     quoted = "".join(f"\\u{ord(c):04x}" for c in EVIL)
     (tree / "app" / "evil.yaml").write_text(
         POD.replace("NAME", f'"{quoted}"').replace("Pod", f'"::add-mask::{quoted}"') + f'"{quoted}": 1\n'
@@ -294,7 +294,7 @@ def test_object_names_inject_no_control_characters_or_commands_into_a_log(tree, 
         assert all("%250A" in line or "%0A" not in line for line in commands)
 
 
-def test_a_line_for_people_is_not_a_command():
+def test_printable_text_is_no_workflow_command():
     assert [printable(line) for line in ("::a", " \t::a", "a::b", "##[a", "x##vso[", "####")] == [
         "\\x3a:a",
         " \\x09\\x3a:a",
@@ -311,7 +311,7 @@ NOT_UTF_8 = os.fsdecode(b"x\xff")
 @pytest.mark.linux("names that are not UTF-8")
 @pytest.mark.parametrize("form", ["text", "json", "sarif", "junit", "github", "diff", "in place"])
 @pytest.mark.parametrize("place", ["app/{}.yaml", "app/{}/x.yaml"])
-def test_a_name_that_is_not_utf_8_is_told_and_the_rest_is_read(tree, place, form):
+def test_a_file_name_outside_utf_8_is_reported(tree, place, form):
     at = tree / place.format(NOT_UTF_8)
     at.parent.mkdir(exist_ok=True)
     at.write_text(POD.replace("NAME", "n_o"))
@@ -324,7 +324,7 @@ def test_a_name_that_is_not_utf_8_is_told_and_the_rest_is_read(tree, place, form
 
 
 @pytest.mark.linux("names that are not UTF-8")
-def test_a_named_place_that_is_not_utf_8_is_refused(tree):
+def test_an_argument_outside_utf_8_is_refused(tree):
     folder = tree / NOT_UTF_8
     folder.mkdir()
     (folder / "kustomization.yaml").write_text("resources: []\n")
@@ -336,8 +336,8 @@ def test_a_named_place_that_is_not_utf_8_is_refused(tree):
 @pytest.mark.parametrize(
     "command", [("check",), ("translate", "--in-place"), ("survey",), ("check", "--chart")], ids=" ".join
 )
-def test_folders_that_are_nested_too_deep_are_told_and_not_looked_into(tree, command):
-    """A checkout may have two thousand of them, in which os.walk ends by Python's stack."""
+def test_folders_nested_too_deep_are_reported_and_skipped(tree, command):
+    """A checkout may have two thousand levels, which exceed Python's recursion limit in os.walk."""
     top = handle = os.open(tree / "app", os.O_RDONLY)
     for _ in range(1_500):
         os.mkdir("d", dir_fd=handle)
@@ -360,7 +360,7 @@ def test_folders_that_are_nested_too_deep_are_told_and_not_looked_into(tree, com
     "named", ["../outside/pod.yaml", "{outside}/pod.yaml", "link/pod.yaml", "../tree/../outside/pod.yaml"]
 )
 @pytest.mark.parametrize("field", ["pod", "inventory", "config"])
-def test_a_file_of_cases_names_nothing_outside_of_the_folder(tree, named, field):
+def test_a_file_of_cases_reads_nothing_outside_of_the_folder(tree, named, field):
     (tree / "link").symlink_to("../outside")
     named = named.format(outside=tree.parent / "outside")
     case = {"name": "a", "pod": "app/good.yaml", "expect": {"says": "x"}}
@@ -374,7 +374,7 @@ def test_a_file_of_cases_names_nothing_outside_of_the_folder(tree, named, field)
 
 
 @pytest.mark.parametrize("named", ["-", "pipe.yaml", "kustomize:app", "https://127.0.0.1:9/x"])
-def test_a_file_of_cases_asks_no_address_runs_nothing_and_waits_for_nothing(tree, named):
+def test_a_file_of_cases_reads_only_regular_files(tree, named):
     os.mkfifo(tree / "pipe.yaml")
     (tree / "drawbridge-test.yaml").write_text(
         json.dumps({"cases": [{"name": "a", "pod": named, "expect": {"says": "x"}}]})

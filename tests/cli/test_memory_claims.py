@@ -1,4 +1,4 @@
-"""Claims of a pod's own for memory and huge pages: one NUMA node gives the amount of a request, or none does."""
+"""Claims for memory and huge pages: a single NUMA node has to serve the amount of a request."""
 
 from pathlib import Path
 
@@ -13,13 +13,13 @@ KEPT = {"cpu": "4", "memory": "200Gi", "hugepages-1Gi": "8Gi"}
 
 
 def requesting(*requests, aligned=False):
-    """A pod with a claim of these (class, size, count), on one NUMA node if it is aligned; its own limits stay."""
-    asked = [
+    """A pod with limits, and its claim template with these (class, size, count), aligned to a NUMA node or not."""
+    made = [
         exactly(class_, name=f"r{number}", count=count, capacity={"requests": {"size": size}})
         for number, (class_, size, count) in enumerate(requests)
     ]
     constraints = [{"matchAttribute": "resource.kubernetes.io/numaNode"}] if aligned else []
-    template = claim_template("memory", *asked, namespace="db", constraints=constraints)
+    template = claim_template("memory", *made, namespace="db", constraints=constraints)
     containers = [container("db", KEPT, claims=["memory"])]
     return template, pod("db", namespace="db", containers=containers, resourceClaims=template_entries("memory"))
 
@@ -36,7 +36,7 @@ def requesting(*requests, aligned=False):
         (requesting(("dra.memory", "200Gi", 1), ("dra.memory", "100Gi", 1), aligned=True), []),
     ],
 )  # fmt: skip
-def test_a_memory_claim_is_served_by_numa_nodes_that_have_its_amounts_or_refused(objects, devices, tmp_path):
+def test_a_memory_claim_is_served_by_numa_nodes_or_refused(objects, devices, tmp_path):
     file = manifest(tmp_path / "db.yaml", *objects)
     _, simulated = run_json("simulate", *FLEET, "-f", file)
     [placed] = simulated["pods"]
@@ -48,7 +48,7 @@ def test_a_memory_claim_is_served_by_numa_nodes_that_have_its_amounts_or_refused
     assert (code, bool(translated["refusals"])) == ((0, False) if devices else (1, True))
 
 
-def test_limits_of_memory_and_huge_pages_stay_beside_a_memory_claim(tmp_path):
+def test_memory_and_huge_page_limits_stay_beside_a_claim(tmp_path):
     file = manifest(tmp_path / "db.yaml", *requesting(("dra.hugepages-1g", "8Gi", 1)))
     _, translated = run_json("translate", *FLEET, "-f", file)
     [pod] = [obj for obj in translated["items"] if obj["kind"] == "Pod"]

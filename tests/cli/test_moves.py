@@ -1,4 +1,4 @@
-"""The cases of clusters on the move: each is decided, and said, as its table has it."""
+"""The cases of a cluster during a migration have the decisions and messages of their tables."""
 
 import random
 
@@ -32,14 +32,14 @@ def test_each_case_is_decided_and_described_as_its_table_says(case):
     assert not case.never or case.never not in description
 
 
-def test_no_case_stands_twice():
+def test_no_case_is_repeated():
     for cases in move.tables().values():
         names = [case.name for case in cases]
         assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_command_and_form_says_the_same_of_it(case):
+def test_every_command_and_format_gives_the_same_answer(case):
     reading = move.world(case)
     became = decide_object(case.given, move.state(case))
     by_key = {(decision.container, decision.key): decision for decision in became.decisions}
@@ -50,7 +50,7 @@ def test_every_command_and_form_says_the_same_of_it(case):
         if workload.kind == case.given["kind"] and workload.name == identity_of(case.given).name
     ]
     keys = {(key.container, key.key): key for workload in mine for key in workload.keys}
-    # `check` alone tells the mistakes of an object that asks for no device; the survey leaves the object out.
+    # Only `check` reports errors of an object without a device request; the survey skips the object.
     if keys or not all(key.startswith("/") for _, key in by_key):
         assert keys.keys() == by_key.keys()
     for word, key in keys.items():
@@ -107,18 +107,18 @@ SCHEDULERS = ("", "koord-scheduler", "volcano", "hami-scheduler")
 
 
 def several(keys, scheduler, *, apart):
-    """Ask for one unit of each key, in one container or in one each."""
+    """A pod with one unit of each key, in a single container or in one container each."""
     limits = [{key: 1} for key in keys] if apart else [dict.fromkeys(keys, 1)]
     return {"apiVersion": "v1", "kind": "Pod", **pod(*limits, scheduler=scheduler or None)}
 
 
 def reason_of(decision):
-    """Why a key stays, whether or not a node has it."""
+    """The reason why a key stays, for any number of nodes that have it."""
     return decision.detail.removeprefix(NO_NODE)
 
 
 @pytest.mark.parametrize("around", [(), move.moved("a", "b")], ids=["files", "a fleet"])
-def test_every_key_of_a_pod_is_reported_with_its_own_reason(around):
+def test_every_key_of_a_pod_has_its_own_reason(around):
     known = move.state(move.Case("", move.asking(0), "", around=around))
     draw = random.Random(27)
     alone = {}
@@ -137,7 +137,7 @@ def test_every_key_of_a_pod_is_reported_with_its_own_reason(around):
             for name in keys:
                 if (name, scheduler) not in alone:
                     alone[name, scheduler] = decide([name], scheduler)[1][name]
-            # Keys of one system ask together, and a key of several is of the one that another key gives away.
+            # Keys of the same system form a single request. A key of several systems belongs to the one that another key identifies.
             reasons = {REASONS.get((decision.dialect, key)), reason_of(alone[key, scheduler])}
             reasons |= {
                 reason_of(alone[key, scheduler]) for key in keys if alone[key, scheduler].dialect == decision.dialect

@@ -1,24 +1,24 @@
-"""What `-f` is given, and files that stand by themselves."""
+"""Files given with `-f`, and positional files."""
 
 import json
 
 import pytest
 
 from tests.allocator.fleets import gpu
-from tests.cli.commands.test_simulate_claims import class_of, node_slice
-from tests.cli.running import manifest, run
+from tests.cli.commands.fleets import class_of, node_slice
+from tests.cli.running import manifest, run, run_json
 from tests.objects import claim, exactly, node
 
 
 @pytest.mark.parametrize("command", ["translate", "check", "simulate"])
-def test_a_file_that_stands_by_itself_is_read_as_with_f(command, tmp_path):
+def test_a_positional_file_is_read_like_one_with_f(command, tmp_path):
     file = manifest(tmp_path / "pod.yaml", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}})
     alone, named = run(command, file), run(command, "-f", file)
     assert (alone.exit_code, alone.stdout) == (named.exit_code, named.stdout)
     assert "nothing-of-this-name: cannot be read" in run(command, "nothing-of-this-name", "--", file).stderr
 
 
-def test_a_file_without_an_end_is_broken_input():
+def test_an_endless_file_is_broken_input():
     result = run("translate", "-f", "/dev/zero")
     assert result.exit_code == 2
     assert "/dev/zero: is larger than 512 MiB" in result.stderr
@@ -31,8 +31,8 @@ def test_every_command_warns_of_an_object_that_is_defined_twice(command, tmp_pat
     assert "defined more than once, the last definition counts: Node n0" in run(command, "-f", file).stderr
 
 
-def test_the_last_definition_of_a_duplicate_object_counts_with_a_warning(tmp_path):
-    """Two copies of one slice are not two slices: applied, the second replaces the first."""
+def test_the_last_definition_of_an_object_counts(tmp_path):
+    """Two copies of a slice are one slice: `kubectl apply` of the second replaces the first."""
     objects = [node("n0"), class_of("gpu"), node_slice("n0", gpu("gpu-0"), name="s")]
     again = node_slice("n0", gpu("gpu-0"), gpu("gpu-1"), name="s")
     both = manifest(tmp_path / "both.yaml", *objects, again, claim("c", exactly("gpu", count=2)))
@@ -44,8 +44,8 @@ def test_the_last_definition_of_a_duplicate_object_counts_with_a_warning(tmp_pat
 
 
 @pytest.mark.parametrize("command", ["translate", "check", "simulate", "survey"])
-def test_two_files_that_ran_together_without_a_line_between_are_told(command, tmp_path):
-    """`cat a.yaml b.yaml`: the last object of one and the first of the other are one mapping, of which half is lost."""
+def test_concatenated_files_without_a_separator_are_reported(command, tmp_path):
+    """`cat a.yaml b.yaml`: two objects become one mapping, and half of the keys are lost."""
     first = "apiVersion: v1\nkind: Node\nmetadata:\n  name: a\n"
     second = "# the other file\napiVersion: v1\nkind: Node\nmetadata:\n  name: b\n"
     file = tmp_path / "both.yaml"
@@ -57,7 +57,7 @@ def test_two_files_that_ran_together_without_a_line_between_are_told(command, tm
 
 
 @pytest.mark.parametrize("selector", ["a=b,,c", "a in b", "=", "!!"])
-def test_a_selector_that_cannot_be_read_is_a_broken_usage(selector, tmp_path):
+def test_an_invalid_selector_exits_with_2(selector, tmp_path):
     file = manifest(tmp_path / "pod.yaml", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}})
     result = run("survey", "-f", file, "-l", selector)
     assert result.exit_code == 2
@@ -77,8 +77,8 @@ ASKING = {
     ("folder", "beside"),
     [("vendor", "modules.txt"), ("node_modules", ""), (".terraform", ""), (".venv", ""), (".git", "")],
 )
-def test_folders_of_packages_are_not_part_of_the_repository(folder, beside, tmp_path):
-    """A Node among the test data of a vendored package would make the repository a cluster without GPUs."""
+def test_package_folders_are_not_read(folder, beside, tmp_path):
+    """A Node in the test data of a vendored package would turn the repository into a cluster without GPUs."""
     package = tmp_path / folder / "testdata"
     package.mkdir(parents=True)
     manifest(package / "node.yaml", node("n0"))
@@ -90,14 +90,14 @@ def test_folders_of_packages_are_not_part_of_the_repository(folder, beside, tmp_
     assert run("check", str(package / "node.yaml")).stdout.startswith("1 object"), "a file that is named is read"
 
 
-def test_a_folder_named_vendor_that_is_not_of_go_is_read(tmp_path):
+def test_a_vendor_folder_without_go_modules_is_read(tmp_path):
     (tmp_path / "vendor").mkdir()
     manifest(tmp_path / "vendor" / "pod.yaml", ASKING)
     assert "1 object, 1 rewritten" in run("translate", "-f", str(tmp_path), "-o", "report").stdout
 
 
 @pytest.mark.parametrize("command", ["translate", "check"])
-def test_a_node_that_makes_files_count_as_a_cluster_is_named(command, tmp_path):
+def test_a_node_that_turns_files_into_a_cluster_is_named(command, tmp_path):
     alone, classes = tmp_path / "node.yaml", tmp_path / "class.yaml"
     manifest(alone, node("n0"))
     manifest(classes, class_of("gpu"))
@@ -129,7 +129,7 @@ spec: {containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: 
 
 
 @pytest.mark.parametrize(
-    "words", ["check", "survey", "simulate", *(f"translate -o {form}" for form in ("yaml", "json", "patch", "diff"))]
+    "command", ["check", "survey", "simulate", *(f"translate -o {form}" for form in ("yaml", "json", "patch", "diff"))]
 )
 @pytest.mark.parametrize(
     "text",
@@ -140,10 +140,10 @@ spec: {containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: 
         CHART_TEMPLATE.replace('"{{', "{{").replace('}}"', "}}"),
     ],
 )
-def test_a_template_is_skipped_by_every_command_with_a_note(words, text, tmp_path):
+def test_a_template_is_skipped_by_every_command_with_a_note(command, text, tmp_path):
     (tmp_path / "pod.yaml").write_text(text)
     (tmp_path / "fine.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fine}\n")
-    done = run(*words.split(), "-f", tmp_path)
+    done = run(*command.split(), "-f", tmp_path)
     assert done.exit_code == 0, done.output
     assert "skipped, templates in 1 file" in done.output
     assert f"{tmp_path}/pod.yaml" in done.output
@@ -160,14 +160,14 @@ def test_a_template_is_skipped_by_every_command_with_a_note(words, text, tmp_pat
         'kind: Pod\napiVersion: v1\nmetadata:\n  name: a\n annotations:\n   a: "{{ x }} {{ y }}\n     more"\n',
     ],
 )
-def test_a_broken_manifest_with_braces_in_quotes_is_not_taken_for_a_template(text, tmp_path):
+def test_a_broken_manifest_with_quoted_braces_is_no_template(text, tmp_path):
     (tmp_path / "pod.yaml").write_text(text)
     done = run("check", "-f", tmp_path)
     assert done.exit_code == 2
     assert f"{tmp_path}/pod.yaml:" in done.stderr
 
 
-def test_braces_that_programs_in_the_cluster_fill_in_make_no_template(tmp_path):
+def test_braces_filled_in_at_run_time_are_no_template(tmp_path):
     """`docker inspect --format {{.Id}}`, Vault's annotations, a ConfigMap of alerts."""
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": {"vault": "{{ with }}"}}}
     main = {"name": "main", "image": "x", "args": ["--format={{.Id}}"], "env": [{"name": "A", "value": "{{ a }}"}]}
@@ -177,7 +177,8 @@ def test_braces_that_programs_in_the_cluster_fill_in_make_no_template(tmp_path):
     sets = {"apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet", "metadata": {"name": "all"}}
     sets["spec"] = {"template": {"metadata": {"name": "{{ .name }}"}}}
     file = manifest(tmp_path / "all.yaml", pod, rules, sets)
-    assert run("check", file).stdout == "3 objects checked: 0 errors, 0 warnings, 0 info\n"
+    code, answer = run_json("check", file)
+    assert (code, answer["findings"], answer["passedBy"]) == (0, [], [])
 
 
 ARGO = """\
@@ -191,10 +192,10 @@ spec:
 
 
 @pytest.mark.parametrize("text", [ARGO, json.dumps(ASKING).replace('"1"', '"${GPUS}"')])
-def test_a_placeholder_that_is_filled_in_later_is_a_warning_of_every_command(text, tmp_path):
+def test_every_command_warns_of_an_unfilled_placeholder(text, tmp_path):
     (tmp_path / "app.yaml").write_text(text)
     checked, surveyed, diff = (
-        run(*words, "-f", tmp_path) for words in (["check"], ["survey"], ["translate", "-o", "diff"])
+        run(*arguments, "-f", tmp_path) for arguments in (["check"], ["survey"], ["translate", "-o", "diff"])
     )
     assert (checked.exit_code, surveyed.exit_code, diff.exit_code) == (0, 0, 0)
     assert "warning D011" in checked.stdout

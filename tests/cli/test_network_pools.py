@@ -1,4 +1,4 @@
-"""Tables that `survey` prints for pools of network devices: pasted back they are taken, and claims get the devices that the plugins select."""
+"""The configuration that `survey` prints for pools of network devices is valid, and its claims get the devices that the plugins select."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from tests.corpus.move.plugins import config_map
 from tests.draws import draws
 from tests.objects import pod
 from tests.webhook.pods import EXAMPLES, configured
-from webhook.state import Configuration, NetworkPool, read
+from webhook.state import Configuration, NetworkPool, read_configuration
 
 DRIVER = "sriovnetwork.k8snetworkplumbingwg.io"
 DRIVERS = EXAMPLES / "drivers"
@@ -40,7 +40,7 @@ MAPS = (
 
 
 def pod_for(key, count=1):
-    """A pod of the namespace team that asks for a resource, and is named after it."""
+    """A pod of namespace team that requests a resource, with a name from that resource."""
     amounts = {key: count}
     return pod(re.sub("[^a-z]", "-", key), namespace="team", limits=amounts, requests=amounts)
 
@@ -86,7 +86,7 @@ def test_a_printed_configuration_claims_the_devices_that_the_plugin_selects(key,
 
 
 @pytest.mark.parametrize(("shared", "placed"), [(False, 2), (True, 5)])
-def test_handles_of_shared_rdma_take_a_device_each_unless_pods_can_share_it(shared, placed, tmp_path):
+def test_pods_share_rdma_devices_only_with_multiple_allocations(shared, placed, tmp_path):
     pods = [pod_for(HCA) for _ in range(5)]
     for number, obj in enumerate(pods):
         obj["metadata"]["name"] += str(number)
@@ -101,7 +101,7 @@ def test_handles_of_shared_rdma_take_a_device_each_unless_pods_can_share_it(shar
     assert answer["totals"]["placed"] == placed
 
 
-def test_two_virtual_functions_of_a_range_are_all_that_there_are(tmp_path):
+def test_a_range_of_two_virtual_functions_serves_no_third(tmp_path):
     network = surveyed(tmp_path, *MAPS, pod_for(VFS, 3))
     rules = pasted(tmp_path, network["configuration"])
     pod_file = written(tmp_path, "pod.yaml", pod_for(VFS, 3))
@@ -109,7 +109,7 @@ def test_two_virtual_functions_of_a_range_are_all_that_there_are(tmp_path):
     assert answer["totals"]["placed"] == 0
 
 
-def test_the_driver_s_objects_and_their_configuration_publish_a_pool_under_its_name(tmp_path):
+def test_the_drivers_objects_publish_a_pool_by_its_name(tmp_path):
     network = surveyed(tmp_path, *MAPS, pod_for(VFS), pod_for(HCA))
     made, policy = yaml.safe_load_all(network["driverObjects"])
     assert made["spec"]["attributes"] == {"k8s.cni.cncf.io/resourceName": {"string": VFS}}
@@ -126,7 +126,7 @@ def test_the_driver_s_objects_and_their_configuration_publish_a_pool_under_its_n
     assert answer["totals"]["placed"] == 1
 
 
-def test_a_survey_prints_the_tables_for_people_and_only_of_pools_that_pods_ask_for(tmp_path):
+def test_a_survey_prints_only_pools_that_pods_request(tmp_path):
     dump = written(tmp_path, "dump.yaml", *MAPS, pod_for(HCA))
     text = run("survey", "-f", dump).stdout
     assert "Pools of network devices\nrdma/hca_a: vendors=15b3 ifNames=rdma2,rdma3 in ConfigMap" in text
@@ -149,7 +149,7 @@ def test_a_pool_that_is_declared_already_needs_no_table(tmp_path):
     assert (answer["network"]["pools"], answer["outcomes"]) == ({}, {"translated": 1})
 
 
-def test_a_configuration_that_the_plugin_does_not_start_with_is_in_the_way(tmp_path):
+def test_a_plugin_configuration_that_is_not_json_is_an_obstacle(tmp_path):
     dump = written(tmp_path, "dump.yaml", config_map(config='{"resourceList": ['), pod_for(VFS))
     _, answer = run_json("survey", "-f", dump)
     (finding,) = [obstacle for obstacle in answer["obstacles"] if obstacle["code"].startswith("S00")]
@@ -160,24 +160,27 @@ def tables(*pools, **fields):
     return pool_tables(pools, configured(**fields) if fields else Configuration())
 
 
-def of(name="openshift.io/a", *, shared=False, **selectors):
+def network_pool(name="openshift.io/a", *, shared=False, **selectors):
     return NetworkPool(name=name, where="ConfigMap a/b (c)", alternatives=(selectors,), is_shared=shared)
 
 
 LOST = {
-    "a driver, which no driver publishes": (of(drivers=("vfio-pci",), vendors=("15b3",)), "drivers vfio-pci"),
-    "an index of ACPI": (of(acpiIndexes=("1",), vendors=("15b3",)), "acpiIndexes 1"),
-    "a model, of which dranet publishes the name": (of("rdma/a", shared=True, deviceIDs=("1017",)), "deviceIDs 1017"),
-    "a vendor without a known name": (of("rdma/a", shared=True, vendors=("beef",)), "vendors beef"),
-    "a range without numbers": (of(pfNames=("a#",)), "pfNames a#"),
-    "a range that is not a number": (of(pfNames=("a#x",)), "pfNames a#x"),
-    "an accelerator": (of(deviceType=("accelerator",)), ""),
-    "a line break": (of(drivers=("a\nmode: off",), vendors=("15b3",)), r"drivers a\x0amode: off"),
+    "a driver, which no driver publishes": (network_pool(drivers=("vfio-pci",), vendors=("15b3",)), "drivers vfio-pci"),
+    "an index of ACPI": (network_pool(acpiIndexes=("1",), vendors=("15b3",)), "acpiIndexes 1"),
+    "a model, of which dranet publishes the name": (
+        network_pool("rdma/a", shared=True, deviceIDs=("1017",)),
+        "deviceIDs 1017",
+    ),
+    "a vendor without a known name": (network_pool("rdma/a", shared=True, vendors=("beef",)), "vendors beef"),
+    "a range without numbers": (network_pool(pfNames=("a#",)), "pfNames a#"),
+    "a range that is not a number": (network_pool(pfNames=("a#x",)), "pfNames a#x"),
+    "an accelerator": (network_pool(deviceType=("accelerator",)), ""),
+    "a line break": (network_pool(drivers=("a\nmode: off",), vendors=("15b3",)), r"drivers a\x0amode: off"),
 }
 
 
 @pytest.mark.parametrize("case", LOST)
-def test_selectors_that_a_driver_does_not_publish_are_told_in_a_comment(case):
+def test_selectors_without_a_published_attribute_become_a_comment(case):
     pool, comment = LOST[case]
     made = tables(pool)
     assert bool(made.configuration) == bool(comment)
@@ -185,33 +188,37 @@ def test_selectors_that_a_driver_does_not_publish_are_told_in_a_comment(case):
         comments = [line for line in made.configuration.splitlines() if line.startswith("#")]
         assert any(line.endswith(comment) for line in comments), comments
         assert set(yaml.safe_load(made.configuration)) == {"apiVersion", "kind", "targets", "nics"}
-        assert read(yaml.safe_load(made.configuration))[0]
+        assert read_configuration(yaml.safe_load(made.configuration))[0]
 
 
-def test_an_alternative_of_which_nothing_is_published_takes_in_all_devices_of_the_class():
+def test_an_alternative_without_published_attributes_selects_the_whole_class():
     pool = NetworkPool(name="a.org/a", where="", alternatives=({"vendors": ("15b3",)}, {"drivers": ("vfio-pci",)}))
     (target,) = yaml.safe_load(tables(pool).configuration)["targets"]
     assert "selectors" not in target
     assert tables(pool).driver_objects == ""
 
 
-def test_names_of_targets_differ_from_those_that_there_are():
+def test_target_names_differ_from_existing_names():
     made = tables(
-        of("a.org/vf"), of("b.org/x"), of("c.org/x"), of("d.org/mine"), targets=[{"name": "mine", "driver": "a.b"}]
+        network_pool("a.org/vf"),
+        network_pool("b.org/x"),
+        network_pool("c.org/x"),
+        network_pool("d.org/mine"),
+        targets=[{"name": "mine", "driver": "a.b"}],
     )
     names = [target["name"] for target in yaml.safe_load(made.configuration)["targets"]]
     assert names == ["a.org/vf", "x", "c.org/x", "d.org/mine"]
 
 
-def test_targets_beyond_half_of_what_a_file_may_have_are_told():
-    made = tables(*(of(f"openshift.io/p{i}", vendors=("15b3",)) for i in range(40)))
+def test_targets_above_half_the_limit_become_a_comment():
+    made = tables(*(network_pool(f"openshift.io/p{i}", vendors=("15b3",)) for i in range(40)))
     assert len(yaml.safe_load(made.configuration)["targets"]) == 32
     assert made.configuration.count("too many pools") == 8
-    assert read(yaml.safe_load(made.configuration))[0]
+    assert read_configuration(yaml.safe_load(made.configuration))[0]
 
 
-def test_a_class_that_is_declared_for_the_driver_is_the_first_of_a_target():
-    made = tables(of("rdma/a", shared=True, ifNames=("ib0",)), classes={"nic": "ours"})
+def test_a_declared_class_is_the_first_of_a_target():
+    made = tables(network_pool("rdma/a", shared=True, ifNames=("ib0",)), classes={"nic": "ours"})
     assert yaml.safe_load(made.configuration)["targets"][0]["classes"][0] == "ours"
 
 
@@ -278,13 +285,13 @@ def test_a_target_selects_a_virtual_function_as_the_plugin_does(selectors, funct
     assert selected == any(plugin_selects(selector, function) for selector in selectors)
 
 
-def test_a_printed_configuration_of_both_plugins_is_taken(tmp_path):
+def test_a_printed_configuration_of_both_plugins_is_valid(tmp_path):
     network = surveyed(tmp_path, *MAPS, pod_for(VFS), pod_for(HCA))
-    configuration, findings = read(json.loads(json.dumps(yaml.safe_load(network["configuration"]))))
+    configuration, findings = read_configuration(json.loads(json.dumps(yaml.safe_load(network["configuration"]))))
     assert configuration is not None, findings
 
 
-def test_the_table_of_the_page_is_taken():
+def test_the_example_of_the_page_is_valid():
     page = (EXAMPLES.parents[1] / "docs" / "configuration.md").read_text()
     (text,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "hca_a" in block]
     assert configured(**yaml.safe_load(text)).file.targets
@@ -298,7 +305,7 @@ def daemon_set(name, namespace, image, mounted):
 
 
 @pytest.mark.parametrize("where", [("sriov", "gpu-operator"), ("sriov",)])
-async def test_of_a_live_cluster_pools_are_shown_that_a_plugin_mounts_and_the_others_named(where):
+async def test_a_live_survey_reads_only_config_maps_that_plugins_mount(where):
     plugins = [
         daemon_set("vfs", "sriov", "example.com/sriov-network-device-plugin:v3", "device-plugin-config"),
         daemon_set("hcas", "gpu-operator", "example.com/of-our-own", "rdma-devices"),

@@ -1,10 +1,9 @@
-"""What an autoscaler can make, and whose word counts, is read the same way by every command that takes a configuration."""
+"""Every command with a configuration uses its node templates and its trusted drivers in the same way."""
 
 import pytest
 
 from tests.allocator.fleets import DRIVER, gpu
-from tests.cli.commands.test_simulate import pod_with
-from tests.cli.commands.test_simulate_claims import class_of, node_slice
+from tests.cli.commands.fleets import class_of, node_slice, pod_of_template
 from tests.cli.running import manifest, run, run_json
 from tests.objects import claim, claim_template, exactly, node
 from tests.webhook.pods import CLAIMED, EXAMPLES
@@ -30,7 +29,7 @@ def codes(*args):
 
 
 @pytest.mark.parametrize("option", ["-f", "--inventory"])
-def test_check_finds_no_claim_impossible_that_a_declared_node_could_serve(fleet, config, tmp_path, option):
+def test_check_accepts_a_claim_that_a_declared_node_fits(fleet, config, tmp_path, option):
     four = manifest(tmp_path / "four.yaml", claim("four", exactly("gpu", count=4)))
     five = manifest(tmp_path / "five.yaml", claim("five", exactly("gpu", count=5)))
     assert codes("-f", four, "--inventory", fleet) == ["R023", "D305"]
@@ -40,9 +39,9 @@ def test_check_finds_no_claim_impossible_that_a_declared_node_could_serve(fleet,
     )
 
 
-def test_simulate_says_which_declared_node_would_have_a_place(fleet, config, tmp_path):
+def test_simulate_names_the_declared_node_that_would_fit(fleet, config, tmp_path):
     objects = [claim_template("four", exactly("gpu", count=4)), claim_template("five", exactly("gpu", count=5))]
-    pods = manifest(tmp_path / "pods.yaml", *objects, pod_with("a", "four"), pod_with("b", "five"))
+    pods = manifest(tmp_path / "pods.yaml", *objects, pod_of_template("a", "four"), pod_of_template("b", "five"))
     code, plain = run_json("simulate", "-f", fleet, "-f", pods)
     again, answer = run_json("simulate", "-f", fleet, "-f", pods, "--config", config)
     assert (code, again) == (1, 1)
@@ -65,20 +64,20 @@ H100 = {"type": {"string": "gpu"}, "productName": {"string": "NVIDIA H100 80GB H
 LARGE = {"name": "large", "devices": [{"driver": "gpu.nvidia.com", "count": 16, "attributes": H100}]}
 
 
-def test_translate_foretells_on_a_fleet_what_the_webhook_would_refuse_and_what_has_to_be_waited_for(tmp_path):
-    asked = manifest(tmp_path / "pod.yaml", SIXTEEN)
+def test_translate_refuses_a_pod_unless_a_declared_node_fits(tmp_path):
+    pod_file = manifest(tmp_path / "pod.yaml", SIXTEEN)
     known = ["--inventory", EXAMPLES / "fleet"]
-    refused = run("translate", "-f", asked, *known)
+    refused = run("translate", "-f", pod_file, *known)
     assert refused.exit_code == 1
     assert "error: Pod/ns/p: none of 6 nodes could serve this pod even if idle" in refused.stderr
     config = manifest(tmp_path / "config.yaml", HEAD | {"nodeTemplates": [LARGE]})
-    done = run("translate", "-f", asked, *known, "--config", config)
+    done = run("translate", "-f", pod_file, *known, "--config", config)
     assert "a node of template large could" in done.stderr
     assert (done.exit_code, "error" in done.stderr) == (0, False)
-    assert "idle" not in run("translate", "-f", asked).stderr, "without a fleet nothing is known to be impossible"
+    assert "idle" not in run("translate", "-f", pod_file).stderr, "without a fleet nothing is known to be impossible"
 
 
-def test_translate_believes_the_nodes_that_the_configuration_believes(tmp_path):
+def test_translate_counts_the_nodes_that_the_configuration_trusts(tmp_path):
     pod_file = manifest(tmp_path / "pod.yaml", SIXTEEN | {"spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}})  # fmt: skip
     config = manifest(tmp_path / "config.yaml", HEAD | {"evidence": {"drivers": ["dra.net"]}})
     _, answer = run_json("translate", "-f", pod_file, "--inventory", EXAMPLES / "fleet", "--config", config)

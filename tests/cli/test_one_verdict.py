@@ -1,14 +1,13 @@
-"""What the commands make of a mode, a canary, a fence, and of claims and pods that the webhook refuses."""
+"""The commands apply modes, canaries, fences and refusals like the webhook."""
 
 import json
 
 import pytest
-from click.testing import CliRunner
 
 from analysis.configuration import source_of
-from cli.main import main
 from cli.playground import playground
 from cluster import manifests
+from tests.cli.running import run
 from tests.objects import claim, claim_template, exactly, namespace
 from tests.webhook.admission.test_decide import answer, applied, review
 from tests.webhook.admission.test_verdict import FLEET, GPU, PODS, REFUSED, STATE, THREE, pod_in_n, state
@@ -23,13 +22,13 @@ ASKED = {**PODS, "ephemeral": ODD}
 NO = REFUSED | {"ephemeral"}
 
 
-def run(command, *more, of):
-    text = manifests.dump([THREE, of])
-    return CliRunner().invoke(main, [command, "-f", "-", *more], input=text)
+def run_on(obj, command, *options):
+    """The result of a command about this object beside the template THREE."""
+    return run(command, "-f", "-", *options, stdin=manifests.dump([THREE, obj]))
 
 
 def claim_and_template(count, **selected):
-    """A claim for whole GPUs, and a template of the same."""
+    """A claim for whole GPUs, and a template with the same spec."""
     request = exactly("gpu.nvidia.com", name="g", count=count, **selected)
     return [claim("c", request, namespace="n"), claim_template("c", request, namespace="n")]
 
@@ -41,29 +40,33 @@ NONE_SUCH = [{"cel": {"expression": "device.attributes['gpu.nvidia.com'].product
 def test_the_commands_refuse_the_claims_that_the_webhook_refuses(asked, code):
     for obj in asked:
         plural = f"{obj['kind'].lower()}s"
-        report = answer(reviewing.validate(review(obj, resource=plural, group="resource.k8s.io", namespace="n"), STATE))
+        report = answer(
+            reviewing.decide_review(
+                "validate", review(obj, resource=plural, group="resource.k8s.io", namespace="n"), STATE
+            )
+        )
         assert (code in report["status"]["message"]) if code else report["allowed"]
         for command in ("translate", "check"):
-            done = run(command, *INVENTORY, "-o", "json", of=obj)
+            done = run_on(obj, command, *INVENTORY, "-o", "json")
             assert done.exit_code == bool(code), done.output
             assert not code or code in done.output or code.strip("[]") in done.output
-            assert run(command, *INVENTORY, "--mode", "warn", of=obj).exit_code == 0
+            assert run_on(obj, command, *INVENTORY, "--mode", "warn").exit_code == 0
         allocated = obj | {"status": {"allocation": {"devices": {"results": []}}}}
         assert not decide_object(allocated, STATE).refusals
 
 
-def simulated(of):
-    result = run("simulate", "-f", str(EXAMPLES / "fleet"), "-o", "json", of=of)
+def simulated(obj):
+    result = run_on(obj, "simulate", "-f", str(EXAMPLES / "fleet"), "-o", "json")
     return {pod["pod"]: pod for pod in json.loads(result.stdout)["pods"]}
 
 
-def test_simulate_says_what_the_webhook_says():
+def test_simulate_refuses_what_the_webhook_refuses():
     (outcome,) = simulated(PODS["nine"]).values()
     assert outcome["summary"].startswith("refused: none of 6 nodes could serve this pod even if idle")
     assert "container main (nvidia.com/gpu: 9)" in outcome["summary"]
 
 
-def test_a_workload_makes_as_many_pods_as_it_says():
+def test_a_workload_has_as_many_pods_as_replicas():
     spec = {"replicas": 3, "template": {"spec": PODS["one"]["spec"]}}
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
     by_name = simulated(deployment)
@@ -73,15 +76,15 @@ def test_a_workload_makes_as_many_pods_as_it_says():
     assert simulated(read) == {}, "its pods would be among the objects"
 
 
-def mode_namespace(word):
-    return namespace("n", labels={"drawbridge.dev/mode": word})
+def mode_namespace(mode):
+    return namespace("n", labels={"drawbridge.dev/mode": mode})
 
 
 def declared(**fields):
     return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", **fields}
 
 
-# What tells the mode; the mode that holds a pod back then, and whether the webhook turns anything back.
+# The objects that set the mode; the mode that leaves a pod unchanged, if any; whether the webhook refuses anything.
 MODES = {
     "off": ([mode_namespace("off")], "", False),
     "observed": ([mode_namespace("observe")], "observe", False),
@@ -96,13 +99,13 @@ BY_SERVER = {"half", "differ", "requests only", "ephemeral"}
 
 
 @pytest.mark.parametrize("source", MODES)
-def test_the_mode_that_files_tell_is_the_mode_of_the_verdict(source):
-    """A pod that would be refused is let in as it is; only the API server has a say in every mode. All pods are in one file."""
+def test_the_mode_in_the_files_decides_about_refusals(source):
+    """Outside of enforce a refused pod is admitted unchanged; the API server's refusals count in every mode. All pods are in one file."""
     files, mode, enforced = MODES[source]
     named = {name: {**obj, "metadata": {**obj["metadata"], "name": f"p{at}"}} for at, (name, obj) in enumerate(ASKED.items())}  # fmt: skip
     name_of = {f"Pod/n/{named_pod['metadata']['name']}": name for name, named_pod in named.items()}
     together = manifests.dump([*files, THREE, *named.values()])
-    translated = CliRunner().invoke(main, ["translate", "-f", "-", *INVENTORY, "-o", "json"], input=together)
+    translated = run("translate", "-f", "-", *INVENTORY, "-o", "json", stdin=together)
     assert translated.exit_code == 1, translated.output
     answer = json.loads(translated.stdout)
     by_pod = {
@@ -121,7 +124,7 @@ def test_the_mode_that_files_tell_is_the_mode_of_the_verdict(source):
             )
         if mode and name in NO - BY_SERVER - {"its own beside"}:
             assert any(decision.get("mode") == mode and decision["would"] for decision in decisions), (name, decisions)
-    checked = CliRunner().invoke(main, ["check", "-f", "-", *INVENTORY, "-o", "json"], input=together)
+    checked = run("check", "-f", "-", *INVENTORY, "-o", "json", stdin=together)
     assert checked.exit_code == 1, checked.output
     findings = json.loads(checked.stdout)["findings"]
     errors = {finding["object"] for finding in findings if finding["severity"] == "error"}
@@ -133,7 +136,7 @@ def test_the_mode_that_files_tell_is_the_mode_of_the_verdict(source):
 
 
 @pytest.mark.parametrize("mode", ["off", "observe"])
-async def test_a_live_webhook_that_changes_nothing_agrees(mode):
+async def test_outside_enforce_a_live_webhook_creates_no_claims(mode):
     fleet = [document.object for document in FLEET]
     async with playground([*fleet, THREE, mode_namespace(mode)], source_of("")) as here:
         for number, name in enumerate(("one", "nine", "half", "profile")):
@@ -143,28 +146,26 @@ async def test_a_live_webhook_that_changes_nothing_agrees(mode):
             assert answer.stored is None or "resourceClaims" not in answer.stored["spec"]
 
 
-def test_simulate_translates_pods_as_the_webhook_does_in_the_given_mode():
+def test_simulate_translates_pods_in_the_given_mode():
     nine = [mode_namespace("observe"), THREE, ASKED["nine"]]
-    done = CliRunner().invoke(main, ["simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-"], input=manifests.dump(nine))
+    done = run("simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", stdin=manifests.dump(nine))
     assert "refused: " not in done.output
     assert "passed over" not in done.output
-    done = CliRunner().invoke(
-        main, ["simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", "--mode", "enforce"], input=manifests.dump(nine)
-    )
+    done = run("simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", "--mode", "enforce", stdin=manifests.dump(nine))
     assert "refused: " in done.output
 
 
-def test_a_mode_given_on_the_command_line_applies_to_all_namespaces():
+def test_the_mode_option_applies_to_all_namespaces():
     for source in ("observed by all", "no namespace's turn", "enforced here"):  # the file, the canary, the Namespace
         files, _, _ = MODES[source]
         both = manifests.dump([*files, THREE, ASKED["nine"]])
         for command in ("translate", "check"):
             for mode, expected in (("enforce", 1), ("warn", 0), ("observe", 0), ("off", 0)):
-                done = CliRunner().invoke(main, [command, "-f", "-", *INVENTORY, "--mode", mode], input=both)
+                done = run(command, "-f", "-", *INVENTORY, "--mode", mode, stdin=both)
                 assert done.exit_code == expected, done.output
 
 
-def test_a_canary_covers_in_files_the_workloads_that_it_covers_at_admission():
+def test_a_canary_covers_the_same_workloads_in_files():
     """By the name that a pod gives its controller; of a CronJob's pods it is not known yet."""
     covered = set()
     for number in range(40):
@@ -180,7 +181,7 @@ def test_a_canary_covers_in_files_the_workloads_that_it_covers_at_admission():
         made = pod_in_n({GPU: 1}, ownerReferences=[owner], labels=labels)
         world = state(canary=50)
         moves = decide_object(deployment, world).changed
-        reviewed = reviewing.mutate(review(made, namespace="n"), world)
+        reviewed = reviewing.decide_review("mutate", review(made, namespace="n"), world)
         assert moves == (applied(made, reviewed) != made)
         covered.add(moves)
         cron = {
@@ -193,7 +194,7 @@ def test_a_canary_covers_in_files_the_workloads_that_it_covers_at_admission():
     assert covered == {True, False}
 
 
-def test_a_pod_that_is_left_behind_a_fence_is_told_by_every_command(tmp_path):
+def test_every_command_reports_an_untranslated_pod_behind_a_fence(tmp_path):
     config = tmp_path / "config.yaml"
     bridge = {"schedulerName": "drawbridge", "drivers": ["gpu.nvidia.com"], "fence": True}
     config.write_text(manifests.dump([{"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mode": "enforce", "bridge": bridge}]))  # fmt: skip
@@ -201,15 +202,15 @@ def test_a_pod_that_is_left_behind_a_fence_is_told_by_every_command(tmp_path):
     known = ["--config", str(config), "--inventory", str(EXAMPLES / "fleet")]
     left = pod_in_n({GPU: 1})
     left["metadata"]["annotations"] = {"drawbridge.dev/extended-resources": "leave"}
-    assert "D218" in run("check", *known, of=left).output
-    assert "[D218]" in run("translate", *known, "-o", "report", of=left).output
-    assert "      left main: nvidia.com/gpu" in run("survey", *fleet, "-o", "wide", of=left).output
+    assert "D218" in run_on(left, "check", *known).output
+    assert "[D218]" in run_on(left, "translate", *known, "-o", "report").output
+    assert "      left main: nvidia.com/gpu" in run_on(left, "survey", *fleet, "-o", "wide").output
     for command in (("check", *known), ("survey", *fleet)):
-        done = run(*command, of=pod_in_n({GPU: 1})).output
+        done = run_on(pod_in_n({GPU: 1}), *command).output
         assert "bridge.fence" not in done
     implicit = pod_in_n({"deviceclass.resource.kubernetes.io/gpu.nvidia.com": 1})
-    assert "warning D218" in run("check", *known, of=implicit).output
-    survey = run("survey", *fleet, of=implicit).output
+    assert "warning D218" in run_on(implicit, "check", *known).output
+    survey = run_on(implicit, "survey", *fleet).output
     assert "a fence keeps gpu.nvidia.com from scheduler default-scheduler" in survey
     assert "0 served" not in survey
     assert ["left", "1"] in [line.split()[:2] for line in survey.splitlines()]

@@ -1,4 +1,4 @@
-"""What is kept of collections in a cluster that a tenant has filled."""
+"""Which objects are kept from the collections of a cluster that a tenant has filled."""
 
 import tracemalloc
 
@@ -39,7 +39,7 @@ def test_an_ordinary_object_is_kept_whole():
     assert not [*portion.cut()]
 
 
-def test_an_object_with_long_texts_keeps_all_that_decides_about_devices():
+def test_an_object_with_long_texts_keeps_its_device_fields():
     portion = Portion(resources.DEPLOYMENTS)
     variables = [{"name": "SCRIPT", "value": "x" * 200_000}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
     kept = portion.keep(gpu_deployment(env=variables, args=["y" * 200_000]))
@@ -48,7 +48,7 @@ def test_an_object_with_long_texts_keeps_all_that_decides_about_devices():
     assert not [*portion.cut()]
 
 
-def test_of_a_workload_that_is_too_large_its_requests_are_kept_and_it_is_named():
+def test_a_too_large_workload_keeps_its_requests_and_is_reported():
     portion = Portion(resources.DEPLOYMENTS)
     obj = gpu_deployment()
     obj["metadata"]["labels"] = MANY_LABELS
@@ -60,7 +60,7 @@ def test_of_a_workload_that_is_too_large_its_requests_are_kept_and_it_is_named()
 
 
 @pytest.mark.parametrize("kind", [resources.RESOURCE_CLAIMS, resources.RESOURCE_CLAIMS.raw], ids=["typed", "plain"])
-def test_a_claim_that_is_too_large_keeps_its_devices(kind):
+def test_a_too_large_claim_keeps_its_devices(kind):
     portion = Portion(resources.RESOURCE_CLAIMS)
     result = {"request": "r", "driver": "d", "pool": "p", "device": "gpu-0"}
     given = [large_claim(), large_claim(allocation={"devices": {"results": [result]}})]
@@ -70,7 +70,7 @@ def test_a_claim_that_is_too_large_keeps_its_devices(kind):
     assert held["status"]["allocation"]["devices"]["results"][0]["device"] == "gpu-0"
 
 
-def test_a_namespace_that_is_full_leaves_the_others_their_room():
+def test_a_full_namespace_does_not_reduce_the_others():
     portion = Portion(resources.RESOURCE_QUOTAS)
     hard = {f"requests.e.x/a{number}": "1" for number in range(1_000)}
     quota = {"metadata": {"name": "q", "namespace": "full"}, "spec": {"hard": hard}}
@@ -88,7 +88,7 @@ def test_a_large_configuration_is_kept_unchanged():
     assert not portion.cut()
 
 
-def test_as_many_pods_as_kubernetes_supports_in_a_namespace_are_kept_whole():
+def test_five_thousand_pods_of_a_namespace_are_kept_whole():
     variables = [{"name": f"SETTING_{number}", "value": "x" * 40} for number in range(100)]
     pod = {"metadata": {"name": "p", "namespace": "a"}, "spec": {"containers": [{"name": "c", "env": variables}]}}
     assert len(msgspec.json.encode(pod)) > 7_000
@@ -98,7 +98,7 @@ def test_as_many_pods_as_kubernetes_supports_in_a_namespace_are_kept_whole():
 
 
 @pytest.mark.parametrize("plural", ["resourceclaims", "resourceclaimtemplates", "pods", "deployments"])
-def test_a_page_of_hostile_objects_takes_little_more_memory_than_its_bytes(plural, tmp_path):
+def test_a_page_of_hostile_objects_takes_bounded_memory(plural, tmp_path):
     hostile_store.write(tmp_path, plural, 6 << 20)
     lines = (tmp_path / plural).read_bytes().splitlines(keepends=True)
     items = b",".join(line.removeprefix(stub.BEFORE).removesuffix(stub.AFTER) for line in lines)

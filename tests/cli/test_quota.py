@@ -1,4 +1,4 @@
-"""What a DeviceQuota would turn back: `check` and `translate` say it, of what is asked for and of what the translation makes of it."""
+"""`check` and `translate` report what a DeviceQuota would refuse, before and after the translation."""
 
 import json
 
@@ -83,7 +83,7 @@ def text_of(*parts, hard=8):
 
 
 def found_in(text, *options):
-    """The findings about quotas, and their messages."""
+    """The code, object and message of each finding about a quota."""
     _, answer = run_json("check", "-f", "-", *options, stdin=text)
     return [
         (finding["code"], finding["object"], finding["message"])
@@ -96,7 +96,7 @@ def test_requests_that_fit_a_quota_are_not_mentioned():
     assert found_in(text_of(DEPLOYMENT, POD)) == []
 
 
-def test_quota_findings_keep_input_order_and_count_the_replicas_that_fit():
+def test_quota_findings_are_in_input_order_with_fitting_replicas():
     line = "quota ml/team: gpu.nvidia.com/devices"
     assert found_in(text_of(DEPLOYMENT, JOB, POD, CLAIM)) == [
         ("D217", "Job/ml/train", f"{line}: 8 asked for by 4 replicas, {LEFT_BY_SERVE}, 2 of the replicas"),
@@ -105,13 +105,13 @@ def test_quota_findings_keep_input_order_and_count_the_replicas_that_fit():
     ]  # fmt: skip
 
 
-def test_templates_that_are_named_count_times_all_the_replicas_around_them():
-    [(code, who, message)] = found_in(text_of(TEMPLATE, SET))
-    assert (code, who) == ("D217", "JobSet/ml/set")
+def test_a_template_counts_once_per_nested_replica():
+    [(code, name, message)] = found_in(text_of(TEMPLATE, SET))
+    assert (code, name) == ("D217", "JobSet/ml/set")
     assert "12 asked for by 6 replicas, 0 of 8 used; the most that would pass is 8, 4 of the replicas" in message
 
 
-def test_of_replicas_none_of_which_passes_it_is_a_warning_that_can_fail_a_build():
+def test_a_quota_that_no_replica_passes_is_a_warning():
     text = text_of(JOB, hard=1)
     [(code, _, message)] = found_in(text)
     assert code == "D216"
@@ -130,12 +130,12 @@ def test_of_replicas_none_of_which_passes_it_is_a_warning_that_can_fail_a_build(
     ],
     ids=["there already", "another namespace", "no devices", "not asked for"],
 )
-def test_an_object_that_adds_nothing_to_a_quota_is_not_reported(before, after):
+def test_an_object_that_uses_no_quota_is_not_reported(before, after):
     assert found_in(text_of(POD, hard=1))
     assert found_in(text_of(POD.replace(before, after), hard=1)) == []
 
 
-def test_a_quota_about_a_priority_class_is_about_its_pods():
+def test_a_quota_for_a_priority_class_counts_only_its_pods():
     scope = "\n  scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: In, values: [high]}]}"
     text = text_of(hard=1) + scope.replace("\n ", "\n ")
     assert found_in(f"{text}\n---\n{POD}") == []
@@ -145,12 +145,12 @@ def test_a_quota_about_a_priority_class_is_about_its_pods():
     assert [code for code, *_ in found_in(f"{text}\n---\n{important}")] == ["D216"]
 
 
-def test_where_nothing_is_translated_nothing_of_it_is_counted():
+def test_untranslated_requests_are_not_counted():
     assert found_in(text_of(POD, hard=1), "--mode", "observe") == []
 
 
-def test_of_what_a_snapshot_has_already_only_more_replicas_ask(tmp_path):
-    """The snapshot has three replicas, of which two wait; the manifest says five."""
+def test_existing_objects_count_only_for_additional_replicas(tmp_path):
+    """The snapshot has three replicas, of which two wait; the manifest has five."""
     snapshot = tmp_path / "snapshot.yaml"
     waiting = [
         CLAIM.replace("{name: one,", f"{{name: serve-{number}, uid: u{number},").replace("count: 2", "count: 1")
@@ -165,7 +165,7 @@ def test_of_what_a_snapshot_has_already_only_more_replicas_ask(tmp_path):
         assert all(words in message for words, message in zip(expected, messages, strict=True))
 
 
-def test_absurd_numbers_of_replicas_are_counted_and_none_is_made():
+def test_huge_replica_counts_are_computed_without_creating_pods():
     [(_, _, message)] = found_in(text_of(DEPLOYMENT.replace("replicas: 3", f"replicas: {10**15}")))
     assert "by 2147483647 replicas" in message
 
@@ -179,12 +179,12 @@ def test_absurd_numbers_of_replicas_are_counted_and_none_is_made():
     ],
     ids=["claims", "priority", "requests"],
 )
-def test_an_unreadable_object_is_not_counted_and_hides_no_other_object(broken):
+def test_an_unreadable_object_is_not_counted(broken):
     text = text_of(broken, CLAIM, hard=1)
-    assert ("D216", "ResourceClaim/ml/one") in [(code, who) for code, who, _ in found_in(text)]
+    assert ("D216", "ResourceClaim/ml/one") in [(code, name) for code, name, _ in found_in(text)]
 
 
-def test_the_words_are_those_of_a_simulation():
+def test_check_and_simulate_use_the_same_message():
     fleet = """
 apiVersion: v1
 kind: Node
@@ -205,7 +205,7 @@ spec:
     assert [pod["summary"] for pod in simulated["pods"]] == [message]
 
 
-def test_translate_says_the_same_in_each_form():
+def test_translate_reports_the_quota_in_each_format():
     text = text_of(DEPLOYMENT, JOB)
     [(_, _, message)] = found_in(text)
     report = run("translate", "-f", "-", "-o", "report", stdin=text).stdout

@@ -1,4 +1,4 @@
-"""How files are named: by themselves, with -f and -k, at an address; what is passed by; and what a renderer says it came from."""
+"""How files are given (positional, -f, -k, URL), which are skipped, and the source comments of rendered input."""
 
 import gc
 import http.server
@@ -32,7 +32,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_files_stand_by_themselves_after_those_of_f(folder):
+def test_positional_files_follow_those_of_f(folder):
     assert names(run_json("translate", folder / "b.yaml", "-f", folder / "a.yaml")) == (0, ["a", "b"])
 
 
@@ -43,7 +43,7 @@ def test_an_input_without_objects_is_reported_without_an_error(verb):
 
 
 @pytest.mark.parametrize("verb", ["translate", "survey"])
-def test_a_kind_with_pods_whose_name_is_misspelt_is_told_once_and_where(verb, tmp_path):
+def test_a_misspelt_kind_is_reported_once_with_its_line(verb, tmp_path):
     """`check` has a finding for it (D004); no other command may skip it silently."""
     good = POD.replace("NAME", "p")
     bad = good.replace("kind: Pod", "kind: pod")
@@ -53,14 +53,14 @@ def test_a_kind_with_pods_whose_name_is_misspelt_is_told_once_and_where(verb, tm
     assert lines == [f"warning: {tmp_path}/p.yaml:6: v1 has no kind pod, it is called Pod (write kind: Pod)"]
 
 
-def test_no_file_at_all_is_a_broken_usage():
+def test_without_files_the_command_exits_with_2():
     result = run("translate")
     assert result.exit_code == 2
     assert "-f" in result.stderr
 
 
-def test_an_ignore_file_of_any_number_of_lines_is_not_obeyed(folder):
-    """A pull request may write it: 500,000 lines and 100 files took more than five minutes."""
+def test_an_ignore_file_with_too_many_lines_is_refused(folder):
+    """A pull request may contain it; 500,000 lines and 100 files took more than five minutes."""
     (folder / ".drawbridgeignore").write_text("b\n" * 1_001)
     done = run("translate", folder)
     assert done.exit_code == 2
@@ -78,11 +78,11 @@ def test_excluded_paths_are_skipped(folder):
     assert names(run_json("translate", folder, "--exclude", "/a.yaml", "--exclude", "chart/*")) == (0, ["b"])
 
 
-def test_a_folder_says_itself_what_is_passed_by(folder):
+def test_a_folders_ignore_file_excludes_paths(folder):
     (folder / "chart" / "c.yaml").write_text(BROKEN)
     (folder / ".drawbridgeignore").write_text("# templates\nchart/**\n!chart/values.yaml\n\n")
     assert names(run_json("translate", folder)) == (0, ["a", "b", "values"])
-    # A file that is named is read.
+    # A file that is named directly is read.
     assert "skipped, templates in 1 file" in run("translate", folder / "chart" / "c.yaml").stderr
 
 
@@ -117,7 +117,7 @@ def test_pipes_and_symlink_loops_do_not_block_translation(folder):
     assert "pipe.yaml: a pipe, socket or device is skipped" in done.stderr
 
 
-def test_a_file_without_end_is_named_before_it_is_read(folder):
+def test_a_huge_file_is_refused_before_it_is_read(folder):
     with (folder / "chart" / "sparse.yaml").open("w") as file:
         file.truncate(1 << 40)
     tracemalloc.start()
@@ -131,7 +131,7 @@ def test_a_file_without_end_is_named_before_it_is_read(folder):
 
 @pytest.mark.parametrize("form", ["documents", "a list", "files", "a stream"])
 @pytest.mark.parametrize("verb", ["check", "translate", "survey", "simulate", "quota"])
-def test_an_input_with_too_many_objects_is_cut_and_reported_once(verb, form, tmp_path, monkeypatch):
+def test_an_input_with_too_many_objects_is_cut(verb, form, tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "MOST_OBJECTS", 4)
     objects = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"c{number}"}} for number in range(9)]
     if form == "a list":
@@ -142,10 +142,10 @@ def test_an_input_with_too_many_objects_is_cut_and_reported_once(verb, form, tmp
     done = run(verb, tmp_path)
     assert done.exit_code == 2
     assert done.stderr.count("the input has more than 4 objects") == 1
-    assert done.stderr.count("error: ") == 2  # and that the answer is not whole
+    assert done.stderr.count("error: ") == 2  # and one that the answer is incomplete
 
 
-def test_a_stream_of_many_objects_is_not_read_to_its_end():
+def test_a_stream_is_read_only_up_to_the_limit():
     text = b'{"a":1}\n' * 1000
     assert len(json_reader.stream(text, 4)) == 5
     assert len(json_reader.stream(text, 1000)) == 1000
@@ -153,7 +153,7 @@ def test_a_stream_of_many_objects_is_not_read_to_its_end():
 
 @pytest.mark.parametrize("text", ["- a\n" * 2000, f"[{','.join(['{}'] * 1000)}]", f"[{'[],' * 1000}]"])
 @pytest.mark.parametrize("verb", ["check", "translate", "survey", "simulate"])
-def test_one_object_that_would_take_a_hundred_times_its_bytes_is_named_and_not_read(verb, text, tmp_path, monkeypatch):
+def test_an_object_with_too_many_members_is_not_read(verb, text, tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "MOST_MEMBERS_CUT_DOWN" if verb in ("survey", "simulate") else "MOST_MEMBERS", 1000)
     Path(tmp_path, "a.yaml").write_text("kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\n")
     Path(tmp_path, "large.yaml").write_text(f"kind: ConfigMap\napiVersion: v1\nmetadata: {{name: large}}\nx:\n{text}")
@@ -185,7 +185,7 @@ spec:
 
 
 @pytest.mark.parametrize("command", ["check", "translate", "survey"])
-def test_behind_a_pipe_findings_stand_in_the_file_that_was_rendered(command, tmp_path, monkeypatch):
+def test_findings_of_rendered_input_name_the_template_file(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = run(command, "-f", "-", "-o", "github", stdin=RENDERED).stdout.splitlines()
     assert "file=" not in lines[0]  # an annotation of a file that the checkout does not have is shown nowhere
@@ -202,7 +202,7 @@ def test_behind_a_pipe_findings_stand_in_the_file_that_was_rendered(command, tmp
 
 
 class Site(http.server.BaseHTTPRequestHandler):
-    """A web site with a manifest, a page that is too large, and addresses that lead elsewhere."""
+    """A web site with a manifest, a page that is too large, and redirects."""
 
     def do_GET(self):
         if self.path in ("/loop", "/file"):
@@ -232,14 +232,14 @@ def site():
     server.server_close()
 
 
-def test_an_address_is_read_like_a_file(site):
+def test_a_url_is_read_like_a_file(site):
     assert names(run_json("translate", "-f", f"{site}/pod.yaml")) == (0, ["web"])
 
 
 @pytest.mark.parametrize(
     ("path", "why"), [("/loop", "redirect"), ("/file", "not asked"), ("/none", "404"), ("/large", "larger than")]
 )
-def test_an_address_that_cannot_be_used_is_named_and_the_rest_goes_on(path, why, site, folder, monkeypatch):
+def test_an_unusable_url_is_reported_and_the_rest_is_read(path, why, site, folder, monkeypatch):
     monkeypatch.setattr(outside, "MOST_BYTES", 100_000)
     code, answer = run_json("translate", f"{site}{path}", folder / "a.yaml")
     assert (code, len(answer["items"])) == (2, 1)
@@ -249,7 +249,7 @@ def test_an_address_that_cannot_be_used_is_named_and_the_rest_goes_on(path, why,
 
 
 @pytest.mark.parametrize("path", ["/loop", "/file", "/none", "/large"])
-def test_no_connection_is_left_behind(path, site, monkeypatch):
+def test_no_connection_stays_open(path, site, monkeypatch):
     monkeypatch.setattr(outside, "MOST_BYTES", 100_000)
     left = []
     monkeypatch.setattr(sys, "unraisablehook", left.append)
@@ -259,7 +259,7 @@ def test_no_connection_is_left_behind(path, site, monkeypatch):
     assert [str(unraisable.exc_value) for unraisable in left] == []
 
 
-def test_credentials_in_an_address_are_not_sent_and_not_shown(site):
+def test_credentials_in_a_url_are_neither_sent_nor_shown(site):
     result = run("translate", "-f", site.replace("http://", "http://me:secret@"))
     assert result.exit_code == 2
     assert "credentials" in result.stderr
@@ -278,7 +278,7 @@ def program(path, name, text):
     file.chmod(0o755)
 
 
-def test_a_kustomization_is_built_with_what_is_here(tmp_path, monkeypatch):
+def test_a_kustomization_is_built_with_the_installed_tool(tmp_path, monkeypatch):
     bin_ = tmp_path / "bin"
     bin_.mkdir()
     monkeypatch.setenv("PATH", str(bin_))
@@ -301,7 +301,7 @@ def test_a_kustomization_is_built_with_what_is_here(tmp_path, monkeypatch):
     assert 'kustomize: security; "a" is above (build it by hand and pipe it in: -f -)' in logged.stderr
 
 
-def test_quiet_leaves_errors_and_the_answer(tmp_path):
+def test_quiet_keeps_errors_and_the_answer(tmp_path):
     file = tmp_path / "p.yaml"
     file.write_text(
         POD.replace("NAME", "p").replace(
@@ -313,7 +313,7 @@ def test_quiet_leaves_errors_and_the_answer(tmp_path):
     assert "error" in run("translate", "-q", "-f", tmp_path / "gone").stderr
 
 
-def test_colour_is_for_terminals_and_for_the_option(tmp_path, monkeypatch):
+def test_colour_needs_a_terminal_or_the_option(tmp_path, monkeypatch):
     file = tmp_path / "p.yaml"
     file.write_text(
         POD.replace("NAME", "p").replace(
@@ -325,7 +325,7 @@ def test_colour_is_for_terminals_and_for_the_option(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_is_given_a_script(shell):
+def test_completion_prints_a_script_for_the_shell(shell):
     output = run("completion", shell).stdout
     assert "_DRAWBRIDGE_COMPLETE" in output
     assert "drawbridge" in output
@@ -342,7 +342,7 @@ def test_commands_and_options_complete(monkeypatch):
     assert [completion.value for completion in made.get_completions(["translate", "-o"], "j")] == ["json", "junit"]
 
 
-def test_the_manual_has_every_command_and_no_line_that_roff_takes_for_an_order():
+def test_the_manual_has_every_command_and_only_known_macros():
     from cli.main import COMMANDS
 
     output = run("man").stdout

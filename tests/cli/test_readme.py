@@ -1,4 +1,4 @@
-"""The lines of README and docs/commands.md, typed as they are printed, one after another: each finds the files that it names, and says something useful."""
+"""The commands of README and docs/commands.md run in their order, and their output has the expected facts."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ PROGRAM = ".venv/bin/drawbridge "
 
 
 def printed(page, chapter):
-    """Return the lines of a chapter's code blocks; a server's block has addresses that are known once it runs."""
+    """The lines of a chapter's code blocks. The blocks of servers have addresses that are known only at run time."""
     text = (ROOT / page).read_text().partition(f"\n## {chapter}\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     return [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
@@ -28,11 +28,11 @@ def test_the_first_lines_are_those_of_the_page_of_commands():
     assert all(line in printed("docs/commands.md", "On files") for line in first)
 
 
-def test_a_list_in_a_list_stays_one_on_the_site():
+def test_a_nested_list_stays_nested_on_the_site():
     assert nested("- a\n  - b\n    c\n```\n  - d\n```\n  - e") == "- a\n    - b\n        c\n```\n  - d\n```\n    - e"
 
 
-def test_each_line_finds_what_the_lines_before_it_left(tmp_path, monkeypatch):
+def test_each_command_works_after_the_commands_before_it(tmp_path, monkeypatch):
     (tmp_path / "manifests").symlink_to(ROOT / "manifests")
     fleet = [document.object for document in manifests.read([ROOT / "manifests/examples/fleet"])]
 

@@ -1,4 +1,4 @@
-"""Reports to hand on, `-o html` and `-o markdown`: they stand alone, and no name in them becomes markup, a row or a column."""
+"""HTML and Markdown reports are self-contained, and no name in them becomes markup, a row or a column."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -53,13 +53,13 @@ COMMANDS = {
     "simulate": ("simulate",),
     "free": ("free",),
 }
-# Pictures that stand alone.
+# Self-contained pictures.
 DRAWN = {"free": ("free",), "simulate": ("simulate",)}
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_report_stands_alone_and_shows_names_as_they_are(command, tmp_path):
+def test_a_report_is_self_contained_and_shows_names_unchanged(command, tmp_path):
     done = run(*COMMANDS[command], "-f", odd_pods(tmp_path), "-o", "html")
     page = Elements(done.stdout)
     tags = {tag for tag, _ in page.seen}
@@ -91,42 +91,42 @@ def test_markdown_keeps_its_rows_and_columns(command, tmp_path):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_form_has_the_exit_of_text_and_is_the_same_again(command, tmp_path):
-    of = (*COMMANDS[command], "-f", odd_pods(tmp_path))
-    text = run(*of)
+def test_every_format_has_the_exit_code_of_text(command, tmp_path):
+    arguments = (*COMMANDS[command], "-f", odd_pods(tmp_path))
+    text = run(*arguments)
     for form in ("html", "markdown"):
-        done = run(*of, "-o", form)
+        done = run(*arguments, "-o", form)
         assert done.exit_code == text.exit_code
-        assert done.stdout == run(*of, "-o", form).stdout
+        assert done.stdout == run(*arguments, "-o", form).stdout
 
 
 @pytest.mark.parametrize("command", DRAWN)
-def test_a_picture_stands_alone_with_the_exit_of_text(command, tmp_path):
-    of = (*DRAWN[command], "-f", odd_pods(tmp_path))
-    done = run(*of, "-o", "svg")
+def test_a_picture_is_self_contained_with_the_exit_of_text(command, tmp_path):
+    arguments = (*DRAWN[command], "-f", odd_pods(tmp_path))
+    done = run(*arguments, "-o", "svg")
     drawn = ET.fromstring(done.stdout)
     assert {element.tag.removeprefix(SVG) for element in drawn.iter()} <= {"svg", "style", "text", "g", "title", "rect"}
     assert not [
         name for element in drawn.iter() for name in element.attrib if name.startswith("on") or name in ("href", "src")
     ]
     assert "url(" not in done.stdout
-    assert done.exit_code == run(*of).exit_code
-    assert done.stdout == run(*of, "-o", "svg").stdout
+    assert done.exit_code == run(*arguments).exit_code
+    assert done.stdout == run(*arguments, "-o", "svg").stdout
 
 
-def test_a_picture_of_a_fleet_says_who_has_what(tmp_path):
+def test_a_picture_of_a_fleet_shows_the_holders(tmp_path):
     drawn = ET.fromstring(run("free", "-f", odd_pods(tmp_path), "-o", "svg").stdout)
     titles = [element.text for element in drawn.iter(f"{SVG}title")]
     assert "gpu.example.com/n0/gpu-0: held, default/p0, default/" in "\n".join(titles)
     assert "held" in [element.text for element in drawn.iter(f"{SVG}text")]
 
 
-def test_a_simulation_draws_what_it_gave(tmp_path):
-    of = ("simulate", "-f", manifest(tmp_path / "free.json", *fleet(2, 2), claim("c"), pod("new", "c")))
-    drawn = ET.fromstring(run(*of, "-o", "svg").stdout)
+def test_a_simulation_draws_its_allocations(tmp_path):
+    arguments = ("simulate", "-f", manifest(tmp_path / "free.json", *fleet(2, 2), claim("c"), pod("new", "c")))
+    drawn = ET.fromstring(run(*arguments, "-o", "svg").stdout)
     assert [element.text for element in drawn.iter(f"{SVG}title")].count("gpu.example.com/n0/gpu-0: default/new") == 1
-    assert "| n0 | 1 given, 1 free |" in run(*of, "-o", "markdown").stdout
-    assert "| default/new | n0 | gpu.example.com/n0/gpu-0 |" in run(*of, "-o", "markdown").stdout
+    assert "| n0 | 1 given, 1 free |" in run(*arguments, "-o", "markdown").stdout
+    assert "| default/new | n0 | gpu.example.com/n0/gpu-0 |" in run(*arguments, "-o", "markdown").stdout
 
 
 def test_a_fleet_of_many_nodes_is_drawn_in_part():
@@ -144,7 +144,7 @@ def test_a_fleet_of_many_nodes_is_drawn_in_part():
 
 
 def bars(page):
-    """What each bar says, and how wide its parts are."""
+    """The label of each bar, and the widths of its parts."""
     labels, of = [], []
     for tag, attributes in Elements(page).seen:
         if tag == "svg" and attributes.get("class") == "bar":
@@ -175,7 +175,7 @@ def test_a_quota_and_a_capacity_are_bars(tmp_path):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_form_that_there_is_not_is_refused_with_those_that_there_are(command):
+def test_an_unknown_format_is_refused_with_the_list(command):
     done = run(*COMMANDS[command], "-o", "pdf")
     assert done.exit_code == 2
     assert "'html'" in done.stderr
@@ -205,11 +205,11 @@ def test_unreadable_files_are_named_in_the_report(tmp_path):
         ("\x1b[0m", r"\\x1b\[0m"),
     ],
 )
-def test_a_text_of_others_is_not_markup(text, written):
+def test_text_from_objects_is_not_markup(text, written):
     assert inline(text) == written
 
 
-def test_lines_of_a_screen_do_not_leave_it():
+def test_lines_of_text_stay_inside_their_block():
     report = Report("r", (Screen(("a", "````", "```` b", "c\n`````\x1b", "<i>")),))
     assert as_markdown(report) == "# r\n\n``````\na\n````\n```` b\nc\\x0a`````\\x1b\n<i>\n``````\n"
     assert "&lt;i&gt;" in as_html(report, "")
@@ -232,7 +232,7 @@ TABLE = Rows(
 )
 
 
-def test_a_terminal_has_aligned_columns_and_further_texts_below_the_row():
+def test_text_aligns_columns_and_puts_notes_below_rows():
     report = Report("r", ("", TABLE, Drawn(Html("<svg></svg>"), "bar")), "2 nodes")
     assert list(as_text(report)) == [
         ("", ("",)),
@@ -255,13 +255,13 @@ def test_a_table_of_pictures_is_not_on_a_terminal():
     assert list(as_text(Report("r", (Rows(("Node", ""), [("n1", Drawn(Html(), "half"))]),)))) == [("", ()), ("", ("",))]
 
 
-def test_the_full_text_stands_on_a_terminal_instead_of_the_parts():
+def test_text_shows_the_full_report_instead_of_the_parts():
     report = Report("r", (TABLE,), full=["all"])
     assert [lines for _, lines in as_text(report)] == [["all"], ("",)]
     assert as_markdown(report).endswith("## In full\n\n```\nall\n```\n")
 
 
-def test_a_spreadsheet_has_numbers_without_commas_and_no_formula():
+def test_a_csv_has_plain_numbers_and_no_formula():
     rows = Rows(("Node", "Number", "Why"), [("=1+1", 1000, Why("full", "free it")), ("n\x1b", 7, ("", "a", "b"))])
     assert as_csv(rows) == "Node,Number,Why\r\n'=1+1,1000,full; free it\r\nn\\x1b,7,a; b\r\n"
     assert as_csv(Rows(("A",), [(1, True, "1", "=x", "=x", 0, False)])) == "A\r\n1,True,1,'=x,'=x,0,False\r\n"

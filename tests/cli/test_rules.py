@@ -1,4 +1,4 @@
-"""The examples of rules of one's own (manifests/examples/rules): every command reads the same file and says the same."""
+"""Every command gives the same answer with the examples of custom rules (manifests/examples/rules)."""
 
 import re
 
@@ -18,7 +18,7 @@ from webhook.service.configuration_file import Source
 RULES = EXAMPLES / "rules"
 NAMES = sorted(path.name for path in RULES.iterdir())
 VGPU = "hami-core-gpu.project-hami.io"
-# Dialect, and what each request of the pod is.
+# The dialect, and the expected requests of the pod.
 ASKED = {
     "amounts": ("slices", {"deviceClassName": VGPU, "count": 1, "capacity": {"requests": {"cores": "30", "memory": "12Gi"}}}),
     "words": ("sizes", {"deviceClassName": VGPU, "count": 1, "capacity": {"requests": {"cores": "25", "memory": "20Gi"}}}),
@@ -27,7 +27,7 @@ ASKED = {
     "pairs": ("rails", *({"deviceClassName": name, "count": 1} for name in ("gpu.nvidia.com", "dranet") * 2)),
 }  # fmt: skip
 
-# What the pod gets: of the NPUs those that are of its model and healthy.
+# The devices of each pod: the healthy NPUs of the requested model.
 DEVICES = {
     "amounts": "share-1: hami-gpu-0 (30 cores, 12Gi memory)",
     "words": "share-1: hami-gpu-0 (25 cores, 20Gi memory)",
@@ -47,20 +47,22 @@ def test_every_example_is_run():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_translate_makes_of_an_example_what_it_says(name):
+def test_translate_has_the_decisions_that_an_example_declares(name):
     pod, rules, fleet = files(name)
     code, answer = run_json("translate", "-f", pod, "--config", rules, "--inventory", fleet)
     assert code == 0
-    dialect, *asked = ASKED[name]
+    dialect, *expected_requests = ASKED[name]
     assert {decision["dialect"] for decision in answer["decisions"]} == {dialect}
     template, made = answer["items"]
     requests = [request["exactly"] for request in template["spec"]["spec"]["devices"]["requests"]]
-    assert [{key: request[key] for key in expected} for request, expected in zip(requests, asked, strict=True)] == asked
+    assert [
+        {key: request[key] for key in expected} for request, expected in zip(requests, expected_requests, strict=True)
+    ] == expected_requests
     (container,) = made["spec"]["containers"]
     assert container["resources"] == {"claims": [{"name": made["spec"]["resourceClaims"][0]["name"]}]}
 
 
-def test_words_and_node_selectors_become_selectors_of_devices():
+def test_annotations_and_node_selectors_become_device_selectors():
     for name, words in (("words", ["a100", "h100"]), ("devices", ['.model.lowerAscii().contains("n2")', ".?healthy", '.?kind.orValue("") == "npu"'])):  # fmt: skip
         pod, rules, _ = files(name)
         _, answer = run_json("translate", "-f", pod, "--config", rules)
@@ -70,7 +72,7 @@ def test_words_and_node_selectors_become_selectors_of_devices():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_example_is_not_understood_without_its_rules(name):
+def test_without_its_rules_an_example_is_not_translated(name):
     pod, _, fleet = files(name)
     _, answer = run_json("translate", "-f", pod, "--inventory", fleet)
     assert len(answer["items"]) == 1
@@ -78,7 +80,7 @@ def test_an_example_is_not_understood_without_its_rules(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_check_finds_nothing_in_an_example_with_its_rules_however_they_are_given(name):
+def test_check_accepts_an_examples_rules_by_every_option(name):
     pod, rules, fleet = files(name)
     for given in (["--config", rules], ["-f", rules], ["--inventory", rules]):
         code, answer = run_json("check", "-f", pod, "--inventory", fleet, *given)
@@ -99,7 +101,7 @@ def test_survey_simulate_and_dialects_know_an_example(name):
     assert [row["name"] for row in answer["dialects"][0]["keys"]] == [row["name"] for row in written[0]["keys"]]
 
 
-def test_a_table_that_dialects_prints_is_one_that_the_configuration_takes(tmp_path):
+def test_a_printed_dialect_is_valid_in_a_configuration(tmp_path):
     for name in NAMES:
         _, rules, _ = files(name)
         dialect = ASKED[name][0]
@@ -111,7 +113,7 @@ def test_a_table_that_dialects_prints_is_one_that_the_configuration_takes(tmp_pa
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("verb", ["translate", "check", "survey", "simulate"])
-def test_every_command_turns_back_a_mistake_with_its_place(name, verb, tmp_path):
+def test_every_command_refuses_a_broken_rule_with_its_line(name, verb, tmp_path):
     pod, rules, _ = files(name)
     lines = rules.read_text().splitlines()
     at = next(i for i, line in enumerate(lines) if line.strip() == "role: count")
@@ -124,7 +126,7 @@ def test_every_command_turns_back_a_mistake_with_its_place(name, verb, tmp_path)
     assert "did you mean count?" in result.stderr
 
 
-def test_rules_that_are_only_known_to_check_have_to_be_good_as_well(tmp_path):
+def test_broken_rules_in_the_inventory_are_refused(tmp_path):
     pod, rules, _ = files("amounts")
     broken = tmp_path / "rules.yaml"
     broken.write_text(rules.read_text().replace("target: vgpu", "target: vpgu"))
@@ -144,16 +146,16 @@ async def test_the_webhook_and_the_embedded_cluster_serve_an_example(name):
     assert progress.runs == (DEVICES[name],)
 
 
-def test_a_truth_that_no_device_publishes_is_told_as_what_it_is(tmp_path):
+def test_a_boolean_that_no_device_publishes_is_named(tmp_path):
     pod, rules, fleet = files("devices")
-    ill = tmp_path / "fleet.yaml"
-    ill.write_text(fleet.read_text().replace("{bool: true}", "{bool: false}"))
-    code, answer = run_json("translate", "-f", pod, "--config", rules, "--inventory", ill)
+    unhealthy = tmp_path / "fleet.yaml"
+    unhealthy.write_text(fleet.read_text().replace("{bool: true}", "{bool: false}"))
+    code, answer = run_json("translate", "-f", pod, "--config", rules, "--inventory", unhealthy)
     assert code == 1
     assert "healthy is one of false" in answer["refusals"][0]
 
 
-def test_the_shortest_file_of_the_page_is_taken(tmp_path):
+def test_the_shortest_example_of_the_page_is_valid(tmp_path):
     page = (EXAMPLES.parents[1] / "docs" / "keys.md").read_text()
     text, *_ = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     rules = tmp_path / "rules.yaml"
@@ -163,14 +165,14 @@ def test_the_shortest_file_of_the_page_is_taken(tmp_path):
     assert [row["name"] for row in answer["dialects"][0]["keys"]] == ["example.com/gpu"]
 
 
-def test_the_page_names_every_role_that_a_table_can_have_and_no_other():
+def test_the_page_lists_exactly_the_roles_of_a_dialect():
     page = (EXAMPLES.parents[1] / "docs" / "keys.md").read_text()
     table = page.partition("| role | on | takes |")[2].partition("\n\n")[0]
     roles_named = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert roles_named == {role.value for roles in plain.ROLES.values() for role in roles}
 
 
-def test_one_line_gives_a_name_of_ours_to_pairs():
+def test_a_configured_key_may_request_pairs_of_devices():
     page = (EXAMPLES.parents[1] / "docs" / "keys.md").read_text()
     (line,) = re.findall(r"^ *(keys: .*)$", page, re.MULTILINE)
     done = became(pod({"example.com/gpu-and-rail": 2}), **yaml.safe_load(line))

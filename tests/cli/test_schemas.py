@@ -1,4 +1,4 @@
-"""The published schemas: equal to the code, and to what the commands print."""
+"""The published schemas equal the code, and the output of the commands matches them."""
 
 import json
 import os
@@ -17,11 +17,11 @@ from tests.cli.running import manifest, run, somewhere  # noqa: F401  a fixture
 from tests.draws import draws
 from tests.schemas import wrong
 from tests.webhook.dialects.test_rules import FILES, HEAD
-from webhook.state.configuration import read
+from webhook.state.configuration import read_configuration
 
 EXAMPLES = ROOT / "manifests" / "examples"
 FLEET, MODES, PODS, WHY = (str(EXAMPLES / name) for name in ("fleet", "modes", "pods", "why"))
-# A call for each document that a command prints: the command, and the type of the document.
+# By command and type of its document: the arguments of a call.
 CALLS = {
     "translate Translated": ["translate", "-f", PODS],
     "survey Surveyed": ["survey", "-f", PODS],
@@ -39,7 +39,7 @@ CALLS = {
     "resize OfResize": ["resize", "deployment/training", "nvidia.com/gpu=2", "-f", PODS],
     "doctor Examined": ["doctor", "-f", MODES],
     "uninstall Uninstalled": ["uninstall"],
-    "node-agent Looked": ["node-agent", "--once", "--node-name", "n0", "--kubelet-dir", "away", "--cdi-dir", "away"],
+    "node-agent NodeAudit": ["node-agent", "--once", "--node-name", "n0", "--kubelet-dir", "away", "--cdi-dir", "away"],
     "snapshot Saved": ["snapshot", "--to", "snapshot.json"],
     "dialects Vocabularies": ["dialects"],
     "test OfCases": ["test", str(EXAMPLES / "cases")],
@@ -50,7 +50,7 @@ CONFIGURATION = SCHEMAS["config"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_command_prints_what_is_published(name):
+def test_the_schema_command_prints_the_published_schemas(name):
     assert run("schema", name).stdout == ((ROOT / "docs" / "schemas") / f"{name}.json").read_text()
 
 
@@ -79,7 +79,7 @@ def test_every_key_is_in_camel_case(name):
     assert [member for member in members(SCHEMAS[name]) if not re.fullmatch(r"[a-z][A-Za-z]*", member)] == []
 
 
-def test_a_name_that_is_not_there_is_named_with_those_that_are():
+def test_an_unknown_schema_name_has_a_suggestion():
     result = run("schema", "confg")
     assert result.exit_code == 2
     assert "did you mean config?" in result.stderr
@@ -95,7 +95,7 @@ ORPHAN = {
 
 
 def answer_of(*args):
-    """What a command prints, and what of it its schema does not know."""
+    """The answer of a command, and the members that its schema does not have."""
     answer = json.loads(run(*args, "-o", "json").stdout)
     return answer, wrong(answer, SCHEMAS[args[0]], closed=True)
 
@@ -109,20 +109,20 @@ def test_the_output_of_each_command_matches_its_schema(row):
     assert set(answer) == set(SCHEMAS[command]["definitions"][document]["properties"]) - {"errors"}
 
 
-def test_a_survey_of_a_fleet_fits_its_schema():
+def test_a_survey_of_a_fleet_matches_its_schema():
     answer, problems = answer_of("survey", "-f", PODS, "-f", FLEET, "-f", MODES)
     assert problems == []
     assert answer["drivers"]
     assert answer["reasons"]
 
 
-def test_refusals_fit_the_schema_of_translate():
+def test_refusals_match_the_schema_of_translate():
     answer, problems = answer_of("translate", "-f", PODS, "--inventory", FLEET)
     assert problems == []
     assert answer["refusals"]
 
 
-def test_no_place_and_what_would_fit_instead_fit_the_schema_of_simulate(tmp_path):
+def test_an_infeasible_claim_matches_the_schema_of_simulate(tmp_path):
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": 99}}
     claim = ORPHAN | {"spec": {"devices": {"requests": [request]}}}
     file = manifest(tmp_path / "claim.json", claim)
@@ -133,13 +133,13 @@ def test_no_place_and_what_would_fit_instead_fit_the_schema_of_simulate(tmp_path
     assert answer["nodes"]["gpu-node"]["verdict"] in ("infeasible", "error")
 
 
-def test_pods_with_and_without_a_place_fit_the_schema_of_simulate():
+def test_placed_and_unplaced_pods_match_the_schema_of_simulate():
     answer, problems = answer_of("simulate", "-f", PODS, "-f", FLEET)
     assert problems == []
     assert {bool(pod["node"]) for pod in answer["pods"]} == {True, False}
 
 
-def test_ills_fit_the_schema_of_doctor(tmp_path):
+def test_findings_match_the_schema_of_doctor(tmp_path):
     answer, problems = answer_of("doctor", "-f", str(manifest(tmp_path / "dump.json", ORPHAN)))
     assert problems == []
     assert answer["findings"]
@@ -162,14 +162,14 @@ def test_the_output_for_an_unknown_option_matches_the_schema(row):
     assert answer["errors"]
 
 
-def test_an_answer_about_broken_options_has_no_option_in_it():
+def test_the_answer_about_invalid_options_does_not_contain_them():
     answer, problems = answer_of("simulate", "--generate", "mig", "-f", MODES)
     assert problems == []
     assert answer["pods"] == []
     assert answer["errors"]
 
 
-def test_a_member_that_no_schema_names_is_found():
+def test_a_member_that_no_schema_names_is_reported():
     answer, _ = answer_of("explain", "R023")
     answer["codes"][0]["colour"] = "red"
     assert wrong(answer, SCHEMAS["explain"]) == []
@@ -181,7 +181,7 @@ def example(name="configuration.yaml"):
 
 
 def changed(path, value):
-    """The example with one member changed; a path of keys, and of numbers in lists."""
+    """The example with the member at this path replaced."""
     whole = place = example()
     *way, last = path
     for part in way:
@@ -210,23 +210,23 @@ def changed(path, value):
         (["nodeTemplates", 0, "devices", 0, "capacity", "memory"], "141Gi"),
     ],
 )
-def test_schema_and_code_turn_back_the_same_mistakes(path, value):
+def test_schema_and_code_refuse_the_same_errors(path, value):
     assert wrong(changed(path, value), CONFIGURATION)
-    assert read(changed(path, value))[0] is None
+    assert read_configuration(changed(path, value))[0] is None
 
 
-def test_schema_and_code_take_the_example():
+def test_schema_and_code_accept_the_example():
     assert wrong(example(), CONFIGURATION) == []
-    assert read(example())[1] == []
+    assert read_configuration(example())[1] == []
 
 
-# What a ResourceSlice has, and what is the same in every file.
+# Fields of a ResourceSlice, and fields that are the same in every file.
 OF_KUBERNETES = {"DeviceAttribute", "DeviceCapacity", "CapacityRequestPolicy", "CapacityRequestPolicyRange"}
 IN_EVERY_FILE = {"apiVersion", "kind", "metadata"}
 
 
 def test_every_setting_is_explained():
-    """By the comment at its field, which is its description on docs/configuration.md, too."""
+    """The comment at a field is also its description in docs/configuration.md."""
     fields = {name: field for name, field in CONFIGURATION["properties"].items() if name not in IN_EVERY_FILE}
     owners = {
         name: definition
@@ -255,7 +255,7 @@ VALUES = st.sampled_from(
 )
 def test_a_configuration_that_the_code_accepts_passes_the_schema(file, odd):
     whole = {**HEAD, **file, **odd}
-    configuration, _ = read(whole)
+    configuration, _ = read_configuration(whole)
     problems = wrong(without_nulls(whole), CONFIGURATION)
     if configuration is not None:
         assert problems == []
@@ -270,7 +270,7 @@ def without_nulls(value):
 LINE = re.compile(r"# yaml-language-server: \$schema=(\S+)\n")
 
 
-def test_examples_name_the_schema_that_lies_in_the_repository():
+def test_examples_name_the_schema_in_the_repository():
     files = [path for path in sorted(EXAMPLES.rglob("*.yaml")) if "kind: DrawbridgeConfiguration" in path.read_text()]
     assert files
     for path in files:

@@ -1,4 +1,4 @@
-"""A process beside a cluster stops by a signal; an error that ends it is one sentence for the user."""
+"""A server stops on SIGTERM, and reports an error that ends it in one sentence."""
 
 import errno
 import os
@@ -46,14 +46,14 @@ def served(error):
         (OSError("too long a path"), "too long a path", ""),
     ],
 )
-def test_an_error_that_ends_a_process_is_reported_in_one_sentence(cluster, error, message, remedy):
+def test_an_error_that_ends_a_server_is_reported(cluster, error, message, remedy):
     finding = served(error)
     assert isinstance(finding, CommandFailed)
     assert (finding.message, finding.remedy) == (message, remedy)
     assert cluster.closed
 
 
-def test_a_signal_tells_it_to_stop_and_the_connection_is_closed(cluster):
+def test_sigterm_stops_the_server_and_closes_the_connection(cluster):
     async def process(cluster, stop):
         os.kill(os.getpid(), signal.SIGTERM)
         await stop.wait()

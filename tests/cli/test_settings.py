@@ -1,4 +1,4 @@
-"""A server's options are made of its settings, and what is given reaches them."""
+"""The options of a server are derived from its settings, and their values are stored there."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -38,7 +38,7 @@ class Outer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(kind, *arguments):
-    """The settings that a command is handed."""
+    """The settings that the command gets."""
     given = []
 
     @click.command()
@@ -50,11 +50,11 @@ def read(kind, *arguments):
     return given[0] if given else done.output
 
 
-def test_an_option_that_is_not_given_has_the_value_of_the_settings():
+def test_a_missing_option_has_the_default_of_its_field():
     assert read(Outer) == Outer(here="found")
 
 
-def test_a_given_option_is_parsed_by_the_type_of_its_field():
+def test_an_option_is_parsed_by_its_fields_type():
     arguments = ["--no-on", "--off", "--no-maybe", "--where=unix:/s", "--name=c", "--kind=y", "--preempting=evict"]
     more = ["--seconds=3", "--most=0", "--listen=:9", "--backwards=abc", "--here=given"]
     assert read(Outer, *arguments, *more) == Outer(
@@ -74,7 +74,7 @@ def test_a_given_option_is_parsed_by_the_type_of_its_field():
 
 
 @pytest.mark.parametrize(
-    ("option", "words"),
+    ("option", "message"),
     [
         ("--seconds=nan", "not a finite number"),
         ("--seconds=11", "not in the range 1<=x<=10"),
@@ -86,8 +86,8 @@ def test_a_given_option_is_parsed_by_the_type_of_its_field():
         ("--unflagged=1", "No such option"),
     ],
 )
-def test_an_option_value_that_its_field_cannot_hold_is_refused(option, words):
-    assert words in read(Outer, option)
+def test_an_option_value_that_its_field_cannot_hold_is_refused(option, message):
+    assert message in read(Outer, option)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_an_option_value_that_its_field_cannot_hold_is_refused(option, words):
         (AgentSettings, {"paths": NodePaths("node")}),
     ],
 )
-def test_a_server_that_is_told_nothing_has_the_defaults_and_what_its_pod_says(kind, own, monkeypatch):
+def test_settings_have_defaults_from_the_pods_environment(kind, own, monkeypatch):
     for name, value in {"POD_NAMESPACE": "ours", "POD_NAME": "pod", "NODE_NAME": "node"}.items():
         monkeypatch.setenv(name, value)
     assert read(kind) == kind(**own)

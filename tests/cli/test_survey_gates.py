@@ -1,4 +1,4 @@
-"""Feature gates in a survey: which are off on the server, how many workloads need each, and how it is switched on."""
+"""Feature gates in a survey: which are off on the server, how many workloads need them, and how to enable them."""
 
 from unittest.mock import AsyncMock
 
@@ -14,7 +14,7 @@ from cluster.server import ServerInfo
 from dra import server as gates
 from dra.server import Declared, read_server
 from dra.validation.fields.gates import required_by
-from tests.cli.commands.test_survey import HAMI, limited, maker, running_pod
+from tests.cli.commands.surveys import HAMI, running_pod, with_limits, workload_object
 from tests.dra.validation import corpus
 from tests.objects import obj
 from webhook.state import Features
@@ -42,9 +42,9 @@ def sliced(**device):
 
 def of_pool(name, slices, **more):
     spec = {"driver": "d.io", "nodeName": "n", "pool": {"name": "n", "generation": 1, "resourceSliceCount": slices}}
-    made = named("ResourceSlice", **spec, **more)
-    made["metadata"]["name"] = name
-    return made
+    stored_pod = named("ResourceSlice", **spec, **more)
+    stored_pod["metadata"]["name"] = name
+    return stored_pod
 
 
 PARTITION = {"consumesCounters": [{"counterSet": "s", "counters": {"m": {"value": "1"}}}]}
@@ -56,19 +56,19 @@ PARTITIONED = [
 
 def claiming():
     """A Deployment whose pods have their own claim."""
-    made = maker("Deployment", "own", limited())
-    made["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimTemplateName": "x"}]
-    return made
+    stored_pod = workload_object("Deployment", "own", with_limits())
+    stored_pod["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimTemplateName": "x"}]
+    return stored_pod
 
 
 def gates_named(features, *objects):
-    seen = overview(reading_of(objects, features, pods=False), SurveyScope())
-    return {obstacle.object: obstacle for obstacle in seen.obstacles if obstacle.code == "S019"}
+    survey = overview(reading_of(objects, features, pods=False), SurveyScope())
+    return {obstacle.object: obstacle for obstacle in survey.obstacles if obstacle.code == "S019"}
 
 
-# What needs a gate, and the minors that have it off by default.
+# The gate, the minor versions in which it is off by default, and objects that need it.
 NEEDS = {
-    "shares of a legacy key": (gates.CAPACITY, [34, 35], [maker("Deployment", "hami", HAMI)]),
+    "shares of a legacy key": (gates.CAPACITY, [34, 35], [workload_object("Deployment", "hami", HAMI)]),
     "shares of a claim": (gates.CAPACITY, [34, 35], [claiming(), template_of(request_with(capacity={"requests": {"memory": "1Gi"}})), CLASS]),
     "distinct devices": (gates.CAPACITY, [34, 35], [claiming(), template_of(request_with(), constraints=[{"distinctAttribute": "d.io/x"}]), CLASS]),
     "tolerations": (gates.TAINTS, [34, 35], [claiming(), template_of(request_with(tolerations=[{"operator": "Exists"}])), CLASS]),
@@ -77,7 +77,7 @@ NEEDS = {
     "binding conditions": (gates.BINDING, [34, 35], [claiming(), template_of(request_with()), CLASS, sliced(bindingConditions=["x"], bindingFailureConditions=["y"])]),
     "CPUs of the node": (gates.NODE_RESOURCES, [34, 35, 36, 37], [claiming(), template_of(request_with()), CLASS, sliced(nodeAllocatableResources={"cpu": {}})]),
     "derived attributes": (gates.DERIVED, [34, 35, 36, 37], [claiming(), template_of(request_with(derivedAttributes=[{"name": "d.io/y", "expression": "1"}])), CLASS]),
-    "a name of a class": (gates.EXTENDED, [34, 35], [running_pod("p", limited(**{"deviceclass.resource.kubernetes.io/c": 1})), CLASS]),
+    "a name of a class": (gates.EXTENDED, [34, 35], [running_pod("p", with_limits(**{"deviceclass.resource.kubernetes.io/c": 1})), CLASS]),
     "alternatives": (gates.ALTERNATIVES, [], [claiming(), template_of({"name": "r", "firstAvailable": [{"name": "a", "deviceClassName": "c"}]}), CLASS]),
     "admin access": (gates.ADMIN_ACCESS, [], [claiming(), template_of(request_with(adminAccess=True)), CLASS]),
     "a claim": (gates.CLAIMS, [], [claiming(), template_of(request_with()), CLASS]),
@@ -86,28 +86,28 @@ NEEDS = {
 
 @pytest.mark.parametrize("minor", SERVERS)
 @pytest.mark.parametrize("name", NEEDS)
-def test_a_gate_is_in_the_way_on_the_minors_that_have_it_off(name, minor):
+def test_a_gate_that_is_off_by_default_is_an_obstacle(name, minor):
     gate, off, objects = NEEDS[name]
     by_gate = gates_named(SERVERS[minor], *objects)
     assert list(by_gate) == ([gate] if minor in off else [])
 
 
 @pytest.mark.parametrize("name", NEEDS)
-def test_a_gate_that_is_on_is_not_in_the_way(name):
+def test_a_gate_that_is_on_is_no_obstacle(name):
     assert gates_named(Features.from_server(gates.EVERYTHING), *NEEDS[name][2]) == {}
 
 
 @pytest.mark.parametrize(
     ("name", "off"), [("alternatives", gates.ALTERNATIVES), ("admin access", gates.ADMIN_ACCESS), ("a claim", gates.CLAIMS)]
 )  # fmt: skip
-def test_a_gate_that_was_switched_off_is_in_the_way(name, off):
+def test_a_gate_that_was_disabled_is_an_obstacle(name, off):
     switched = Features.from_server(read_server("1.34", f"{off}=false"))
     by_gate = gates_named(switched, *NEEDS[name][2])
     assert list(by_gate) == [off]
     assert by_gate[off].remedy.startswith("start kube-apiserver")
 
 
-def test_a_name_of_a_class_needs_the_gates_of_its_devices_too():
+def test_an_extended_resource_needs_the_gates_of_its_devices():
     _, _, asking = NEEDS["a name of a class"]
     tainted = sliced(taints=[{"key": "k", "effect": "NoSchedule"}])
     assert set(gates_named(SERVERS[35], *asking, tainted)) == {gates.EXTENDED, gates.TAINTS}
@@ -120,7 +120,7 @@ def test_the_workloads_and_pods_that_need_a_gate_are_counted():
         *NEEDS["shares of a legacy key"][2],
         *pods,
         running_pod("other", HAMI),
-        running_pod("plain", limited(nvidia_gpu=1)),
+        running_pod("plain", with_limits(nvidia_gpu=1)),
     )
     by_gate = gates_named(SERVERS[35], *objects)
     assert by_gate[gates.CAPACITY].message == "Kubernetes 1.35 has it off: 2 workloads (4 pods) need shares of devices"
@@ -138,7 +138,7 @@ def test_the_workloads_and_pods_that_need_a_gate_are_counted():
         (Features.combine(36, {}), ""),
     ],
 )
-def test_a_gate_counts_as_reported_then_as_declared_then_as_by_default(features, message):
+def test_a_reported_gate_overrides_a_declared_one_and_the_default(features, message):
     by_gate = gates_named(features, *NEEDS["shares of a legacy key"][2])
     assert bool(by_gate) == bool(message)
     assert all(message in finding.message for finding in by_gate.values())
@@ -160,16 +160,16 @@ def test_the_remedy_names_the_version_and_the_components(gate, minor, remedy):
     assert remedy_of(gate, Features.combine(minor, {})) == remedy
 
 
-def test_a_gate_that_needs_another_one_is_switched_on_with_it():
+def test_the_remedy_enables_the_gates_that_a_gate_needs():
     off = Features.combine(37, {gates.COUNTERS: False})
     assert "DRAPartitionableDevices=true,DRADeviceCompatibilityGroups=true" in remedy_of(gates.GROUPS, off)
 
 
 async def test_a_live_survey_uses_the_declared_gates(monkeypatch):
-    from webhook.state import read
+    from webhook.state import read_configuration
 
     document = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "x"}, "kubernetes": {"featureGates": {gates.CAPACITY: False}}}  # fmt: skip
-    configuration, findings = read(document)
+    configuration, findings = read_configuration(document)
     assert findings == []
     in_force = ConfigurationInForce(configuration, "a file")
     cluster, server = Embedded.holding([]), ServerInfo(minor=36, version="v1.36.3", served=frozenset(), gates={})
@@ -189,7 +189,7 @@ async def test_a_live_survey_uses_the_declared_gates(monkeypatch):
         ('device.driver == "other.io" || "d.io" == ""', False),
     ],
 )
-def test_the_devices_that_a_class_selects_tell_which_gates_it_needs(expression, is_needed):
+def test_a_class_needs_the_gates_of_its_selected_devices(expression, is_needed):
     selecting = {**CLASS, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
     part = sliced(taints=[{"key": "k", "effect": "NoSchedule"}], attributes={"kind": {"string": "part"}})
     by_gate = gates_named(SERVERS[35], claiming(), template_of(request_with()), selecting, part)
@@ -197,30 +197,30 @@ def test_the_devices_that_a_class_selects_tell_which_gates_it_needs(expression, 
 
 
 def outcomes(features, *objects):
-    seen = overview(reading_of(objects, features, pods=False), SurveyScope())
+    survey = overview(reading_of(objects, features, pods=False), SurveyScope())
     return {
         (workload.name, workload.outcome): [(key.key, key.outcome, key.until, key.remedy) for key in workload.keys]
-        for workload in seen.workloads
+        for workload in survey.workloads
     }
 
 
 SHARES = "start kube-apiserver, kube-scheduler with `--feature-gates=DRAConsumableCapacity=true`"
 
 
-def test_a_workload_waits_where_only_a_gate_keeps_its_key_from_a_claim():
+def test_a_workload_waits_for_the_gate_of_its_key():
     off = Features.combine(36, {gates.CAPACITY: False})
-    ((name, keys),) = outcomes(off, maker("Deployment", "hami", HAMI)).items()
+    ((name, keys),) = outcomes(off, workload_object("Deployment", "hami", HAMI)).items()
     assert name == ("hami", "left")
     assert keys == [
         (key, "left", f"feature gate {gates.CAPACITY} is on", SHARES)
         for key in ("nvidia.com/gpu", "nvidia.com/gpucores", "nvidia.com/gpumem")
     ]
-    stays = maker("Deployment", "hami", limited(nvidia_gpu=1, nvidia_gpumem="x"))
+    stays = workload_object("Deployment", "hami", with_limits(nvidia_gpu=1, nvidia_gpumem="x"))
     assert list(outcomes(off, stays)) == list(outcomes(SERVERS[37], stays)), "a gate explains nothing else"
 
 
 @pytest.mark.parametrize("name", ["shares of a claim", "tolerations", "derived attributes", "distinct devices"])
-def test_a_workload_with_claims_of_its_own_waits_for_their_gates(name):
+def test_a_workload_waits_for_the_gates_of_its_claims(name):
     gate, off, objects = NEEDS[name]
     ((outcome, keys),) = outcomes(SERVERS[off[0]], *objects).items()
     assert outcome == ("own", "left")
@@ -229,17 +229,17 @@ def test_a_workload_with_claims_of_its_own_waits_for_their_gates(name):
 
 
 @pytest.mark.parametrize("name", ["taints", "partitions", "binding conditions", "CPUs of the node"])
-def test_a_gate_of_slices_alone_keeps_no_claim_from_its_devices(name):
+def test_a_gate_that_only_slices_need_blocks_no_claim(name):
     _, off, objects = NEEDS[name]
     assert outcomes(SERVERS[off[0]], *objects) == {("own", None): []}
 
 
-def test_a_name_of_a_class_waits_for_its_gate():
+def test_an_extended_resource_waits_for_its_gate():
     _, off, objects = NEEDS["a name of a class"]
     assert list(outcomes(SERVERS[off[0]], *objects)) == [("p", "left")]
 
 
-def test_every_gate_that_claims_may_need_is_looked_for():
-    """The corpus has every field of a claim in some object."""
+def test_every_gate_that_claims_may_need_is_checked():
+    """Every field of a claim is in some object of the corpus."""
     claims = [stored for stored in corpus.VALID.values() if stored["kind"].startswith("ResourceClaim")]
     assert frozenset().union(*[required_by(claim["kind"], claim) for claim in claims]) <= _TITLES.keys()

@@ -1,4 +1,4 @@
-"""What a terminal gets, in a pseudo-terminal of so many columns; and what a pipe gets."""
+"""The output on a pseudo-terminal of a given width, and into a pipe."""
 
 import os
 import pty
@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from cluster import manifests
-from rendering.terminal import colour_of_change, columns_of, cut, marked, wrapped
+from rendering.terminal import WIDEST, aligned, colour_of_change, columns_of, cut, marked, wrapped
 from tests.cli.running import manifest, run
+from tests.growth import assert_linear
 
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
 PODS, WHY, MODES = (str(EXAMPLES / name) for name in ("pods", "why", "modes"))
-# Each says something on standard output, on standard error, or on both.
+# Each of them prints to stdout, to stderr, or to both.
 COMMANDS = (
     ["translate", "-f", PODS, "-o", "diff"],
     ["translate", "-f", PODS, "-o", "report"],
@@ -30,7 +31,6 @@ COMMANDS = (
     ["explain", "device", "node-b/gpu-1", "-f", WHY],
     ["simulate", "-f", MODES, "--claims"],
     ["simulate", "-f", MODES],
-    ["simulate", "--generate", "mig", "--pods", "10", "--strategy", "all"],
     ["dialects"],
     ["quota", "-f", WHY],
     ["doctor", "-f", WHY],
@@ -53,7 +53,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def seen(columns, commands=COMMANDS, **variables):
-    """Run commands, one after the other, on a terminal of so many columns, and give the lines that it got."""
+    """The lines that these commands print on a terminal of this width."""
     import json
 
     main, side = pty.openpty()
@@ -75,7 +75,7 @@ def seen(columns, commands=COMMANDS, **variables):
 
 
 @pytest.mark.parametrize("columns", [80, 40])
-def test_no_line_that_can_be_broken_has_more_columns_than_the_terminal(columns):
+def test_no_breakable_line_is_wider_than_the_terminal(columns):
     lines = [COLOUR.sub("", line) for line in seen(columns)]
     assert len(lines) > 400
     names = re.compile(r"  (-|drawbridge ).*")  # of options, and examples, in a help: they stay whole
@@ -85,7 +85,7 @@ def test_no_line_that_can_be_broken_has_more_columns_than_the_terminal(columns):
 
 
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_colours_stay_away_where_they_are_not_wanted(variables):
+def test_colours_are_off_where_they_are_not_wanted(variables):
     lines = seen(80, [["translate", "-f", PODS, "-o", "diff"], ["survey", "-f", WHY], ["chek"]], **variables)
     assert len(lines) > 100
     assert [line for line in lines if "\x1b" in line] == []
@@ -108,8 +108,8 @@ def test_a_pipe_gets_whole_lines_without_colours():
     assert max(map(len, done.stdout.splitlines())) > 100
 
 
-def test_a_line_is_broken_at_blanks_and_goes_on_further_in():
-    assert list(wrapped("  one two three", 9)) == ["  one two", "      three"]
+def test_a_line_is_wrapped_at_blanks_and_indented():
+    assert list(wrapped("  one two three", 12)) == ["  one two", "      three"]
     assert list(wrapped("日本 日本語", 8, 1)) == ["日本", " 日本語"]
     assert list(wrapped("a-word-that-is-longer than", 8, 2)) == ["a-word-that-is-longer", "  than"]
     assert list(wrapped("one two", None)) == ["one two"]
@@ -117,7 +117,27 @@ def test_a_line_is_broken_at_blanks_and_goes_on_further_in():
     assert list(cut("+日本語", 4)) == ["+日", "本語"]
 
 
-def test_the_word_that_matters_has_the_colour_wherever_the_line_is_broken():
+@pytest.mark.parametrize(
+    "part", [" ", "a ", "日 ", "\x1b[31m \x1b[0m"], ids=["blanks", "words", "wide words", "colours"]
+)
+def test_a_line_is_wrapped_in_linear_time(part):
+    """A `kind` of 60,000 blanks took half a minute."""
+    assert_linear(lambda text: list(wrapped(text, 80)), lambda size: part * size, 500)
+
+
+def test_the_indentation_of_wrapped_lines_is_bounded():
+    """A name of blanks and words was printed as a gigabyte of blanks."""
+    assert list(wrapped(" " * 1_000 + "one two", 9)) == [" " * 1_000 + "one", "    two"]
+
+
+def test_a_wide_cell_does_not_widen_other_rows_without_limit():
+    """A name of 60 KB widened the lines of all other pods by 60 KB each."""
+    head, wide, other = aligned([("NAME", "NODE"), ("a" * 1_000, "n0"), ("b", "n1")])
+    assert (head, other) == (f"  {'NAME':{WIDEST}}  NODE", f"  {'b':{WIDEST}}  n1")
+    assert wide == f"  {'a' * 1_000}  n0"
+
+
+def test_the_severity_is_coloured_wherever_the_line_is_wrapped():
     line = "some/file.yaml:2: warning: an error follows"
     assert list(marked(line, wrapped(line, 20))) == [
         "some/file.yaml:2:",
@@ -138,7 +158,7 @@ UNSEEN = "a\u202egpu\u2066\x9b\u200b\U000e0041"
 
 
 @pytest.mark.parametrize("form", ["yaml", "json"])
-def test_characters_that_cannot_be_seen_are_printed_as_escapes_and_stay_in_the_object(form, tmp_path):
+def test_invisible_characters_are_printed_as_escapes(form, tmp_path):
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -151,7 +171,7 @@ def test_characters_that_cannot_be_seen_are_printed_as_escapes_and_stay_in_the_o
     assert (printed if form == "yaml" else printed[0]["items"]) == [pod]
 
 
-def test_characters_that_cannot_be_seen_are_escapes_in_sarif(tmp_path):
+def test_invisible_characters_are_escapes_in_sarif(tmp_path):
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": UNSEEN}, "spec": {}}
     done = run("check", "-f", manifest(tmp_path / "claim.yaml", claim), "-o", "sarif")
     assert "\\u202egpu" in done.stdout

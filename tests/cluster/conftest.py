@@ -1,4 +1,4 @@
-"""The two clusters that the conformance suite holds to one behaviour, and what its tests share."""
+"""The two clusters of the conformance suite, and shared fixtures."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(params=["embedded", pytest.param("kubernetes", marks=pytest.mark.real)])
 def connect(request: pytest.FixtureRequest) -> Callable[[], Cluster]:
-    """How to reach a cluster. What takes long, importing the client and starting the real one, is over before a loop runs."""
+    """A function that connects to a cluster. The slow steps (import of the client, start of the real control plane) end before an event loop runs."""
     if request.param == "embedded":
         return Embedded
     from cluster.kubernetes import Kubernetes
@@ -40,7 +40,7 @@ async def cluster(connect: Callable[[], Cluster]) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def home(cluster: Cluster) -> AsyncIterator[str]:
-    """A namespace of the test's own; nothing in it has an effect afterwards."""
+    """A namespace of the test's own, which is emptied after the test."""
     name = f"conformance-{next(_numbers)}"
     await cluster.create(NAMESPACES, {"metadata": {"name": name}})
     yield name
@@ -48,7 +48,8 @@ async def home(cluster: Cluster) -> AsyncIterator[str]:
 
 
 async def empty(cluster: Cluster, namespace: str) -> None:
-    """Let pods and claims go, whatever holds them. The namespace stays: for each that goes, a server makes a hundred requests of itself, and as many at each new try while a finalizer holds something."""
+    """Delete pods and claims with their finalizers. The namespace stays, because the server needs a hundred requests to delete one, and as many for each
+    retry while a finalizer remains."""
     for resource in (PODS, RESOURCE_CLAIMS):
         for item in (await cluster.list(resource.raw, namespace)).items:
             name = item["metadata"]["name"]
@@ -59,7 +60,7 @@ async def empty(cluster: Cluster, namespace: str) -> None:
 
 
 async def eventually(look: Callable[[], Awaitable[T]], seconds: float = PATIENCE) -> T:
-    """Look until something true is seen; the last answer or error is the failure's message."""
+    """Call `look` until its answer is true, and return that answer. If the time ends first, the failure's message has the last answer or error."""
     last: object = None
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):

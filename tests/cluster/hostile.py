@@ -1,4 +1,4 @@
-"""Objects that no process may stumble over: deep, absurd and odd in every field that a user may write."""
+"""Objects that must not stop a process: deep, absurd and odd in every field that a user may write."""
 
 import copy
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def deep_json(levels: int) -> bytes:
 
 
 def stored() -> dict[str, dict[str, Any]]:
-    """By what is wrong with it. Each can be put into a store as it is."""
+    """Return malformed objects, by their defect. Each can be stored as it is."""
     wide = {f"k{number}": "v" for number in range(5000)}
     return {
         "deep record": pod("p", metadata={"annotations": {"drawbridge.dev/original": DEEP}}),

@@ -1,6 +1,11 @@
-"""Small objects for the tests of this room."""
+"""Small objects for the tests of cluster/ and runtime/."""
 
 from typing import Any
+
+from dra.objects.claim import ResourceClaim
+from dra.wire import convert
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
 def config_map(name: str = "", **more: Any) -> dict[str, Any]:
@@ -20,6 +25,18 @@ def claim(name: str = "", **more: Any) -> dict[str, Any]:
     }
 
 
+def versioned_claim(name: str, version: int) -> ResourceClaim:
+    """A typed claim that was read with this resourceVersion; its uid is that of this version."""
+    meta = {"namespace": "ns", "resourceVersion": str(version), "uid": f"{name}-{version}"}
+    return convert(claim(name, metadata=meta), ResourceClaim)
+
+
+def encoded_item(name: str, inner: bytes = b"{}", version: str = "5") -> bytes:
+    """An object as an API server sends it, with any bytes as its spec."""
+    meta = f'{{"name":"{name}","namespace":"default","resourceVersion":"{version}"}}'.encode()
+    return b'{"apiVersion":"v1","metadata":' + meta + b',"spec":' + inner + b"}"
+
+
 def template(name: str, **metadata: Any) -> dict[str, Any]:
     return {
         "apiVersion": "resource.k8s.io/v1",
@@ -35,6 +52,13 @@ def pod(name: str, **spec: Any) -> dict[str, Any]:
     containers = [{"name": "main", "image": "none.example.com/none"}]
     body = {"containers": containers, "schedulerName": "no-such-scheduler", "terminationGracePeriodSeconds": 0} | spec
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": body}
+
+
+def pod_with_claim(name: str, entry: str = "gpu", source: str = "t", **spec: Any) -> dict[str, Any]:
+    """A pod whose container uses a claim that is made from a ResourceClaimTemplate."""
+    claims = [{"name": entry, "resourceClaimTemplateName": source}]
+    containers = [{"name": "main", "image": "i", "resources": {"claims": [{"name": entry}]}}]
+    return pod(name, resourceClaims=claims, containers=containers, **spec)
 
 
 def allocation(node: str = "") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A peer on a real socket that answers with the bytes it was told, so that hostile servers can be written down."""
+"""A peer on a real socket that answers with given bytes, for tests with hostile servers."""
 
 import asyncio
 import contextlib
@@ -24,13 +24,13 @@ class Exchange:
         for start in range(0, len(data), _PIECE):  # a write of 60 MB at once would hold the loop
             self.writer.write(data[start : start + _PIECE])
             await self.writer.drain()
-            await asyncio.sleep(0)  # a drain of what was sent at once does not turn the loop
+            await asyncio.sleep(0)  # `drain` returns at once if all bytes were sent, without a turn of the loop
 
     async def reply(self, status: str = "200 OK", body: bytes = b"{}", **headers: str) -> None:
         lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         await self.send("\r\n".join([*lines, "", ""]).encode())
-        await self.send(body)  # by itself: a copy of 60 MB would hold the loop
+        await self.send(body)  # sent separately, because a copy of 60 MB would block the loop
 
     async def reply_in_pieces(self, status: str, body: bytes) -> None:
         """Send the head and half of the body, and the rest when the client has had a hundred turns of the loop to read that."""
@@ -54,12 +54,12 @@ class Exchange:
 
 
 class Peer:
-    """Where it listens, and what it was asked."""
+    """The address of the peer, and the requests that it received."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self.url = ""
-        self.asked: list[Exchange] = []
+        self.exchanges: list[Exchange] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError), contextlib.closing(writer):
@@ -67,7 +67,7 @@ class Peer:
                 head = (await reader.readuntil(b"\r\n\r\n"))[:-4]
                 exchange = Exchange(head, b"", writer)
                 exchange.body = await reader.readexactly(int(exchange.headers.get("content-length", "0")))
-                self.asked.append(exchange)
+                self.exchanges.append(exchange)
                 await self._answer(exchange)
 
 

@@ -1,4 +1,4 @@
-"""Patches on plain documents, against the API server's own ways."""
+"""Patches of plain documents, compared with the rules of the API server."""
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ documents = st.recursive(
 
 
 @given(documents, documents)
-def test_a_merge_patch_is_what_rfc_7396_says(target, patch):
+def test_a_merge_patch_follows_rfc_7396(target, patch):
     def reference(target, patch):
         if not isinstance(patch, dict):
             return patch
@@ -65,7 +65,7 @@ def test_a_document_is_never_changed_in_place(document):
         ({"op": "test", "path": "/one", "value": True}, Invalid),
     ],
 )
-def test_an_operation_that_cannot_be_applied_is_an_error_of_the_api_servers_kind(operation, kind):
+def test_an_inapplicable_operation_raises_the_api_servers_error(operation, kind):
     fine = {"op": "test", "path": "/text", "value": "x"}
     with pytest.raises(kind, match=r"^JSON Patch: ") as caught:
         apply_json_patch({"list": [1, 2], "text": "x", "one": 1}, (fine, operation))
@@ -76,7 +76,7 @@ def test_an_operation_that_cannot_be_applied_is_an_error_of_the_api_servers_kind
     ("left", "right", "equal"),
     [(1, 1.0, True), (1, True, False), (0, False, False), ([], {}, False), ({"a": 1}, {"a": 1.0}, True)],
 )
-def test_json_values_are_equal_as_json_has_it(left, right, equal):
+def test_json_values_are_compared_by_json_rules(left, right, equal):
     assert same(left, right) is equal
 
 
@@ -119,7 +119,7 @@ def test_opaque_parameters_are_one_value():
     assert other["spec"]["config"]["parameters"] == {"c": 1}
 
 
-def test_a_map_that_is_emptied_goes():
+def test_an_emptied_map_is_removed():
     mine = apply({}, {"data": {"a": "1"}, "metadata": {"labels": {"x": "y"}}})
     assert "data" not in apply(mine, {"metadata": {"labels": {"x": "y"}}})
 
@@ -143,7 +143,7 @@ def test_fields_last_applied_are_present_and_unowned_fields_are_not(steps):
         document = apply(document, {"data": data}, manager, force=True)
         wanted[manager] = data
         for other in wanted.keys() - {manager}:
-            # Forced over: the other owns only what it agrees on.
+            # After force, the other manager owns only the fields on which it agrees.
             wanted[other] = {name: value for name, value in wanted[other].items() if data.get(name, value) == value}
     expected = {name: value for data in wanted.values() for name, value in data.items()}
     assert document.get("data", {}) == expected
@@ -166,4 +166,4 @@ def test_malformed_managed_fields_own_nothing_and_block_no_apply(managers):
     stored = {"metadata": {"name": "a", "managedFields": managers}, "data": {"a": "0"}}
     became = apply(stored, {"data": {"a": "1"}})
     assert became["data"] == {"a": "1"}
-    assert [one["manager"] for one in became["metadata"]["managedFields"]] == ["me"]
+    assert [entry["manager"] for entry in became["metadata"]["managedFields"]] == ["me"]

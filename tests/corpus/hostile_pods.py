@@ -1,7 +1,7 @@
-"""Pods that were made to hurt: each is small enough for the API server, and asks for far more work than it is worth.
+"""Malicious pods: each is small enough for the API server, and causes far more work than it should.
 
 `PODS` makes them by name, fresh each time; they are plain values, for the pure functions and for a live webhook. A new
-finding becomes a new entry. Nothing here says what the answer should be, only that there is one, and soon.
+finding becomes a new entry. The cases require no certain answer, only that there is one soon.
 """
 
 import json

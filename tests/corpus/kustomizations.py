@@ -1,19 +1,19 @@
-"""Repositories of kustomizations, one for each thing that kustomize does: which `translate --in-place` edits, and what it names instead.
+"""Repositories of kustomizations, one for each feature of kustomize: those that `translate --in-place` edits, and the problems it reports for the others.
 
-Each has its files; what is named on the command line, where that is not all; and the places that need a hand, where it is not edited.
+Each has its files; the files on the command line, if not all; and the reported places, if it is not edited.
 """
 
 from typing import NamedTuple
 
 
 class Tree(NamedTuple):
-    """Files, and what is to become of them."""
+    """Files, and the expected edits."""
 
     files: dict[str, str]
     by_hand: tuple[str, ...] = ()  # file:line
     named: tuple[str, ...] = (".",)
     overlays: tuple[str, ...] = ("prod",)
-    no: tuple[str, ...] = ()  # what is not named
+    no: tuple[str, ...] = ()  # texts that must not be reported
     code: int = 2  # of --in-place where it is not edited; lines of charts are warnings
 
 
@@ -121,12 +121,12 @@ TREES = {
             **over(""),
             "clusters/eu.yaml": "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: eu}\nspec: {path: ./prod, namePrefix: eu-, targetNamespace: eu}\n",
             "clusters/us.yaml": "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: us}\nspec: {source: {path: prod, kustomize: {nameSuffix: -us}}}\n",
-            # What they make of it.
+            # The overlay with the same settings as clusters/eu.yaml.
             "eu/kustomization.yaml": "resources: [../prod]\nnamePrefix: eu-\nnamespace: eu\n",
         },
         overlays=("prod", "eu"),
     ),
-    # What needs a hand.
+    # Trees that have to be migrated by hand, at the named places.
     "Flux patches": Tree({**over(""), "flux.yaml": f"apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {{name: eu}}\nspec:\n  path: ./prod\n  patches:\n  - patch: |\n{indented(patch(), 6)}"}, ("flux.yaml", "flux.yaml:19")),
     "a chart and its values": Tree(
         {
@@ -137,7 +137,7 @@ TREES = {
             "quiet/Chart.yaml": "apiVersion: v2\nname: quiet\nversion: 1.0.0\n",
             "quiet/values.yaml": "unused:\n  nvidia.com/gpu: 1\n",
             "values-prod.yaml": "resources: {limits: {nvidia.com/gpu: 2}}\n",
-            # Labels of nodes, taints, a name that ends like one of ours, and what helm-unittest expects of the templates.
+            # Labels of nodes, taints, a name with the ending of one of ours, and expectations of helm-unittest.
             "values-nodes.yaml": "nodeSelector:\n  nvidia.com/gpu: present\n  node-role.nvidia.com/gpu: 1\ntolerations: [{key: nvidia.com/gpu, value: present}]\n",
             "app/values-nodes.yaml": "nodeSelector: {nvidia.com/gpu: 'present'}\n",
             "values-cpu.yaml": "resources:\n  requests: {nvidia.com/gpu: '0'}\n  limits:\n    nvidia.com/gpu: 0  # none\n",

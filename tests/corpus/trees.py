@@ -1,6 +1,6 @@
-"""Repositories as they are: what `check` finds in them, and what an API server says to the same objects.
+"""Realistic repositories: the findings of `check`, and the API server's answers to the same objects.
 
-A document begins with what becomes of it: `# refused` by the server, `# unfilled`, likewise and because of a placeholder, `# passed by`,
+The first line of a document is its expected outcome: `# refused` by the server, `# unfilled`, likewise and because of a placeholder, `# passed by`,
 or nothing where the server takes it. The trees grow with each defect.
 """
 
@@ -82,7 +82,7 @@ OVERLAY = {
     "prod/json.yaml": "# passed by\n- {op: add, path: /spec/replicas, value: 2}\n",
     "shared/limits.yaml": "# passed by\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: 2}}}]}}}\n",
 }
-# What a pipeline fills in: named once a file, however many places there are. Braces are those of a template.
+# Placeholders that a pipeline fills: reported once a file. The braces are a template's.
 UNFILLED = {
     f"unfilled/{number}.yaml": f"# {mark}\n{text}"
     for number, (text, mark) in enumerate(
@@ -122,7 +122,7 @@ TREES = {"application": APPLICATION, "chart": CHART, "overlay": OVERLAY, "unfill
 
 
 def written(tree, folder):
-    """Write a tree into a folder, and give what becomes of each document by file and first line."""
+    """Write a tree into a folder; return the expected outcome of each document, by file and first line."""
     marks = {}
     for name, text in tree.items():
         path = folder / name

@@ -1,4 +1,4 @@
-"""What devices are coloured by: every device has a colour, each with a name and a number, and links keep the choice."""
+"""Colours of devices: every device has one, each has a name and a count, and links keep the choice."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.dashboard.test_dashboard import scene, served, standing, text_of
 
 
 def teams(*numbers):
-    """A fleet of nodes with eight devices each, of which each team holds so many."""
+    """A fleet of nodes with eight devices each; each team holds some of them."""
     objects, at = [*fleet(6, 8)], 0
     for team, number in enumerate(numbers):
         for _ in range(number):
@@ -28,7 +28,7 @@ def coloured(by, *objects):
     return nodes, colours, dict(colours.legend())
 
 
-def test_those_with_most_have_a_colour_of_their_own_and_the_others_share_one():
+def test_frequent_values_have_own_colours_and_others_share_one():
     nodes, colours, legend = coloured("namespace", *teams(1, 9, 5, 5, 4, 3, 3, 2, 2))
     counts = colours.counts(nodes)
     assert counts == {"free": 14, "k1": 9, "k2": 5, "k3": 5, "k4": 4, "k5": 3, "k6": 3, "k7": 2, "k8": 3}
@@ -43,7 +43,7 @@ def test_those_with_most_have_a_colour_of_their_own_and_the_others_share_one():
 
 
 @pytest.mark.parametrize("by", CHOICES)
-def test_every_device_is_counted_once_whatever_it_is_coloured_by(by):
+def test_every_device_is_counted_once_with_each_colouring(by):
     nodes, colours, legend = coloured(by, *teams(2, 1))
     counts = colours.counts(nodes)
     assert sum(counts.values()) == 48
@@ -51,17 +51,17 @@ def test_every_device_is_counted_once_whatever_it_is_coloured_by(by):
     assert {colours.css_class(node, device) for node in nodes for device in node.devices} == counts.keys()
 
 
-def test_an_unknown_choice_is_the_state():
+def test_an_unknown_choice_colours_by_state():
     _, colours, legend = coloured("<script>", *teams(1))
     assert (colours.by, list(legend)) == ("state", ["free", "held"])
 
 
-async def test_links_keep_the_choice_and_squares_have_the_colours():
+async def test_links_keep_the_choice_and_squares_have_its_colours():
     async with served(standing(*teams(3, 2))) as session:
         page = Elements(await text_of(session, "/?colour=namespace"))
         assert any("colour=namespace" in target and "shelf=" in target for target in page.targets())
         shelf = await text_of(session, "/?by=&shelf=all%20nodes&colour=namespace")
-        assert shelf.count('class="k1"') == 3 + 1  # and once in the legend
+        assert shelf.count('class="k1"') == 3 + 1  # once more in the legend
         assert shelf.count('class="k2"') == 2 + 1
         assert "team-0" in Elements(shelf).text
         assert "colour=" not in "".join(Elements(await text_of(session, "/")).targets())
@@ -78,7 +78,7 @@ def test_a_device_that_several_nodes_reach_counts_once():
 
 
 def with_devices(objects, change):
-    """A fleet of which each device is changed."""
+    """Return a fleet with each device changed."""
     for obj in objects:
         if obj["kind"] == "ResourceSlice":
             for at, device in enumerate(obj["spec"]["devices"]):
@@ -91,7 +91,7 @@ def plugin_pod(name, node, amount):
     return pod(name, nodeName=node) | {"spec": {"nodeName": node, "containers": [{"name": "c", "image": "x", "resources": {"limits": limits}}]}}  # fmt: skip
 
 
-def test_tainted_devices_are_not_well():
+def test_health_groups_devices_by_taint():
     def taint(at, device):
         if at < 3:
             device["taints"] = [{"key": f"example.com/{'xid' if at else 'hot'}", "effect": "NoExecute"}]
@@ -101,7 +101,7 @@ def test_tainted_devices_are_not_well():
     assert (legend["free"], legend["k1"]) == ("no taint", "example.com/xid (NoExecute)")
 
 
-def test_by_an_attribute_that_divides_the_fleet():
+def test_attributes_with_few_values_can_colour_devices():
     def publish(at, device):
         device["attributes"] = {
             "generation": {"string": "old" if at else "new"},
@@ -119,7 +119,7 @@ def test_by_an_attribute_that_divides_the_fleet():
     assert set(legend.values()) == {"no example.com/ready", "true", "false"}
 
 
-def test_devices_of_plugin_pods_are_counted_and_nodes_with_both_are_named():
+def test_devices_of_plugin_pods_and_mixed_nodes_are_counted():
     objects = [*fleet(3, 2), held("c", on="n0/gpu-0"), held("d", on="n2/gpu-0")]
     objects += [plugin_pod("p", "n0", 3), plugin_pod("q", "n1", 2)]
     nodes, colours, legend = coloured("mechanism", *objects)
@@ -133,7 +133,7 @@ def test_devices_of_plugin_pods_are_counted_and_nodes_with_both_are_named():
     }
 
 
-def test_by_the_workload_that_a_holder_belongs_to():
+def test_owner_groups_devices_by_the_workload_of_the_holder():
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "1", "controller": True}
     mine = pod("p", "c", nodeName="n0")
     mine["metadata"]["ownerReferences"] = [owner | {"controller": False, "name": "other"}, owner]

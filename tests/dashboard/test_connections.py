@@ -1,4 +1,4 @@
-"""The dashboard's connections are bounded, in all and of each address, and each has deadlines."""
+"""The connections of the dashboard are limited, in total and per address, and have deadlines."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -30,7 +30,7 @@ async def silent(where, source="127.0.0.1"):
 
 
 def closed(peers):
-    """How many of these connections the server has ended."""
+    """Return how many of these connections the server has closed."""
     return sum(reader.at_eof() or reader.exception() is not None for reader, _ in peers)
 
 
@@ -46,7 +46,7 @@ async def page_of(where, **options):
         pytest.param({"connections": 8}, ["127.0.0.1", "127.0.0.2"], marks=pytest.mark.linux("127.0.0.2 is an address of the loopback")),
     ],
 )  # fmt: skip
-async def test_silent_connections_are_bounded_and_a_viewer_gets_in_beside_them(monkeypatch, limits, sources):
+async def test_silent_connections_are_limited_and_do_not_lock_viewers_out(monkeypatch, limits, sources):
     async with asyncio.timeout(PATIENCE), served(monkeypatch, **limits) as where:
         peers = [await silent(where, sources[at % len(sources)]) for at in range(60)]
         assert await page_of(where) == 200
@@ -67,7 +67,7 @@ async def test_silent_connections_are_bounded_and_a_viewer_gets_in_beside_them(m
         ),
     ],
 )
-async def test_a_slow_request_is_ended(monkeypatch, limits, sent, answer):
+async def test_a_slow_request_is_closed(monkeypatch, limits, sent, answer):
     async with asyncio.timeout(PATIENCE), served(monkeypatch, **limits) as where:
         reader, writer = await silent(where)
         writer.write(sent)
@@ -94,14 +94,14 @@ async def test_a_listener_is_not_closed_to_make_room(monkeypatch):
 
 
 async def test_new_tokens_of_one_address_wait_sixteen_at_a_time(monkeypatch):
-    """A token that was valid before does not wait behind them."""
-    asked, answers = [], asyncio.Event()
+    """Tokens that were valid before do not wait behind them."""
+    reviewed, answers = [], asyncio.Event()
 
     class Slow(Server):
         async def create(self, resource, obj):
             token = obj["spec"].get("token", "")
             if token.startswith("token-guess"):
-                asked.append(token)
+                reviewed.append(token)
                 await answers.wait()
             return await super().create(resource, obj)
 

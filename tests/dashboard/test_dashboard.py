@@ -1,4 +1,4 @@
-"""Pages and JSON of `drawbridge dashboard`: texts of a cluster are escaped, and other hosts are refused."""
+"""Pages and JSON of `drawbridge dashboard`: texts of a cluster are escaped, and unknown hosts are refused."""
 
 import json
 import socket
@@ -51,13 +51,13 @@ def crowded():
     return [*full(), claim("wants"), pod("wants", "wants")]
 
 
-async def test_the_pages_show_who_holds_what_and_who_waits_as_the_commands_say_it():
+async def test_the_pages_show_holders_and_waiting_pods_as_commands_do():
     objects = crowded()
     async with served(standing(*objects)) as session:
         pages = {path: Elements(await text_of(session, path)) for path in PAGES}
-        told = explain.pod_story("default/wants", scene(*objects), Configuration())
-        assert told.next_step.message in pages["/waiting"].text
-        assert told.next_step.message in pages["/pods/default/wants"].text
+        story = explain.pod_story("default/wants", scene(*objects), Configuration())
+        assert story.next_step.message in pages["/waiting"].text
+        assert story.next_step.message in pages["/pods/default/wants"].text
         assert "default/p0" in pages["/nodes/n0"].text
         assert "/nodes/n0/together" in pages["/nodes/n0"].targets()
         assert "In use; wanted as well:" in pages["/nodes/n0/together"].text
@@ -74,7 +74,7 @@ async def test_the_pages_show_who_holds_what_and_who_waits_as_the_commands_say_i
                 assert await text_of(session, target)
 
 
-async def test_every_page_names_the_configuration_if_it_is_not_the_default():
+async def test_every_page_names_a_configuration_that_is_not_the_default():
     in_force = ConfigurationInForce(configured(mode="observe"), "a.yaml")
     whole = reading_of(fleet(), Features(), in_force=in_force)
     async with served(PictureSource("a test", lambda: whole, lives=False)) as session:
@@ -83,7 +83,7 @@ async def test_every_page_names_the_configuration_if_it_is_not_the_default():
         assert "configuration:" not in await text_of(session, "/waiting")
 
 
-async def test_no_text_of_a_cluster_becomes_markup_and_no_link_leads_elsewhere():
+async def test_cluster_text_becomes_neither_markup_nor_a_foreign_link():
     objects = json.loads(json.dumps(crowded()))
     for obj in objects:
         obj["metadata"].setdefault("labels", {})["topology.kubernetes.io/zone"] = HOSTILE
@@ -91,8 +91,8 @@ async def test_no_text_of_a_cluster_becomes_markup_and_no_link_leads_elsewhere()
         obj["metadata"].setdefault("annotations", {})["a"] = HOSTILE
         if obj["kind"] == "Pod":
             obj["spec"]["schedulerName"] = HOSTILE
-            said = {"type": "PodScheduled", "status": "False", "reason": HOSTILE, "message": HOSTILE}
-            obj.setdefault("status", {})["conditions"] = [said]
+            condition = {"type": "PodScheduled", "status": "False", "reason": HOSTILE, "message": HOSTILE}
+            obj.setdefault("status", {})["conditions"] = [condition]
     odd = json.loads(json.dumps(pod("odd")))
     odd["metadata"]["name"] = odd["metadata"]["namespace"] = HOSTILE.replace("/", "?")
     odd["spec"]["resourceClaims"] = [{"name": HOSTILE, "resourceClaimName": "../../" + HOSTILE}]
@@ -150,11 +150,11 @@ async def test_no_text_of_a_cluster_becomes_markup_and_no_link_leads_elsewhere()
         ("GET", "/" + "a" * 9000, {}, 431),
     ],
 )
-async def test_every_answer_forbids_other_origins_and_other_hosts_get_none(method, path, headers, status):
+async def test_every_answer_forbids_other_origins_and_unknown_hosts(method, path, headers, status):
     async with served(standing(*crowded())) as session, session.request(method, path, headers=headers) as response:
         assert response.status == status
         assert "default/p0" not in await response.text() or status == 200
-        if len(path) < 9000:  # before a head is read there is nothing to add to
+        if len(path) < 9000:  # before the head is read, no answer can be added
             policy = response.headers["Content-Security-Policy"]
             assert policy.startswith("default-src 'none'; style-src 'self'")
             assert "frame-ancestors 'none'" in policy
@@ -164,7 +164,7 @@ async def test_every_answer_forbids_other_origins_and_other_hosts_get_none(metho
             assert response.headers["Referrer-Policy"] == "same-origin"
 
 
-async def test_the_json_is_what_the_openapi_document_says():
+async def test_the_json_matches_the_openapi_document():
     async with served(standing(*crowded())) as session:
         document = json.loads(await text_of(session, "/api/v1/openapi.json"))
         words = {"namespace": "default", "name": "wants", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
@@ -187,15 +187,15 @@ async def test_the_json_is_what_the_openapi_document_says():
         assert msgspec.json.decode(await text_of(session, "/api/v1/history"), type=api.HistoryShown).read_at
         for endpoint in api.ENDPOINTS:
             named = words | ({"name": "n0"} if "/nodes/" in endpoint.path else {})
-            told = msgspec.json.decode(await text_of(session, endpoint.path.format(**named)), type=endpoint.type)
-            assert told.read_at
+            answer = msgspec.json.decode(await text_of(session, endpoint.path.format(**named)), type=endpoint.type)
+            assert answer.read_at
             schema = document["paths"][endpoint.path]["get"]["responses"]["200"]["content"]["application/json"][
                 "schema"
             ]
             assert schema["$ref"].rpartition("/")[2] in document["components"]["schemas"]
 
 
-async def test_a_cluster_that_cannot_be_read_is_told_and_what_was_seen_before_stays():
+async def test_a_failed_read_is_reported_and_the_previous_picture_stays():
     answers = [False, True, False]
 
     def read():
@@ -211,7 +211,7 @@ async def test_a_cluster_that_cannot_be_read_is_told_and_what_was_seen_before_st
         assert json.loads(await text_of(session, "/api/v1/fleet"))["problem"].startswith("the API server is away")
 
 
-async def test_a_reading_that_fails_by_a_defect_of_ours_ends_nothing():
+async def test_an_internal_error_while_reading_does_not_stop_the_dashboard():
     answers = [False, True, False, True]
 
     def read():
@@ -220,16 +220,16 @@ async def test_a_reading_that_fails_by_a_defect_of_ours_ends_nothing():
         raise RuntimeError("a defect")
 
     async with served(PictureSource("a test", read, lives=True), fresh=0.0) as session:
-        said = "the reading failed: the log of the dashboard says why"
-        assert said in await text_of(session, "/", 503, timeout=aiohttp.ClientTimeout(PATIENCE))
+        notice = "the reading failed: the log of the dashboard says why"
+        assert notice in await text_of(session, "/", 503, timeout=aiohttp.ClientTimeout(PATIENCE))
         assert "nodes with devices" in await text_of(session, "/")
-        while said not in (page := await text_of(session, "/")):
+        while notice not in (page := await text_of(session, "/")):
             assert "nodes with devices" in page
-        while said in (page := await text_of(session, "/")):
+        while notice in (page := await text_of(session, "/")):
             assert "nodes with devices" in page
 
 
-async def test_a_page_of_a_kind_that_could_not_be_read_does_not_say_that_the_object_is_gone():
+async def test_an_object_of_an_unread_kind_is_not_called_missing():
     partial = reading_of([obj for obj in crowded() if obj["kind"] != "Pod"], Features(), unread=[Unread("pods", "so")])
     async with served(PictureSource("a test", lambda: partial, lives=False)) as session:
         assert "or is of a kind that could not be read" in await text_of(session, "/pods/default/p0", 404)
@@ -237,7 +237,7 @@ async def test_a_page_of_a_kind_that_could_not_be_read_does_not_say_that_the_obj
         assert "could not be read" not in await text_of(session, "/pods/default/p9", 404)
 
 
-async def test_a_fleet_without_devices_and_one_where_none_waits_say_what_to_do():
+async def test_pages_without_devices_or_waiting_pods_say_what_to_do():
     async with served(standing(pod("web"))) as session:
         assert "kubectl get resourceslices" in await text_of(session, "/")
         assert "No pod that requests devices waits" in await text_of(session, "/waiting")
@@ -253,24 +253,24 @@ async def test_a_large_shelf_is_shown_in_pages_of_bounded_size():
         assert len(await text_of(session, "/")) < 20_000
 
 
-async def test_pods_beyond_what_is_searched_for_are_listed_with_their_schedulers_words():
+async def test_pods_beyond_the_search_limit_show_the_schedulers_message():
     objects = crowded()
-    said = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
+    condition = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
     for obj in objects:
         if obj["metadata"]["name"] == "wants" and obj["kind"] == "Pod":
-            obj["status"] = {"phase": "Pending", "conditions": [said]}
+            obj["status"] = {"phase": "Pending", "conditions": [condition]}
     async with served(standing(*objects), search=-1.0) as session:
         [row] = json.loads(await text_of(session, "/api/v1/waiting"))["waiting"]
         assert (row["pod"], row["reason"]) == ("default/wants", "0/2 nodes are available")
 
 
-def test_pages_without_a_login_are_served_to_this_machine_alone():
+def test_without_a_login_pages_are_served_on_loopback_only():
     result = run("dashboard", "--listen", "0.0.0.0:0", "-f", "manifests/examples/fleet")
     assert result.exit_code == 2
     assert "is not on loopback" in result.stderr
 
 
-def test_a_port_that_is_taken_is_named():
+def test_a_port_in_use_is_reported():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -1,4 +1,4 @@
-"""Pages of pods and claims: what events say of them, and the object itself without what people put passwords into."""
+"""Pages of pods and claims: their events, and the object without the fields that may contain passwords."""
 
 import json
 import time
@@ -36,7 +36,7 @@ def standing_with(*events):
     return [*fleet(1, 1), claim("wants", 2), obj, *events]
 
 
-async def test_events_with_very_long_texts_are_cut():
+async def test_long_event_texts_are_cut():
     long = "long " * 200_000
     many = [event(f"R{at}" + "r" * 100_000, at, long, source={"component": long}) for at in range(3)]
     async with served(standing(*standing_with(*many))) as session:
@@ -45,7 +45,7 @@ async def test_events_with_very_long_texts_are_cut():
     assert len(page) < 60_000
 
 
-async def test_the_page_of_a_pod_has_its_events_the_last_first_and_no_others():
+async def test_a_pod_page_shows_its_own_events_in_reverse_order():
     series = {"lastTimestamp": None, "eventTime": "2026-11-20T08:02:00.000001Z", "series": {"count": 7, "lastObservedTime": "2026-11-20T08:09:00.000000Z"}}  # fmt: skip
     events = [
         event("Early", 1),
@@ -74,13 +74,13 @@ async def test_the_page_of_a_pod_has_its_events_the_last_first_and_no_others():
     assert "Former" not in page
 
 
-async def test_many_events_are_cut_to_the_last():
+async def test_only_the_last_of_many_events_are_shown():
     events = [event(f"R{at}", at % 60, message=str(at)) for at in range(MOST_SHOWN + 9)]
     async with served(standing(*standing_with(*events))) as session:
         assert len(json.loads(await text_of(session, "/api/v1/pods/default/wants"))["events"]["shown"]) == MOST_SHOWN
 
 
-async def test_a_page_says_why_there_are_no_events_and_waits_for_them_no_longer_than_it_says():
+async def test_a_page_explains_missing_events_after_a_bounded_wait():
     def refused(*_):
         raise CommandFailed("events is forbidden", "ask for the role")
 
@@ -90,15 +90,15 @@ async def test_a_page_says_why_there_are_no_events_and_waits_for_them_no_longer_
             assert why in await text_of(session, "/pods/default/wants")
 
 
-async def test_a_cluster_is_asked_for_the_events_of_one_object():
+async def test_events_are_listed_for_one_object_only():
     cluster = Embedded()
     for obj in (event("Mine", 1), event("Other", 1, about="other"), event("OfTheClaim", 1, kind="ResourceClaim")):
         await cluster.create(EVENTS.raw, obj, "default")
     assert [event.reason for event in await read_events(cluster, "Pod", "default", "wants")] == ["Mine"]
 
 
-@pytest.mark.parametrize(("who", "asked"), [("mine", 1), ("all", 1), ("half", 0), ("stranger", 0)])
-async def test_events_are_asked_for_only_for_accounts_that_may_see_the_pod(who, asked):
+@pytest.mark.parametrize(("who", "reads"), [("mine", 1), ("all", 1), ("half", 0), ("stranger", 0)])
+async def test_events_are_read_only_for_accounts_that_may_list_pods(who, reads):
     calls = []
 
     def ask(*those):
@@ -108,14 +108,14 @@ async def test_events_are_asked_for_only_for_accounts_that_may_see_the_pod(who, 
     source = PictureSource("a test", lambda: scene(*test_login.objects()), lives=False, events=ask)
     async with served_with_login(source, test_login.Server()) as session:
         async with session.get("/pods/mine/wants", headers=bearing(who)) as answer:
-            assert answer.status == (200 if asked else 404)
-            assert ("Happened" in await answer.text()) == bool(asked)
+            assert answer.status == (200 if reads else 404)
+            assert ("Happened" in await answer.text()) == bool(reads)
         async with session.get("/pods/secret/secret-holder", headers=bearing("mine")) as answer:
             assert answer.status == 404
-    assert calls == [("Pod", "mine", "wants")] * asked
+    assert calls == [("Pod", "mine", "wants")] * reads
 
 
-async def test_an_account_that_may_list_pods_and_no_events_is_told_so():
+async def test_an_account_without_the_right_to_list_events_is_informed():
     class Narrow(test_login.Server):
         async def create(self, resource, obj):
             wanted = obj["spec"].get("resourceAttributes", {})
@@ -137,7 +137,7 @@ def served_with_login(source, reviews):
     return served(source, login=test_login.Login(reviews))
 
 
-async def test_the_object_is_shown_without_variables_and_arguments():
+async def test_the_object_is_shown_without_environment_variables_and_arguments():
     async with served(standing(*standing_with())) as session:
         page = await text_of(session, "/pods/default/wants")
         of_claim = await text_of(session, "/claims/default/wants")

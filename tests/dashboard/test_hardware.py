@@ -1,4 +1,4 @@
-"""The hardware of a node to scale: parts that are held and what is free make a whole, and a NIC stands beside the GPU of its root."""
+"""The hardware of a node to scale: held and free parts add up to the device, and a NIC is beside the GPU of its root."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ def shared(claims):
     return [*objects, *(held(f"c{at}", on="n0/gpu-0", share=share) for at, share in enumerate(claims))]
 
 
-def test_partitions_have_their_part_of_the_counters_and_the_rest_is_free():
+def test_partitions_use_their_counters_and_the_rest_is_free():
     claims = [holding(f"c{at}", "gpu.nvidia.com", "slice-1", f"gpu-0-mig-1g-5gb-{at}") for at in range(2)]
     stock = scene(*example(), *claims).stock
     used, idle = hardware_of(stock, "slice-1")
@@ -54,14 +54,14 @@ def test_partitions_have_their_part_of_the_counters_and_the_rest_is_free():
         ([], [], 1.0),
     ],
 )
-def test_shares_have_their_part_of_the_capacities(claims, parts, free):
+def test_shares_use_their_part_of_the_capacities(claims, parts, free):
     first, second = hardware_of(scene(*shared(claims)).stock, "n0")
     assert ([part.part for part in first.parts], first.free) == (parts, free)
     assert all(part.shared for part in first.parts)
     assert (second.parts, second.free) == ((), 1.0)
 
 
-def test_one_that_is_held_whole_has_nothing_left_and_an_administrators_look_holds_nothing():
+def test_a_whole_allocation_uses_everything_and_admin_access_uses_nothing():
     looking = held("look", on="n0/gpu-1")
     looking["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
     first, second = hardware_of(scene(*fleet(1, 2), held("c"), looking).stock, "n0")
@@ -69,14 +69,14 @@ def test_one_that_is_held_whole_has_nothing_left_and_an_administrators_look_hold
     assert (second.parts, second.free) == ((), 1.0)
 
 
-async def test_devices_of_one_pcie_root_are_shown_in_one_row():
+async def test_devices_of_one_pcie_root_share_a_row():
     claim = holding("c", "gpu.nvidia.com", "train-1", "gpu-0")
     async with served(standing(*example(), claim)) as session:
         text = await text_of(session, "/nodes/train-1")
-        told = json.loads(await text_of(session, "/api/v1/nodes/train-1/hardware"))["hardware"]
+        cards = json.loads(await text_of(session, "/api/v1/nodes/train-1/hardware"))["hardware"]
         assert (await session.get("/api/v1/nodes/none/hardware")).status == 404
     [row] = [row for row in text.split("<tr>") if "PCIe root pci0000:15<" in row]
     assert "dra.net/train-1/eth0: 0% held, 100% free" in row
     assert "gpu.nvidia.com/train-1/gpu-0: 100% held, 0% free" in row
     assert "/claims/default/c" in Elements(text).targets()
-    assert {card["place"] for card in told if card["name"].endswith("-0")} == {"PCIe root pci0000:15"}
+    assert {card["place"] for card in cards if card["name"].endswith("-0")} == {"PCIe root pci0000:15"}

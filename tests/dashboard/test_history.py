@@ -1,4 +1,4 @@
-"""How use of the fleet went: a sample a minute at most, for a day at most, and to a tenant only what it may see."""
+"""History of the fleet: at most one sample per minute, for at most a day, and limited to what a tenant may see."""
 
 import asyncio
 import json
@@ -33,33 +33,33 @@ def busy():
     return [*fleet(2, 2), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Running"), claim("w", 9), pod("w", "w")]
 
 
-def test_a_sample_counts_devices_nodes_that_are_idle_and_pods_that_wait():
+def test_a_sample_counts_devices_idle_nodes_and_waiting_pods():
     history = Samples()
     history.add(sample(0, *busy()))
     [taken] = history.samples()
     assert msgspec.to_builtins(taken) == {"at": "2026-11-20T08:00:00Z", "devices": {"free": 3, "held": 1}, "nodes": 2, "idleNodes": 1, "fragmentation": 0.0, "waiting": 1}  # fmt: skip
 
 
-def test_recorded_fragmentation_equals_that_of_a_simulation():
+def test_recorded_fragmentation_equals_that_of_simulate():
     objects = fleet(2, 2)
     for obj in objects:
         for device in obj["spec"]["devices"] if obj["kind"] == "ResourceSlice" else ():
             device |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}}}
     objects.append(held("c", on="n0/gpu-0", share={"memory": "10Gi"}))
     taken = sample(0, *objects)
-    said = simulate(Snapshot(scene(*objects).stock, ()), ask=lambda *_: None)
-    assert taken.fragmentation == said.totals.fragmentation == 0.2  # 30 GiB of 150
+    simulation = simulate(Snapshot(scene(*objects).stock, ()), ask=lambda *_: None)
+    assert taken.fragmentation == simulation.totals.fragmentation == 0.2  # 30 GiB of 150
 
 
 @pytest.mark.parametrize(("seconds", "kept"), [((0, 10, 59), 1), ((0, 60, 119, 120), 3), ((0, -5, 61), 2)])
-def test_readings_of_one_minute_are_one_sample(seconds, kept):
+def test_readings_within_a_minute_are_one_sample(seconds, kept):
     history = Samples()
     for at in seconds:
         history.add(sample(at, *fleet(1, 1)))
     assert len(history.samples()) == kept
 
 
-def test_samples_of_more_than_a_day_are_forgotten():
+def test_samples_older_than_a_day_are_deleted():
     history, seen = Samples(), sample(0, *fleet(1, 1))
     for at in range(24 * 60 + 100):
         then = (BEGIN + timedelta(minutes=at)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -67,24 +67,24 @@ def test_samples_of_more_than_a_day_are_forgotten():
     assert (len(history.samples()), history.samples()[0].at) == (24 * 60, "2026-11-20T09:40:00Z")
 
 
-async def test_the_page_draws_what_its_numbers_say():
+async def test_the_history_page_draws_the_samples_of_its_json():
     recent = datetime.now(UTC) - timedelta(hours=1)
     dashboard = Dashboard(standing(*full()))
     async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
         dashboard._history.add(sample(0, *busy(), begin=recent))
         dashboard._history.add(sample(600, *full(), begin=recent))
         page = await text_of(session, "/history")
-        told = json.loads(await text_of(session, "/api/v1/history"))["samples"]
+        samples = json.loads(await text_of(session, "/api/v1/history"))["samples"]
     assert "Devices in use: from 1 to 4, at least 1 and at most 4" in page
     assert 'd="M0.0,90.0H' in page
     assert 'V0.0H1000.0V0.0"' in page
     assert "Pods waiting: from 1 to 0" in page
-    assert [point["waiting"] for point in told] == [1, 0, 0]  # the last is the reading for the page
+    assert [point["waiting"] for point in samples] == [1, 0, 0]  # the last is the reading for the page
     async with served(standing(*full())) as session:
         assert "A line needs two readings" in await text_of(session, "/history")
 
 
-async def test_a_tenant_is_not_told_how_many_pods_of_others_wait():
+async def test_a_tenant_does_not_see_the_number_of_waiting_pods():
     source = PictureSource("a test", lambda: scene(*test_login.objects()), lives=False)
     recent = datetime.now(UTC) - timedelta(hours=1)
     dashboard = Dashboard(source, login=Login(test_login.Server()))
@@ -121,7 +121,7 @@ SLICES = "resourceslices.resource.k8s.io"
 
 
 @pytest.mark.parametrize(("readings", "devices"), [(("", SLICES, ""), {4}), ((SLICES, SLICES), {0})])
-async def test_a_reading_without_a_kind_that_others_had_adds_no_sample(readings, devices):
+async def test_an_incomplete_reading_after_a_complete_reading_adds_no_sample(readings, devices):
     def seen(missing):
         objects = [obj for obj in full() if obj["kind"] != "ResourceSlice" or not missing]
         return reading_of(objects, Features(), unread=[Unread(missing, "so it said")] if missing else ())
@@ -137,8 +137,8 @@ async def test_a_reading_without_a_kind_that_others_had_adds_no_sample(readings,
     assert {sum(sample.devices.values()) for sample in dashboard._history.samples()} == devices
 
 
-async def test_in_use_is_what_the_page_of_the_fleet_says():
-    """A partition that its neighbours block is neither free nor in use."""
+async def test_devices_in_use_equal_those_of_the_fleet_page():
+    """A partition that an allocated partition blocks counts as neither free nor in use."""
     seen = sample(0, *full())
     counts = {"free": 1, "held": 1, "blocked": 2, "unknown": 1, "shared": 1, "plugin": 4}
     assert in_use(counts) == 6
@@ -146,7 +146,7 @@ async def test_in_use_is_what_the_page_of_the_fleet_says():
     assert "Devices in use: 6 of 10" in "".join(page_of(samples, ""))
 
 
-def test_a_clock_that_is_put_back_begins_there():
+def test_after_the_clock_moves_back_later_samples_are_replaced():
     history = Samples()
     for seconds in (0, 600, 1200, 300, 400):
         history.add(sample(seconds, *fleet(1, 1)))

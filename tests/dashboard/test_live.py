@@ -1,4 +1,4 @@
-"""Open pages get each new reading. A page of an account without rights gets nothing, and listeners do not delay the end."""
+"""Open pages receive each new reading. A page without rights receives nothing, and connected clients do not delay shutdown."""
 
 import asyncio
 import time
@@ -21,26 +21,26 @@ async def served(read=lambda: scene(*fleet()), *, fresh=1.0, **options):
         yield it
 
 
-async def heard(answer):
-    """The next event; comments only keep the connection."""
+async def next_event(answer):
+    """Return the next event; comments only keep the connection open."""
     async for line in answer.content:
         if line.startswith(b"data: "):
             return line.decode().removeprefix("data: ").strip()
     return None
 
 
-async def test_a_page_says_which_reading_it_shows_and_learns_of_the_next():
+async def test_a_page_names_its_reading_and_receives_the_next():
     async with served() as session, session.get("/events") as answer:
         assert (answer.status, answer.content_type) == (200, "text/event-stream")
         assert answer.headers["Cache-Control"] == "no-store"
-        first = await heard(answer)
+        first = await next_event(answer)
         async with session.get("/") as page:
             assert f'data-reading="{first}"' in await page.text()
-        second = await heard(answer)
+        second = await next_event(answer)
         assert second > first
 
 
-async def test_a_listener_hears_that_what_a_page_shows_is_old():
+async def test_a_client_receives_an_event_when_its_page_is_outdated():
     readings = []
 
     def read():
@@ -50,8 +50,8 @@ async def test_a_listener_hears_that_what_a_page_shows_is_old():
         return scene(*fleet())
 
     async with served(read) as session, session.get("/events") as answer:
-        first = await heard(answer)
-        assert await heard(answer) == f"{first} old"
+        first = await next_event(answer)
+        assert await next_event(answer) == f"{first} old"
 
 
 async def test_a_slow_source_is_read_less_often_while_clients_listen():
@@ -63,46 +63,46 @@ async def test_a_slow_source_is_read_less_often_while_clients_listen():
         return scene(*fleet())
 
     async with served(read, fresh=0.1) as session, session.get("/events") as answer:
-        await heard(answer)
+        await next_event(answer)
         while len(begun) < 3:
-            await heard(answer)
-    assert begun[2] - begun[1] > 1.5  # a fifth of the time
+            await next_event(answer)
+    assert begun[2] - begun[1] > 1.5  # a fifth of the interval
 
 
 async def test_a_source_is_not_read_while_no_client_listens():
     count = []
     async with served(lambda: count.append(None) or scene(*fleet()), fresh=0.1) as session:
         async with session.get("/events") as answer:
-            await heard(answer)
+            await next_event(answer)
         await asyncio.sleep(0.5)
         seen = len(count)
         await asyncio.sleep(1)
         assert len(count) == seen
 
 
-async def test_without_a_login_that_counts_nothing_is_heard():
+async def test_events_require_a_valid_login():
     async with served(login=Login(Server())) as session:
         async with session.get("/events") as answer:
             assert answer.status == 401
         async with session.get("/events", headers=bearing("mine")) as answer:
             assert answer.status == 200
-            assert await heard(answer)
+            assert await next_event(answer)
 
 
-async def test_a_listener_has_to_show_its_token_again_after_a_while():
+async def test_a_client_must_authenticate_again_after_some_time():
     async with served(fresh=0.1, listening=0.5) as session, session.get("/events") as answer:
-        assert await heard(answer)
+        assert await next_event(answer)
         async with asyncio.timeout(60):
-            while await heard(answer) is not None:
+            while await next_event(answer) is not None:
                 pass
 
 
-async def test_listeners_are_bounded_and_make_room_when_they_go(monkeypatch):
+async def test_clients_are_limited_and_free_their_place_when_they_disconnect(monkeypatch):
     monkeypatch.setattr(live, "MOST_LISTENERS", 2)
     async with served(fresh=0.1) as session:
         async with session.get("/events") as first, session.get("/events") as two, session.get("/events") as three:
             assert (first.status, two.status, three.status) == (200, 200, 503)
-            assert await heard(two)
+            assert await next_event(two)
 
         async def there_is_room():
             async with session.get("/events") as answer:
@@ -114,17 +114,17 @@ async def test_listeners_are_bounded_and_make_room_when_they_go(monkeypatch):
 
 
 @pytest.mark.parametrize("headers", [{"Origin": "https://example.com"}, {"Host": "rebound.example.com"}])
-async def test_another_site_hears_nothing(headers):
+async def test_another_origin_receives_no_events(headers):
     async with served() as session, session.get("/events", headers=headers) as answer:
         assert answer.status == 403
 
 
-async def test_listeners_do_not_hold_up_the_end():
+async def test_connected_clients_do_not_delay_shutdown():
     source = PictureSource("a test", lambda: scene(*fleet()), lives=True)
     async with aiohttp.ClientSession() as session:
         async with Dashboard(source).open("127.0.0.1", 0) as url:
             answers = [await session.get(f"{url}/events") for _ in range(3)]
-            assert all([await heard(answer) for answer in answers])
+            assert all([await next_event(answer) for answer in answers])
             begun = time.monotonic()
         assert time.monotonic() - begun < 5
-        assert [await heard(answer) for answer in answers] == [None] * 3
+        assert [await next_event(answer) for answer in answers] == [None] * 3

@@ -1,4 +1,4 @@
-"""Who may see what on the dashboard: a token is asked for, and a tenant finds no name of another namespace on any page."""
+"""Rights on the dashboard: a token is required, and a tenant finds no name of another namespace on any page."""
 
 import asyncio
 import re
@@ -49,7 +49,7 @@ class Server:
 
 
 def secretive(obj):
-    """Mark every name of an object in which a tenant's secret may lie."""
+    """Mark every name of an object that may contain a tenant's secret."""
     name = obj["metadata"]["name"]
     obj["metadata"] |= {"namespace": "secret", "name": f"secret-{name}", "uid": f"uid-{name}"}
     obj["metadata"] |= {"labels": {"secret-label": "secret"}, "annotations": {"secret-annotation": "secret"}}
@@ -57,7 +57,7 @@ def secretive(obj):
 
 
 def objects():
-    """Two namespaces: a holder and a waiting pod with marks everywhere, and a pod of one's own that they are in the way of."""
+    """Two namespaces: a holder and a waiting pod with marks everywhere, and a pod of the viewer that they block."""
     held = secretive(claim("claim"))
     held["spec"]["devices"]["requests"][0]["name"] = "secret-request"
     held["spec"]["devices"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": {"secret": "secret"}}}]
@@ -94,7 +94,8 @@ def bearing(who):
     return {"Authorization": f"Bearer token-{who}"}
 
 
-async def test_a_tenant_finds_no_name_of_another_namespace_and_an_administrator_all():
+async def test_a_tenant_sees_no_name_of_another_namespace():
+    """An administrator sees all of them."""
     async with served() as session:
         for path in PAGES:
             where = path.format(driver=DRIVER)
@@ -116,14 +117,14 @@ async def test_a_tenant_finds_no_name_of_another_namespace_and_an_administrator_
 async def test_a_claim_of_another_tenant_still_blocks_without_its_name():
     async with served() as session:
         async with session.get("/api/v1/pods/mine/wants", headers=bearing("mine")) as answer:
-            told = (await answer.json())["pod"]
-        assert [blocker["claim"] for blocker in told["prospect"]["blockers"]] == ["(others)/claim-1"]
+            body = (await answer.json())["pod"]
+        assert [blocker["claim"] for blocker in body["prospect"]["blockers"]] == ["(others)/claim-1"]
         async with session.get("/api/v1/waiting", headers=bearing("mine")) as answer:
             assert [row["pod"] for row in (await answer.json())["waiting"]] == ["mine/wants"]
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer x"}, {"Authorization": "Basic token-all"}, {"Cookie": "__Host-drawbridge=x"}])  # fmt: skip
-async def test_without_a_token_that_counts_nothing_is_shown(headers):
+async def test_pages_require_a_valid_token(headers):
     async with served() as session:
         for path in PAGES:
             async with session.get(path.format(driver=DRIVER), headers=headers) as answer:
@@ -133,12 +134,13 @@ async def test_without_a_token_that_counts_nothing_is_shown(headers):
 
 
 @pytest.mark.parametrize("who", ["half", "stranger"])
-async def test_a_namespace_is_shown_to_accounts_that_may_list_both_its_pods_and_its_claims(who):
+async def test_accounts_that_list_pods_and_claims_see_a_namespace(who):
     async with served() as session, session.get("/api/v1/waiting", headers=bearing(who)) as answer:
         assert (await answer.json())["waiting"] == []
 
 
-async def test_the_form_puts_the_token_into_a_cookie_that_no_script_and_no_other_site_has():
+async def test_the_form_sets_a_cookie_that_scripts_cannot_read():
+    """The cookie is sent to this site only."""
     async with served(cookie_jar=aiohttp.DummyCookieJar()) as session:
         async with session.post("/login", data={"token": "x"}, allow_redirects=False) as answer:
             assert (answer.status, "Set-Cookie" in answer.headers) == (401, False)
@@ -163,7 +165,7 @@ async def test_the_form_puts_the_token_into_a_cookie_that_no_script_and_no_other
                 assert answer.status == status
 
 
-async def test_an_api_server_that_does_not_answer_lets_no_account_in():
+async def test_an_unreachable_api_server_lets_no_account_in():
     server = Server()
     async with served(server) as session:
         server.away = True
@@ -174,7 +176,7 @@ async def test_an_api_server_that_does_not_answer_lets_no_account_in():
             assert answer.status == 200
 
 
-async def test_rights_are_asked_for_once_in_a_while():
+async def test_rights_are_reviewed_once_per_interval():
     server = Server()
     async with served(server) as session:
         for _ in range(3):
@@ -199,7 +201,7 @@ def test_a_tenant_view_has_the_configuration_in_force():
 
 
 @pytest.mark.parametrize(
-    ("said", "problem"),
+    ("options", "problem"),
     [
         (["--listen", "0.0.0.0:0"], "which needs --login and a certificate"),
         (["--listen", "0.0.0.0:0", "--login"], "which needs --login and a certificate"),
@@ -208,12 +210,12 @@ def test_a_tenant_view_has_the_configuration_in_force():
         (["--login", "-f", "x"], "needs a cluster"),
     ],
 )
-def test_pages_for_others_need_a_login_and_a_certificate(said, problem):
-    done = run("dashboard", *said)
+def test_pages_for_other_hosts_need_a_login_and_a_certificate(options, problem):
+    done = run("dashboard", *options)
     assert (done.exit_code, problem in done.stderr) == (2, True)
 
 
-async def test_a_certificate_that_changes_is_served_from_the_next_connection_on(tmp_path):
+async def test_a_renewed_certificate_is_served_to_new_connections(tmp_path):
     certificate_file, key_file = tmp_path / "tls.crt", tmp_path / "tls.key"
 
     def write(name):

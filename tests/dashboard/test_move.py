@@ -1,4 +1,4 @@
-"""How far the move is: the page says what `drawbridge survey` says, to accounts that may see all namespaces, and waits for it within bounds."""
+"""Progress of the migration: the page shows what `drawbridge survey` reports, to accounts that may list all namespaces, and waits for it at most a bounded time."""
 
 import asyncio
 import json
@@ -36,35 +36,35 @@ def gpu_deployment(name, namespace="default", amount=1):
 
 @pytest.fixture(scope="module")
 def told_by_survey():
-    """What the command says of the example, and its objects; read outside of any loop."""
-    said = run("survey", "-o", "json", *(word for folder in FOLDERS for word in ("-f", folder))).stdout
-    return json.loads(said), example()
+    """Return the command's output for the example, and its objects; read outside of an event loop."""
+    output = run("survey", "-o", "json", *(word for folder in FOLDERS for word in ("-f", folder))).stdout
+    return json.loads(output), example()
 
 
-async def test_the_page_and_its_json_say_what_survey_says(told_by_survey):
-    said, objects = told_by_survey
+async def test_the_page_and_its_json_match_survey(told_by_survey):
+    survey, objects = told_by_survey
     async with served(standing(*objects)) as session:
         page = await text_of(session, "/move")
-        told = json.loads(await text_of(session, "/api/v1/move"))
+        answer = json.loads(await text_of(session, "/api/v1/move"))
     counted = {}
-    for row in told["namespaces"]:
+    for row in answer["namespaces"]:
         for outcome, number in row["workloads"].items():
             counted[outcome] = counted.get(outcome, 0) + number
-    assert counted == said["outcomes"]
-    assert {row["namespace"]: row["pods"] for row in told["namespaces"]} == {
-        name: sum(row["pods"] for row in said["workloads"] if row["namespace"] == name)
-        for name in {row["namespace"] for row in said["workloads"]}
+    assert counted == survey["outcomes"]
+    assert {row["namespace"]: row["pods"] for row in answer["namespaces"]} == {
+        name: sum(row["pods"] for row in survey["workloads"] if row["namespace"] == name)
+        for name in {row["namespace"] for row in survey["workloads"]}
     }
-    assert told["reasons"] == said["reasons"]
-    assert told["obstacles"] == said["obstacles"]
-    assert {what: told[what] for what in ("servedBy", "plugins", "drivers")} == {
-        what: said[what] for what in ("servedBy", "plugins", "drivers")
+    assert answer["reasons"] == survey["reasons"]
+    assert answer["obstacles"] == survey["obstacles"]
+    assert {what: answer[what] for what in ("servedBy", "plugins", "drivers")} == {
+        what: survey[what] for what in ("servedBy", "plugins", "drivers")
     }
     assert "make the sum divisible" in page
-    assert all(f'href="/namespaces/{row["namespace"]}"' in page for row in told["namespaces"])
+    assert all(f'href="/namespaces/{row["namespace"]}"' in page for row in answer["namespaces"])
 
 
-async def test_the_move_is_shown_to_accounts_that_may_list_all_namespaces():
+async def test_the_migration_is_shown_to_accounts_that_list_all_namespaces():
     source = PictureSource(
         "a test", lambda: scene(*test_login.objects(), gpu_deployment("secret-app", "secret")), lives=False
     )
@@ -81,7 +81,7 @@ async def test_the_move_is_shown_to_accounts_that_may_list_all_namespaces():
                 assert answer.status == 401
 
 
-async def test_a_survey_that_takes_long_is_there_later_and_one_that_fails_says_why():
+async def test_a_slow_survey_is_shown_later_and_a_failure_reported():
     go, failures = threading.Event(), [CommandFailed("pods is forbidden", "ask for the role")]
 
     def survey():
@@ -102,7 +102,7 @@ async def test_a_survey_that_takes_long_is_there_later_and_one_that_fails_says_w
         assert "1 left" in page
 
 
-async def test_an_old_survey_says_when_it_was_made_and_one_that_breaks_is_told():
+async def test_an_old_survey_shows_its_age_and_reports_a_crash():
     broken = []
 
     def survey():
@@ -135,7 +135,8 @@ def large(count=400):
     return [gpu_deployment(f"app-{at}", f"team-{at}", 16) for at in range(count)]
 
 
-async def test_many_workloads_and_hostile_names_make_no_large_page_and_no_markup():
+async def test_many_workloads_and_hostile_names_keep_the_page_small():
+    """Hostile names are escaped."""
     odd = gpu_deployment("odd", "default", HOSTILE)
     odd["spec"]["template"]["metadata"]["annotations"] = {HOSTILE: HOSTILE}
     async with served(standing(*fleet(1, 1), *large(), odd), search=60.0) as session:
@@ -159,14 +160,14 @@ PODS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("said", PODS)
-def test_each_pod_has_one_mechanism(said):
-    metadata, spec, status, key = PODS[said]
+@pytest.mark.parametrize("mechanism", PODS)
+def test_each_pod_has_one_mechanism(mechanism):
+    metadata, spec, status, key = PODS[mechanism]
     container = {"name": "c", "image": "x", "resources": {"limits": {key: "1"}}}
     pod = {"metadata": {"name": "p", "namespace": "n", **metadata}, "spec": {"containers": [container], **spec}, "status": status}  # fmt: skip
     alive, ended = (convert(pod | {"status": status | more}, Pod) for more in ({}, {"phase": "Succeeded"}))
-    assert mechanism_of(alive) == said
-    assert mechanisms_of([alive, ended, alive]) == ({said: 2} if said else {})
+    assert mechanism_of(alive) == mechanism
+    assert mechanisms_of([alive, ended, alive]) == ({mechanism: 2} if mechanism else {})
 
 
 async def test_the_page_counts_pods_by_mechanism():

@@ -1,4 +1,4 @@
-"""History of more than a day: what Prometheus has of our metrics, asked once for all open pages; no answer of it ends a page."""
+"""History of more than a day from Prometheus, queried once for all open pages; a bad answer breaks no page."""
 
 import asyncio
 import json
@@ -16,13 +16,13 @@ from tests.dashboard.test_login import bearing
 
 @pytest.fixture
 def prometheus(aiohttp_server):
-    """Serve what a function answers to a query; give the address and the questions."""
+    """Serve the answers of a function to queries; return the address and the queries."""
 
     async def serve(answer):
-        asked = []
+        queries = []
 
         async def handle(request):
-            asked.append(dict(request.query))
+            queries.append(dict(request.query))
             body = answer(request.query["query"])
             body = await body if asyncio.iscoroutine(body) else body
             return body if isinstance(body, web.StreamResponse) else web.json_response(body)
@@ -30,7 +30,7 @@ def prometheus(aiohttp_server):
         app = web.Application()
         app.router.add_get("/api/v1/query_range", handle)
         app.router.add_get("/elsewhere", handle)
-        return str((await aiohttp_server(app, shutdown_timeout=0.1)).make_url("")), asked
+        return str((await aiohttp_server(app, shutdown_timeout=0.1)).make_url("")), queries
 
     return serve
 
@@ -44,12 +44,13 @@ def by_query(query):
     return series("3", "4", "2") if "drawbridge_pod_device" in query else series("7", "NaN", "8")
 
 
-async def test_the_page_draws_what_prometheus_has_and_it_is_asked_once(prometheus):
-    url, asked = await prometheus(by_query)
+async def test_the_page_draws_prometheus_data_after_a_single_query(prometheus):
+    """Five concurrent viewers cause a single query for each line."""
+    url, queries = await prometheus(by_query)
     async with served(standing(*fleet(1)), prometheus=Prometheus(f"{url}/")) as session:
         assert 'href="/history?days=30"' in await text_of(session, "/history")
         pages = await asyncio.gather(*(text_of(session, "/history?days=30") for _ in range(5)))
-        told = json.loads(await text_of(session, "/api/v1/history?days=30"))
+        answer = json.loads(await text_of(session, "/api/v1/history?days=30"))
         assert "A line needs two readings" in await text_of(session, "/history?days=4000"), (
             "what is not offered is not asked"
         )
@@ -59,19 +60,19 @@ async def test_the_page_draws_what_prometheus_has_and_it_is_asked_once(prometheu
         and "History of 30 days" in page
         for page in pages
     } == {True}
-    assert [len(line["points"]) for line in told["lines"]] == [3, 2]
-    assert len(asked) == 2
-    assert {round(float(query["end"]) - float(query["start"])) for query in asked} == {30 * 86400}
+    assert [len(line["points"]) for line in answer["lines"]] == [3, 2]
+    assert len(queries) == 2
+    assert {round(float(query["end"]) - float(query["start"])) for query in queries} == {30 * 86400}
 
 
-async def test_without_an_address_nothing_is_asked():
+async def test_without_an_address_prometheus_is_not_queried():
     async with served(standing(*fleet(1))) as session:
         for path in ("/history", "/history?days=7"):
             assert "A line needs two readings" in (page := await text_of(session, path))
             assert "Prometheus" not in page
 
 
-async def test_a_tenant_is_not_told_how_many_pods_wait(prometheus):
+async def test_a_tenant_does_not_see_the_number_from_prometheus(prometheus):
     url, _ = await prometheus(by_query)
     source = PictureSource("a test", lambda: scene(*test_login.objects()), lives=False)
     async with served(source, login=Login(test_login.Server()), prometheus=Prometheus(url)) as session:
@@ -103,24 +104,24 @@ BAD = {
 @pytest.mark.parametrize("answer", BAD)
 async def test_a_bad_prometheus_answer_is_reported_and_breaks_no_page(answer, prometheus):
     give, says = BAD[answer]
-    url, asked = await prometheus(give)
+    url, queries = await prometheus(give)
     async with served(standing(*fleet(1)), prometheus=Prometheus(url)) as session:
         page = await text_of(session, "/history?days=7")
-        told = json.loads(await text_of(session, "/api/v1/history?days=7", 502))
+        body = json.loads(await text_of(session, "/api/v1/history?days=7", 502))
     assert says in page
-    assert says in told["error"]
+    assert says in body["error"]
     assert "check --prometheus" in page
     assert "<script>" not in page.replace("<script src", "")
-    assert all("start" in query for query in asked)
+    assert all("start" in query for query in queries)
 
 
-async def test_one_that_does_not_answer_is_not_waited_for_long(prometheus):
+async def test_the_page_does_not_wait_long_for_prometheus(prometheus):
     url, _ = await prometheus(lambda _: asyncio.sleep(30))
     async with served(standing(*fleet(1)), prometheus=Prometheus(url, patience=0.2)) as session:
         assert "it did not answer in time" in await text_of(session, "/history?days=7")
 
 
-async def test_nothing_kept_says_what_to_do(prometheus):
+async def test_an_empty_prometheus_answer_comes_with_advice(prometheus):
     empty = {"status": "success", "data": {"resultType": "matrix", "result": []}}
     url, _ = await prometheus(lambda _: empty)
     async with served(standing(*fleet(1)), prometheus=Prometheus(url)) as session:

@@ -1,4 +1,4 @@
-"""When what happened to a pod: from its objects, the earliest first."""
+"""The timeline of a pod or claim from its objects, the earliest step first."""
 
 import json
 from datetime import UTC, datetime
@@ -47,11 +47,11 @@ def test_the_timeline_of_a_pod_is_in_chronological_order():
     ("then", "words"),
     [(at(0), "9 min ago"), ("2026-11-19T08:00:00Z", "1 d ago"), (at(9), "0 s ago"), (at(30), ""), ("soon", ""), ("2026-11-20T07:00:00Z", "1 h ago")],
 )  # fmt: skip
-def test_how_long_ago_is_said_in_the_largest_unit(then, words):
+def test_an_age_is_shown_in_its_largest_unit(then, words):
     assert ago(then, datetime(2026, 11, 20, 8, 9, tzinfo=UTC)) == words
 
 
-async def test_the_page_of_a_pod_and_its_json_tell_it():
+async def test_the_pod_page_and_its_json_have_the_timeline():
     async with served(standing(*lived())) as session:
         page = await text_of(session, "/pods/default/p")
         assert f'<time datetime="{at(5)}">' in page
@@ -59,7 +59,7 @@ async def test_the_page_of_a_pod_and_its_json_tell_it():
         assert "it was assigned to node n0" in await text_of(session, "/api/v1/pods/default/p")
 
 
-async def test_the_page_of_a_claim_and_its_json_tell_when_what_happened():
+async def test_the_claim_page_and_its_json_have_the_timeline():
     claim = held("c", "p", since=at(5))
     claim["metadata"] |= {"creationTimestamp": at(1), "deletionTimestamp": at(8)}
     [result] = claim["status"]["allocation"]["devices"]["results"]
@@ -70,8 +70,8 @@ async def test_the_page_of_a_claim_and_its_json_tell_when_what_happened():
     ]
     async with served(standing(*fleet(1), claim)) as session:
         page = await text_of(session, "/claims/default/c")
-        told = json.loads(await text_of(session, "/api/v1/claims/default/c"))["steps"]
-    assert [(step["at"], step["what"]) for step in told] == [
+        steps = json.loads(await text_of(session, "/api/v1/claims/default/c"))["steps"]
+    assert [(step["at"], step["what"]) for step in steps] == [
         (at(1), "claim c was created"),
         (at(5), f"claim c was given {DRIVER}/n0/gpu-0"),
         (at(6), f"{DRIVER}/n0/gpu-0 is ready on its node"),

@@ -1,4 +1,4 @@
-"""Why pods wait: pods with equal requests are told of once, and exactly as each of them would be; a first page does not wait for it."""
+"""Why pods wait: pods with equal requests are searched once, each has its own reason, and the first page does not wait."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ def varied(seed, count=40):
         ])  # fmt: skip
         wanted = draw.choice([1, 1, 2, 3])
         obj = pod(name, name, **fields)
-        obj["spec"]["resourceClaims"][0]["name"] = "gpu"  # as those of one template have it
+        obj["spec"]["resourceClaims"][0]["name"] = "gpu"  # like pods of one template
         if draw.random() < 0.3:
             del obj["spec"]["resourceClaims"]
             obj["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": wanted}}
@@ -67,7 +67,7 @@ def varied(seed, count=40):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_every_pod_is_listed_as_if_it_were_asked_about_alone(seed):
+def test_every_pod_has_the_reason_of_its_own_page(seed):
     reading = varied(seed)
     configuration = Configuration()
     alone = {
@@ -79,18 +79,18 @@ def test_every_pod_is_listed_as_if_it_were_asked_about_alone(seed):
     assert len(alone) > 30
 
 
-def test_pods_with_equal_requests_are_asked_about_once(monkeypatch):
-    asked = []
+def test_pods_with_equal_requests_are_searched_once(monkeypatch):
+    searched = []
     tell = explain.pod_story
-    monkeypatch.setattr(module.explain, "pod_story", lambda key, *rest: asked.append(key) or tell(key, *rest))
+    monkeypatch.setattr(module.explain, "pod_story", lambda key, *rest: searched.append(key) or tell(key, *rest))
     objects = [*full(), *(obj for at in range(300) for obj in (claim(f"w{at}", 1 + at % 2), pod(f"w{at}", f"w{at}")))]
     rows = list(waiting(scene(*objects), Configuration(), NEVER))
     assert len(rows) == 300
-    assert len(asked) == 2
+    assert len(searched) == 2
     assert all(row.keeper for row in rows)
 
 
-def test_ten_thousand_pods_of_one_kind_are_listed_before_the_time_is_up():
+def test_ten_thousand_equal_pods_are_listed_within_the_time_limit():
     objects = [*full(), *(obj for at in range(10_000) for obj in (claim(f"w{at}"), pod(f"w{at}", f"w{at}")))]
     reading = scene(*objects)
     end = time.process_time() + 10
@@ -99,7 +99,7 @@ def test_ten_thousand_pods_of_one_kind_are_listed_before_the_time_is_up():
     assert {row.reason for row in rows} == {rows[0].reason}
 
 
-async def test_the_first_page_of_the_fleet_does_not_wait_for_reasons(monkeypatch):
+async def test_the_fleet_page_does_not_wait_for_reasons(monkeypatch):
     go, find = threading.Event(), server.with_reasons
     monkeypatch.setattr(server, "with_reasons", lambda *those: go.wait(120) and find(*those))
     objects = [*full(), claim("wants", 3), pod("wants", "wants")]
@@ -114,7 +114,7 @@ async def test_the_first_page_of_the_fleet_does_not_wait_for_reasons(monkeypatch
         assert "2 nodes can serve" in row["reason"]
 
 
-async def test_a_page_says_for_how_many_pods_the_reason_is_the_schedulers_alone():
+async def test_a_page_counts_pods_that_have_only_the_schedulers_reason():
     objects = [*fleet(1, 1), claim("a", 2), pod("a", "a"), claim("b", 3), pod("b", "b")]
     async with served(standing(*objects), search=-1.0) as session:
         assert "2 pods with what the scheduler says alone" in await text_of(session, "/waiting")
@@ -123,31 +123,31 @@ async def test_a_page_says_for_how_many_pods_the_reason_is_the_schedulers_alone(
 
 
 def crowd(count=3_000):
-    """One node whose first device has a share for each of many pods, many pods that wait for their own reason, and many quotas."""
+    """One node whose first device is shared by many pods, many pods that wait for their own reason, and many quotas."""
     objects = [*fleet(1, 128)]
     for at in range(count):
         name = f"p{at}"
-        said = UNSCHEDULED | {
+        condition = UNSCHEDULED | {
             "message": f"a reason of {name} alone, which is as long as what schedulers say usually is"
         }
         objects += [
             held(name, name, on="n0/gpu-0", share={"memory": "1Mi"}),
             phased(pod(name, name, nodeName="n0"), "Running"),
-            phased(pod(f"w{at}", "gone", schedulerName="other"), "Pending", conditions=[said]),
+            phased(pod(f"w{at}", "gone", schedulerName="other"), "Pending", conditions=[condition]),
             {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": {"name": f"q{at}", "namespace": "default" if at < 3 else "other"}, "spec": {"limits": [{"key": "gpu", "hard": "100", "devices": {}}]}},
         ]  # fmt: skip
     objects.append(held("shared", *(f"p{at}" for at in range(256)), on="n0/gpu-1"))
     return objects
 
 
-async def test_no_page_grows_with_what_tenants_make():
+async def test_no_page_grows_with_objects_of_tenants():
     paths = ("/", "/waiting", "/quota", "/move", "/together", "/find?q=p", "/nodes/n0", "/nodes/n0/together", f"/devices/{DRIVER}/n0/gpu-0", "/namespaces/default", "/namespaces/other", "/claims/default/shared", "/pods/default/p0", "/pods/default/w0")  # fmt: skip
     async with served(standing(*crowd()), search=1.0) as session:
         sizes = {path: len(await text_of(session, path)) for path in paths}
     assert {path: size for path, size in sizes.items() if size > 200_000} == {}
 
 
-async def test_pods_with_one_generate_name_have_a_page_each():
+async def test_pods_with_one_generate_name_have_separate_pages():
     two = [pod("", "c") | {"metadata": {"generateName": "train-", "namespace": "default"}} for _ in range(2)]
     async with served(standing(*fleet(1, 1), *two)) as session:
         assert [row["pod"] for row in json.loads(await text_of(session, "/api/v1/waiting"))["waiting"]] == [

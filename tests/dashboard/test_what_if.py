@@ -1,4 +1,4 @@
-"""Where pods that are pasted would go: as `simulate` says it, bounded, and with a link that brings the question."""
+"""Placement of pasted pods: as with `simulate`, bounded, and with a link that contains the question."""
 
 import asyncio
 import json
@@ -10,7 +10,9 @@ from dashboard.whatif import LONGEST, MOST_NAMES, MOST_PODS, Unanswerable, pack,
 from tests.cli.elements import Elements
 from tests.cli.explain.scenes import fleet, held
 from tests.cli.running import manifest, run_json
+from tests.corpus.move.plugins import GPU, config_map, sharing
 from tests.dashboard.test_dashboard import HOSTILE, crowded, served, standing, text_of
+from tests.objects import container, node, pod
 
 POD = """\
 apiVersion: resource.k8s.io/v1
@@ -32,7 +34,7 @@ spec:
 
 
 def roomy():
-    """Two nodes with two devices each, of which one is held."""
+    """Two nodes with two devices each; one device is held."""
     return [*fleet(2, 2), held("c")]
 
 
@@ -43,32 +45,39 @@ async def ask(session, text, status=200, **nodes):
         return Elements(page)
 
 
-async def test_pods_are_placed_as_simulate_places_them_and_a_link_brings_the_same(tmp_path):
+async def test_pods_are_placed_like_simulate_and_a_link_reproduces_it(tmp_path):
     (tmp_path / "job.yaml").write_text(POD)
-    _, said = run_json("simulate", "-f", manifest(tmp_path / "fleet.yaml", *roomy()), "-f", tmp_path / "job.yaml")
+    _, simulated = run_json("simulate", "-f", manifest(tmp_path / "fleet.yaml", *roomy()), "-f", tmp_path / "job.yaml")
     async with served(standing(*roomy())) as session:
         page = await ask(session, POD)
         assert "3 of 3 pods would fit" in page.text
-        for outcome in said["pods"]:
+        for outcome in simulated["pods"]:
             assert outcome["pod"] in page.text
             assert ", ".join(outcome["devices"]) in page.text
         assert POD.rstrip() in page.text
         [link] = [target for target in page.targets() if target.startswith("/what-if?q=")]
         assert "3 of 3 pods would fit" in await text_of(session, link)
-        told = json.loads(await text_of(session, f"/api/v1{link}"))["found"]
-        assert [(outcome["pod"], outcome["node"], outcome["devices"]) for outcome in told["pods"]] == [(outcome["pod"], outcome["node"], outcome["devices"]) for outcome in said["pods"]]  # fmt: skip
+        answer = json.loads(await text_of(session, f"/api/v1{link}"))["found"]
+        assert [(outcome["pod"], outcome["node"], outcome["devices"]) for outcome in answer["pods"]] == [(outcome["pod"], outcome["node"], outcome["devices"]) for outcome in simulated["pods"]]  # fmt: skip
 
 
-async def test_quotas_that_count_are_named_and_others_are_not():
+async def test_a_placed_pod_has_the_note_of_simulate():
+    shared = node("n0", allocatable={"cpu": "4", GPU: "16"})
+    async with served(standing(shared, config_map(any=sharing()))) as session:
+        page = await ask(session, json.dumps(pod("p", containers=[container(limits={GPU: "16"})])))
+        assert f"{GPU}: ConfigMap gpu-operator/plugin (any) makes 4 time-sliced replicas of each" in page.text
+
+
+async def test_exceeded_quotas_are_named_and_others_are_not():
     def quota(namespace, hard):
         metadata = {"name": "gpus", "namespace": namespace}
         return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": metadata, "spec": {"hard": {"gpu/devices": hard}}}  # fmt: skip
 
-    for hard, said in (("3", "more than is left"), ("4", "within")):
+    for hard, verdict in (("3", "more than is left"), ("4", "within")):
         async with served(standing(*roomy(), quota("default", hard), quota("other", "1"))) as session:
             page = await ask(session, POD)
             assert "default/gpus: gpu/devices" in page.text
-            assert said in page.text
+            assert verdict in page.text
             assert "other/gpus" not in page.text
             [link] = [target for target in page.targets() if target.startswith("/what-if?q=")]
             [line] = json.loads(await text_of(session, f"/api/v1{link}"))["found"]["quotas"]
@@ -77,7 +86,7 @@ async def test_quotas_that_count_are_named_and_others_are_not():
         assert "Quotas that count" not in (await ask(session, POD)).text
 
 
-async def test_a_pod_without_a_place_is_told_why():
+async def test_a_pod_without_a_place_has_a_reason():
     async with served(standing(*crowded())) as session:
         page = await ask(session, POD)
         assert "0 of 3 pods would fit" in page.text
@@ -112,7 +121,7 @@ async def test_a_slow_simulation_is_reported_and_blocks_no_other_page():
         assert time.monotonic() - begun < 20
 
 
-async def test_names_of_a_question_are_no_markup_and_no_other_site_may_ask():
+async def test_a_question_is_escaped_and_accepted_from_this_site_only():
     async with served(standing(*roomy())) as session:
         text = POD.replace("name: train", "name: " + json.dumps(HOSTILE))
         page = await ask(session, text)
@@ -134,7 +143,7 @@ async def test_names_of_a_question_are_no_markup_and_no_other_site_may_ask():
 
 
 @pytest.mark.parametrize("packed", ["x", "====", "eJw", pack("a" * LONGEST) + "AAAA", pack("a" * (LONGEST + 1)), "é"])
-def test_an_address_that_is_not_whole_or_too_long_does_not_count(packed):
+def test_a_truncated_or_long_address_is_refused(packed):
     with pytest.raises(Unanswerable):
         unpack(packed)
 
@@ -143,25 +152,25 @@ def test_a_packed_manifest_is_restored_by_unpacking():
     assert unpack(pack(POD)) == POD
 
 
-async def test_nodes_are_taken_away_and_added_as_simulate_does_it(tmp_path):
+async def test_nodes_are_removed_and_added_like_in_simulate(tmp_path):
     here = manifest(tmp_path / "fleet.yaml", *crowded())
-    _, said = run_json("simulate", "-f", here, "--remove-node", "n0", "--add-nodes", "n1=1")
+    _, simulated = run_json("simulate", "-f", here, "--remove-node", "n0", "--add-nodes", "n1=1")
     async with served(standing(*crowded())) as session:
         page = await ask(session, "", remove="n0", add="n1=1")
         [link] = [target for target in page.targets() if target.startswith("/what-if?")]
         assert link == "/what-if?remove=n0&add=n1%3D1"
-        told = json.loads(await text_of(session, f"/api/v1{link}"))["found"]
-    places = {outcome["pod"]: outcome["node"] for outcome in told["pods"]}
-    assert places == {outcome["pod"]: outcome["node"] for outcome in said["pods"]}
+        answer = json.loads(await text_of(session, f"/api/v1{link}"))["found"]
+    places = {outcome["pod"]: outcome["node"] for outcome in answer["pods"]}
+    assert places == {outcome["pod"]: outcome["node"] for outcome in simulated["pods"]}
     assert set(places) == {"default/p0", "default/p1", "default/wants"}
     assert sorted(str(node) for node in places.values()) == ["None", "n1-1", "n1-1"]
-    assert f"{said['totals']['placed']} of 3 pods would fit" in page.text
+    assert f"{simulated['totals']['placed']} of 3 pods would fit" in page.text
 
 
-async def test_without_more_nodes_pods_that_wait_are_not_asked_for():
+async def test_without_more_nodes_waiting_pods_are_not_simulated():
     async with served(standing(*crowded())) as session:
-        told = json.loads(await text_of(session, "/api/v1/what-if?remove=n0"))["found"]
-        assert [outcome["pod"] for outcome in told["pods"]] == ["default/p0", "default/p1"]
+        answer = json.loads(await text_of(session, "/api/v1/what-if?remove=n0"))["found"]
+        assert [outcome["pod"] for outcome in answer["pods"]] == ["default/p0", "default/p1"]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +185,7 @@ async def test_without_more_nodes_pods_that_wait_are_not_asked_for():
         ({"remove": "a " * (MOST_NAMES + 1)}, f"more than {MOST_NAMES}"),
     ],
 )
-async def test_a_node_that_is_not_there_is_named(words, problem):
+async def test_a_missing_node_is_named(words, problem):
     async with served(standing(*roomy())) as session:
         page = await ask(session, "", 400, **words)
         assert problem in page.text

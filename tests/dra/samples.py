@@ -1,4 +1,4 @@
-"""Objects of the field written in one line, for tests."""
+"""Nodes, slices, claims and rules in one line each."""
 
 from dra.objects.claim import ResourceClaim
 from dra.objects.device import Device, ResourceSlice

@@ -1,4 +1,4 @@
-"""Budgets: what is charged, when they end, and what a part has to do with the whole."""
+"""Budgets: what is charged, when a budget ends, and how parts share a budget."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from dra.errors import DraError, OutOfBudget, SelectorError
 
 
 def _charged(budget: Budget, *steps: int) -> int:
-    """Charge until the budget ends, and count how often it went well."""
+    """Charge until the budget ends, and count the successful charges."""
     for count, each in enumerate(steps):
         try:
             budget.charge(each)
@@ -17,13 +17,13 @@ def _charged(budget: Budget, *steps: int) -> int:
     return len(steps)
 
 
-def test_a_budget_takes_exactly_its_steps():
+def test_a_budget_allows_exactly_its_steps():
     assert _charged(Budget(10), 4, 6, 1) == 2
     assert _charged(Budget(10), *[1] * 20) == 10
     assert _charged(Budget(0), 0, 1) == 1
 
 
-def test_a_budget_that_is_out_stays_out():
+def test_an_exhausted_budget_stays_exhausted():
     budget = Budget(5)
     assert not budget.is_out
     assert _charged(budget, 6) == 0
@@ -31,7 +31,7 @@ def test_a_budget_that_is_out_stays_out():
     assert _charged(budget, 0) == 0
 
 
-def test_a_budget_without_a_number_does_not_end():
+def test_a_budget_without_a_limit_never_ends():
     budget = Budget()
     budget.charge(10**15)
     assert budget.spent == 10**15
@@ -44,22 +44,22 @@ def test_spent_and_left_add_up():
 
 
 def test_the_deadline_is_checked_by_the_first_charge_and_periodically():
-    asked = 0
+    checks = 0
 
     def patient() -> bool:
-        nonlocal asked
-        asked += 1
+        nonlocal checks
+        checks += 1
         return False
 
     budget = Budget(100_000, patient)
     budget.charge()
-    assert asked == 1
+    assert checks == 1
     for _ in range(99_000):
         budget.charge()
-    assert 100 < asked < 1000
+    assert 100 < checks < 1000
 
 
-def test_one_large_charge_is_followed_by_a_look_at_once():
+def test_a_large_charge_is_followed_by_a_deadline_check():
     waits = [False, True]
     budget = Budget(100_000, lambda: waits.pop(0))
     budget.charge(1)
@@ -92,7 +92,7 @@ def test_a_part_ends_with_the_whole():
     assert whole.is_out
 
 
-def test_parts_of_parts_reach_the_patience_of_the_whole():
+def test_nested_parts_share_the_deadline_of_the_whole():
     hurried = Budget(1000, lambda: True)
     with pytest.raises(OutOfBudget, match="no longer waits"):
         hurried.part().part().charge()

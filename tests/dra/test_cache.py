@@ -1,4 +1,4 @@
-"""The memory that is bounded by bytes."""
+"""The cache that is bounded by bytes."""
 
 import tracemalloc
 
@@ -40,7 +40,7 @@ def test_the_cache_never_exceeds_its_limit():
     assert after - before < 1.2 * (1 << 20)
 
 
-def test_everything_can_be_forgotten():
+def test_the_cache_can_be_cleared():
     cache: Cache[int] = Cache(100)
     cache.put("a", 1, 10)
     cache.clear()

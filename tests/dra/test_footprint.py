@@ -1,4 +1,4 @@
-"""What a value is said to take, held against what Python says that its parts take."""
+"""The estimated size of a value, compared with the size that Python reports."""
 
 import sys
 
@@ -62,21 +62,21 @@ def test_opaque_values_count_their_encoded_bytes():
 
 
 @pytest.mark.parametrize("value", [{"a": [1.0, 1e300, -1, 2**70, "é", None, {}]}, [], "text", 0, False])
-def test_an_opaque_value_is_what_was_read(value):
+def test_an_opaque_value_equals_its_input(value):
     kept = Opaque.encode(value)
     assert kept.value() == value
     assert kept == Opaque.encode(msgspec.json.decode(msgspec.json.format(msgspec.json.encode(value))))
     assert encode({"x": kept}) == encode({"x": value})
 
 
-def test_equal_values_are_equal_however_they_are_spelled():
-    one, other = (decode(text, ResourceClaim) for text in (
+def test_equal_opaque_values_are_equal_in_any_spelling():
+    first, other = (decode(text, ResourceClaim) for text in (
         b'{"spec":{"devices":{"config":[{"opaque":{"parameters":{"a":1,"b":2}}}]}}}',
         b'{"spec":{"devices":{"config":[{"opaque":{"parameters":{ "b" : 2, "a" : 1 }}}]}}}',
     ))  # fmt: skip
-    assert one == other
+    assert first == other
 
 
-def test_of_managed_fields_nothing_is_kept():
+def test_managed_fields_are_not_kept():
     managers = [{"manager": f"m{number}", "fieldsV1": EMPTY} for number in range(20)]
     assert footprint(convert({"metadata": {"managedFields": managers}}, ResourceClaimTemplate)) < 500

@@ -1,4 +1,4 @@
-"""JSON pointers: written, taken apart, and made of other ways to say a path."""
+"""JSON pointers: written, split, and converted from other paths."""
 
 import pytest
 

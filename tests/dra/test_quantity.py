@@ -1,4 +1,4 @@
-"""Quantities: tables, and Go as the referee on random strings."""
+"""Quantities: tables of cases, and random strings compared with Go."""
 
 import copy
 import pickle
@@ -83,7 +83,7 @@ def test_numbers_are_equal_whatever_their_format_but_not_identical():
     assert parse("1") != 1
 
 
-def test_order_is_by_number():
+def test_quantities_are_ordered_by_number():
     texts = ["-1", "0", "1n", "1m", "1", "1k", "1Ki", "1M", "1Mi", "7Ei", "10E"]
     backwards = list(reversed(texts))
     assert sorted(backwards, key=parse) == texts
@@ -268,10 +268,10 @@ def test_random_strings_read_print_and_compute_as_in_go(quantity_oracle):
 
 
 def long_quantity(rng):
-    """Hundreds of digits, so that what is cut off must not be seen."""
+    """Return a quantity of hundreds of digits, whose last digits must not matter."""
     whole = rng.choice(["", "0" * rng.randrange(400), "7" * rng.randrange(1, 400)])
     ends = ["0" * rng.randrange(400), "9" * rng.randrange(400), "0" * rng.randrange(200) + "1" + "0" * rng.randrange(3)]
-    # What rounding decides on: multiples of a power of two, and what is just beside them.
+    # Values at which rounding changes: multiples of a power of two, and their neighbours.
     power = rng.randrange(60, 75)
     beside = str(rng.randrange(1, 2**62) * 5**power).rjust(power, "0")[-power:]
     ends += [beside, beside + "0" * rng.randrange(200) + "1", beside[:-1] + "4" + "9" * 300]

@@ -1,4 +1,4 @@
-"""Semantic versions: tables, and Go as the referee on random strings."""
+"""Semantic versions: tables of cases, and random strings compared with Go."""
 
 import random
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Which server a version and a list of gates stand for, and which would not start."""
+"""The feature gates that a version and a list of gates stand for, and the invalid combinations."""
 
 from pathlib import Path
 
@@ -93,48 +93,48 @@ def test_every_gate_has_its_stages_in_order():
 
 
 def test_reported_gates_precede_declared_ones_and_version_defaults():
-    told = known_of(36, {SHARES: False}, Declared(0, {SHARES: True, gates.COUNTERS: False}))
-    assert not told.likely.enabled(SHARES)
-    assert not told.likely.enabled(gates.COUNTERS)
-    assert told.likely.enabled(gates.TAINTS)  # by default
-    assert not told.likely.enabled(gates.LISTS)
-    assert told.server.enabled(gates.LISTS)  # no claim is refused for a guess
-    assert told.likely.enabled(gates.ADMIN_ACCESS)
-    assert told.assumed == {gates.COUNTERS: False}
-    assert told.overruled == (f"{SHARES}=true: it is false",)
-    assert {gates.LISTS, gates.TAINTS} <= told.guessed.keys()
-    assert told.guessed.keys().isdisjoint({SHARES, gates.COUNTERS, gates.ADMIN_ACCESS})  # told, declared, locked
+    known = known_of(36, {SHARES: False}, Declared(0, {SHARES: True, gates.COUNTERS: False}))
+    assert not known.likely.enabled(SHARES)
+    assert not known.likely.enabled(gates.COUNTERS)
+    assert known.likely.enabled(gates.TAINTS)  # by default
+    assert not known.likely.enabled(gates.LISTS)
+    assert known.server.enabled(gates.LISTS)  # no claim is refused for a guess
+    assert known.likely.enabled(gates.ADMIN_ACCESS)
+    assert known.assumed == {gates.COUNTERS: False}
+    assert known.overruled == (f"{SHARES}=true: it is false",)
+    assert {gates.LISTS, gates.TAINTS} <= known.guessed.keys()
+    assert known.guessed.keys().isdisjoint({SHARES, gates.COUNTERS, gates.ADMIN_ACCESS})  # reported, declared, locked
 
 
 def test_a_stage_is_declared_for_every_gate_in_it():
-    told = known_of(36, {SHARES: True}, Declared(36, {"AllBeta": False, gates.TAINTS: True}))
-    assert not told.server.enabled(gates.COUNTERS)
-    assert told.server.enabled(SHARES)
-    assert told.server.enabled(gates.TAINTS)
-    assert told.overruled == ()
+    known = known_of(36, {SHARES: True}, Declared(36, {"AllBeta": False, gates.TAINTS: True}))
+    assert not known.server.enabled(gates.COUNTERS)
+    assert known.server.enabled(SHARES)
+    assert known.server.enabled(gates.TAINTS)
+    assert known.overruled == ()
 
 
 def test_a_gate_is_off_if_its_dependency_is_off():
-    told = known_of(37, {gates.TAINTS: False, SHARES: False}, Declared(0, {gates.TAINT_RULES: True}))
-    assert not told.server.enabled(gates.TAINT_RULES)
-    assert not told.server.enabled(gates.FRACTIONAL)
-    assert told.overruled == (f"{gates.TAINT_RULES}=true: it is false",)
+    known = known_of(37, {gates.TAINTS: False, SHARES: False}, Declared(0, {gates.TAINT_RULES: True}))
+    assert not known.server.enabled(gates.TAINT_RULES)
+    assert not known.server.enabled(gates.FRACTIONAL)
+    assert known.overruled == (f"{gates.TAINT_RULES}=true: it is false",)
     assert known_of(34, {gates.COUNTERS: False}).guessed.keys() >= {gates.TAINTS}
 
 
 def test_an_impossible_gate_declaration_is_overruled_and_reported():
-    told = known_of(35, {}, Declared(37, {gates.DERIVED: True, gates.CLAIMS: False}, ("no gate X",)))
-    assert not told.server.enabled(gates.DERIVED)
-    assert told.server.enabled(gates.CLAIMS)
-    said = told.doubts()
-    assert "version 1.37: it is 1.35" in said
-    assert f"{gates.DERIVED}=true: the server does not have it" in said
-    assert f"{gates.CLAIMS}=false: it is true" in said
-    assert "declarations not understood: no gate X" in said
-    assert f"{SHARES} (off by default)" in said
+    known = known_of(35, {}, Declared(37, {gates.DERIVED: True, gates.CLAIMS: False}, ("no gate X",)))
+    assert not known.server.enabled(gates.DERIVED)
+    assert known.server.enabled(gates.CLAIMS)
+    doubts = known.doubts()
+    assert "version 1.37: it is 1.35" in doubts
+    assert f"{gates.DERIVED}=true: the server does not have it" in doubts
+    assert f"{gates.CLAIMS}=false: it is true" in doubts
+    assert "declarations not understood: no gate X" in doubts
+    assert f"{SHARES} (off by default)" in doubts
 
 
-def test_a_server_that_tells_everything_leaves_no_doubt():
+def test_a_server_reporting_all_gates_leaves_no_doubt():
     assert known_of(NEWEST, {gate: stage.on for gate, stage in known_gates(NEWEST).items()}).doubts() == ""
     assert known_of(NEWEST, {}).server == EVERYTHING == KnownServer().server
     assert known_of(99, {}).server == EVERYTHING

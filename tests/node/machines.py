@@ -1,8 +1,8 @@
-"""Machines and claims for the tests of this room."""
+"""Machines and claims for the tests of the node."""
 
 from pathlib import Path
 
-from node.inventory import machine_of, read
+from node.inventory import machine_of, read_inventory
 from node.messages import ClaimReference
 from tests import objects
 from tests.objects import typed
@@ -24,7 +24,7 @@ CORES = {"minimum": "1", "step": "1", "default": "100"}
 
 
 def described(**parts):
-    """An inventory as it is in a file."""
+    """Return an inventory as in a file."""
     head = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceInventory", "driver": DRIVER}
     return head | parts
 
@@ -38,7 +38,7 @@ def shared_gpu(number=0, **parts):
 
 
 def inventory(**parts):
-    described_inventory, problems = read(described(**parts))
+    described_inventory, problems = read_inventory(described(**parts))
     assert problems == []
     return described_inventory
 
@@ -53,7 +53,7 @@ def result(device, request="r", share="", **consumed):
 
 
 def claim(name, *results, reserved=True, allocated=True, admin=False):
-    """A claim of the uid `uid-NAME` that holds these results, and asks for adminAccess if `admin`."""
+    """Return a claim of the uid `uid-NAME` with these results, and with adminAccess if `admin`."""
     names = {result["request"].partition("/")[0] for result in results} or {"r"}
     requests = [objects.exactly("c", name=name, adminAccess=admin) for name in sorted(names)]
     status = {}

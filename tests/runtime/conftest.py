@@ -1,4 +1,4 @@
-"""The clusters of tests/cluster, for what follows one."""
+"""The clusters of tests/cluster, for tests of informers and controllers."""
 
 from tests.cluster.conftest import cluster, connect, home
 

@@ -1,4 +1,4 @@
-"""A process shows itself, drains while its work goes on, and ends."""
+"""A process reports its readiness, drains while it still works, and ends."""
 
 import asyncio
 

@@ -20,7 +20,7 @@ _AMOUNTS = {"type": "object", "additionalProperties": {"x-kubernetes-int-or-stri
 def pod_spec(
     *, entry: tuple[str, ...] = ("name", "resourceClaimName", "resourceClaimTemplateName"), claims: bool = True
 ) -> dict[str, Any]:
-    """The schema of a pod's spec: `entry` is what an entry of resourceClaims holds, none where the field is missing."""
+    """Return the schema of a pod's spec; `entry` is the schema of an entry of resourceClaims, None if the field is missing."""
     resources = {"limits": _AMOUNTS, "requests": _AMOUNTS} | ({"claims": CLAIMS} if claims else {})
     container = {"name": {"type": "string"}, "image": {"type": "string"}, "resources": _object(resources)}
     members: dict[str, Any] = {
@@ -51,7 +51,9 @@ def definition(
 ) -> dict[str, Any]:
     """A definition of a kind: a schema of its spec for each version, the first one stored."""
     group, kind = both
-    named = [one if isinstance(one, tuple) else (f"v{number}", one) for number, one in enumerate(versions, 1)]
+    named = [
+        version if isinstance(version, tuple) else (f"v{number}", version) for number, version in enumerate(versions, 1)
+    ]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

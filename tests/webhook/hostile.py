@@ -1,4 +1,4 @@
-"""Hostile reviews: each is one that an API server would pass on, at most 3 MiB, and made to take long or much.
+"""Hostile reviews of at most 3 MiB that an API server would send, made to take much time or memory.
 
 A generator rather than files: the largest would fill megabytes. Add a line to REVIEWS for another one.
 """
@@ -45,8 +45,10 @@ def review(obj: Json | str, *, operation: str = "CREATE", old: Json | None = Non
 def selecting_claim(*expressions: str, requests: int = 1, count: int = 1) -> Json:
     """A claim with these selectors in each of its requests."""
     selectors = [{"cel": {"expression": expression}} for expression in expressions]
-    asked = [exactly("gpu.nvidia.com", name=f"r{i}", count=count, selectors=selectors) for i in range(requests)]
-    return claim("c", *asked)
+    device_requests = [
+        exactly("gpu.nvidia.com", name=f"r{i}", count=count, selectors=selectors) for i in range(requests)
+    ]
+    return claim("c", *device_requests)
 
 
 def _claims(body: Json) -> bytes:
@@ -78,7 +80,7 @@ def _twice() -> str:
 
 
 def _numbers(digits: int) -> str:
-    """Numbers where none are expected, and where one is, each of so many digits."""
+    """Return a pod with long numbers, in fields with and without numbers."""
     many = "9" * digits
     limits = f'{{"nvidia.com/gpu":{many},"nvidia.com/gpumem":1e{many[:4]},"nvidia.com/gpucores":-{many}}}'
     container = f'{{"name":{many},"resources":{{"limits":{limits},"requests":{limits}}}}}'
@@ -97,7 +99,7 @@ COSTLY = "device.driver.matches('^(a?){40}a{40}$') || [1,2,3,4,5,6,7,8,9].all(x,
 # RE2 reads a pattern in one call, however much is repeated in it.
 SLOW_PATTERNS = ("(a{0,1000}){0,1}" * 300, r"\\pL" * 2_000, "(((a{1,10}){1,10}){1,10})" * 300, r"(\\pL{1,100})")
 
-# Path and review, by what is bad about it.
+# Path and review, by the kind of attack.
 REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "5,000 init containers": ("mutate", lambda: review(crowded_pod(init=5_000))),
     "5,000 containers": ("mutate", lambda: review(crowded_pod(containers=5_000))),

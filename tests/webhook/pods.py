@@ -1,4 +1,4 @@
-"""Short ways to write pods, configurations and fleets, and to look at what became of them."""
+"""Builders of pods, configurations and fleets, and functions that return the outcome for pods."""
 
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from dra import cel, wire
 from dra.objects.claim import DeviceClass
 from dra.objects.device import Device, ResourceSlice
 from dra.objects.node import Node
-from webhook.state.configuration import Configuration, read
+from webhook.state.configuration import Configuration, read_configuration
 from webhook.state.features import Features
 from webhook.state.inventory import Inventory
 from webhook.state.state import State
@@ -38,7 +38,7 @@ CLAIMED = {"extendedResources": {"drivers": {"gpu.nvidia.com": "translate"}}}
 def configured(**fields) -> Configuration:
     """A configuration with these fields, which must be a good one."""
     value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", **fields}
-    configuration, findings = read(value)
+    configuration, findings = read_configuration(value)
     assert configuration is not None, findings
     return configuration
 
@@ -74,7 +74,7 @@ def refused_by_server(verdict: Verdict) -> bool:
 def became(
     value: dict, *, fleet: Inventory = UNKNOWN, features=None, quota=frozenset(), limit_range=frozenset(), **fields
 ) -> Verdict:
-    """Translate with a configuration of these fields; NVIDIA's pods get claims unless they say otherwise."""
+    """Translate with a configuration of these fields; NVIDIA's pods get claims by default."""
     more = {} if features is None else {"features": features}
     state = State(
         configuration=configured(**(CLAIMED | fields)),
@@ -87,9 +87,9 @@ def became(
     return translate(value, state, namespace="n", sign=True)
 
 
-def replayed(asked: dict, stored: dict) -> Verdict:
+def replayed(applied: dict, stored: dict) -> Verdict:
     """Replay an update of a pod of namespace n."""
-    return replay(asked, stored, State(configuration=configured(), keys=(KEY,)), namespace="n")
+    return replay(applied, stored, State(configuration=configured(), keys=(KEY,)), namespace="n")
 
 
 def patched(value: dict, done: Verdict) -> dict:
@@ -110,7 +110,7 @@ def exactly(done: Verdict) -> list[dict]:
 
 
 def strip(request: dict) -> dict:
-    """What a request says beside the defaults: class, count, selectors as texts, capacity."""
+    """The fields of a request that differ from the defaults: class, count, selectors as texts, capacity."""
     assert request["allocationMode"] == "ExactCount"
     short = {"class": request["deviceClassName"], "count": request["count"]}
     if "selectors" in request:
@@ -121,7 +121,7 @@ def strip(request: dict) -> dict:
 
 
 def outcomes(done: Verdict) -> dict[str, str]:
-    """What became of each key, the last word on it."""
+    """The outcome of the last decision on each key."""
     return {decision.key: str(decision.outcome) for decision in done.decisions}
 
 
@@ -134,7 +134,7 @@ def untouched(done: Verdict) -> bool:
 
 
 def state_of_files(documents, configuration: Configuration, features: Features = FEATURES) -> State:
-    """The state of a webhook in a cluster with these documents, all of which can be read."""
+    """Return the state of a webhook in a cluster with these documents; all must be readable."""
     in_force = ConfigurationInForce(configuration)
     reading = reading_of((document.object for document in documents), features, in_force=in_force, pods=False)
     assert not reading.unread
@@ -142,7 +142,7 @@ def state_of_files(documents, configuration: Configuration, features: Features =
 
 
 def read_objects(documents) -> TypedObjects:
-    """Documents as typed objects, all of which can be read."""
+    """Return documents as typed objects; all must be readable."""
     given = TypedObjects.read(document.object for document in documents)
     assert not given.unreadable
     return given
@@ -156,11 +156,14 @@ def example_fleet() -> Inventory:
 
 def alternatives(done: Verdict) -> list[list[dict]]:
     """The capacities of each request's alternatives."""
-    return [[one["capacity"]["requests"] for one in request["firstAvailable"]] for request in devices(done)["requests"]]
+    return [
+        [alternative["capacity"]["requests"] for alternative in request["firstAvailable"]]
+        for request in devices(done)["requests"]
+    ]
 
 
 def share(**capacity) -> dict:
-    """What `exactly` says of a share of one GPU."""
+    """The value of `exactly` for a share of one GPU."""
     return {"class": HAMI, "count": 1, "capacity": capacity}
 
 

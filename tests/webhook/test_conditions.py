@@ -1,14 +1,14 @@
-"""The match conditions as an API server reads them: they say what their plainest form says, at less cost, and what is ours gets past none."""
+"""The match conditions as an API server evaluates them: equal to their plain form at lower cost, and no pod with our keys is skipped."""
 
 import copy
 import random
 
 import pytest
 
-from tests.webhook.admission.test_decide import answer, review, state
+from tests.webhook.admission.reviews import answer, review, state
 from tests.webhook.dialects.test_vocabularies import CASES
 from tests.webhook.pods import untouched
-from tests.webhook.translate.test_cpus import became
+from tests.webhook.translate.cpu_fleets import became
 from webhook import names
 from webhook.admission import review as reviewing
 from webhook.dialects.table import Dialect, Outcome, Position, Row
@@ -44,7 +44,7 @@ TABLES = {"built in": BUILT_IN, "of an administrator": (*BUILT_IN, OWN), "varyin
 
 
 def plainly(root, resource, annotation, label, parts):
-    """What concerns us about a pod or its template, word by word."""
+    """The condition for a pod or a pod template, written out in full."""
     asks = " || ".join(f"c.?resources.?{part}.orValue({{}}).exists(k, {resource})" for part in parts)
     return " || ".join(
         [
@@ -58,7 +58,7 @@ def plainly(root, resource, annotation, label, parts):
 
 # What is left in any case asks nothing of us.
 DOMAINS, LEFT = (
-    sorted({row.name.partition("/")[0] for one in BUILT_IN for row in one.keys if row.place is Position.RESOURCE and (row.outcome is Outcome.LEFT) is left})
+    sorted({row.name.partition("/")[0] for dialect in BUILT_IN for row in dialect.keys if row.place is Position.RESOURCE and (row.outcome is Outcome.LEFT) is left})
     for left in (False, True)
 )  # fmt: skip
 IS_BUILT_IN = " || ".join(f"k.startsWith('{domain}/')" for domain in DOMAINS)
@@ -131,11 +131,11 @@ def random_pod(rng):
 
 
 def outcomes(oracle, expression, objects, *, operation="CREATE", resource="pods"):
-    """What the API server makes of a condition; it never fails."""
-    said = oracle.ask(expression=expression, resource=resource, operation=operation, objects=objects)
-    assert not said.get("compileError")
-    assert not [one["error"] for one in said["outcomes"] if one.get("error")]
-    return said["outcomes"]
+    """Return the API server's results for a condition, which never fails."""
+    answers = oracle.ask(expression=expression, resource=resource, operation=operation, objects=objects)
+    assert not answers.get("compileError")
+    assert not [result["error"] for result in answers["outcomes"] if result.get("error")]
+    return answers["outcomes"]
 
 
 def called(oracle, expression, objects, **more):
@@ -143,22 +143,22 @@ def called(oracle, expression, objects, **more):
 
 
 def same(oracle, expression, plain, objects, **more):
-    """Both forms say the same of each object, and not the same of all."""
+    """Both forms give equal results for each object, and not the same result for all."""
     here = called(oracle, expression, objects, **more)
     there = called(oracle, plain, objects, **more)
-    differ = [one for one, ours, theirs in zip(objects, here, there, strict=True) if ours != theirs]
+    differ = [obj for obj, ours, theirs in zip(objects, here, there, strict=True) if ours != theirs]
     assert differ == []
     assert 10 < sum(here) < len(here) - 10
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 @pytest.mark.parametrize("table", TABLES)
-def test_a_pod_reaches_us_as_the_plain_form_has_it(condition_oracle, table, operation):
+def test_the_mutation_condition_of_pods_equals_its_plain_form(condition_oracle, table, operation):
     pods = crowd(random_pod, f"{table} {operation}")
     same(condition_oracle, on_mutate(TABLES[table]), plain_on_mutate(table), pods, operation=operation)
 
 
-def test_a_pod_is_looked_at_again_as_the_plain_form_has_it(condition_oracle):
+def test_the_validation_condition_of_pods_equals_its_plain_form(condition_oracle):
     asks = " || ".join(
         f"object.?spec.?{some}.orValue([]).exists(c, c.?resources.?requests.orValue({{}}).exists(k, {IS_BUILT_IN}))"
         for some in ("containers", "initContainers")
@@ -167,7 +167,7 @@ def test_a_pod_is_looked_at_again_as_the_plain_form_has_it(condition_oracle):
 
 
 @pytest.mark.parametrize(("kind", "resource"), [("Deployment", "deployments"), ("CronJob", "cronjobs")])
-def test_a_workload_reaches_us_as_the_plain_form_has_it(condition_oracle, kind, resource):
+def test_the_validation_condition_of_workloads_equals_its_plain_form(condition_oracle, kind, resource):
     def workload(rng):
         inner = {"spec": {"template": random_template(rng)}}
         version = "batch/v1" if kind == "CronJob" else "apps/v1"
@@ -176,10 +176,10 @@ def test_a_workload_reaches_us_as_the_plain_form_has_it(condition_oracle, kind, 
 
     root = "object.spec.jobTemplate.spec.template" if kind == "CronJob" else "object.spec.template"
     [condition] = [
-        one["expression"]
+        entry["expression"]
         for webhook in validating(BUILT_IN, Registration())["webhooks"]
-        for one in webhook.get("matchConditions", [])
-        if webhook["name"].startswith("workloads.") and one["name"] == "names-an-accelerator"
+        for entry in webhook.get("matchConditions", [])
+        if webhook["name"].startswith("workloads.") and entry["name"] == "names-an-accelerator"
     ]
     plain = plainly(root, *PLAIN["built in"], ["limits", "requests"])
     same(condition_oracle, condition, plain, crowd(workload, kind), resource=resource)
@@ -189,43 +189,43 @@ def test_a_workload_reaches_us_as_the_plain_form_has_it(condition_oracle, kind, 
 
 
 def defaulted(value):
-    """A pod as an API server shows it to webhooks, a request for each limit, and as it takes it: an unknown resource has both."""
+    """Return a pod as webhooks receive it from an API server: limits have requests, and extended resources have both."""
     made = copy.deepcopy(value) | {"apiVersion": "v1", "kind": "Pod"}
     for some in ("containers", "initContainers"):
-        for one in made["spec"].get(some, []):
-            resources = one.setdefault("resources", {})
-            asked = resources["requests"] = {**resources.get("limits", {}), **resources.get("requests", {})}
+        for container in made["spec"].get(some, []):
+            resources = container.setdefault("resources", {})
+            requests = resources["requests"] = {**resources.get("limits", {}), **resources.get("requests", {})}
             limits = resources.setdefault("limits", {})
-            limits.update({key: amount for key, amount in asked.items() if "/" in key})
+            limits.update({key: amount for key, amount in requests.items() if "/" in key})
     return made
 
 
-def test_the_match_conditions_select_every_pod_that_a_dialect_acts_on(condition_oracle):
+def test_the_match_conditions_select_every_pod_a_dialect_changes(condition_oracle):
     pods = [defaulted(row.pod) for name, row in CASES.values() if not row.config.get("dialects")]
     acting = [pod for pod in pods if not passes(pod)]
     assert len(acting) > 30
     assert all(called(condition_oracle, on_mutate(BUILT_IN), acting))
 
 
-def test_a_pod_that_is_kept_from_us_is_one_that_we_would_leave_alone(condition_oracle):
-    pods = [defaulted(one) for one in crowd(random_pod, "alone")]
+def test_a_pod_that_the_conditions_skip_would_be_left_anyway(condition_oracle):
+    pods = [defaulted(pod) for pod in crowd(random_pod, "alone")]
     here = called(condition_oracle, on_mutate(BUILT_IN), pods)
-    kept = [one for one, is_called in zip(pods, here, strict=True) if not is_called]
+    kept = [pod for pod, is_called in zip(pods, here, strict=True) if not is_called]
     assert len(kept) > 100
-    assert [one for one in kept if not passes(one)] == []
+    assert [pod for pod in kept if not passes(pod)] == []
 
 
-def passes(one):
-    """Whether a pod would come back from us as it was."""
+def passes(pod):
+    """Return whether the webhook would leave a pod unchanged."""
     here = state(mode="enforce")
-    said = answer(reviewing.mutate(review(one, namespace="ns"), here))
-    return said["allowed"] and not said.get("patch")
+    response = answer(reviewing.decide_review("mutate", review(pod, namespace="ns"), here))
+    return response["allowed"] and not response.get("patch")
 
 
 # What it costs
 
 
-def test_a_file_of_as_many_names_as_it_may_have_costs_others_no_more(condition_oracle):
+def test_a_maximal_dialect_does_not_raise_the_cost_for_others(condition_oracle):
     keys = [Row(name=f"{'d' * 40}{i}.example.org/x", meaning="a card") for i in range(MOST_ROWS)]
     own = Dialect(name="own", title="Own", keys=tuple(keys))
     amounts = {"cpu": "1", f"{'x' * 50}.example.com/{'y' * 60}": "1"}
@@ -236,15 +236,20 @@ def test_a_file_of_as_many_names_as_it_may_have_costs_others_no_more(condition_o
     assert many["cost"] <= 1.1 * plain["cost"]
 
 
-def test_match_conditions_cost_less_for_ordinary_pods_than_the_plain_form(condition_oracle):
+def test_match_conditions_cost_ordinary_pods_less_than_the_plain_form(condition_oracle):
     amounts = {"cpu": "1", "memory": "1Gi"}
-    one = {"name": "c", "image": "none", "resources": {"limits": amounts, "requests": amounts}}
+    container = {"name": "c", "image": "none", "resources": {"limits": amounts, "requests": amounts}}
     annotated = dict.fromkeys([f"example.com/{i}" for i in range(6)], "x")
     pods = [
-        {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [one, one]}},
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"annotations": annotated}, "spec": {"containers": [one]}},
+        {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [container, container]}},
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"annotations": annotated},
+            "spec": {"containers": [container]},
+        },
     ]
-    ours, plain = ([said["cost"] for said in outcomes(condition_oracle, condition, pods)] for condition in (on_mutate(BUILT_IN), plain_on_mutate("built in")))  # fmt: skip
+    ours, plain = ([outcome["cost"] for outcome in outcomes(condition_oracle, condition, pods)] for condition in (on_mutate(BUILT_IN), plain_on_mutate("built in")))  # fmt: skip
     assert [cost < 0.9 * other for cost, other in zip(ours, plain, strict=True)] == [True, True], (ours, plain)
 
 
@@ -255,32 +260,32 @@ EVERYWHERE_BUT = CPUClaims(default="translate", namespaces={"other": "leave"})
 
 
 def guaranteed(rng):
-    """A pod of which most containers are held to what they request, most of them to whole CPUs."""
+    """A pod in which most containers have requests equal to limits, mostly with whole CPUs."""
 
-    def one(name):
+    def guaranteed_container(name):
         cpu, memory = rng.choice(("1", "2", "2", "1500m", "500m", "2k")), rng.choice(("1Gi", "1Gi", "2Gi"))
         limits = {"cpu": cpu, "memory": memory}
         requests = dict(limits) if rng.random() < 0.8 else {"cpu": "500m"} if rng.random() < 0.5 else {}
         made = {"name": name, "image": "none", "resources": {"limits": limits, "requests": requests}}
         return made | ({"restartPolicy": "Always"} if name.startswith("i") and rng.random() < 0.5 else {})
 
-    spec = {"containers": [one(f"c{i}") for i in range(rng.randint(1, 2))]}
+    spec = {"containers": [guaranteed_container(f"c{i}") for i in range(rng.randint(1, 2))]}
     if rng.random() < 0.3:
-        spec["initContainers"] = [one("i0")]
+        spec["initContainers"] = [guaranteed_container("i0")]
     if rng.random() < 0.2:
         spec["resources"] = {part: {"cpu": "8", "memory": "8Gi"} for part in ("limits", "requests")}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": spec}
 
 
-def test_pods_for_cpu_claims_reach_the_webhook_where_enabled_and_not_elsewhere(condition_oracle):
-    pods = [defaulted(one) for one in crowd(guaranteed, "cpus")]
-    for one in pods:
-        one["metadata"] = {"name": "p", "namespace": "ns"}
+def test_pods_for_cpu_claims_reach_the_webhook_only_where_enabled(condition_oracle):
+    pods = [defaulted(pod) for pod in crowd(guaranteed, "cpus")]
+    for pod in pods:
+        pod["metadata"] = {"name": "p", "namespace": "ns"}
     here = called(condition_oracle, on_mutate(BUILT_IN, HERE), pods)
     claimed = [not untouched(became(pod, namespace="ns")) for pod in pods]
     assert 50 < sum(claimed) < sum(here) < len(pods)
     assert [
-        one for one, is_called, is_claimed in zip(pods, here, claimed, strict=True) if is_claimed and not is_called
+        pod for pod, is_called, is_claimed in zip(pods, here, claimed, strict=True) if is_claimed and not is_called
     ] == []
     assert called(condition_oracle, on_mutate(BUILT_IN, EVERYWHERE_BUT), pods) == here
     elsewhere = CPUClaims(namespaces={"other": "translate"})
@@ -289,7 +294,7 @@ def test_pods_for_cpu_claims_reach_the_webhook_where_enabled_and_not_elsewhere(c
     assert not any(called(condition_oracle, on_mutate(BUILT_IN, but), pods))
 
 
-def test_a_malformed_pod_causes_no_error_in_the_match_conditions_for_cpus(condition_oracle):
+def test_a_malformed_pod_causes_no_error_in_the_cpu_conditions(condition_oracle):
     same(condition_oracle, on_mutate(BUILT_IN, HERE), on_mutate(BUILT_IN, EVERYWHERE_BUT), crowd(random_pod, "odd"))
     amounts = {"cpu": "1500m", "memory": "1Gi"}
     crowded = [
@@ -297,7 +302,7 @@ def test_a_malformed_pod_causes_no_error_in_the_match_conditions_for_cpus(condit
     ]
     value = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": crowded}}
     (plain,), (more,) = (
-        outcomes(condition_oracle, on_mutate(BUILT_IN, one), [value]) for one in (CPUClaims(), EVERYWHERE_BUT)
+        outcomes(condition_oracle, on_mutate(BUILT_IN, cpus), [value]) for cpus in (CPUClaims(), EVERYWHERE_BUT)
     )
     assert not more["called"]
     assert more["cost"] < 2 * plain["cost"]

@@ -25,14 +25,14 @@ def webhooks(options=Registration()):  # noqa: B008  a value
     return [webhook for made in configurations(DIALECTS, options) for webhook in made["webhooks"]]
 
 
-def test_every_webhook_is_harmless_by_construction():
+def test_every_webhook_has_no_side_effects_and_a_short_timeout():
     for webhook in webhooks(Registration(devices=True)):
         assert webhook["sideEffects"] == "None"
         assert webhook["timeoutSeconds"] == 3
         assert webhook["admissionReviewVersions"] == ["v1"]
 
 
-def test_our_own_namespace_is_always_out():
+def test_drawbridges_namespace_is_always_excluded():
     for webhook in webhooks(Registration(namespace="own", exclude=())):
         (names, _) = webhook["namespaceSelector"]["matchExpressions"]
         assert names == {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["own"]}
@@ -43,15 +43,15 @@ def test_only_pods_follow_the_admins_failure_policy():
         assert (webhook["failurePolicy"] == "Fail") == webhook["name"].startswith("pods.")
 
 
-def test_by_opt_in_only_labelled_namespaces_are_looked_at():
+def test_with_opt_in_only_labelled_namespaces_are_reviewed():
     for webhook in webhooks(Registration(opt_in=True)):
         assert {"key": "drawbridge.dev/mode", "operator": "In", "values": ["observe", "warn", "enforce"]} in webhook["namespaceSelector"]["matchExpressions"]  # fmt: skip
 
 
 @pytest.mark.parametrize("opt_in", [False, True])
-def test_a_quota_holds_whatever_mode_its_namespace_has(opt_in):
+def test_quotas_apply_in_every_namespace_mode(opt_in):
     for webhook in at_quotas(Registration(opt_in=opt_in))["webhooks"]:
-        keys = [one["key"] for one in webhook["namespaceSelector"]["matchExpressions"]]
+        keys = [expression["key"] for expression in webhook["namespaceSelector"]["matchExpressions"]]
         assert keys == ["kubernetes.io/metadata.name"]
 
 
@@ -73,7 +73,7 @@ def test_a_process_outside_the_cluster_is_called_by_url():
         assert config["caBundle"] == "Ym9v"
 
 
-def test_the_keys_of_an_admins_own_dialect_reach_us():
+def test_pods_with_keys_of_a_custom_dialect_are_sent():
     own = Dialect(
         name="own",
         title="Own",
@@ -95,7 +95,7 @@ def test_the_keys_of_an_admins_own_dialect_reach_us():
 IN_BATCH = CPUClaims(namespaces={"batch": "translate"})
 
 
-def test_only_where_claims_for_cpus_are_wanted_pods_reach_us_for_their_cpus():
+def test_pods_reach_the_webhook_for_cpus_only_where_configured():
     plain = on_mutate(DIALECTS)
     assert on_mutate(DIALECTS, CPUClaims(namespaces={"batch": "leave"})) == plain
     assert "request.namespace" not in plain
@@ -107,7 +107,7 @@ def test_only_where_claims_for_cpus_are_wanted_pods_reach_us_for_their_cpus():
     assert made[1] == configurations(DIALECTS, Registration())[1]  # claims for CPUs are judged when the pod is changed
 
 
-def test_a_condition_that_was_generated_for_other_namespaces_keeps_cpus_from_us():
+def test_a_condition_for_other_namespaces_is_reported_as_missing_cpus():
     def wanting(cpus):
         return Configuration(msgspec.structs.replace(DEFAULT, cpu_claims=cpus))
 
@@ -131,7 +131,7 @@ def test_equal_options_make_equal_configurations(options):
     assert configurations(DIALECTS, options) == configurations(DIALECTS, options)
 
 
-def test_a_configuration_without_a_bundle_has_its_rules_in_an_annotation_only():
+def test_without_a_bundle_the_rules_are_only_in_an_annotation():
     callable_ = configurations(DIALECTS, Registration(ca_bundle="Ym9v", devices=True))
     for made, later in zip(configurations(DIALECTS, Registration(devices=True)), callable_, strict=True):
         assert not any("rules" in webhook for webhook in made["webhooks"])
@@ -151,14 +151,14 @@ def test_the_webhook_configuration_names_what_maintains_the_ca_bundle(options, a
     assert all(made["metadata"]["annotations"][name] == value for made in configurations(DIALECTS, options))
 
 
-def test_a_plain_pod_is_walked_through_by_one_webhook_only():
+def test_a_plain_pod_matches_a_single_webhook():
     """All match conditions but one require a label that only the webhook sets."""
     walking = [webhook for webhook in webhooks(Registration()) if webhook["name"].startswith("pods.")]
     labels = [webhook["objectSelector"].get("matchLabels") for webhook in walking]
     assert labels == [None, {"drawbridge.dev/translated": "true"}]
 
 
-def test_a_pod_is_passed_by_wherever_it_asks_for_that():
+def test_a_pod_with_the_skip_label_is_excluded_everywhere():
     selectors = [w["objectSelector"] for w in webhooks(Registration()) if w["name"].startswith("pods.")]
     skipped = {"key": "drawbridge.dev/skip", "operator": "NotIn", "values": ["true"]}
     assert [selector["matchExpressions"] for selector in selectors] == [[skipped]] * 2

@@ -1,4 +1,4 @@
-"""A server certificate and a client that believes it, for tests of the webhook's rim."""
+"""A server certificate and a client that trusts it, for tests of the webhook's server."""
 
 import datetime as dt
 import ssl

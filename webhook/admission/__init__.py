@@ -1,6 +1,5 @@
-"""Decides reviews: `review` takes the bytes of an AdmissionReview and a state, and returns the answer."""
+"""Decides reviews: `decide_review` takes the bytes of an AdmissionReview and a state, and returns the answer."""
 
-from webhook.admission import review
 from webhook.admission.admission_review import ReviewError
 from webhook.admission.behind_fence import STRANDED
 from webhook.admission.decide import Candidate, decide_pod
@@ -8,7 +7,7 @@ from webhook.admission.decide_object import answer_of_api_server, decide_object,
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.limit_ranges import out_of_bounds
 from webhook.admission.quota import future_claims_of_pod, review_quota
-from webhook.admission.review import REFUSED, UNDECIDED, Answer, Record, answer_timeout
+from webhook.admission.review import REFUSED, UNDECIDED, Answer, Record, answer_timeout, decide_review
 from webhook.admission.risk import find_broken_rule
 
 __all__ = [
@@ -24,11 +23,11 @@ __all__ = [
     "answer_timeout",
     "decide_object",
     "decide_pod",
+    "decide_review",
     "find_broken_rule",
     "future_claims_of_pod",
     "given_by_runtime",
     "judge",
     "out_of_bounds",
-    "review",
     "review_quota",
 ]

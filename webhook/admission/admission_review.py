@@ -135,7 +135,7 @@ class _SpecParts(TypedDict, total=False):
 
 
 class _PodParts(TypedDict, total=False):
-    """What is read of a pod: mounts, probes, ports and most of its volumes are passed over."""
+    """The fields of a pod that are decoded; mounts, probes, ports and most of the volumes are skipped."""
 
     metadata: Json
     spec: _SpecParts
@@ -155,7 +155,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def decode(body: bytes) -> AdmissionRequest:
-    """Read one AdmissionReview; raise ReviewError where there is nothing to answer to."""
+    """Return the request of an AdmissionReview. Raises ReviewError if the body is not a valid review."""
     try:
         review = _review.decode(body)
     except msgspec.ValidationError as error:

@@ -40,7 +40,7 @@ def add_stranded(verdict: Verdict, claims: Iterable[PodClaim], state: State, nam
         remedy = f"set schedulerName: {bridge.scheduler_name} on the pod" if bridge else _NO_BRIDGE
         stranded = Decision(name, container, "", key, Outcome.LEFT, reason, code=STRANDED, remedy=remedy)
         warnings.append(str(stated(STRANDED, f"container {container}: {key}: {reason}", remedy)))
-        at = next((at for at, one in enumerate(decisions) if _stays(one, container, key)), None)
+        at = next((at for at, decision in enumerate(decisions) if _stays(decision, container, key)), None)
         if at is None:
             decisions.append(stranded)
             continue
@@ -64,7 +64,7 @@ def _find_stranded(claims: Iterable[PodClaim], state: State) -> Iterator[tuple[s
     for claim in claims:
         if claim.scheduler.startswith(NAME) if bridge is None else claim.scheduler == bridge.scheduler_name:
             continue
-        for container, key in claim.asks:
+        for container, key in claim.requested_names:
             served = state.fleet.classes.get(state.fleet.extended.get(key, ""))
             driver = served.driver if served is not None else ""
             if driver and (driver in wanted or any(fences(rule, driver) for rule in rules)):

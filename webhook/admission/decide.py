@@ -16,18 +16,18 @@ from dra import step_limits
 from dra.errors import OutOfBudget
 from dra.raw import inside
 from webhook.admission.behind_fence import add_stranded
-from webhook.admission.found import NOTHING_FOUND, deny_or_warn
 from webhook.admission.judge import (
     Requested,
     choose_nodes,
+    constraints_in,
     find_plugin_instead,
     judge_requests,
     judge_unchanged,
-    place_in,
     why_cpus_unserved,
 )
-from webhook.admission.plugin_requests import judge_plugin_request, plugin_request
-from webhook.admission.pod_claims import DEFAULT_SCHEDULER, all_claims, extended_claims
+from webhook.admission.plugin_requests import plugin_request
+from webhook.admission.pod_claims import DEFAULT_SCHEDULER, all_claims, extended_claims, own_claims
+from webhook.admission.problems import NO_PROBLEMS, deny_or_warn
 from webhook.claims import template_lifecycle
 from webhook.dialects import REPLACED, Outcome
 from webhook.mixed_fleet import read_preference
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
     from dra.budget import Budget
     from dra.wire import Json
-    from webhook.admission.found import Found
-    from webhook.admission.plugin_requests import PluginRequest
+    from webhook.admission.problems import Problems
     from webhook.mixed_fleet import Choice, Preference
     from webhook.state import PodOwner, State
 
@@ -60,7 +59,7 @@ class Candidate(NamedTuple):
     path: str = ""  # of the template in its object; "" for a pod
     origin: Provenance = STANDALONE
     # Whether the pod still has to be placed. False for a pod in a dump that runs or has run: it has the devices that it requested.
-    waits: bool = True
+    is_pending: bool = True
 
 
 def decide_pod(candidate: Candidate, state: State, budget: Budget) -> Verdict:
@@ -84,7 +83,7 @@ def decide_pod(candidate: Candidate, state: State, budget: Budget) -> Verdict:
 
 def give_up(text: str, cleaning: tuple[Operation, ...] = ()) -> Verdict:
     """Allow an object that took too long; `cleaning` removes forged annotations of drawbridge."""
-    return Verdict(operations=cleaning, cleaning=cleaning, waits=(text,), is_undecided=True)
+    return Verdict(operations=cleaning, cleaning=cleaning, problem_warnings=(text,), is_undecided=True)
 
 
 def hold_back(verdict: Verdict, mode: Mode) -> Verdict:
@@ -109,9 +108,9 @@ def why_cpus_left(candidate: Candidate, verdict: Verdict, state: State, budget: 
 
 
 def judge_pod(candidate: Candidate, verdict: Verdict, state: State, budget: Budget) -> Verdict:
-    """Refuse a translated pod, warn, or leave it unchanged, depending on which nodes can serve it.
+    """Refuse a pod, translated or not, warn, or leave it untranslated, depending on which nodes can serve it.
 
-    A pod that cannot be judged within the budget stays translated, with a warning.
+    A pod that cannot be judged within the budget keeps the verdict of `translate`, with a warning.
     """
     if verdict.refusals or is_passed_by(candidate.pod):
         return verdict
@@ -128,7 +127,7 @@ def judge_pod(candidate: Candidate, verdict: Verdict, state: State, budget: Budg
             budget.confirm()
     except OutOfBudget:
         text = f"drawbridge did not check this pod: {TOO_LATE}"
-        return replace(verdict, waits=(text, *verdict.waits), is_undecided=True)
+        return replace(verdict, problem_warnings=(text, *verdict.problem_warnings), is_undecided=True)
     return judged
 
 
@@ -147,12 +146,12 @@ def _requested(candidate: Candidate, verdict: Verdict, state: State) -> Requeste
             )
         claims += extended_claims(pod, state, operations, replaced)
     by_plugin = None
-    if candidate.waits and state.fleet.handed_out_anywhere:
+    if candidate.is_pending and state.fleet.handed_out_anywhere:
         by_plugin = plugin_request(pod, state, verdict.decisions)
     scheduler = ""
     if state.stock is not None and state.stock.compatibilities:
         scheduler = _final_scheduler(candidate, verdict)
-    return Requested(claims, candidate.namespace, place_in(pod), scheduler, candidate.owner.kind, by_plugin)
+    return Requested(claims, candidate.namespace, constraints_in(pod), scheduler, candidate.owner.kind, by_plugin)
 
 
 def _judge(candidate: Candidate, verdict: Verdict, requested: Requested, state: State, budget: Budget) -> Verdict:
@@ -162,40 +161,43 @@ def _judge(candidate: Candidate, verdict: Verdict, requested: Requested, state: 
     if preference is not None:
         choice = choose_nodes(preference, requested, state, budget)
     if choice is not None and not choice.moved:
-        found = judge_unchanged(_unchanged(candidate, verdict, state), requested, state, budget)
+        problems = judge_unchanged(_unchanged(candidate, verdict, requested, state), requested, state, budget)
         warnings = () if choice.preferred else (f"left as it is: {choice.why}",)
         left = replace(verdict.leave(choice.why, warnings), served_by=choice.why)
-        return add_found(left, found, candidate.name)
-    found = judge_requests(requested, state, budget)
-    if found.decisions:
-        by_plugin = NOTHING_FOUND
-        if node := find_plugin_instead(found, verdict.decisions, state):
-            by_plugin = judge_plugin_request(_unchanged(candidate, verdict, state), state, budget)
-            if not by_plugin.denials:
-                reason = f"{node}, and no claim could replace it: {found.denials[0]}"
+        return add_problems(left, problems, candidate.name)
+    problems = judge_requests(requested, state, budget)
+    if problems.decisions:
+        as_left = NO_PROBLEMS
+        if node := find_plugin_instead(problems, verdict.decisions, state):
+            as_left = judge_requests(_unchanged(candidate, verdict, requested, state), state, budget)
+            if not as_left.denials:
+                reason = f"{node}, and no claim could replace it: {problems.denials[0]}"
                 return verdict.leave(reason, (f"left as it is: {reason}",))
-        found = deny_or_warn(replace(found, decisions=(*found.decisions, *by_plugin.decisions)), state)
+        problems = deny_or_warn(replace(problems, decisions=(*problems.decisions, *as_left.decisions)), state)
     if choice is not None:
         verdict = _add_choice(verdict, choice)
-    by_scheduler = [claim for claim in requested.claims if claim.asks]  # claims that the scheduler creates
+    by_scheduler = [claim for claim in requested.claims if claim.requested_names]  # claims that the scheduler creates
     if by_scheduler:
         verdict = add_stranded(verdict, by_scheduler, state, candidate.name)
-    return add_found(verdict, found, candidate.name)
+    return add_problems(verdict, problems, candidate.name)
 
 
-def _unchanged(candidate: Candidate, verdict: Verdict, state: State) -> PluginRequest | None:
-    """Return the pod's requests of device plugins if it is not translated; None if it was not going to be."""
-    return plugin_request(candidate.pod, state) if candidate.waits and verdict.given else None
+def _unchanged(candidate: Candidate, verdict: Verdict, requested: Requested, state: State) -> Requested:
+    """Return what the pod would request if it were left: its own claims, and of device plugins what claims of ours would replace."""
+    by_plugin = plugin_request(candidate.pod, state) if candidate.is_pending and verdict.given else None
+    return requested._replace(claims=own_claims(candidate.pod, ()), by_plugin=by_plugin)
 
 
-def add_found(verdict: Verdict, found: Found, name: str) -> Verdict:
+def add_problems(verdict: Verdict, problems: Problems, name: str) -> Verdict:
     """Add refusals, doubts and warnings to the verdict."""
-    if found is NOTHING_FOUND:
+    if problems is NO_PROBLEMS:
         return verdict
-    decisions = [replace(decision, object=name) for decision in found.decisions]
+    decisions = [replace(decision, object=name) for decision in problems.decisions]
     refused = [decision for decision in decisions if decision.outcome is Outcome.REFUSED]
     doubts = [decision for decision in decisions if decision.outcome is not Outcome.REFUSED]
-    return replace(verdict, waits=(*found.warnings, *verdict.waits)).doubt(doubts).refuse(refused)
+    return (
+        replace(verdict, problem_warnings=(*problems.warnings, *verdict.problem_warnings)).doubt(doubts).refuse(refused)
+    )
 
 
 def refused(name: str, key: str, text: str, code: str, remedy: str = "", *, container: str = "") -> Decision:

@@ -25,7 +25,7 @@ from dra.wire import WireError
 from webhook.admission.decide import (
     TOO_LATE,
     Candidate,
-    add_found,
+    add_problems,
     give_up,
     hold_back,
     judge_pod,
@@ -128,7 +128,9 @@ def given_by_runtime(obj: Object, state: State) -> tuple[tuple[Operation, ...], 
         if key:
             text = f"the API server refuses it: RuntimeClass {name} sets a different {key} in its nodeSelector"
             return (), NOTHING.refuse([refused(name_of(obj), key, text, Code.NEVER, "remove one of the two")])
-        operations += [{"op": "add", "path": f"{path}/spec/{one}", "value": value} for one, value in changed.items()]
+        operations += [
+            {"op": "add", "path": f"{path}/spec/{field}", "value": value} for field, value in changed.items()
+        ]
     return tuple(operations), None
 
 
@@ -149,7 +151,9 @@ def _owner_of_pods(obj: Object) -> PodOwner:
 
 
 def _with_texts(verdict: Verdict) -> Verdict:
-    return replace(verdict, waits=tuple(map(str, verdict.waits)), notes=tuple(map(str, verdict.notes)))
+    return replace(
+        verdict, problem_warnings=tuple(map(str, verdict.problem_warnings)), notes=tuple(map(str, verdict.notes))
+    )
 
 
 def _decide_claim(obj: Object, state: State, budget: Budget) -> Verdict:
@@ -160,8 +164,8 @@ def _decide_claim(obj: Object, state: State, budget: Budget) -> Verdict:
     if mode is Mode.OFF or mapping(claim.get("status")).get("allocation"):
         return NOTHING
     with suppress(WireError, OutOfBudget):
-        found = inspect_claim(claim, namespace, state, budget)
-        return _with_texts(apply_mode(add_found(NOTHING, found, name_of(obj)), mode, namespace, state))
+        problems = inspect_claim(claim, namespace, state, budget)
+        return _with_texts(apply_mode(add_problems(NOTHING, problems, name_of(obj)), mode, namespace, state))
     return NOTHING
 
 
@@ -172,14 +176,14 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
     """Decide about each pod template of an object, and about the requests outside of them."""
     name, namespace, owner = name_of(obj), namespace_of(obj), _owner_of_pods(obj)
     # A pod in a dump that runs or has run needs no device plugin any more.
-    waits = group_kind(obj) != ("", "Pod") or mapping(obj.get("status")).get("phase") in _NOT_YET
+    is_pending = group_kind(obj) != ("", "Pod") or mapping(obj.get("status")).get("phase") in _NOT_YET
     scheduler = scheduler_of(obj)
 
     def candidate_at(path: str) -> Candidate:
         pod = mapping(resolve_pointer(obj, path))
         if path and scheduler:  # its controller writes it into the pods
             pod = pod | {"spec": {"schedulerName": scheduler} | mapping(pod.get("spec"))}
-        return Candidate(pod, namespace, owner, name, path, waits=waits)
+        return Candidate(pod, namespace, owner, name, path, is_pending=is_pending)
 
     translate = partial(
         translate_template,
@@ -204,12 +208,12 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
     outside = decide_unknown_kind(obj, state)
     if outside.verdict.decisions or outside.verdict.warnings:
         decided.append(apply_mode(outside.verdict, mode, namespace, state))
-    for place, pod in outside.pods.items():
+    for container, pod in outside.pods.items():
         of_pod = _decide_pods(pod, state, mode, budget)
         verdict = Verdict(
-            decisions=_for_object(of_pod.decisions, name, place),
+            decisions=_for_object(of_pod.decisions, name, container),
             refusals=of_pod.refusals,
-            waits=of_pod.waits,
+            problem_warnings=of_pod.problem_warnings,
             notes=of_pod.notes,
         )
         decided.append(_leave_to_webhook(verdict, f"it is read by {outside.reader}"))
@@ -236,13 +240,13 @@ def _decide_template(candidate: Candidate, translated: Verdict, state: State, mo
     return apply_mode(verdict, mode, candidate.namespace, state)
 
 
-def _for_object(decisions: Iterable[Decision], name: str, place: str) -> tuple[Decision, ...]:
+def _for_object(decisions: Iterable[Decision], name: str, container: str) -> tuple[Decision, ...]:
     """Return the decisions about a pod as decisions about the object that creates it; its request is at `place`."""
     moved: list[Decision] = []
     for decision in decisions:
         # A pointer into the pod means nothing in the object.
         key = split(decision.key)[-1] if decision.key.startswith("/") else decision.key
-        moved.append(replace(decision, object=name, container=place, key=key))
+        moved.append(replace(decision, object=name, container=container, key=key))
     return tuple(moved)
 
 
@@ -269,7 +273,7 @@ def _judge_by_api_server(verdict: Verdict, filled: Filled, *, rewrite_unknown: b
 
 
 def _refused_by_api_server(
-    obj: Object, places: Iterable[str], *, of_devices_alone: bool
+    obj: Object, pointers: Iterable[str], *, of_devices_alone: bool
 ) -> tuple[list[Decision], Decision | None]:
     """List the fields that the API server would refuse in pod templates at these paths, or only in their requests for devices.
 
@@ -278,8 +282,8 @@ def _refused_by_api_server(
     name = name_of(obj)
     unfilled: Decision | None = None
     faults: dict[Decision, None] = {}
-    for place in places:
-        for fault in answer_of_api_server(obj, place):
+    for pointer in pointers:
+        for fault in answer_of_api_server(obj, pointer):
             container, key = "", fault.path
             around, *inner = key.rsplit("/", 3)
             (resource,) = split(f"/{inner[2]}") if len(inner) == 3 and inner[0] == "resources" else ("",)
@@ -309,8 +313,8 @@ def answer_of_api_server(obj: Object, path: str = "") -> list[Finding]:
         metadata = {"name": "of-a-template"} | taken
         judged = {"apiVersion": "v1", "kind": "Pod"} | template | {"metadata": metadata}
         before = path
-    [found] = validation.review([judged])
-    return [replace(one, path=before + one.path) for one in found if one.severity is Severity.ERROR]
+    [findings] = validation.review([judged])
+    return [replace(finding, path=before + finding.path) for finding in findings if finding.severity is Severity.ERROR]
 
 
 def _is_unfilled(verdict: Verdict) -> bool:
@@ -323,7 +327,9 @@ def _leave_unfilled(verdict: Verdict) -> Verdict:
     every = verdict.decisions
     if not others:
         every = _as_left(every, "a placeholder is not filled in; otherwise it would be")
-    decisions = [replace(one, outcome=Outcome.UNKNOWN) if one.code == UNFILLED else one for one in every]
+    decisions = [
+        replace(decision, outcome=Outcome.UNKNOWN) if decision.code == UNFILLED else decision for decision in every
+    ]
     if others:
         return replace(verdict, decisions=tuple(decisions), refusals=others)
     warnings = [
@@ -335,7 +341,7 @@ def _leave_unfilled(verdict: Verdict) -> Verdict:
         decisions=tuple(decisions),
         operations=verdict.cleaning,
         cleaning=verdict.cleaning,
-        waits=(*warnings, *verdict.waits),
+        problem_warnings=(*warnings, *verdict.problem_warnings),
         notes=verdict.notes,
     )
 
@@ -362,12 +368,12 @@ def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Ve
     if refusals:
         every = _as_left(every, "the object would be refused; otherwise it would be")
     decisions = [
-        one
-        if one.outcome in _UNCHANGED
-        else replace(one, outcome=Outcome.LEFT, would=one.outcome.value, mode=mode.value)
-        for one in every
+        decision
+        if decision.outcome in _UNCHANGED
+        else replace(decision, outcome=Outcome.LEFT, would=decision.outcome.value, mode=mode.value)
+        for decision in every
     ]
-    return replace(applied, decisions=tuple(decisions), waits=(left, *refusals, *verdict.waits))
+    return replace(applied, decisions=tuple(decisions), problem_warnings=(left, *refusals, *verdict.problem_warnings))
 
 
 def _leave_to_webhook(verdict: Verdict, stays: str) -> Verdict:

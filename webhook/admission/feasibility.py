@@ -20,14 +20,14 @@ from msgspec.structs import replace
 from allocator import FleetMemo, Options, Stage, allocate, best_verdict, fleet
 from allocator import Verdict as SearchVerdict
 from allocator.answer import MAX_RESULTS
-from allocator.reasons import Kind, NearestFit, asking, attribute_text, distance, listed, nearest, sentence, spots
+from allocator.reasons import Kind, NearestFit, asking, attribute_text, distance, listed, nearest_fits, sentence, spots
 from dra import cel, step_limits
 from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
 from dra.objects import ExactDeviceRequest
 from dra.texts import count_of, list_first
 from dra.validation import shape
-from webhook.admission.found import MayServe
+from webhook.admission.problems import MayServe
 from webhook.dialects import TARGETS
 from webhook.refusals import Code, none_could
 
@@ -45,21 +45,22 @@ if TYPE_CHECKING:
 TRIES = 40
 # The text without a remedy, if the time is over: partial results are not deterministic.
 NO_TIME = "the search for an alternative timed out"
-# Bytes of a cached judgement, besides its texts, and of each node that it is about.
+# Bytes of a cached judgement besides its texts, and of each node in its key.
 _ENTRY = 1_000
 _NAME = 100
-# Kinds of node whose results are compared; a fleet has few, and a refusal need not list all.
+# Kinds of node whose results are compared. A fleet has few, and a refusal need not consider all.
 KINDS = 16
 # Containers or claims that are named.
 NAMED = 4
-# Words of selectors that are compared with those.
+# Words of a selector that are compared with published values.
 WORDS = 16
 _LITERAL = re.compile(r'["\']([^"\'\\]{0,64})["\']')
 _WORD = re.compile(r"[A-Za-z0-9.]{2,}")
-# Letters of a selector that a user wrote.
+# Letters of a user's selector in a message.
 SELECTOR = 300
+# Stages whose obstacles can disappear.
 CURABLE = frozenset((Stage.TAINT, Stage.POOL))
-# What may be offered to the author of a pod, the best first: other numbers, not other people's claims.
+# Remedies for the author of a pod, the best first. None depends on the claims of other pods.
 OFFERS = {
     Kind.AMOUNT: "if {requester} asked for no more than {amount} of {name}",
     Kind.COUNT: "if {requester} asked for no more than {devices}",
@@ -67,15 +68,15 @@ OFFERS = {
     Kind.SELECTOR: "without the selector {value}",
     Kind.CONSTRAINT: "without the constraint on {value}",
 }
-# ... also in a pod that asked by the old names, with which no class, selector or constraint was written.
+# The remedies for a pod with legacy keys, whose author wrote no class, selector or constraint.
 WRITTEN = (Kind.AMOUNT, Kind.COUNT)
-# Where devices are lost that are not of a class at all.
+# Stages that exclude devices that are not of the class.
 _CLASSLESS = frozenset((Stage.NODE, Stage.CLASS))
 _ELSEWHERE = "correct its node selector or affinity, or request what these nodes have"
 _ABSENT = "request a device that a node has, or ask an administrator for nodes with such devices"
-# What nodes do that have devices of some kinds, by the kind's title.
+# By the title of a target: how a message describes nodes with such devices.
 _KNOWN_AS = {"share of a GPU": "shares GPUs", "MIG device": "has MIG devices"}
-# Attributes that tell single devices apart: no user reads all of them.
+# Attributes with a different value on each device; a message does not list them.
 _UNIQUE = frozenset(target.unique for target in TARGETS.values())
 
 
@@ -83,7 +84,7 @@ class Feasibility(Enum):
     NEVER = "never"
     BUSY = "busy"
     FITS = "fits"
-    UNKNOWN = "unknown"  # the budget ran out: nothing is promised either way
+    UNKNOWN = "unknown"  # the budget is exhausted
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -93,9 +94,9 @@ class Judgement(msgspec.Struct, frozen=True):
     text: str = ""
     code: Code = Code.NEVER
     remedy: str = ""
-    # The claim at fault, where it is a single one.
+    # The claim with the problem, if it is a single one.
     claim: str = ""
-    # Where too many devices are asked for, how many a node has.
+    # The number of devices of the largest node, if too many are requested.
     most: int = 0
     may_serve: MayServe = MayServe.PLUGIN | MayServe.NEW_NODE
 
@@ -118,11 +119,9 @@ def judge(
 ) -> Judgement:
     """Return whether claims that belong to one pod can be served together on one node of this fleet.
 
-    A claim that a node of the `prospects` could serve, which an autoscaler can make, is not impossible.
-
-    `within` are the nodes, and those of the `prospects`, that the pod can run on: what another node could serve is judged by them alone.
-    Where the budget, or `steps` on one kind of node, ends the search, nothing is promised. `given` are claims that were asked for in other words, by
-    their names; a claim that a user wrote has its own name. A caller that asks often keeps a `memo`.
+    Claims that a node of `prospects` could serve, which an autoscaler can create, are not impossible. `within` are the nodes, including those of
+    `prospects`, that the pod can run on; None for all. `given` are the claims of a translation by name, with the keys that they replace. If the
+    budget, or the `steps` for one kind of node, are exhausted, the result is UNKNOWN. A `memo` caches results for further calls.
     """
     names, budget = given or {}, budget or Budget()
     budget.charge(len(claims))
@@ -170,7 +169,7 @@ def _missing_class(stock: Stock, bodies: Iterable[_Body], requester: str, claim:
 
 
 def _compile_selectors(bodies: Iterable[_Body], budget: Budget) -> None:
-    """Compile the expressions of a request at the expense of this caller: others will find them compiled, and know no budget."""
+    """Compile the expressions of a request within the budget. Later code uses the cached result, without a budget."""
     for body in bodies:
         for selector in body.selectors:
             if selector.cel:
@@ -182,12 +181,12 @@ def _compile_selectors(bodies: Iterable[_Body], budget: Budget) -> None:
 
 
 class _Diagnosis(NamedTuple):
-    """Finds out why claims do not fit now, and what would fit."""
+    """Finds the reason why claims do not fit now, and what would fit."""
 
     stock: Stock
     claims: Sequence[ResourceClaim]
     budget: Budget
-    hint_budget: Budget  # for looking for what would fit
+    hint_budget: Budget  # for the search for a remedy
     given: Mapping[str, PodClaim]
     options: Options
     memo: FleetMemo
@@ -202,17 +201,19 @@ class _Diagnosis(NamedTuple):
         """Return the judgement on equal claims of equal names that this stock already got, or judge."""
         texts = self.memo.texts(self.claims)
         names = tuple([claim.metadata.key for claim in self.claims])
-        requesters = tuple([(name, one.requester, *one.requesters.items()) for name, one in self.given.items()])
+        requesters = tuple(
+            [(name, pod_claim.requester, *pod_claim.requesters.items()) for name, pod_claim in self.given.items()]
+        )
         key = texts, names, requesters, self.options.steps, self.prospects, self.subject, self.within
         known = self.memo.conclusions(self.stock)
-        found: Judgement | None = known.get(key)
-        if found is None:
-            found = self.judge_idle()
+        judgement: Judgement | None = known.get(key)
+        if judgement is None:
+            judgement = self.judge_idle()
             if not (self.budget.is_late or self.budget.is_out):  # with more time or steps it may differ
-                written = repr((names, requesters, found.text, found.remedy))
+                written = repr((names, requesters, judgement.text, judgement.remedy))
                 weight = _ENTRY + len(written) + sum(map(len, texts)) + _NAME * len(self.within or ())
-                known.put(key, found, weight)
-        return found
+                known.put(key, judgement, weight)
+        return judgement
 
     def judge_idle(self) -> Judgement:
         """Judge claims that do not fit now by an idle fleet."""
@@ -240,7 +241,7 @@ class _Diagnosis(NamedTuple):
         return self.by_new_node() or self.never(samples, kinds)
 
     def by_new_node(self) -> Judgement | None:
-        """Return whether a node that is not there yet could serve the claims; None if none could."""
+        """Return the judgement if a node that an autoscaler can create could serve the claims, or if that is unknown; None if none could."""
         if self.prospects is None:
             return None
         undecided = False
@@ -258,12 +259,12 @@ class _Diagnosis(NamedTuple):
     def busy(self) -> str:
         """Return what blocks the claims on the nodes that could serve them if they were idle."""
         able, now = self.answers(idle=True).feasible, self.answers(idle=False)
-        node = min(able[:KINDS], key=lambda one: distance(now[one]))
+        node = min(able[:KINDS], key=lambda name: distance(now[name]))
         others = f", and the same on {len(able) - 1} more" if len(able) > 1 else ""
         return f"on {node} {sentence(now[node])}{others}"
 
     def never(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
-        """Explain why even an idle fleet cannot serve the claims, and what would fit, if there is time to find out."""
+        """Return why even an idle fleet cannot serve the claims, and, if there is time to search, what would fit."""
         judgement = self.reason(samples, kinds) if self.within is None else self.out_of_reach(samples, kinds)
         if self.budget.is_late:
             return replace(judgement, remedy=NO_TIME)
@@ -309,7 +310,7 @@ class _Diagnosis(NamedTuple):
             remedy = f"did you mean {meant}?" if meant else otherwise
             return _never(Code.NO_DEVICE, f"{text}; {known}", remedy, claim)
         cause, selector, _ = selected.text.partition(" (ResourceClaim/")
-        details = [cause[:SELECTOR]] if selector else [listed(*one) for one in self.products().items()]
+        details = [cause[:SELECTOR]] if selector else [listed(*attribute) for attribute in self.products().items()]
         return _never(Code.NO_DEVICE, "; ".join([text, *details]), _ABSENT, claim)
 
     def too_many(self, short: Reason, kinds: Mapping[str, Answer]) -> Judgement | None:
@@ -342,9 +343,9 @@ class _Diagnosis(NamedTuple):
                 if not all((claim.metadata.key, name) in shared for name in alternatives):
                     continue
                 names = list(dict.fromkeys([alternative.device_class_name for alternative in alternatives.values()]))
-                kinds_of: dict[str, None] = {}  # what a node does that has devices of such a class
+                kinds_of: dict[str, None] = {}  # descriptions of nodes with devices of these classes
                 for name in names:
-                    title = next((one.title for one in TARGETS.values() if name in one.classes), "")
+                    title = next((target.title for target in TARGETS.values() if name in target.classes), "")
                     devices = f"has a {title}" if title else f"has devices of {'it' if len(names) == 1 else name}"
                     kinds_of[_KNOWN_AS.get(title, devices)] = None
                 requester = _name_requester(claim.metadata.name, request.name, self.given)
@@ -353,18 +354,18 @@ class _Diagnosis(NamedTuple):
                 if self.within is not None:
                     return _never(Code.NEVER, text, self.offer(node), claim.metadata.name)
                 if published := self.products():
-                    text = f"{text}; {'; '.join(listed(*one) for one in published.items())}"
+                    text = f"{text}; {'; '.join(listed(*attribute) for attribute in published.items())}"
                 return _never(Code.NO_DEVICE, text, self.offer(node) or _ABSENT, claim.metadata.name)
         return None
 
     def products(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        products: dict[str, list[str]] = {}
         for target in TARGETS.values():
             domain, _, product = target.product.rpartition("/")
             for name in (product, target.profile):
                 if name and (values := self.values(domain or target.driver, name)):
-                    found[name] = sorted({*found.get(name, ()), *values})
-        return found
+                    products[name] = sorted({*products.get(name, ()), *values})
+        return products
 
     def too_many_together(self) -> Judgement | None:
         """Refuse equal claims for more devices than any node has; None if another cause applies.
@@ -374,13 +375,15 @@ class _Diagnosis(NamedTuple):
         bodies = [body for claim in self.claims for body in self.plain_bodies(claim)]
         total = sum(body.count for body in bodies)
         single = [replace(body, count=1) for body in bodies]
-        if len(bodies) < 2 or not total or any(one != single[0] for one in single):
+        if len(bodies) < 2 or not total or any(body != single[0] for body in single):
             return None
         node, most = self.most(min(total, MAX_RESULTS))
         if not most or self.is_shared(node, most):
-            return None  # where several may have one device, there is more to say than their number
+            return None  # for shared devices the number alone is not the reason
         names = _name_requesters(self.claims, self.given)
-        they = names[0].partition(" (")[0] if len(names) == 1 else "they"  # one of more devices than a claim may hold
+        they = (
+            names[0].partition(" (")[0] if len(names) == 1 else "they"
+        )  # one container, with more devices than a claim holds
         claim = self.claims[0].metadata.name if len(names) == 1 or len(self.claims) == 1 else ""
         ask = _asking_together(names)
         devices = f"{total} devices of class {single[0].device_class_name} on one node"
@@ -391,14 +394,14 @@ class _Diagnosis(NamedTuple):
         return replace(never, most=most)
 
     def plain_bodies(self, claim: ResourceClaim) -> list[ExactDeviceRequest]:
-        """The requests of a claim that ask for a number of devices and nothing else; of several only where each stands for a container."""
+        """Return the requests of a claim that are only for a number of devices; of several requests, only if each is for one container."""
         devices = claim.spec.devices
         if claim.metadata.name not in self.given or devices.constraints:
             return [_plain_body(claim)]
         return [_plain_body(_with_request(claim, at)) for at in range(len(devices.requests))]
 
     def most(self, count: int) -> tuple[str, int]:
-        """Find the most devices that the first claim could have on a node, and where, if nowhere it could ever have so many."""
+        """Return the node with the most devices for the first claim, and their number; "" and 0 if a node may have `count`."""
         idle = fleet(self.stock, self.first(count), options=self.options, idle=True, memo=self.memo)
         if any(idle.verdict(node) is not SearchVerdict.INFEASIBLE for node in idle):
             return "", 0
@@ -406,7 +409,7 @@ class _Diagnosis(NamedTuple):
         return ("", 0) if _may_be_cured(kinds) else _largest(kinds)
 
     def is_shared(self, node: str, count: int) -> bool:
-        """Return whether the first claim could not have so many devices for itself alone."""
+        """Return whether the first claim could not have as many devices exclusively."""
         idle = self.stock.idle()
         answer = allocate(idle, node, self.first(count), options=self.options)
         results = answer.results
@@ -421,7 +424,7 @@ class _Diagnosis(NamedTuple):
         return _name_requester(reason.claim.rpartition("/")[2], reason.request, self.given)
 
     def request(self, reason: Reason) -> DeviceRequest | None:
-        """The request that a reason is about, itself or by one of its alternatives."""
+        """Return the request of a reason, which may be about one of its alternatives."""
         name = reason.claim.rpartition("/")[2]
         for claim in self.claims:
             for request in claim.spec.devices.requests if claim.metadata.name == name else ():
@@ -431,11 +434,15 @@ class _Diagnosis(NamedTuple):
 
     def expressions(self, reason: Reason) -> list[str]:
         request = self.request(reason)
-        found = request.alternatives.get(reason.request) if request is not None else None
-        return [selector.cel.expression for selector in found.selectors if selector.cel] if found is not None else []
+        alternative = request.alternatives.get(reason.request) if request is not None else None
+        return (
+            [selector.cel.expression for selector in alternative.selectors if selector.cel]
+            if alternative is not None
+            else []
+        )
 
     def published(self, reason: Reason) -> dict[str, list[str]]:
-        """List what devices publish of the attributes that a request selects by, without those that tell single devices apart."""
+        """Return the published values of the attributes that a request's selectors read, without those that are unique for each device."""
         names: dict[tuple[str, str], None] = {}
         for expression in self.expressions(reason):
             try:
@@ -445,13 +452,13 @@ class _Diagnosis(NamedTuple):
             for kind, domain, name in sorted(reads.names):
                 if kind == "attributes" and f"{domain}/{name}" not in _UNIQUE:
                     names[domain, name] = None
-        found: dict[str, list[str]] = {}
+        published: dict[str, list[str]] = {}
         for domain, name in names:
-            found[name] = self.values(domain, name) or found.get(name, [])
+            published[name] = self.values(domain, name) or published.get(name, [])
             if self.hint_budget.is_out:
                 return {}
         # The likely cause comes first: an attribute that no device has.
-        return dict(sorted(found.items(), key=lambda one: bool(one[1])))
+        return dict(sorted(published.items(), key=lambda attribute: bool(attribute[1])))
 
     @property
     def opening(self) -> str:
@@ -465,8 +472,8 @@ class _Diagnosis(NamedTuple):
         return self.claims[0].metadata.name if len(self.claims) == 1 else ""
 
     def values(self, domain: str, name: str) -> list[str]:
-        """Gather the different values that the devices of a driver publish for an attribute."""
-        found: dict[str, None] = {}
+        """Return the distinct values that the devices of a driver publish for an attribute."""
+        texts: dict[str, None] = {}
         for piece in self.stock.slices.values():
             try:
                 self.hint_budget.charge(len(piece.spec.devices))
@@ -477,11 +484,11 @@ class _Diagnosis(NamedTuple):
                 if value is None and piece.spec.driver == domain:
                     value = device.attributes.get(name)
                 if value is not None:
-                    found[attribute_text(value)] = None
-        return sorted(found)
+                    texts[attribute_text(value)] = None
+        return sorted(texts)
 
     def offer(self, node: str) -> str:
-        """What would fit instead on an idle node: an amount or a count that was tried and fits."""
+        """Return the remedy: an amount or a count that was tried on the idle node and fits; "" if none was found."""
         if not node:
             return ""
 
@@ -492,7 +499,7 @@ class _Diagnosis(NamedTuple):
             return answer.decided
 
         idle = self.stock.idle()
-        hints = nearest(idle, node, self.claims, fits=fits, tries=TRIES)
+        hints = nearest_fits(idle, node, self.claims, fits=fits, tries=TRIES)
         for kind in OFFERS:
             for hint in hints:
                 claim = hint.claim.rpartition("/")[2]
@@ -504,7 +511,7 @@ class _Diagnosis(NamedTuple):
 
 
 def _nearest_word(expressions: Sequence[str], published: Mapping[str, Sequence[str]]) -> str:
-    """Name the value, or the word in one, that a misspelt word of a selector most likely stands for."""
+    """Return the published value, or a word of one, that a misspelt word of a selector most likely means; "" if none is near."""
     candidates: dict[str, None] = {}
     for values in published.values():
         for value in values:
@@ -515,7 +522,7 @@ def _nearest_word(expressions: Sequence[str], published: Mapping[str, Sequence[s
         for word in words[:WORDS]:
             if not word or word.casefold() in known:
                 continue
-            suggestion = shape.nearest(word, list(candidates))
+            suggestion = shape.nearest_name(word, list(candidates))
             if suggestion:
                 return suggestion
     return ""
@@ -551,7 +558,7 @@ def _name_requesters(claims: Iterable[ResourceClaim], given: Mapping[str, PodCla
 
 
 def _plain_body(claim: ResourceClaim) -> ExactDeviceRequest:
-    """The only request of a claim that asks for a number of devices and nothing else; one for nothing if it is not so."""
+    """Return the request of a claim with a single request that is only for a number of devices; a request for 0 devices otherwise."""
     devices = claim.spec.devices
     body = devices.requests[0].exactly if _is_plain([claim]) else None
     if body is None or body.allocation_mode != "ExactCount" or body.admin_access or body.capacity:
@@ -597,18 +604,18 @@ def _may_be_cured(kinds: Mapping[str, Answer]) -> bool:
 
 
 def _largest(kinds: Mapping[str, Answer]) -> tuple[str, int]:
-    """Find a node with the most devices that came as far as the search, and how many those are."""
-    found = ("", 0)
+    """Return the node with the most devices that pass all selectors, and their number."""
+    largest = ("", 0)
     for node, answer in kinds.items():
         for reason in answer.reasons:
-            if reason.stage is Stage.SEARCH and reason.of > found[1]:
-                found = node, reason.of
-    return found
+            if reason.stage is Stage.SEARCH and reason.of > largest[1]:
+                largest = node, reason.of
+    return largest
 
 
 def _nearest(samples: Mapping[str, Answer]) -> tuple[str, str]:
     """Return the node that is nearest to serving the claims, and what it lacks."""
-    node = min(samples, key=lambda one: distance(samples[one]))
+    node = min(samples, key=lambda name: distance(samples[name]))
     return node, f"nearest is {node}: {sentence(samples[node])}"
 
 

@@ -2,11 +2,12 @@
 
 A pod is refused only if no node could serve it even if all devices were free, so that waiting cannot help. If the devices are only in use now,
 the pod gets a warning. While the inventory is stale, `State.stock` is None and nothing is refused. An object that could not be read
-(`State.unseen`) and an autoscaler whose nodes are not declared turn a refusal into a warning (`found.deny_or_warn`).
+(`State.unseen`) and an autoscaler whose nodes are not declared turn a refusal into a warning (`problems.deny_or_warn`).
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -19,12 +20,12 @@ from dra.finding import Severity, stated
 from dra.objects import ResourceClaim, ResourceClaimTemplate
 from dra.raw import mapping
 from webhook.admission.feasibility import Feasibility, judge
-from webhook.admission.found import NOTHING_FOUND, Found, MayServe, denied, deny_or_warn
 from webhook.admission.plugin_requests import judge_plugin_request
 from webhook.admission.pod_claims import find_claim, make_claim
+from webhook.admission.problems import NO_PROBLEMS, MayServe, Problems, denied, deny_or_warn
 from webhook.admission.risk import find_broken_rule
 from webhook.dialects import REPLACED
-from webhook.mixed_fleet import choose, place_of, reach_ignoring_taints
+from webhook.mixed_fleet import choose, node_constraints, reach_ignoring_taints
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from webhook.state import State
     from webhook.translate import Decision, PodClaim
 
-NOWHERE: Mapping[str, Any] = {}  # no constraints on a pod's node
+ANYWHERE: Mapping[str, Any] = {}  # no constraints on a pod's node
 _NOT_GIVEN: Mapping[str, PodClaim] = {}
 _PLACING = frozenset(
     ("nodeName", "nodeSelector", "affinity")
@@ -57,7 +58,7 @@ class Requested(NamedTuple):
 
     claims: Sequence[PodClaim]
     namespace: str
-    place: Mapping[str, Any] = NOWHERE  # the pod's constraints on its node
+    constraints: Mapping[str, Any] = ANYWHERE  # the pod's constraints on its node
     scheduler: str = ""  # "" if it does not matter
     controller: str = ""  # the kind of the pod's controller
     by_plugin: PluginRequest | None = None
@@ -70,13 +71,13 @@ def why_cpus_unserved(requested: Requested, state: State, budget: Budget) -> str
     given = {claim.name: claim for claim in requested.claims if claim.spec is not None}
     claims = _known_claims(requested, state)
     try:
-        answer = _judge_reachable(claims, state, budget.separate(_CPUS), given=given, place=requested.place)
+        answer = _judge_reachable(claims, state, budget.separate(_CPUS), given=given, constraints=requested.constraints)
     except OutOfBudget:
         return ""  # the judgement of all claims reports the exhausted budget
     return f"no node could serve claims for them: {answer.text}" if answer.verdict is Feasibility.NEVER else ""
 
 
-def inspect_claim(obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Found:
+def inspect_claim(obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Problems:
     """Judge a ResourceClaim or ResourceClaimTemplate without its pod."""
     if obj.get("kind") == "ResourceClaimTemplate":
         made = wire.convert(obj, ResourceClaimTemplate)
@@ -85,54 +86,55 @@ def inspect_claim(obj: dict[str, Json], namespace: str, state: State, budget: Bu
         stored = wire.convert(obj, ResourceClaim)
         path, spec, metadata = "/spec/devices", stored.spec, stored.metadata
     claim = make_claim(spec, namespace, metadata.name or metadata.generate_name)
-    found = _find_problems([claim], namespace, state, budget, subject="claim")
+    problems = _find_problems([claim], namespace, state, budget, subject="claim")
     about_parameters = parameter_warnings(claim.spec.devices, path, state, budget)
-    return deny_or_warn(replace(found, warnings=(*found.warnings, *about_parameters)), state)
+    return deny_or_warn(replace(problems, warnings=(*problems.warnings, *about_parameters)), state)
 
 
-def judge_requests(requested: Requested, state: State, budget: Budget) -> Found:
+def judge_requests(requested: Requested, state: State, budget: Budget) -> Problems:
     """Judge a pod's requests of device plugins, and then its claims together, because one node has to serve all of them.
 
     The claims of a pod that no device plugin can ever serve are not judged. `deny_or_warn` decides whether a denial stands. If another
     node could serve a pod of a DaemonSet, the pod waits: after a refusal, its controller would create no further pods for a while.
     """
-    found = judge_plugin_request(requested.by_plugin, state, budget)
-    if not found.decisions:
+    problems = judge_plugin_request(requested.by_plugin, state, budget)
+    if not problems.decisions:
         of_claims = _judge_claims(requested, state, budget)
-        if found.warnings:
-            of_claims = replace(of_claims, warnings=(*found.warnings, *of_claims.warnings))
-        found = of_claims
-        if not found.decisions:
-            return found
-    if requested.controller == "DaemonSet" and MayServe.UNREACHED in found.may_serve:
-        return replace(found, waits=_NODES_OF_OTHERS)
-    if MayServe.DRIVER in found.may_serve:
-        return replace(found, waits="the pod waits until a node publishes such devices")
-    return found
+        if problems.warnings:
+            of_claims = replace(of_claims, warnings=(*problems.warnings, *of_claims.warnings))
+        problems = of_claims
+        if not problems.decisions:
+            return problems
+    if requested.controller == "DaemonSet" and MayServe.UNREACHED in problems.may_serve:
+        return replace(problems, waits_because=_NODES_OF_OTHERS)
+    if MayServe.DRIVER in problems.may_serve:
+        return replace(problems, waits_because="the pod waits until a node publishes such devices")
+    return problems
 
 
-def judge_unchanged(unchanged: PluginRequest | None, requested: Requested, state: State, budget: Budget) -> Found:
+def judge_unchanged(unchanged: Requested, requested: Requested, state: State, budget: Budget) -> Problems:
     """Judge a pod that device plugins of a mixed fleet serve; `requested` has the claims that it would have if it were translated.
 
     Pods of a DaemonSet are refused only if no node could serve one, neither by a device plugin nor by these claims.
     """
-    found = judge_requests(requested._replace(claims=(), by_plugin=unchanged), state, budget)
-    if requested.controller == "DaemonSet" and found.denials and not found.waits:
-        anywhere = requested._replace(place=NOWHERE, scheduler="")
+    problems = judge_requests(unchanged, state, budget)
+    if requested.controller == "DaemonSet" and problems.denials and not problems.waits_because:
+        anywhere = requested._replace(constraints=ANYWHERE, scheduler="")
         if not _judge_claims(anywhere, state, budget).denials:
-            found = replace(found, waits=_NODES_OF_OTHERS)
-    return deny_or_warn(found, state)
+            problems = replace(problems, waits_because=_NODES_OF_OTHERS)
+    return deny_or_warn(problems, state)
 
 
-def _judge_claims(requested: Requested, state: State, budget: Budget) -> Found:
+def _judge_claims(requested: Requested, state: State, budget: Budget) -> Problems:
     """Judge all claims of a pod on the nodes it can use, their parameters, and the compatibility of their devices."""
     namespace = requested.namespace
     claims: list[ResourceClaim] = []
+    extended: list[ResourceClaim] = []  # for names that a device plugin may serve later, so they refuse no pod
     warnings: list[str] = []
     given: dict[str, PodClaim] = {}
     by_plugin = ""
     for pod_claim in requested.claims:
-        if pod_claim.by_name:
+        if pod_claim.extended_resources:
             served, by_plugin = _can_plugin_serve(pod_claim, state)
             if served:
                 continue
@@ -142,8 +144,12 @@ def _judge_claims(requested: Requested, state: State, budget: Budget) -> Found:
         if isinstance(claim, str):
             warnings.append(claim)
         elif claim is not None:
-            claims.append(claim)
-    found = _find_problems(claims, namespace, state, budget, given=given, by_plugin=by_plugin, place=requested.place)
+            (extended if pod_claim.extended_resources and by_plugin else claims).append(claim)
+    find = partial(_find_problems, given=given, constraints=requested.constraints)
+    problems = find(claims, namespace, state, budget)
+    if extended and not problems.decisions:
+        claims = [*claims, *extended]
+        problems = find(claims, namespace, state, budget, by_plugin=by_plugin)
     about_parameters: list[str] = []
     for claim in claims:
         texts = parameter_warnings(claim.spec.devices, "/spec/devices", state, budget)
@@ -151,8 +157,8 @@ def _judge_claims(requested: Requested, state: State, budget: Budget) -> Found:
     if risk := _find_risk(claims, requested.scheduler, state, budget):
         warnings.append(risk)
     if not warnings and not about_parameters:
-        return found
-    return replace(found, warnings=(*found.warnings, *warnings, *about_parameters))
+        return problems
+    return replace(problems, warnings=(*problems.warnings, *warnings, *about_parameters))
 
 
 def _find_risk(claims: Sequence[ResourceClaim], scheduler: str, state: State, budget: Budget) -> str:
@@ -184,8 +190,8 @@ def parameter_warnings(devices: DeviceClaim, path: str, state: State, budget: Bu
         return ()
     except Exception as failure:  # noqa: BLE001  a check that only warns must not fail the review
         return (f"{path}: its parameters could not be checked, {type(failure).__name__}: this is a bug in drawbridge",)
-    found = [finding for finding in validation.findings(problems, "") if finding.severity is Severity.WARNING]
-    return tuple([text_of(finding) for finding in found])
+    warnings = [finding for finding in validation.findings(problems, "") if finding.severity is Severity.WARNING]
+    return tuple([text_of(finding) for finding in warnings])
 
 
 def text_of(finding: Finding) -> str:
@@ -194,31 +200,31 @@ def text_of(finding: Finding) -> str:
     return f"{finding.code} {finding.path}: {finding.message}{helps}"
 
 
-def _can_plugin_serve(one: PodClaim, state: State) -> tuple[bool, str]:
+def _can_plugin_serve(claim: PodClaim, state: State) -> tuple[bool, str]:
     """Return whether a device plugin serves the claim's extended resources on a node that the pod can use; if not, a node that could later."""
-    if state.stock is None or one.pod is None:
+    if state.stock is None or claim.pod is None:
         return True, ""
     nodes = [*state.stock.nodes.values(), *(state.prospects.nodes.values() if state.prospects is not None else ())]
-    may_go = reaches(one.pod)
+    may_go = reaches(claim.pod)
     ever = ""
     for node in nodes:
-        if plugin_could_serve(one.by_name, node):
+        if plugin_could_serve(claim.extended_resources, node):
             ever = node.metadata.name
-            if plugin_may_serve(one.by_name, node, (state.uses or {}).get(ever, {})) and may_go(node):
+            if plugin_may_serve(claim.extended_resources, node, (state.uses or {}).get(ever, {})) and may_go(node):
                 return True, ""
     return False, ever
 
 
-def _plugin_offer(one: PodClaim, devices: int, state: State) -> str:
+def _plugin_offer(claim: PodClaim, devices: int, state: State) -> str:
     """Suggest the largest amount that a device plugin offers, if that is more than any node has devices; else ""."""
-    if len(one.by_name) != 1 or state.stock is None:
+    if len(claim.extended_resources) != 1 or state.stock is None:
         return ""
-    [name] = one.by_name
+    [name] = claim.extended_resources
     amounts = [node.status.allocatable.get(name) for node in state.stock.nodes.values()]
     most = max((amount.nano // 10**9 for amount in amounts if amount is not None), default=0)
     if most <= devices:
         return ""
-    requester = f"container {one.users[0]}" if len(one.users) == 1 else "they"
+    requester = f"container {claim.users[0]}" if len(claim.users) == 1 else "they"
     return f"it would fit if {requester} asked for no more than {most}, which a device plugin hands out"
 
 
@@ -232,12 +238,12 @@ def _known_claims(requested: Requested, state: State) -> list[ResourceClaim]:
     return [claim for claim in claims if isinstance(claim, ResourceClaim)]
 
 
-def find_plugin_instead(found: Found, decisions: Iterable[Decision], state: State) -> str:
+def find_plugin_instead(problems: Problems, decisions: Iterable[Decision], state: State) -> str:
     """Name a node whose device plugin may serve a pod that no claim can serve; "" if none."""
-    if MayServe.PLUGIN not in found.may_serve or found.waits:
+    if MayServe.PLUGIN not in problems.may_serve or problems.waits_because:
         return ""
     for decision in decisions:
-        is_replaced = decision.outcome in REPLACED and "/" in decision.key  # requests for CPUs stay beside their claims
+        is_replaced = decision.outcome in REPLACED and "/" in decision.key  # CPU requests stay
         nodes = state.fleet.handed_out.get(decision.key) if is_replaced else None
         if nodes:
             return f"node {min(nodes)} still serves {decision.key} through a device plugin"
@@ -253,29 +259,31 @@ def _find_problems(
     given: Mapping[str, PodClaim] = _NOT_GIVEN,
     subject: str = "pod",
     by_plugin: str = "",
-    place: Mapping[str, Any] = NOWHERE,
-) -> Found:
+    constraints: Mapping[str, Any] = ANYWHERE,
+) -> Problems:
     if state.stock is None or not state.knows_nodes or not claims:
-        return NOTHING_FOUND
-    place = NOWHERE if by_plugin else place
-    answer = _judge_reachable(claims, state, budget, given=given, place=place, subject=subject)
+        return NO_PROBLEMS
+    constraints = ANYWHERE if by_plugin else constraints
+    answer = _judge_reachable(claims, state, budget, given=given, constraints=constraints, subject=subject)
     match answer.verdict:
         case Feasibility.NEVER:
             if by_plugin:
                 plugin = f"the device plugin of a node such as {by_plugin}"
-                return Found(warnings=(f"no node has the devices for this pod: it waits until {plugin} can serve it",))
-            one = given.get(answer.claim)
-            if one is None:
+                return Problems(
+                    warnings=(f"no node has the devices for this pod: it waits until {plugin} can serve it",)
+                )
+            pod_claim = given.get(answer.claim)
+            if pod_claim is None:
                 return denied(stated(answer.code, answer.text, answer.remedy), "", "", answer.may_serve)
-            remedy = (_plugin_offer(one, answer.most, state) if answer.most else "") or answer.remedy
+            remedy = (_plugin_offer(pod_claim, answer.most, state) if answer.most else "") or answer.remedy
             # The decision names the first key of the first container that uses the unserved claim.
-            container, key = next(iter(one.users), ""), next(iter(one.words), "")
+            container, key = next(iter(pod_claim.users), ""), next(iter(pod_claim.amounts), "")
             return denied(stated(answer.code, answer.text, remedy), container, key, answer.may_serve)
         case Feasibility.BUSY:
-            return Found(warnings=(redact(answer.text, state.stock, namespace),))
+            return Problems(warnings=(redact(answer.text, state.stock, namespace),))
         case Feasibility.UNKNOWN:
             budget.charge()  # raises if the budget of the whole review is exhausted, and not only that of one search
-    return NOTHING_FOUND
+    return NO_PROBLEMS
 
 
 def _judge_reachable(
@@ -284,14 +292,14 @@ def _judge_reachable(
     budget: Budget,
     *,
     given: Mapping[str, PodClaim],
-    place: Mapping[str, Any],
+    constraints: Mapping[str, Any],
     subject: str = "pod",
 ) -> Judgement:
     """Judge claims on the nodes that their pod can use; on all nodes if it can use all or, at present, none."""
     assert state.stock is not None
     within: frozenset[str] | None = None
-    if place:
-        within = reach_ignoring_taints(place, state, budget)
+    if constraints:
+        within = reach_ignoring_taints(constraints, state, budget)
         if state.stock.nodes.keys() <= within or state.stock.nodes.keys().isdisjoint(within):
             within = None
     return judge(
@@ -299,7 +307,7 @@ def _judge_reachable(
     )  # fmt: skip
 
 
-def place_in(pod: Json) -> Mapping[str, Any]:
+def constraints_in(pod: Json) -> Mapping[str, Any]:
     """Return a pod's constraints on its node, besides tolerations."""
     spec = mapping(mapping(pod).get("spec"))
-    return NOWHERE if _PLACING.isdisjoint(spec) else place_of(spec)
+    return ANYWHERE if _PLACING.isdisjoint(spec) else node_constraints(spec)

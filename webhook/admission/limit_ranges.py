@@ -1,8 +1,9 @@
-"""Pods in files as an API server shows them to webhooks: with what the LimitRanges of their namespace give to containers.
+"""Applies LimitRanges to pods in files, as the API server does before it calls webhooks: default amounts, and bounds.
 
-Files are judged by these amounts, and keep their own: an API server gives them again. What it refuses of a pod for the bounds of
-containers and of whole pods is a finding of `check`. Mirrors kubernetes:plugin/pkg/admission/limitranger (mergeContainerResources,
-PodValidateLimitFunc), which comes before webhooks and after the API's defaults: a container that is limited has a request already.
+Objects in files are judged with the default amounts. The amounts are removed again from the result, because the API server adds them itself.
+Bounds that the API server would enforce are findings of `check`. Mirrors kubernetes:plugin/pkg/admission/limitranger
+(mergeContainerResources, PodValidateLimitFunc), which runs before webhooks and after the API's defaults, so a container with a limit has a
+request already.
 """
 
 from __future__ import annotations
@@ -24,21 +25,24 @@ if TYPE_CHECKING:
     from webhook.translate import Operation
 
 
-_Read = dict[str, Quantity]
+_Quantities = dict[str, Quantity]
 _LISTS = ("containers", "initContainers")
 _PARTS = ("limits", "requests")
-_OF_PODS = ("cpu", "memory")  # what a pod can ask for as a whole
+_OF_PODS = ("cpu", "memory")  # resources with pod-level amounts
 
 
 class Filled(NamedTuple):
-    """An object as it is written and as it is judged, and the resources of each container that was given something, by its pointer: before and after."""
+    """An object as it is in the file (`written`), and with default amounts (`object`).
+
+    `given` has the `resources` of each container with new amounts, before and after, by the container's pointer.
+    """
 
     written: dict[str, Any]
     object: dict[str, Any]
     given: dict[str, tuple[Json, dict[str, Json]]]
 
     def undo(self, operations: Sequence[Operation]) -> tuple[Operation, ...]:
-        """Turn operations on the object as it is judged into such on the object as it is written."""
+        """Convert operations on `object` into operations on `written`."""
         if not self.given or not operations:
             return tuple(operations)
         changed = apply_own(self.object, operations)
@@ -58,35 +62,35 @@ class Filled(NamedTuple):
 
 
 def fill_in(obj: Object, state: State) -> Filled:
-    """Add what the LimitRanges of the namespace add to the containers of an object's pods."""
+    """Add the default amounts of the namespace's LimitRanges to the containers of an object's pods."""
     defaults = state.container_defaults.get(namespace_of(obj))
     if defaults is None or _is_stored(obj):
         return Filled(obj, obj, {})
     given: dict[str, tuple[Json, dict[str, Json]]] = {}
     for path in paths(obj):
         spec = inside(resolve_pointer(obj, path), "spec")
-        for place, container in _containers(spec):
+        for pointer, container in _containers(spec):
             before = container.get("resources")
             if before is None or isinstance(before, dict):
                 filled = _fill(before or {}, defaults)
                 if filled != (before or {}):
-                    given[f"{path}/spec/{place}"] = before, filled
+                    given[f"{path}/spec/{pointer}"] = before, filled
     operations: list[Operation] = []
-    for place, (_, filled) in given.items():
-        operations.append({"op": "add", "path": f"{place}/resources", "value": filled})
+    for pointer, (_, filled) in given.items():
+        operations.append({"op": "add", "path": f"{pointer}/resources", "value": filled})
     return Filled(obj, apply_own(obj, operations) if given else obj, given)
 
 
 def out_of_bounds(obj: Object, state: State) -> list[Decision]:
-    """List the containers, or "" for the whole pod, for which LimitRanges of the namespace would have an object's pods refused."""
+    """Return a decision for each container, or "" for the whole pod, whose amounts a LimitRange of the namespace forbids."""
     defaults = state.container_defaults.get(namespace_of(obj))
-    found: list[Decision] = []
+    decisions: list[Decision] = []
     if defaults is None or not defaults.bounds or _is_stored(obj):
-        return found
+        return decisions
     filled = fill_in(obj, state).object
     for path in paths(obj):
-        spec, written = [inside(resolve_pointer(one, path), "spec") for one in (filled, obj)]
-        judged: list[tuple[str, str, _Read, _Read]] = []
+        spec, written = [inside(resolve_pointer(version, path), "spec") for version in (filled, obj)]
+        judged: list[tuple[str, str, _Quantities, _Quantities]] = []
         for _, container in _containers(spec):
             limits, requests = [_amounts(container, part) for part in _PARTS]
             judged.append(("Container", str(container.get("name") or ""), limits, requests))
@@ -96,27 +100,27 @@ def out_of_bounds(obj: Object, state: State) -> list[Decision]:
                 for key, text in _beyond(bounds, limits, requests) if type_ == bounds.type else ():
                     of_pod = "all containers together: " if type_ == "Pod" else ""
                     message = f"LimitRange {bounds.name} would have the API server refuse it: {of_pod}{text}"
-                    found.append(Decision(name_of(obj), name, "", key, Outcome.LEFT, message, code="D219"))
-    return found
+                    decisions.append(Decision(name_of(obj), name, "", key, Outcome.LEFT, message, code="D219"))
+    return decisions
 
 
 def _containers(spec: dict[str, Json]) -> Iterator[tuple[str, dict[str, Json]]]:
-    """List the containers of a pod, each with its place in the spec."""
+    """List the containers of a pod, each with its pointer below the spec."""
     for field in _LISTS:
         for i, raw in enumerate(members(spec.get(field))):
             if isinstance(raw, dict):
                 yield f"{field}/{i}", raw
 
 
-def _amounts(container: dict[str, Json], part: str) -> _Read:
-    """Read the limits or requests of a container; an amount with a limit has a request of as much."""
+def _amounts(container: dict[str, Json], part: str) -> _Quantities:
+    """Return the limits or the requests of a container. A missing request equals the limit."""
     resources = mapping(container.get("resources"))
     limits = _read(mapping(resources.get("limits")))
     return limits if part == "limits" else limits | _read(mapping(resources.get("requests")))
 
 
-def _amounts_of_pod(spec: dict[str, Json], written: dict[str, Json]) -> tuple[_Read, _Read]:
-    """Add up the limits and requests of a pod's containers; what the pod asks for as a whole is in their place."""
+def _amounts_of_pod(spec: dict[str, Json], written: dict[str, Json]) -> tuple[_Quantities, _Quantities]:
+    """Return the limits and the requests of a pod: its pod-level amounts, or else the sums over its containers."""
     limits, requests = [_total(spec, part) for part in _PARTS]
     own = mapping(spec.get("resources"))
     own_limits, own_requests = _read(mapping(own.get("limits"))), _read(mapping(own.get("requests")))
@@ -128,14 +132,14 @@ def _amounts_of_pod(spec: dict[str, Json], written: dict[str, Json]) -> tuple[_R
     return limits, requests
 
 
-def _total(spec: dict[str, Json], part: str) -> _Read:
-    """Add up the limits or requests of containers and sidecars, or take those of an init container that has more."""
-    total: _Read = {}
-    sidecars: _Read = {}
-    starting: _Read = {}
-    for place, container in _containers(spec):
+def _total(spec: dict[str, Json], part: str) -> _Quantities:
+    """Return the sums of limits or requests over containers and sidecars, or of an init container if it has more."""
+    total: _Quantities = {}
+    sidecars: _Quantities = {}
+    starting: _Quantities = {}
+    for pointer, container in _containers(spec):
         amounts = _amounts(container, part)
-        if place.startswith("containers/"):
+        if pointer.startswith("containers/"):
             total = _plus(total, amounts)
             continue
         at_once = _plus(sidecars, amounts)
@@ -145,16 +149,16 @@ def _total(spec: dict[str, Json], part: str) -> _Read:
     return _larger(total, starting)
 
 
-def _plus(left: _Read, right: _Read) -> _Read:
+def _plus(left: _Quantities, right: _Quantities) -> _Quantities:
     return left | {name: left[name] + amount if name in left else amount for name, amount in right.items()}
 
 
-def _larger(left: _Read, right: _Read) -> _Read:
+def _larger(left: _Quantities, right: _Quantities) -> _Quantities:
     return left | {name: amount for name, amount in right.items() if name not in left or amount > left[name]}
 
 
-def _beyond(bounds: Bounds, limits: _Read, requests: _Read) -> Iterator[tuple[str, str]]:
-    """Compare amounts with bounds; an amount that is not named is beyond each."""
+def _beyond(bounds: Bounds, limits: _Quantities, requests: _Quantities) -> Iterator[tuple[str, str]]:
+    """Yield each resource whose amount violates a bound, with the reason; a missing amount violates every bound."""
     for key, least in bounds.least.items():
         for part, amounts in (("request", requests), ("limit", limits)):
             amount = amounts.get(key)
@@ -173,24 +177,24 @@ def _beyond(bounds: Bounds, limits: _Read, requests: _Read) -> Iterator[tuple[st
             yield key, f"limit {limit} is more than {ratio} times request {request}"
 
 
-def _read(amounts: dict[str, Json]) -> _Read:
-    """Read amounts; one that is not an amount is another finding."""
-    found: _Read = {}
+def _read(amounts: dict[str, Json]) -> _Quantities:
+    """Parse amounts. An invalid amount is skipped; another check reports it."""
+    quantities: _Quantities = {}
     for name, value in amounts.items():
         with suppress(QuantityError):
-            found[name] = parse(value if isinstance(value, str) else repr(value))
-    return found
+            quantities[name] = parse(value if isinstance(value, str) else repr(value))
+    return quantities
 
 
 def _is_stored(obj: Object) -> bool:
-    """Return whether an object is a pod that an API server has filled in already."""
+    """Return whether an object is a pod that an API server has stored, so that it has the default amounts."""
     metadata = mapping(obj.get("metadata"))
     return group_kind(obj) == ("", "Pod") and bool(metadata.get("uid"))
 
 
 def _fill(resources: dict[str, Json], defaults: ContainerDefaults) -> dict[str, Json]:
     limits, requests = mapping(resources.get("limits")), mapping(resources.get("requests"))
-    requested = {**limits, **requests}  # an amount with a limit has a request of as much
+    requested = {**limits, **requests}  # a missing request equals the limit
     more_limits = {name: amount for name, amount in defaults.limits.items() if name not in limits}
     more_requests = {name: amount for name, amount in defaults.requests.items() if name not in requested}
     filled = dict(resources)
@@ -202,7 +206,7 @@ def _fill(resources: dict[str, Json], defaults: ContainerDefaults) -> dict[str, 
 
 
 def _take_back(changed: dict[str, Json], before: Json, filled: dict[str, Json]) -> dict[str, Json]:
-    """Take out of what became of resources what was filled in."""
+    """Return the changed resources without the amounts that were filled in."""
     own = mapping(before)
     after = dict(changed)
     for part in _PARTS:

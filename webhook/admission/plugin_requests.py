@@ -30,9 +30,9 @@ from dra.objects import Pod, is_extended, requests_of
 from dra.quantity import NANO
 from dra.raw import mapping
 from dra.wire import WireError
-from webhook.admission.found import NOTHING_FOUND, Found, MayServe, denied
+from webhook.admission.problems import NO_PROBLEMS, MayServe, Problems, denied
 from webhook.dialects import REPLACED
-from webhook.mixed_fleet import place_of, reach_ignoring_taints, reach_templates
+from webhook.mixed_fleet import node_constraints, reach_ignoring_taints, reach_templates
 from webhook.refusals import Code, none_could
 from webhook.translate import MIRROR, find_names, is_passed_by
 
@@ -55,7 +55,7 @@ class PluginRequest(msgspec.Struct, frozen=True):
     # By resource: the first container that requests it, and the subject of the message.
     users: Mapping[str, str]
     subjects: Mapping[str, str]
-    place: Mapping[str, Any]
+    constraints: Mapping[str, Any]
 
     def asks(self, key: str) -> str:
         verb = "together ask for" if self.subjects[key] == _SEVERAL else "asks for"
@@ -100,7 +100,7 @@ def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decis
             if own[name].nano >= amounts[name]:
                 subjects.setdefault(name, f"container {container.name}")
     subjects = dict.fromkeys(amounts, _SEVERAL) | subjects
-    return PluginRequest(amounts, users, subjects, place_of(mapping(pod.get("spec")))) if amounts else None
+    return PluginRequest(amounts, users, subjects, node_constraints(mapping(pod.get("spec")))) if amounts else None
 
 
 def _without(containers: tuple[Container, ...], removed: Collection[tuple[str, str]]) -> tuple[Container, ...]:
@@ -115,13 +115,13 @@ def _without(containers: tuple[Container, ...], removed: Collection[tuple[str, s
     return tuple(stripped)
 
 
-def judge_plugin_request(request: PluginRequest | None, state: State, budget: Budget) -> Found:
-    """Judge a pod's requests of device plugins; NOTHING_FOUND if there are none."""
+def judge_plugin_request(request: PluginRequest | None, state: State, budget: Budget) -> Problems:
+    """Judge a pod's requests of device plugins; NO_PROBLEMS if there are none."""
     if request is None:
-        return NOTHING_FOUND
+        return NO_PROBLEMS
     fleet, uses = state.fleet, state.uses
     nodes = state.stock.nodes if state.stock is not None else fleet.nodes
-    reached = reach_ignoring_taints(request.place, state, budget)
+    reached = reach_ignoring_taints(request.constraints, state, budget)
     short: list[Node] = []
     full: list[Node] = []
     # Nodes with all of the resources come first, because the first of them usually has enough.
@@ -137,13 +137,13 @@ def judge_plugin_request(request: PluginRequest | None, state: State, budget: Bu
                 continue
             used = uses.get(name, {}) if uses is not None and name in givers else None
             if used is None or all(_left(node, key, used) >= amount for key, amount in request.amounts.items()):
-                return NOTHING_FOUND
+                return NO_PROBLEMS
             full.append(node)
     # A node that is not in the inventory yet may be larger than all others.
     if not (short or full) or not nodes.keys() <= fleet.nodes.keys() or _may_come(request, state):
-        return NOTHING_FOUND
+        return NO_PROBLEMS
     if full:
-        return Found(warnings=(_busy(request, full, uses or {}),))
+        return Problems(warnings=(_busy(request, full, uses or {}),))
     return _never(request, short, nodes)
 
 
@@ -159,7 +159,7 @@ def _may_come(request: PluginRequest, state: State) -> bool:
     """Return whether a declared node, which an autoscaler can create, has enough."""
     return any(
         all(key in have and have[key].nano >= amount for key, amount in request.amounts.items())
-        for have in [template.allocatable for template in reach_templates(request.place, state.configuration)]
+        for have in [template.allocatable for template in reach_templates(request.constraints, state.configuration)]
     )
 
 
@@ -176,7 +176,7 @@ def _busy(request: PluginRequest, full: list[Node], uses: Mapping[str, Mapping[s
     return f"this pod waits until devices are free: {request.asks(key)}, and {where}"
 
 
-def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node]) -> Found:
+def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node]) -> Problems:
     opening = none_could(len(nodes), "pod")
     for key, amount in request.amounts.items():
         largest, most = _largest(key, short)
@@ -191,20 +191,20 @@ def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node])
         other = f"node {largest_anywhere}, where the pod cannot run, has {most_anywhere // NANO}"
         return _beyond(request, key, f"{opening}: {request.asks(key)}; {has}; {other}", remedy)
     # Each resource is enough on some node, but no node has enough of all.
-    node = min(short, key=lambda one: one.metadata.name)
+    node = min(short, key=lambda candidate: candidate.metadata.name)
     requested = " and ".join([request.asks(key) for key in request.amounts])
     has = " and ".join([f"{most_of(node, key) // NANO} {key}" for key in request.amounts if _lists(node, key)])
     text = f"{opening}: {requested}, and no node that the pod can run on has enough of each; {node.metadata.name} has {has}"
     return _beyond(request, next(iter(request.amounts)), text)
 
 
-def _beyond(request: PluginRequest, key: str, text: str, remedy: str = "") -> Found:
+def _beyond(request: PluginRequest, key: str, text: str, remedy: str = "") -> Problems:
     """Refuse a pod whose requests only other nodes could serve."""
     may_serve = MayServe.NEW_NODE | MayServe.UNREACHED
     return denied(stated(Code.NEVER, text, remedy), request.users.get(key, ""), key, may_serve)
 
 
 def _largest(key: str, nodes: Iterable[Node]) -> tuple[str, int]:
-    found = [(most_of(node, key), node.metadata.name) for node in nodes if _lists(node, key)]
-    most = max([amount for amount, _ in found], default=0)
-    return min([name for amount, name in found if amount == most], default=""), most
+    amounts = [(most_of(node, key), node.metadata.name) for node in nodes if _lists(node, key)]
+    most = max([amount for amount, _ in amounts], default=0)
+    return min([name for amount, name in amounts if amount == most], default=""), most

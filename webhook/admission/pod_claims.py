@@ -105,10 +105,10 @@ def extended_claims(
             EXTENDED,
             {"spec": wire.builtins(spec)},
             users=tuple(dict.fromkeys([container for container, _ in asks])),
-            words={key: str(amount // 10**9) for key, amount in by_name.items()},
-            by_name=by_name,
+            amounts={key: str(amount // 10**9) for key, amount in by_name.items()},
+            extended_resources=by_name,
             requesters=_requesters(made),
-            asks=tuple(asks),
+            requested_names=tuple(asks),
             scheduler=name,
             pod=typed,
         ),
@@ -122,33 +122,35 @@ def _requesters(made: ExtendedClaim) -> dict[str, str]:
         for request in made.claim.spec.devices.requests
         if request.exactly is not None
     }
-    found: dict[str, str] = {}
+    requesters: dict[str, str] = {}
     for mapped in made.mappings:
         requester = f"container {mapped.container_name} ({mapped.resource_name}: {counts[mapped.request_name]})"
-        found.setdefault(mapped.request_name, requester)
-    return found
+        requesters.setdefault(mapped.request_name, requester)
+    return requesters
 
 
-def find_claim(one: PodClaim, namespace: str, state: State) -> ResourceClaim | str | None:
+def find_claim(pod_claim: PodClaim, namespace: str, state: State) -> ResourceClaim | str | None:
     """Return the claim to judge, or a warning that it is missing; None if it is allocated already."""
     # A claim from a template gets no namespace, so that equal pods of all namespaces share one cached judgement.
-    if one.spec is not None:
-        return ResourceClaim(metadata=ObjectMeta(name=one.name), spec=template_lifecycle.read_claim_spec(one.spec))
-    spec = state.templates.get((namespace, one.template))
+    if pod_claim.spec is not None:
+        return ResourceClaim(
+            metadata=ObjectMeta(name=pod_claim.name), spec=template_lifecycle.read_claim_spec(pod_claim.spec)
+        )
+    spec = state.templates.get((namespace, pod_claim.template))
     if spec is not None:
-        return make_claim(spec, "", one.name)
+        return make_claim(spec, "", pod_claim.name)
     if state.stock is None:
         return None
-    existing = state.stock.claims.get(f"{namespace}/{one.claim}")
+    existing = state.stock.claims.get(f"{namespace}/{pod_claim.claim}")
     if existing is not None:
         return existing if existing.status.allocation is None else None
-    kind = "ResourceClaimTemplate" if one.template else "ResourceClaim"
+    kind = "ResourceClaimTemplate" if pod_claim.template else "ResourceClaim"
     problem = "does not exist yet: the pod waits until it does"
-    if template_lifecycle.is_our_name(one.template):
+    if template_lifecycle.is_our_name(pod_claim.template):
         problem = f"{template_lifecycle.COPY}: use its original manifest, or replace the claims with the requests in {names.ORIGINAL}"
     if kind in state.incomplete:
         problem = "could not be read, and was not checked"
-    return f"{kind} {one.template or one.claim} {problem}"
+    return f"{kind} {pod_claim.template or pod_claim.claim} {problem}"
 
 
 def make_claim(spec: ResourceClaimSpec, namespace: str, name: str) -> ResourceClaim:

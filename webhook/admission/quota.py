@@ -1,7 +1,8 @@
-"""The reviews of `/quota`: which object is being created, and the answer of the allocator that counts (`allocator.quota`). Pure.
+"""Decodes and answers the reviews of `/quota`: `admit` of the allocator counts the claims of the new object (`allocator.quota`). Pure.
 
-A pod brings its templates: those that the webhook has written on it, each believed as far as its name is the hash of it, and those
-that are stored, which the allocator looks up. A claim is what it says. Anything else is let in: nothing of it is counted.
+The claims of a pod come from its templates. The specs of ours are in an annotation of the pod, and each counts only if its name is the hash of
+its content. The allocator looks up all other templates. A claim counts by its own spec. Other objects are allowed, because quotas do not count
+them.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 
     from dra.objects import ResourceClaimSpec
 
-    Admit = Callable[[NewObject], str]  # why not, "" if it may come in
+    Admit = Callable[[NewObject], str]  # returns why the object exceeds a quota, "" if it exceeds none
 
 REASON = "QuotaExceeded"
 
 
 def review_quota(body: bytes, admit: Admit) -> bytes:
-    """Answer a review; raise ReviewError where there is nothing to answer to."""
+    """Return the answer to a review. Raises ReviewError if the body is not a review."""
     request = admission_review.decode(body)
     try:
         new = new_object_of(request)
@@ -43,14 +44,14 @@ def review_quota(body: bytes, admit: Admit) -> bytes:
 
 
 def new_object_of(request: AdmissionRequest) -> NewObject | None:
-    """Read the object that is being created; None if quotas do not count it."""
+    """Return the object that a review creates; None if quotas do not count it."""
     if request.operation != "CREATE" or request.sub_resource:
         return None
     match request.kind.group, request.kind.kind:
         case "", "Pod":
             pod = convert(admission_review.read(request.object), Pod)
             return NewObject(
-                # A server gives a uid before it asks. One that does not is asked about once, and the review tells it from others.
+                # An API server sets the uid before the review. Without one, the uid of the review identifies the object.
                 pod.metadata.uid or request.uid,
                 request.namespace,
                 pod.metadata.name or pod.metadata.generate_name,
@@ -73,6 +74,7 @@ def new_object_of(request: AdmissionRequest) -> NewObject | None:
 
 
 def future_claims_of_pod(pod: Pod) -> dict[str, FutureClaim]:
+    """Return the claims that Kubernetes will create from templates for a pod, by the name of the pod's entry."""
     templates = {
         entry.name: entry.resource_claim_template_name
         for entry in pod.spec.resource_claims
@@ -80,7 +82,7 @@ def future_claims_of_pod(pod: Pod) -> dict[str, FutureClaim]:
     }
     if not templates:
         return {}
-    # The templates that the webhook has written on the pod, or another program in its place.
+    # The specs in the pod's annotation. Its signature is not verified, but the name of each is the hash of its content.
     written: dict[str, ResourceClaimSpec] = {}
     for name, spec in template.read_unproven(pod.metadata.annotations.get(names.TEMPLATES, "")).items():
         with suppress(WireError):

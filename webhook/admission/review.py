@@ -1,6 +1,6 @@
 """Decides a review: from its bytes and a state to the answer and a record for the log. No I/O.
 
-    mutate, validate ▶ _review: decode ▶ in scope? ▶ mode off? ▶ _decide, as if the mode were enforce ▶ _answer, in the mode
+    decide_review: decode ▶ in scope? ▶ mode off? ▶ _decide, as if the mode were enforce ▶ _answer, in the mode
 
 `_decide` calls `decide_pod` for a new pod, `_replay` for its update, and `_validate` for a validating review.
 
@@ -26,11 +26,11 @@ from dra.raw import inside, mapping
 from dra.wire import Json, Wire, WireError, builtins, convert
 from webhook import names
 from webhook.admission import admission_review as reviews
-from webhook.admission.decide import TOO_LATE, Candidate, add_found, decide_pod, give_up, hold_back
+from webhook.admission.decide import TOO_LATE, Candidate, add_problems, decide_pod, give_up, hold_back
 from webhook.admission.decide_object import decide_object
-from webhook.admission.found import deny_or_warn
-from webhook.admission.judge import Requested, inspect_claim, judge_requests, place_in, text_of
+from webhook.admission.judge import Requested, constraints_in, inspect_claim, judge_requests, text_of
 from webhook.admission.pod_claims import DEFAULT_SCHEDULER, own_claims
+from webhook.admission.problems import deny_or_warn
 from webhook.claims import template
 from webhook.names import WAY_OUT
 from webhook.refusals import Code, Warned
@@ -77,6 +77,8 @@ _HELD_BACK = {
 # Steps to check an object by the rules of `drawbridge check`: more than one uninterruptible call on the loop may take.
 OBJECT = 100_000
 _OURS = f"{names.DOMAIN}/".encode()
+# Controllers for whose pods the template controller creates templates before the first pod.
+_WATCHED_CONTROLLERS = ("ReplicaSet", "StatefulSet", "DaemonSet", "Job")
 
 
 class Record(Wire, frozen=True, kw_only=True, omit_defaults=True):
@@ -96,7 +98,7 @@ class Record(Wire, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def worth_telling(self) -> bool:
-        """Whether the review gets a line in the log: most pods request no devices."""
+        """Whether the review gets a log line at level info. Most pods request no devices and get none."""
         return bool(self.decisions or self.problems) or self.outcome not in (UNTOUCHED, OUT_OF_SCOPE)
 
 
@@ -105,9 +107,8 @@ class Answer(Wire, frozen=True, kw_only=True):
 
     response: reviews.Response
     record: Record
-    namespace: str = ""
-    # The kind of the pod's controller.
-    controller: str = ""
+    # The templates, by namespace and name, that the translated pod of a workload names: the answer waits a moment for them.
+    awaited_templates: tuple[tuple[str, str], ...] = ()
     # Whether the time ended before the decision was complete: another attempt may find more.
     is_late: bool = False
 
@@ -137,17 +138,13 @@ class ObjectReview(NamedTuple):
         return self.request.kind.kind or "object"
 
 
-def mutate(body: bytes, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED) -> Answer:
-    """Answer a mutating review; `impatient` returns whether the time is over, `longest` limits the steps of one uninterruptible call."""
-    return _review("mutate", body, state, impatient, longest)
+def decide_review(
+    path: str, body: bytes, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED
+) -> Answer:
+    """Answer a review at the path "mutate" or "validate"; raise ReviewError if it is not a review.
 
-
-def validate(body: bytes, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED) -> Answer:
-    """Answer a validating review; the arguments are those of `mutate`."""
-    return _review("validate", body, state, impatient, longest)
-
-
-def _review(path: str, body: bytes, state: State, impatient: Impatient, longest: int) -> Answer:
+    `impatient` returns whether the time is over, `longest` limits the steps of one uninterruptible call.
+    """
     obj: dict[str, Json] | None = None
     if path == "validate" or state.configuration.reads_all:
         request = reviews.decode(body)
@@ -172,12 +169,12 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
     except WireError as error:
         # The API server has decoded it, so it is allowed.
         text = f"drawbridge cannot read this {review.kind}, so it is not checked: {error}"
-        verdict, outcome = Verdict(waits=(text,)), "unreadable"
+        verdict, outcome = Verdict(problem_warnings=(text,)), "unreadable"
     except OutOfBudget:
         verdict, outcome = give_up(f"drawbridge did not check this {review.kind}: {TOO_LATE}"), UNDECIDED
     if mode is not Mode.ENFORCE and outcome not in _SILENT and (reasons := doubts(state, request.namespace)):
         text = f"drawbridge translates and refuses nothing in namespace {request.namespace}: {' and '.join(reasons)}, so its rules are unknown"
-        verdict = replace(verdict, waits=(*verdict.waits, text))
+        verdict = replace(verdict, problem_warnings=(*verdict.problem_warnings, text))
     is_late = verdict.is_late or budget.is_late
     return _answer(review, verdict, outcome, mode, is_late=is_late, controller=owner.kind)
 
@@ -195,7 +192,7 @@ def _answer_unreadable(review: ObjectReview, error: WireError) -> Answer:
     status = reviews.DenialStatus(code=400, reason="BadRequest", message=message)
     return Answer(
         response=reviews.deny(review.request.uid, status),
-        record=_record(review, Verdict(waits=(message,)), "unreadable", Mode.OFF),
+        record=_record(review, Verdict(problem_warnings=(message,)), "unreadable", Mode.OFF),
     )
 
 
@@ -223,7 +220,7 @@ def _outcome_of(verdict: Verdict, operation: str) -> ReviewOutcome:
         return "left"
     if verdict.operations:
         return "replayed" if operation == "UPDATE" else "cleaned"
-    return "warned" if verdict.waits else UNTOUCHED
+    return "warned" if verdict.problem_warnings else UNTOUCHED
 
 
 def _replay(review: ObjectReview, state: State) -> Verdict:
@@ -276,12 +273,11 @@ def _answer(
         response = reviews.deny(request.uid, status, warnings=warnings, audit=audit)
     else:
         response = reviews.allow(request.uid, operations=applied.operations, warnings=warnings, audit=audit)
+    awaited: tuple[tuple[str, str], ...] = ()
+    if outcome == "translated" and controller in _WATCHED_CONTROLLERS and not request.dry_run:
+        awaited = tuple([(request.namespace, template_name) for template_name in applied.templates])
     return Answer(
-        response=response,
-        record=_record(review, verdict, name, mode),
-        namespace=request.namespace,
-        controller=controller,
-        is_late=is_late,
+        response=response, record=_record(review, verdict, name, mode), awaited_templates=awaited, is_late=is_late
     )
 
 
@@ -312,7 +308,7 @@ def _validate(review: ObjectReview, state: State, budget: Budget) -> Verdict:
         case "", "pods":
             return _recheck(convert(obj, Pod), obj, request.namespace, state, budget)
         case "resource.k8s.io", ("resourceclaims" | "resourceclaimtemplates"):
-            return add_found(NOTHING, inspect_claim(obj, request.namespace, state, budget), review.name)
+            return add_problems(NOTHING, inspect_claim(obj, request.namespace, state, budget), review.name)
         case (("apps" | "batch"), _):
             return _preview(obj, state, budget)
         case (("resource.k8s.io" | names.DOMAIN), _):
@@ -345,12 +341,12 @@ def _recheck(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budge
     requested = Requested(
         claims,
         namespace,
-        place_in(obj),
+        constraints_in(obj),
         scheduler=pod.spec.scheduler_name or DEFAULT_SCHEDULER,
         controller=workload(namespace, mapping(obj.get("metadata"))).kind,
     )
-    found = deny_or_warn(judge_requests(requested, state, budget), state)
-    return add_found(Verdict(waits=warnings), found, f"Pod/{namespace}/{pod.metadata.name}")
+    problems = deny_or_warn(judge_requests(requested, state, budget), state)
+    return add_problems(Verdict(problem_warnings=warnings), problems, f"Pod/{namespace}/{pod.metadata.name}")
 
 
 def _preview(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
@@ -359,7 +355,7 @@ def _preview(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
         return NOTHING
     verdict = decide_object(obj, state, stored=True, budget=budget)
     refusals = [refusal.prefixed("its pods will be refused: ") for refusal in verdict.refusals]
-    return Verdict(waits=(*refusals, *verdict.warnings))
+    return Verdict(problem_warnings=(*refusals, *verdict.warnings))
 
 
 def _check(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
@@ -378,7 +374,7 @@ def _check(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
             denials.append(stated(Code.OBJECT, text))
         else:
             warnings.append(text)
-    return Verdict(refusals=tuple(denials), waits=tuple(warnings))
+    return Verdict(refusals=tuple(denials), problem_warnings=tuple(warnings))
 
 
 # Without a decision in time

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dra.objects import ResourceClaim
     from dra.stock import PoolId, Stock
 
-KINDS = 16  # kinds of node that are checked
+GROUPS = 16  # the most groups of equal nodes that are checked
 
 
 def find_broken_rule(
@@ -35,16 +35,16 @@ def find_broken_rule(
     stock_without_rules = replace(stock, compatibilities={})
     with_rules = fleet(stock, claims, options=options, memo=memo)
     without_rules = fleet(stock_without_rules, claims, options=options, memo=memo)
-    for nodes in with_rules.equal_nodes()[:KINDS]:
+    for nodes in with_rules.equal_nodes()[:GROUPS]:
         node = nodes[0]
         if without_rules.verdict(node) is not Verdict.FEASIBLE:
             continue
         chosen = _devices(without_rules[node])
         if with_rules.verdict(node) is Verdict.FEASIBLE and chosen == _devices(with_rules[node]):
             continue
-        found = _conflict(stock, node, chosen, budget)
-        if found:
-            return f"on {node} {found}"
+        conflict = _conflict(stock, node, chosen, budget)
+        if conflict:
+            return f"on {node} {conflict}"
     return ""
 
 
@@ -54,11 +54,11 @@ def _devices(answer: Answer) -> list[tuple[PoolId, str]]:
 
 
 def _conflict(stock: Stock, node: str, chosen: Iterable[tuple[PoolId, str]], budget: Budget) -> str:
-    """Return the first of these devices that a rule forbids beside the devices in use."""
+    """Return how the first of these devices conflicts with a device in use, by which rule; "" if none does."""
     rules = Rules(stock.compatibilities.values())
-    found = stock.pools(node)
-    pools = {pool.id: pool for pool in found}
-    across = rules.conflicts_across(found, node, budget)
+    node_pools = stock.pools(node)
+    pools = {pool.id: pool for pool in node_pools}
+    across = rules.conflicts_across(node_pools, node, budget)
     for id_, device in chosen:
         conflicts = rules.conflicts(pools[id_], budget)
         in_pool = conflicting(device, conflicts, stock.use(id_))
@@ -69,7 +69,7 @@ def _conflict(stock: Stock, node: str, chosen: Iterable[tuple[PoolId, str]], bud
             first = others[0]
             driver, pool, name = first
             device_id = (*id_, device)
-            rule = rules.between(device_id, first, found)
+            rule = rules.between(device_id, first, node_pools)
             where = "" if (driver, pool) == id_ else f" of pool {pool}"
             return f"it may give {device} beside {name}{where}, against {rule}"
     return ""

@@ -1,7 +1,7 @@
 """Writes the CEL selectors of a demand.
 
-User text only appears in string literals. Every attribute that a device may lack is guarded, because an unguarded access
-aborts the allocation of the whole claim. Costs are estimated as the API server estimates them.
+Text of users appears only in string literals. Each attribute that a device may lack is guarded, because an unguarded access fails the
+allocation of the whole claim. The cost is estimated as the API server does it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def literal(text: str) -> str:
 
 
 class _Filters(msgspec.Struct, frozen=True, gc=False):
-    """Everything that selectors are written from: the cache key."""
+    """All inputs of the selectors; also the key of the cache."""
 
     driver: str
     product: str
@@ -36,7 +36,7 @@ class _Filters(msgspec.Struct, frozen=True, gc=False):
     profile: tuple[str, str]  # the attribute and its value
     resource: str
     flags: tuple[str, ...]
-    # Exclude devices of which the claim would get a part (False), or all others (True).
+    # False excludes devices of which the claim would get a part; True excludes all others.
     shared: bool | None
     models: tuple[str, ...]
     not_models: tuple[str, ...]
@@ -115,7 +115,7 @@ def _write(filters: _Filters) -> tuple[str, ...] | None:
 
 
 def add_root(texts: tuple[str, ...], supply: Supply) -> tuple[str, ...]:
-    """Require a PCIe root, where some devices publish the empty text."""
+    """Add a test that the PCIe root is not empty, if some devices publish an empty one."""
     if not supply.served.rootless and not supply.target.rootless:
         return texts
     domain, _, name = PCIE_ROOT.partition("/")
@@ -123,7 +123,7 @@ def add_root(texts: tuple[str, ...], supply: Supply) -> tuple[str, ...]:
 
 
 def _attribute(driver: str, name: str) -> str:
-    """A text attribute in a domain; "" if the device lacks it."""
+    """Return the expression for a text attribute in a domain; its value is "" if the device lacks the attribute."""
     return f"device.attributes[{literal(driver)}].?{name}.orValue({literal('')})"
 
 
@@ -133,7 +133,7 @@ def _named(full: str) -> str:
 
 
 def _contains(filters: _Filters, words: tuple[str, ...]) -> str:
-    """Test whether the product name contains one of the words, ignoring case.
+    """Return a test that the product name contains one of the words, ignoring case.
 
     A word may include the vendor's name, which legacy systems prepend to names that lack it. The name is guarded by `has`
     and not by `orValue`, for which the API server cannot estimate the length and so the cost.
@@ -155,7 +155,7 @@ def _lower(word: str) -> str:
 
 
 def _selected(selection: Selection) -> str:
-    """Write a label selector's requirement on an attribute: NotIn holds for a device without it, too."""
+    """Return the test for a requirement on an attribute. As in label selectors, NotIn also holds for a device without it."""
     domain, _, name = selection.key.partition("/")
     attributes = f"device.attributes[{literal(domain)}]"
     known = f"{literal(name)} in {attributes}"

@@ -1,4 +1,4 @@
-"""Makes claims for one configuration and one fleet, once for each distinct demand.
+"""Makes the claims for demands, by one configuration and one fleet, and caches them by demand.
 
 Most demands repeat (all pods of a Deployment), so the claims of a demand and the template of a spec are cached.
 Configuration and fleet are immutable; a new value of either gets a new `ClaimMaker`.
@@ -16,13 +16,13 @@ from dra.cache import Cache
 from webhook.claims import spec as claim_specs
 from webhook.claims import template
 from webhook.claims.spec import Claims, Impossible
-from webhook.dialects import Demand, Pairs, Served, Supply, Together, assumed, kinds
+from webhook.dialects import Demand, Pairs, Served, Supply, TiedDemands, assumed, kinds
 from webhook.names import TABLES, other_name
 
 if TYPE_CHECKING:
     from dra.objects import ResourceClaimSpec
     from dra.wire import Json
-    from webhook.dialects import Asked
+    from webhook.dialects import AnyDemand
     from webhook.state import Configuration, Inventory
 
 # Bytes of each cache.
@@ -53,14 +53,14 @@ class ClaimMaker:
         self._made: Cache[ServedDemand | Impossible] = Cache(_DEMANDS)
         self._supplies = {name: self._supply(name) for name in configuration.targets}
 
-    def make(self, demand: Asked) -> ServedDemand | Impossible:
-        """Make the claims for a demand, or explain why there can be none."""
+    def make(self, demand: AnyDemand) -> ServedDemand | Impossible:
+        """Return the claims for a demand, or why there are none."""
         made = self._made.get(demand)
         if made is not None:
             return made
         match demand:
-            case Together():
-                made = self._together(demand)
+            case TiedDemands():
+                made = self._tied(demand)
             case Pairs():
                 made = self._pairs(demand)
             case Demand():
@@ -70,17 +70,17 @@ class ClaimMaker:
                 else:
                     claims = claim_specs.build_claims(demand, supply, self._sizes(supply))
                     made = ServedDemand.combine(claims, supply) if isinstance(claims, Claims) else claims
-        # Estimate the bytes in the cache: a pod's lists of models and UUIDs may be long, and so are the claims.
+        # Estimate the bytes in the cache: the lists of models and UUIDs may be long, and the claims with them.
         weight = 2_000
         for kind in kinds(demand):
-            for words in (
+            for names in (
                 kind.models,
                 kind.not_models,
                 kind.uuids,
                 kind.not_uuids,
                 *[part.values for part in kind.attributes],
             ):
-                weight += sum(60 + len(word) for word in words)
+                weight += sum(60 + len(name) for name in names)
         if isinstance(made, ServedDemand):
             for spec in made.claims.specs:
                 weight += 4 * len(wire.encode(spec))
@@ -88,21 +88,21 @@ class ClaimMaker:
         return made
 
     def claims(self, demand: Demand) -> Claims:
-        """Make the claims for another number of devices that are known to be possible."""
+        """Return the claims for a demand for which claims are known to exist."""
         made = self.make(demand)
         assert isinstance(made, ServedDemand)
         return made.claims
 
-    def _together(self, together: Together) -> ServedDemand | Impossible:
+    def _tied(self, tied: TiedDemands) -> ServedDemand | Impossible:
         parts: list[Claims] = []
         supplies: list[Supply] = []
-        for member in together.members:
+        for member in tied.members:
             made = self.make(member)
             if isinstance(made, Impossible):
                 return made
             parts.append(made.claims)
             supplies += made.supplies
-        claims = claim_specs.combine(parts, supplies, together.attribute)
+        claims = claim_specs.combine(parts, supplies, tied.attribute)
         return ServedDemand.combine(claims, *supplies) if isinstance(claims, Claims) else claims
 
     def _pairs(self, joint: Pairs) -> ServedDemand | Impossible:
@@ -116,7 +116,7 @@ class ClaimMaker:
         return ServedDemand.combine(claims, first, second) if isinstance(claims, Claims) else claims
 
     def _choose(self, demand: Demand) -> Supply | Impossible:
-        """Choose the supply of the demand's target, or of another target that serves it better (`virtual`, `instead`)."""
+        """Return the supply of the demand's target, or of another target that serves it better (`virtual`, `instead`)."""
         target = self.configuration.targets[demand.target]
         supply = self._supplies[demand.target]
         if demand.virtual_function and target.virtual and isinstance(supply, Impossible):
@@ -132,7 +132,7 @@ class ClaimMaker:
         return other if lacks and other.served.publishes(demand.same) else supply
 
     def _supply(self, name: str) -> Supply | Impossible:
-        """Find the supply of a target, or explain what an administrator must declare."""
+        """Return the supply of a target, or what an administrator must declare."""
         target = self.configuration.targets[name]
         declared = self.configuration.file.classes.get(name, "")
         parameters = self.configuration.file.parameters.get(name)
@@ -144,19 +144,19 @@ class ClaimMaker:
                 )
                 return Impossible(reason=reason)
             return Supply(target, served, parameters)
-        found = self.fleet.find(target, declared)
-        if found is None:
+        existing = self.fleet.find_class(target, declared)
+        if existing is None:
             wanted = declared or " or ".join(target.classes) or f"for target {name!r}"
             return Impossible(reason=f"the cluster has no DeviceClass {wanted}; {other_name(name)}")
-        if not found.devices:
-            return Supply(target, assumed(target, found), parameters)
-        if found.driver != target.driver:
-            reason = f"class {found.name} selects devices of driver {found.driver}, but target {name!r} is for {target.driver}"
+        if not existing.devices:
+            return Supply(target, assumed(target, existing), parameters)
+        if existing.driver != target.driver:
+            reason = f"class {existing.name} selects devices of driver {existing.driver}, but target {name!r} is for {target.driver}"
             return Impossible(reason=f"{reason} (an administrator can add a target under `targets`)")
-        return Supply(target, found, parameters)
+        return Supply(target, existing, parameters)
 
     def _sizes(self, supply: Supply) -> dict[str, tuple[int, ...]]:
-        """Amounts of memory by product: the declared one, or those that nodes publish, the most frequent first."""
+        """Return the amounts of memory by product: the declared one, or those that nodes publish, the most frequent first."""
         sizes: dict[str, tuple[int, ...]] = {name: (size,) for name, size in self.configuration.sizes.items()}
         for product in supply.served.products:
             sizes.setdefault(product.name, (product.memory, *product.others))

@@ -1,14 +1,14 @@
-"""Decides which container uses which claim: init containers reuse the devices of the containers after them.
+"""Decides which container uses which claim, so that init containers reuse the devices of other containers.
 
-A pod's effective request is the larger of what its regular containers and sidecars request together, and what each init
-container requests beside the sidecars already running. Claims last as long as the pod, so an init container must get
-devices that another container's claim holds anyway; otherwise the pod would need more devices than before.
+With a device plugin, a pod needs the larger of two amounts: the sum over its containers and sidecars, and the most that one init container
+needs together with the sidecars before it. A claim lasts as long as the pod. So an init container must use devices that a claim of another
+container holds anyway; otherwise the pod would need more devices than before.
 
-Whole devices are numbered: sidecars first, then regular containers, each its own span; an init container gets the
-span that begins after the sidecars started before it. Each stretch between the ends of spans is one claim, so containers
-only name whole claims. (They could name requests of a claim, but a container's list of claims is keyed by the claim name
-alone, which breaks server-side apply.) Shares cannot be cut: an init container uses another container's claim if that
-covers its demand, else it gets its own.
+Whole devices are numbered. Each sidecar and then each regular container has a span of numbers of its own. The span of an init container begins
+after those of the sidecars that start before it. The ends of all spans cut the numbers into pieces, and each piece is one claim, so that
+containers use whole claims only. (A container could also name single requests of a claim. But its list of claims is keyed by the claim name
+alone, which breaks server-side apply.) Shares cannot be cut into pieces: an init container uses another container's claim if that covers its
+demand, else it gets a claim of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dra.objects import ResourceClaimSpec
 from dra.policy import FENCE_TOLERATION
 from webhook import names
 from webhook.claims.spec import LIMIT, Claims
-from webhook.dialects import Asked, Demand
+from webhook.dialects import AnyDemand, Demand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ class ContainerDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One demand of one container, and the claims for it. `order` is the container's position in starting order."""
 
     container: str
-    demand: Asked
+    demand: AnyDemand
     claims: Claims
     separable: bool
     order: int
@@ -48,9 +48,9 @@ class ContainerDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     spec: ResourceClaimSpec
-    owner: str  # the container in its name, "" for the pod
+    owner: str  # the container in the claim's name, "" for the pod
     base: str
-    users: tuple[str, ...]
+    users: tuple[str, ...]  # the containers that use the claim
 
 
 class SharedClaims(msgspec.Struct, frozen=True, gc=False):
@@ -61,8 +61,8 @@ class SharedClaims(msgspec.Struct, frozen=True, gc=False):
 
 
 def share(requests: tuple[ContainerDemand, ...], make: Callable[[Demand], Claims], budget: Budget) -> SharedClaims:
-    """Turn the demands of containers into grants. `make` makes the claims for another number of the same devices."""
-    # Whole devices are numbered if an init container asks for the same kind.
+    """Return the grants for the demands of containers. `make` returns the claims for another number of the same devices."""
+    # Whole devices are numbered if an init container requests the same kind.
     numbered: dict[Demand, list[ContainerDemand]] = {}
     any_init = False
     for requested in requests:
@@ -91,7 +91,7 @@ def _make_grants(requested: ContainerDemand, users: tuple[str, ...]) -> list[Gra
 
 
 def _single_device(requested: ContainerDemand) -> Demand | None:
-    """The demand for one of its devices; None if they cannot be numbered."""
+    """Return the demand for one of the devices; None if they cannot be numbered."""
     demand = requested.demand
     if not isinstance(demand, Demand) or not requested.separable or demand.partial or demand.same or demand.everything:
         return None
@@ -116,17 +116,17 @@ def _count(requested: ContainerDemand) -> int:
 def _number_devices(
     kind: Demand, requests: list[ContainerDemand], make: Callable[[Demand], Claims], budget: Budget
 ) -> list[Grant]:
-    """Number whole devices of one kind, and make a claim for each stretch that the same containers use."""
+    """Number whole devices of one kind, and return a grant for each piece of numbers that the same containers use."""
     lasting: list[_DeviceSpan] = []
     total = 0
-    for requested in sorted(requests, key=lambda one: (not one.sidecar, one.order)):
+    for requested in sorted(requests, key=lambda request: (not request.sidecar, request.order)):
         if not requested.init:
             lasting.append(_DeviceSpan(requested, total, total + _count(requested)))
             total += _count(requested)
-    # The span of an init container begins after those of the sidecars that were started before it.
+    # The span of an init container begins after those of the sidecars that start before it.
     passing: list[_DeviceSpan] = []
     started = 0
-    for requested in sorted(requests, key=lambda one: one.order):
+    for requested in sorted(requests, key=lambda request: request.order):
         if requested.sidecar:
             started += _count(requested)
         elif requested.init:
@@ -138,7 +138,7 @@ def _number_devices(
     grants: list[Grant] = []
     for span in lasting:
         requested = span.requested
-        # A span is cut at the ends of init containers' spans, and where a claim is full.
+        # Cut the span at the ends of the init containers' spans, and so that no claim has more than LIMIT devices.
         edges = [span.low]
         for edge in (*(end for end in ends if span.low < end < span.high), span.high):
             edges += range(edges[-1] + LIMIT, edge, LIMIT)
@@ -165,15 +165,15 @@ def _share_claims(requests: list[ContainerDemand], budget: Budget) -> tuple[list
     """Let init containers use claims that cover their demands; the others get their own."""
     remarks: list[tuple[str, str]] = []
     hosts = [_Host(requested, [requested.container]) for requested in requests if not requested.init]
-    by_kind: dict[Asked, list[_Host]] = {}
+    by_kind: dict[AnyDemand, list[_Host]] = {}
     for host in hosts:
         by_kind.setdefault(_without_amounts(host.requested.demand), []).append(host)
     any_lasting = bool(hosts)
-    for requested in sorted([requested for requested in requests if requested.init], key=lambda one: one.order):
+    for requested in sorted([requested for requested in requests if requested.init], key=lambda request: request.order):
         candidates = by_kind.setdefault(_without_amounts(requested.demand), [])
         budget.charge(_COMPARED + len(candidates))
-        found = next((host for host in candidates if _may_host(host.requested, requested)), None)
-        if found is None:
+        shared_host = next((host for host in candidates if _may_host(host.requested, requested)), None)
+        if shared_host is None:
             host = _Host(requested, [requested.container])
             hosts.append(host)
             candidates.append(host)
@@ -182,16 +182,18 @@ def _share_claims(requests: list[ContainerDemand], budget: Budget) -> tuple[list
                     (requested.container, "the devices of an init container stay allocated until the pod ends")
                 )
             continue
-        found.users.append(requested.container)
-        if found.requested.demand != requested.demand:
-            remarks.append((requested.container, f"uses the larger claim of container {found.requested.container}"))
+        shared_host.users.append(requested.container)
+        if shared_host.requested.demand != requested.demand:
+            remarks.append(
+                (requested.container, f"uses the larger claim of container {shared_host.requested.container}")
+            )
     return [grant for host in hosts for grant in _make_grants(host.requested, tuple(host.users))], remarks
 
 
 def _may_host(host: ContainerDemand, other: ContainerDemand) -> bool:
-    """Return whether an init container may use another container's claim: of the same kind, with no smaller amounts.
+    """Return whether an init container may use another container's claim: for the same kind, with amounts that are large enough.
 
-    A sidecar that runs beside it needs its devices itself.
+    It cannot use the claim of a sidecar that already runs.
     """
     if host.container == other.container or (host.sidecar and host.order < other.order):
         return False
@@ -208,8 +210,8 @@ def _may_host(host: ContainerDemand, other: ContainerDemand) -> bool:
     return memory and (large.cores or 0) >= (small.cores or 0)
 
 
-def _without_amounts(demand: Asked) -> Asked:
-    """A demand without its amounts: only devices of equal demands are interchangeable."""
+def _without_amounts(demand: AnyDemand) -> AnyDemand:
+    """Return a demand without its amounts, by which demands for the same kind of device are grouped."""
     if not isinstance(demand, Demand):
         return demand
     return replace(demand, count=1, memory=None, memory_percent=None, cores=None)
@@ -229,7 +231,8 @@ def pass_fence(shared: SharedClaims) -> SharedClaims:
             if exactly is not None:
                 exactly = replace(exactly, tolerations=(*exactly.tolerations, FENCE_TOLERATION))
             alternatives = [
-                replace(one, tolerations=(*one.tolerations, FENCE_TOLERATION)) for one in request.first_available
+                replace(alternative, tolerations=(*alternative.tolerations, FENCE_TOLERATION))
+                for alternative in request.first_available
             ]
             requests.append(replace(request, exactly=exactly, first_available=tuple(alternatives)))
         spec = replace(grant.spec, devices=replace(devices, requests=tuple(requests)))

@@ -63,7 +63,7 @@ Sizes: TypeAlias = "Mapping[str, tuple[int, ...]]"
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A percentage of a device's memory in bytes; `size` is the device's memory if its product has several sizes."""
+    """A part of a device's memory in bytes. If the product has several sizes, `size` is the memory of the device."""
 
     amount: int
     size: int = 0
@@ -80,7 +80,7 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Impossible(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """No claim can express a demand. No Finding: the configuration decides whether the key is left or refused."""
+    """Why no claim can express a demand. The configuration decides whether the key is left or refused, so it is no Finding."""
 
     reason: str
     unresolved: bool = False  # only because device sizes are unknown
@@ -158,7 +158,7 @@ def _claims_of(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossi
 
 
 def _whole_devices(demand: Demand, supply: Supply) -> Claims | Impossible:
-    """One request for a number of whole devices, or for all of them; claims hold at most 32 devices."""
+    """Return claims with one request each for whole devices, or for all devices of a node; a claim holds at most 32 devices."""
     texts = selectors(demand, supply)
     if texts is None:
         return _TOO_LONG
@@ -181,7 +181,7 @@ def _whole_devices(demand: Demand, supply: Supply) -> Claims | Impossible:
 
 
 def _shared_access(demand: Demand, supply: Supply) -> Claims | Impossible:
-    """All devices where most nodes publish such that pods share, as the device plugin gives them; else one, whole."""
+    """Request all devices, as the device plugin gives them, if most nodes publish devices that pods can share; else one whole device."""
     if not supply.served.parted:
         whole = _whole_devices(demand, supply)
         remark = _WHOLE_DEVICE
@@ -217,9 +217,9 @@ def _cpu_claims(demand: Demand, number: int, supply: Supply) -> Claims | Impossi
     if texts is None:
         return _TOO_LONG
     requests: list[DeviceRequest] = []
-    for one, part in zip(_request_names(name, len(parts)), parts, strict=True):
+    for request_name, part in zip(_request_names(name, len(parts)), parts, strict=True):
         amount_of_one = CapacityRequirements(requests={capacity: Quantity.from_int(part)})
-        requests.append(_request(one, supply, texts, capacity=amount_of_one))
+        requests.append(_request(request_name, supply, texts, capacity=amount_of_one))
     remark = f"of {len(parts)} devices, as most hold {served.cpus} CPUs"
     return Claims(
         specs=(_spec(tuple(requests), ()),),
@@ -236,10 +236,10 @@ def split_evenly(count: int, most: int) -> list[int]:
 
 
 def _smallest_profile(demand: Demand, supply: Supply) -> Claims | Impossible:
-    """Alternatives (firstAvailable) over MIG profiles with enough memory, the smallest first."""
+    """Request alternatives (firstAvailable): the MIG profiles with enough memory, the smallest first."""
     wanted = demand.profile_memory or 0
     holding = [profile for profile in supply.served.profiles if profile.memory >= wanted]
-    enough = sorted((one.memory, one.name) for one in holding[:_MAX_ALTERNATIVES])
+    enough = sorted((profile.memory, profile.name) for profile in holding[:_MAX_ALTERNATIVES])
     if not enough:
         reason = f"class {supply.served.name} publishes no MIG profile with {wanted // MIB} MiB"
         return Impossible(reason=reason)
@@ -274,7 +274,7 @@ class _Devices(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def _devices(demand: Demand, supply: Supply, names: tuple[str, ...], sizes: Sizes) -> _Devices | Impossible:
-    """One request for each name: for a whole device, a share, or alternatives by size or bandwidth."""
+    """Return a request for each name: for a whole device, for a share, or with alternatives by size or bandwidth."""
     texts = selectors(demand, supply)
     if texts is None:
         return _TOO_LONG
@@ -297,10 +297,10 @@ def _devices(demand: Demand, supply: Supply, names: tuple[str, ...], sizes: Size
 def _by_size(
     demand: Demand, supply: Supply, names: tuple[str, ...], texts: tuple[str, ...], sizes: Sizes
 ) -> _Devices | Impossible:
-    """Alternatives (firstAvailable) for each amount that the percentage can be, the smallest first.
+    """Return requests with an alternative (firstAvailable) for each amount that the percentage can be, the smallest first.
 
-    If there are too many, those of the most frequent sizes are kept. Where equally many nodes publish different sizes of a
-    product, each alternative selects devices of its size, so that a wrong size on one node affects no other node.
+    If there are too many, those of the most frequent sizes are kept. If equally many nodes publish different sizes of a product, each
+    alternative selects devices of its size, so that a wrong size on one node affects no other node.
     """
     percent = demand.memory_percent or 0
     percent_text = f"{float(percent):g} %"
@@ -340,7 +340,9 @@ def _by_size(
         for product in supply.served.products
         if product.sizes > 1 + len(product.others) and product.name in models
     ]
-    remarks += [f"nodes publish {one.sizes} sizes of {one.name}: the most frequent is used" for one in disputed]
+    remarks += [
+        f"nodes publish {product.sizes} sizes of {product.name}: the most frequent is used" for product in disputed
+    ]
     if len(amounts) > len(shown_amounts):
         remarks.append(f"{len(amounts) - len(shown_amounts)} sizes left out: firstAvailable holds {_MAX_ALTERNATIVES}")
     return _Devices(
@@ -355,7 +357,7 @@ def _by_size(
 def _by_bandwidth(
     demand: Demand, supply: Supply, names: tuple[str, ...], texts: tuple[str, ...]
 ) -> _Devices | Impossible:
-    """Alternatives (firstAvailable) for each bandwidth that shared devices publish, the smallest first."""
+    """Return requests with an alternative (firstAvailable) for each bandwidth that shared devices publish, the smallest first."""
     percent = demand.bandwidth_percent or 0
     published = supply.served.bandwidths
     if not published:
@@ -458,7 +460,7 @@ def _distinct_devices(names: tuple[str, ...], supply: Supply) -> tuple[DeviceCon
 
 
 def build_pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Claims | Impossible:
-    """Devices of two kinds with the same value of an attribute, pair by pair or all together."""
+    """Build the claims for devices of two kinds that share the value of an attribute, group by group or all together."""
     if joint.primary.count + joint.secondary.count > POD_LIMIT:
         reason = f"{joint.primary.count} and {joint.secondary.count} devices are more than {POD_LIMIT} for one pod"
         return Impossible(reason=reason)
@@ -477,10 +479,10 @@ def build_pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Cl
     devices: list[_Devices] = []
     made = 0
     for part in split_evenly(count, per_claim):
-        one = _pair_claim(joint, first, second, sizes, attribute=attribute, count=part, made=made)
-        if isinstance(one, Impossible):
-            return one
-        devices.append(one)
+        claim_devices = _pair_claim(joint, first, second, sizes, attribute=attribute, count=part, made=made)
+        if isinstance(claim_devices, Impossible):
+            return claim_devices
+        devices.append(claim_devices)
         made += part
     return Claims(
         specs=tuple([_spec(device.requests, device.constraints, device.config) for device in devices]),
@@ -494,7 +496,7 @@ def build_pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Cl
 def _pair_claim(
     joint: Pairs, first: Supply, second: Supply, sizes: Sizes, *, attribute: str, count: int, made: int
 ) -> _Devices | Impossible:
-    """One claim: `count` primaries, each with its secondaries; without `each`, all devices share one value.
+    """Build one claim for `count` primaries, each with its secondaries; without `each`, all devices share one value.
 
     `made` is the number of primaries in earlier claims, from which numbering continues.
     """
@@ -548,9 +550,9 @@ def combine(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str)
     if not common:
         return Impossible(reason=remark, tie=attribute)
     joined = [spec.devices for part in parts for spec in part.specs]
-    requests = tuple([request for one in joined for request in one.requests])
-    constraints = tuple([constraint for one in joined for constraint in one.constraints])
-    config = tuple([entry for one in joined for entry in one.config])
+    requests = tuple([request for devices in joined for request in devices.requests])
+    constraints = tuple([constraint for devices in joined for constraint in devices.constraints])
+    config = tuple([entry for devices in joined for entry in devices.config])
     spec = _spec(requests, constraints)
     names = tuple([request.name for request in requests])
     twice = [name for name in names if names.count(name) > 1]

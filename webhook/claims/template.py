@@ -1,4 +1,4 @@
-"""Templates named by the hash of their content, and the signature on a pod that proves that the webhook asked for them.
+"""Templates are named by the hash of their content, and a signature on the pod proves that the webhook chose them.
 
 A template's name is `drawbridge-` and 32 hex digits of the SHA-256 of the canonical JSON of its spec. Equal requests
 therefore share one template, and a template whose content does not match its name is not ours.
@@ -9,7 +9,7 @@ covers the specs and what identifies the pod and cannot change after admission: 
 (`drawbridge.dev/original`). On any other pod it is invalid.
 
 It cannot cover the UID, which no pod has during admission, nor the owner, which adoption changes: pods of one controller
-can carry each other's signature, but they ask for the same. A signature proves what was allowed once, not what is allowed now;
+can carry each other's signature, but they request the same. A signature proves what was allowed once, not what is allowed now;
 `webhook.claims.template_lifecycle` checks that again before it creates a template.
 """
 

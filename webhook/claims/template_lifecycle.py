@@ -1,20 +1,20 @@
-"""What should become of templates: created, fixed, kept or swept. Pure; `webhook.service.template_controller` carries it out.
+"""Decides which templates are created, replaced, kept or deleted. Pure; `webhook.service.template_controller` does the writing.
 
-A pod names its templates and proves in `drawbridge.dev/templates` that they are ours (`webhook.claims.template`). The proof says
-that the webhook allowed this pod once; whether it would allow it now is asked again (`objection`), because our rights must
-not become a pod author's. Everything else follows from the proof and from what is stored:
+A pod names its templates, and its signed annotation `drawbridge.dev/templates` proves that the webhook chose them (`webhook.claims.template`).
+The signature proves only that the webhook allowed this pod at admission. `objection` checks whether it would allow the pod now, because a pod's
+author must not get the permissions of the controller. The rest follows from both and from the stored template:
 
-| proven and allowed now | stored | what happens |
+| signed and allowed now | stored template | action |
 |---|---|---|
-| yes | nothing | create it |
-| yes | the same content | nothing, also if another writer made it |
-| yes | other content, labelled as ours | replace it and say so: the name is the content's hash, so no other content can be meant |
-| yes | other content of another writer, or deleted and kept by a finalizer | say so and leave it; the webhook turns back pods that need this name |
-| no | labelled as ours, with other content than its name says, and used by no pod | take it away |
-| no | labelled as ours, unused for longer than the grace period | sweep it |
-| no | anything else | not ours to touch |
+| yes | none | create it |
+| yes | same content | none, whoever wrote it |
+| yes | other content, our label | replace it, with a warning in the log: the name is the hash of the right content |
+| yes | other content and no label of ours, or deleted and kept by a finalizer | only a warning; the webhook refuses pods that need this name |
+| no | our label, content that does not match its name, used by no pod | delete it |
+| no | our label, unused for longer than the grace period | delete it |
+| no | any other | none |
 
-A template that asks for adminAccess is never made, proof or not.
+A template with adminAccess is never created.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Due(Enum):
     NOTHING = "nothing"
     CREATE = "create"
     REPLACE = "replace"
-    TAKEN = "taken"  # by another writer, or until its finalizers are gone, with other content
+    TAKEN = "taken"  # another writer's template has the name, or a finalizer keeps a deleted one with other content
 
 
 def templates_of(pod: Pod) -> frozenset[TemplateKey]:
-    """Name the templates of ours that a living pod refers to."""
+    """Return the names of our templates that a pod uses; none for a pod that has ended."""
     if pod.has_ended:
         return frozenset()
     names = (claim.resource_claim_template_name or "" for claim in pod.spec.resource_claims)
@@ -63,12 +63,12 @@ def templates_of(pod: Pod) -> frozenset[TemplateKey]:
 
 
 def is_copy(pod: Pod, name: str) -> bool:
-    """Return whether a pod names a template of ours without its content, as a copy does: the webhook removes annotations of another pod."""
+    """Return whether a pod names a template of ours without the spec in its annotation, as a copy of a translated pod does."""
     return is_our_name(name) and name not in pod.metadata.annotations.get(names.TEMPLATES, "")
 
 
 def read_proven(pod: Pod, keys: Sequence[bytes]) -> dict[TemplateKey, Json]:
-    """Read the templates that a living pod refers to and proves; raise TemplatesError where the proof fails."""
+    """Return the specs of the templates that a pod uses and that its signature covers. Raises TemplatesError if the signature is invalid."""
     text = pod.metadata.annotations.get(names.TEMPLATES)
     if not text:
         return {}
@@ -82,7 +82,7 @@ def read_proven(pod: Pod, keys: Sequence[bytes]) -> dict[TemplateKey, Json]:
 
 
 def objection(pod: Pod, specs: Iterable[Json], state: State) -> str:
-    """Explain why the webhook would not make a pod ask for these templates now; "" if it would."""
+    """Return why the webhook would not give a pod these templates now; "" if it would."""
     if pod.metadata.labels.get(names.SKIP_LABEL) == "true":
         return f"the pod is labelled {names.SKIP_LABEL}=true"
     namespace = pod.metadata.namespace
@@ -105,7 +105,7 @@ def objection(pod: Pod, specs: Iterable[Json], state: State) -> str:
 
 
 def known_at_admission(pod: Pod) -> dict[str, Json]:
-    """Write a pod's metadata as admission saw it: before there was a name, where one had to be made."""
+    """Return a pod's metadata as admission saw it: without a name if the API server generated the name later."""
     metadata = pod.metadata
     generated = metadata.generate_name and metadata.name.startswith(metadata.generate_name)
     return {
@@ -120,7 +120,7 @@ def known_at_admission(pod: Pod) -> dict[str, Json]:
 
 
 def _legacy_keys(pod: Pod) -> frozenset[str]:
-    """The keys that the pod was asking with; the signature covers the record of them."""
+    """Return the keys of the pod's original request, from its signed record."""
     try:
         record = msgspec.json.decode(template.identify(pod).original or "{}", type=_RecordedKeys)
     except (msgspec.DecodeError, RecursionError):
@@ -133,7 +133,7 @@ class _RecordedKeys(msgspec.Struct):
 
 
 def _charged_keys(specs: Iterable[Json], state: State) -> frozenset[str]:
-    """The old keys whose quota the claims of these templates are charged to, as their classes say."""
+    """Return the extended resources whose quota counts the claims of these templates."""
     keys: set[str] = set()
     if not state.features.enabled(server.EXTENDED):
         return frozenset()
@@ -161,12 +161,12 @@ def due(wanted: Json, stored: ResourceClaimTemplate | None) -> Due:
 
 def asks_the_same(wanted: Json, stored: ResourceClaimSpec) -> bool:
     wanted_spec = read_claim_spec(wanted)
-    # A stored template has the API server's defaults filled in, so both are compared with them; as a rule nothing is missing.
+    # A stored template has the API server's defaults, so both are compared with them. Usually nothing is missing.
     return wanted_spec == stored or wanted_spec == claim_spec(stored)
 
 
 def read_claim_spec(wanted: Json) -> ResourceClaimSpec:
-    """Read the claim that a template spec of ours makes, with the API server's defaults."""
+    """Return the claim spec of a template spec of ours, with the API server's defaults."""
     known = _CLAIMS.get(id(wanted))
     if known is not None:
         return known[1]
@@ -176,7 +176,7 @@ def read_claim_spec(wanted: Json) -> ResourceClaimSpec:
     return claim
 
 
-# By the template spec itself, which is held here.
+# By the identity of the template spec, which the cache keeps alive.
 _CLAIMS: Cache[tuple[Json, ResourceClaimSpec]] = Cache(4 << 20)
 
 
@@ -186,7 +186,7 @@ def _read(wanted: bytes) -> ResourceClaimSpec:
 
 
 def name_conflicts(templates: Mapping[str, Json], namespace: str, state: State) -> tuple[str, ...]:
-    """List the templates that a pod needs and that exist with other content, with their likely owners."""
+    """Return a message for each template that a pod needs and that exists with other content, with its likely owner."""
     problems = []
     for name, wanted in templates.items():
         stored = state.templates.get((namespace, name))
@@ -201,7 +201,7 @@ def name_conflicts(templates: Mapping[str, Json], namespace: str, state: State) 
 
 
 def is_ours(stored: ResourceClaimTemplate) -> bool:
-    """Return whether we made a template, by label and by form of name: only such are ever swept."""
+    """Return whether a template has our label and a name of our form; only such templates are deleted."""
     labelled = names.LABELS.items() <= stored.metadata.labels.items()
     return labelled and is_our_name(stored.metadata.name)
 
@@ -218,9 +218,9 @@ def sweep(
     now: float,
     grace: float,
 ) -> tuple[dict[TemplateKey, float], list[ResourceClaimTemplate]]:
-    """Remember since when each template of ours is unused, and name those whose grace is over.
+    """Return since when each template of ours is unused, and those to delete, whose grace period is over.
 
-    One whose content is not what its name says has no grace: the next pod that needs the name would be turned back.
+    A template whose content does not match its name has no grace period, because the webhook would refuse the next pod that needs the name.
     """
     remembered: dict[TemplateKey, float] = {}
     over = []
@@ -239,7 +239,7 @@ def matches_name(stored: ResourceClaimTemplate) -> bool:
 
 
 class TemplateUsers:
-    """Which pods want which template, and which merely use one: kept by source, so that a source can change or go."""
+    """The templates that each source (a pod or a workload) needs or uses."""
 
     def __init__(self) -> None:
         self._sources: dict[Hashable, dict[TemplateKey, Json]] = {}
@@ -248,7 +248,7 @@ class TemplateUsers:
     def put(
         self, source: Hashable, templates: Mapping[TemplateKey, Json], uses: Iterable[TemplateKey] = ()
     ) -> set[TemplateKey]:
-        """Set what a source wants and uses; return the templates that are newly requested or newly free."""
+        """Set the templates that a source needs, with their specs, and those that it uses; return those whose state for this source changed."""
         now = {**dict.fromkeys(uses), **templates}
         before = self._sources.pop(source, {})
         if now:
@@ -264,7 +264,7 @@ class TemplateUsers:
         return {key for key in before.keys() | now.keys() if before.get(key, ...) != now.get(key, ...)}
 
     def spec(self, key: TemplateKey) -> Json:
-        """The content of a template that a pod wants; None if no pod proves that it does."""
+        """Return the spec of a template that a source needs; None if none does."""
         return next((spec for spec in self._holders.get(key, {}).values() if spec is not None), None)
 
     def in_use(self) -> frozenset[TemplateKey]:

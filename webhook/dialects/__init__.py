@@ -1,6 +1,6 @@
-"""The vocabularies that pods use to ask for accelerators: device plugins, and systems with their own scheduler.
+"""The keys by which pods request accelerators from device plugins, and from systems with their own scheduler.
 
-One module each: a table of keys, and the code that reads them.
+Each system has one module with a table of its keys, and the code that reads them if the table is not enough.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from webhook.dialects.vocabulary import (
     UNREADABLE,
     WHOLE,
     Amount,
-    Asked,
-    AskingPod,
+    AnnotatedPod,
+    AnyDemand,
     BareKey,
     ContainerAmounts,
     Demand,
@@ -57,14 +57,14 @@ from webhook.dialects.vocabulary import (
     Selected,
     Selection,
     Stop,
-    Together,
+    TiedDemands,
     Untranslated,
     Vocabulary,
     kinds,
     mistake,
 )
 
-# Each reads its own options, so the type of those is known to its module alone.
+# `Any`, because each vocabulary has its own type of options.
 VOCABULARIES: tuple[Vocabulary[Any], ...] = (
     nvidia.VOCABULARY,
     hami.VOCABULARY,
@@ -105,8 +105,8 @@ __all__ = [
     "VOCABULARIES",
     "WHOLE",
     "Amount",
-    "Asked",
-    "AskingPod",
+    "AnnotatedPod",
+    "AnyDemand",
     "BareKey",
     "ContainerAmounts",
     "Demand",
@@ -135,7 +135,7 @@ __all__ = [
     "Stop",
     "Supply",
     "Target",
-    "Together",
+    "TiedDemands",
     "Unit",
     "Untranslated",
     "Vocabulary",

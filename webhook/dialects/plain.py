@@ -1,8 +1,8 @@
-"""The reader for dialects that are only a table: every key with a target asks for its number of it.
+"""Reads dialects that consist of a table only: each key requests its number of the devices of its target.
 
-Memory and compute keys apply to each device of the container's count key; without one, to a single device. What stands on the
-pod beside containers (annotations, labels, node selectors), and in a container's variables, says more about devices that a key on the
-container asks for, and asks for none by itself. The nearer key counts: on the container, then in its variables, then on the pod.
+Memory and compute keys apply to each device of the container's count key; without a count key, to one device. Annotations, labels and node
+selectors of the pod, and environment variables of a container, only refine the requests of resource keys; they request nothing themselves.
+If several of them have one role, the resource key wins over the variable, and the variable over the pod.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 _NETWORK = (Role.NIC, Role.RDMA)
 _DEVICE = (Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES)
 _TEXTS = (Role.PROFILE, Role.MODELS, Role.NOT_MODELS, Role.UUIDS, Role.NOT_UUIDS)
-# Those of which a pod says one thing at most in one place.
+# Roles that refine a request. In one position a pod may have only one key of each.
 SHAPING = (*_DEVICE, *_TEXTS)
 _AWAY = (Role.PLACED, Role.OPT_OUT, Role.CLAIMED)
-# What is understood without code, by where the key stands: numbers on resources, and elsewhere what shapes a request that
-# is made there, or keeps us away.
+# The roles that this reader supports, by the position of the key. Resources have numbers; other keys refine a request, or
+# keep the pod as it is.
 ROLES: Mapping[Position, tuple[Role, ...]] = {
     Position.RESOURCE: (*_DEVICE, *_NETWORK),
     **dict.fromkeys((Position.ANNOTATION, Position.LABEL, Position.NODE_SELECTOR), (*SHAPING, *_AWAY)),
@@ -62,12 +62,12 @@ ROLES: Mapping[Position, tuple[Role, ...]] = {
 LONGEST_EXPRESSION = 1_024
 MOST_ENTRIES = 256
 _LETTERS = 64  # of an amount
-# An expression that is too costly for one of these is turned back when the file is read.
+# An expression that is too costly on one of these texts is rejected when the configuration is read.
 _SAMPLES = ("1" * cel.MAX_TEXT, "," * cel.MAX_TEXT, "a1," * (cel.MAX_TEXT // 3))
 
 
 def expected(role: Role) -> tuple[str, ...]:
-    """The types of CEL that an expression for a role may give; none where no value is read."""
+    """Return the CEL types that an expression for a role may return; () for a role without a value."""
     if role in _DEVICE or role in _NETWORK:
         return ("int",)
     if role is Role.PROFILE:
@@ -76,14 +76,14 @@ def expected(role: Role) -> tuple[str, ...]:
 
 
 def vocabulary_of(table: Dialect, targets: Mapping[str, Target] = TARGETS) -> Vocabulary[Options]:
-    """Make a vocabulary of a table alone, and of what is known about the devices it names."""
+    """Return the vocabulary of a dialect that consists of a table only."""
     texts = {row.expression for row in table.keys if row.expression}
     expressions = {text: compile_expression(text) for text in texts}
     return Vocabulary(table=table, read=lambda request: read(request, targets, expressions), options=Options)
 
 
 class _HintValues(msgspec.Struct, frozen=True):
-    """Amounts and texts about a container's devices that are not on the container."""
+    """Amounts and texts that refine a container's requests from outside of its resources."""
 
     amounts: tuple[Amount, ...] = ()
     texts: Mapping[Role, tuple[str, ...]] = {}
@@ -93,21 +93,21 @@ class _HintValues(msgspec.Struct, frozen=True):
 def read(
     request: DialectRequest[Options], targets: Mapping[str, Target], expressions: Expressions
 ) -> DialectAnswer | Stop:
-    """Read one container, or for pod scope the sum of all, by the table alone."""
+    """Return the demands of one container, or of the whole pod for pod scope, by the table alone."""
     table = request.table
     containers: list[ContainerAmounts] = []
-    for one in request.containers:
-        for amount in one.amounts:
+    for asking in request.containers:
+        for amount in asking.amounts:
             if amount.row.outcome is Outcome.LEFT and amount.value:
                 return Untranslated(amount.key, amount.row.because)
-    for one in request.containers:
+    for asking in request.containers:
         amounts: list[Amount] = []
-        for amount in one.amounts:
+        for amount in asking.amounts:
             number = convert(amount, expressions)
             if not isinstance(number, Amount):
                 return number
             amounts.append(number)
-        containers.append(msgspec.structs.replace(one, amounts=tuple(amounts)))
+        containers.append(msgspec.structs.replace(asking, amounts=tuple(amounts)))
     container = containers[0] if len(containers) == 1 else total(tuple(containers))
     hinted = _read_hints(container, request.hints, expressions)
     if not isinstance(hinted, _HintValues):
@@ -124,7 +124,7 @@ def read(
         else:
             notes.append(Note(amount.key, row.outcome, several(amount.value, "device") if counted else row.because))
         if row.role in _NETWORK and amount.value:
-            # Devices that are published under the name of their pool are asked for by it.
+            # A driver that publishes pools by name gets the resource name as the name of the pool.
             target = targets[row.target or table.target]
             pool = amount.key if target.pooled else ""
             rdma = row.role is Role.RDMA
@@ -138,7 +138,7 @@ def read(
 def _read_hints(
     container: ContainerAmounts, hints: Mapping[Role, Hint], expressions: Expressions
 ) -> _HintValues | Stop:
-    """Read what stands beside the container; the container's own key counts more."""
+    """Read the keys that refine the container's requests; a resource key of the same role wins."""
     if not any(amount.row.role in _DEVICE for amount in container.amounts):
         return _HintValues()
     amounts: list[Amount] = []
@@ -165,7 +165,7 @@ def _read_hints(
 
 
 def total(containers: tuple[ContainerAmounts, ...]) -> ContainerAmounts:
-    """Add up a pod: the larger of what lasts together and what an init container takes alone."""
+    """Sum up the amounts of a pod: containers and sidecars together, or one init container if it has more."""
     lasting: dict[str, Amount] = {}
     passing: dict[str, Amount] = {}
     for container in containers:
@@ -184,12 +184,12 @@ def total(containers: tuple[ContainerAmounts, ...]) -> ContainerAmounts:
     return ContainerAmounts("", tuple(sums.values()))
 
 
-def _larger(one: Amount, other: Amount | None) -> Amount:
-    return other if other is not None and other.value > one.value else one
+def _larger(amount: Amount, other: Amount | None) -> Amount:
+    return other if other is not None and other.value > amount.value else amount
 
 
 def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dialect) -> list[KeyedDemand] | Stop:
-    """Make the demands of a container's keys; if two keys contradict, the container stays."""
+    """Return the demands of a container's keys; the container stays as it is if two keys contradict each other."""
     own = [amount for amount in container.amounts if amount.row.role in _DEVICE]
     every = (*own, *hinted.amounts)
     counts = [amount for amount in every if amount.row.role is Role.COUNT]
@@ -213,8 +213,11 @@ def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dia
                 f"requested together with {asking[0].key}: unclear which of the two the other keys' sizes belong to"
             )
             return Untranslated(asking[1].key, reason)
-        return [KeyedDemand(one.key, Demand(target=one.row.target or table.target, count=one.value)) for one in asking]
-    # Of two names for one number, that which says 0 says nothing: the other one asks.
+        return [
+            KeyedDemand(requested.key, Demand(target=requested.row.target or table.target, count=requested.value))
+            for requested in asking
+        ]
+    # Of two count keys, one with 0 is ignored: the other one requests the devices.
     own = list(filter(_counts, own)) or own
     parts = ContainerAmounts(container.name, tuple(filter(_counts, every)))
     target = table.target
@@ -241,18 +244,18 @@ def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dia
 
 
 def _counts(amount: Amount) -> bool:
-    """Return whether an amount is more than the number 0 of devices."""
+    """Return whether an amount is not a count of 0."""
     return bool(amount.value) or amount.row.role is not Role.COUNT
 
 
-# Values of keys: a text becomes a number or a list of names, by its row's unit or by its CEL expression. An expression is written by
-# an administrator and reads what a tenant wrote, so both are bounded: the text by its length, the evaluation by its own budget.
-# What cannot be read is never guessed: a text that is not a number is refused as a number on a container would be, and where the
-# expression fails, or the value is not known before the container starts, the pod is left.
+# Values of keys. A text becomes a number or a list of names, by its row's unit or by its CEL expression. An administrator writes the
+# expression and a tenant the text, so both are bounded: the text by its length, the evaluation by its own budget. Nothing is guessed: a text
+# that is not a number is refused, as the API server refuses such an amount of a resource. If the expression fails, or the value is unknown
+# before the container starts, the pod stays as it is.
 
 
 def compile_expression(text: str) -> Selector:
-    """Compile an expression over `value`, at a bounded expense; raise SelectorError with what is wrong with it."""
+    """Compile an expression over `value` within a budget. Raises SelectorError with the mistake in it."""
     if len(text) > LONGEST_EXPRESSION:
         raise SelectorError(f"an expression of more than {LONGEST_EXPRESSION} letters is not read")
     try:
@@ -267,6 +270,7 @@ def compile_expression(text: str) -> Selector:
 
 
 def too_costly(expression: Selector) -> bool:
+    """Return whether an expression exceeds its budget on the longest texts."""
     for sample in _SAMPLES:
         try:
             expression.derive(cel.TextView(sample), Budget(step_limits.EXPRESSION, longest=step_limits.EXPRESSION_CALL))
@@ -278,7 +282,7 @@ def too_costly(expression: Selector) -> bool:
 
 
 def evaluate(key: str, expression: Selector, text: str) -> object:
-    """Evaluate an expression on a text: what it gives, or an Untranslated that says why the pod stays."""
+    """Return the result of an expression on a text, or an Untranslated with the reason why there is none."""
     if len(text) > cel.MAX_TEXT:
         return Untranslated(key, f"a value of more than {cel.MAX_TEXT} letters is not read by an expression")
     try:
@@ -292,7 +296,7 @@ def evaluate(key: str, expression: Selector, text: str) -> object:
 
 
 def convert(amount: Amount, expressions: Expressions) -> Amount | Stop:
-    """Replace an amount by what its row's expression makes of it."""
+    """Return an amount with the value that its row's expression computes; unchanged without an expression."""
     row = amount.row
     if not row.expression:
         return amount
@@ -305,7 +309,7 @@ def convert(amount: Amount, expressions: Expressions) -> Amount | Stop:
 
 
 def number_of(hint: Hint, expressions: Expressions) -> Amount | Stop:
-    """Read what stands elsewhere than on a container as a number."""
+    """Read an annotation, label, variable or node selector as a number."""
     row = hint.row
     if _is_unknown(hint):
         return _unknown(hint)
@@ -315,7 +319,7 @@ def number_of(hint: Hint, expressions: Expressions) -> Amount | Stop:
             return made
         number = made if type(made) is int else -1
     else:
-        # A quantity such as 8Gi is a number only where bytes are counted.
+        # A quantity such as 8Gi is accepted only for the unit bytes.
         number, text = -1, hint.text.strip()
         if row.unit is not Unit.BYTES and len(text) <= _LETTERS and text.isascii() and text.isdecimal():
             number = int(text)
@@ -333,7 +337,7 @@ def number_of(hint: Hint, expressions: Expressions) -> Amount | Stop:
 
 
 def texts_of(hint: Hint, expressions: Expressions) -> tuple[str, ...] | Untranslated:
-    """Read what stands elsewhere than on a container as names: one, or those of a list."""
+    """Read an annotation, label, variable or node selector as names: one, or a list of them."""
     if _is_unknown(hint):
         return _unknown(hint)
     if not hint.row.expression:
@@ -352,7 +356,10 @@ def texts_of(hint: Hint, expressions: Expressions) -> tuple[str, ...] | Untransl
 
 
 def _is_unknown(hint: Hint) -> bool:
-    """Return whether not exactly one value is meant. A node selector that allows several is told in words, which no label's value has room for."""
+    """Return whether a hint has no single known value.
+
+    The text of a node selector that allows several values contains a blank, which no value of a label does (`owner._labels`).
+    """
     several = hint.row.place is Position.NODE_SELECTOR and (not hint.text or " " in hint.text)
     return several or hint.text == UNREADABLE
 

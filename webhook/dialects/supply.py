@@ -1,4 +1,4 @@
-"""What serves a kind of device on a cluster: the DeviceClass, and what its devices publish. `webhook.state` finds it."""
+"""The DeviceClass that serves a target on a cluster, and what its devices publish. `webhook.state` makes these values."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 from dra.wire import Opaque
 from webhook.dialects.targets import Target
 
-NUMBER = b"<i>"  # in opaque parameters: stands for the number of a device in its request
+NUMBER = b"<i>"  # placeholder in opaque parameters for the number of the device
 
 
 class Product(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A device model (or a MIG profile) in the fleet, and its memory as most nodes publish it."""
+    """A model (or a MIG profile) of the fleet, and its memory as most nodes publish it."""
 
     name: str
     memory: int
@@ -32,7 +32,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     nodes: frozenset[str] = frozenset()
     # For a class with several kinds of device: the nodes that publish each target.
     kinds: Mapping[str, frozenset[str]] = {}
-    # The nodes with devices that a claim without amounts takes whole.
+    # The nodes with devices of which a claim without amounts gets the whole.
     whole: frozenset[str] = frozenset()
     # Models and MIG profiles, those that the most nodes publish first.
     products: tuple[Product, ...] = ()
@@ -43,16 +43,16 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     # How many nodes publish a capacity, by its name as published.
     capacities: Mapping[str, int] = {}
     shared: int = 0  # devices with allowMultipleAllocations
-    # Bandwidths of these, the most frequent first; empty unless most nodes publish one.
+    # Bandwidths of shared devices, the most frequent first; empty unless most nodes publish one.
     bandwidths: tuple[int, ...] = ()
     # CPUs of the largest shared device of a node, as most nodes publish it; 0 if they publish none.
     cpus: int = 0
-    # Whether, on most nodes, what a claim takes counts as CPUs of the node, too (nodeAllocatableResources).
+    # Whether claims count as CPUs of the node too, on most nodes (nodeAllocatableResources).
     counts_cpus: bool = False
     # Whether claims for whole devices must avoid shared devices, of which a claim without amounts gets a part.
     parted: bool = False
-    rootless: int = 0  # devices whose pcieRoot is the empty text, which would equal another empty one
-    # Why some of its devices may be missing here, "" if none are: what is missing then justifies no refusal.
+    rootless: int = 0  # devices whose pcieRoot is the empty text, which equals every other empty root
+    # Why some devices of the class may be missing here, so that no pod is refused for a lack of them; "" if none are missing.
     doubt: str = ""
 
     def publishes(self, attribute: str) -> bool:
@@ -60,19 +60,19 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
         return self.everywhere.get(attribute, 0) * 2 > len(self.nodes)
 
     def known_by(self, names: tuple[str, ...]) -> list[str]:
-        """Choose, of several names for one property, those that nodes publish, unless another is far more frequent."""
+        """Return those of several names for one property that nodes publish, without names that are far less frequent than another."""
         nodes = {name: self.attributes.get(f"{self.driver}/{name}", 0) for name in names}
         most = max(nodes.values(), default=0)
         return [name for name, count in nodes.items() if count and count * 2 > most]
 
     def spelling(self, capacity: str) -> str:
-        """The name of a capacity as most slices have it: bare, or with the driver's domain."""
+        """Return the name of a capacity as most nodes publish it: bare, or with the driver's domain."""
         qualified = f"{self.driver}/{capacity}"
         return qualified if self.capacities.get(qualified, 0) > self.capacities.get(capacity, 0) else capacity
 
 
 class Supply(msgspec.Struct, frozen=True, gc=False):
-    """What serves a demand: the target, and the class with what its devices publish."""
+    """The target and the DeviceClass that serve a demand."""
 
     target: Target
     served: Served
@@ -90,7 +90,7 @@ class Supply(msgspec.Struct, frozen=True, gc=False):
 
 
 def assumed(target: Target, served: Served) -> Served:
-    """Describe a class without devices by what the source of its driver publishes."""
+    """Return a class without known devices as if it had one device, with the attributes that the driver's source publishes."""
     return msgspec.structs.replace(
         served,
         name=served.name or (target.classes[0] if target.classes else ""),

@@ -1,11 +1,8 @@
-"""What a dialect is: a table of keys, each with its unit, its meaning and what becomes of it.
+"""A dialect is a table of keys, each with its unit, its meaning, and what becomes of it.
 
-The tables are data. The ones in this package are written as Python values so that types and readers see them; an
-administrator's own table is the same structure as YAML in `DrawbridgeConfiguration` (`dialects:`), and `drawbridge
-dialects` prints both. A dialect that is only a table is read by `webhook.dialects.plain`; where numbers mean more
-than they say, the vocabulary (`webhook.dialects.vocabulary`) brings its own reader beside the table.
-
-Not here: what a target driver publishes (`webhook.state.inventory`) and how a claim looks (`webhook.claims.spec`).
+The tables of this package are Python values. An administrator writes further tables of the same form as YAML, under `dialects` in the
+DrawbridgeConfiguration; `drawbridge dialects` prints both. `webhook.dialects.plain` reads dialects that consist of a table only. Other
+dialects have a reader of their own, in their vocabulary (`webhook.dialects.vocabulary`).
 """
 
 from __future__ import annotations
@@ -25,22 +22,22 @@ _DROPPED = "dropped: "
 
 
 class Outcome(StrEnum):
-    """What becomes of a key, a pod or a workload. The order is the order of how much a reader has to care."""
+    """What becomes of a key, a pod or a workload; the outcomes that need most attention come last."""
 
     TRANSLATED = "translated"
     APPROXIMATED = "approximated"
-    SERVED = "served"  # by Kubernetes, with devices of a DeviceClass
-    PARTLY = "partly"  # of a pod or a workload whose keys differ
+    SERVED = "served"  # by Kubernetes itself, with devices of a DeviceClass
+    PARTLY = "partly"  # for a pod or a workload whose keys have different outcomes
     LEFT = "left"
     UNKNOWN = "unknown"  # no table has the key
     REFUSED = "refused"
 
 
-REPLACED = (Outcome.TRANSLATED, Outcome.APPROXIMATED)  # what becomes of keys that the translation takes off the pod
+REPLACED = (Outcome.TRANSLATED, Outcome.APPROXIMATED)  # the outcomes of keys that the translation removes from the pod
 
 
 class Position(StrEnum):
-    """Where on a pod a key stands."""
+    """The part of a pod that has a key."""
 
     RESOURCE = "resource"  # limits and requests of a container
     ANNOTATION = "annotation"
@@ -50,7 +47,7 @@ class Position(StrEnum):
 
 
 class Unit(StrEnum):
-    """What one of the number is, or how the text is read."""
+    """The unit of a number, or the form of a text."""
 
     COUNT = "count"
     PERCENT = "percent"
@@ -64,12 +61,12 @@ class Unit(StrEnum):
 
     @property
     def size(self) -> int:
-        """The bytes of one; 1 where it counts no bytes."""
+        """The bytes of one unit; 1 for other units than bytes."""
         return {Unit.MIB: 1 << 20, Unit.GIB: 1 << 30}.get(self, 1)
 
 
 class Role(StrEnum):
-    """Which part of a demand a key feeds (`webhook.dialects.vocabulary`). Keys without a role are known, but say nothing to us."""
+    """The part of a demand that a key sets (`webhook.dialects.vocabulary`). Keys without a role are known and have no effect."""
 
     NONE = ""
     COUNT = "count"
@@ -87,7 +84,7 @@ class Role(StrEnum):
     UUIDS = "uuids"
     NOT_UUIDS = "notUuids"
     NUMA_BIND = "numaBind"
-    CPUS = "cpus"  # how the CPUs of the pod are to be bound
+    CPUS = "cpus"  # how the pod's CPUs are bound
     MODE = "mode"
     POLICY = "policy"
     JOINT = "joint"
@@ -95,52 +92,52 @@ class Role(StrEnum):
     PARTITION = "partition"
     OPT_OUT = "optOut"
     CLAIMED = "claimed"  # written by another translator: claims exist already
-    ASKS = "asks"  # asks for devices by itself, beside no key on a container
-    SCHEDULED = "scheduled"  # only the pod's own scheduler keeps what it says: a group, a queue, a quota
-    PLACED = "placed"  # written by the legacy scheduler: its presence means the pod has been placed already
+    ASKS = "asks"  # requests devices by itself, without a resource key
+    SCHEDULED = "scheduled"  # has an effect only in the pod's own scheduler: a group, a queue, a quota
+    PLACED = "placed"  # written by the legacy scheduler, so the pod has been placed already
 
 
 class Scope(StrEnum):
-    """What the numbers of a dialect speak about."""
+    """What the numbers of a dialect are for."""
 
-    CONTAINER = "container"  # each container on its own
+    CONTAINER = "container"  # one container
     POD = "pod"  # all containers together
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """One key. `<…>` in a name stands for a part that varies and is handed to the rule."""
+    """One key. `<…>` in a name stands for a part that varies; the reader gets the actual part."""
 
-    # As pods have it. Of resources one part may vary: `example.com/gpu-<model>`.
+    # The name of the key on pods. One part of a resource name may vary: `example.com/gpu-<model>`.
     name: str
-    # What it says, in a few words.
+    # The meaning of the key in a few words.
     meaning: str
-    # What one of its number is, or how its text is read; `text` and `list` (at commas) are for names.
+    # The unit of the number, or the form of the text: `text` is one name, `list` several names with commas.
     unit: Unit = Unit.COUNT
-    # Where on a pod it stands; `nodeSelector` includes required node affinity.
+    # The part of a pod that has the key; `nodeSelector` includes required node affinity.
     place: Position = Position.RESOURCE
-    # Which part of a request it is; without one it is known, and asks for nothing.
+    # The part of a request that the key sets; a key without a role is known and requests nothing.
     role: Role = Role.NONE
-    # What becomes of it. Where it is left, the container stays as it is.
+    # What becomes of the key. If it is `left`, the container stays as it is.
     outcome: Outcome = Outcome.TRANSLATED
     # What an approximation loses, or why a key is left or refused.
     because: str = ""
-    # Other systems use the name too, so the key alone does not prove that the pod speaks this dialect; other words of the pod or
+    # Whether other systems use the name too, so that the key alone does not show the pod's system: other keys of the pod or
     # `meanings` decide.
     common: bool = False
-    # Whole numbers only, within these; a number outside is refused unless the rule says otherwise.
+    # The smallest valid number; the key is refused with any other amount than a whole number from `least` to `most`.
     least: int = 0
-    # The largest number that is taken.
+    # The largest valid number; no limit if not set.
     most: int | None = None
-    # What the key asks for, where it is not the table's target (`webhook.dialects.plain`).
+    # The target that the key requests, if it is not the target of the table.
     target: str = ""
-    # It counts only with this value, such as that of a `placed` or `optOut` key; with any other one the key says nothing.
+    # The only value with which the key has an effect, such as `true` for a `placed` or `optOut` key.
     when: str = ""
-    # How the value is read, in CEL over the text `value` (`webhook.dialects.plain`).
+    # A CEL expression that computes the number or the names from the text `value`.
     expression: str = ""
 
     @property
     def is_dropped(self) -> bool:
-        """Return whether the translation drops the key, with a loss: no part of a demand comes from it."""
+        """Return whether the translation drops the key: it is approximated, and no part of a demand comes from it."""
         return self.outcome is Outcome.APPROXIMATED and self.role is Role.NONE
 
     @property
@@ -151,7 +148,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
         return self.least <= number and (self.most is None or number <= self.most)
 
 
-# What a key of the role is counted in, or read as, almost everywhere.
+# The usual unit of a role.
 _UNITS = {
     **dict.fromkeys((Role.CORES, Role.MEMORY_PERCENT, Role.COMBINED), Unit.PERCENT),
     **dict.fromkeys((Role.MODELS, Role.NOT_MODELS, Role.UUIDS, Role.NOT_UUIDS), Unit.LIST),
@@ -160,7 +157,7 @@ _UNITS = {
 
 
 def row(name: str, meaning: str, role: Role = Role.NONE, place: Position = Position.RESOURCE, **more: Any) -> Row:
-    """Make the row of a key in its role's unit: else a number on a container, and a text elsewhere, as a node's label always."""
+    """Return the row of a key. Node labels are texts. Other keys have the unit of their role, or else a count for resources and a text elsewhere."""
     unit = Unit.COUNT if place is Position.RESOURCE else Unit.TEXT
     if place is not Position.NODE_SELECTOR:
         unit = _UNITS.get(role, unit)
@@ -168,35 +165,35 @@ def row(name: str, meaning: str, role: Role = Role.NONE, place: Position = Posit
 
 
 def left(name: str, meaning: str, because: str, place: Position = Position.RESOURCE, **more: Any) -> Row:
-    """Make the row of a key that stays where it is, and why."""
+    """Return the row of a key that stays on the pod, with the reason."""
     return row(name, meaning, more.pop("role", Role.NONE), place, because=because, outcome=Outcome.LEFT, **more)
 
 
 def placed(name: str, writer: str, place: Position = Position.ANNOTATION) -> Row:
-    """Make the row of an output: as an annotation it shows that the pod has been placed already."""
+    """Return the row of a key that a system writes. As an annotation it shows that the pod has been placed already."""
     because = f"written by {writer}: the pod has been placed already and stays as it is"
     return left(name, "an output", because, place, role=Role.PLACED if place is Position.ANNOTATION else Role.NONE)
 
 
 def dropped(name: str, meaning: str, because: str, **more: Any) -> Row:
-    """Make the row of an annotation that has no counterpart in a claim, and what is lost with it."""
+    """Return the row of an annotation that a claim cannot express, with what is lost."""
     place = Position.ANNOTATION
     return row(name, meaning, place=place, because=say_dropped(because), outcome=Outcome.APPROXIMATED, **more)
 
 
 def say_dropped(because: str) -> str:
-    """Begin the detail of a decision about a key that is dropped."""
+    """Return the detail of a decision about a key that is dropped."""
     return because if because.startswith(_DROPPED) else f"{_DROPPED}{because}"
 
 
 def node_label(name: str, meaning: str, role: Role = Role.NONE) -> Row:
-    """Make the row of a label that a pod may demand of its node, and that keeps its meaning beside claims."""
+    """Return the row of a node label, which selects nodes for pods with claims too."""
     because = "stays where it is: node selectors work with claims, too"
     return left(name, meaning, because, Position.NODE_SELECTOR, role=role)
 
 
 class Need(msgspec.Struct, frozen=True, gc=False):
-    """Something a claim relies on: the gate that brings it, and what it is called in a message."""
+    """A feature of Kubernetes that a claim needs: its feature gate, and its name in messages."""
 
     gate: str
     title: str
@@ -208,15 +205,15 @@ SHARES = Need("DRAConsumableCapacity", "shares of devices (capacity requests, di
 
 
 class Scheduler(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What a scheduler makes of claims."""
+    """What a scheduler supports of claims."""
 
-    # It is built from the cluster's own kube-scheduler.
+    # Whether it supports what the cluster's kube-scheduler supports.
     like_cluster: bool = False
-    # It allocates claims.
+    # Whether it allocates claims.
     claims: bool = False
-    # It tries the alternatives of a request (`firstAvailable`).
+    # Whether it tries the alternatives of a request (`firstAvailable`).
     prioritized_list: bool = False
-    # It gives out shares of devices.
+    # Whether it allocates shares of devices.
     shares: bool = False
 
     def serves(self, need: Need) -> bool:
@@ -229,34 +226,34 @@ class Scheduler(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
 class Dialect(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """A vocabulary: whose it is, how far its numbers reach, and its keys."""
+    """The keys of one system or device plugin."""
 
-    # In lower case, for commands and other parts of the file.
+    # The name in commands and in other parts of the file, in lower case.
     name: str
-    # For people.
+    # The name in messages.
     title: str
-    # Its keys, each of which belongs to no other table.
+    # Its keys. Unless it is `common`, a key is in no other table.
     keys: tuple[Row, ...]
-    # Whether its numbers are those of a container, or of the whole pod.
+    # Whether its numbers are for one container or for the whole pod.
     scope: Scope = Scope.CONTAINER
-    # For pod scope: every container sees the devices, not only those that ask.
+    # For pod scope: whether all containers get the devices, not only those that request them.
     seen_by_all: bool = False
-    # What the keys ask for, unless a row or the rule says otherwise (`webhook.dialects.targets`).
+    # The target that its keys request, unless a row names another.
     target: str = "gpu"
-    # It comes with its own scheduler that accounts for every device of a pod: two such in one pod contradict.
+    # Whether it has its own scheduler that accounts for all devices of a pod: a pod with keys of two such systems stays as it is.
     system: bool = False
-    # Schedulers of its own: a fully translated pod that names one is handed to `targetScheduler`.
+    # Its own schedulers: a fully translated pod that names one is assigned to `targetScheduler`.
     schedulers: tuple[str, ...] = ()
-    # Naming one of its schedulers is evidence enough to read common keys in this dialect.
+    # Whether a pod that names one of its schedulers uses common keys in this dialect.
     scheduler_is_evidence: bool = False
-    # Devices of its own, given out one by one: where its keys stay, others on the container still move, and the other way round.
+    # Whether its keys are translated independently of other keys of the container: if one of them stays, the others need not.
     independent: bool = msgspec.field(name="apart", default=False)
-    # The legacy system admits no pod of its own with a privileged container in it.
+    # Whether the legacy system refuses pods with a privileged container.
     refuses_privileged: bool = False
 
 
 class KnownRow(msgspec.Struct, frozen=True, gc=False):
-    """A row of a dialect that a key on a pod fits, and what stood for its `<…>`."""
+    """The row of a key on a pod, with its dialect and the part that stands for `<…>`."""
 
     dialect: Dialect
     row: Row
@@ -265,12 +262,12 @@ class KnownRow(msgspec.Struct, frozen=True, gc=False):
 
 @lru_cache(maxsize=256)
 def pattern(name: str) -> Callable[[str], re.Match[str] | None]:
-    """Compile a name with `<…>` parts; each part matches what may stand in a resource name."""
+    """Compile a name with `<…>` parts; a part matches the characters of resource names."""
     return re.compile(_expression(name)).fullmatch
 
 
 def pattern_of_any(names: Iterable[str]) -> Callable[[str], re.Match[str] | None]:
-    """Compile several such names into one pattern, for texts of which there may be very many."""
+    """Compile several such names into one pattern, which is faster on many texts."""
     unnamed = (re.sub(r"\(\?P<\w+>", "(?:", _expression(name)) for name in sorted(set(names)))
     return re.compile("|".join(unnamed) or "(?!)").fullmatch
 

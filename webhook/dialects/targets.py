@@ -1,8 +1,8 @@
-"""Targets: the kinds of device a dialect can ask for, and what their drivers call things.
+"""Targets: the kinds of device that a dialect can request, with the names that their drivers use.
 
-Data about drivers as they are published, used to find the right DeviceClass on a cluster and to spell a claim. What a
-driver *really* publishes on the cluster at hand is in `webhook.state.inventory` and wins over what is written here. The
-list is open: an administrator's `targets:` are the same structure.
+The data comes from the drivers' releases. It selects the DeviceClass of a target and names attributes and capacities in claims. What a
+driver publishes on the cluster (`webhook.state.inventory`) wins over the data here. An administrator adds targets of the same form under
+`targets` in the configuration.
 """
 
 from __future__ import annotations
@@ -28,45 +28,45 @@ class Target(
 ):
     """One kind of device: its driver, the classes its vendor installs, and the names in its slices."""
 
-    name: str  # for tables: what rows ask for
-    driver: str  # as its slices say it in spec.driver
-    title: str = ""  # for people
-    classes: tuple[str, ...] = ()  # as the vendor's chart names them, the preferred one first
-    type: str = ""  # value of the driver's `type` attribute, for drivers that publish several kinds
-    # What its devices publish of themselves, where the class takes in others: attributes of the driver's own domain.
+    name: str  # as rows of tables refer to it
+    driver: str  # `spec.driver` of its slices
+    title: str = ""  # for messages
+    classes: tuple[str, ...] = ()  # the DeviceClasses of the vendor's chart, the preferred one first
+    type: str = ""  # value of the driver's `type` attribute, if the driver publishes several kinds
+    # Attributes of the driver's domain, with the values that all devices of the target have, if the class selects other kinds too.
     where: Mapping[str, str] = {}
-    true: tuple[str, ...] = ()  # attributes of the driver's own domain that must be true
-    # What else holds of its devices, in CEL as in a DeviceClass; attributes that a device may lack are guarded.
+    true: tuple[str, ...] = ()  # attributes of the driver's domain that must be true
+    # CEL selectors of its devices, as in a DeviceClass; attributes that a device may lack are guarded.
     selectors: tuple[str, ...] = ()
-    unique: str = ""  # attribute that tells two devices apart
-    product: str = ""  # attribute that says the model
-    profile: str = "profile"  # attribute of a partition's kind
-    memory: str = "memory"  # capacity of which a share takes a part
-    cores: str = "cores"  # capacity of which a share takes a part
+    unique: str = ""  # attribute with a different value on each device
+    product: str = ""  # attribute with the model
+    profile: str = "profile"  # attribute with the profile of a partition
+    memory: str = "memory"  # capacity for shares of the memory
+    cores: str = "cores"  # capacity for shares of the compute
     # The devices of a container may be spread over several claims.
     separable: bool = True
-    # What the driver's source says it publishes, for use where no slices can be looked at.
+    # The attributes that the driver publishes by its source, if no slices are known.
     attributes: tuple[str, ...] = ()
-    request: str = "gpu"  # how its requests are called in claims
-    # Whole devices may come from this target as well, where it serves better.
+    request: str = "gpu"  # prefix of the request names in claims
+    # Another target that may serve whole devices, if it serves them better.
     instead: str = ""
-    # Virtual functions come from this target where the cluster has no class for this one.
+    # The target of virtual functions, if the cluster has no class for this one.
     virtual: str = ""
-    # Truths that a device publishes about itself: that it is a virtual function, that it can do RDMA. The latter have
-    # several names, and only those are asked for that are published.
+    # Attribute that is true for a virtual function.
     virtual_flag: str = ""
-    rdma_flags: tuple[str, ...] = ()  # attributes that say that a network device can do RDMA
-    # The legacy system puts its vendor's name before a product name that lacks it, so words may rely on that.
+    # Attributes that are true for a network device with RDMA; only those that are published are required.
+    rdma_flags: tuple[str, ...] = ()
+    # The legacy system puts its vendor's name before a product name that lacks it, so words of users may include it.
     vendor: str = ""
-    # Several shares of one container must lie on cards of one product: the driver numbers limits in no fixed order.
+    # Several shares of one container must be on cards of one product, because the driver numbers limits in no fixed order.
     one_product: bool = False
-    # The PCIe root may be published as the empty text, which would equal every other empty one.
+    # The PCIe root may be published as the empty text, which equals every other empty root.
     rootless: bool = False
-    # Devices are published under the name of their pool, which is the resource name that asks for them.
+    # A device publishes the name of its pool, which is the resource name that requests it.
     pooled: bool = False
-    # Devices are moved into the network namespace of the pod, and a pod in the host's has none of its own.
+    # The driver moves devices into the pod's network namespace, so pods with hostNetwork cannot have them.
     moved: bool = False
-    # The driver prepares a claim once and refuses the kubelet when it asks again, which it does after a restart.
+    # The driver prepares a claim only once, and fails when the kubelet prepares it again after a restart.
     prepares_once: bool = False
 
 
@@ -248,7 +248,7 @@ TARGETS = {
             type="HAMivNPUCore",
             unique=f"{_ASCEND}/uuid",
             product=f"{_ASCEND}/productName",
-            # Each claim writes the container's limits into the same variables.
+            # The driver writes the limits of each claim into the same variables of the container.
             separable=False,
             attributes=(f"{_ASCEND}/uuid", f"{_ASCEND}/productName"),
             request="npu",

@@ -1,13 +1,13 @@
-"""A vocabulary: everything there is to know about one dialect, as one value, and what its reader is given and answers.
+"""A vocabulary describes one dialect completely; this module also has the arguments and the results of its reader.
 
-A dialect is one module with a `VOCABULARY`, and one line in `webhook.dialects`. Nothing else names it: its part of the
-configuration file, its schedulers, its keys in the webhook configurations and what its vendor's node labels mean are all
-found here. CONTRIBUTING.md says how to add one.
+A dialect is one module with a `VOCABULARY`, and one line in `webhook.dialects`. No other module names it: the vocabulary has its options in
+the configuration file, its schedulers, its keys for the webhook configurations, and the meaning of its vendor's node labels. CONTRIBUTING.md
+describes how to add one.
 
-A reader is pure arithmetic on a `DialectRequest`. It never sees the pod, the fleet or other dialects, so what it decides can be written into a
-table of cases; finding the keys, removing them and making claims is the work of `webhook.translate.translate`. It answers with
-demands, the only thing claims are made of: equal demands make equal claims, whatever keys they were asked by. Numbers are
-per device and exact; a loss on the way is in the notes beside a demand, never in it.
+A reader is a pure function of a `DialectRequest`. It does not see the pod, the fleet or other dialects, so its tests are tables of cases.
+`webhook.translate.translate` finds the keys, removes them and makes the claims. A reader returns demands, and claims depend on nothing else:
+equal demands give equal claims, whatever keys they come from. The numbers of a demand are exact and for one device; notes describe what a
+translation loses.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from webhook.dialects.table import Dialect, Outcome, Role, Row, Scheduler, Unit,
 from webhook.refusals import Code
 
 MIB = 1 << 20
-MOST_MIB = 2**31  # HAMi and Volcano keep MiB in an int32
+MOST_MIB = 2**31  # HAMi and Volcano store MiB in an int32
 POD_LIMIT = 128  # devices of one pod
 _WHOLE = (None,) * 6
-AUTO = "auto"  # for Pairs: the PCIe root or a NUMA node, whichever both kinds of device have
+AUTO = "auto"  # for Pairs: the PCIe root, or else the NUMA node, if both kinds of device publish it
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`count` distinct devices of `target`, each at least this much of it."""
+    """A request for `count` distinct devices of `target`, or for these amounts of each."""
 
     target: str
     count: int = 1
     memory: int | None = None  # bytes of each device
-    # Of each device's memory: resolved from the sizes the fleet publishes.
+    # Percent of each device's memory; the sizes that the fleet publishes give the bytes.
     memory_percent: int | Fraction | None = None
-    cores: int | None = None  # percent of each device's compute; None leaves it to the driver's default
+    cores: int | None = None  # percent of each device's compute; None is the driver's default
     shares: int | None = None
     cpus: int | None = None  # CPUs for one container alone, of one device or of several
-    bandwidth_percent: int | None = None  # of each device's bandwidth: resolved as memory is
+    bandwidth_percent: int | None = None  # percent of each device's bandwidth, which the fleet publishes
     profile: str = ""  # MIG profile, with its plus sign
-    profile_memory: int | None = None  # bytes that the profile must hold at least; the smallest such profile is meant
-    resource: str = ""  # the name a NIC is published under (k8s.cni.cncf.io/resourceName)
-    models: tuple[str, ...] = ()  # the product name contains one of these, whatever the case
+    profile_memory: int | None = None  # bytes: the smallest MIG profile with as much memory is requested
+    resource: str = ""  # the pool name that a network device publishes (k8s.cni.cncf.io/resourceName)
+    models: tuple[str, ...] = ()  # the product name contains one of these, ignoring case
     not_models: tuple[str, ...] = ()
     uuids: tuple[str, ...] = ()
     not_uuids: tuple[str, ...] = ()
-    attributes: tuple[Selection, ...] = ()  # what its attributes, by full name, must be
-    same: str = ""  # attribute whose value all the devices share
+    attributes: tuple[Selection, ...] = ()  # requirements on attributes, by full name
+    same: str = ""  # attribute with the same value on all the devices
     virtual_function: bool = False
     rdma: bool = False
     everything: bool = False  # all matching devices of the node (allocationMode All)
@@ -59,7 +59,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def partial(self) -> bool:
-        """Return whether it is less than whole devices, so that only a scheduler that knows shares may see it."""
+        """Return whether the demand is for parts of devices, so that the scheduler must support shares."""
         parts = (self.memory, self.memory_percent, self.cores, self.shares, self.cpus, self.bandwidth_percent)
         return parts != _WHOLE
 
@@ -68,9 +68,9 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Pairs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Devices of two kinds with the same value of an attribute: one primary and `each` secondaries, `primary.count` times.
+    """Devices of two kinds in groups of one primary and `each` secondaries; the devices of a group share the value of an attribute.
 
-    With `each` 0 all of them together have one value, however many of each kind there are.
+    There are `primary.count` groups. If `each` is 0, all devices of both kinds form one group.
     """
 
     primary: Demand
@@ -79,53 +79,53 @@ class Pairs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     each: int = 1
 
 
-class Together(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one claim asks for, all of its devices with one value of an attribute."""
+class TiedDemands(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Demands for one claim, whose devices all share the value of an attribute."""
 
     members: tuple[Demand | Pairs, ...]
     attribute: str
 
 
-Asked = Demand | Pairs | Together
+AnyDemand = Demand | Pairs | TiedDemands
 
 
-def kinds(demand: Asked) -> tuple[Demand, ...]:
-    """List what is asked for by kind of device, each with the number of all its devices."""
+def kinds(demand: AnyDemand) -> tuple[Demand, ...]:
+    """Return the demands by kind of device, each with the count of all devices of that kind."""
     match demand:
         case Demand():
             return (demand,)
         case Pairs(primary=primary, secondary=secondary, each=each):
             return primary, secondary.times(each * primary.count) if each else secondary
-        case Together(members=members):
+        case TiedDemands(members=members):
             return tuple([kind for member in members for kind in kinds(member)])
 
 
 class KeyedDemand(NamedTuple):
-    """What is asked for, and the key that stands for it in reports; of several kinds of device, also the keys of the others."""
+    """A demand, the key that reports name for it, and the keys of its other kinds of device."""
 
     key: str
-    demand: Asked
+    demand: AnyDemand
     other_keys: tuple[str, ...] = ()
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):
-    """What becomes of one key, where it differs from, or says more than, the key's row."""
+    """What becomes of one key, if that differs from the key's row or needs more detail."""
 
     key: str
     outcome: Outcome
     detail: str = ""
-    about: Role = Role.NONE  # which part of the demand it speaks of, where a reader has to tell notes apart
-    code: str = ""  # of a finding: the pod is warned, whatever `approximations` says
-    is_dropped: bool = False  # the key has no counterpart in a claim, but the container's request has
+    about: Role = Role.NONE  # the part of the demand that the note is about, if a reader has to find the note again
+    code: str = ""  # the code of a finding: its warning does not depend on `approximations`
+    is_dropped: bool = False  # a claim cannot express the key, but can express the container's request
 
     @classmethod
     def of_dropped(cls, key: str, because: str) -> Note:
-        """Note that a key is dropped, and what is lost with it."""
+        """Return the note of a key that is dropped, with what is lost."""
         return cls(key, Outcome.APPROXIMATED, say_dropped(because), is_dropped=True)
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
-    """Why a container or pod can't be admitted as it is, and what to do: the outcome of one key, from which `translate` makes a Finding."""
+    """Why a key makes the webhook refuse the pod, and what to do; `translate` turns it into a Finding."""
 
     key: str
     reason: str
@@ -134,33 +134,32 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Untranslated(msgspec.Struct, frozen=True, gc=False):
-    """Why a container, or the whole pod, stays as it is. No Finding: the key is left, and nothing need be wrong."""
+    """Why a container, or the whole pod, stays as it is. This need not be a mistake, so it is no Finding."""
 
     key: str
     reason: str
-    code: str = (
-        ""  # of the finding that it is; of another key than the request's it means that this one is not understood
-    )
-    served: bool = False  # core serves the key by the name of a class
+    # The code of the finding, if it is one. If the key is not one of the request's, the code means that this key is not understood.
+    code: str = ""
+    served: bool = False  # whether Kubernetes serves the key through a DeviceClass
 
 
 class DialectAnswer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a reader makes of a container (or, for dialects of pod scope, of the pod)."""
+    """The demands of a container (for dialects of pod scope, of the pod), and what becomes of its keys."""
 
     demands: tuple[KeyedDemand, ...] = ()
     notes: tuple[Note, ...] = ()
-    # The containers that get the devices, where no key on a container says so.
+    # The containers that get the devices, if the keys are not on containers.
     containers: tuple[str, ...] = ()
 
 
-Stop = Refusal | Untranslated  # a reader's whole answer where it refuses the pod, or leaves it
+Stop = Refusal | Untranslated  # the result of a reader that refuses the pod or leaves it
 
 
 def several(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' if count > 1 else ''}"
 
 
-# What a reader is given
+# The arguments of a reader
 
 
 def mistake(path: str, message: str, remedy: str) -> Finding:
@@ -168,55 +167,56 @@ def mistake(path: str, message: str, remedy: str) -> Finding:
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """How a system is set up where not by default; a field of the configuration file, under its dialect's name."""
+    """How a system differs from its defaults; a field of the configuration file under the dialect's name."""
 
     def mistakes(self) -> Iterable[Finding]:
-        """List what fits the shape but makes no sense, with pointers below the dialect's name."""
+        """Yield findings about invalid values of the right type, with pointers below the dialect's name."""
         return ()
 
     def table(self, table: Dialect) -> Dialect:
+        """Return the dialect's table under these options."""
         return table
 
     def of_host(self) -> Mapping[str, str]:
-        """Name the resources of the pod itself that are asked for by claims, too: each with its kind of device."""
+        """Return the native resources (cpu, hugepages) that claims request too, each with its target."""
         return {}
 
     def named_targets(self) -> Mapping[str, str]:
-        """List the targets that are named, by pointers below the dialect's name."""
+        """Return the targets that the options name, by pointers below the dialect's name."""
         return {}
 
 
 class FactorOptions(Options, frozen=True, kw_only=True):
-    """How a system is set up whose numbers count several MiB each."""
+    """Options of a system whose unit of memory is several MiB."""
 
-    memory_factor: int = 1  # MiB that one of memory counts: the plugin's `gpuMemoryFactor`, or `gpu-memory-factor`.
+    memory_factor: int = 1  # MiB of one unit of memory: the plugin's `gpuMemoryFactor`, or `gpu-memory-factor`.
 
     def mistakes(self) -> Iterable[Finding]:
         if not 1 <= self.memory_factor < MOST_MIB:
             yield mistake("/memoryFactor", f"{self.memory_factor} MiB is not a unit of memory", "write 1 or more")
 
 
-# Stands for the text of a hint whose value is unknown before the container starts.
+# The text of a hint whose value is unknown before the container starts.
 UNREADABLE = "\0"
 O = TypeVar("O", bound=Options)  # noqa: E741  as short as T, and it stands for Options
 
 
 class Amount(msgspec.Struct, frozen=True, gc=False):
-    """A resource key on a container: a whole number, already checked as the API server would have."""
+    """A resource key on a container, with a whole number that the API server accepts."""
 
     key: str
     row: Row
     value: int
-    part: str = ""  # what stood for the `<…>` of the row's name
+    part: str = ""  # the part that stands for `<…>` of the row's name
 
 
 class Hint(msgspec.Struct, frozen=True, gc=False):
-    """An annotation, label, variable or selector of the pod that a dialect knows."""
+    """An annotation, label, variable or node selector that a dialect knows."""
 
     key: str
     row: Row
     text: str
-    # Of a list, its parts, trimmed, empty ones dropped: split once, since every container asks for them.
+    # The entries of a list, trimmed and without empty ones. They are split once, because every container needs them.
     entries: tuple[str, ...] = ()
 
     @classmethod
@@ -229,7 +229,7 @@ class Hint(msgspec.Struct, frozen=True, gc=False):
 
 
 class Selection(NamedTuple):
-    """A requirement on a label of a node, or on an attribute of a device, as a required affinity writes it."""
+    """A requirement on a node label or on a device attribute, in the form of a required node affinity."""
 
     key: str
     operator: str
@@ -237,14 +237,14 @@ class Selection(NamedTuple):
 
 
 class Selected(NamedTuple):
-    """All that a pod demands of its node's labels: what holds in any case, and alternatives of which one has to hold."""
+    """A pod's requirements on node labels: a node must meet all of `always`, and all of at least one term."""
 
     always: tuple[Selection, ...] = ()
     terms: tuple[tuple[Selection, ...], ...] = ()
 
 
 class ContainerAmounts(msgspec.Struct, frozen=True, gc=False):
-    """The amounts of one container in a dialect. `ordinary_init`: it ends before the others begin."""
+    """The amounts of one container in a dialect. An `ordinary_init` container ends before the next container starts; a sidecar does not."""
 
     name: str
     amounts: tuple[Amount, ...]
@@ -263,14 +263,14 @@ class ContainerAmounts(msgspec.Struct, frozen=True, gc=False):
 
 
 class Meaning(msgspec.Struct, frozen=True, gc=False):
-    """What a unit of a name is that several systems use: a whole device, a MIG device of a profile, a replica, or unclear."""
+    """The meaning of one unit of a key that several systems use: a whole device, a MIG device of a profile, a replica, or unclear."""
 
     profile: str = ""
     replica: bool = False
     left: Untranslated | None = None
-    basis: str = ""  # what this rests on, in words for people
-    assumed: bool = False  # it rests on nothing but what the key most often means
-    # It is left for a doubt only, which an administrator's word settles.
+    basis: str = ""  # what shows this meaning, as text for a message
+    assumed: bool = False  # nothing shows this meaning; it is the usual one
+    # Whether the key is left only because the meaning is uncertain; the administrator can declare it (`meanings`).
     doubt: bool = False
 
 
@@ -278,25 +278,28 @@ WHOLE = Meaning()
 
 
 class DialectRequest(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
-    """All that a reader may know: one container's amounts, or in pod scope those of every container that has any."""
+    """The argument of a reader: the amounts of one container, or in pod scope those of every container that has any."""
 
     table: Dialect
     containers: tuple[ContainerAmounts, ...]
     options: O
     hints: Mapping[Role, Hint] = {}
-    unit: Meaning = WHOLE  # of a bare count, where the vocabulary says what one can be
-    pools: Mapping[str, str] = {}  # what a device plugin's configuration says of the devices of a resource name
-    # What the whole pod requests of resources that claims are made for (`of_host`), in billionths.
+    unit: Meaning = WHOLE  # the meaning of one unit of a bare count
+    pools: Mapping[str, str] = {}  # by resource name: the devices of the pool, by the device plugin's configuration
+    # The whole pod's requests of the resources of `of_host`, in billionths.
     host: Mapping[str, int] = {}
 
 
-KeyAnswer = tuple[Demand, Outcome, str]  # what one key asks for, what becomes of it, and that in words
+KeyAnswer = tuple[Demand, Outcome, str]  # the demand of one key, the outcome of the key, and the detail of its note
 
 
 def read_each(
     request: DialectRequest[O], ask: Callable[[Amount, DialectRequest[O]], KeyAnswer | Stop]
 ) -> DialectAnswer | Stop:
-    """Read one container whose keys each stand for themselves; one that is left leaves the container, and 0 asks for nothing."""
+    """Read one container whose keys are independent: `ask` returns the demand of each key with an amount above 0.
+
+    If one of these keys is left, the whole container is left.
+    """
     demands: list[KeyedDemand] = []
     notes: list[Note] = []
     for amount in request.containers[0].amounts:
@@ -313,54 +316,55 @@ def read_each(
     return DialectAnswer(demands=tuple(demands), notes=tuple(notes))
 
 
-class AskingPod(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
-    """All that a reader may know of a pod that asks by annotation or label."""
+class AnnotatedPod(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
+    """The argument of a reader for pods that request devices by annotation or label."""
 
     # Annotations, labels and variables of the dialect, by their names in its own table.
     texts: Mapping[str, Hint]
     options: O
     containers: tuple[str, ...]
     init_containers: tuple[str, ...] = ()
-    # Keys on containers that ask for such devices as well.
+    # Resource keys on containers that request such devices too.
     container_keys: tuple[str, ...] = ()
 
 
-# The whole of a dialect
+# A whole dialect
 
 
 class BareKey(msgspec.Struct, frozen=True, gc=False):
-    """What a unit of a key can be that no other system claims: the vendor's knowledge of what gives its meaning away."""
+    """How to find the meaning of one unit of a key that no system claims."""
 
-    # What a unit is if nothing shows otherwise (`webhook.dialects.targets`).
+    # The target of a unit if nothing shows another meaning (`webhook.dialects.targets`).
     target: str
-    # What an administrator may declare it to be (`meanings`), in a message, and what else than `whole` is read; None for other texts.
+    # The texts that an administrator may declare under `meanings`, for a message.
     choices: str
+    # Returns the meaning of such a text other than `whole`; None if it is not one of the choices.
     part: Callable[[str], Meaning | None] = lambda _: None
-    # What the pod gives away by what it demands of its node; None if nothing.
+    # Returns the meaning that the pod's requirements on node labels show; None if they show none.
     pod: Callable[[Selected], Meaning | None] = lambda _: None
-    # Which label of a node says that its units are not whole devices; "" if none does.
+    # Returns the label by which a node shows that its units are not whole devices; "" if none does.
     node: Callable[[Mapping[str, str]], str] = lambda _: ""
-    # Key: the kind of device of a unit, where keys differ in it.
+    # The targets of keys whose target is not `target`.
     targets: Mapping[str, str] = {}
-    # Whether a node that publishes devices of the class, and none of the target, shows that a unit is a part of one.
+    # Whether a node that publishes devices of the class, but none of the target, shows that a unit is a part of a device.
     parts: bool = False
 
     def declared(self, text: str) -> Meaning | None:
-        """Return what an administrator declares a unit to be; None for a text that is not one of the choices."""
+        """Return the meaning that a text under `meanings` declares; None if it is not one of the choices."""
         return WHOLE if text == "whole" else self.part(text)
 
 
 class Vocabulary(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
-    """A table of keys and what goes with it."""
+    """A dialect with its reader, options and schedulers."""
 
     table: Dialect
-    # How the keys are read. In container scope it gets one container at a time.
+    # Reads the keys: in container scope of one container, in pod scope of all.
     read: Callable[[DialectRequest[O]], DialectAnswer | Stop]
-    # Its part of the configuration file.
+    # The type of its options in the configuration file.
     options: type[O]
-    # What its own schedulers make of claims.
+    # What its own schedulers support of claims.
     schedulers: Mapping[str, Scheduler] = {}
-    # For dialects that read a name which several systems use when no system claims it.
+    # For the dialect that reads a common key if no system claims it.
     bare: BareKey | None = None
-    # How a pod is read that asks by annotation or label, where options have it translated.
-    read_pod: Callable[[AskingPod[O]], DialectAnswer | Stop] | None = None
+    # Reads a pod that requests devices by annotation or label, if the options let it be translated.
+    read_pod: Callable[[AnnotatedPod[O]], DialectAnswer | Stop] | None = None

@@ -8,9 +8,9 @@
 | cannot serve the pod even if idle | can if idle | the others |
 | cannot serve the pod even if idle | cannot either | the preferred nodes |
 
-Considered are the nodes that the pod can run on (`webhook.mixed_fleet.reach`) and their devices; CPU and memory only where an
-idle node has too little. If none of these serves the pod, cordoned or unready nodes are considered, then nodes that an
-autoscaler can create. The choice is made once, when a pod is created.
+The choice is among the nodes that the pod can run on (`webhook.mixed_fleet.reach`), by their devices. CPU and memory count only if a node has
+too little even when idle. If none of these nodes serves the pod, cordoned and unready nodes are considered, and then nodes that an autoscaler
+can create. The choice is made once, when the pod is created.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _NodeOffer(NamedTuple):
 
 
 class _Nodes(NamedTuple):
-    """The nodes that a pod can run on: with device plugins for what it asks for, and with drivers that publish it."""
+    """The nodes that a pod can run on: those with device plugins for its requests, and those whose drivers publish such devices."""
 
     plugin: frozenset[str]
     driver: frozenset[str]
@@ -101,12 +101,18 @@ def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State
     if preferred.room is BestOffer.NEVER:
         is_better = other.room is not BestOffer.NEVER
     if not is_better:
-        free = "is known to be free" if other.room is BestOffer.UNKNOWN else "is free"
-        return Choice(moved, f"{counts}; {why}; no device {free} on the other nodes either", preferred=True)
-    none = "all devices there are in use" if preferred.room is BestOffer.BUSY else "none of them could serve this pod"
-    kind = "with a device plugin" if moved else "with a driver"
-    has = "has a free one" if other.room is BestOffer.FREE else "could"
-    return Choice(not moved, f"{counts}; {why}, but {none}; node {other.node}, {kind}, {has}", preferred=False)
+        neither = "no device is free on the other nodes either"
+        if other.room is BestOffer.UNKNOWN:
+            neither = "no device is known to be free on the other nodes either"
+        return Choice(moved, f"{counts}; {why}; {neither}", preferred=True)
+    node = f"node {other.node}, with a device plugin," if moved else f"node {other.node}, with a driver,"
+    if preferred.room is BestOffer.BUSY:
+        instead = f"all devices there are in use; {node} has a free one"
+    elif other.room is BestOffer.FREE:
+        instead = f"none of them could serve this pod; {node} has a free one"
+    else:
+        instead = f"none of them could serve this pod; {node} could"
+    return Choice(not moved, f"{counts}; {why}, but {instead}", preferred=False)
 
 
 def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget) -> _Nodes | None:
@@ -116,28 +122,30 @@ def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: S
     prospects = state.prospects
     if not plugin and prospects is None:
         return None
-    found = node_index(inventory).reach(preference.place, budget)
+    reach = node_index(inventory).reach(preference.constraints, budget)
     stock = state.stock
-    # The nodes that publish devices of all that claims ask for.
+    # For each request, the nodes that publish devices of its class.
     publishing: list[frozenset[str]] = []
     for claim in claims:
         for request in claim.spec.devices.requests:
             served = [
                 inventory.classes.get(alternative.device_class_name) for alternative in request.alternatives.values()
             ]
-            publishing.append(frozenset().union(*[one.nodes for one in served if one is not None]))
+            publishing.append(
+                frozenset().union(*[device_class.nodes for device_class in served if device_class is not None])
+            )
     driver = frozenset.intersection(*publishing) if publishing else frozenset()
     if stock is not None and plugin and stock.pages_on.get(""):
         # Devices of no node serve the nodes that their slices select.
         driver |= set(
             fleet(stock, claims, options=Options(steps=step_limits.VERDICT, budget=budget), memo=state.memo).feasible
         )
-    for names in (found.nodes, found.closed):
+    for names in (reach.nodes, reach.closed):
         if not names.isdisjoint(plugin | driver):
             return _Nodes(plugin & names, driver & names, stock, state.uses)
     if prospects is None:
         return None
-    reached = NodeIndex(prospects.nodes).reach(preference.place, budget).nodes
+    reached = NodeIndex(prospects.nodes).reach(preference.constraints, budget).nodes
     makes = fleet(prospects, claims, options=Options(steps=step_limits.VERDICT, budget=budget), idle=True)
     plugin = frozenset([name for name in reached if _has(prospects.nodes[name], preference.needs)])
     return _Nodes(plugin, reached.intersection(makes.feasible), prospects, {})

@@ -1,8 +1,8 @@
-"""Which nodes serve a resource by a device plugin, by a driver, or by both: evidence for a migration, not a decision. Pure.
+"""Groups the nodes by how they serve a resource: by a device plugin, by a driver, or by both. Pure.
 
 A node has a device plugin for a resource if `status.allocatable` has more than zero of it, and a driver if a complete pool
-publishes its devices there. Both at once is dangerous: two pods could get one device. All other nodes have neither, or are
-halfway: `status.allocatable` still has the resource, with amount zero.
+publishes its devices there. A node with both is dangerous, because two pods could get one device. A node that is halfway has neither, and
+`status.allocatable` still has the resource with amount zero.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def group_nodes(nodes: Iterable[Node], fleet: Inventory, configuration: Configur
     keys = {name for name in fleet.extended if not name.startswith(IMPLICIT)} | configuration.file.mixed.keys()
     for node in ordered:
         keys.update(node.status.allocatable)
-    found: list[NodesOfName] = []
+    resources: list[NodesOfName] = []
     for key in sorted(keys):
         publishing = _publishing(key, fleet, configuration)
         if publishing is None:
@@ -54,14 +54,16 @@ def group_nodes(nodes: Iterable[Node], fleet: Inventory, configuration: Configur
                 group = "both" if published else "plugin"
             elif published:
                 group = "driver"
-            elif amount is None or any(one.nano > 0 for name, one in allocatable.items() if name.startswith(vendor)):
+            elif amount is None or any(
+                quantity.nano > 0 for name, quantity in allocatable.items() if name.startswith(vendor)
+            ):
                 # A plugin that partitions its GPUs has other resources of the vendor, and zero of this one.
                 group = "neither"
             else:
                 group = "halfway"
             groups.setdefault(group, []).append(node.metadata.name)
-        found.append(NodesOfName(key=key, **{group: tuple(names) for group, names in groups.items()}))
-    return tuple(found)
+        resources.append(NodesOfName(key=key, **{group: tuple(names) for group, names in groups.items()}))
+    return tuple(resources)
 
 
 def _publishing(key: str, fleet: Inventory, configuration: Configuration) -> frozenset[str] | None:
@@ -69,7 +71,7 @@ def _publishing(key: str, fleet: Inventory, configuration: Configuration) -> fro
     class_name = fleet.extended.get(key)
     if class_name is not None:
         return fleet.classes[class_name].nodes
-    # The target of the key: of one with several meanings, that of a unit which no system claims.
+    # The target of the key. If several dialects have the key, it is the target of a unit that no system claims.
     counting = [known for known in configuration.resource(key) if known.row.role is Role.COUNT]
     names = [known.row.target or known.dialect.target for known in counting]
     for known in counting:
@@ -79,7 +81,7 @@ def _publishing(key: str, fleet: Inventory, configuration: Configuration) -> fro
     target = configuration.targets.get(names[0]) if names else None
     if target is None:
         return None
-    served = fleet.find(target, configuration.file.classes.get(target.name, ""))
+    served = fleet.find_class(target, configuration.file.classes.get(target.name, ""))
     if served is None:
         return frozenset() if key in configuration.file.mixed else None
     return served.kinds.get(target.name, served.nodes)

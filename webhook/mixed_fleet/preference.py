@@ -12,7 +12,7 @@ from allocator.pods import requests
 from dra.errors import QuantityError
 from dra.objects import NodeSelector, Pod
 from dra.wire import Wire, WireError, convert
-from webhook.mixed_fleet.reach import place_of
+from webhook.mixed_fleet.reach import node_constraints
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -32,8 +32,8 @@ class Preference(Wire, frozen=True, kw_only=True):
     needs: dict[str, int]
     # What else a node must have.
     other_requests: dict[str, int]
-    # The pod's constraints on its node (`place_of`).
-    place: dict[str, Any]
+    # The pod's constraints on its node (`node_constraints`).
+    constraints: dict[str, Any]
     # Whether a pod is created for each node (DaemonSet).
     on_each_node: bool = False
 
@@ -56,17 +56,19 @@ def read_preference(pod: Mapping[str, Json], owner: PodOwner, keys: Collection[s
     }
     raw = pod["spec"]
     assert isinstance(raw, dict)
-    place = place_of(raw)
+    constraints = node_constraints(raw)
     moved, why = True, "claims are preferred without a policy in `mixed`"
     if policies.keys() >= needs.keys():
         first = next(iter(needs))
-        moved, why = _prefers_moved(policies[first], owner, place)
+        moved, why = _prefers_moved(policies[first], owner, constraints)
         why = f"{why} (`mixed`, {first})"
     each = owner.kind == "DaemonSet"
-    return Preference(moved=moved, why=why, needs=needs, other_requests=other_requests, place=place, on_each_node=each)
+    return Preference(
+        moved=moved, why=why, needs=needs, other_requests=other_requests, constraints=constraints, on_each_node=each
+    )
 
 
-def _prefers_moved(policy: MixedFleet, owner: PodOwner, place: Mapping[str, Any]) -> tuple[bool, str]:
+def _prefers_moved(policy: MixedFleet, owner: PodOwner, constraints: Mapping[str, Any]) -> tuple[bool, str]:
     own = policy.namespaces.get(owner.namespace)
     nodes: PreferredNodes = own or policy
     where = f"in namespace {owner.namespace} " if own else ""
@@ -78,9 +80,9 @@ def _prefers_moved(policy: MixedFleet, owner: PodOwner, place: Mapping[str, Any]
         included = "is" if moved else "is not"
         return moved, f"{where}{nodes.percent}% of workloads prefer {_MOVED}, and this {included} one of them"
     # The labels with a single value that the pod requires, in its node selector or a required affinity with one term.
-    demanded = dict(place.get("nodeSelector", {}))
+    demanded = dict(constraints.get("nodeSelector", {}))
     try:
-        terms = convert(place.get("required", {}), NodeSelector).node_selector_terms
+        terms = convert(constraints.get("required", {}), NodeSelector).node_selector_terms
     except WireError:
         terms = ()
     if len(terms) == 1:

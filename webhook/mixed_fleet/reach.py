@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.state import Configuration, Inventory, NodeTemplate, State
 
-# Nodes that only taints keep a pod from may lose them.
+# Tolerates every taint, because taints may be removed.
 _ANY_TAINT: list[Json] = [{"operator": "Exists"}]
 # Prefixes of the taints for node conditions and cordons, which are temporary.
 _TEMPORARY = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
@@ -50,14 +50,15 @@ class _NodeConstraints(Wire, frozen=True, kw_only=True):
     required: NodeSelector | None = None
 
 
-def place_of(spec: Mapping[str, Json]) -> dict[str, Any]:
-    found = {field: spec[field] for field in ("nodeName", "nodeSelector", "tolerations") if spec.get(field)}
+def node_constraints(spec: Mapping[str, Json]) -> dict[str, Any]:
+    """Return the fields of a pod's spec that constrain its node: nodeName, nodeSelector, tolerations, and `required` node affinity."""
+    constraints = {field: spec[field] for field in ("nodeName", "nodeSelector", "tolerations") if spec.get(field)}
     required: Any = spec
     for step in _REQUIRED:
         required = required.get(step) if isinstance(required, dict) else None
     if required is not None:
-        found["required"] = required
-    return found
+        constraints["required"] = required
+    return constraints
 
 
 class NodeIndex:
@@ -70,30 +71,30 @@ class NodeIndex:
         # Each set of taints with its nodes; made when it is first needed.
         self._tainted: list[tuple[NodeSpec, frozenset[str]]] | None = None
 
-    def reach(self, place: Mapping[str, Json], budget: Budget | None = None) -> Reach:
+    def reach(self, constraints: Mapping[str, Json], budget: Budget | None = None) -> Reach:
         """Find the nodes that fit a pod's constraints; all nodes if the constraints are malformed."""
-        key = msgspec.json.encode(place)
-        found = self._found.get(key)
-        if found is None:
+        key = msgspec.json.encode(constraints)
+        reachable = self._found.get(key)
+        if reachable is None:
             try:
-                found = self._find(convert(dict(place), _NodeConstraints), budget)
+                reachable = self._find(convert(dict(constraints), _NodeConstraints), budget)
             except WireError:
-                found = Reach(self._every)
-            set_size = 0 if found.nodes is self._every else 64 * (len(found.nodes) + len(found.closed))
-            self._found.put(key, found, 200 + len(key) + set_size)
-        return found
+                reachable = Reach(self._every)
+            set_size = 0 if reachable.nodes is self._every else 64 * (len(reachable.nodes) + len(reachable.closed))
+            self._found.put(key, reachable, 200 + len(key) + set_size)
+        return reachable
 
-    def _find(self, place: _NodeConstraints, budget: Budget | None) -> Reach:
+    def _find(self, constraints: _NodeConstraints, budget: Budget | None) -> Reach:
         nodes = self._every
-        terms = place.required.node_selector_terms if place.required is not None else ()
+        terms = constraints.required.node_selector_terms if constraints.required is not None else ()
         requirements = sum(len(term.match_expressions) + len(term.match_fields) for term in terms)
-        if len(place.node_selector) + len(terms) + requirements > MAX_CONSTRAINTS:
+        if len(constraints.node_selector) + len(terms) + requirements > MAX_CONSTRAINTS:
             return Reach(nodes)
-        if place.node_name:
-            nodes &= {place.node_name}
-        for key, value in place.node_selector.items():
+        if constraints.node_name:
+            nodes &= {constraints.node_name}
+        for key, value in constraints.node_selector.items():
             nodes &= self._of_label(key, budget).get(value, frozenset())
-        if place.required is not None:
+        if constraints.required is not None:
             nodes &= frozenset().union(*[self._of_term(term, budget) for term in terms])
         if self._tainted is None:
             groups: dict[object, list[str]] = {}
@@ -104,8 +105,8 @@ class NodeIndex:
         closed = frozenset[str]()
         for spec, names in self._tainted:
             if budget is not None:
-                budget.charge(1 + len(place.tolerations))
-            taints = untolerated(place.tolerations, spec)
+                budget.charge(1 + len(constraints.tolerations))
+            taints = untolerated(constraints.tolerations, spec)
             if taints:
                 temporary = all(taint.key.startswith(_TEMPORARY) for taint in taints)
                 closed |= names & nodes if temporary else frozenset()
@@ -113,22 +114,24 @@ class NodeIndex:
         return Reach(nodes, closed)
 
     def _of_label(self, key: str, budget: Budget | None) -> dict[str, set[str]]:
-        found = self._labels.get(key)
-        if found is None:
+        by_value = self._labels.get(key)
+        if by_value is None:
             if budget is not None:
                 budget.charge(1 + len(self._nodes) // NODES_A_STEP)
-            found = {}
+            by_value = {}
             for name, node in self._nodes.items():
                 value = node.metadata.labels.get(key)
                 if value is not None:
-                    found.setdefault(value, set()).add(name)
-            self._labels.put(key, found, 200 + len(key) + 350 * len(found) + 32 * len(self._nodes))
-        return found
+                    by_value.setdefault(value, set()).add(name)
+            self._labels.put(key, by_value, 200 + len(key) + 350 * len(by_value) + 32 * len(self._nodes))
+        return by_value
 
     def _of_term(self, term: NodeSelectorTerm, budget: Budget | None) -> frozenset[str]:
         nodes = self._every
         if budget is not None:
-            budget.charge(1 + sum([1 + len(one.values) for one in (*term.match_expressions, *term.match_fields)]))
+            budget.charge(
+                1 + sum([1 + len(requirement.values) for requirement in (*term.match_expressions, *term.match_fields)])
+            )
         try:  # Kubernetes parses each term separately
             matches(NodeSelector(node_selector_terms=(term,)), Node())
         except NodeSelectorError:
@@ -164,19 +167,19 @@ def node_index(fleet: Inventory) -> NodeIndex:
     return NodeIndex(fleet.nodes)
 
 
-def reach_ignoring_taints(place: Mapping[str, Json], state: State, budget: Budget) -> frozenset[str]:
-    """Find the nodes that fit a pod's constraints but for taints, and those that are declared; a node that the fleet does not have yet may."""
-    bare = {**place, "tolerations": _ANY_TAINT}
-    found = node_index(state.fleet).reach(bare, budget).nodes
+def reach_ignoring_taints(constraints: Mapping[str, Json], state: State, budget: Budget) -> frozenset[str]:
+    """Return the nodes that fit a pod's constraints apart from taints: existing and declared ones, and all nodes newer than the inventory."""
+    bare = {**constraints, "tolerations": _ANY_TAINT}
+    nodes = node_index(state.fleet).reach(bare, budget).nodes
     if state.stock is not None:
-        found |= state.stock.nodes.keys() - state.fleet.nodes.keys()
+        nodes |= state.stock.nodes.keys() - state.fleet.nodes.keys()
     if state.prospects is not None:
-        found |= NodeIndex(state.prospects.nodes).reach(bare, budget).nodes
-    return found
+        nodes |= NodeIndex(state.prospects.nodes).reach(bare, budget).nodes
+    return nodes
 
 
-def reach_templates(place: Mapping[str, Json], configuration: Configuration) -> list[NodeTemplate]:
-    """Find the declared nodes, which an autoscaler can make, that fit a pod's constraints."""
+def reach_templates(constraints: Mapping[str, Json], configuration: Configuration) -> list[NodeTemplate]:
+    """Return the declared nodes, which an autoscaler can create, that fit a pod's constraints."""
     templates = {template.name: template for template in configuration.file.node_templates}
-    nodes = {name: Node(metadata=ObjectMeta(name=name, labels=one.labels)) for name, one in templates.items()}
-    return [templates[name] for name in sorted(NodeIndex(nodes).reach(place).nodes)]
+    nodes = {name: Node(metadata=ObjectMeta(name=name, labels=template.labels)) for name, template in templates.items()}
+    return [templates[name] for name in sorted(NodeIndex(nodes).reach(constraints).nodes)]

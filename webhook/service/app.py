@@ -12,7 +12,7 @@ The API server always gets a fast answer:
 Decisions check the budget in every loop over what a client sent (`tests/webhook/service/test_charged.py`), so no review delays another for much
 longer than `DecisionLimits.hold`. Requests of expensive accounts wait behind cheap ones (`runtime.http.fair_queue`).
 
-The way of a review: `refuse` (before its body is read), `answer`, `_review`, `_decide_on_loop`, and `_record_decision`, which makes the reply.
+The functions for one review, in order: `refuse` (before its body is read), `answer`, `_review`, `_decide_on_loop`, `_record_decision`.
 """
 
 from __future__ import annotations
@@ -168,10 +168,10 @@ class App:
         if path == "/livez":
             reply = text(200, "ok")
         else:
-            checks = dict(self._decider.unready())
+            checks, notes = self._metrics.readiness()
             if self._listener.draining:
                 checks["serving"] = "shutting down"
-            reply = readiness(checks, self._decider.notes(), verbose="verbose" in head.query)
+            reply = readiness(checks, notes, verbose="verbose" in head.query)
         if method == "HEAD":
             return reply._replace(body=b"")
         return reply
@@ -182,7 +182,7 @@ class App:
         """Decide a small review now, within the loop's budget; return a coroutine for one that needs more."""
         limits = self._limits
         # After a pause of the whole process, a review has waited long too, but then the queue is short.
-        if review.started - review.arrived > limits.line and len(self._listener.queue) >= limits.crowd:
+        if review.started - review.arrived > limits.queue_wait and len(self._listener.queue) >= limits.crowd:
             return self._turn_away(review.path)
         state = self._decider.state()
         try:
@@ -247,7 +247,7 @@ class App:
         If the state has not changed, the first refusal stands. If the budget ended before the reason was complete, a worker decides.
         """
         await asyncio.sleep(self._limits.second_look)
-        # Reviews that were refused in one turn of the loop wake up in one turn; the queue gives each its own.
+        # Reviews that were refused in one turn of the event loop wake up in one turn; the queue spreads them over several.
         await self._listener.queue.wait_turn()
         outcome: Answer | None = refused
         state = self._decider.state()
@@ -317,12 +317,12 @@ class App:
         return reply
 
 
-# In a review, API servers write the namespace before the object, and near the beginning.
+# API servers write the namespace of a review before its object, near the beginning.
 _NAMESPACE = re.compile(rb'"namespace": ?"([^"]{1,63})"')
 _OPENING = 2048
 
 
 def _namespace(body: bytes) -> str:
-    """Return the namespace in a review without decoding it. A false one does no harm: it only affects the order of answers."""
-    found = _NAMESPACE.search(body, 0, _OPENING)
-    return found[1].decode("latin-1") if found else ""
+    """Return the namespace of a review without decoding it. A wrong one is harmless: it only affects the order of answers."""
+    match = _NAMESPACE.search(body, 0, _OPENING)
+    return match[1].decode("latin-1") if match else ""

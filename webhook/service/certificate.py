@@ -1,5 +1,10 @@
-"""The certificate the webhook serves and the keys it signs with, kept current: from the shared Secrets, which we keep or only
-read, or from files. A process that does not serve has the keys alone.
+"""Keeps the serving certificate and the signing keys of a process up to date.
+
+| process | certificate | signing keys |
+|---|---|---|
+| authority | from the shared Secrets, which it also renews and rotates | from the shared Secrets |
+| webhook | from the shared Secrets, or from files of another program | from the shared Secrets |
+| controllers | none, because they serve no requests | from the shared Secrets |
 """
 
 from __future__ import annotations
@@ -28,15 +33,15 @@ INCOMPLETE = "the Secret is not complete yet; is drawbridge's authority running?
 
 
 class Origin(Protocol):
-    """Where certificate and signing keys come from."""
+    """A source of the certificate and the signing keys."""
 
     async def load(self) -> tuple[Pair | None, tuple[bytes, ...]]:
-        """Read both; raise ClusterError or OSError while they cannot be read."""
+        """Return both. Raises ClusterError or OSError while they cannot be read."""
         ...
 
 
 class SharedSecrets:
-    """The Secrets that all replicas share. `keep`: also make, renew and rotate what is in them."""
+    """The Secrets that all replicas share. With `keep`, `load` also creates, renews and rotates their content."""
 
     def __init__(self, store: SecretStore, *, keep: bool) -> None:
         self._store = store
@@ -54,7 +59,7 @@ class SharedSecrets:
 
 
 class SigningKeySource:
-    """The signing keys and no certificate: for the controller, which serves no requests."""
+    """The signing keys without a certificate, for the controllers."""
 
     def __init__(self, store: SecretStore) -> None:
         self._store = store
@@ -68,7 +73,7 @@ class SigningKeySource:
 
 
 class FileCertificate:
-    """A certificate that another program keeps, cert-manager for one; the signing keys still come from the Secrets."""
+    """A certificate in files that another program renews, such as cert-manager; `others` has the signing keys."""
 
     def __init__(self, certificate: str, key: str, others: Origin) -> None:
         self._certificate = certificate
@@ -82,7 +87,7 @@ class FileCertificate:
 
 
 class Certificate:
-    """One TLS context, kept current."""
+    """A TLS context that always has the newest certificate."""
 
     def __init__(
         self,
@@ -91,7 +96,7 @@ class Certificate:
         learned: Callable[[tuple[bytes, ...]], None],
         pace: Pace = Pace(),  # noqa: B008  a value
     ) -> None:
-        """`learned` is told the signing keys whenever they change; `changes` says when to look."""
+        """`learned` is called with the signing keys whenever they change; `changes` wakes `run` when a Secret changes."""
         self.context = reload.context()
         self._origin = origin
         self._changes = changes
@@ -103,7 +108,7 @@ class Certificate:
         self._first = asyncio.Event()
 
     async def run(self) -> None:
-        """Look again forever; a failure is logged and tried again, the last good certificate stays."""
+        """Check after each change and at intervals, until cancelled. After a failure the last good certificate stays in use."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._changes.run())
             while True:
@@ -111,7 +116,7 @@ class Certificate:
                 await self._changes.wait(self._pace.certificate if good else self._pace.certificate_retry)
 
     async def check(self) -> bool:
-        """Look once; say whether all is well."""
+        """Load once; return False, and log the problem, if that failed."""
         try:
             pair, keys = await self._origin.load()
             if pair is not None and pair != self._pair:
@@ -130,23 +135,23 @@ class Certificate:
         return True
 
     async def first(self) -> None:
-        """Wait until there is a certificate, where one is served, and the signing keys."""
+        """Wait until the signing keys, and the certificate if one is served, are loaded."""
         await self._first.wait()
 
     def unready(self) -> str:
-        """Say why we cannot be believed, "" if we can."""
+        """Return why this process cannot serve or sign; "" if it can."""
         if not self._first.is_set():
             return self._problem
         return "expired" if self._pair is not None and self.days() <= 0 else ""
 
     def days(self) -> float:
-        """Days until the certificate expires."""
+        """Return the days until the certificate expires; 0 without one."""
         if self._pair is None:
             return 0.0
         return (self.span().end - dt.datetime.now(dt.UTC)) / dt.timedelta(days=1)
 
     def span(self) -> Span:
-        """When the certificate is valid."""
+        """Return the lifetime of the certificate. Raises ValueError if there is none yet."""
         if self._pair is None:
             raise ValueError("there is no certificate yet")
         return authority.span(self._pair.certificate)

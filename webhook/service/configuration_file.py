@@ -1,7 +1,7 @@
-"""The configuration file while it changes: the last good one stays in force, and a bad one is named, once, in full.
+"""Reads the configuration file, and follows its changes. An invalid new content is logged once, and the last valid one stays in use.
 
-A ConfigMap that is mounted changes under us by a symlink; anything else by a write. Both are seen by looking at the content
-every second, which also needs no right to watch anything.
+A mounted ConfigMap changes by a symlink, other files by a write. The content is read every second, which notices both and needs no permission
+to watch.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.configuration")
 EVERY = 1.0
-_LONGEST_LINE = 300  # letters of what is wrong, in one line
-_MISTAKES = 100  # that are logged
+_LONGEST_LINE = 300  # letters of a problem in a readiness note
+_MISTAKES = 100  # mistakes that are logged
 _REMOVE_ONE = "remove one of them: only the later one would count"
 
 
 class ConfigurationError(manifests.ManifestError):
-    """A file that cannot be used, and every reason why, each with its place."""
+    """A file that cannot be used, with all mistakes and their positions."""
 
 
 def load_configuration(path: str, content: bytes | None = None) -> Configuration:
-    """Read one file, `-` for standard input; raise ConfigurationError with everything that is wrong with it.
+    """Return the configuration in a file, `-` for standard input. Raises ConfigurationError with all mistakes.
 
-    Each command that is given a configuration file reads it here, so that every command has the same verdict on it. `content` is what
-    is in it, for a caller that has read it already: it may be another by now.
+    All commands read configuration files by this function, so that they agree. `content` is the content of the file, if the caller has read
+    it already: the file may have changed since.
     """
     configuration, _ = configuration_in(only_document(path, content))
     return configuration
 
 
 def only_document(path: str, content: bytes | None = None) -> manifests.Document:
-    """Read the document in a configuration file; raise ConfigurationError if it does not hold one configuration."""
+    """Return the document in a configuration file. Raises ConfigurationError unless it is exactly one DrawbridgeConfiguration."""
     try:
         documents = manifests.read([path]) if content is None else manifests.parse(content, path)
     except manifests.ManifestError as error:
         raise ConfigurationError(error.problems) from error
     if len(documents) != 1:
         number = f"{len(documents)} objects" if documents else "no object"
-        found = f"a configuration file holds one {config.KIND}, this one holds {number}"
-        raise ConfigurationError([manifests.InputProblem(path, found, "put anything else into a file of its own")])
+        problem = f"a configuration file holds one {config.KIND}, this one holds {number}"
+        raise ConfigurationError([manifests.InputProblem(path, problem, "put anything else into a file of its own")])
     (document,) = documents
     kind = document.object.get("kind")
     if isinstance(kind, str) and kind != config.KIND and kind not in get_close_matches(config.KIND, [kind]):
@@ -63,18 +63,18 @@ def only_document(path: str, content: bytes | None = None) -> manifests.Document
             remedy = (
                 "extract the text in its data: kubectl get configmap drawbridge -o jsonpath='{.data.drawbridge\\.yaml}'"
             )
-        found = f"this is a {kind[:_LONGEST_LINE]}, not a {config.KIND}"
-        raise ConfigurationError([manifests.InputProblem(path, found, remedy, document.line)])
+        problem = f"this is a {kind[:_LONGEST_LINE]}, not a {config.KIND}"
+        raise ConfigurationError([manifests.InputProblem(path, problem, remedy, document.line)])
     return document
 
 
 def configuration_in(document: manifests.Document) -> tuple[Configuration, list[Finding]]:
-    """Read the configuration in a document, with doubts about it; raise ConfigurationError with everything that is wrong with it."""
+    """Return the configuration in a document, and warnings about it. Raises ConfigurationError with all mistakes."""
     twice = [
         manifests.InputProblem(document.file, f"the key {key!r} is given twice", _REMOVE_ONE, line)
         for key, line in document.duplicates
     ]
-    configuration, findings = config.read(document.object)
+    configuration, findings = config.read_configuration(document.object)
     if configuration is not None and not twice:
         return configuration, findings
     problems = [
@@ -91,22 +91,22 @@ def _digest(content: bytes | None) -> str:
 
 
 class Source:
-    """One file, the configuration in force with its digest, and what is wrong with the newest content."""
+    """A configuration file: the configuration in use with its digest, and the problem of the newest content."""
 
     def __init__(self, path: str = "", *, every: float = EVERY) -> None:
-        """Without a path the defaults are in force forever. A file that is bad at the start is an error."""
+        """Without a path the defaults are used. Raises ConfigurationError if the file is invalid now."""
         self.path = path
         self._every = every
         self.problem = ""
         self._content = self._bytes()
         self.current = load_configuration(path, self._content) if path else Configuration()
         self.digest = _digest(self._content)
-        # What was in force when the process started; the webhook configurations were generated for that, as far as we know.
+        # The configuration at the start of the process. The webhook configurations are assumed to be generated for it.
         self._first = self.current
         self._names_not_sent: list[str] = []
 
     def notes(self) -> Mapping[str, str]:
-        """Say what readiness tells of the file: that it is not in force, or not for all pods that it names."""
+        """Return the notes for readiness: that the new content is refused, or that the API server does not send all pods that it names."""
         first, *others = self.problem.splitlines() or [""]
         more = f" (and {len(others)} more, in the log)" if others else ""
         refused = f"the new content is refused, and the last good one is in force: {first[:_LONGEST_LINE]}{more}"
@@ -118,12 +118,12 @@ class Source:
         """Call `changed` with each new good configuration, forever."""
         while self.path:
             await asyncio.sleep(self._every)
-            # Beside the loop: a file as large as a ConfigMap may be takes seconds, and reviews go on.
+            # In a thread, because a file of the size of the largest ConfigMap takes seconds, and reviews must be answered.
             if await asyncio.to_thread(self.reload):
                 changed(self.current)
 
     def reload(self) -> bool:
-        """Look at the file once; say whether another configuration is in force now."""
+        """Read the file; return whether a new configuration is in use."""
         content = self._bytes()
         if content == self._content:
             return False

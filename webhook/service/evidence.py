@@ -1,7 +1,7 @@
-"""Reads how device plugins and autoscalers are set up: kinds of the cluster, and what is in the namespaces that an administrator names.
+"""Reads the setup of device plugins and autoscalers: cluster-scoped kinds, and objects in the namespaces that an administrator names.
 
-Not watched: it is read again from time to time, and only those ConfigMaps that another object names. No tenant's object counts,
-because none is read of other namespaces. A kind that is not there, or may not be read, is passed over.
+The objects are read at intervals, not watched; of ConfigMaps, only those that another object names. Objects of tenants have no effect,
+because other namespaces are not read. Kinds that do not exist or may not be read are skipped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OF_CLUSTER: tuple[Resource[Any], ...] = (
     Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", dict, namespaced=False),
     Resource("deviceplugin.intel.com", "v1", "gpudeviceplugins", "GpuDevicePlugin", dict, namespaced=False),
 )
-# Which device plugins operators run, which only commands tell of.
+# Kinds of operators, by which commands report the device plugins that they run. The webhook does not read them.
 OF_OPERATORS: tuple[Resource[Any], ...] = (
     Resource("amd.com", "v1alpha1", "deviceconfigs", "DeviceConfig", dict),
     Resource("deviceplugin.intel.com", "v1", "qatdeviceplugins", "QatDevicePlugin", dict, namespaced=False),
@@ -33,25 +33,26 @@ OF_OPERATORS: tuple[Resource[Any], ...] = (
     Resource("sriovnetwork.openshift.io", "v1", "sriovoperatorconfigs", "SriovOperatorConfig", dict),
 )
 OF_NAMESPACES = (DAEMON_SETS, DEPLOYMENTS)
-_PAGES, _MAPS = 8, 32  # of a collection, and ConfigMaps, that are read
+_PAGES = 8  # pages of a list that are read
+_MAPS = 32  # ConfigMaps that are read
 
 
 class ReadEvidence(NamedTuple):
-    """What was read, and what may not be."""
+    """The objects that were read, and the kinds whose reading is forbidden."""
 
     objects: tuple[Object, ...] = ()
     refused: tuple[str, ...] = ()
 
 
 async def read_evidence(cluster: Cluster, namespaces: Sequence[str], *, for_command: bool = False) -> ReadEvidence:
-    """Read what is set up; for a command also operators, and what cluster-autoscaler tells of its groups."""
+    """Read the setup; for a command also the kinds of operators, and the status of cluster-autoscaler."""
     objects: list[Object] = []
     refused: list[str] = []
     for kind in (*OF_CLUSTER, *(OF_OPERATORS if for_command else ())):
-        objects += [one async for one in _read_all(cluster, kind, None, refused)]
+        objects += [item async for item in _read_all(cluster, kind, None, refused)]
     for where in namespaces:
         for kind in OF_NAMESPACES:
-            objects += [one async for one in _read_all(cluster, kind, where, refused)]
+            objects += [item async for item in _read_all(cluster, kind, where, refused)]
     named: list[tuple[str, str]] = []
     for obj in objects:
         scalers = installed((obj,)).autoscalers if for_command else ()
@@ -80,7 +81,7 @@ async def read_evidence(cluster: Cluster, namespaces: Sequence[str], *, for_comm
 async def _read_all(
     cluster: Cluster, kind: Resource[Any], where: str | None, refused: list[str]
 ) -> AsyncIterator[Object]:
-    """Read those objects of a kind that say something."""
+    """Yield the outlines of the objects of a kind that contain a setup."""
     more = ""
     for _ in range(_PAGES):
         try:

@@ -103,8 +103,8 @@ class Follower(ClusterView):
         if read != self._evidence:
             self._evidence = read
             # In a thread, because a large ConfigMap takes long to parse.
-            found = await asyncio.to_thread(installed, (unfold(obj, IN_CONFIG_MAPS) for obj in read.objects))
-            self._builder.learn(installed=found)
+            setup = await asyncio.to_thread(installed, (unfold(obj, IN_CONFIG_MAPS) for obj in read.objects))
+            self._builder.learn(installed=setup)
 
     async def _survey(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -127,7 +127,11 @@ class Follower(ClusterView):
         if old:
             return f"nothing is refused, because this was not confirmed lately: {', '.join(old)}"
         unseen = ", ".join(sorted(self.incomplete() & OF_DEVICES))
-        return f"nothing is refused for want of devices, because objects are set aside of: {unseen}" if unseen else ""
+        return (
+            f"nothing is refused as impossible, because objects of these kinds are set aside: {unseen}"
+            if unseen
+            else ""
+        )
 
     def state(self) -> State:
         """Return the current state, including what could not be read."""
@@ -166,22 +170,22 @@ class Follower(ClusterView):
         """List the namespaces in which the webhook does nothing, because their rules could not be read; "" if none."""
         state = self.state()
         names = sorted({*state.unsure, *state.namespaces})
-        found = [f"{name} ({', '.join(reasons)})" for name in names if (reasons := doubts(state, name))]
+        texts = [f"{name} ({', '.join(reasons)})" for name in names if (reasons := doubts(state, name))]
         why = "nothing is translated or refused in these, because their rules could not be read"
-        return f"{why}: {list_first(found, NAMED)}" if found else ""
+        return f"{why}: {list_first(texts, NAMED)}" if texts else ""
 
     def _unsure(self) -> Mapping[str, tuple[str, ...]]:
-        found: dict[str, tuple[str, ...]] = {}
+        unsure: dict[str, tuple[str, ...]] = {}
         for informer in self._needed:
             kind = informer.resource.kind
             if kind not in OF_NAMESPACES:
                 continue
             for namespace, name in informer.set_aside:
                 where = namespace or name  # a Namespace has no namespace
-                kinds = found.get(where, ())
+                kinds = unsure.get(where, ())
                 if kind not in kinds:
-                    found[where] = (*kinds, kind)
-        return found
+                    unsure[where] = (*kinds, kind)
+        return unsure
 
     def incomplete(self) -> frozenset[str]:
         """Return the kinds that have unreadable objects."""

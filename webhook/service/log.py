@@ -1,7 +1,6 @@
-"""Log lines as JSON, one a line. Values given as `extra` become members.
+"""Writes log lines as JSON objects. Values given as `extra` become members.
 
-`Decisions` writes without the standard library's records, which would cost more than the decision: they look up the calling line, which is
-always the same.
+`Decisions` does not use the standard library's log records: they look up the calling line, which takes longer than a decision.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 LONGEST = 16 * 1024
 MOST = 32  # decisions of one pod
 _encoder = msgspec.json.Encoder(enc_hook=str)
-# Characters that JSON does not escape and that a terminal obeys or hides. Names and messages of objects may contain them.
+# Characters that JSON does not escape and that a terminal interprets or hides. Names and messages of objects may contain them.
 _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
-# Bytes that a writable pipe takes at least, and the size that is set for pipes: the default may hold less than 0.1 s of lines.
+# Bytes that a writable pipe accepts at least, and the size that is set for pipes: the default may hold less than 0.1 s of lines.
 PIECE = select.PIPE_BUF
 ROOM = 1 << 20
 # Milliseconds that a line waits for room in the pipe. After a lost line, the next ones do not wait.
@@ -171,7 +170,7 @@ def _second(whole: int) -> str:
 def _finished(line: bytes) -> bytes:
     """Escape the line for terminals, and cut it to LONGEST bytes for log collectors; the cut line is JSON again."""
     if not line.isascii() or b"\x7f" in line:
-        line = _UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", line.decode()).encode()
+        line = _UNSEEN.sub(lambda match: f"\\u{ord(match.group()):04x}", line.decode()).encode()
     if len(line) <= LONGEST:
         return line
     cut = line[:LONGEST].decode(errors="ignore")

@@ -23,33 +23,34 @@ class WebhookMetrics(MetricsPort):
         self._reviews = self.counter(
             "drawbridge_reviews",
             "Reviews answered, by outcome: untouched, left, warned, unreadable, undecided, off, out of scope, "
-            'translated, cleaned, replayed, refused, or "would translate" and the like.',
+            'translated, cleaned, replayed, refused, or "would translate" and so on if the mode does not allow the change.',
             ("path", "mode", "outcome"),
         )
         self._decisions = self.counter(
             "drawbridge_decisions",
-            "Legacy keys decided on.",
+            "Decisions about legacy keys.",
             ("dialect", "outcome", "mode"),
         )
         self._refused = self.counter(
             "drawbridge_refused_requests",
-            "HTTP requests that got no decision, by status.",
+            "HTTP requests answered without a decision, by status.",
             ("path", "status"),
         )
         self._seconds = self.histogram(
             "drawbridge_review_seconds",
-            "From the first byte of a review to its answer.",
+            "Time from the first byte of a review to its answer.",
             ("path",),
             buckets=BUCKETS,
         )
         self._templates = self.counter(
             "drawbridge_template_writes",
-            "What the templates controller did: created, replaced, swept, taken or withheld.",
+            "Templates by what the controller did: created, replaced, swept (deleted as unused), taken (another owner has the name) "
+            "or withheld (the namespace does not allow it now).",
             ("action",),
         )
         self.missed = Gauge(
             "drawbridge_missed_pods",
-            "Pods that were created without claims, and request what no node has.",
+            "Pods that were created without claims and request a resource that no node has.",
             registry=self.registry,
         )
         self.closed = self.counter(
@@ -59,7 +60,7 @@ class WebhookMetrics(MetricsPort):
         )
         self._configuration = Gauge(
             "drawbridge_configuration_info",
-            "The configuration in force, by the SHA-256 of its file's content; none where there is no file.",
+            "SHA-256 of the configuration file in use; no sample without a file.",
             ("sha256",),
             registry=self.registry,
         )
@@ -87,7 +88,7 @@ class WebhookMetrics(MetricsPort):
             self._decision(dialect, outcome, record.mode).inc(count)
 
     def count_refusal(self, path: str, status: int) -> None:
-        """Count one request that got no decision."""
+        """Count one request that was answered without a decision."""
         self._refused.labels(path, str(status)).inc()
 
     def template(self, action: str) -> None:

@@ -1,8 +1,12 @@
-"""Tells pods that were missed so, in an event, and evicts them where the configuration says that it may; names misspelt resources in
-an event about their pod; tells an administrator, in events about the controller's own Deployment, what pods wait for or are refused for
-and their authors cannot fix.
+"""Reports pending pods that can never be scheduled, in events, and evicts those that a retry would translate.
 
-Pods without a node are listed now and then; the work of a round is bounded: pods that are kept and judged, events, evictions.
+| pending pod | event on | evicted |
+|---|---|---|
+| was created without claims, and would be translated now | the pod | if `evictMissedPods` allows it |
+| requests a misspelt resource | the pod | no |
+| only an administrator can help; also workloads whose pods are refused for such a reason | the controller's own Deployment | no |
+
+Each round lists the pods without a node. Every round is bounded in memory, pods judged, events and evictions.
 """
 
 from __future__ import annotations
@@ -43,13 +47,13 @@ REASON = "NotTranslated"
 MISSPELT = "UnknownResource"
 NEEDED = "AdministratorNeeded"
 CONTROLLER = "drawbridge-controller"
-KEPT_BYTES = 8 << 20
-JUDGED = 1_000  # pods of a round, those that were judged longest ago first, and namespaces in turn
-EVENTS = 32
-OWNERS = 4096  # of evicted pods, that are remembered
-REPEAT = 1200.0  # an API server forgets events after an hour
-_SHOWN = 3  # names of a pod
-OF_NAMESPACE = 4  # of the EVENTS that an administrator is told in that time
+KEPT_BYTES = 8 << 20  # memory for the pods of a round
+JUDGED = 1_000  # pods judged in a round, alternating between namespaces, those judged longest ago first
+EVENTS = 32  # events on pods in a round, and events for the administrator in REPEAT seconds
+OF_NAMESPACE = 4  # events for the administrator about one namespace in REPEAT seconds
+REPEAT = 1200.0  # seconds between two events with the same content; an API server deletes events after an hour
+OWNERS = 4096  # owners of evicted pods that are remembered
+_SHOWN = 3  # resources named in an event
 
 
 class MissedPods:
@@ -66,23 +70,24 @@ class MissedPods:
         refused: Mapping[tuple[str, TemplateKey], Finding] | None = None,
         every: float = 60.0,
     ) -> None:
-        """`home` is the namespace of the controller; `refused` are the workloads whose pods are, and why."""
+        """`home` is the namespace of the controller; `refused` are the workloads whose pods are refused, with the reason."""
         self._cluster = cluster
         self._home = home
         self._refused = refused if refused is not None else {}
-        self._administrator_events: dict[str, tuple[str, float]] = {}  # by message: the namespace, and when
+        self._administrator_events: dict[str, tuple[str, float]] = {}  # by message: the namespace, and the time
         self._state = state
         self._recorder = recorder
         self._metrics = metrics
         self._survey = PodSurvey(cluster)
         self._every = every
-        self._judged: dict[str, float] = {}  # by uid
+        # By the uid of a pod: when it was last judged, and when the last event was written.
+        self._judged: dict[str, float] = {}
         self._reported: dict[str, float] = {}
-        # By uid of the owner, when the last pod was created that was there at the first eviction.
+        # By the uid of an owner: the creation time of its newest pod at the first eviction.
         self._evicted: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check at intervals until cancelled."""
         while True:
             await asyncio.sleep(self._every)
             try:
@@ -91,18 +96,18 @@ class MissedPods:
                 logger.warning("cannot look for pods that were missed", extra={"problem": str(error)})
 
     async def check(self) -> None:
-        """Look once."""
+        """Run one round."""
         clock = asyncio.get_running_loop().time
         waiting = await self._waiting()
         missed: list[tuple[Pod, MissedPod]] = []
-        messages: list[tuple[Pod, str, str]] = []  # for the author of a pod: reason and text of its event
+        messages: list[tuple[Pod, str, str]] = []  # the reason and the text of the event on each pod
         for_administrator: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
         for pod in waiting[:JUDGED]:
             self._judged[pod.metadata.uid] = clock()
             try:
-                if found := find_missed(pod, self._state(), Budget(step_limits.MISSED_POD)):
-                    missed.append((pod, found))
-                    messages.append((pod, REASON, f"{found.message}: {found.remedy}"))
+                if missed_pod := find_missed(pod, self._state(), Budget(step_limits.MISSED_POD)):
+                    missed.append((pod, missed_pod))
+                    messages.append((pod, REASON, f"{missed_pod.message}: {missed_pod.remedy}"))
                     continue
                 if text := self._misspelt(pod):
                     messages.append((pod, MISSPELT, text))
@@ -116,7 +121,7 @@ class MissedPods:
                 logger.exception("a bug while judging a pod; please report it", extra={"pod": pod.metadata.key})
             await asyncio.sleep(0)
         self._metrics.missed.set(len(missed))
-        await self._evict([one for one in missed if one[0].metadata.uid in self._reported], waiting)
+        await self._evict([entry for entry in missed if entry[0].metadata.uid in self._reported], waiting)
         unreported = [
             message for message in messages if clock() - self._reported.get(message[0].metadata.uid, -REPEAT) >= REPEAT
         ]
@@ -135,7 +140,7 @@ class MissedPods:
                 del known[uid]
 
     def _misspelt(self, pod: Pod) -> str:
-        """Name the resources of a pod that nothing has and that are nearly known ones, where authors are warned; "" if there is none."""
+        """Return the text about the misspelt resources of a pod; "" if it has none, or if the mode gives no warnings."""
         state, metadata = self._state(), pod.metadata
         if metadata.labels.get(names.SKIP_LABEL) == "true":
             return ""
@@ -156,7 +161,7 @@ class MissedPods:
         return f"{' '.join(problems[:_SHOWN])} {remedy}"
 
     async def _report_to_administrator(self, problems: Mapping[str, list[tuple[str, str]]]) -> None:
-        """Say what only an administrator can fix, once in a while: so much in all, and of one namespace."""
+        """Write an event for each new problem that only an administrator can fix, at most EVENTS in all and OF_NAMESPACE for a namespace."""
         now = asyncio.get_running_loop().time()
         self._administrator_events = {
             problem: event for problem, event in self._administrator_events.items() if now - event[1] < REPEAT
@@ -168,45 +173,45 @@ class MissedPods:
             if problem in self._administrator_events or is_enough:
                 continue
             self._administrator_events[problem] = namespace, now
-            found = await self._cluster.list(DEPLOYMENTS, self._home, fields=f"metadata.name={CONTROLLER}")
+            deployments = await self._cluster.list(DEPLOYMENTS, self._home, fields=f"metadata.name={CONTROLLER}")
             text = f"{list_first([pod for _, pod in objects], 1)}: {problem}"
-            for about in found.items:
-                await self._recorder.record(DEPLOYMENTS.plain(about), NEEDED, text, warning=True)
+            for deployment in deployments.items:
+                await self._recorder.record(DEPLOYMENTS.plain(deployment), NEEDED, text, warning=True)
 
     async def _waiting(self) -> list[Pod]:
-        """List the pods that their scheduler refused, in the order in which they are judged."""
-        found: list[Pod] = []
+        """Return the pods that a scheduler refused, that have limits, and that are not translated, in the order in which they are judged."""
+        pods: list[Pod] = []
         room = Allotment(KEPT_BYTES)
 
         def take(pod: Pod) -> None:
             meta = pod.metadata
-            asks = any(container.resources.limits for container in pod.spec.all_containers)
-            if not asks or names.ORIGINAL in meta.annotations or not pod.status.conditions:
+            requests_devices = any(container.resources.limits for container in pod.spec.all_containers)
+            if not requests_devices or names.ORIGINAL in meta.annotations or not pod.status.conditions:
                 return
             if room.take((meta.namespace, meta.name), meta.namespace, footprint(pod)):
-                found.append(pod)
+                pods.append(pod)
 
-        await self._survey.list_unplaced(EVERYWHERE, take)
-        place: Counter[str] = Counter()
-        turn: dict[str, int] = {}
-        for pod in sorted(found, key=lambda pod: self._judged.get(pod.metadata.uid, 0.0)):
-            turn[pod.metadata.uid] = place[pod.metadata.namespace]
-            place[pod.metadata.namespace] += 1
-        return sorted(found, key=lambda pod: turn[pod.metadata.uid])
+        await self._survey.list_pending(EVERYWHERE, take)
+        pods_before: Counter[str] = Counter()
+        position: dict[str, int] = {}
+        for pod in sorted(pods, key=lambda pod: self._judged.get(pod.metadata.uid, 0.0)):
+            position[pod.metadata.uid] = pods_before[pod.metadata.namespace]
+            pods_before[pod.metadata.namespace] += 1
+        return sorted(pods, key=lambda pod: position[pod.metadata.uid])
 
     async def _evict(self, missed: list[tuple[Pod, MissedPod]], waiting: Iterable[Pod]) -> None:
-        """Evict pods that a controller creates again; if that one was missed as well, there is no third."""
-        # By uid of the owner, when its last pod was created: by the API server's clock, because ours may be ahead of it.
+        """Evict pods that a controller creates again. If the new pod was missed too, it is not evicted."""
+        # By the uid of the owner: the creation time of its newest pod, by the API server's clock, because ours may be ahead of it.
         newest: dict[str, str] = {}
         for pod in waiting:
             for owner in pod.metadata.owner_references:
                 newest[owner.uid] = max(newest.get(owner.uid, ""), pod.metadata.creation_timestamp)
         allowed = self._state().configuration.file.evict_missed_pods * self._every / 60.0
-        for pod, one in missed:
+        for pod, missed_pod in missed:
             meta = pod.metadata
-            if one.owner is None or one.owner.kind == "Node" or allowed <= 0:
+            if missed_pod.owner is None or missed_pod.owner.kind == "Node" or allowed <= 0:
                 continue
-            if meta.creation_timestamp > self._evicted.get(one.owner.uid, "9999"):
+            if meta.creation_timestamp > self._evicted.get(missed_pod.owner.uid, "9999"):
                 continue
             allowed -= 1
             body = {
@@ -218,11 +223,11 @@ class MissedPods:
             try:
                 await self._cluster.create(eviction_of(meta.name), body, meta.namespace)
             except (NotFound, Throttled):
-                continue  # it is gone, or a PodDisruptionBudget says no for now
+                continue  # the pod is deleted, or a PodDisruptionBudget forbids the eviction now
             except ApiError as error:
                 logger.warning("a pod was not evicted", extra={"pod": meta.key, "problem": str(error)})
                 return
             if len(self._evicted) >= OWNERS:
                 self._evicted.clear()
-            self._evicted.setdefault(one.owner.uid, newest.get(one.owner.uid, meta.creation_timestamp))
+            self._evicted.setdefault(missed_pod.owner.uid, newest.get(missed_pod.owner.uid, meta.creation_timestamp))
             logger.info("a pod was evicted that was created without its claims", extra={"pod": meta.key})

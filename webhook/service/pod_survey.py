@@ -1,7 +1,7 @@
-"""What can be known of pods without following them, which would cost a cluster's API server more than all else that we do there.
+"""Lists pods when they matter. A watch of all pods would cost the API server more than everything else that drawbridge does.
 
-Two questions, each asked when it matters. Which pods wait for a template: those have no node yet, so that few are listed. Which
-templates the living pods of a namespace use: before one is swept.
+Two lists are needed: the pending pods that wait for a template, which are few; and, before a template is deleted, the templates that the
+pods of its namespace use.
 """
 
 from __future__ import annotations
@@ -24,70 +24,70 @@ if TYPE_CHECKING:
     from dra.objects import Pod
     from webhook.claims import TemplateKey as Key
 
-# Pods that are over use nothing, and a cluster may keep thousands of them.
+# Pods that have ended use no template, and a cluster may keep thousands of them.
 LIVING = "status.phase!=Succeeded,status.phase!=Failed"
 WITHOUT_NODE = f"spec.nodeName=,{LIVING}"
 EVERYWHERE = ""
-# What the pods that wait, and that are not followed, may take of the memory.
+# Memory for the waiting pods.
 WAITING_BYTES = 32 << 20
-# A list that is so long that its token gets too old on the way is begun anew.
+# Attempts at a list, which fails if its continue token expires on the way.
 TRIES = 3
 
 
 class PodSurvey:
-    """Lists pods, and remembers which templates were used where when it last looked."""
+    """Lists pods, and remembers the templates that were used in each namespace when it was last listed."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._used: dict[str, frozenset[Key]] = {}
-        self._looked: dict[str, float] = {}
+        self._listed_at: dict[str, float] = {}
 
-    async def waiting(self, namespace: str, waits: Callable[[Pod], bool]) -> dict[Key, Pod]:
-        """Find the pods of a namespace, or EVERYWHERE, that have no node, prove something, and wait, as `waits` says."""
-        found: dict[Key, Pod] = {}
+    async def waiting(self, namespace: str, is_waiting: Callable[[Pod], bool]) -> dict[Key, Pod]:
+        """Return the pods of a namespace, or EVERYWHERE, that have no node and signed templates, and for which `is_waiting` returns True."""
+        waiting: dict[Key, Pod] = {}
         room = Allotment(WAITING_BYTES)
 
         def take(pod: Pod) -> None:
             metadata = pod.metadata
-            if names.TEMPLATES not in metadata.annotations or not waits(pod):
+            if names.TEMPLATES not in metadata.annotations or not is_waiting(pod):
                 return
             key = metadata.namespace, metadata.name
             size = footprint(pod)
-            # A tenant whose pods there is no room for waits longer, and no other does.
+            # If there is no room for more pods of a tenant, only this tenant's pods wait longer.
             if room.take(key, metadata.namespace, size):
-                found[key] = pod
+                waiting[key] = pod
 
-        await self.list_unplaced(namespace, take)
-        return found
+        await self.list_pending(namespace, take)
+        return waiting
 
-    async def list_unplaced(self, namespace: str, take: Callable[[Pod], None]) -> None:
-        """Show the pods of a namespace, or EVERYWHERE, that have no node."""
+    async def list_pending(self, namespace: str, take: Callable[[Pod], None]) -> None:
+        """Pass each pod of a namespace, or EVERYWHERE, that has no node to `take`."""
         await self._list(namespace, WITHOUT_NODE, take)
 
-    async def list_templates(self, namespace: str) -> None:
-        """See which templates the pods of a namespace use."""
-        begun = asyncio.get_running_loop().time()
+    async def list_used_templates(self, namespace: str) -> None:
+        """List the templates that the pods of a namespace use; `in_use` includes them from then on."""
+        started = asyncio.get_running_loop().time()
         used: set[Key] = set()
         await self._list(namespace, LIVING, lambda pod: used.update(template_lifecycle.templates_of(pod)))
         self._used[namespace] = frozenset(used)
-        self._looked[namespace] = begun
+        self._listed_at[namespace] = started
 
     def in_use(self) -> frozenset[Key]:
-        """Name the templates that were used where we looked."""
+        """Return the templates in use in the namespaces that were listed."""
         return frozenset().union(*self._used.values())
 
     def age(self, namespace: str) -> float:
-        """Seconds since we looked at a namespace."""
-        last = self._looked.get(namespace, float("-inf"))
-        return asyncio.get_running_loop().time() - last
+        """Return the seconds since a namespace was listed; infinity if it was not."""
+        listed_at = self._listed_at.get(namespace, float("-inf"))
+        return asyncio.get_running_loop().time() - listed_at
 
     def forget(self, namespaces: frozenset[str]) -> None:
         """Forget all namespaces but these."""
-        for namespace in self._looked.keys() - namespaces:
-            del self._looked[namespace], self._used[namespace]
+        for namespace in self._listed_at.keys() - namespaces:
+            del self._listed_at[namespace], self._used[namespace]
 
     async def _list(self, namespace: str, fields: str, take: Callable[[Pod], None]) -> None:
-        """Show pods to a function, page by page; one that cannot be read is passed over."""
+        """Pass pods to `take`, page by page; pods that cannot be decoded are skipped."""
         for _ in range(TRIES - 1):
             try:
                 await self._pages(namespace, fields, take)

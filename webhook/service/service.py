@@ -1,7 +1,7 @@
-"""One process of drawbridge, put together: webhook, controllers and authority, each of which may be left out, until told to stop.
+"""One process of drawbridge: webhook, controllers and authority, each of which the settings can turn off.
 
-In a cluster the three run apart: the webhook needs no right to write anything, the controllers none to read the authority's key,
-and the authority none to look at pods. On a laptop (`drawbridge standalone`) they run together over the embedded store.
+In a cluster each of the three runs in a process of its own, with few permissions: the webhook writes nothing, the controllers cannot read
+the CA's key, and the authority cannot read pods. On a laptop (`drawbridge standalone`) they share one process and the embedded store.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ if TYPE_CHECKING:
     from webhook.service.settings import Settings
     from webhook.state import Configuration
 
-# The webhook configurations whose bundle the authority keeps: the webhook's, and that of quotas, where there is one.
+# The webhook configurations whose CA bundle the authority maintains: the webhook's, and that of quotas if it exists.
 CONFIGURATIONS = (registration.NAME, names.QUOTA)
-# With no grace at all there is still a pause between sweeps.
+# The shortest interval between two sweeps, for settings without a grace period.
 LEAST_SWEEP_SECONDS = 1.0
 
 WORKERS = {
-    "forked": "Worker processes made for reviews that may take long.",
-    "decided": "Reviews that a worker has decided.",
-    "killed": "Worker processes that were killed after a timeout, or that exited.",
-    "crowded": "Reviews that were not decided because too many waited for a worker.",
+    "forked": "Worker processes started for reviews that may take long.",
+    "decided": "Reviews decided by a worker.",
+    "killed": "Worker processes that exited or were killed after a timeout.",
+    "crowded": "Reviews not decided because too many waited for a worker.",
 }
 
 
 class Service:
-    """What one process does: the webhook, the controllers and the authority, as far as its settings ask for them."""
+    """The webhook, the controllers and the authority of one process, as its settings choose them."""
 
     def __init__(
         self, cluster: Cluster, source: Source, settings: Settings, decisions: Decisions | None = None
@@ -70,7 +70,7 @@ class Service:
             self._origin(), self._changes(), lambda keys: self.builder.learn(keys=keys), settings.pace
         )
         self.app = App(
-            ReviewDecider(self.builder, self.follower, self.certificate.unready, source.notes),
+            ReviewDecider(self.builder, self.follower),
             self.metrics,
             decisions=decisions,
             callers=Callers(settings.credentials),
@@ -85,27 +85,27 @@ class Service:
         self._show()
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Address, Address | None], None]) -> None:
-        """Serve until told to stop. `listening` learns the ports as soon as reviews are answered with full knowledge."""
-        of = self._settings
+        """Serve until `stop` is set. `listening` is called with the addresses once everything is read and reviews are answered."""
+        settings = self._settings
         works: list[Work] = [self.certificate.run]
-        if of.reads_cluster:
+        if settings.reads_cluster:
             works += [self.follower.run, partial(self._source.follow, self._configure)]
-        if of.controllers:
+        if settings.controllers:
             works.append(self._lead)
         works.append(partial(self._listen, listening))
-        drain = partial(self.app.drain, notice=of.notice, grace=of.grace, linger=of.linger)
+        drain = partial(self.app.drain, notice=settings.notice, grace=settings.grace, linger=settings.linger)
         try:
-            await run_until(stop, *works, metrics=self.metrics, at=of.metrics, drain=drain)
+            await run_until(stop, *works, metrics=self.metrics, at=settings.metrics, drain=drain)
         finally:
             self.app.close()
 
     def _configure(self, new: Configuration) -> None:
-        """Decide by another configuration, and show by which."""
+        """Use a new configuration, and show its digest in the metrics."""
         self.builder.configure(new)
         self.metrics.show_configuration(self._source.digest)
 
     async def _listen(self, listening: Callable[[Address, Address | None], None]) -> None:
-        """Listen; say so only when everything was read, as readiness does."""
+        """Listen, and call `listening` when everything is read, which is also when the process becomes ready."""
         listen = self._settings.listen
         if self._settings.reviews:
             context = self.certificate.context
@@ -118,10 +118,10 @@ class Service:
 
     async def _lead(self) -> None:
         await self.follower.wait_for_sync()
-        await self.certificate.first()  # with it come the keys that templates are signed with
+        await self.certificate.first()  # the signing keys come with the certificate
         settings = self._settings
 
-        # A grace that is shorter than the usual interval is kept too.
+        # With a grace period shorter than the usual interval, sweep as often as that.
         sweep_every = min(settings.sweep_every, max(settings.sweep_after, LEAST_SWEEP_SECONDS))
         recorder = Recorder(self._cluster, CONTROLLER, instance=settings.identity)
 
@@ -170,7 +170,7 @@ class Service:
         return FileCertificate(*settings.files, shared) if settings.files else shared
 
     def _changes(self) -> ChangeWatch:
-        """The authority looks at everything it keeps; a process that serves or verifies, at what it does that with."""
+        """Watch the Secrets that this process uses; in the authority also the webhook configurations."""
         settings = self._settings
         secrets = [signature_name(settings.secret)]
         if settings.is_authority or (settings.reviews and not settings.files):
@@ -182,8 +182,9 @@ class Service:
         return ChangeWatch(self._cluster, namespace=settings.namespace, secrets=secrets, webhooks=webhooks)
 
     def _show(self) -> None:
-        """Show what keeps this process from its work, what is only worth knowing, and gauges."""
+        """Register readiness checks, notes and gauges."""
         follower, gauge = self.follower, self.metrics.gauge
+        # A stale view is a note and does not make a replica unready: all replicas would have the same view.
         self.metrics.checks = {"cluster": follower.what_is_unread} if self._settings.reads_cluster else {}
         self.metrics.checks["certificate"] = self.certificate.unready
         self.metrics.notes = {
@@ -199,10 +200,10 @@ class Service:
         self.metrics.show_configuration(self._source.digest)
         gauge(
             "drawbridge_quarantined_objects",
-            "Stored objects that could not be read and are set aside until they change.",
+            "Objects of the cluster that could not be processed and are ignored until they change.",
             lambda: len(follower.quarantine.objects) + len(self.quarantine.objects),
         )
-        # A process says nothing about work that it does not do: a certificate that it does not have is not one that ends.
+        # A process has only the gauges of its own work: one without a certificate must not show 0 days until it expires.
         if self._settings.reads_cluster:
             gauge(
                 "drawbridge_stock_age_seconds",
@@ -211,12 +212,16 @@ class Service:
             )
         if self._settings.reviews or self._settings.is_authority:
             gauge("drawbridge_certificate_days", "Days until the serving certificate expires.", self.certificate.days)
-        gauge("drawbridge_longest_review_delay_seconds", "The longest time for which one review has delayed all others.", lambda: self.app.longest_hold)  # fmt: skip
+        gauge("drawbridge_longest_review_delay_seconds", "Longest time for which one review has blocked all others.", lambda: self.app.longest_hold)  # fmt: skip
         for counter, text in WORKERS.items():
             gauge(f"drawbridge_workers_{counter}", text, lambda counter=counter: self.app.workers[counter])  # type: ignore[misc]
-        gauge("drawbridge_leader", "1 on the replica that keeps the templates.", lambda: self.election.leading)
+        gauge(
+            "drawbridge_leader",
+            "1 on the replica whose controllers run, 0 on the others.",
+            lambda: self.election.leading,
+        )
         gauge(
             "drawbridge_configuration_good",
-            "0 while the newest configuration is refused and an older one is in force.",
+            "0 while the newest configuration is invalid and an older one is in use, else 1.",
             lambda: not self._source.problem,
         )

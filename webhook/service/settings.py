@@ -1,4 +1,4 @@
-"""What a process of the webhook does and where: each setting once, with its default and, where it has a flag, its option."""
+"""The settings of a webhook process: each with its default and, if it has one, its command-line flag."""
 
 from __future__ import annotations
 
@@ -15,44 +15,49 @@ from runtime.process import own_namespace
 from webhook.names import NAME, NAMESPACE
 from webhook.service.pace import Pace
 
-# How long a connection that no client uses is kept after the port has closed, in units of the notice.
+# How long an idle connection stays open after the port has closed, as a multiple of `notice`.
 LINGER = 3.0
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process does and where. The help lists the options in this order."""
+    """The settings of one process. The help lists the flags in this order."""
 
     identity: str = ""
     secret: str = NAME
-    # Likewise of the allocator's certificate as `names` of ours, where API servers ask about quotas.
+    # DNS names of the allocator's certificate for quota admission; () creates none.
     allocator_names: tuple[str, ...] = ()
-    config: Annotated[str, Flag("The DrawbridgeConfiguration; followed while it changes.", "FILE")] = ""
-    reviews: Annotated[bool, Flag("Answer reviews.")] = True
-    controllers: Annotated[bool, Flag("Keep the templates.")] = True
+    config: Annotated[str, Flag("The DrawbridgeConfiguration; changes take effect without a restart.", "FILE")] = ""
+    reviews: Annotated[bool, Flag("Answer admission reviews.")] = True
+    controllers: Annotated[bool, Flag("Create and delete ResourceClaimTemplates.")] = True
     authority: Annotated[
-        bool | None, Flag("Keep certificates, signing keys and caBundle.  [default: as --controllers]")
+        bool | None, Flag("Maintain certificates, signing keys and caBundle.  [default: as --controllers]")
     ] = None
-    listen: Annotated[Address, Flag("Where to answer reviews (TLS).")] = Address("127.0.0.1", 8443)
+    listen: Annotated[Address, Flag("Where to answer admission reviews (TLS).")] = Address("127.0.0.1", 8443)
     metrics: Annotated[Address | None, Flag("Where to show metrics.", name="metrics-listen")] = Address(
         "127.0.0.1", 9090
     )
     namespace: Annotated[
         str,
-        Flag("Our own namespace. Default: the one we run in, else drawbridge-system.", "NAME", absent=own_namespace),
+        Flag(
+            "drawbridge's own namespace. Default: that of this pod, else drawbridge-system.",
+            "NAME",
+            absent=own_namespace,
+        ),
     ] = NAMESPACE
-    service: Annotated[str, Flag("The Service the API server calls.", "NAME")] = NAME
+    service: Annotated[str, Flag("The Service that the API server calls.", "NAME")] = NAME
     names: Annotated[
-        tuple[str, ...], Flag("A further name or address the certificate is for.", "HOST", name="name")
+        tuple[str, ...], Flag("A further DNS name or IP address of the certificate.", "HOST", name="name")
     ] = ()
     tls_cert: Annotated[
-        str, Flag("Serve this certificate, which is renewed elsewhere, instead of our own.", "FILE")
+        str, Flag("Serve this certificate, which another program renews, instead of drawbridge's own.", "FILE")
     ] = ""
     tls_key: Annotated[str, Flag("The key of --tls-cert.", "FILE")] = ""
     client_ca: Annotated[str, client_ca_flag("reviews")] = ""
     client_names: Annotated[tuple[str, ...], client_names_flag()] = ()
     token_file: Annotated[str, token_file_flag("reviews")] = ""
-    # After the order to stop: how long to serve on while endpoints change, and how long what is in flight may take.
-    notice: Annotated[float, Flag("Seconds to serve on after SIGTERM.", least=0)] = 5.0
+    # After SIGTERM the process serves for `notice` seconds, until the Service's endpoints have changed; then requests in flight have `grace`
+    # seconds.
+    notice: Annotated[float, Flag("Seconds to continue serving after SIGTERM.", least=0)] = 5.0
     linger: float = LINGER
     grace: float = 10.0
     sweep_after: Annotated[float, Flag("Seconds to keep an unused template.", least=0)] = 3600.0
@@ -63,20 +68,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_authority(self) -> bool:
-        """Whether it keeps the certificates, the signing keys and the bundle in the webhook configurations."""
+        """Whether the process maintains the certificates, the signing keys and the bundle in the webhook configurations."""
         return self.controllers if self.authority is None else self.authority
 
     @property
     def reads_cluster(self) -> bool:
-        """Whether anything here decides on what there is in the cluster: the authority does not."""
+        """Whether the process reads nodes, slices and pods. The authority does not."""
         return self.reviews or self.controllers
 
     @property
     def files(self) -> tuple[str, str] | None:
-        """A certificate that another program keeps, and its key."""
+        """The files of a certificate that another program renews, and of its key."""
         return (self.tls_cert, self.tls_key) if self.tls_cert else None
 
     @property
     def credentials(self) -> Credentials:
-        """What a caller has to show."""
+        """The credentials that callers of the webhook must have."""
         return Credentials(self.client_ca, self.client_names, self.token_file)

@@ -1,13 +1,17 @@
-"""The templates controller: makes the ResourceClaimTemplates that admitted pods name, and sweeps those that no pod needs.
+"""The template controller: creates the ResourceClaimTemplates that admitted pods name, and deletes those that no pod uses.
 
-An ordinary controller, never part of a review: it follows pods, workloads and templates, and does what `webhook.claims.template_lifecycle`
-says. Nothing is remembered between starts but the clock of the sweep, so a kill costs a grace period and nothing else.
-Of pods it follows those that the webhook has labelled because their template was not there. Others that wait are found by looking
-(`webhook.service.pod_survey`): where a template has gone, and once more when every webhook must have heard of it; everywhere now and then,
-because a label may be taken off on the way.
-The templates of workloads are made before their first pod asks, which saves that pod the wait.
+`webhook.claims.template_lifecycle` decides; this module watches, lists and writes. All state is in memory, so a restart costs one
+grace period before unused templates are deleted, and nothing else.
 
-Any of the objects may be hostile, and all of them are looked at: what fails on one is named once and leaves the others alone.
+The controller learns in three ways which templates are needed:
+
+    watch of labelled pods    the webhook labels a pod whose template did not exist when the pod was admitted
+    survey of pending pods    lists pods without a node that name a missing template (`webhook.service.pod_survey`): in a namespace after a
+                              template there was deleted, and again once every webhook replica has seen the deletion; in all namespaces
+                              every SURVEY_EVERY seconds, because another program may have removed the label
+    watch of workloads        their templates are created before their first pod, so that this pod need not wait
+
+Any object may be hostile. An error while processing one quarantines this object, and all others are processed.
 """
 
 from __future__ import annotations
@@ -25,7 +29,6 @@ import msgspec
 from cluster import resources
 from cluster.errors import AlreadyExists, ApiError, NotFound
 from cluster.outlines import without_environment
-from cluster.resources import version_of
 from dra import step_limits
 from dra.budget import Budget
 from dra.objects import ObjectMeta, ResourceClaimTemplateSpec
@@ -57,24 +60,25 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.templates")
 WORKERS = 4
-# How soon a pod is looked at again whose namespace did not allow what it proves, after something there has changed.
-AGAIN_SECONDS = 1.0
-# How often we look everywhere for pods that wait and are not labelled, and how long that may take.
-LOOK_EVERY = 300.0
-LOOK_SECONDS = 600.0
-# How long our copy may take to show what we made.
-SHOWN_SECONDS = 5.0
-# A webhook takes a template for there that it saw a minute ago (`Pace.fresh`), and a review takes seconds. So long after one
-# has gone, or we have begun, no pod comes any more that counts on it without saying so.
-SECOND_LOOK_SECONDS = 90.0
-# What a pod is told whose template cannot be made, of how many pods at a time, and after how long again: events are kept for an hour.
+# Interval between two checks whether the decisions about withheld pods can have changed; also the delay of a survey after a deletion.
+RETRY_SECONDS = 1.0
+# Interval between surveys of all namespaces, and the deadline of one survey.
+SURVEY_EVERY = 300.0
+SURVEY_SECONDS = 600.0
+# The longest time after which the informer shows a template that was created.
+CACHE_SECONDS = 5.0
+# Delay of the second survey after a deletion. A webhook replica relies on a template that it saw up to a minute ago (`Pace.fresh`), and a
+# review takes seconds; after this time every replica has seen the deletion.
+SECOND_SURVEY_SECONDS = 90.0
+# The reason of the event for a pod whose template cannot be created, the number of pods that get it at once, and the interval between two
+# events for one pod. An API server keeps events for an hour.
 FAILED = "FailedTemplateCreation"
-MOST_EVENTS = 8
-REPEAT = 900.0
+MAX_EVENTS = 8
+REPORT_EVERY = 900.0
 
 
 class Templates:
-    """One controller; run it on the leader only."""
+    """The template controller. Run it on the leader only."""
 
     def __init__(
         self,
@@ -85,8 +89,8 @@ class Templates:
         *,
         grace: float = 3600.0,
         sweep_every: float = 30.0,
-        again_every: float = AGAIN_SECONDS,
-        second_look_after: float = SECOND_LOOK_SECONDS,
+        retry_every: float = RETRY_SECONDS,
+        second_survey_after: float = SECOND_SURVEY_SECONDS,
         quarantine: Quarantine | None = None,
     ) -> None:
         self._cluster = cluster
@@ -95,16 +99,17 @@ class Templates:
         self._metrics = metrics
         self._grace = grace
         self._sweep_every = sweep_every
-        self._again_every = again_every
+        self._retry_every = retry_every
         self._users = template_lifecycle.TemplateUsers()
         self.quarantine = Quarantine() if quarantine is None else quarantine
         self._queue: WorkQueue[Key] = WorkQueue("templates", quarantine=self.quarantine)
         self._unused: dict[Key, float] = {}
-        # When we made what our copy does not show yet.
-        self._made: dict[Key, float] = {}
-        self._reported: dict[str, float] = {}  # when a pod was told that its template cannot be made, by its uid
+        # Templates that were created and that the informer does not show yet, with the time of creation.
+        self._created: dict[Key, float] = {}
+        self._reported: dict[str, float] = {}  # time of the last failure event, by the uid of the pod
+        # The configuration and inventory with which workloads were last translated.
         self._translated_with: tuple[object, object] = (None, None)
-        # Pods that prove a template which the webhook would not give them now, and why.
+        # Pods with a valid signature whose templates the webhook would refuse now, with the reason; and the rules that gave it.
         self._withheld: dict[Key, str] = {}
         self._withheld_with: tuple[object, ...] = ()
         waiting = f"{names.WAITS_LABEL}=true"
@@ -116,23 +121,23 @@ class Templates:
             quarantine=self.quarantine,
             trim=without_environment,
         )
-        self._second_look_after = second_look_after
+        self._second_survey_after = second_survey_after
         self._survey = PodSurvey(cluster)
-        # Namespaces to look at, and those of them to look at once more.
-        self._lookout: WorkQueue[str] = WorkQueue("pods that wait", quarantine=self.quarantine)
-        self._once_more: set[str] = set()
-        # Pods that a look has found waiting, and that are not followed.
-        self._unfollowed: dict[Key, Pod] = {}
+        # Namespaces to survey, and those of them to survey a second time.
+        self._surveys: WorkQueue[str] = WorkQueue("pods that wait", quarantine=self.quarantine)
+        self._survey_again: set[str] = set()
+        # Pods that a survey found and that the watch does not show, because they lack the label.
+        self._unlabelled: dict[Key, Pod] = {}
         self._templates = Informer(
             cluster, resources.RESOURCE_CLAIM_TEMPLATES, quarantine=self.quarantine, trim=_identity_only
         )
         kinds = [resources.as_workload(kind) for kind in resources.WORKLOADS]
-        # Workloads whose pods would be turned back for what an administrator can fix.
+        # Workloads whose pods would be refused for a reason that an administrator can remove.
         self.refused: dict[tuple[str, Key], Finding] = {}
         self._workloads = [Informer(cluster, kind, quarantine=self.quarantine, trim=_without_spec) for kind in kinds]
 
     async def run(self) -> None:
-        """Follow, make and sweep until cancelled."""
+        """Watch, create and delete until cancelled."""
         self._pods.listen(self._on_pods)
         self._templates.listen(self._on_templates)
         for informer in self._workloads:
@@ -147,20 +152,20 @@ class Templates:
             await self._pods.wait_for_sync(float("inf"))  # before that, everything would look unused
             for informer in self._workloads:
                 await informer.wait_for_sync(float("inf"))
-            self._schedule_look(EVERYWHERE, 0.0)
-            group.create_task(self._lookout.run(self._find_waiting, deadline=LOOK_SECONDS))
+            self._schedule_survey(EVERYWHERE, 0.0)
+            group.create_task(self._surveys.run(self._find_waiting, deadline=SURVEY_SECONDS))
             group.create_task(self._retry_withheld())
             while True:
                 await asyncio.sleep(self._sweep_every)
-                await self._translate_again()
+                await self._translate_workloads()
                 await self._sweep()
 
     async def _retry_withheld(self) -> None:
-        """A mode may have changed, or a quota, or we were only the last to learn of it."""
+        """Check withheld pods again after the mode, a quota or a LimitRange of a namespace has changed."""
         while True:
-            await asyncio.sleep(self._again_every)
+            await asyncio.sleep(self._retry_every)
             state = self._state()
-            using = (
+            inputs = (
                 state.configuration,
                 state.namespaces,
                 state.quotas,
@@ -169,31 +174,35 @@ class Templates:
                 state.keys,
             )
             before = self._withheld_with
-            if len(using) == len(before) and all(map(is_, using, before)):
+            if len(inputs) == len(before) and all(map(is_, inputs, before)):
                 continue
-            self._withheld_with = using
+            self._withheld_with = inputs
             for key in tuple(self._withheld):
-                pod = self._pods.objects.get(key) or self._unfollowed.get(key)
-                if pod is None:
-                    continue
-                kind = self._pods.resource.id
-                version = pod.metadata.resource_version
-                with self.quarantine.guard(kind, *key, version=version):
-                    wanted = self._templates_of_pod(pod, key)
-                    self._request(("Pod", key), *wanted)
+                pod = self._pods.objects.get(key) or self._unlabelled.get(key)
+                if pod is not None:
+                    self._request_guarded(pod, key)
 
     def _on_pods(self, batch: Batch[Pod]) -> None:
         for delta in batch.deltas:
-            source = "Pod", delta.key
             if delta.new is None:
-                self._withheld.pop(delta.key, None)
-                self._request(source, {})
+                self._forget_pod(delta.key)
             else:
-                wanted = self._templates_of_pod(delta.new, delta.key)
-                self._request(source, *wanted)
+                self._request_for_pod(delta.new, delta.key)
+
+    def _request_guarded(self, pod: Pod, key: Key) -> None:
+        """Request the templates of a pod outside of the informer, which has a guard of its own."""
+        with self.quarantine.guard(self._pods.resource.id, *key):
+            self._request_for_pod(pod, key)
+
+    def _request_for_pod(self, pod: Pod, key: Key) -> None:
+        self._request(("Pod", key), *self._templates_of_pod(pod, key))
+
+    def _forget_pod(self, key: Key) -> None:
+        self._withheld.pop(key, None)
+        self._request(("Pod", key), {})
 
     def _templates_of_pod(self, pod: Pod, key: Key) -> tuple[Mapping[Key, Json], frozenset[Key]]:
-        """What a pod wants and may have, and what it uses."""
+        """Return the specs of the templates that may be created for a pod, and the names of all templates that it uses."""
         state = self._state()
         try:
             proven = template_lifecycle.read_proven(pod, state.keys)
@@ -210,51 +219,45 @@ class Templates:
             logger.warning("no template is made for a pod", extra={"pod": "/".join(key), "problem": problem})
         return {}, template_lifecycle.templates_of(pod)
 
-    def _schedule_look(self, namespace: str, seconds: float) -> None:
-        """Look for pods that wait in a namespace, and once more when every webhook has heard what we have."""
-        self._once_more.add(namespace)
-        self._lookout.add_after(namespace, seconds)
+    def _schedule_survey(self, namespace: str, seconds: float) -> None:
+        """Survey a namespace after some seconds, and again when every webhook replica has seen what this controller has."""
+        self._survey_again.add(namespace)
+        self._surveys.add_after(namespace, seconds)
 
     async def _find_waiting(self, namespace: str) -> None:
-        """Find the pods of a namespace that need a template which is not there, and that we do not follow."""
-        good: dict[Key, bool] = {}
+        """Survey a namespace: request the missing templates of its pending pods that have no label."""
+        matching: dict[Key, bool] = {}
 
-        def waits(pod: Pod) -> bool:
+        def is_waiting(pod: Pod) -> bool:
             key = pod.metadata.namespace, pod.metadata.name
             if key in self._pods.objects:
                 return False
             used = template_lifecycle.templates_of(pod)
-            for key in used - good.keys():
+            for key in used - matching.keys():
                 stored = self._templates.objects.get(key)
-                good[key] = stored is not None and template_lifecycle.matches_name(stored)
-            return not all(good[key] for key in used)
+                matching[key] = stored is not None and template_lifecycle.matches_name(stored)
+            return not all(matching[key] for key in used)
 
-        found = await self._survey.waiting(namespace, waits)
-        for key in tuple(self._unfollowed):
-            if namespace in (EVERYWHERE, key[0]) and key not in found:
-                # It was found waiting, and does not wait any more.
-                del self._unfollowed[key]
+        waiting = await self._survey.waiting(namespace, is_waiting)
+        for key in tuple(self._unlabelled):
+            if namespace in (EVERYWHERE, key[0]) and key not in waiting:  # an earlier survey found it
+                del self._unlabelled[key]
                 if key not in self._pods.objects:
-                    self._withheld.pop(key, None)
-                    self._request(("Pod", key), {})
-        for key, pod in found.items():
-            self._unfollowed[key] = pod
-            kind = self._pods.resource.id
-            version = pod.metadata.resource_version
-            with self.quarantine.guard(kind, *key, version=version):
-                wanted = self._templates_of_pod(pod, key)
-                self._request(("Pod", key), *wanted)
-        if namespace in self._once_more:
-            self._once_more.discard(namespace)
-            self._lookout.add_after(namespace, self._second_look_after)
+                    self._forget_pod(key)
+        for key, pod in waiting.items():
+            self._unlabelled[key] = pod
+            self._request_guarded(pod, key)
+        if namespace in self._survey_again:
+            self._survey_again.discard(namespace)
+            self._surveys.add_after(namespace, self._second_survey_after)
         elif namespace == EVERYWHERE:
-            self._lookout.add_after(namespace, LOOK_EVERY)
+            self._surveys.add_after(namespace, SURVEY_EVERY)
 
     def _on_templates(self, batch: Batch[ResourceClaimTemplate]) -> None:
         for delta in batch.deltas:
-            self._made.pop(delta.key, None)
+            self._created.pop(delta.key, None)
             if delta.new is None and delta.key[1].startswith(names.PREFIX):
-                self._schedule_look(delta.key[0], self._again_every)
+                self._schedule_survey(delta.key[0], self._retry_every)
             if self._users.spec(delta.key) is not None:
                 self._queue.add(delta.key)
 
@@ -263,10 +266,12 @@ class Templates:
             source = kind.kind, delta.key
             if delta.new is None:
                 self.refused.pop(source, None)
-            self._request(source, {} if delta.new is None else self._templates_of_workload(kind, delta.new))
+                self._request(source, {})
+            else:
+                self._request(source, self._templates_of_workload(kind, delta.new))
 
     def _templates_of_workload(self, resource: Resource[StoredWorkload], workload: StoredWorkload) -> dict[Key, Json]:
-        """What the pods of a workload will name, if they will be translated and admitted at all."""
+        """Return the templates that the pods of a workload will name; none if they will not be translated or will be refused."""
         metadata = workload.metadata
         namespace = metadata.namespace
         source = resource.kind, (namespace, metadata.name)
@@ -284,29 +289,28 @@ class Templates:
         for path in paths(obj):
             candidate = Candidate(mapping(resolve_pointer(obj, path)), namespace, owner, name_of(obj), origin=origin)
             verdict = decide_pod(candidate, state, Budget(step_limits.TEMPLATES_AHEAD))
-            if verdict.refusals:  # its pods would be turned back, and so would the templates
+            if verdict.refusals:
                 for_administrator = [refusal for refusal in verdict.refusals if "administrator" in refusal.remedy]
                 if for_administrator:
                     self.refused[source] = for_administrator[0]
                 continue
-            for name, spec in verdict.templates.items():
-                key = namespace, name
-                wanted[key] = spec
+            wanted |= {(namespace, name): spec for name, spec in verdict.templates.items()}
         return wanted
 
-    async def _translate_again(self) -> None:
+    async def _translate_workloads(self) -> None:
+        """Translate all workloads again if the configuration or the inventory has changed."""
         state = self._state()
-        using = (state.configuration, state.fleet)
-        if using == self._translated_with:
+        inputs = (state.configuration, state.fleet)
+        if inputs == self._translated_with:
             return
-        self._translated_with = using
+        self._translated_with = inputs
         for informer in self._workloads:
             for key in tuple(informer.objects):
-                await asyncio.sleep(0)  # there may be ten thousand, and the lease has to be renewed meanwhile
+                await asyncio.sleep(0)  # there may be ten thousand workloads, and the Lease must be renewed meanwhile
                 obj = informer.objects.get(key)
                 if obj is None:
                     continue
-                with self.quarantine.guard(informer.resource.id, *key, version=version_of(obj)):
+                with self.quarantine.guard(informer.resource.id, *key):
                     self._request((informer.resource.kind, key), self._templates_of_workload(informer.resource, obj))
 
     def _request(self, source: object, wanted: Mapping[Key, Json], uses: frozenset[Key] = frozenset()) -> None:
@@ -315,7 +319,7 @@ class Templates:
                 self._queue.add(key)
 
     async def _reconcile(self, key: Key) -> None:
-        """Bring one template to what is wanted of it."""
+        """Create, replace or keep one template, as `template_lifecycle.due` decides."""
         wanted = self._users.spec(key)
         if wanted is None:
             return
@@ -325,9 +329,10 @@ class Templates:
             case Due.NOTHING:
                 return
             case Due.CREATE:
-                made = self._made.get(key, float("-inf"))
-                if asyncio.get_running_loop().time() - made < SHOWN_SECONDS:
-                    self._queue.add_after(key, SHOWN_SECONDS)  # it may be gone again before our copy has shown it
+                made = self._created.get(key, float("-inf"))
+                if asyncio.get_running_loop().time() - made < CACHE_SECONDS:
+                    # Look again then: the template may have been deleted before the informer showed it.
+                    self._queue.add_after(key, CACHE_SECONDS)
                 else:
                     await self._create(namespace, name, wanted)
             case Due.REPLACE if stored is not None:
@@ -352,35 +357,27 @@ class Templates:
         new_template = template.object_of(name, spec, namespace)
         try:
             await self._cluster.create(resources.RESOURCE_CLAIM_TEMPLATES, new_template, namespace)
-        except AlreadyExists:  # another replica was first, and our copy does not show it yet
-            with suppress(NotFound):
-                stored = await self._cluster.get(resources.RESOURCE_CLAIM_TEMPLATES, name, namespace)
-                due = template_lifecycle.due(spec, stored)
-                if due is Due.REPLACE:
-                    await self._delete(stored, "replaced")
-                    self._queue.add((namespace, name))
-                elif due is Due.TAKEN:
-                    self._log_taken(stored)
-            return
+        except AlreadyExists:
+            return  # a former leader or another program created it; the key is queued when the informer shows it
         except NotFound:
-            return  # the namespace is gone, and the pod with it
+            return  # the namespace is deleted, and the pod with it
         except ApiError as error:
             if error.has_cause("NamespaceTerminating"):
                 return
             await self._report_failure((namespace, name), str(error))
             raise
-        self._made[namespace, name] = asyncio.get_running_loop().time()
-        self._queue.add_after((namespace, name), SHOWN_SECONDS)
+        self._created[namespace, name] = asyncio.get_running_loop().time()
+        self._queue.add_after((namespace, name), CACHE_SECONDS)
         self._metrics.template("created")
         logger.info("template created", extra={"template": f"{namespace}/{name}"})
 
     async def _report_failure(self, key: Key, why: str) -> None:
-        """Tell some of the pods that wait for a template why it cannot be made, in an event."""
+        """Write an event with the reason for some of the pods that wait for a template."""
         now = asyncio.get_running_loop().time()
-        self._reported = {uid: at for uid, at in self._reported.items() if now - at < REPEAT}
+        self._reported = {uid: at for uid, at in self._reported.items() if now - at < REPORT_EVERY}
         unreported = [pod for pod in self._pods.objects.values() if pod.metadata.uid not in self._reported]
         waiting = (pod for pod in unreported if key in template_lifecycle.templates_of(pod))
-        for pod in islice(waiting, MOST_EVENTS):
+        for pod in islice(waiting, MAX_EVENTS):
             self._reported[pod.metadata.uid] = now
             await self._recorder.record(pod, FAILED, f"its template cannot be made: {why}", warning=True)
 
@@ -398,52 +395,56 @@ class Templates:
 
     async def _sweep(self) -> None:
         now = asyncio.get_running_loop().time()
-        stored = await self._known_templates()
+        stored = await self._unfollowed_templates()
         in_use = self._users.in_use() | self._survey.in_use()
-        self._unused, over = template_lifecycle.sweep(self._unused, stored, in_use, now=now, grace=self._grace)
-        for one in over:
-            key = one.metadata.namespace, one.metadata.name
+        self._unused, expired = template_lifecycle.sweep(self._unused, stored, in_use, now=now, grace=self._grace)
+        for stored_template in expired:
+            key = stored_template.metadata.namespace, stored_template.metadata.name
             where = {"template": "/".join(key)}
             try:
                 if await self._is_used(key, now):
                     continue
-                await self._delete(one, "swept")
+                await self._delete(stored_template, "swept")
                 logger.info("template swept", extra=where)
             except ApiError as error:
                 logger.warning("cannot delete an unused template", extra={**where, "problem": str(error)})
 
-    async def _known_templates(self) -> list[ResourceClaimTemplate]:
-        """Give out the templates of which it is known whether a pod uses them; look where that was not asked for a grace period."""
+    async def _unfollowed_templates(self) -> list[ResourceClaimTemplate]:
+        """Return our templates that no followed pod or workload uses.
+
+        The pods of their namespaces are listed first, unless they were listed within the grace period; a namespace whose pods cannot be listed
+        is left out.
+        """
         followed = self._users.in_use()
-        judged: list[ResourceClaimTemplate] = []
+        unfollowed: list[ResourceClaimTemplate] = []
         failed: set[str] = set()
-        for key, one in tuple(self._templates.objects.items()):
+        for key, stored_template in tuple(self._templates.objects.items()):
             namespace = key[0]
-            if key in followed or not template_lifecycle.is_ours(one) or namespace in failed:
+            if key in followed or not template_lifecycle.is_ours(stored_template) or namespace in failed:
                 continue
             if self._survey.age(namespace) > self._grace:
                 try:
-                    await self._survey.list_templates(namespace)
+                    await self._survey.list_used_templates(namespace)
                 except ApiError as error:
                     failed.add(namespace)
                     note = {"namespace": namespace, "problem": str(error)}
                     logger.warning("cannot read the pods of a namespace", extra=note)
                     continue
-            judged.append(one)
-        self._survey.forget(frozenset([one.metadata.namespace for one in judged]))
-        return judged
+            unfollowed.append(stored_template)
+        self._survey.forget(frozenset([stored_template.metadata.namespace for stored_template in unfollowed]))
+        return unfollowed
 
-    async def _is_used(self, key: Key, begun: float) -> bool:
-        """Whether a pod uses a template, as of now: asked in this sweep."""
+    async def _is_used(self, key: Key, sweep_started: float) -> bool:
+        """Return whether a pod uses a template, by a list of pods that is no older than this sweep."""
         namespace = key[0]
-        since = asyncio.get_running_loop().time() - begun
+        since = asyncio.get_running_loop().time() - sweep_started
         if self._survey.age(namespace) > since:
-            await self._survey.list_templates(namespace)
+            await self._survey.list_used_templates(namespace)
         return key in self._survey.in_use() or key in self._users.in_use()
 
 
 def _identity_only(stored: ResourceClaimTemplate) -> ResourceClaimTemplate:
-    """Leave away all but the identity of a template whose name is not ours: it is not compared with anything here."""
+    """Drop all but the identity of a template whose name is not ours: its content is never compared."""
     meta = stored.metadata
     if meta.name.startswith(names.PREFIX):
         return stored
@@ -452,5 +453,5 @@ def _identity_only(stored: ResourceClaimTemplate) -> ResourceClaimTemplate:
 
 
 def _without_spec(workload: StoredWorkload) -> StoredWorkload:
-    """Leave away the spec of what a controller makes, which is not looked at: of ten ReplicaSets nine are old ones."""
+    """Drop the spec of a workload that a controller created: it is not translated, and nine of ten ReplicaSets are old ones."""
     return msgspec.structs.replace(workload, spec=None) if workload.is_owned else workload

@@ -1,16 +1,16 @@
-"""What is declared and known, as one value: the configuration, the fleet, the modes, the server's features."""
+"""The input of every decision, as one value: the configuration, the fleet, the modes of namespaces, and the server's features."""
 
 from webhook.state import configuration
 from webhook.state.autoscalers import CLUSTER_AUTOSCALER, STATUS
 from webhook.state.builder import Seen, StateBuilder
 from webhook.state.canary import PodOwner, workload
-from webhook.state.configuration import Configuration, read
+from webhook.state.configuration import Configuration, read_configuration
 from webhook.state.container_defaults import Bounds, ContainerDefaults, container_defaults
 from webhook.state.custom_kind import CustomKind, custom_kinds
 from webhook.state.device_plugins import Replicated, config_maps_of
 from webhook.state.features import Features
 from webhook.state.gpu_operator import GpuOperator
-from webhook.state.installed import IN_CONFIG_MAPS, Installed, installed
+from webhook.state.installed import IN_CONFIG_MAPS, Installed, installed, is_component
 from webhook.state.installed import NONE as NOTHING_INSTALLED
 from webhook.state.inventory import Inventory
 from webhook.state.mode import Mode, doubts, mistake_of, mode_in, mode_of, why_not, with_mode
@@ -65,12 +65,13 @@ __all__ = [
     "custom_kinds",
     "doubts",
     "installed",
+    "is_component",
     "mistake_of",
     "mode_in",
     "mode_of",
     "outline",
     "prospects",
-    "read",
+    "read_configuration",
     "why_not",
     "with_mode",
     "workload",

@@ -1,4 +1,4 @@
-"""Autoscalers, and whether they create nodes for pods with resource claims. Pure.
+"""Reads which autoscalers are installed, and whether they create nodes for pods with resource claims. Pure.
 
 | autoscaler | for a pending pod with claims |
 |---|---|
@@ -63,11 +63,11 @@ class NodePool(msgspec.Struct, frozen=True, kw_only=True):
     node: Node = Node()
 
     def admits(self, selected: Selected, pod: Pod) -> bool:
-        """Whether, by labels and taints, a new node of the pool can run a pod."""
+        """Return whether a new node of the pool can run a pod, by labels and taints."""
         if refusal(pod, self.node, {}):
             return False
         terms = selected.terms or ((),)
-        return any(all(self._allows(one) for one in (*selected.always, *term)) for term in terms)
+        return any(all(self._allows(selection) for selection in (*selected.always, *term)) for term in terms)
 
     def _allows(self, selection: Selection) -> bool:
         key, operator, values = selection
@@ -79,10 +79,18 @@ class NodePool(msgspec.Struct, frozen=True, kw_only=True):
             return operator in ("NotIn", "DoesNotExist") or bool(_CLOUDS.fullmatch(key))
         if operator == "DoesNotExist":
             return False
-        possible = [value for value in values if fixed in (None, value) and all(_permits(one, value) for one in own)]
+        possible = [
+            value
+            for value in values
+            if fixed in (None, value) and all(_permits(requirement, value) for requirement in own)
+        ]
         if operator == "In":
             return bool(possible)
-        offered = [value for one in own if one.operator == "In" for value in one.values] if fixed is None else [fixed]
+        offered = (
+            [value for requirement in own if requirement.operator == "In" for value in requirement.values]
+            if fixed is None
+            else [fixed]
+        )
         return operator != "NotIn" or not offered or any(value not in values for value in offered)
 
 
@@ -98,7 +106,7 @@ class Autoscaler(msgspec.Struct, frozen=True, kw_only=True):
     empty: tuple[str, ...] = ()
 
     def neglects(self, selected: Selected, pod: Pod) -> str:
-        """Explain why a pending pod with claims gets no suitable node; "" if claims are considered, or no pool would serve the pod."""
+        """Return why a pending pod with claims gets no suitable node; "" if claims are considered, or no pool would serve the pod."""
         if self.considers:
             return ""
         if self.name == KARPENTER:
@@ -112,7 +120,7 @@ class Autoscaler(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def release(self) -> str:
-        """Its name and version; where its image names none, those versions that do not consider claims."""
+        """Its name and version; if its image has no version, the versions that do not consider claims."""
         if self.minor is not None:
             return f"{self.name} 1.{self.minor}"
         return self.name if self.name == KARPENTER else f"{self.name} before 1.35"
@@ -128,14 +136,14 @@ class Autoscaler(msgspec.Struct, frozen=True, kw_only=True):
 
 def autoscalers(objects: Iterable[Object]) -> tuple[Autoscaler, ...]:
     pools: list[NodePool] = []
-    found: dict[str, Autoscaler] = {}
+    by_name: dict[str, Autoscaler] = {}
     empty: list[str] = []
     for obj in objects:
         match obj.get("kind"):
             case "NodePool" if str(obj.get("apiVersion")).startswith("karpenter.sh/") and len(pools) < _MOST:
                 pools.append(_pool(obj))
             case "Deployment":
-                found |= {each.name: each for each in _deployed(obj)}
+                by_name |= {each.name: each for each in _deployed(obj)}
             case "ConfigMap" if inside(obj, "metadata").get("name") == STATUS:
                 # The status as the autoscaler writes it from 1.30 on, in YAML.
                 groups = items(inside(obj, "data", "status"), "nodeGroups")[:_MOST]
@@ -146,12 +154,12 @@ def autoscalers(objects: Iterable[Object]) -> tuple[Autoscaler, ...]:
                     and health.get("maxSize") != 0
                 ]
     if pools:
-        karpenter = found.get(KARPENTER, Autoscaler(name=KARPENTER))
-        found[KARPENTER] = msgspec.structs.replace(karpenter, pools=tuple(pools))
+        karpenter = by_name.get(KARPENTER, Autoscaler(name=KARPENTER))
+        by_name[KARPENTER] = msgspec.structs.replace(karpenter, pools=tuple(pools))
     if empty:
-        scaler = found.get(CLUSTER_AUTOSCALER, Autoscaler(name=CLUSTER_AUTOSCALER, considers=True))
-        found[CLUSTER_AUTOSCALER] = msgspec.structs.replace(scaler, empty=tuple(empty))
-    return tuple(found.values())
+        scaler = by_name.get(CLUSTER_AUTOSCALER, Autoscaler(name=CLUSTER_AUTOSCALER, considers=True))
+        by_name[CLUSTER_AUTOSCALER] = msgspec.structs.replace(scaler, empty=tuple(empty))
+    return tuple(by_name.values())
 
 
 def _deployed(deployment: Object) -> Iterator[Autoscaler]:
@@ -211,7 +219,7 @@ def _permits(requirement: Selection, value: str) -> bool:
 
 
 def pod_with_tolerations(spec: Mapping[str, Any]) -> Pod:
-    """Make a pod that has only the tolerations of a spec; none if they are malformed."""
+    """Return a pod that has only the tolerations of a spec; without tolerations if they are malformed."""
     try:
         return Pod(spec=convert({"tolerations": spec.get("tolerations") or []}, PodSpec))
     except WireError:

@@ -1,10 +1,10 @@
-"""DrawbridgeConfiguration: reads the file strictly and compiles it.
+"""Reads a DrawbridgeConfiguration strictly and compiles it.
 
-`read` returns a complete configuration, or a finding with a JSON pointer for every mistake. Unknown feature gates and
-unknown fields of driver parameters are only warnings, because they depend on versions. The caller watches the file.
+`read` returns a complete configuration, or a finding with a JSON pointer for each mistake. Unknown feature gates and unknown fields of driver
+parameters are only warnings, because they depend on versions.
 
-`Configuration` is the compiled form: the dialects under this cluster's key names, and an index over them. It is compared
-by identity, so that results can be cached per configuration.
+`Configuration` is the compiled form: the dialects with the key names of this cluster, and an index of their keys. It is compared by identity, so
+that results can be cached for each configuration.
 """
 
 from __future__ import annotations
@@ -80,32 +80,32 @@ class Configuration:
         self.targets: Mapping[str, Target] = TARGETS | {target.name: target for target in file.targets}
         declared = [plain.vocabulary_of(table, self.targets) for table in file.dialects]
         every = (*VOCABULARIES, *declared)
-        built_in = {one.table.name for one in VOCABULARIES}
+        built_in = {vocabulary.table.name for vocabulary in VOCABULARIES}
         # Enabled vocabularies by name, with this cluster's key names.
         self.vocabularies: dict[str, Vocabulary[Any]] = {}
         self.options: dict[str, Options] = {}
-        for one in every:
-            name = one.table.name
+        for vocabulary in every:
+            name = vocabulary.table.name
             if name in file.disabled:
                 continue
             options = self.options[name] = file.options(name) if name in built_in else Options()
-            table = options.table(one.table)
+            table = options.table(vocabulary.table)
             if renames := file.keys.get(table.name):
                 rows = [(renames.get(row.name, row.name), row) for row in table.keys]
                 keys = tuple([msgspec.structs.replace(row, name=name) for name, row in rows if name])
                 table = msgspec.structs.replace(table, keys=keys)
-            self.vocabularies[table.name] = msgspec.structs.replace(one, table=table)
+            self.vocabularies[table.name] = msgspec.structs.replace(vocabulary, table=table)
         self.dialects = tuple([vocabulary.table for vocabulary in self.vocabularies.values()])
         self.sizes: Mapping[str, int] = {model.product: bytes_of(model.memory) for model in file.models}
         self.schedulers: dict[str, Scheduler] = dict(SCHEDULERS)
-        for one in every:
-            self.schedulers |= one.schedulers
+        for vocabulary in every:
+            self.schedulers |= vocabulary.schedulers
         if file.bridge is not None:
             # The allocator supports what the cluster's own does.
             self.schedulers[file.bridge.scheduler_name] = Scheduler(like_cluster=True)
         self.schedulers |= file.schedulers
-        # Rows by position and key. Patterns are read on resources, and of other words where they ask for devices.
-        positions: dict[Position, _Rows] = {place: {} for place in Position}
+        # Rows by position and key. Names with a varying part are patterns: of resources, and of other keys if they request devices.
+        positions: dict[Position, _Rows] = {position: {} for position in Position}
         patterns: list[_Pattern] = []
         self._patterned: list[_Pattern] = []
         for dialect in self.dialects:
@@ -122,11 +122,12 @@ class Configuration:
         self.rows: Mapping[Position, _Rows] = positions
         # The longer pattern is the more specific one: mig-<profile>.shared before mig-<profile>.
         patterns.sort(key=lambda entry: len(entry[2].name), reverse=True)
-        # Patterns by domain; those without one, which only a renaming makes, are tried for every name.
-        self._without_domain = [one for one in patterns if "/" not in one[0]]
+        # Patterns by domain. Patterns without a domain, which only a renaming makes, are tried for each name.
+        self._without_domain = [entry for entry in patterns if "/" not in entry[0]]
         domains = {prefix[: prefix.index("/") + 1] for prefix, _, _ in patterns if "/" in prefix}
         self._patterns = {
-            domain: [one for one in patterns if "/" not in one[0] or one[0].startswith(domain)] for domain in domains
+            domain: [entry for entry in patterns if "/" not in entry[0] or entry[0].startswith(domain)]
+            for domain in domains
         }
         # Environment variables that the administrator's own tables read, by table and name.
         self.variables: dict[str, dict[str, Row]] = {}
@@ -134,39 +135,43 @@ class Configuration:
             for row in table.keys if table.name not in built_in else ():
                 if row.place is Position.ENV and row.role is not Role.NONE:
                     self.variables.setdefault(table.name, {})[row.name] = row
-        # Annotations and labels that ask for devices without a resource key.
+        # Annotations and labels that request devices without a resource key.
         asking = [row for table in self.dialects for row in table.keys if row.role is Role.ASKS]
         self._asking = frozenset(row.name for row in asking)
         self._prefixes = tuple(prefix for prefix, _, _ in self._patterned)
         translated = [row for row in asking if row.outcome is not Outcome.LEFT]
-        # Whether a decision depends on more of a pod than the fields that are always read.
+        # Whether a decision depends on more fields of a pod than `admission_review.decode_pod` decodes.
         self.reads_all = bool(file.mixed or translated)
 
     def asks(self, keys: Iterable[str]) -> bool:
+        """Return whether one of these annotations or labels requests devices by itself."""
         return not self._asking.isdisjoint(keys) or any(name.startswith(self._prefixes) for name in keys)
 
     def is_amount(self, annotation: str) -> bool:
+        """Return whether an annotation requests devices by itself and is translated."""
         rows = [known.row for known in self.word(Position.ANNOTATION, annotation)]
         return any(row.role is Role.ASKS and row.outcome is not Outcome.LEFT for row in rows)
 
-    def word(self, place: Position, name: str) -> tuple[KnownRow, ...]:
-        found = self.rows[place].get(name)
-        if found is not None:
-            return found
+    def word(self, position: Position, name: str) -> tuple[KnownRow, ...]:
+        """Return the rows of a key in a position other than resources."""
+        known = self.rows[position].get(name)
+        if known is not None:
+            return known
         if len(name) > _MAX_NAME or not name.startswith(self._prefixes):
             return ()
         return tuple(
             [
                 KnownRow(dialect, row)
                 for _, dialect, row in self._patterned
-                if row.place is place and pattern(row.name)(name)
+                if row.place is position and pattern(row.name)(name)
             ]
         )
 
     def resource(self, name: str) -> tuple[KnownRow, ...]:
-        found = self._exact.get(name)
-        if found is not None:
-            return found
+        """Return the rows of a resource name, of all dialects that have it."""
+        known = self._exact.get(name)
+        if known is not None:
+            return known
         if len(name) > _MAX_NAME:
             return ()
         domain, slash, _ = name.partition("/")
@@ -177,8 +182,8 @@ class Configuration:
         return ()
 
 
-def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
-    """Read a configuration object: return the configuration and its warnings, or None and every mistake."""
+def read_configuration(value: Json) -> tuple[Configuration | None, list[Finding]]:
+    """Return the configuration in an object and its warnings, or None and all mistakes."""
     name = KIND
     if isinstance(value, dict):
         metadata = value.get("metadata")
@@ -190,17 +195,18 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
     else:
         broken = [shape.expected_object(value)]
     mistakes = [
-        replace(one, code="C001", severity=Severity.ERROR, remedy=_HINTS.get(one.remedy, one.remedy)) for one in broken
+        replace(finding, code="C001", severity=Severity.ERROR, remedy=_HINTS.get(finding.remedy, finding.remedy))
+        for finding in broken
     ]
-    # Without the fields of the wrong shape, the others can still be checked.
+    # The other fields are checked without those of the wrong type.
     bad = {_first(problem.path) for problem in broken}
     if isinstance(value, dict):
         good = {member: part for member, part in value.items() if member not in bad}
-        file = shape.read(good | {"apiVersion": DEFAULT.api_version, "kind": KIND}, WHOLE_FILE)
+        file = shape.convert_checked(good | {"apiVersion": DEFAULT.api_version, "kind": KIND}, WHOLE_FILE)
     else:
         file = None
     if file is not None:
-        # A field of the wrong shape may define names, so uses of unknown names are not reported beside it.
+        # A field of the wrong type may define names, so unknown names are not reported then.
         unchecked = frozenset[str]() if bad.isdisjoint(_DEFINING_NAMES) else _USING_NAMES
         mistakes += [
             contradiction for contradiction in contradictions(file) if _first(contradiction.path) not in unchecked
@@ -229,4 +235,4 @@ def _first(pointer: str) -> str:
     return next(iter(split(pointer)), "")
 
 
-__all__ = ["DEFAULT", "KIND", "Configuration", "read"]
+__all__ = ["DEFAULT", "KIND", "Configuration", "read_configuration"]

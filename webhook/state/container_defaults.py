@@ -41,17 +41,17 @@ class ContainerDefaults(msgspec.Struct, frozen=True):
 
 
 def container_defaults(ranges: Iterable[LimitRange]) -> ContainerDefaults:
-    """Combine the LimitRanges of a namespace; the first by name wins, where an API server may apply them in any order."""
+    """Combine the LimitRanges of a namespace. The first by name wins; the API server applies them in an undefined order."""
     limits: dict[str, str] = {}
     requests: dict[str, str] = {}
     bounds: list[Bounds] = []
-    for one in sorted(ranges, key=lambda one: one.metadata.name):
+    for limit_range in sorted(ranges, key=lambda entry: entry.metadata.name):
         own_limits: dict[str, str] = {}
         own_requests: dict[str, str] = {}
-        for item in one.spec.limits:
+        for item in limit_range.spec.limits:
             if item.type in ("Container", "Pod"):
                 ratio = item.max_limit_request_ratio
-                bounds.append(Bounds(one.metadata.name, item.type, item.min, item.max, ratio))
+                bounds.append(Bounds(limit_range.metadata.name, item.type, item.min, item.max, ratio))
             if item.type != "Container":
                 continue
             of_item = {**item.max, **item.default}

@@ -51,15 +51,15 @@ class CustomKind(NamedTuple):
         """Return what the API server keeps of an object, by the schema of its version and then of the stored version."""
         version = str(obj.get("apiVersion", "")).rpartition("/")[2]
         pruned: Json = dict(obj)
-        for one in dict.fromkeys((version, version if self.converts else self.storage)):
-            schema = self.schemas.get(one)
+        for candidate in dict.fromkeys((version, version if self.converts else self.storage)):
+            schema = self.schemas.get(candidate)
             if schema is not None:
                 pruned = _prune(pruned, schema._replace(embedded=True))
         return pruned
 
 
 def custom_kinds(objects: Iterable[_Object]) -> Mapping[GroupKind, tuple[CustomKind, ...]]:
-    """Read the definitions, among some objects, of the kinds of the others; two for one kind are both kept, as either may win."""
+    """Return the CustomResourceDefinitions, among some objects, of the kinds of the others. Two definitions of one kind are both kept."""
     definitions: list[_Object] = []
     wanted_kinds: set[GroupKind] = set()
     for obj in objects:
@@ -68,14 +68,14 @@ def custom_kinds(objects: Iterable[_Object]) -> Mapping[GroupKind, tuple[CustomK
             definitions.append(obj)
         else:
             wanted_kinds.add((group, str(obj.get("kind", ""))))
-    found: dict[GroupKind, tuple[CustomKind, ...]] = {}
+    kinds: dict[GroupKind, tuple[CustomKind, ...]] = {}
     for definition in definitions:
         spec = mapping(definition.get("spec"))
         group_kind = str(spec.get("group", "")), str(mapping(spec.get("names")).get("kind", ""))
         read = _read(definition) if group_kind in wanted_kinds else None
         if read is not None:
-            found[group_kind] = (*found.get(group_kind, ()), read)
-    return found
+            kinds[group_kind] = (*kinds.get(group_kind, ()), read)
+    return kinds
 
 
 def _read(definition: _Object) -> CustomKind | None:
@@ -88,17 +88,17 @@ def _read(definition: _Object) -> CustomKind | None:
     reader = _Reader()
     schemas: dict[str, Schema | None] = {}
     try:
-        for one in listed:
+        for version in listed:
             shared = spec.get("validation") if is_beta else None
-            schema = mapping(one.get("schema") or shared).get("openAPIV3Schema")
-            schemas[str(one.get("name"))] = None if preserves else reader.read(schema)
+            schema = mapping(version.get("schema") or shared).get("openAPIV3Schema")
+            schemas[str(version.get("name"))] = None if preserves else reader.read(schema)
     except _UnreadableError:
         return None
     return CustomKind(
         name=str(mapping(definition.get("metadata")).get("name", "")),
         schemas=schemas,
-        served=frozenset(str(one.get("name")) for one in listed if one.get("served") is True),
-        storage=next((str(one.get("name")) for one in listed if one.get("storage") is True), ""),
+        served=frozenset(str(version.get("name")) for version in listed if version.get("served") is True),
+        storage=next((str(version.get("name")) for version in listed if version.get("storage") is True), ""),
         converts=mapping(spec.get("conversion")).get("strategy") == "Webhook",
     )
 
@@ -117,7 +117,7 @@ class _Reader:
             raise _UnreadableError
         others, items = raw.get("additionalProperties"), raw.get("items")
         named = mapping(raw.get("properties"))
-        found = Schema(
+        schema = Schema(
             preserves=raw.get("x-kubernetes-preserve-unknown-fields") is True,
             embedded=raw.get("x-kubernetes-embedded-resource") is True,
             members={name: self.read(member, depth + 1) for name, member in named.items()},
@@ -125,19 +125,19 @@ class _Reader:
             others=self.read(others, depth + 1) if isinstance(others, dict) else None,
             items=self.read(items, depth + 1) if isinstance(items, dict) else None,
         )
-        return _LEAF if found == _LEAF else found
+        return _LEAF if schema == _LEAF else schema
 
 
 def _prune(value: Json, schema: Schema | None) -> Json:
     if isinstance(value, list):
         if schema is None:
-            return [_prune(one, None) for one in value]
+            return [_prune(item, None) for item in value]
         of_items = schema.items
         if schema.preserves:
             if of_items is None:
                 return value
             of_items = of_items._replace(preserves=True)
-        return [_prune(one, of_items) for one in value]
+        return [_prune(item, of_items) for item in value]
     if not isinstance(value, dict):
         return value
     if schema is None:

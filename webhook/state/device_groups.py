@@ -1,9 +1,9 @@
-"""The census of a fleet: its devices in groups that no decision tells apart, and the nodes that publish each group.
+"""Counts the devices of a fleet by groups, and the nodes that publish each group.
 
-A group is all that facts are drawn from (`webhook.state.inventory`) or that a DeviceClass reads. Slices are never changed,
-only replaced, so the counts of each are kept, and the next census counts new slices only.
+The devices of a group are equal in all properties that the inventory (`webhook.state.inventory`) or a DeviceClass reads. A slice object is never
+changed, only replaced, so the counts of each slice are cached and the next census counts only new slices.
 
-Nodes are grouped by the set of groups that they publish, so that finding what most nodes publish is cheap.
+Nodes that publish the same set of groups are counted together, so that it is cheap to find what most nodes publish.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CPU = "cpu"
 
 
 class Group(msgspec.Struct, frozen=True, eq=False):
-    """Devices that no decision tells apart, with one of them as a sample."""
+    """Devices that are equal for all decisions, with one of them as a sample."""
 
     sample: Device
     driver: str
@@ -37,8 +37,8 @@ class Group(msgspec.Struct, frozen=True, eq=False):
     memory: int
     bandwidth: int  # of a device that can be shared; 0 if it publishes none
     cpus: int  # of a device that can be shared
-    rootless: bool  # its pcieRoot is the empty text, which equals every other empty one
-    parted: bool  # a claim that names no amounts gets a part of it
+    rootless: bool  # its pcieRoot is the empty text, which equals every other empty root
+    parted: bool  # a claim without amounts gets a part of it
 
     @classmethod
     def from_device(cls, driver: str, device: Device) -> Group:
@@ -67,7 +67,7 @@ class ReadAttributes(msgspec.Struct, frozen=True):
 
     @classmethod
     def combine(cls, reads: Iterable[cel.Reads]) -> ReadAttributes:
-        """Combine what selectors read with what tells kinds of device in one class apart. Capacities are always in the key."""
+        """Combine the attributes of selectors with those of `Target.where`. The key always includes capacities."""
         reads = tuple(reads)
         names = {(domain, name) for reads_ in reads for kind, domain, name in reads_.names if kind == "attributes"}
         names |= {(target.driver, name) for target in TARGETS.values() for name in target.where}
@@ -122,7 +122,7 @@ class Census(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                         group = by_key[key] = Group.from_device(driver, device)
                     counts[group] += 1
             counted[name] = slice_, counts
-            # A driver counts as one node for its devices of no node, however many pools it makes of them.
+            # The devices of a driver that belong to no node count as one node, in however many pools they are.
             holdings.setdefault(slice_.spec.node_name or f"driver {driver}", set()).update(counts)
             groups.update(counts)
         by_holding: dict[frozenset[Group], list[str]] = {}
@@ -139,7 +139,7 @@ def _is_rootless(device: Device) -> bool:
 
 
 def _is_parted(device: Device) -> bool:
-    """Return whether a claim that names no amounts leaves some of a shared device for others: it takes no capacity whole."""
+    """Return whether a claim without amounts leaves a part of each capacity of a shared device to other claims."""
     if not device.allow_multiple_allocations:
         return False
     for capacity in device.capacity.values():

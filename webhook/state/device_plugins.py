@@ -1,4 +1,4 @@
-"""Device plugins: which configurations make a unit of a resource less than a whole device. Pure.
+"""Reads the configurations of device plugins by which a unit of a resource is less than a whole device. Pure.
 
 Reads the ConfigMap of NVIDIA's plugin with the DaemonSet or ClusterPolicy that names it, and the sharing of Intel's plugin.
 As in NVIDIA's plugin, `sharing.mps` wins over `timeSlicing`, fewer than two replicas are invalid, and `resources` and
@@ -37,7 +37,7 @@ _MOST = 64  # configurations of one ConfigMap, and resources of a configuration
 class Replicas(msgspec.Struct, frozen=True, gc=False):
     replicas: int
     strategy: str
-    # Whether a pod that asks for more than one fails.
+    # Whether a pod that requests more than one fails.
     fails_above_one: bool = False
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class Replicas(msgspec.Struct, frozen=True, gc=False):
 
 
 class Replicated(msgspec.Struct, frozen=True, gc=False):
-    """The object that makes a unit of a resource a replica."""
+    """The object with the configuration by which a unit of a resource is a replica."""
 
     where: str
     sharing: Replicas
@@ -60,12 +60,12 @@ class PluginConfiguration(msgspec.Struct, frozen=True, kw_only=True):
 
     where: str
     shared: Mapping[str, Replicas] = {}
-    # Whether each container with a GPU is given IMEX channel 0 as well.
+    # Whether each container with a GPU also gets IMEX channel 0.
     imex: bool = False
     # Names under `rename` and `resources`, which the plugin ignores.
     ignored: tuple[str, ...] = ()
 
-    def find(self, key: str) -> Replicated | None:
+    def replicated(self, key: str) -> Replicated | None:
         sharing = self.shared.get(key)
         return None if sharing is None else Replicated(self.where, sharing)
 
@@ -112,22 +112,22 @@ def device_plugins(objects: Iterable[Object], *, named_maps_only: bool = False) 
     """Read the device plugins among some objects; `named_maps_only` skips ConfigMaps that no object gives a plugin."""
     uses: list[_MapUse] = []
     maps: list[Object] = []
-    found: list[DevicePlugin] = []
+    plugins: list[DevicePlugin] = []
     for obj in objects:
         uses += _map_uses(obj)
         match obj.get("kind"):
             case "ConfigMap":
                 maps.append(obj)
             case "DaemonSet":
-                found += _intel(obj, _shared_argument(obj))
+                plugins += _intel(obj, _shared_argument(obj))
             case "GpuDevicePlugin":
-                found += _intel(obj, inside(obj, "spec").get("sharedDevNum"))
+                plugins += _intel(obj, inside(obj, "spec").get("sharedDevNum"))
     for map_ in maps:
         metadata = inside(map_, "metadata")
         name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
         configurations: dict[str, PluginConfiguration] = {}
         for entry, value in list(inside(map_, "data").items())[:_MOST]:
-            # A text that is not YAML was not parsed, and the plugin does not start with it either.
+            # A text that is not YAML is not parsed here, and the plugin does not start with it either.
             if isinstance(value, dict) and is_configuration(value):
                 configurations[entry] = _configuration(value, f"ConfigMap {namespace}/{name} ({entry})")
         if not configurations:
@@ -137,8 +137,8 @@ def device_plugins(objects: Iterable[Object], *, named_maps_only: bool = False) 
             own = [_MapUse(name)]
         for use in own:
             default = use.choose(configurations)
-            found.append(DevicePlugin(configurations=configurations, default=default, nodes=use.nodes))
-    return tuple(found)
+            plugins.append(DevicePlugin(configurations=configurations, default=default, nodes=use.nodes))
+    return tuple(plugins)
 
 
 def config_maps_of(obj: Object) -> list[tuple[str, str]]:
@@ -211,7 +211,7 @@ def _configuration(value: Object, where: str) -> PluginConfiguration:
 
 
 def _intel(obj: Object, number: object) -> Iterator[DevicePlugin]:
-    """Make the plugin of an object that lets several containers share an Intel GPU."""
+    """Yield the device plugin of an object by which several containers share an Intel GPU."""
     if type(number) is not int or number < 2:
         return
     metadata = inside(obj, "metadata")

@@ -1,7 +1,7 @@
-"""The features of the API server and of schedulers that decide which claims may be made. Pure.
+"""The features of the API server and of schedulers, which decide which claims may be made. Pure.
 
-The API server silently drops fields whose feature gate is off, and a scheduler built on older libraries ignores shares or
-fails on them; such a claim is never made. Stages follow kubernetes:pkg/features/kube_features.go.
+The API server silently drops fields whose feature gate is off. A scheduler that is built on older libraries ignores shares or fails on them.
+Claims that need such a feature are not made. Stages follow kubernetes:pkg/features/kube_features.go.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ class Features(KnownServer, frozen=True, kw_only=True):
     def from_server(cls, server: Server) -> Features:
         """Make the features of a server whose gates are all known."""
         gates = {gate: server.enabled(gate) for gate in servers.known_gates(server.minor)}
-        return cls(minor=server.minor, gates=gates, found=gates)
+        return cls(minor=server.minor, gates=gates, reported=gates)
 
     @classmethod
-    def combine(cls, minor: int, found: Mapping[str, bool], declared: Declared = Declared()) -> Features:  # noqa: B008  a value
+    def combine(cls, minor: int, reported: Mapping[str, bool], declared: Declared = Declared()) -> Features:  # noqa: B008  a value
         """Combine what a server reports with what the configuration declares for the rest."""
-        known = servers.known_of(minor, found, declared)
-        return cls(minor=minor, gates=known.gates, found=known.found, declared=declared)
+        known = servers.known_of(minor, reported, declared)
+        return cls(minor=minor, gates=known.gates, reported=known.reported, declared=declared)
 
     def as_declared(self, declared: Declared) -> Features:
-        return Features.combine(self.minor, self.found, declared)
+        return Features.combine(self.minor, self.reported, declared)
 
     def enabled(self, gate: str) -> bool:
         return self.gates.get(gate, self.minor >= _ON_SINCE[gate])
 
     @staticmethod
     def known() -> tuple[str, ...]:
-        """The feature gates that decide what is written."""
+        """Return the feature gates that decide which claims may be made."""
         return tuple(_ON_SINCE)
 
     def missing(self, needs: tuple[Need, ...], name: str, schedulers: Mapping[str, Scheduler]) -> str:

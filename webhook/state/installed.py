@@ -1,4 +1,4 @@
-"""Components of a cluster that change what a pod's devices mean: device plugins, autoscalers, the GPU operator and RuntimeClasses. Pure."""
+"""Reads the components of a cluster that affect decisions: device plugins, autoscalers, the GPU operator and RuntimeClasses. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dra.raw import Object
     from webhook.dialects import Selected
 
-# The kinds that are read, with their groups: others have a ClusterPolicy or a NodePool as well (Kyverno, Gaudi, HyperShift).
+# The kinds that are read, with their groups, because Kyverno, Gaudi and HyperShift also have a ClusterPolicy or a NodePool.
 _KINDS = {
     "ClusterPolicy": "nvidia.com",
     "ConfigMap": "",
@@ -52,17 +52,24 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
     def shared_on(self, labels: Mapping[str, str]) -> dict[str, Replicated]:
         """Find the resources whose units are replicas on a node with these labels."""
         running = [plugin.configuration_for(labels) for plugin in self.plugins]
-        return {key: Replicated(one.where, sharing) for one in running if one for key, sharing in one.shared.items()}
+        return {
+            key: Replicated(configuration.where, sharing)
+            for configuration in running
+            if configuration
+            for key, sharing in configuration.shared.items()
+        }
 
     def usually(self, key: str) -> Replicated | None:
-        """Find whether a unit of a resource is a replica by a default configuration; without a default, by any configuration."""
+        """Return how the default configuration of a device plugin makes replicas of a resource. A plugin without a default counts with all its configurations. None if no configuration makes replicas."""
         for plugin in self.plugins:
             if plugin.default is None:
                 candidates = list(plugin.configurations.values())
             else:
-                candidates = [one for name, one in plugin.configurations.items() if name == plugin.default]
+                candidates = [
+                    configuration for name, configuration in plugin.configurations.items() if name == plugin.default
+                ]
             for configuration in candidates:
-                if shared := configuration.find(key):
+                if shared := configuration.replicated(key):
                     return shared
         return None
 
@@ -75,7 +82,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def neglects(self, selected: Selected, spec: Mapping[str, Any]) -> str:
-        """Explain why an autoscaler would not serve a pending pod with claims, and the remedy; "" if it would."""
+        """Return why an autoscaler would not create a node for a pending pod with claims, and the remedy; "" if it would."""
         pod = pod_with_tolerations(spec)
         for autoscaler in self.autoscalers:
             if why := autoscaler.neglects(selected, pod):
@@ -83,7 +90,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
     def ignores(self, key: str) -> str:
-        """Name the configuration that renames devices to this name, which the plugin ignores; "" if there is none."""
+        """Return the configuration that renames devices to this name, which the plugin ignores; "" if there is none."""
         for plugin in self.plugins:
             for configuration in plugin.configurations.values():
                 if key in configuration.ignored:
@@ -94,10 +101,13 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
 NONE = Installed()
 
 
+def is_component(obj: Object) -> bool:
+    """Return whether an object is of a kind that `installed` reads."""
+    return _KINDS.get(text(obj.get("kind"))) == text(obj.get("apiVersion")).rpartition("/")[0]
+
+
 def installed(objects: Iterable[Object]) -> Installed:
-    relevant = [
-        obj for obj in objects if _KINDS.get(text(obj.get("kind"))) == text(obj.get("apiVersion")).rpartition("/")[0]
-    ]
+    relevant = [obj for obj in objects if is_component(obj)]
     if not relevant:
         return NONE
     operator = gpu_operator(relevant)

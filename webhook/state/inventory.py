@@ -1,11 +1,11 @@
-"""The devices of a cluster as translation needs them: a value made from DeviceClasses, ResourceSlices and nodes.
+"""Makes the inventory of a cluster from DeviceClasses, ResourceSlices and nodes, as translation needs it.
 
-It holds the DeviceClass for each target, the sizes and attributes that its devices publish, and the resources that nodes
-still allocate by device plugins. Whether a claim fits is for `webhook.admission.judge`.
+It has the DeviceClass for each target, the sizes and attributes that its devices publish, and the resources that nodes still offer by device
+plugins. `webhook.admission.judge` decides whether a claim fits.
 
-A compromised node can publish any labels, allocatable resources and slices, so no fact about all tenants' pods may rest
-on one node. A fact is what most nodes publish. Each node has one vote: sizes are ranked by votes, and a node that
-publishes several divides its vote among them.
+A compromised node can publish any labels, allocatable resources and slices, so nothing about the pods of all tenants may depend on a single
+node. A fact is what most nodes publish. Each node has one vote. Sizes are ranked by votes, and a node that publishes several sizes divides its
+vote among them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from dra.objects import DeviceClass, ResourceSlice
 
-_MAX_SIZES = 128  # products or profiles that are kept of a class; a node with more groups of devices comes last
+_MAX_SIZES = 128  # products or profiles of a class that are kept; nodes with more groups of devices come last
 T = TypeVar("T")
 _VOTE = 720_720  # of one node: divisible by every number up to 16
 _TOO_COSTLY = "its selectors cost too much to evaluate them on every kind of device"
@@ -40,10 +40,10 @@ _TOO_MANY = f"it has more than {_MAX_SIZES} products"
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """The facts about a fleet. An unknown fleet is not an empty one: nothing follows from it."""
+    """The facts about a fleet. Nothing may be concluded from a fleet that is not `known`."""
 
     known: bool = False
-    # Whether a unit of a key is assumed to be what it usually is if nothing is known: for files, never on a cluster.
+    # Whether, without knowledge, a unit of a key is assumed to have its usual meaning: for files, never on a cluster.
     assumes: bool = False
     classes: Mapping[str, Served] = {}
     nodes: Mapping[str, Node] = {}
@@ -55,7 +55,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     # Resource: the nodes whose device plugin is configured to make replicas of it.
     shared: Mapping[str, Mapping[str, Replicated]] = {}
     installed: Installed = NONE
-    # What tells that an autoscaler may make nodes: its name, or the label of a managed node pool; "" if nothing does.
+    # The evidence that an autoscaler may create nodes: its name, or the label of a managed node pool; "" without evidence.
     grows: str = ""
     # Extended resource, also an implicit one: the class that serves it.
     extended: Mapping[str, str] = {}
@@ -64,7 +64,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     census: Census = Census()
 
     def of_classes_alone(self) -> Inventory:
-        """The inventory of files without nodes and slices: only its classes are known."""
+        """Return the inventory for files without nodes and slices, of which only the classes are known."""
         return msgspec.structs.replace(self, known=False, assumes=True)
 
     @classmethod
@@ -80,7 +80,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     ) -> Inventory:
         """Gather the facts; slices that an earlier inventory has counted are not counted again.
 
-        Where `evidence` chooses nodes or drivers, all others are ignored.
+        If `evidence` chooses nodes or drivers, all others are ignored.
         """
         classes = tuple(classes)
         every = {node.metadata.name: node for node in nodes}
@@ -89,7 +89,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if evidence.drivers:
             slices = [piece for piece in slices if piece.spec.driver in evidence.drivers]
         if evidence.node_selector:
-            # Devices of no node count only if their driver is named: otherwise every author of such a slice would have a vote.
+            # Devices of no node count only if their driver is chosen; otherwise each author of such a slice would have a vote.
             chosen = {node.metadata.name for node in nodes} | ({""} if evidence.drivers else set())
             slices = [piece for piece in slices if (piece.spec.node_name or "") in chosen]
         selectors = [_Selectors(class_) for class_ in classes]
@@ -98,17 +98,17 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         served = {c.metadata.name: _survey(c, s, census) for c, s in zip(classes, selectors, strict=True)}
         shared: dict[str, dict[str, Replicated]] = {}
         for node in nodes if installed.plugins else ():
-            for name, one in installed.shared_on(node.metadata.labels).items():
+            for name, replicated in installed.shared_on(node.metadata.labels).items():
                 amount = node.status.allocatable.get(name)
                 if amount is not None and amount.nano > 0:
-                    shared.setdefault(name, {})[node.metadata.name] = one
+                    shared.setdefault(name, {})[node.metadata.name] = replicated
         labelled: dict[str, dict[str, str]] = {}
         with_plugin = frozenset().union(*[names for key, names in anywhere.items() if key.startswith("nvidia.com/")])
         for vocabulary in VOCABULARIES:
             bare = vocabulary.bare
             if bare is None:
                 continue
-            # Under a GPUCluster no feature discovery updates NVIDIA's labels: only nodes with a device plugin count.
+            # With a GPUCluster no feature discovery updates NVIDIA's labels, so they count only on nodes with a device plugin.
             stale = vocabulary.table.name == "nvidia" and installed.gpu_operator.runs_driver_alone
             shown = {node.metadata.name: bare.node(node.metadata.labels) for node in nodes}
             labelled[vocabulary.table.name] = {
@@ -130,37 +130,37 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             census=census,
         )
 
-    def find(self, target: Target, declared: str = "") -> Served | None:
-        """Find the class for a target: the declared one, else one with the vendor's name, else the only one of its driver."""
+    def find_class(self, target: Target, declared: str = "") -> Served | None:
+        """Return the class for a target: the declared one, else one with the vendor's name, else the only one of its driver."""
         if declared:
             return self.classes.get(declared)
         for name in target.classes:
             if name in self.classes:
                 return self.classes[name]
-        if target.type:  # its driver has several kinds of device, which only a name or a declaration tells apart
+        if target.type:  # the driver has several kinds of device, so the class must be declared or have a known name
             return None
-        found = [c for c in self.classes.values() if c.devices and c.driver == target.driver]
-        # Beside a class that several nodes publish, one that a single node publishes is ignored.
-        several = [c for c in found if len(c.nodes) > 1]
+        candidates = [c for c in self.classes.values() if c.devices and c.driver == target.driver]
+        # A class with devices of a single node is ignored if another class has devices of several nodes.
+        several = [c for c in candidates if len(c.nodes) > 1]
         if any(len(c.nodes) > 2 for c in several):
-            found = several
-        return found[0] if len(found) == 1 else None
+            candidates = several
+        return candidates[0] if len(candidates) == 1 else None
 
 
 def _handed_out(nodes: Iterable[Node]) -> dict[str, frozenset[str]]:
-    found: dict[str, set[str]] = {}
+    by_name: dict[str, set[str]] = {}
     for node in nodes:
         for name, amount in node.status.allocatable.items():
             if amount.nano > 0:
-                found.setdefault(name, set()).add(node.metadata.name)
-    return {name: frozenset(nodes_) for name, nodes_ in found.items()}
+                by_name.setdefault(name, set()).add(node.metadata.name)
+    return {name: frozenset(nodes_) for name, nodes_ in by_name.items()}
 
 
 class _Selectors:
-    """The compiled selectors of one class; a class with an invalid selector matches nothing, as for the allocator.
+    """The compiled selectors of one class. As in the allocator, a class with an invalid selector matches nothing.
 
-    Evaluation is bounded, because every selector is evaluated on every group of devices, and a compromised node can publish
-    any number of groups. The cost of an ordinary selector is free, so that such a node does not use up the budget of others.
+    Each selector is evaluated on each group of devices. A compromised node can publish any number of groups, so the evaluation has a budget.
+    Only costs above those of an ordinary selector are charged to it, so that such a node does not use up the budget of other nodes.
     """
 
     def __init__(self, class_: DeviceClass) -> None:
@@ -176,44 +176,44 @@ class _Selectors:
         return [selector.reads for selector in self._compiled or ()]
 
     def matching(self, groups: Iterable[Group]) -> list[Group]:
-        """Find the groups of the class, without those on which a selector fails; raise OutOfBudget if that costs too much."""
-        found: list[Group] = []
+        """Return the groups of the class, without those on which a selector fails. Raises OutOfBudget if that costs too much."""
+        matched: list[Group] = []
         for group in groups if self._compiled is not None else ():
             view = cel.view_of(group.driver, group.sample)
             budget = Budget(step_limits.CLASS_ON_GROUP + self._left)
             try:
                 if all(selector.matches(view, budget) for selector in self._compiled or ()):
-                    found.append(group)
+                    matched.append(group)
             except SelectorError:
                 continue
             finally:
                 self._left -= max(0, budget.spent - step_limits.CLASS_ON_GROUP)
-        return found
+        return matched
 
 
 def _find_groups(selectors: _Selectors, census: Census) -> tuple[list[Group], str]:
-    """Find the groups of a class, and why they may not be all.
+    """Return the groups of a class, and why some may be missing, "" if none is.
 
-    Groups on nodes that publish few come first: a node that publishes very many cannot keep the others from being counted.
+    Groups on nodes with few groups come first, so that a node with very many groups cannot use up the budget for them.
     """
     on_small_nodes = {group for published in census.nodes if len(published) <= _MAX_SIZES for group in published}
     try:
-        found = selectors.matching(group for group in census.groups if group in on_small_nodes)
+        groups = selectors.matching(group for group in census.groups if group in on_small_nodes)
     except OutOfBudget:
         return [], _TOO_COSTLY
-    doubt = _TOO_MANY if len({group.product for group in found if group.product}) > _MAX_SIZES else ""
+    doubt = _TOO_MANY if len({group.product for group in groups if group.product}) > _MAX_SIZES else ""
     try:
         more = selectors.matching(group for group in census.groups if group not in on_small_nodes)
     except OutOfBudget:
-        return (found, doubt) if found else ([], _TOO_COSTLY)
-    if not found and len({group.product for group in more if group.product}) > _MAX_SIZES:
+        return (groups, doubt) if groups else ([], _TOO_COSTLY)
+    if not groups and len({group.product for group in more if group.product}) > _MAX_SIZES:
         doubt = _TOO_MANY
-    return [*found, *more], doubt
+    return [*groups, *more], doubt
 
 
 def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Served:
-    found, doubt = _find_groups(selectors, census)
-    device_counts = {group: census.groups[group] for group in found}
+    groups, doubt = _find_groups(selectors, census)
+    device_counts = {group: census.groups[group] for group in groups}
     # The nodes by their groups of this class.
     holdings: dict[frozenset[Group], list[str]] = {}
     for published, node_names in census.nodes.items():
@@ -234,30 +234,26 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
     nodes = where(bool)
     drivers = count(lambda groups: {group.driver for group in groups})
     attributes = {
-        device_count: {
-            name if "/" in name else f"{device_count.driver}/{name}" for name in device_count.sample.attributes
-        }
-        for device_count in device_counts
+        group: {name if "/" in name else f"{group.driver}/{name}" for name in group.sample.attributes}
+        for group in device_counts
     }
     bandwidths = count(lambda groups: {group.bandwidth for group in groups if group.bandwidth})
     widest = sorted(bandwidths, key=lambda amount: (-bandwidths[amount], amount))[:_MAX_SIZES]
     sharing = where(lambda groups: any(group.bandwidth for group in groups))
     cpus = count(lambda groups: {max([group.cpus for group in groups])} - {0})
     counting = where(lambda groups: any(CPU in group.sample.node_allocatable_resources for group in groups))
-    shared = {device_count for device_count in device_counts if device_count.sample.allow_multiple_allocations}
+    shared = {group for group in device_counts if group.sample.allow_multiple_allocations}
     parts = where(lambda groups: any(group.parted for group in groups & shared))
     undivided = where(lambda groups: not all(group.parted for group in groups & shared))
-    # The nodes that publish devices of each target that `where` tells apart.
+    # For each target with `where`: the nodes that publish its devices.
     kinds: dict[str, frozenset[str]] = {}
     for target in TARGETS.values():
         if target.where:
             of_target = {
-                device_count
-                for device_count in device_counts
-                if device_count.driver == target.driver
-                and all(
-                    device_count.sample.own_text(target.driver, name) == text for name, text in target.where.items()
-                )
+                group
+                for group in device_counts
+                if group.driver == target.driver
+                and all(group.sample.own_text(target.driver, name) == text for name, text in target.where.items())
             }
             kinds[target.name] = where(of_target.intersection)
     return Served(
@@ -268,33 +264,28 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         nodes=nodes,
         kinds=kinds,
         whole=where(lambda groups: not all(group.parted for group in groups)),
-        products=_rank(
-            {device_count: device_count.product for device_count in device_counts if device_count.product}, holdings
-        ),
-        profiles=_rank(
-            {device_count: device_count.profile for device_count in device_counts if device_count.profile}, holdings
-        ),
+        products=_rank({group: group.product for group in device_counts if group.product}, holdings),
+        profiles=_rank({group: group.profile for group in device_counts if group.profile}, holdings),
         attributes=count(lambda groups: set().union(*[attributes[group] for group in groups])),
         everywhere=count(lambda groups: set.intersection(*[attributes[group] for group in groups])),
         capacities=count(lambda groups: {name for group in groups for name in group.sample.capacity}),
-        shared=sum(device_counts[one] for one in shared),
+        shared=sum(device_counts[group] for group in shared),
         bandwidths=tuple(widest) if len(sharing) * 2 > len(nodes) else (),
-        # Of two that equally many nodes publish, the smaller fits on both.
+        # Of two amounts that equally many nodes publish, the smaller one fits on both.
         cpus=max(sorted(cpus), key=cpus.__getitem__, default=0),
         counts_cpus=len(counting) * 2 > len(nodes),
-        # A claim cannot choose between devices given in parts and whole ones, so the majority of nodes decides.
+        # A claim cannot choose between devices that are allocated in parts and whole ones, so the majority of nodes decides.
         parted=len(parts) > len(undivided),
-        rootless=sum(number for one, number in device_counts.items() if one.rootless),
+        rootless=sum(number for group, number in device_counts.items() if group.rootless),
         doubt=doubt,
     )
 
 
 def _rank(names: Mapping[Group, str], holdings: Mapping[frozenset[Group], list[str]]) -> tuple[Product, ...]:
-    """Rank products (or profiles) by the nodes that publish them; the memory of each is what most of these nodes publish.
+    """Return the products (or profiles), those that most nodes publish first. The memory of each is what most of these nodes publish.
 
-    A node divides its vote among its products, so that one with eight invented products outvotes no product of two other
-    nodes; for each product it divides a vote among the sizes. Of two sizes with equal votes, the smaller comes first: it
-    fits on both.
+    A node divides its vote among its products, so that a node with eight invented products does not outvote a product of two other nodes. For
+    each product it also divides a vote among the sizes. Of two sizes with equal votes the smaller comes first, because it fits on both.
     """
     votes: Counter[str] = Counter()
     sizes: dict[str, Counter[int]] = {}

@@ -1,8 +1,8 @@
 """The mode of a pod: off, observe, warn or enforce; by the label of its namespace, then the configuration, then the canary.
 
-An empty label counts as absent. `enforce` becomes `warn` for workloads outside the canary, and where it is uncertain what
-the namespace allows: the Namespace, a ResourceQuota or a LimitRange could not be read, or the label is not a valid mode
-(`Off` is hardly meant as `enforce`). A translated pod cannot be translated back.
+An empty label counts as absent. `enforce` becomes `warn` for workloads outside the canary. It also becomes `warn` if the Namespace, a
+ResourceQuota or a LimitRange could not be read, or if the label is not a valid mode (such as `Off`): then it is uncertain what the namespace
+allows, and a translated pod cannot be translated back.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def mode_of(state: State, workload: PodOwner) -> Mode:
 
 
 def mode_in(state: State, namespace: str) -> Mode:
-    """Find the mode for the workloads of a namespace that the canary covers."""
+    """Return the mode for the workloads of a namespace that the canary covers."""
     labels = state.namespaces.get(namespace)
     label = labels.get(MODE_LABEL, "") if labels else ""
     mode = _MODES.get(label) or _MODES[state.configuration.file.mode]
@@ -50,14 +50,14 @@ def mode_in(state: State, namespace: str) -> Mode:
 
 
 def doubts(state: State, namespace: str) -> tuple[str, ...]:
-    """List the reasons why it is uncertain what a namespace allows."""
+    """Return the reasons why it is uncertain what a namespace allows."""
     unread = tuple([f"{kind} could not be read" for kind in state.unsure.get(namespace, ())])
     wrong = mistake_of(state.namespaces.get(namespace, {}).get(MODE_LABEL, ""))
     return (*unread, wrong) if wrong else unread
 
 
 def why_not(state: State, namespace: str) -> str:
-    """Explain why the mode in a namespace is not `enforce`; "" if only the canary excludes workloads there."""
+    """Return why the mode in a namespace is not `enforce`; "" if only the canary excludes workloads there."""
     label = state.namespaces.get(namespace, {}).get(MODE_LABEL, "")
     if label in _MODES:
         return f"its namespace {namespace} has the label {MODE_LABEL}={label}"
@@ -69,13 +69,14 @@ def why_not(state: State, namespace: str) -> str:
 
 
 def with_mode(state: State, mode: Mode) -> State:
+    """Return the state with this mode in all namespaces, for all workloads."""
     namespaces = {name: {**labels, MODE_LABEL: mode} for name, labels in state.namespaces.items()}
     file = msgspec.structs.replace(state.configuration.file, mode=mode.value, canary=100)
     return msgspec.structs.replace(state, configuration=Configuration(file), namespaces=namespaces)
 
 
 def mistake_of(label: object) -> str:
-    """Explain why a namespace's label is not a valid mode; "" if it is valid, empty or absent."""
+    """Return why a namespace's label is not a valid mode; "" if it is valid, empty or absent."""
     if label in (None, "") or (isinstance(label, str) and label in _MODES):
         return ""
     if not isinstance(label, str):

@@ -1,9 +1,9 @@
-"""Pools of network devices: what the configuration of a device plugin says of the devices behind a resource name. Pure.
+"""Reads the pools of network devices from the configurations of device plugins. Pure.
 
-Reads the ConfigMaps of the SR-IOV plugin (one text, or one for each node from the SR-IOV network operator) and of the shared RDMA
-plugin. The NVIDIA network operator writes both from the texts in its policies, which count where the policies are among files.
-Names of JSON members count in any case, as in Go. A plugin with a mistake in its configuration does not start: the mistake is told,
-and the other pools count.
+A pool is a resource name with selectors for its devices. The SR-IOV plugin's ConfigMap has one text, or one for each node if the SR-IOV network
+operator wrote it; the shared RDMA plugin has a ConfigMap too. The NVIDIA network operator writes both from its policies, which are read as well
+if they are among the objects. As in Go, the case of JSON member names does not matter. A plugin with a mistake in its configuration does not
+start: the mistake is reported, and other pools are used.
 Follows k8snetworkplumbingwg/sriov-network-device-plugin: pkg/types, pkg/factory, cmd/sriovdp; k8snetworkplumbingwg/
 sriov-network-operator: controllers, bindata; Mellanox/k8s-rdma-shared-dev-plugin: pkg/types, pkg/resources; Mellanox/
 network-operator: manifests.
@@ -36,7 +36,7 @@ _NAMES = {
     "resourcelist": re.compile(r"[a-zA-Z0-9_-]{1,63}").fullmatch,
     "configlist": re.compile(r"[a-zA-Z0-9_]{1,63}").fullmatch,
 }
-# Members of selectors that say which devices a pool has.
+# Members of selectors that choose the devices of a pool.
 _LISTS = (
     *("vendors", "devices", "deviceIDs", "drivers", "pciAddresses", "pfNames", "rootDevices", "ifNames", "linkTypes"),
     *("acpiIndexes", "ddpProfiles", "pKeys", "auxTypes"),
@@ -52,10 +52,10 @@ Selectors = Mapping[str, tuple[str, ...]]
 
 
 class NetworkPool(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource name, and the devices that its plugin hands out: those that one of the alternatives selects."""
+    """A resource name, and the selectors of its devices: a device matches one of the alternatives."""
 
     name: str
-    # The object, and its first entry with the pool.
+    # The object and its entry with the pool.
     where: str
     alternatives: tuple[Selectors, ...]
     # Whether one handle gives a container every device of the pool.
@@ -100,7 +100,7 @@ def network_pools(objects: Iterable[Object]) -> NetworkPools:
 
 
 def _entries(obj: Object, prefixes: Mapping[tuple[str, str], str]) -> Iterator[tuple[str, object, str]]:
-    """List the configurations in an object: where each stands, itself, and the prefix of its resource names."""
+    """Yield the configurations in an object: the position, the content, and the prefix of the resource names."""
     metadata = inside(obj, "metadata")
     name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
     usual = "openshift.io" if name == _OPERATORS else "intel.com"
@@ -114,7 +114,7 @@ def _entries(obj: Object, prefixes: Mapping[tuple[str, str], str]) -> Iterator[t
 
 
 def _parsed(content: str) -> object:
-    """Parse a text of a policy, which is not unfolded as those of ConfigMaps are; a text that is not JSON stays one."""
+    """Parse the text in a policy. Texts of ConfigMaps are parsed before (`cluster.manifests.unfold`). A text that is not JSON is returned as it is."""
     if len(content) > _LONGEST_TEXT:
         return content
     try:
@@ -124,7 +124,7 @@ def _parsed(content: str) -> object:
 
 
 def uses_of(obj: Object) -> list[tuple[str, str]]:
-    """List the ConfigMaps that an object gives a network device plugin: namespace and name."""
+    """Return the ConfigMaps that an object gives a network device plugin: namespace and name."""
     return [(namespace, name) for namespace, name, _ in _uses(obj)]
 
 
@@ -134,16 +134,16 @@ def is_pools(value: Object) -> bool:
 
 
 def outline_of(value: object) -> object:
-    """Reduce a configuration, or a part of one, to what is read of it."""
+    """Return a configuration, or a part of one, with only the members that are read."""
     if isinstance(value, dict):
         return {name: outline_of(inner) for name, inner in value.items() if str(name).lower() in _READ}
     if isinstance(value, list):
-        return [outline_of(one) for one in value]
+        return [outline_of(item) for item in value]
     return value[: _LONGEST + 1] if isinstance(value, str) else value if isinstance(value, bool) else None
 
 
 def _uses(obj: Object) -> Iterator[tuple[str, str, str]]:
-    """Name the ConfigMaps that a DaemonSet mounts for such a plugin, with the prefix of its resource names."""
+    """Yield the ConfigMaps that a DaemonSet mounts for such a plugin, with the prefix of its resource names."""
     pod = inside(obj, "spec", "template", "spec") if obj.get("kind") == "DaemonSet" else {}
     prefix, is_plugin = "", False
     for container in items(pod, "containers"):
@@ -168,22 +168,22 @@ def mounted_config_maps(pod: Object) -> list[str]:
 
 
 def _read(value: object, where: str, prefix: str) -> Iterator[NetworkPool | Misconfigured]:
-    """Read one configuration: its pools, and what keeps the plugin from starting with it."""
+    """Yield the pools of one configuration, and the mistakes with which the plugin does not start."""
     pool_names: set[str] = set()
     for form, listed in _lower(value).items():
         if form not in _NAMES:
             continue
         is_shared = form == "configlist"
-        for one in map(_lower, items({"": listed}, "")[: _MOST + 1]):
-            short = text(one.get("resourcename"))
-            name = f"{text(one.get('resourceprefix')) or ('rdma' if is_shared else prefix)}/{short}"
+        for entry in map(_lower, items({"": listed}, "")[: _MOST + 1]):
+            short = text(entry.get("resourcename"))
+            name = f"{text(entry.get('resourceprefix')) or ('rdma' if is_shared else prefix)}/{short}"
             if not _NAMES[form](short):
                 yield Misconfigured(where, f"has a pool {short[:_LONGEST]!r}, a name that the plugin refuses")
             elif name in pool_names:
                 yield Misconfigured(where, f"has the pool {name} twice")
             else:
                 pool_names.add(name)
-                alternatives = _alternatives(one, is_shared=is_shared)
+                alternatives = _alternatives(entry, is_shared=is_shared)
                 if alternatives:
                     yield NetworkPool(name=name, where=where, alternatives=alternatives, is_shared=is_shared)
                 else:
@@ -191,37 +191,37 @@ def _read(value: object, where: str, prefix: str) -> Iterator[NetworkPool | Misc
 
 
 def _alternatives(pool: Object, *, is_shared: bool) -> tuple[Selectors, ...]:
-    """Read the selectors of a pool: of the SR-IOV plugin an object or a list of them."""
+    """Return the selectors of a pool; for the SR-IOV plugin they are an object or a list of objects."""
     selectors_field = pool.get("selectors")
     every = [selectors_field] if isinstance(selectors_field, dict) else items({"": selectors_field}, "")
     if is_shared and pool.get("devices"):
         every = [*every, {"ifNames": pool.get("devices")}]
     of_type = text(pool.get("devicetype"))
     kind = {"deviceType": (of_type,)} if of_type not in ("", "netDevice") else {}
-    found: list[Selectors] = []
-    for one in map(_lower, every[:_MOST]):
+    alternatives: list[Selectors] = []
+    for alternative in map(_lower, every[:_MOST]):
         selectors: dict[str, tuple[str, ...]] = dict(kind)
         for name in _LISTS:
-            listed = strings(one, name.lower())
+            listed = strings(alternative, name.lower())
             if len(listed) > _MOST or any(len(value) > _LONGEST for value in listed):
                 return ()
             if listed:
                 selectors[name] = tuple(listed)
-        if one.get("isrdma") is True:
+        if alternative.get("isrdma") is True:
             selectors["isRdma"] = ()
-        if vdpa := text(one.get("vdpatype")):
+        if vdpa := text(alternative.get("vdpatype")):
             selectors["vdpaType"] = (vdpa,)
-        if selectors and selectors not in found:
-            found.append(selectors)
-    return tuple(found)
+        if selectors and selectors not in alternatives:
+            alternatives.append(selectors)
+    return tuple(alternatives)
 
 
-def _join(one: NetworkPool, other: NetworkPool) -> NetworkPool:
-    """Put together what several nodes have under one name."""
-    more = tuple([selectors for selectors in other.alternatives if selectors not in one.alternatives])
-    if not more or len(one.alternatives) + len(more) > _MOST:
-        return one
-    return msgspec.structs.replace(one, alternatives=(*one.alternatives, *more))
+def _join(pool: NetworkPool, other: NetworkPool) -> NetworkPool:
+    """Combine the pools that several nodes have under one name."""
+    more = tuple([selectors for selectors in other.alternatives if selectors not in pool.alternatives])
+    if not more or len(pool.alternatives) + len(more) > _MOST:
+        return pool
+    return msgspec.structs.replace(pool, alternatives=(*pool.alternatives, *more))
 
 
 def _lower(value: object) -> Object:

@@ -1,10 +1,10 @@
-"""Node templates: the nodes that, as an administrator declares, an autoscaler can create, as their own stock. Pure.
+"""Makes a stock of the nodes that an autoscaler can create, as the administrator declares them (`nodeTemplates`). Pure.
 
-The stock answers one question, after the existing fleet can never serve some claims: whether a new node could. It is no
-evidence for what a key means, and all of its devices are free.
+If the existing fleet can never serve some claims, this stock shows whether a new node could. All of its devices are free. It is no evidence for
+the meaning of keys.
 
-A template becomes one node of its name with one slice for each driver. Devices of no node are copied from the fleet,
-because a new node may reach them. DeviceTaintRules are not, because they are temporary.
+A template becomes one node of its name with one slice for each driver. Devices of no node are copied from the fleet, because a new node may
+reach them. DeviceTaintRules are not copied, because they are temporary.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PLENTY = {name: parse("1Ei") for name in ("cpu", "memory", "ephemeral-storage", 
 
 
 def prospects(templates: Sequence[NodeTemplate], stock: Stock) -> Stock | None:
-    """Make one idle node for each template below its `maxNodes`; None if there are none."""
+    """Return a stock with one idle node for each template below its `maxNodes`; None if there is no such template."""
     slices = [piece for piece in stock.slices.values() if not piece.spec.node_name]
     nodes: list[Node] = []
     for template in templates:

@@ -33,7 +33,7 @@ def _numbers(value: Any) -> list[int]:
 
 
 def _labels(value: Any) -> Object:
-    return {key: one for key, one in mapping(value).items() if isinstance(one, str) and len(one) <= _MAX_TEXT}
+    return {key: text for key, text in mapping(value).items() if isinstance(text, str) and len(text) <= _MAX_TEXT}
 
 
 def _arguments(value: Any) -> list[str]:
@@ -57,13 +57,13 @@ def _variables(value: Any) -> list[Object]:
 def _configurations(value: Any) -> Object:
     """Keep the parsed entries of a ConfigMap (`cluster.manifests.unfold`) that have a known form."""
     outlines: Object = {}
-    for name, one in mapping(value).items():
-        if not isinstance(one, dict):
+    for name, content in mapping(value).items():
+        if not isinstance(content, dict):
             continue
-        if is_pools(one):
-            outlines[name] = outline_of(one)
-        elif is_configuration(one) or "nodeGroups" in one:
-            outlines[name] = _keep(one, _CONFIGURATION if is_configuration(one) else _STATUS)
+        if is_pools(content):
+            outlines[name] = outline_of(content)
+        elif is_configuration(content) or "nodeGroups" in content:
+            outlines[name] = _keep(content, _CONFIGURATION if is_configuration(content) else _STATUS)
     return outlines
 
 

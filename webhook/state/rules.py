@@ -1,7 +1,7 @@
-"""What fits the shape of a configuration file but makes no sense, in the tables and targets of the administrator's own above all.
+"""Finds the mistakes in a configuration file whose fields have valid types, mostly in the administrator's own tables and targets.
 
-A rule decides about pods of all tenants, so what is not read, would never match, would match keys of another system, or could cost
-the webhook more than a pod may, is turned back before it is in force. Shapes are judged before (`webhook.state.schema`).
+A configuration affects the pods of all tenants. So it is rejected if a part of it has no effect, can never match, matches keys of another system,
+or could make a review too expensive. Types are checked before (`webhook.state.schema`).
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
         PreferredNodes,
     )
 
-# The conditions under which an API server calls us hold every name, and each is compared with each word of a pod.
+# All names are in the matchConditions of the webhook configurations, where the API server compares them with the keys of each pod.
 MOST_ROWS = 512
 MOST_TARGETS = 64
-MOST_NAMED = 20  # names that there are, in a message about one that there is not
+MOST_NAMED = 20  # existing names in the message about an unknown name
 _LONGEST_TEXT = 1_024
 _MOST_SELECTORS = 8
 _MOST_NAMESPACES = 16
@@ -71,6 +71,7 @@ _COUNTED = {Role.COUNT: (Unit.COUNT,), Role.MEMORY: (Unit.BYTES, Unit.MIB, Unit.
 
 
 def contradictions(file: File) -> Iterable[Finding]:
+    """Find all mistakes of a file that make it invalid, except those in `nodeTemplates`."""
     built_in = {vocabulary.table.name: vocabulary.table for vocabulary in VOCABULARIES}
     dialects = built_in | {table.name: table for table in file.dialects}
     targets = TARGETS | {target.name: target for target in file.targets}
@@ -98,8 +99,8 @@ def contradictions(file: File) -> Iterable[Finding]:
     yield from wrong_tables(file, targets)
     yield from _wrong_joints(file, dialects.values())
     for name in built_in:
-        for one in file.options(name).mistakes():
-            yield replace(one, path=f"/{name}{one.path}")
+        for finding in file.options(name).mistakes():
+            yield replace(finding, path=f"/{name}{finding.path}")
         yield from _wrong_options(name, file.options(name), targets)
     for namespace in file.extended_resources.namespaces:
         yield from _wrong_namespace("/extendedResources/namespaces", namespace)
@@ -112,7 +113,7 @@ def contradictions(file: File) -> Iterable[Finding]:
             "name those of device plugins and autoscalers",
         )
     for i, namespace in enumerate(file.evidence.namespaces):
-        yield from [replace(one, path=f"/evidence/namespaces/{i}") for one in _wrong_namespace("", namespace)]
+        yield from [replace(finding, path=f"/evidence/namespaces/{i}") for finding in _wrong_namespace("", namespace)]
     yield from _wrong_list("/evidence/drivers", file.evidence.drivers, names.driver_name)
     yield from _wrong_labels("/evidence/nodeSelector", file.evidence.node_selector)
     yield from _wrong_list("/kueue/deviceClasses", file.kueue.device_classes, names.dns_subdomain)
@@ -131,7 +132,7 @@ def contradictions(file: File) -> Iterable[Finding]:
 
 
 def _wrong_renames(path: str, renames: Mapping[str, str], table: Dialect) -> Iterable[Finding]:
-    """Names that no pod can have; a rule that our own name of the key breaks does not count."""
+    """Find new names of keys that no pod can have. Rules that the built-in name violates are not applied."""
     for row in table.keys:
         if (renamed := renames.get(row.name)) and not any(_wrong_name(row, "")):
             yield from _wrong_name(replace(row, name=renamed), f"{path}/{escape(row.name)}")
@@ -143,7 +144,7 @@ def _wrong_list(path: str, listed: Iterable[str], judge: Callable[[str], str]) -
 
 
 def _wrong_labels(path: str, labels: Mapping[str, str]) -> Iterable[Finding]:
-    """Labels that no node can have."""
+    """Find labels that no node can have."""
     for key, value in labels.items():
         problem = names.label_key(key)
         if problem:
@@ -155,7 +156,7 @@ def _wrong_labels(path: str, labels: Mapping[str, str]) -> Iterable[Finding]:
 
 
 def _wrong_quota(quota: str) -> str:
-    """Explain why a ResourceQuota counts no claims by a key; "" if it counts some (`dra.policy.quota_keys`)."""
+    """Return why a ResourceQuota counts no claims by a key; "" if it counts some (`dra.policy.quota_keys`)."""
     if quota == COUNT_KEY:
         return ""
     if quota.endswith(BY_CLASS):
@@ -173,7 +174,7 @@ def _wrong_quota(quota: str) -> str:
 
 
 def _wrong_options(dialect: str, options: Options, targets: Mapping[str, Target]) -> Iterable[Finding]:
-    """Resources of pods themselves, and kinds of device, that are unknown."""
+    """Find native resources that no claim can replace, and unknown targets."""
     for resource in options.of_host():
         path = f"/{dialect}/hostResources/{escape(resource)}"
         if resource != "cpu" and not resource.startswith("hugepages-"):
@@ -189,14 +190,14 @@ def _wrong_options(dialect: str, options: Options, targets: Mapping[str, Target]
 
 
 def wrong_kubernetes_settings(kubernetes: KubernetesSettings) -> Iterable[Finding]:
-    """A version or gates that no server has. The rest of the file holds: these names come and go with versions, of ours too."""
+    """Find a version or feature gates that no server has. These are warnings, because the known ones depend on drawbridge's version."""
     for gate, error in mistakes(kubernetes.version, kubernetes.feature_gates):
         where = f"featureGates/{escape(gate)}" if gate else "version"
         yield finding_at("C002", f"/kubernetes/{where}", str(error), error.remedy)
 
 
 def doubtful_parameters(file: File, targets: Mapping[str, Target]) -> Iterable[Finding]:
-    """Parameters that the driver would not read as far as we know it. The file holds: a newer driver may."""
+    """Find parameters that the known versions of a driver do not read. These are warnings, because a newer driver may read them."""
     for name, parameters in file.parameters.items():
         first = Opaque(parameters.json.replace(NUMBER, b"0"))
         opaque = OpaqueDeviceConfiguration(driver=targets[name].driver, parameters=first)
@@ -206,7 +207,7 @@ def doubtful_parameters(file: File, targets: Mapping[str, Target]) -> Iterable[F
 
 
 def _wrong_placement(placing: Placing) -> Iterable[Finding]:
-    """Unknown strategies, and malformed numbers."""
+    """Find unknown strategies and malformed numbers."""
     path = "/bridge/placement"
     strategies = {"strategy": placing.strategy}
     for namespace, strategy in placing.namespaces.items():
@@ -228,7 +229,7 @@ def _wrong_placement(placing: Placing) -> Iterable[Finding]:
 
 
 def _fence_conflicts(bridge: BridgeSettings, served: ExtendedResources) -> Iterable[Finding]:
-    """Pods that are left to kube-scheduler, while a fence keeps it from the devices that would serve them."""
+    """Find settings that leave pods to kube-scheduler, while a fence keeps it from the devices for these pods."""
     if not bridge.fence:
         return
     for driver in bridge.drivers:
@@ -257,20 +258,20 @@ def _wrong_namespace(path: str, name: str) -> Iterable[Finding]:
 
 
 def _wrong_meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Finding]:
-    """A meaning is a dialect's name, or one of the words of the dialects that read a bare name."""
+    """Find meanings that are neither the name of a dialect nor one of the choices of `BareKey`."""
     known = [vocabulary.bare for vocabulary in VOCABULARIES if vocabulary.bare]
     meaning_names = dict.fromkeys(", ".join(bare.choices for bare in known).split(", "))
     for key, meaning in file.meanings.items():
         if meaning == "leave" or meaning in dialects or any(bare.declared(meaning) for bare in known):
             continue
-        meant = shape.nearest(meaning, ["leave", *meaning_names, *dialects])
+        meant = shape.nearest_name(meaning, ["leave", *meaning_names, *dialects])
         hint = f"leave, {', '.join(meaning_names)}, or a dialect: {', '.join(dialects)}"
         hint = f"did you mean {meant}? {hint}" if meant else hint
         yield mistake(f"/meanings/{escape(key)}", f"unknown meaning {meaning!r}", hint)
 
 
 def _resource_keys(file: File, dialects: Iterable[Dialect]) -> set[str]:
-    """Name the resource keys that some dialect knows, under this cluster's names too."""
+    """Return the resource keys that a dialect knows, including the names of this cluster."""
     known = {row.name for dialect in dialects for row in dialect.keys if row.place is Position.RESOURCE}
     for renamed in file.keys.values():
         known.update(renamed.values())
@@ -278,7 +279,7 @@ def _resource_keys(file: File, dialects: Iterable[Dialect]) -> set[str]:
 
 
 def _wrong_keys(file: File, dialects: Iterable[Dialect]) -> Iterable[Finding]:
-    """A policy is for a name that device plugins hand out, and says one thing; so are a meaning and a quota."""
+    """Find policies for mixed fleets, meanings and quotas of keys that no dialect knows, and policies that are not exactly one rule."""
     known = _resource_keys(file, dialects)
     patterns = []
     for row in known:
@@ -310,7 +311,7 @@ def _wrong_preference(path: str, nodes: PreferredNodes) -> Iterable[Finding]:
 
 
 def _wrong_joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Finding]:
-    """Keys can only be put together if some table knows them."""
+    """Find pairs of keys that no table knows."""
     known = _resource_keys(file, dialects)
     patterns = [name for name in known if "<" in name]
     for i, joint in enumerate(file.joint):
@@ -326,7 +327,7 @@ def _wrong_joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Finding]:
 
 
 def bytes_of(text: str) -> int:
-    """Read an amount of memory; 0 if it is malformed."""
+    """Return the bytes of an amount of memory; 0 if it is malformed."""
     try:
         return max(parse(text).value(), 0)
     except QuantityError:
@@ -334,7 +335,7 @@ def bytes_of(text: str) -> int:
 
 
 def unknown_names(path: str, names_: Iterable[str], known: Iterable[str], noun: str) -> Iterator[Finding]:
-    """Names that nothing here has; a list is pointed into by position, a mapping by key."""
+    """Find names that are not among `known`; the pointer has the index in a tuple, or the key of a mapping."""
     known = sorted(known)
     for at, name in enumerate(names_):
         if name in known:
@@ -344,12 +345,13 @@ def unknown_names(path: str, names_: Iterable[str], known: Iterable[str], noun: 
 
 
 def one_of(name: str, known: Sequence[str]) -> str:
-    suggestion = shape.nearest(name, list(known))
+    suggestion = shape.nearest_name(name, list(known))
     meant = f"did you mean {suggestion}? " if suggestion else ""
     return f"{meant}one of {list_first(known, MOST_NAMED)}"
 
 
 def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Finding]:
+    """Find mistakes in the administrator's own tables."""
     rows = sum([len(table.keys) for table in file.dialects])
     if rows > MOST_ROWS or len(file.dialects) > MOST_ROWS:
         yield mistake(
@@ -366,11 +368,11 @@ def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Finding]
         if dialect.name not in file.disabled
         for row in dialect.keys
     }
-    # Built-in names that vary in a part, without those that take every name of their domain.
+    # Built-in names with a varying part, without those that match every name of their domain.
     patterns: list[tuple[str, Dialect, Row]] = []
-    for (place, name), (dialect, row) in rows_by_key.items():
+    for (position, name), (dialect, row) in rows_by_key.items():
         before, mark, _ = name.partition("<")
-        if place is Position.RESOURCE and mark and not before.endswith("/"):
+        if position is Position.RESOURCE and mark and not before.endswith("/"):
             patterns.append((name, dialect, row))
     for i, table in enumerate(file.dialects):
         path = f"/dialects/{i}"
@@ -401,7 +403,7 @@ def _unknown_target(path: str, name: str, targets: Mapping[str, Target]) -> Iter
 
 
 def _wrong_shaping(table: Dialect, path: str) -> Iterator[Finding]:
-    """Of keys that shape requests, two of one role outside of containers contradict each other, and without a request they do nothing."""
+    """Find keys that refine a request without effect, because the dialect requests nothing, and two such keys of one role."""
     asks = any(row.place is Position.RESOURCE and row.role is not Role.NONE for row in table.keys)
     names_by_role: dict[tuple[bool, Role], str] = {}
     for number, row in enumerate(table.keys):
@@ -418,7 +420,7 @@ def _wrong_shaping(table: Dialect, path: str) -> Iterator[Finding]:
 
 
 def _find_overlapping(row: Row, patterns: Iterable[tuple[str, Dialect, Row]]) -> tuple[Dialect, Row] | None:
-    """Find a built-in key of several names, one of which the row would take."""
+    """Return a built-in pattern that matches some of the same names as a row; None if there is none."""
     if row.place is not Position.RESOURCE:
         return None
     prefix, mark, _ = row.name.partition("<")
@@ -434,7 +436,7 @@ def _find_overlapping(row: Row, patterns: Iterable[tuple[str, Dialect, Row]]) ->
 
 
 def _wrong_row(row: Row, table: Dialect, path: str) -> Iterator[Finding]:
-    """Find mistakes of one row: a key that a table must not read, or a role that is not read in its place."""
+    """Find the mistakes of one row: in its name, its role, its bounds, its texts and its expression."""
     if row.most is not None and row.most < row.least:
         yield mistake(f"{path}/most", f"{row.most} is below {row.least}", "write least and most in order")
     for field in ("meaning", "because", "when"):
@@ -446,7 +448,7 @@ def _wrong_row(row: Row, table: Dialect, path: str) -> Iterator[Finding]:
 
 
 def _wrong_name(row: Row, path: str) -> Iterator[Finding]:
-    """Find names that no pod can have, names of Kubernetes or drawbridge, and patterns that take too much."""
+    """Find names that no pod can have, names of Kubernetes or drawbridge, and patterns that match too much."""
     before, mark, _ = row.name.partition("<")
     full_name = row.name
     if mark or ">" in full_name:
@@ -488,7 +490,7 @@ def _is_below(domain: str, other: str) -> bool:
 
 
 def _wrong_role(row: Row, table: Dialect, path: str) -> Iterator[Finding]:
-    """Find a role that is not read in its place, or that contradicts the outcome of the key."""
+    """Find an outcome that a table cannot declare, and a role that has no effect in the key's position or does not fit its unit."""
     if row.outcome not in (*REPLACED, Outcome.LEFT):
         reason = f"a table cannot declare a key as {row.outcome}"
         yield mistake(f"{path}/outcome", reason, "write translated, approximated or left")
@@ -512,7 +514,7 @@ def _wrong_role(row: Row, table: Dialect, path: str) -> Iterator[Finding]:
 
 
 def _wrong_expression(row: Row, path: str) -> Iterator[Finding]:
-    """An expression that does not compile, gives what the role cannot use, or costs too much."""
+    """Find an expression that does not compile, returns a type that the role cannot use, or costs too much."""
     path = f"{path}/expression"
     expected_types = plain.expected(row.role)
     if not expected_types:
@@ -541,7 +543,7 @@ def _too_long(text: str, path: str) -> Iterator[Finding]:
 
 
 def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Finding]:
-    """Kinds of device have their own name and driver, and a class serves the target it belongs to."""
+    """Find mistakes in the administrator's own targets, and in the classes and parameters of targets."""
     if len(file.targets) > MOST_TARGETS:
         yield mistake("/targets", f"{len(file.targets)} targets are more than {MOST_TARGETS}", "leave some out")
         return
@@ -577,7 +579,7 @@ def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Finding
 
 
 def _wrong_target(target: Target, path: str) -> Iterator[Finding]:
-    """Names that would end up in claims, where the API server would refuse them, or in CEL, where they would mean something."""
+    """Find names that would be invalid in claims, or that would change the meaning of a CEL expression."""
     if not target.driver:
         yield mistake(f"{path}/driver", "no driver is given", "write the name that its slices have in spec.driver")
         return
@@ -629,7 +631,7 @@ def _wrong_target(target: Target, path: str) -> Iterator[Finding]:
 
 
 def _wrong_selector(text: str, driver: str, path: str) -> Iterator[Finding]:
-    """A selector that the API server would refuse in a claim, or that fails on a device without an attribute."""
+    """Find a selector that the API server would refuse in a claim, or that fails on a device without an attribute."""
     budget = Budget(step_limits.RULE_SELECTOR, longest=step_limits.RULE_SELECTOR)
     try:
         selector: cel.Selector | None = cel.compile(text, cel.NEW, budget=budget)

@@ -37,14 +37,14 @@ class RuntimeClass(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def runtime_classes(objects: Iterable[Object]) -> dict[str, RuntimeClass]:
-    found: dict[str, RuntimeClass] = {}
+    classes: dict[str, RuntimeClass] = {}
     for obj in objects:
         name = text(inside(obj, "metadata").get("name"))
         if obj.get("kind") == "RuntimeClass" and name:
             scheduling = inside(obj, "scheduling")
-            found[name] = RuntimeClass(
+            classes[name] = RuntimeClass(
                 handler=text(obj.get("handler")),
                 node_selector=inside(scheduling, "nodeSelector"),
                 tolerations=tuple(items(scheduling, "tolerations")),
             )
-    return found
+    return classes

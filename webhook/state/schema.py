@@ -1,7 +1,7 @@
-"""The shape of the configuration file. The comment above a field is its description in the schema and in docs/configuration.md.
+"""The types of the configuration file. The comment above a field is its description in the schema and in docs/configuration.md.
 
-Data only. What it compiles to is `webhook.state.configuration`. Each dialect's own options are a field of the file under the
-dialect's name, put there from `VOCABULARIES`: nothing here names one.
+Data only; `webhook.state.configuration` compiles it. The options of each dialect are a field under the dialect's name, which comes from
+`VOCABULARIES`, so this module names no dialect.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ Serving = Literal["leave", "translate"]
 
 
 class _Declared(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Base of everything in the file."""
+    """The base of all types in the file."""
 
 
 class Model(_Declared, frozen=True, kw_only=True):
-    """A device model and its memory, for percentages where the fleet can't be looked at."""
+    """A device model and its memory, for percentages of a device if no node publishes the memory."""
 
-    # As the driver publishes it.
+    # The product name that the driver publishes.
     product: str
-    # As the driver publishes it: 143771Mi for an H200 of 141 GB.
+    # The memory that the driver publishes: 143771Mi for an H200 of 141 GB.
     memory: str
 
 
 class Joint(_Declared, frozen=True, kw_only=True):
-    """Keys that belong together in a container: devices of both come in pairs under one value of an attribute."""
+    """Two keys that belong together in a container: their devices form pairs that share the value of an attribute."""
 
     # The key of one kind of device.
     primary: str
@@ -50,23 +50,23 @@ class Joint(_Declared, frozen=True, kw_only=True):
     secondary: str
     # The attribute that both kinds publish; `auto` is the PCIe root, or else the NUMA node.
     attribute: str = AUTO
-    # If the counts do not divide, or no attribute is common: leave the container, or refuse the pod.
+    # If one count is not a multiple of the other, or if no attribute is common: leave the container, or refuse the pod.
     otherwise: Literal["leave", "refuse"] = "leave"
 
 
 class Placing(_Declared, frozen=True, kw_only=True):
-    """How the bridge places pods that say nothing about it themselves, and whose Namespace does not."""
+    """How the bridge places pods if neither the pod nor its Namespace has a strategy."""
 
     # A strategy, or several with weights: NAME=WEIGHT,NAME=WEIGHT.
     strategy: str = ALLOCATORS_DEFAULT
     # Namespace: the strategy for its pods.
     namespaces: dict[str, str] = {}
-    # The maximum of pods with devices on a node, placed by the bridge; 0 is no maximum.
+    # The maximum number of pods with devices that the bridge places on a node; 0 is no maximum.
     most_pods_per_node: int = 0
 
 
 class BridgeSettings(_Declared, frozen=True, kw_only=True):
-    """The scheduler with our bridge, and the drivers whose devices it manages."""
+    """The scheduler with drawbridge's plugin, and the drivers whose devices it manages."""
 
     # The scheduler of translated pods that request devices of these drivers.
     scheduler_name: str
@@ -79,7 +79,7 @@ class BridgeSettings(_Declared, frozen=True, kw_only=True):
 
 
 class Evidence(_Declared, frozen=True, kw_only=True):
-    """Which drivers and nodes decide what a name means and which sizes there are; empty members leave it to all."""
+    """The drivers and nodes that show what a key means and which sizes exist; an empty field selects all."""
 
     # Drivers whose slices count.
     drivers: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class Evidence(_Declared, frozen=True, kw_only=True):
 
 
 class PreferredNodes(_Declared, frozen=True, kw_only=True):
-    """Which nodes are preferred for pods, while a fleet moves node by node. One of the three is said."""
+    """The nodes that are preferred for pods while a fleet migrates node by node. Exactly one field is set."""
 
     # Nodes with a driver (`dra`), or nodes with a device plugin for the name (`plugin`).
     prefer: Literal["dra", "plugin"] | None = None
@@ -106,29 +106,29 @@ class PreferredNodes(_Declared, frozen=True, kw_only=True):
 
 
 class MixedFleet(PreferredNodes, frozen=True, kw_only=True):
-    """The same, for a name; and for pods of some namespaces otherwise."""
+    """The preferred nodes for one resource, with exceptions for namespaces."""
 
-    # Namespace: any of the three above, for its pods.
+    # Namespace: `prefer`, `percent` or `nodeSelector` for its pods.
     namespaces: dict[str, PreferredNodes] = {}
 
 
 class ExtendedResources(_Declared, frozen=True, kw_only=True):
-    """What becomes of pods that the scheduler itself can serve, because a DeviceClass has the name they ask by.
+    """Whether pods with an extended resource of a DeviceClass are left to the scheduler or translated.
 
-    The pod's annotation counts before its Namespace, that before `autoscaled`, then come the driver and the default.
+    The first of these that is set decides: the pod's annotation, its Namespace, `autoscaled`, the driver, the default.
     """
 
-    # The default. Left out: translate for drivers that the bridge manages, leave for all others.
+    # The default. If not set: translate for drivers that the bridge manages, leave for all others.
     default: Serving | None = None
     # Driver: the same for pods that request its devices.
     drivers: dict[str, Serving] = {}
     # Namespace: the same for its pods; it takes precedence over `autoscaled`, which takes precedence over the driver.
     namespaces: dict[str, Serving] = {}
-    # Pods that an autoscaler may make nodes for, if it ignores claims.
+    # Pods for which an autoscaler may create nodes, if it ignores claims.
     autoscaled: Serving | None = None
 
     def choose(self, driver: str, namespace: str, annotation: str, *, managed: bool, autoscaled: bool) -> Serving:
-        """Choose between the two; an annotation with any other value is ignored."""
+        """Return the choice for a pod. An annotation with any other value is ignored."""
         if annotation in get_args(Serving):
             return cast("Serving", annotation)
         usual = self.default or ("translate" if managed else "leave")
@@ -137,12 +137,12 @@ class ExtendedResources(_Declared, frozen=True, kw_only=True):
 
 
 class CPUClaims(_Declared, frozen=True, kw_only=True):
-    """Whether the whole CPUs of Guaranteed pods are asked for by claims as well: what the kubelet's static CPU manager gives alone.
+    """Whether Guaranteed pods also get claims for the CPUs that the kubelet's static CPU manager would give them exclusively.
 
-    The namespace counts before the default.
+    The namespace takes precedence over the default.
     """
 
-    # Namespaces that are not named.
+    # For namespaces that are not named.
     default: Serving = "leave"
     # Namespace: the same for its pods.
     namespaces: dict[str, Serving] = {}
@@ -156,15 +156,15 @@ class CPUClaims(_Declared, frozen=True, kw_only=True):
 
 
 class Kueue(_Declared, frozen=True, kw_only=True):
-    """What Kueue can account for: classes that its `deviceClassMappings` name, with its webhook for DRA on."""
+    """The DeviceClasses that Kueue counts: those in its `deviceClassMappings`, with its feature gate for DRA enabled."""
 
-    # Classes under `deviceClassMappings` of Kueue: pods that Kueue counts by themselves are translated to these classes only
-    # (docs/translation.md#workloads-of-other-projects).
+    # DeviceClasses under `deviceClassMappings` of Kueue. Pods in a queue are translated only if all of their claims are of
+    # these classes (docs/translation.md#workloads-of-other-projects).
     device_classes: tuple[str, ...] = ()
 
 
 class TemplateDevices(_Declared, frozen=True, kw_only=True):
-    """So many equal devices, written as in a ResourceSlice."""
+    """A number of equal devices, in the form of a ResourceSlice."""
 
     # As in `spec.driver` of a ResourceSlice.
     driver: str
@@ -179,7 +179,7 @@ class TemplateDevices(_Declared, frozen=True, kw_only=True):
 
 
 class NodeTemplate(_Declared, frozen=True, kw_only=True):
-    """Nodes that an autoscaler can make: what one of them publishes, and how many there may be."""
+    """Nodes that an autoscaler can create: what one of them publishes, and how many there may be."""
 
     # The name in warnings.
     name: str
@@ -194,15 +194,15 @@ class NodeTemplate(_Declared, frozen=True, kw_only=True):
 
 
 class KubernetesSettings(_Declared, frozen=True, kw_only=True):
-    """The API server and its scheduler, where they do not tell: what they tell counts for more."""
+    """The API server and its scheduler, as far as they do not report these values themselves."""
 
-    # 1.N, for files; a cluster reports its version.
+    # 1.N, for commands on files; a cluster reports its version.
     version: str = ""
-    # Feature gates of both: name, and whether it is on.
+    # Feature gate of the API server and the scheduler: whether it is on.
     feature_gates: dict[str, bool] = {}
 
     def declared(self) -> Declared:
-        """What of this a server can be, and what cannot be understood."""
+        """Return the valid part of these settings, and the problems of the rest."""
         wrong = dict(mistakes(self.version, self.feature_gates))
         minor = read_minor(self.version) if self.version and "" not in wrong else 0
         good = {gate: on for gate, on in self.feature_gates.items() if gate not in wrong}
@@ -214,62 +214,62 @@ class Metadata(_Declared, frozen=True, kw_only=True):
 
 
 class File(_Declared, frozen=True, kw_only=True):
-    """The file as it is written, but for the dialects' options."""
+    """The file, without the options of dialects."""
 
     api_version: Literal["drawbridge.dev/v1alpha1"]
     kind: Literal["DrawbridgeConfiguration"]
     metadata: Metadata = Metadata()
     # The mode of namespaces without the label `drawbridge.dev/mode`; `drawbridge manifests` installs `observe` by default.
     mode: Mode = "enforce"
-    # Percentage of the workloads that are translated in namespaces that enforce; the others are only warned.
+    # Percentage of the workloads that are translated in namespaces with mode `enforce`; the others only get warnings.
     canary: int = 100
-    # Pods evicted per minute that were created without claims while the webhook was unavailable, and wait for a resource that
-    # no node has; 0 evicts none. It needs `manifests/missed/role.yaml` (docs/operating.md#a-pod-stays-pending).
+    # Maximum number of pods evicted per minute. These pods were created without claims while the webhook was down,
+    # and wait for a resource that no node has; 0 evicts none. It needs `manifests/missed/role.yaml`
+    # (docs/operating.md#a-pod-stays-pending).
     evict_missed_pods: int = 0
     # Requests that a claim can only approximate: `warn` and `allow` translate them, `leave` leaves the container
     # (docs/translation.md#outcomes).
     approximations: Literal["allow", "warn", "leave"] = "warn"
-    # Resource name: which nodes its pods prefer while some nodes have moved from device plugins to drivers
+    # Resource name: the nodes that its pods prefer while some nodes have device plugins and some have drivers
     # (docs/migrate.md#while-the-fleet-is-mixed).
     mixed: dict[str, MixedFleet] = {}
-    # Pods that request a name that a DeviceClass serves: left to the scheduler, or translated
+    # Pods with an extended resource that a DeviceClass serves: left to the scheduler, or translated
     # (docs/translation.md#names-that-core-serves).
     extended_resources: ExtendedResources = ExtendedResources()
-    # Guaranteed pods with whole CPUs, which can have claims of them as well
-    # (docs/configuration.md#cpus-of-guaranteed-pods-by-claim).
+    # Claims for the exclusive CPUs of Guaranteed pods (docs/configuration.md#cpus-of-guaranteed-pods-by-claim).
     cpu_claims: CPUClaims = CPUClaims()
-    # Percentages of a device whose size is not known.
+    # Requests for a percentage of a device whose size is unknown.
     unresolved: Literal["leave", "refuse"] = "leave"
-    # Claims that the API server or the pod's scheduler would drop or misread.
+    # Requests whose claims the API server or the pod's scheduler would drop or misread.
     not_understood: Literal["leave", "refuse"] = "leave"
     # HAMi's binding to a NUMA node, if the driver publishes none: leave the container, drop the binding, or refuse the pod.
     numa_bind: Literal["leave", "drop", "refuse"] = "leave"
-    # Claims that no node could serve even if idle; `auto` refuses them unless an autoscaler may make a node that is not
+    # Claims that no node could serve even if idle; `auto` refuses them unless an autoscaler may create a node that is not
     # declared (docs/translation.md#autoscaled-nodes).
     impossible: Literal["auto", "refuse", "warn"] = "auto"
-    # The scheduler of fully translated pods that named their system's scheduler; `""` keeps it.
+    # The new scheduler of fully translated pods that named the scheduler of their system; `""` keeps it.
     target_scheduler: str = "default-scheduler"
-    # Name that several systems use: its meaning. `leave`, a dialect, `whole`, `shared` or `mig:<profile>`.
+    # Key that several systems use: its meaning. `leave`, a dialect, `whole`, `shared` or `mig:<profile>`.
     meanings: dict[str, str] = {}
-    # Target: its DeviceClass, if the name differs from the vendor's.
+    # Target: its DeviceClass, if it does not have the vendor's name.
     classes: dict[str, str] = {}
-    # Target: the parameters for its driver in claims (`opaque.parameters`); `<i>` in a text is the number of the device
+    # Target: the parameters for its driver in claims (`opaque.parameters`); `<i>` in a string is the number of the device
     # (docs/keys.md#keys-of-your-own).
     parameters: dict[str, Opaque] = {}
-    # Kinds of device of your own (docs/keys.md#keys-of-your-own).
+    # Your own kinds of device (docs/keys.md#keys-of-your-own).
     targets: tuple[Target, ...] = ()
-    # The memory of models that no node publishes.
+    # The memory of device models, if no node publishes it.
     models: tuple[Model, ...] = ()
-    # Which drivers and nodes count as evidence; all by default (docs/translation.md#evidence).
+    # The drivers and nodes that count as evidence; all by default (docs/translation.md#evidence).
     evidence: Evidence = Evidence()
-    # Nodes that an autoscaler can make: a pod that such a node could serve is not refused as impossible
+    # Nodes that an autoscaler can create: a pod that such a node could serve is not refused as impossible
     # (docs/translation.md#autoscaled-nodes).
     node_templates: tuple[NodeTemplate, ...] = ()
-    # Dialect: its keys, and the names that this cluster uses instead; `""` turns a key off.
+    # Dialect: its keys, each with the name that this cluster uses instead; `""` disables a key.
     keys: dict[str, dict[str, str]] = {}
-    # Dialects that are off.
+    # Disabled dialects.
     disabled: tuple[str, ...] = ()
-    # Tables of your own, in the form that `drawbridge dialects -o yaml` prints (docs/keys.md#keys-of-your-own).
+    # Your own tables, in the form that `drawbridge dialects -o yaml` prints (docs/keys.md#keys-of-your-own).
     dialects: tuple[Dialect, ...] = ()
     # Pairs of keys of a container whose devices must share an attribute (docs/keys.md#keys-of-your-own).
     joint: tuple[Joint, ...] = ()
@@ -278,13 +278,13 @@ class File(_Declared, frozen=True, kw_only=True):
     # of a class's `extendedResourceName`, or `count/resourceclaims.resource.k8s.io`. Pods get a warning if no
     # ResourceQuota of their namespace limits that key, or if it does not count their claims.
     quotas: dict[str, str] = {}
-    # Scheduler: what it supports of claims, for instance a Volcano that allocates them.
+    # Scheduler: what it supports of claims, such as a Volcano that allocates them.
     schedulers: dict[str, Scheduler] = {}
-    # The scheduler that calls our allocator, if it is installed (docs/bridge.md#placement).
+    # The scheduler that calls drawbridge's allocator, if it is installed (docs/bridge.md#placement).
     bridge: BridgeSettings | None = None
-    # The version and feature gates of the server, if it does not report them (docs/versions.md).
+    # The version and feature gates of the API server, if it does not report them (docs/versions.md).
     kubernetes: KubernetesSettings = KubernetesSettings()
-    # What Kueue counts.
+    # The claims that Kueue counts.
     kueue: Kueue = Kueue()
 
     def options(self, dialect: str) -> Options:
@@ -294,7 +294,7 @@ class File(_Declared, frozen=True, kw_only=True):
 
 
 def _whole_file() -> type[File]:
-    """Make the file's type with a field for each dialect's options."""
+    """Return the type of the file with a field for each dialect's options."""
     fields = [(vocabulary.table.name, vocabulary.options, vocabulary.options()) for vocabulary in VOCABULARIES]
     file_type = msgspec.defstruct("DrawbridgeConfiguration", fields, bases=(File,), frozen=True, kw_only=True)
     assert issubclass(file_type, File)

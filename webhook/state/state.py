@@ -36,11 +36,11 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     quotas: Mapping[str, frozenset[str]] = {}
     # By namespace: the keys that its LimitRanges bound or default.
     limit_ranges: Mapping[str, frozenset[str]] = {}
-    # By namespace: what its LimitRanges give containers. Only for pods from files; an API server has defaulted a pod already.
+    # By namespace: the default amounts and bounds of its LimitRanges. Only for objects in files; the API server has applied them to pods.
     container_defaults: Mapping[str, ContainerDefaults] = {}
     # Signing keys; new signatures use the first.
     keys: tuple[bytes, ...] = ()
-    # Devices and the claims that hold them; None before the first full read, and when the copy is too old to refuse anything.
+    # Devices and the claims that hold them; None before the first complete read, and if the copy is too old to refuse anything.
     stock: Stock | None = None
     # Nodes that an autoscaler can create, from `nodeTemplates`; None if there are none.
     prospects: Stock | None = None
@@ -48,7 +48,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     confirmed: bool = True
     # Kinds with objects that could not be read: an object that is missing here may exist.
     incomplete: frozenset[str] = frozenset()
-    # By namespace: the unreadable kinds that keep us from deciding what may be done in it.
+    # By namespace: the unreadable kinds, because of which it is unknown what the namespace allows.
     unsure: Mapping[str, tuple[str, ...]] = {}
     # By (namespace, name).
     templates: Mapping[tuple[str, str], ResourceClaimSpec] = {}
@@ -58,7 +58,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     uses: Mapping[str, Mapping[str, int]] | None = None
     # Custom kinds whose CustomResourceDefinitions are known.
     custom_kinds: Mapping[GroupKind, tuple[CustomKind, ...]] = {}
-    # Results remembered for this and earlier stocks. They change no decision, only the time that the next takes.
+    # Cached results for this and earlier stocks. They affect the time of a decision, not its result.
     memo: FleetMemo = msgspec.field(default_factory=FleetMemo)
 
     def offers(self, key: str) -> bool:
@@ -67,15 +67,15 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return (
             key in self.fleet.extended
             or key in self.fleet.handed_out_anywhere
-            or any(key in one.allocatable for one in declared)
+            or any(key in template.allocatable for template in declared)
         )
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """The incomplete kinds that keep us from concluding that a device does not exist."""
+        """The incomplete kinds, because of which a device that is missing here may exist."""
         return tuple(sorted(self.incomplete & OF_DEVICES)) if self.incomplete else ()
 
     @property
     def knows_nodes(self) -> bool:
-        """Whether it may follow from the nodes that none serves a pod: not if there is none, and no kind of devices was read whole."""
+        """Whether a pod may be refused because no node serves it. False if there are no nodes and no kind of OF_DEVICES was read completely."""
         return not self.incomplete >= OF_DEVICES or bool(self.stock and self.stock.nodes)

@@ -1,4 +1,4 @@
-"""A pod and a state become a patch: whose keys these are, what they mean, what is written."""
+"""Translates a pod: finds the dialect of each key and its meaning, and writes a patch with claims."""
 
 from webhook.translate.json_patch import apply_own
 from webhook.translate.known_keys import keys_of

@@ -18,7 +18,7 @@ from webhook.dialects import (
     UNREADABLE,
     WHOLE,
     Amount,
-    AskingPod,
+    AnnotatedPod,
     ContainerAmounts,
     Demand,
     Dialect,
@@ -58,7 +58,7 @@ _SlotKeys = tuple[Slot, tuple[LegacyKey, ...]]  # the keys of one container
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One dialect's keys on some containers, and what becomes of them."""
+    """One dialect's keys on some containers, and their outcome."""
 
     dialect: Dialect
     # Each key has one known row here.
@@ -71,13 +71,13 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[Note, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     left: Untranslated | None = None
-    # Whether no warning says that the keys stay, as where Kubernetes serves them.
+    # Whether there is no warning if the keys stay, for example because Kubernetes serves them.
     quiet: bool = False
     # Whether the keys are still to be translated. A case without demands is open if another case has them (`joint`).
     open: bool = False
     # Whether a demand of the case belongs to another one (`joint`): both are translated, or neither.
     joined: bool = False
-    # Whether the keys stay on the containers beside the claims.
+    # Whether the keys stay on the containers in addition to the claims.
     keeps: bool = False
     # A key that no system has for itself, and what a unit of it means.
     bare: str = ""
@@ -93,13 +93,13 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     def asking_keys(self) -> list[str]:
         """List the keys that request something; a count of 0 does not."""
-        found: dict[str, None] = {}
+        asking: dict[str, None] = {}
         for _, entries in self.slot_keys:
             for entry in entries:
                 is_count = entry.known[0].row.role is Role.COUNT
                 if not is_count or number(entry) != 0:
-                    found[entry.key] = None
-        return list(found)
+                    asking[entry.key] = None
+        return list(asking)
 
     def leave(self, key: str, reason: str, *, quiet: bool = False, code: str = "", served: bool = False) -> Case:
         return replace(self, left=Untranslated(key, reason, code, served), quiet=quiet, open=False)
@@ -131,8 +131,8 @@ def make_cases(
             else:
                 by_dialect[name] = known.dialect, [narrowed]
         for name, (dialect, own_keys) in by_dialect.items():
-            place = name, order if dialect.scope is Scope.CONTAINER else 0
-            _, of_slots = grouped.setdefault(place, (dialect, []))
+            group = name, order if dialect.scope is Scope.CONTAINER else 0
+            _, of_slots = grouped.setdefault(group, (dialect, []))
             of_slots.append((slot, tuple(own_keys)))
     cases: list[Case] = []
     for dialect, of_slots in grouped.values():
@@ -200,8 +200,8 @@ def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Confi
             variables[str(variable.get("name"))] = variable.get("value", "")
     places = {Position.ANNOTATION: pod.annotations, Position.LABEL: pod.labels, Position.ENV: variables}
     texts: dict[str, Hint] = {}
-    for (place, name), row in rows.items():
-        value = places.get(place, {}).get(name)
+    for (position, name), row in rows.items():
+        value = places.get(position, {}).get(name)
         if value is not None and row.when in ("", value):
             texts[former.get(name, name)] = Hint.from_row(name, row, text_of(value))
     for row in [row for row in dialect.keys if "<" in row.name]:
@@ -215,7 +215,7 @@ def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Confi
         if not all(known_row.dialect.independent for known_row in entry.known)
     ]
     answer = read(
-        AskingPod(
+        AnnotatedPod(
             texts=texts,
             options=configuration.options[dialect.name],
             containers=tuple([slot.name for slot in pod.slots if slot.list == "containers"]),
@@ -274,7 +274,7 @@ def _answer(
         for amount in container.amounts
         if amount.value or amount.row.role is not Role.COUNT
     ]:
-        return replace(case, keys=())  # amounts of 0 stay, and are not told
+        return replace(case, keys=())  # amounts of 0 stay, and are not reported
     request = _make_request(case, containers, owners, configuration, fleet)
     answer = configuration.vocabularies[dialect.name].read(request)
     if not isinstance(answer, DialectAnswer):
@@ -367,7 +367,7 @@ def _find_obstacle(key: str, dialect: Dialect, owners: Owners) -> Stop | None:
 
 def _variables(slot: Slot, rows: Mapping[str, Row]) -> dict[Role, Hint]:
     """Read a container's environment variables as hints. Of two with one name the last counts, as for the kubelet."""
-    found: dict[Role, Hint] = {}
+    hints: dict[Role, Hint] = {}
     for variable in items(slot.raw, "env"):
         name = str(variable.get("name"))
         row = rows.get(name)
@@ -378,10 +378,10 @@ def _variables(slot: Slot, rows: Mapping[str, Row]) -> dict[Role, Hint]:
         text = UNREADABLE
         if isinstance(value, str) and len(value) <= BYTES and "$(" not in value and not variable.get("valueFrom"):
             text = text_of(value)
-        found.pop(row.role, None)
+        hints.pop(row.role, None)
         if row.when in ("", text):
-            found[row.role] = Hint.from_row(name, row, text)
-    return found
+            hints[row.role] = Hint.from_row(name, row, text)
+    return hints
 
 
 def _out_of_range(legacy_key: LegacyKey, row: Row, value: int) -> Refusal:

@@ -1,8 +1,8 @@
 """Checks the cases of a pod: pairs keys that belong together, finds the claims, and closes cases that claims would not serve.
 
-A check is a step, `(Case, Context) -> Case`, that can only leave or refuse an open case. The order of the steps gives the plainest
-reason: what Kubernetes serves itself, what the fleet cannot serve, what the administrator rules out, what a quota or a scheduler
-would do. All cases of a container stay open, or none (`_keep_containers_whole`). An open case carries what serves it.
+A check is a step, `(Case, Context) -> Case`, that can only leave or refuse an open case. The order of the steps gives the plainest reason:
+Kubernetes serves the key itself, the fleet cannot serve it, the administrator excludes it, or a quota or the scheduler prevents it. Either all
+cases of a container stay open, or none (`_keep_containers_whole`). An open case has the claims that serve it.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ class Context(NamedTuple):
     queue: str  # Kueue's, of the pod or its workload
     # Whether the pod, or its workload, needs the scheduler that it names.
     scheduled: bool
-    # Why an autoscaler that ignores claims creates no node for the pod; "" if it does, or there is none.
+    # Why an autoscaler ignores the pod's claims; "" if it considers them, or if there is no autoscaler.
     neglected: str
     # Misspelt keys, by the order of their containers.
     misspelt: Mapping[int, Untranslated]
-    # How the keys begin that another program reads, each with what for.
+    # Prefixes of the keys that another program reads, with its reason.
     read_by_others: Mapping[str, str]
     # Keys that an earlier round removed, by container.
     recorded: Mapping[str, Mapping[str, Json]]
@@ -132,30 +132,32 @@ def make_context(
 
 
 def _read_by_others(pod: PodView, origin: Provenance, budget: Budget) -> dict[str, str]:
-    """Find how the keys begin that a program other than the device plugin reads, each with what for."""
-    found: dict[str, str] = {}
+    """Return the prefixes of the keys that a program other than the device plugin reads, with its reason."""
+    readers: dict[str, str] = {}
     marks = pod.labels.keys() | pod.annotations.keys() | origin.labels
     if not marks.isdisjoint(READ_BY_OTHERS):
-        found |= dict([reader for name, reader in READ_BY_OTHERS.items() if name in marks])
+        readers |= dict([reader for name, reader in READ_BY_OTHERS.items() if name in marks])
     volumes = items(pod.spec, "volumes")
     budget.charge(len(volumes))
     for volume in volumes:
         if "hostPath" in volume and str(inside(volume, "hostPath").get("path")).startswith(PLUGIN_FOLDER):
-            found[ANY_KEY] = f"the pod is a device plugin itself ({PLUGIN_FOLDER}), and hands its devices out to others"
+            readers[ANY_KEY] = (
+                f"the pod is a device plugin itself ({PLUGIN_FOLDER}), and hands its devices out to others"
+            )
     for slot in pod.slots:
         variables = items(slot.raw, "env")
         budget.charge(len(variables))
         for variable in variables:
             name = variable.get("name")
             if name == _HABANA and variable.get("value") not in (None, "", "none", "void"):
-                found["habana.ai/"] = f"by variable {_HABANA}, Habana's runtime chooses the cards itself"
+                readers["habana.ai/"] = f"by variable {_HABANA}, Habana's runtime chooses the cards itself"
             if "valueFrom" not in variable:
                 continue
             path = str(inside(variable, "valueFrom", "fieldRef").get("fieldPath"))
             if path.startswith(_ANNOTATION) and "/" in path:
                 key = path.removeprefix(_ANNOTATION).rstrip("']")
-                found[key] = f"variable {name} is the annotation {key}, which the scheduler of the key writes"
-    return found
+                readers[key] = f"variable {name} is the annotation {key}, which the scheduler of the key writes"
+    return readers
 
 
 class CheckedPod(NamedTuple):
@@ -164,8 +166,8 @@ class CheckedPod(NamedTuple):
     cases: tuple[Case, ...]
     shared: SharedClaims = SharedClaims(())
     scheduler: str = ""  # the pod's new one, "" if it keeps its own
-    strategy: str = ""  # by which the bridge places the pod, "" if other settings decide
-    # Annotations that the strategy replaces, each with its dialect and what the report says of it.
+    strategy: str = ""  # the bridge's strategy for the pod, "" if other settings decide
+    # Annotations that the strategy replaces, each with its dialect and the detail for the report.
     packed: Mapping[str, tuple[str, str]] = {}
 
     @property
@@ -213,7 +215,7 @@ def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
     packed: dict[str, tuple[str, str]] = {}
     bridge = context.configuration.file.bridge
     if bridge is not None and bridge.scheduler_name == (scheduler or context.scheduler):
-        shared = pass_fence(shared)  # even without a fence: one that is put up later must not stop pods that wait
+        shared = pass_fence(shared)  # even without a fence: a fence that is created later must not block pending pods
         own = context.pod.annotations.get(STRATEGY)
         cases, strategy = _place_close(cases, own)
         if not strategy:
@@ -228,7 +230,7 @@ def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
 
 
 def _run_steps(cases: Sequence[Case], steps: Sequence[Step], context: Context) -> tuple[Case, ...]:
-    """Take each case through the steps as far as it gets."""
+    """Run the steps on each case until one closes it."""
     taken = []
     is_open = True
     for case in cases:
@@ -275,17 +277,17 @@ def _pair_keys(cases: Sequence[Case], joint: Joint) -> list[Case]:
     """Pair two keys in each container that has both: the pair becomes a demand of the primary's case."""
     if len(cases) == 1 and len(cases[0].demands) < 2:
         return list(cases)
-    found: dict[tuple[str, str], tuple[int, Demand]] = {}
+    by_key: dict[tuple[str, str], tuple[int, Demand]] = {}
     for i, case in enumerate(cases):
         if not case.open or case.dialect.scope is not Scope.CONTAINER:
             continue
         for keyed_demand in case.demands:
             if isinstance(keyed_demand.demand, Demand):
-                found[case.container, keyed_demand.key] = i, keyed_demand.demand
+                by_key[case.container, keyed_demand.key] = i, keyed_demand.demand
     paired = list(cases)
     other = joint.secondary
-    for (container, key), (i, primary) in found.items():
-        partner = found.get((container, other))
+    for (container, key), (i, primary) in by_key.items():
+        partner = by_key.get((container, other))
         if key != joint.primary or partner is None:
             continue
         j, secondary = partner
@@ -372,14 +374,14 @@ def leave_served_by_core(case: Case, context: Context) -> Case:
 
 
 def leave_to_core(case: Case, context: Context) -> Case:
-    """Leave a key of unclear unit to Kubernetes, if a DeviceClass serves it whatever a unit means."""
+    """Leave a key whose unit is unclear to Kubernetes, if a DeviceClass serves the key in any case."""
     if case.left is None or case.left is not case.unit.left or case.quiet:
         return case
     name = context.fleet.extended.get(case.bare, "") if context.features.enabled(server.EXTENDED) else ""
     served = context.fleet.classes.get(name)
     if served is None or not served.devices:  # or none of a driver that counts (`evidence`)
         return case
-    # A plugin that makes replicas of a device says what a unit is.
+    # If a device plugin makes replicas of a device, the meaning of a unit is known.
     if case.bare in context.fleet.shared or set(case.asking_keys()) != {case.bare}:
         return case
     _, choice = _core_choice(name, "", context)
@@ -451,7 +453,7 @@ def leave_approximations(case: Case, context: Context) -> Case:
 
 
 def respect_quotas(case: Case, context: Context) -> Case:
-    """Leave keys that a ResourceQuota limits, and that it would not count as claims; warn where the mapped key counts none of them."""
+    """Leave keys that a ResourceQuota limits and would not count as claims; warn if the mapped key does not count these claims."""
     by_name = context.features.enabled(server.EXTENDED)
     for key, serving in () if case.keeps else _serving(case).items():
         if f"requests.{key}" not in context.quota:
@@ -489,7 +491,7 @@ def _serving(case: Case) -> dict[str, list[Served]]:
 
 
 def respect_limit_ranges(case: Case, context: Context) -> Case:
-    """Leave keys of a LimitRange: it refuses a pod without the key, or adds the key again beside the claim."""
+    """Leave keys of a LimitRange: it would refuse a pod without the key, or add the key again."""
     for key in () if case.keeps else case.keys:
         if key in context.limit_range:
             return case.leave(key, "a LimitRange bounds it or fills it in, and would refuse a pod without it")
@@ -575,7 +577,7 @@ def _target_scheduler(cases: tuple[Case, ...], context: Context) -> str:
 
 
 def _place_close(cases: tuple[Case, ...], own: Json) -> tuple[tuple[Case, ...], str]:
-    """Let the bridge place devices near each other where a pod prefers that: a claim cannot express it, a strategy can.
+    """Let the bridge place devices near each other if the pod prefers that: a claim cannot express the preference, a strategy can.
 
     A strategy that the pod names itself (`own`) is not replaced.
     """
@@ -607,7 +609,7 @@ def _pack_nodes(
         text = f"the pod's own {STRATEGY} says how it is placed"
     placed: list[Case] = []
     for case in cases:
-        # Drop the notes that say these annotations are dropped.
+        # Remove the notes about dropping these annotations.
         notes = [note for note in case.notes if note.key not in packing.keys or not note.is_dropped]
         placed.append(replace(case, notes=tuple(notes)))
     return tuple(placed), strategy, dict.fromkeys(packing.keys, (packing.dialect, text))

@@ -1,8 +1,8 @@
 """CPUs of Guaranteed pods: claims for those that the kubelet's static CPU manager would give one container alone.
 
-Only where the administrator wants that (`cpuClaims`). The request stays: scheduler, quotas and kubelet count it, and the claim says
-which CPUs. Nothing is refused, since the kubelet serves the request without a claim as well. A claim of the CPU driver is for one
-container as long as the pod lives, so init containers that end get none.
+Only if the administrator wants that (`cpuClaims`). The request stays, because scheduler, quotas and kubelet count it; the claim determines the
+CPUs. No pod is refused, because the kubelet also serves the request without a claim. A claim of the CPU driver belongs to one container for the
+life of the pod, so init containers get none.
 
 Mirrors kubernetes:pkg/apis/core/v1/helper/qos and pkg/kubelet/cm/cpumanager/policy_static.go (guaranteedCPUs), on a pod with the API
 server's defaults or without them.
@@ -18,7 +18,7 @@ from dra.errors import QuantityError
 from dra.quantity import NANO, parse
 from dra.raw import items, mapping
 from webhook.dialects import Dialect
-from webhook.mixed_fleet import node_index, place_of
+from webhook.mixed_fleet import node_constraints, node_index
 from webhook.translate.pod_view import requests
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _nano(value: Json) -> int | None:
 
 
 def with_cpus(pod: PodView, configuration: Configuration, namespace: str) -> PodView:
-    """Add the CPUs that claims are made for, where the administrator wants any."""
+    """Return the pod with the CPUs that get claims, if the administrator wants claims for CPUs."""
     if not configuration.file.cpu_claims.wanted(namespace or "default"):
         return pod
     numbers = whole_cpus(pod)
@@ -104,7 +104,7 @@ def with_cpus(pod: PodView, configuration: Configuration, namespace: str) -> Pod
 def claim_for_cpus(pod: PodView, state: State, namespace: str, written: WrittenRecord) -> str:
     """Find a claim in the author's pod that is for CPUs, or may be; "" if there is none."""
     unknown = ""
-    # Entries that an earlier round wrote: in files no signature says which templates are ours.
+    # Entries of an earlier round. In files no signature shows which templates are ours.
     ours = {entry for slot in pod.slots if slot.name in written.record.containers for entry in slot.claims}
     for entry in items(pod.spec, "resourceClaims"):
         name, template = str(entry.get("name")), str(entry.get("resourceClaimTemplateName") or "")
@@ -147,11 +147,11 @@ def check_nodes(cases: Sequence[Case], context: Context) -> Sequence[Case]:
     if not cpu_cases or not context.fleet.nodes:
         return cases
     served = cpu_cases[0].made[0].supply.served
-    if served.counts_cpus:  # a server without DRANodeAllocatableResources stores nothing that says so
+    if served.counts_cpus:  # always False for a server without DRANodeAllocatableResources
         reason = f"class {served.name} counts its CPUs as the node's own, so they would count twice, with the request"
         return leave_cpus(cases, reason)
-    found = node_index(context.fleet).reach(place_of(context.pod.spec))
-    nodes = found.nodes or found.closed
+    reach = node_index(context.fleet).reach(node_constraints(context.pod.spec))
+    nodes = reach.nodes or reach.closed
     for case in cases:
         for made in case.made if case.open and not case.keeps else ():
             with_devices = made.supply.served.nodes & context.fleet.nodes.keys()

@@ -76,11 +76,11 @@ def _changed(value: Any, path: Sequence[str], operation: Mapping[str, Json]) -> 
     if is_list and name == "-":
         changed.append(operation["value"])
         return changed
-    place: Any = int(name) if is_list else name
+    member: Any = int(name) if is_list else name
     if not rest and operation["op"] == "remove":
-        del changed[place]
+        del changed[member]
     elif not rest and is_list and operation["op"] == "add":
-        changed.insert(place, operation["value"])
+        changed.insert(member, operation["value"])
     else:
-        changed[place] = _changed(value[place] if rest else None, rest, operation)
+        changed[member] = _changed(value[member] if rest else None, rest, operation)
     return changed

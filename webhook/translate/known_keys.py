@@ -1,4 +1,4 @@
-"""Finds the known key that a misspelt one most likely means."""
+"""Looks up known keys: the nearest one to a misspelt key, and those in a text."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ if TYPE_CHECKING:
 
 
 def near_key(key: str, configuration: Configuration) -> str:
-    """Name the key of the same vendor that a misspelt one most likely stands for, or nothing."""
+    """Return the key of the same domain that a misspelt key most likely means; "" if none is near."""
     domain, _, end = key.partition("/")
     return _nearest(end, _ends(configuration).get(domain, ()), domain)
 
 
 @lru_cache(maxsize=1024)
 def _nearest(end: str, ends: tuple[str, ...], domain: str) -> str:
-    nearest = shape.nearest(end, list(ends))
+    nearest = shape.nearest_name(end, list(ends))
     return f"{domain}/{nearest}" if nearest and nearest != end else ""
 
 
 @lru_cache(maxsize=4)
 def _ends(configuration: Configuration) -> Mapping[str, tuple[str, ...]]:
-    """List the names of resources after the slash, by their domains."""
-    found: dict[str, list[str]] = {}
+    """Return the parts of resource names after the slash, by domain."""
+    by_domain: dict[str, list[str]] = {}
     for row in rows_at(configuration, Position.RESOURCE):
         domain, slash, end = row.name.partition("/")
         if slash and "<" not in end:
-            found.setdefault(domain, []).append(end)
-    return {domain: tuple(ends) for domain, ends in found.items()}
+            by_domain.setdefault(domain, []).append(end)
+    return {domain: tuple(ends) for domain, ends in by_domain.items()}
 
 
-def rows_at(configuration: Configuration, place: Position) -> Iterator[Row]:
-    """List the rows of all dialects for one place of a pod."""
+def rows_at(configuration: Configuration, position: Position) -> Iterator[Row]:
+    """Yield the rows of all dialects for one position."""
     for dialect in configuration.dialects:
-        yield from (row for row in dialect.keys if row.place is place)
+        yield from (row for row in dialect.keys if row.place is position)
 
 
 def _in_text(name: str) -> str:
-    """Write a name, or a part of one, as a pattern; a placeholder such as `<profile>` stands for any letters."""
+    """Return a pattern for a name, or a part of one; a placeholder such as `<profile>` matches any characters of names."""
     parts = re.split("(<[A-Za-z]+>)", name)
     return "".join(["[A-Za-z0-9_.+-]+" if part.startswith("<") else re.escape(part) for part in parts])
 
 
 def keys_of(configuration: Configuration) -> re.Pattern[str]:
-    """Make a pattern that finds, in a text, the keys by which devices are asked for: before a colon, or in a path.
+    """Return a pattern that finds the keys of device requests in a text: before a colon, or in a JSON pointer.
 
-    A resource's name before a word is a label of nodes (`nvidia.com/gpu: present`), and behind another name a part of it.
+    It does not match a resource name with a word as its value, which is a node label (`nvidia.com/gpu: present`), or the end of a longer name.
     """
     names: set[str] = set()
-    for place in (Position.RESOURCE, Position.ANNOTATION, Position.LABEL):
-        for row in rows_at(configuration, place):
+    for position in (Position.RESOURCE, Position.ANNOTATION, Position.LABEL):
+        for row in rows_at(configuration, position):
             domain, slash, end = map(_in_text, row.name.partition("/"))
             if slash:
-                value = "(?! *[\"']?(?!null\\b)[A-Za-z])" if place is Position.RESOURCE else ""
+                value = "(?! *[\"']?(?!null\\b)[A-Za-z])" if position is Position.RESOURCE else ""
                 names.add(f"{domain}(?:/{end}(?=[\"']? *(?::{value}|\\]))|~1{end})")
     return re.compile(f"(?<![A-Za-z0-9.-])(?:{'|'.join(sorted(names, reverse=True))})")

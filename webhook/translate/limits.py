@@ -1,4 +1,4 @@
-"""Limits on the work for one pod: a pod beyond one of them stays as it is, with the reason, before any work is done.
+"""Limits on the work for one pod. A pod that exceeds a limit stays as it is, with the reason, before any further work.
 
 The API server accepts pods with thousands of containers or keys and 256 KiB of product names. A pod that can be served is far below
 these limits (docs/translation.md lists them).
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from webhook.state import Configuration
     from webhook.translate.pod_view import PodView
 
-CONTAINERS = 256  # that ask for something: a pod has 128 devices at most
+CONTAINERS = 256  # containers with device requests: a pod has 128 devices at most
 KEYS = 16  # of one container: the longest dialect has eight for resources, and a GPU has seven MIG profiles
 POD_KEYS = 1_024  # keys of all containers
 LETTERS = 64  # of an amount: 2^63 has 19 digits
 ENTRIES = 256  # of a list: a CEL expression holds about 130 products
-BYTES = 16 * 1024  # of an annotation that is read: a CEL expression, where most of it ends up, holds 10 KiB
+BYTES = 16 * 1024  # of an annotation: most of it becomes part of a CEL expression, which holds 10 KiB
 
 
 def exceeded_limit(pod: PodView, configuration: Configuration) -> Untranslated | None:

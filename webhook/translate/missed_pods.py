@@ -1,7 +1,7 @@
-"""Pods that wait for what no node has: those that came in as they were written, while the webhook or what it looks at was away, and
-those that ask by a name that nothing has. Pure.
+"""Finds the reason why a pending pod can never be scheduled. Pure.
 
-No scheduler ever places such a pod, and the resources of a pod cannot change: another pod has to take its place.
+Either the pod was created without claims, because the webhook was down or had no inventory; or it requests a resource that no table, node or
+class has. The resources of a pod cannot change, so another pod must replace it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 _TRANSLATED = (Outcome.TRANSLATED, Outcome.APPROXIMATED)
 _SHOWN = 3
-_COMPARED = 2_000  # steps for a name that is compared with all that there are
+_COMPARED = 2_000  # steps of the budget to compare one name with all known names
 
 
 class MissedPod(msgspec.Struct, frozen=True):
-    """The names that no node hands out and for which the pod has no claim, and the controller that would make another pod."""
+    """A pod's resources that no node has and for which it has no claim, and the controller that would replace the pod."""
 
     keys: tuple[str, ...]
     owner: OwnerReference | None
@@ -52,9 +52,9 @@ class MissedPod(msgspec.Struct, frozen=True):
 
 
 def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedPod | None:
-    """Find what a pod that its scheduler refused waits for and no node has; None if it was not missed, or that is not known.
+    """Return a missed pod's resources; None if the pod was not missed, or if that is unknown.
 
-    A pod is missed if it would be translated as things are now, was not, and asks for what neither a node nor a class offers.
+    An unschedulable pod was missed if it is not translated, would be translated now, and requests a resource that no node and no class offers.
     """
     done = _translate_again(pod, state, budget)
     if done is None or not done.changed or done.refusals:
@@ -67,7 +67,7 @@ def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedP
 
 
 def find_unserved(pod: Pod, state: State, budget: Budget | None = None) -> dict[str, str]:
-    """Explain, by key, why no claim can be made for what an unschedulable pod requests and nothing offers."""
+    """Return the keys of an unschedulable pod that nothing offers, each with the reason why no claim can serve it."""
     done = _translate_again(pod, state, budget)
     reasons = (
         {decision.key: decision.detail for decision in done.decisions if decision.outcome is Outcome.LEFT}
@@ -78,7 +78,7 @@ def find_unserved(pod: Pod, state: State, budget: Budget | None = None) -> dict[
 
 
 def find_unknown(pod: Pod, state: State, budget: Budget | None = None) -> dict[str, str]:
-    """Find what a pod without a node asks for and no table, node or class has: by name, the one that is likely meant, or ""."""
+    """Return the resources of a pending pod that no table, node or class has, each with the resource that it likely means, or ""."""
     spec = pod.spec
     if spec.node_name or pod.is_done or pod.metadata.deletion_timestamp or spec.scheduling_gates:
         return {}
@@ -88,18 +88,18 @@ def find_unknown(pod: Pod, state: State, budget: Budget | None = None) -> dict[s
     for container in spec.all_containers:
         amounts |= container.resources.requests | container.resources.limits
     statuses = [node.status for node in state.fleet.nodes.values()]
-    found: dict[str, str] = {}
+    unknown: dict[str, str] = {}
     for key, amount in amounts.items():
         if not is_extended(key) or amount.nano <= 0 or state.configuration.resource(key) or state.offers(key):
             continue
         if any(key in status.allocatable or key in status.capacity for status in statuses):
             continue  # its plugin may be starting
-        if len(found) == MOST:
+        if len(unknown) == MOST:
             break
         if budget is not None:
             budget.charge(_COMPARED + len(statuses))
-        found[key] = suggest_resource(key, state)
-    return found
+        unknown[key] = suggest_resource(key, state)
+    return unknown
 
 
 def why_unknown(meant: str) -> str:
@@ -107,7 +107,7 @@ def why_unknown(meant: str) -> str:
 
 
 def _translate_again(pod: Pod, state: State, budget: Budget | None = None) -> Verdict | None:
-    """Translate a pod that waits as it was written; None of another, and where the fleet is not known for certain."""
+    """Translate an unschedulable pod that is not translated yet; None for other pods, or if the inventory is incomplete."""
     metadata = pod.metadata
     refused = any(
         condition.type == "PodScheduled" and condition.reason == "Unschedulable" for condition in pod.status.conditions

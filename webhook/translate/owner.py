@@ -4,22 +4,22 @@ The first row that applies to a pod gives the system that it was written for:
 
 | on the pod | its system |
 |---|---|
-| a key of one system alone, on a container or taken off it in an earlier round | the key's; keys of two systems: none is served |
-| an annotation or label of a system | the key's; of a key of several systems the one whose scheduler is named, else the first |
-| a scheduler that serves no other system | the scheduler's |
+| a resource key of one system only, now or before an earlier round removed it | that system; with keys of two systems, the pod is left |
+| an annotation or label of a system | that system; of a key of several systems the one whose scheduler the pod names, else the first |
+| a scheduler that only this system has (`scheduler_is_evidence`) | that system |
 
 A key that several dialects have is then read by the first of these that has it:
 
 | dialect | because |
 |---|---|
-| the administrator's, or that of the one system that the key is of | no other has the key |
+| the administrator's own, or that of a system if the key is not `common` in it | the key belongs to this dialect |
 | that of a system's own key in the same container | it is a part of that system's request |
-| the declared one (`meanings`) | the administrator says so |
+| the declared one (`meanings`) | the administrator decides |
 | that of the pod's system | the table above |
-| the plain device plugin's | no system claims it: most nodes that have a say in it must show that a unit is a whole device |
+| that of the device plugin | no system claims the key; most nodes that show what a unit is must show a whole device |
 
-A system places the pod itself, whatever its containers ask for, if a key that asks by itself (`Role.ASKS`) is a label, or an annotation
-beside its scheduler or a key that only its scheduler keeps (`Role.SCHEDULED`).
+A system places the pod itself, whatever its containers request, if the pod has a key of the system with `Role.ASKS`, and this key is a label,
+or the pod also names the system's scheduler or has a key of it with `Role.SCHEDULED`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import msgspec
 from msgspec.structs import replace
 
 from webhook.dialects import WHOLE, Dialect, Hint, Meaning, Position, Role, Selected, Untranslated
-from webhook.mixed_fleet import node_index, place_of, reach_templates
+from webhook.mixed_fleet import node_constraints, node_index, reach_templates
 from webhook.names import TABLES, other_name
 from webhook.translate.known_keys import near_key
 from webhook.translate.pod_view import LegacyKey, PodView
@@ -61,7 +61,7 @@ class Owners(msgspec.Struct, frozen=True):
     scheduled: Hint | None = None  # a group, queue or quota that only the pod's scheduler knows
     # Systems that place the pod by a key outside of containers, each with that key.
     placing_systems: tuple[tuple[Dialect, Hint], ...] = ()
-    # By dialect: the key that the pod's system allocates as well, because one of its own keys beside it may be its size.
+    # By dialect: the key that the pod's system allocates too, because a key of the system in the same container may be its size.
     shared_sizes: Mapping[str, Untranslated] = {}
     pod: PodView | None = None
 
@@ -111,8 +111,8 @@ def find_owners(pod: PodView, configuration: Configuration, written: WrittenReco
                     container_systems[slot.order] = dialect
                     systems[dialect.name] = dialect, legacy_key.key
     if len(systems) > 1:
-        (one, key), (other, other_key), *_ = systems.values()
-        reason = f"belongs to {one.title}, {other_key} to {other.title}: both would allocate the same devices"
+        (first, key), (other, other_key), *_ = systems.values()
+        reason = f"belongs to {first.title}, {other_key} to {other.title}: both would allocate the same devices"
         return Owners(hints, without_role, mixed=Untranslated(key, reason))
     system = None
     if container_systems:
@@ -135,7 +135,7 @@ def find_owners(pod: PodView, configuration: Configuration, written: WrittenReco
         if hint and (is_named or Role.SCHEDULED in of_dialect or hint.row.place is Position.LABEL):
             placing_systems.append((table, hint))
     if placing_systems:
-        # An annotation that an earlier round removed requests nothing again, whatever stands beside it.
+        # An annotation that an earlier round removed does not request devices again, with whatever other keys.
         removed_before = set(removed_annotations(pod, written))
         placing_systems = [
             (table, hint)
@@ -158,7 +158,7 @@ def find_owners(pod: PodView, configuration: Configuration, written: WrittenReco
 
 def _find_shared_sizes(pod: PodView, system: Dialect) -> dict[str, Untranslated]:
     """Find containers in which keys of the pod's system may be sizes of another vendor's device, which that system allocates too."""
-    found: dict[str, Untranslated] = {}
+    shared_sizes: dict[str, Untranslated] = {}
     for slot in pod.slots:
         own = [
             legacy_key.key
@@ -171,8 +171,8 @@ def _find_shared_sizes(pod: PodView, system: Dialect) -> dict[str, Untranslated]
                 if other.independent and not set(system.schedulers).isdisjoint(other.schedulers):
                     reason = Untranslated(legacy_key.key, f"{system.title} allocates it, and {own[0]} may be its size")
                     for dialect in (system, other):
-                        found.setdefault(dialect.name, reason)
-    return found
+                        shared_sizes.setdefault(dialect.name, reason)
+    return shared_sizes
 
 
 def _hints(
@@ -185,9 +185,9 @@ def _hints(
     hints: dict[str, dict[Role, Hint]] = {}
     without_role: list[tuple[str, Hint]] = []
     evidence: Dialect | None = None
-    for place, texts in places.items():
+    for position, texts in places.items():
         for key, value in texts.items() if texts else ():
-            rows = configuration.word(place, key)
+            rows = configuration.word(position, key)
             for known in rows:
                 if known.row.when and value != known.row.when:
                     continue
@@ -198,7 +198,7 @@ def _hints(
                 of_dialect = hints.setdefault(known.dialect.name, {})
                 of_dialect[known.row.role] = hint
                 # A node selector is not evidence for a system.
-                if evidence is None and known.dialect.system and place is not Position.NODE_SELECTOR:
+                if evidence is None and known.dialect.system and position is not Position.NODE_SELECTOR:
                     named = [row for row in rows if pod.scheduler in row.dialect.schedulers]
                     evidence = known.dialect if known is (named or rows)[0] else None
     return hints, tuple(without_role), evidence
@@ -211,26 +211,26 @@ _EXCLUSIONS = {"NotIn": "not", "Gt": "above", "Lt": "below"}
 
 def _labels(selected: Selected) -> dict[str, Json]:
     """Write a pod's requirements on each label as one line, over all node selector terms."""
-    found: dict[str, dict[str, None]] = {}
+    by_label: dict[str, dict[str, None]] = {}
     for term in (selected.always, *selected.terms):
         for key, operator, values in term:
-            shown = found.setdefault(key, {})
+            shown = by_label.setdefault(key, {})
             exclusion = _EXCLUSIONS.get(operator)
             if exclusion:
                 listed = ", ".join(values)
-                values = (f"{exclusion} {listed}",)  # noqa: PLW2901  what is shut out is shown as one
+                values = (f"{exclusion} {listed}",)  # noqa: PLW2901  excluded values are shown as one text
             shown |= dict.fromkeys(values)
     # Terms are alternatives: a label that one of them does not require may have any value.
-    required = Counter([key for term in selected.terms for key in {one.key for one in term}])
-    required.update({one.key: len(selected.terms) for one in selected.always})
-    for key, shown in found.items():
+    required = Counter([key for term in selected.terms for key in {selection.key for selection in term}])
+    required.update({selection.key: len(selected.terms) for selection in selected.always})
+    for key, shown in by_label.items():
         if required[key] < len(selected.terms):
             shown["anything else"] = None
-    return {key: ", ".join(shown) for key, shown in found.items()}
+    return {key: ", ".join(shown) for key, shown in by_label.items()}
 
 
 def text_of(value: Json) -> str:
-    """Read a value as a text; any other type the API server refuses, but a file may hold a bare `true`."""
+    """Return the text of a value. A file may have a bare `true`; other types, which the API server refuses, give ""."""
     if isinstance(value, str):
         # Half of a surrogate pair is not a character; Go's decoder reads it as U+FFFD.
         return value if value.isascii() else value.encode(errors="surrogatepass").decode(errors="replace")
@@ -264,7 +264,7 @@ def unit_meaning(key: str, dialect: Dialect, configuration: Configuration, fleet
         chosen = fleet.installed.chosen_by(selected)
         if chosen is None:
             return _with_key(selected_meaning, key)
-        if replica := chosen.find(key):
+        if replica := chosen.replicated(key):
             return _replica(key, replica, bare)
     return _judge_by_nodes(key, dialect, bare, configuration, fleet, owners=owners)
 
@@ -282,7 +282,7 @@ def shared_by_plugin(key: str, fleet: Inventory, owners: Owners) -> Replicated |
     """Find the device plugin's configuration by which a unit is a replica, on most nodes that the pod can use; in files the default one."""
     if not fleet.nodes:
         chosen = fleet.installed.chosen_by(owners.selected)
-        return chosen.find(key) if chosen else fleet.installed.usually(key)
+        return chosen.replicated(key) if chosen else fleet.installed.usually(key)
     nodes = fleet.shared.get(key, {})
     if not nodes:
         return None
@@ -300,15 +300,15 @@ def _leave_part_pools(
 ) -> Meaning | None:
     """Leave the key if every node that serves it to the pod is labelled as handing out parts of devices."""
     handing = fleet.handed_out.get(key, frozenset())
-    served = fleet.find(target)
+    served = fleet.find_class(target)
     of_parts = handing & labelled.keys()
     others = (handing | (served.nodes if served else frozenset())) - of_parts
     if not of_parts or not others:
         return None
-    found = _reachable_nodes(of_parts, others, owners, fleet)
-    if found is None or found[1]:
+    reachable = _reachable_nodes(of_parts, others, owners, fleet)
+    if reachable is None or reachable[1]:
         return None
-    reached = found[0]
+    reached = reachable[0]
     node = min(reached)
     reason = (
         f"all {len(reached)} nodes that the pod can run on hand out parts, such as {node}, labelled {labelled[node]}"
@@ -319,14 +319,14 @@ def _leave_part_pools(
 def _judge_by_nodes(
     key: str, dialect: Dialect, bare: BareKey, configuration: Configuration, fleet: Inventory, *, owners: Owners
 ) -> Meaning:
-    """Take a unit for a whole device if more nodes publish such devices than still serve the key by a device plugin or share devices."""
+    """Return that a unit is a whole device if more nodes publish such devices than serve the key by a device plugin or share devices."""
     target = configuration.targets[bare.targets.get(key, bare.target)]
     shared = shared_by_plugin(key, fleet, owners) if fleet.installed.plugins else None
     if shared and not fleet.nodes:
         return _replica(key, shared, bare)
     if not fleet.known:
         return _assume(key, fleet, owners)
-    served = fleet.find(target, configuration.file.classes.get(target.name, ""))
+    served = fleet.find_class(target, configuration.file.classes.get(target.name, ""))
     if shared and (served is None or not served.devices):
         return _replica(key, shared, bare)
     if served is None:
@@ -354,14 +354,14 @@ def _assume(key: str, fleet: Inventory, owners: Owners) -> Meaning:
 class _Votes(NamedTuple):
     """The nodes that show what a unit of a key is."""
 
-    whole: frozenset[str]  # they publish whole devices, and nothing else speaks against that
+    whole: frozenset[str]  # nodes that publish whole devices, and for which none of the reasons below applies
     others: frozenset[str]
-    pinned: bool  # whether these are only some of them: those that the pod can run on
-    # Why the others count as such.
-    parts: frozenset[str]  # they publish parts of devices alone
-    labelled: Mapping[str, str]  # each with the label by which its device plugin shares devices
-    shared: Mapping[str, Replicated]  # each with the configuration by which it does
-    handing: frozenset[str]  # a device plugin hands out the key
+    pinned: bool  # whether only nodes that the pod can run on are counted
+    # The reasons why a node is among the others.
+    parts: frozenset[str]  # publishes only parts of devices
+    labelled: Mapping[str, str]  # has this label, by which its device plugin shares devices
+    shared: Mapping[str, Replicated]  # runs this configuration, by which its device plugin shares devices
+    handing: frozenset[str]  # has a device plugin for the key
 
 
 def _count_votes(
@@ -377,7 +377,7 @@ def _count_votes(
 ) -> _Votes:
     """Count the nodes that publish whole devices against all others; only nodes that the pod can run on, if any of them shows something."""
     labelled, shared = fleet.labelled.get(dialect.name, {}), fleet.shared.get(key, {})
-    # Of a mixed key, nodes that hand it out are no evidence of what a unit is.
+    # In a mixed fleet of this key, nodes with a device plugin are no evidence for the meaning of a unit.
     handing = frozenset() if key in configuration.file.mixed else fleet.handed_out.get(key, frozenset())
     shown = served.kinds.get(target.name, served.nodes) & served.whole
     parts = served.nodes - (shown if bare.parts else served.whole)
@@ -407,6 +407,7 @@ def _explain(key: str, votes: _Votes, target: Target, served: Served, fleet: Inv
     if votes.pinned and not whole and others.isdisjoint(votes.labelled.keys() | votes.shared.keys() | votes.parts):
         reason = f"0 of {count} {where} serve claims, and node {node} serves it by a device plugin"
         return Meaning(left=Untranslated(key, reason))
+    # Such as: "6 of 9 nodes show no whole GPU, such as n0, which publishes parts of devices alone".
     how = "still serves it through a device plugin"
     if node in votes.shared:
         how = f"runs what {votes.shared[node]}"
@@ -427,10 +428,10 @@ def _reachable_nodes(
     some: frozenset[str], others: frozenset[str], owners: Owners, fleet: Inventory
 ) -> _NodeSets | None:
     """Find which of these nodes the pod can reach, now or once they are ready; None if it reaches none."""
-    found = node_index(fleet).reach(place_of(owners.pod.spec if owners.pod else {}))
+    reach = node_index(fleet).reach(node_constraints(owners.pod.spec if owners.pod else {}))
     # Devices without a node and unknown nodes may serve the pod as well.
     unknown = (some | others) - fleet.nodes.keys()
-    for names in (found.nodes | unknown, found.nodes | found.closed | unknown):
+    for names in (reach.nodes | unknown, reach.nodes | reach.closed | unknown):
         if not names.isdisjoint(some | others):
             return some & names, others & names
     return None
@@ -438,9 +439,11 @@ def _reachable_nodes(
 
 def _reachable_templates(key: str, driver: str, configuration: Configuration, owners: Owners) -> _NodeSets | None:
     """Find the node templates of an autoscaler that fit the pod: those with devices of the driver, and those with the key."""
-    reached = reach_templates(place_of(owners.pod.spec if owners.pod else {}), configuration)
-    new = frozenset([one.name for one in reached if any(entry.driver == driver for entry in one.devices)])
-    old = frozenset([one.name for one in reached if key in one.allocatable])
+    reached = reach_templates(node_constraints(owners.pod.spec if owners.pod else {}), configuration)
+    new = frozenset(
+        [template.name for template in reached if any(entry.driver == driver for entry in template.devices)]
+    )
+    old = frozenset([template.name for template in reached if key in template.allocatable])
     return (new, old) if new or old else None
 
 
@@ -459,7 +462,7 @@ MOST = 64
 
 def find_misspelt(pod: PodView, configuration: Configuration, fleet: Inventory) -> Mapping[int, Untranslated]:
     """Find containers with a misspelt key, by their order: a key that is nearly a known one and that no node offers."""
-    found: dict[int, Untranslated] = {}
+    misspelt: dict[int, Untranslated] = {}
     budget = MOST
     for slot in pod.slots:
         if not slot.legacy_keys or len(slot.limits) <= len(slot.legacy_keys):
@@ -471,6 +474,6 @@ def find_misspelt(pod: PodView, configuration: Configuration, fleet: Inventory) 
             budget -= 1
             nearest = near_key(key, configuration)
             if nearest and key not in fleet.handed_out and key not in fleet.extended:
-                found[slot.order] = Untranslated(key, f"did you mean {nearest}?", "D211")
+                misspelt[slot.order] = Untranslated(key, f"did you mean {nearest}?", "D211")
                 break
-    return found
+    return misspelt

@@ -1,7 +1,7 @@
-"""What a pod asks of a scheduler of HAMi's or Volcano's about packing and spreading, as the bridge's nearest strategy.
+"""Finds the bridge's strategy that is nearest to a pod's annotations about packing and spreading, for HAMi's or Volcano's scheduler.
 
-A claim cannot express it. HAMi's scheduler packs nodes and spreads over the GPUs of a node unless a pod says otherwise
-(`hami.io/node-scheduler-policy`, `hami.io/gpu-scheduler-policy`), and of the latter's list the first known policy counts here.
+A claim cannot express packing. By default HAMi's scheduler packs nodes and spreads pods over the GPUs of a node; annotations change both
+(`hami.io/node-scheduler-policy`, `hami.io/gpu-scheduler-policy`). Of the policies in the second annotation, the first known one is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DEVICES: Final = "hami.io/gpu-scheduler-policy"
 GROUP: Final = "volcano.sh/vgpu-podgroup-policy"
 _PACK, _SPREAD = "binpack", "spread"
 _NEAR = ("topology-aware", "numa")
-# For nodes and for devices. The first strategy chooses devices; the score of a node is a weighted mean of all.
+# By the policies for nodes and for devices. The first strategy chooses devices; the score of a node is the weighted mean of all.
 _STRATEGIES: Final = {
     (_PACK, _PACK): "CompactFirst",
     (_PACK, _SPREAD): "NodeCompactGPULowLoad",
@@ -30,7 +30,7 @@ _STRATEGIES: Final = {
 
 
 class Packing(NamedTuple):
-    """The nearest strategy, the dialect whose annotations it stands for, and these annotations."""
+    """The nearest strategy, and the annotations that it replaces, with their dialect."""
 
     strategy: str
     dialect: str
@@ -38,7 +38,7 @@ class Packing(NamedTuple):
 
 
 def packing_of(annotations: Mapping[str, Json]) -> Packing | None:
-    """Find the strategy that comes nearest to a pod's annotations; None if they ask for none."""
+    """Return the strategy nearest to a pod's annotations; None if it has none of them."""
     nodes = str(annotations.get(NODES, "")).strip()
     policies = [policy.strip() for policy in str(annotations.get(DEVICES, "")).split(",")]
     devices = next((policy for policy in policies if policy in (_PACK, _SPREAD, *_NEAR)), "")

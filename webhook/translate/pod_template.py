@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Fields of an object without pod templates.
 _ABOUT = frozenset(("apiVersion", "kind", "metadata", "status"))
-# Groups of Kubernetes and of drawbridge: their kinds ask for no devices unless a table says so.
+# Groups of Kubernetes and of drawbridge, whose kinds request no devices unless a table has them.
 OWN_GROUP = re.compile(r"[a-z]*|.*\.k8s\.io|drawbridge\.dev")
 # The controller between a workload and its pods.
 _BETWEEN: Mapping[str, str] = {"Deployment": "ReplicaSet", "CronJob": "Job"}
@@ -41,7 +41,7 @@ def paths(obj: Mapping[str, Json]) -> list[str]:
         return [site.path] if _is_pod(resolve_pointer(obj, site.path)) else []
     if right_kind(obj) or (kind_of(obj) is None and OWN_GROUP.fullmatch(group_kind(obj)[0])):
         return []
-    return [found for name in bodies(obj) for found in _search(obj[name], f"/{escape(name)}")]
+    return [pointer for name in bodies(obj) for pointer in _search(obj[name], f"/{escape(name)}")]
 
 
 def is_unknown_kind(obj: Mapping[str, Json]) -> bool:
@@ -71,7 +71,7 @@ def resolve_pointer(obj: Json, path: str) -> Json:
 
 def lost_claims(obj: Json, pruned: Json, path: str) -> str:
     """Name the field of the pod template at `path` in which claims are lost when the API server prunes an object to `pruned`; "" if none are."""
-    entries, left = (resolve_pointer(one, f"{path}/spec/resourceClaims") for one in (obj, pruned))
+    entries, left = (resolve_pointer(version, f"{path}/spec/resourceClaims") for version in (obj, pruned))
     if entries != left:
         # Before Kubernetes 1.31 an entry had the name of its template elsewhere.
         return "resourceClaims[].resourceClaimTemplateName" if left else "spec.resourceClaims"
@@ -90,20 +90,20 @@ def _is_pod(value: Json) -> bool:
 
 def _search(value: Json, path: str) -> list[str]:
     """Find every value with `spec.containers`: the pod templates of RayCluster, Volcano Job, JobSet and others."""
-    found: list[str] = []
+    pointers: list[str] = []
     waiting = [(path, value)]
     while waiting:
-        where, one = waiting.pop()
-        if _is_pod(one):
-            found.append(where)
+        where, current = waiting.pop()
+        if _is_pod(current):
+            pointers.append(where)
             continue
         below: list[tuple[str, Json]] = []
-        if isinstance(one, list):
-            below = [(f"{where}/{index}", item) for index, item in enumerate(one) if _has_members(item)]
-        elif isinstance(one, dict):
-            below = [(f"{where}/{escape(name)}", member) for name, member in one.items() if _has_members(member)]
+        if isinstance(current, list):
+            below = [(f"{where}/{index}", item) for index, item in enumerate(current) if _has_members(item)]
+        elif isinstance(current, dict):
+            below = [(f"{where}/{escape(name)}", member) for name, member in current.items() if _has_members(member)]
         waiting += reversed(below)
-    return found
+    return pointers
 
 
 def _has_members(value: Json) -> bool:

@@ -39,12 +39,12 @@ _PLACEHOLDER = re.compile(
 PLACEHOLDER = "this looks like a placeholder: fill it in first (envsubst, helm template, kustomize build)"
 _WHOLE = "ask for whole ones"
 _PARTS = (Role.MEMORY, Role.CORES)
-# Requirements on node labels, more than a node has labels; one more is read, to notice that there are too many.
+# The maximum of requirements on node labels. One more is read, so that `limits` can report the excess.
 SELECTIONS = 1_024
 
 
 class LegacyKey(msgspec.Struct, frozen=True, gc=False):
-    """A resource key that some dialect knows, as it stands on a container."""
+    """A resource key of a container that a dialect knows, with its amounts."""
 
     key: str
     known: tuple[KnownRow, ...]
@@ -151,13 +151,13 @@ def _selected(spec: dict[str, Json]) -> Selected:
         expressions = members(term.get("matchExpressions"))
         if not expressions and not term.get("matchFields"):
             continue  # an empty term matches no node
-        found: list[Selection] = []
-        for one in expressions[:room]:
-            expression = mapping(one)
+        selections: list[Selection] = []
+        for item in expressions[:room]:
+            expression = mapping(item)
             values = [value for value in members(expression.get("values")) if isinstance(value, str)]
-            found.append(Selection(str(expression.get("key")), str(expression.get("operator")), tuple(values)))
-        terms.append(tuple(found))
-        room -= len(found)
+            selections.append(Selection(str(expression.get("key")), str(expression.get("operator")), tuple(values)))
+        terms.append(tuple(selections))
+        room -= len(selections)
     return Selected(tuple(always), tuple(terms))
 
 
@@ -206,7 +206,7 @@ def _entry_names(entries: Json) -> tuple[str, ...]:
 
 
 def number(entry: LegacyKey, configuration: Configuration | None = None) -> int | Refusal:
-    """Read an entry of limits and requests as a whole number, or say why the API server would refuse it (validation of extended resources)."""
+    """Return the whole number of an entry of limits and requests, or why the API server would refuse it as an extended resource."""
     limit = request = None
     try:
         if entry.limit is not None:
@@ -214,7 +214,7 @@ def number(entry: LegacyKey, configuration: Configuration | None = None) -> int 
     except QuantityError as error:
         return _unreadable(entry, f"its limit: {error}", entry.limit)
     try:
-        # Equal, as the API server writes it where nothing is requested.
+        # Equal in most pods, because the API server copies the limit if there is no request.
         if type(entry.request) is type(entry.limit) and entry.request == entry.limit:
             request = limit
         elif entry.request is not None:
@@ -225,7 +225,7 @@ def number(entry: LegacyKey, configuration: Configuration | None = None) -> int 
         whole, rest = divmod(limit.nano, NANO)
         if not rest and 0 <= whole <= MAX:
             return whole
-    # A name in kubernetes.io: the API server takes parts, and a request beside the limit.
+    # For a name in kubernetes.io the API server accepts fractions, and a request that differs from the limit.
     if not is_extended(entry.key):
         amount = limit or request
         if amount is not None and amount.nano < 0:
@@ -268,7 +268,7 @@ def requests(pod: PodView, names_: Iterable[str]) -> dict[str, int]:
     for name in names_:
         lasting = most = 0
         for slot in pod.slots:
-            amount = _nano(slot.requests.get(name, slot.limits.get(name)))
+            amount = _nano(slot.requests.get(name, slot.limits.get(name, 0)))
             if slot.init:
                 most = max(most, lasting + amount)
             else:
@@ -279,15 +279,15 @@ def requests(pod: PodView, names_: Iterable[str]) -> dict[str, int]:
 
 def _nano(value: Json) -> int:
     try:
-        return 0 if value is None else max(0, parse(_text(value)).nano)
+        return max(0, parse(_text(value)).nano)
     except QuantityError:
         return 0
 
 
 def find_placeholder(value: Json) -> str:
     """Find a placeholder that a template engine or a person has not filled in yet; "" if there is none."""
-    found = _PLACEHOLDER.search(value) if isinstance(value, str) else None
-    return found.group() if found else ""
+    match = _PLACEHOLDER.search(value) if isinstance(value, str) else None
+    return match.group() if match else ""
 
 
 def _unreadable(entry: LegacyKey, reason: str, value: Json) -> Refusal:

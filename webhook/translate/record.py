@@ -92,7 +92,7 @@ def read_record(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline:
 def verified_record(
     annotations: Mapping[str, Json], pod: template.SignedPod, keys: Sequence[bytes]
 ) -> WrittenRecord | None:
-    """Read our annotations for this pod; None if another writer wrote them. Without keys, no signature is asked for."""
+    """Read our annotations for this pod; None if another writer wrote them. Without keys, no signature is required."""
     record = _original(annotations.get(names.ORIGINAL))
     if record is None:
         return None

@@ -1,6 +1,6 @@
-"""What became of each key, for people: decisions, warnings and refusals.
+"""Collects the decisions, warnings and refusals about a pod.
 
-Sentences are whole; `webhook.admission.admission_review` shortens them for the API server.
+`webhook.admission.admission_review` shortens warnings for the API server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def served_by(class_name: str) -> str:
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What became of one key on one container ("" for the pod as a whole)."""
+    """The decision about one key on one container ("" for the pod as a whole)."""
 
     object: str
     container: str
@@ -38,25 +38,25 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     key: str
     outcome: Outcome
     detail: str
-    # Of a refusal.
+    # The code and the remedy of a refusal or a finding.
     code: str = ""
     remedy: str = ""
-    # What shows that a unit of the key means this.
+    # What shows the meaning of a unit of the key.
     basis: str = ""
-    # Whether that is only its usual meaning: no inventory shows it.
+    # Whether this is only the usual meaning, which no inventory shows.
     assumed: bool = False
-    # Why the template keeps the key, where the webhook translates the pods and not the template.
+    # Why the template keeps the key, if the webhook translates the pods instead.
     stays: str = ""
-    # What would become of the key if a mode did not hold it back, or the object were not refused.
+    # The outcome that the key would have if the mode allowed it, or if the object were not refused.
     would: str = ""
-    # The mode that holds the key back: `off` decides nothing more; with `observe` and `warn` all but `outcome` is of what would be.
+    # The mode that does not allow the outcome. With `observe` and `warn`, all fields but `outcome` describe what the mode prevents.
     mode: str = ""
-    # What has to change before the key can be translated, or is served.
+    # What must change before the key can be translated or served.
     until: str = ""
 
     @property
     def reason(self) -> str:
-        """Why the key has its outcome, for people."""
+        """Why the key has its outcome, as text for a message."""
         if not (self.mode and self.would):
             return self.detail
         return f"{self.mode}: would be {self.would}{f': {self.detail}' if self.detail else ''}"
@@ -69,7 +69,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 def decides_outcome(decision: Decision) -> bool:
-    """Return whether a decision counts for the outcome of a pod: a selector, a variable or an annotation that stays beside a request does not."""
+    """Return whether a decision counts for the outcome of a pod. A selector, a variable or an annotation that stays does not."""
     if decision.outcome not in (Outcome.LEFT, Outcome.UNKNOWN) or decision.key.startswith("/"):  # a field of the object
         return True
     # A dialect may decide about the sum of a pod's containers.
@@ -77,9 +77,9 @@ def decides_outcome(decision: Decision) -> bool:
 
 
 def outcome_of(decisions: Iterable[Decision]) -> Outcome | None:
-    """Return what becomes of a pod, or of the pods of an object: what becomes of its keys, or `partly` if they differ; None without keys."""
+    """Return the outcome of a pod, or of an object's pods: that of its keys, or `partly` if they differ; None without keys."""
     every = tuple(decisions)
-    requests = [one for one in every if decides_outcome(one)]
+    requests = [decision for decision in every if decides_outcome(decision)]
     outcomes = {
         request.outcome
         for request in requests or every
@@ -169,7 +169,7 @@ class PodReport:
             self._warn(f"{_subject(case.container)}{cause}: left as it is: {reason}")
 
     def leave_pod(self, left: Untranslated, slots: Iterable[tuple[Slot, Iterable[LegacyKey]]] = ()) -> None:
-        """Report that a pod stays as it is for one key, and its other keys with that."""
+        """Report that a pod stays as it is because of one key, and that its other keys stay with it."""
         self._decide("", "", left.key, Outcome.LEFT, left.reason)
         for slot, legacy_keys in slots:
             for legacy_key in legacy_keys:
@@ -204,7 +204,7 @@ class PodReport:
         self.decisions.append(Decision(self._object, container, dialect, key, outcome, detail, **more))
 
     def _warn_of_loss(self, subject: str, detail: str, *, is_dropped: bool = False) -> None:
-        """Warn of an approximation; where approximations are left, what is dropped beside a translated key is the only one."""
+        """Warn of an approximation. If approximations are left, only dropped keys of translated requests remain."""
         if self._approximations == "warn" or (is_dropped and self._approximations == "leave"):
             self._warn(f"{subject}: approximated: {detail}")
 

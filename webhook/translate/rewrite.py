@@ -1,4 +1,4 @@
-"""The JSON Patch for one pod: removes keys, adds claims, writes the record. On an update it applies the record again."""
+"""The JSON Patch for one pod: removes keys, adds claims, writes the record. On an update, the recorded removal is applied again."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class PodClaim(msgspec.Struct, frozen=True):
     spec: Json = None
     users: tuple[str, ...] = ()
     # Keys and amounts that the first of these containers requested.
-    words: Mapping[str, Json] = {}
+    amounts: Mapping[str, Json] = {}
     template: str = ""
     claim: str = ""
-    # A claim that the scheduler makes for extended resources: their names and amounts, in billionths. A device plugin may serve them.
-    by_name: Mapping[str, int] = {}
-    # For such a claim: the container of each request, the names that each container requests, the scheduler, and the pod.
+    # For a claim that the scheduler creates for extended resources: their names and amounts, in billionths. A device plugin may serve them.
+    extended_resources: Mapping[str, int] = {}
+    # For such a claim: the container of each request, each container with each name that it requests, the scheduler, and the pod.
     requesters: Mapping[str, str] = {}
-    asks: tuple[tuple[str, str], ...] = ()
+    requested_names: tuple[tuple[str, str], ...] = ()
     scheduler: str = ""
     pod: Pod | None = None
 
@@ -69,7 +69,7 @@ class PodClaim(msgspec.Struct, frozen=True):
         if not self.users:
             return "the pod"
         # Sorted, as the API server stores them; files have any order.
-        listed_amounts = [f"{key}: {self.words[key]}" for key in sorted(self.words)]
+        listed_amounts = [f"{key}: {self.amounts[key]}" for key in sorted(self.amounts)]
         listed = f" ({', '.join(listed_amounts[:_SHOWN])})" if listed_amounts else ""
         return f"container {' and '.join(self.users[:_SHOWN])}{listed}"
 
@@ -171,17 +171,19 @@ class _Patch:
         """Remove keys of a container, and add references to claims."""
         if not keys and not references:
             return
-        place = f"{self._path}/spec/{slot.list}/{slot.index}"
+        container_path = f"{self._path}/spec/{slot.list}/{slot.index}"
         if "name" in slot.raw:
-            self.operations.append({"op": "test", "path": f"{place}/name", "value": slot.raw["name"]})
+            self.operations.append({"op": "test", "path": f"{container_path}/name", "value": slot.raw["name"]})
         resources = slot.raw.get("resources")
         if not isinstance(resources, dict):
             claims = {"claims": list(references)}
-            self.operations.append({"op": "add", "path": f"{place}/resources", "value": claims})
+            self.operations.append({"op": "add", "path": f"{container_path}/resources", "value": claims})
             return
-        self.operations += json_patch.remove_keys(f"{place}/resources/limits", slot.limits, keys, coarse=True)
-        self.operations += json_patch.remove_keys(f"{place}/resources/requests", slot.requests, keys, coarse=True)
-        self.operations += json_patch.append(f"{place}/resources/claims", resources.get("claims"), references)
+        self.operations += json_patch.remove_keys(f"{container_path}/resources/limits", slot.limits, keys, coarse=True)
+        self.operations += json_patch.remove_keys(
+            f"{container_path}/resources/requests", slot.requests, keys, coarse=True
+        )
+        self.operations += json_patch.append(f"{container_path}/resources/claims", resources.get("claims"), references)
 
     def append(self, field: str, values: Sequence[Json]) -> None:
         self.operations += json_patch.append(f"{self._path}/spec/{field}", self._pod.spec.get(field), values)
@@ -194,7 +196,7 @@ class _Patch:
         """Add the tolerations that pods of a template lose with their keys: the ExtendedResourceToleration plugin would have added them."""
         existing = members(self._pod.spec.get("tolerations"))
         wanted: list[Json] = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
-        self.append("tolerations", [one for one in wanted if one not in existing])
+        self.append("tolerations", [toleration for toleration in wanted if toleration not in existing])
 
     def annotate(self, annotations: dict[str, Json]) -> None:
         metadata = self._pod.raw.get("metadata")
@@ -219,7 +221,7 @@ def clean_annotations(pod: PodView, written: WrittenRecord, path: str = "") -> t
 
 
 def remove_recorded(pod: PodView, record: Original) -> tuple[Operation, ...]:
-    """Remove again what a record says was removed, where it is back with the recorded amount."""
+    """Return the operations that remove recorded keys again, if they are back with the recorded amounts, and restore the scheduler."""
     operations: list[Operation] = []
     for slot in pod.slots:
         removed = record.containers.get(slot.name, {})
@@ -276,7 +278,7 @@ def claims_on_pod(pod: PodView, written: WrittenRecord) -> tuple[PodClaim, ...]:
 
 
 def _free_name(wanted: str, taken: set[str]) -> str:
-    """Find a name that is not taken and fits a label: of more candidates than there are taken names, one is free."""
+    """Return a free name that fits a label. There are more candidates than taken names, so one is free."""
     name = wanted if len(wanted) <= _LABEL else wanted[: _LABEL - 4].rstrip("-")
     if name not in taken:
         return name
@@ -291,7 +293,7 @@ def _free_name(wanted: str, taken: set[str]) -> str:
 def _replaced_keys(
     cases: Sequence[Case],
 ) -> tuple[dict[str, dict[str, Json]], tuple[str, ...], dict[str, Json]]:
-    """List the keys that claims replace, by container, which of them are annotations, and each container's devices for tools that counted the keys.
+    """List the keys that claims replace, by container, which of them are annotations, and each container's devices, for tools that count the keys.
 
     Models are those of the first kind of device in a claim.
     """

@@ -131,7 +131,7 @@ def _translate_keys(
     origin: Provenance,
     cpus_left: str,
 ) -> Rewrite:
-    """Translate a pod that has keys, and report what becomes of each; UNCHANGED if all stay or the pod is refused."""
+    """Translate a pod that has keys, and report the outcome of each; UNCHANGED if all stay or the pod is refused."""
     configuration = state.configuration
     pod, written, namespace = current.pod, current.written, current.namespace
     _report_misread(pod, report)
@@ -197,7 +197,7 @@ def clean(pod: Json, state: State, *, namespace: str) -> tuple[dict[str, Json], 
 
 
 def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Verdict:
-    """Remove again, in an update of a translated pod, what its record says was removed.
+    """Remove recorded keys again that an update of a translated pod brings back.
 
     A second apply of a manifest brings the old keys and the old scheduler back, and the API server refuses that: these fields are
     immutable. An amount that differs from the record stays, since its author changed it. Nothing is removed by a record of another writer.
@@ -281,7 +281,7 @@ def translate_template(
     defined = () if template_site(obj) else state.custom_kinds.get(group_kind(obj), ())
     definitions = [kind for kind in defined if version in kind.served]
     origin = origin_of(obj, state.configuration, is_defined=bool(definitions))
-    done = translate(
+    verdict = translate(
         pod,
         state,
         namespace=namespace_of(obj),
@@ -292,21 +292,21 @@ def translate_template(
         cpus_left=cpus_left,
     )
     stays = origin.stays
-    if done.changed and not stays and definitions:
-        stays = _dropped(apply_own(obj, done.operations), path, version, definitions)
+    if verdict.changed and not stays and definitions:
+        stays = _dropped(apply_own(obj, verdict.operations), path, version, definitions)
     if not stays and is_unknown_kind(obj) and not rewrite_unknown:
         stays = f"drawbridge does not know how {obj.get('kind') or 'an object without a kind'} uses it"
-    if done.changed and stays:
+    if verdict.changed and stays:
         # The decisions stay: the webhook makes the same ones for its pods.
         warning = f"the template stays: {stays}; its pods are translated at the webhook"
-        done = replace(done, operations=(), templates={}, notes=(warning, *done.notes), stays=stays)
+        verdict = replace(verdict, operations=(), templates={}, notes=(warning, *verdict.notes), stays=stays)
     # Claims that the author wrote into the template.
     spec = inside(pod, "spec")
     if spec.get(CLAIMS) and (lost := origin.drops or _dropped(obj, path, version, definitions)):
         decision = Decision(name_of(obj), "", "", CLAIMS, Outcome.UNKNOWN, lost, code="D002", remedy=_LOST)
         warning = str(stated(decision.code, f"{CLAIMS}: {lost}", _LOST))
-        done = replace(done, decisions=(*done.decisions, decision), notes=(*done.notes, warning))
-    return done
+        verdict = replace(verdict, decisions=(*verdict.decisions, decision), notes=(*verdict.notes, warning))
+    return verdict
 
 
 def _dropped(obj: dict[str, Json], path: str, version: str, definitions: Iterable[CustomKind]) -> str:

@@ -19,7 +19,7 @@ from dra.objects import IMPLICIT, is_extended
 from dra.raw import inside, items, mapping, members
 from dra.validation import shape
 from webhook.dialects import REPLACED, VOCABULARIES, Outcome, Position, Role, pattern
-from webhook.mixed_fleet import node_index, place_of, reach_ignoring_taints, reach_templates
+from webhook.mixed_fleet import node_constraints, node_index, reach_ignoring_taints, reach_templates
 from webhook.names import ANNOTATIONS, DOMAIN, EXTENDED_RESOURCES, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
 from webhook.translate.known_keys import near_key, rows_at
 from webhook.translate.pod_view import PLACEHOLDER, find_placeholder, requests, view_pod
@@ -41,19 +41,24 @@ _DEVICE = re.compile(
     r"(?:^|[-_./])v?(?:gpu|npu|tpu|dcu|mlu|ppu|fpga|accelerator|neuron|cuda|(?:mig|vf|hca)(?![a-z]))|rdma|sriov",
     re.IGNORECASE,
 )
-# Domains whose other keys say nothing about devices.
+# Domains whose unknown keys have nothing to do with devices.
 _OWN = ("kubernetes.io", "k8s.io", "drawbridge.dev")
 # Domains of vendors whose device plugins use names that no table has: those of the tables' resources, and these.
-_TABLES = [row for one in VOCABULARIES for row in one.table.keys if row.place is Position.RESOURCE and "/" in row.name]
+_TABLES = [
+    row
+    for vocabulary in VOCABULARIES
+    for row in vocabulary.table.keys
+    if row.place is Position.RESOURCE and "/" in row.name
+]
 _VENDORS = {"gke.io", "llm-d.io", "qualcomm.com", "run.ai", "volcengine.com"} | {
     domain for row in _TABLES if not (domain := row.name.partition("/")[0]).endswith(_OWN)
 }
 _NONE = ("", "none", "void")
-# Variables and runtime classes by which a vendor's container runtime lets devices in that were not asked for.
+# Variables and runtime classes by which a vendor's container runtime adds devices without a request.
 _VARIABLES = tuple(f"{vendor}_VISIBLE_DEVICES" for vendor in ("NVIDIA", "HABANA", "ASCEND", "AMD", "MTHREADS"))
 _RUNTIMES = ("nvidia", "nvidia-cdi", "nvidia-legacy", "habana", "ascend", "amd", "mthreads")
 _RUNTIME = "runtimeClassName"
-NO_NODE = "no node has it, and the pod waits until one does: "  # and then why the key stays
+NO_NODE = "no node has it, and the pod waits until one does: "  # the reason why the key stays follows
 UNREQUESTED = "it takes devices without a request, so no scheduler or quota counts them"
 _AMOUNTS = ("limits", "requests")
 _FIELDS = (*_AMOUNTS, "claims")
@@ -69,35 +74,38 @@ _BOUND = "nodeName is set: no scheduler would allocate a claim for the pod"
 def unanswered_requests(
     pod: Json, state: State, decided: tuple[Decision, ...], *, is_template: bool = False
 ) -> list[Decision]:
-    """Report every key that the translation did not decide about."""
+    """Return a decision for each key that looks like a device request and is not in `decided`."""
     view = view_pod(pod, state.configuration)
     if view.passed_by:
         return [_SKIPPED] if view.asks_for_devices else []
     reported = {(decision.container, decision.key) for decision in decided}
     reported |= {("", key) for _, key in reported}
-    found: list[Decision] = []
+    decisions: list[Decision] = []
     configuration = state.configuration
-    # Another program may read a word of the pod that drawbridge rewrites, or of its own scheduler's pods.
+    # Another program may read keys without a domain on a pod that drawbridge translates, or that has another scheduler.
     is_rewritten = any(decision.outcome in REPLACED for decision in decided)
     any_word = is_rewritten or (bool(view.scheduler) and view.scheduler not in configuration.schedulers)
-    for one in _find_unanswered(view, state, any_word=any_word):
-        if (one.container, one.key) in reported:
+    for decision in _find_unanswered(view, state, any_word=any_word):
+        if (decision.container, decision.key) in reported:
             continue
-        if len(found) == MOST:
-            beyond = _decision(Outcome.UNKNOWN, one.key, BEYOND, one.container, code="D215")
-            found.append(beyond)
+        if len(decisions) == MOST:
+            beyond = _decision(Outcome.UNKNOWN, decision.key, BEYOND, decision.container, code="D215")
+            decisions.append(beyond)
             break
-        reported.add((one.container, one.key))
-        found.append(one)
+        reported.add((decision.container, decision.key))
+        decisions.append(decision)
     if not view.bound:
         if decided or view.spec.get("resourceClaims"):
-            found += _find_unmatched_selectors(view, state)
-        found += _find_missing_plugins(view, state, (*decided, *found), is_template=is_template)
-    return found
+            decisions += _find_unmatched_selectors(view, state)
+        decisions += _find_missing_plugins(view, state, (*decided, *decisions), is_template=is_template)
+    return decisions
 
 
 def find_unrequested_access(container: dict[str, Json], spec: dict[str, Json], state: State) -> tuple[str, str]:
-    """Find the variable, or else the runtime class, that lets a container take devices it does not ask for; "" if it asks, or takes none."""
+    """Return the variable, or else the runtime class, by which a container gets devices that it does not request, with its value.
+
+    Both are "" if the container requests devices, or gets none.
+    """
     resources = mapping(container.get("resources"))
     requested = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
     if resources.get("claims") or any("/" in key and not is_own(key) for key in requested):
@@ -116,7 +124,7 @@ def find_unrequested_access(container: dict[str, Json], spec: dict[str, Json], s
 
 
 def lets_devices_in(name: Json, value: Json) -> bool:
-    """Return whether a variable with this value has a vendor's runtime let devices in."""
+    """Return whether a vendor's container runtime adds devices to a container with this variable and value."""
     return name in _VARIABLES and isinstance(value, str) and value not in _NONE
 
 
@@ -132,8 +140,8 @@ def _find_unanswered(view: PodView, state: State, *, any_word: bool) -> Iterator
                 yield _decision(Outcome.LEFT, key, _BOUND, slot.name)
             elif known:
                 continue
-            elif one := judge_resource(key, state, slot.name):
-                yield one
+            elif decision := judge_resource(key, state, slot.name):
+                yield decision
             elif is_extended(key) and not key.startswith(f"{DOMAIN}/"):
                 remedy = _remedy_of(key, state)
                 yield _decision(Outcome.UNKNOWN, key, "left as it is: no dialect knows it", slot.name, remedy=remedy)
@@ -147,26 +155,26 @@ def _find_unanswered(view: PodView, state: State, *, any_word: bool) -> Iterator
                 for row in _matching(key, Position.ENV, configuration):
                     yield _decision(row.outcome, key, row.because, slot.name)
     for key in inside(view.spec, "resources", "limits"):
-        # Of a key that is known, the API server's own message is enough.
-        if not configuration.resource(key) and (one := judge_resource(key, state)):
-            yield one
+        # For a known key, the API server's own message is enough.
+        if not configuration.resource(key) and (decision := judge_resource(key, state)):
+            yield decision
     places = {
         Position.ANNOTATION: view.annotations,
         Position.LABEL: view.labels,
         Position.NODE_SELECTOR: mapping(view.spec.get("nodeSelector")),
     }
-    for place, keys in places.items():
+    for position, keys in places.items():
         for key in keys:
             if key in READ_BY_OTHERS and view.asks_for_devices:
-                continue  # it is the reason why the keys stay
-            if one := _judge_own_key(key, place) or _judge_key(key, place, configuration, any_word=any_word):
-                yield one
+                continue  # the reason why the keys stay already names this key
+            if decision := _judge_own_key(key, position) or _judge_key(key, position, configuration, any_word=any_word):
+                yield decision
 
 
 def _find_dropped(container: dict[str, Json]) -> Iterator[tuple[str, str]]:
-    """List amounts under a misspelt field of a container or of its resources, which the API server drops, with the mistake."""
+    """Yield the keys under a misspelt field of a container or of its resources, which the API server drops, with the mistake."""
     for field, amounts in mapping(container.get("resources")).items():
-        meant = "" if field in _FIELDS else shape.nearest(field, list(_FIELDS))
+        meant = "" if field in _FIELDS else shape.nearest_name(field, list(_FIELDS))
         for key in mapping(amounts) if meant else ():
             yield key, f"it is under {field}, which is not a field of resources: did you mean {meant}?"
     for field, value in container.items():
@@ -175,7 +183,7 @@ def _find_dropped(container: dict[str, Json]) -> Iterator[tuple[str, str]]:
         if field in _AMOUNTS:
             meant, amounts = f"resources.{field}", parts
         elif field != "resources" and not parts.keys().isdisjoint(_AMOUNTS):
-            meant = shape.nearest(field, ["resources"])
+            meant = shape.nearest_name(field, ["resources"])
             amounts = {key: amount for part in _AMOUNTS for key, amount in mapping(parts.get(part)).items()}
         for key in amounts if meant else ():
             yield key, f"it is under {field}, which is not a field of a container: did you mean {meant}?"
@@ -189,8 +197,8 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
     if key.startswith(IMPLICIT) and unserved:
         return _decision(Outcome.LEFT, key, f"{unserved}: use a ResourceClaim", container, code="D220")
     if key.startswith(IMPLICIT) and state.fleet.known and key not in state.fleet.extended:
-        waits = f"there is no DeviceClass {key.removeprefix(IMPLICIT)}: the pod waits until there is one"
-        return _decision(Outcome.LEFT, key, waits, container, code="D220")
+        no_class = f"there is no DeviceClass {key.removeprefix(IMPLICIT)}: the pod waits until there is one"
+        return _decision(Outcome.LEFT, key, no_class, container, code="D220")
     if key.startswith(IMPLICIT):
         served = f"DeviceClass {key.removeprefix(IMPLICIT)} serves it, like a class with extendedResourceName"
         return _decision(Outcome.SERVED, key, served, container)
@@ -221,43 +229,43 @@ def _remedy_of(key: str, state: State) -> str:
 
 
 def suggest_resource(key: str, state: State) -> str:
-    """Name the resource that a misspelt one most likely stands for: one that the fleet offers, or one that a table has; "" if none is near."""
+    """Return the resource of the fleet, or else of a table, that a misspelt resource most likely means; "" if none is near."""
     declared = [key for template in state.configuration.file.node_templates for key in template.allocatable]
     offered = dict.fromkeys((*state.fleet.extended, *state.fleet.handed_out_anywhere, *declared))
-    if found := _nearest_resource(key, [name for name in offered if is_extended(name)]) or near_key(
+    if nearest := _nearest_resource(key, [name for name in offered if is_extended(name)]) or near_key(
         key, state.configuration
     ):
-        return found
+        return nearest
     if not is_about_devices(key):
         return ""
     names = _names(state.configuration, Position.RESOURCE)
-    if found := _nearest_resource(key, names):
-        return found
-    # The part after the slash may be one of a pattern.
+    if nearest := _nearest_resource(key, names):
+        return nearest
+    # The part after the slash may match a pattern.
     domain, _, end = key.partition("/")
-    meant = shape.nearest(domain, sorted({name.partition("/")[0] for name in names if "/" in name}))
+    meant = shape.nearest_name(domain, sorted({name.partition("/")[0] for name in names if "/" in name}))
     return f"{meant}/{end}" if meant and state.configuration.resource(f"{meant}/{end}") else ""
 
 
 def _nearest_resource(key: str, names: list[str]) -> str:
-    """Find the nearest of these names, by domain and by the part after the slash, so that a long domain hides no other name."""
+    """Return the nearest of these names. Domain and rest are compared separately, because a long domain would dominate the distance."""
     domain, slash, end = key.partition("/")
     if not slash:
-        return shape.nearest(key, names)
+        return shape.nearest_name(key, names)
     ends: dict[str, list[str]] = {}
     for known in names:
         vendor, _, rest = known.partition("/")
         ends.setdefault(vendor, []).append(rest)
-    meant = shape.nearest(domain, list(ends))
-    likely_end = shape.nearest(end, ends[meant]) if meant else ""
+    meant = shape.nearest_name(domain, list(ends))
+    likely_end = shape.nearest_name(end, ends[meant]) if meant else ""
     return f"{meant}/{likely_end}" if likely_end else ""
 
 
-def _judge_key(key: str, place: Position, configuration: Configuration, *, any_word: bool) -> Decision | None:
+def _judge_key(key: str, position: Position, configuration: Configuration, *, any_word: bool) -> Decision | None:
     """Judge an annotation, a label or a node selector; a name without a domain only if `any_word`."""
     if is_own(key):
         return None
-    for row in _matching(key, place, configuration):
+    for row in _matching(key, position, configuration):
         stays = row.role is Role.NONE or row.outcome is Outcome.LEFT
         if row.role is Role.ASKS and row.outcome is not Outcome.LEFT:
             return _decision(Outcome.LEFT, key, "the pod does not name the scheduler of the system that reads it")
@@ -268,11 +276,11 @@ def _judge_key(key: str, place: Position, configuration: Configuration, *, any_w
     if slash and (_is_vendors(key) or domain in _domains(configuration)):
         # Only the part after the slash can be misspelt, so only those parts are compared.
         start = f"{domain}/"
-        ends = [name.removeprefix(start) for name in _names(configuration, place) if name.startswith(start)]
-        if meant := shape.nearest(end, ends):
+        ends = [name.removeprefix(start) for name in _names(configuration, position) if name.startswith(start)]
+        if meant := shape.nearest_name(end, ends):
             return not_understood(key, f"{start}{meant}")
-    # Any label of nodes keeps its meaning beside claims.
-    if place is Position.NODE_SELECTOR or not (slash or any_word):
+    # Node labels work with claims too.
+    if position is Position.NODE_SELECTOR or not (slash or any_word):
         return None
     return not_understood(key) if is_about_devices(end or key) else None
 
@@ -282,17 +290,17 @@ def is_about_devices(name: str) -> bool:
     return bool(_DEVICE.search(name))
 
 
-def _judge_own_key(key: str, place: Position) -> Decision | None:
+def _judge_own_key(key: str, position: Position) -> Decision | None:
     """Judge a key of drawbridge that is not read in this place."""
-    own_keys = _OURS.get(place, ())
+    own_keys = _OURS.get(position, ())
     if key in own_keys or not own_keys or not key.startswith(f"{DOMAIN}/"):
         return None
-    meant = shape.nearest(key, list(own_keys))
+    meant = shape.nearest_name(key, list(own_keys))
     others = [where for where, keys in _OURS.items() if key in keys]
     if key == MODE_LABEL:
         detail = "it is read on Namespaces, not on pods"
     elif others:
-        detail = f"it has no effect as {place}, it is read as {others[0]}"
+        detail = f"it has no effect as {position}, it is read as {others[0]}"
     elif meant:
         detail = f"did you mean {meant}?"
     else:
@@ -301,7 +309,7 @@ def _judge_own_key(key: str, place: Position) -> Decision | None:
 
 
 def _find_unmatched_selectors(view: PodView, state: State) -> Iterator[Decision]:
-    """Report labels in a node selector that no node has, with the values that nodes have; or else that no node meets all that is required."""
+    """Yield the labels in a node selector that no node has, with the values that nodes have; or else that no node meets all requirements."""
     if state.stock is None or not state.stock.nodes:
         return
     is_reported = False
@@ -311,62 +319,64 @@ def _find_unmatched_selectors(view: PodView, state: State) -> Iterator[Decision]
     for key, value in mapping(view.spec.get("nodeSelector")).items():
         values = {labels[key] for labels in nodes if key in labels}
         if not isinstance(value, str) or value in values:
-            continue  # the API server refuses values that are no strings
+            continue  # the API server refuses values that are not strings
         have = f"there is {', '.join(sorted(values)[:8])}" if values else "no node has this label"
-        waits = PLACEHOLDER if find_placeholder(value) else "the pod waits until one does"
-        detail = f"no node has {key}={value}: {waits}; {have}"
+        consequence = PLACEHOLDER if find_placeholder(value) else "the pod waits until one does"
+        detail = f"no node has {key}={value}: {consequence}; {have}"
         is_reported = True
         yield _decision(Outcome.LEFT, key, detail, code="D212")
-    place = place_of(view.spec)
-    if not is_reported and place and not reach_ignoring_taints(place, state, Budget()):
-        key = "nodeAffinity" if "required" in place else "nodeSelector"
+    constraints = node_constraints(view.spec)
+    if not is_reported and constraints and not reach_ignoring_taints(constraints, state, Budget()):
+        key = "nodeAffinity" if "required" in constraints else "nodeSelector"
         yield _decision(Outcome.LEFT, key, "no node matches it: the pod waits until one does", code="D212")
 
 
 def _find_missing_plugins(
     view: PodView, state: State, decided: tuple[Decision, ...], *, is_template: bool
 ) -> Iterator[Decision]:
-    """Report keys that stay with their device plugin, and that it hands out only on nodes that the pod cannot run on, or nowhere.
+    """Yield the keys that stay, and that device plugins offer only on nodes that the pod cannot run on, or on none.
 
-    The pods of a template may get a toleration of the key from the API server (ExtendedResourceToleration), before a webhook sees them.
+    The API server may add a toleration of the key to the pods of a template (ExtendedResourceToleration) before it calls webhooks.
     """
     fleet = state.fleet
     left_keys: dict[str, Decision] = {}
-    for one in decided:
-        if one.outcome is Outcome.LEFT and not one.code:
-            left_keys.setdefault(one.key, one)
+    for decision in decided:
+        if decision.outcome is Outcome.LEFT and not decision.code:
+            left_keys.setdefault(decision.key, decision)
     # A pod waits for no device of a key whose amounts are 0.
     requested = requests(view, left_keys)
-    left_keys = {key: one for key, one in left_keys.items() if requested[key]}
+    left_keys = {key: decision for key, decision in left_keys.items() if requested[key]}
     if not left_keys:
         return
-    place = place_of(view.spec)
-    coming = {key for template in reach_templates(place, state.configuration) for key in template.allocatable}
-    for key, one in left_keys.items():
+    constraints = node_constraints(view.spec)
+    coming = {key for template in reach_templates(constraints, state.configuration) for key in template.allocatable}
+    for key, decision in left_keys.items():
         if not (key in fleet.extended or key in fleet.handed_out_anywhere or key in coming):
-            # A system's own key need not be on nodes; a plugin that has none to hand out may be starting.
+            # A system's own key need not be on nodes. A plugin without devices may be starting.
             known = any(not row.dialect.system for row in state.configuration.resource(key))
             statuses = [node.status for node in fleet.nodes.values()] if known and not state.unseen else []
             if statuses and not any(key in status.allocatable or key in status.capacity for status in statuses):
-                yield replace(one, detail=NO_NODE + one.detail, code="D222")
+                yield replace(decision, detail=NO_NODE + decision.detail, code="D222")
             continue
         givers = fleet.handed_out_anywhere.get(key)
-        # A class may serve it on other nodes, and an autoscaler may make one.
+        # A class may serve it on other nodes, and an autoscaler may create one.
         if not givers or key in fleet.extended or key in coming:
             continue
-        if not _is_beyond(place, givers, state):
+        if not _is_beyond(constraints, givers, state):
             continue
         detail = f"no node that the pod can run on has it, as {min(givers)} does: the pod waits until one does"
         toleration = {"key": key, "operator": "Exists", "effect": "NoSchedule"}
-        if not _is_beyond(place | {"tolerations": [*members(place.get("tolerations")), toleration]}, givers, state):
+        if not _is_beyond(
+            constraints | {"tolerations": [*members(constraints.get("tolerations")), toleration]}, givers, state
+        ):
             if is_template:
                 continue
             detail = f"the pod does not tolerate taint {key}, as {min(givers)} needs: it waits unless the API server adds the toleration (ExtendedResourceToleration)"
-        yield _decision(Outcome.LEFT, key, detail, one.container, code="D221")
+        yield _decision(Outcome.LEFT, key, detail, decision.container, code="D221")
 
 
-def _is_beyond(place: dict[str, Any], nodes: Collection[str], state: State) -> bool:
-    reached = node_index(state.fleet).reach(place)
+def _is_beyond(constraints: dict[str, Any], nodes: Collection[str], state: State) -> bool:
+    reached = node_index(state.fleet).reach(constraints)
     return (reached.nodes | reached.closed).isdisjoint(nodes)
 
 
@@ -383,26 +393,26 @@ def _decision(
     return Decision("", container, "", key, outcome, detail, code=code, remedy=remedy)
 
 
-def _matching(key: str, place: Position, configuration: Configuration) -> Iterator[Row]:
-    for known in configuration.rows[place].get(key, ()):
+def _matching(key: str, position: Position, configuration: Configuration) -> Iterator[Row]:
+    for known in configuration.rows[position].get(key, ()):
         yield known.row
-    for row in _patterned(configuration, place):
+    for row in _patterned(configuration, position):
         if pattern(row.name)(key):
             yield row
 
 
 @lru_cache(maxsize=32)
-def _patterned(configuration: Configuration, place: Position) -> tuple[Row, ...]:
-    return tuple([row for row in rows_at(configuration, place) if "<" in row.name])
+def _patterned(configuration: Configuration, position: Position) -> tuple[Row, ...]:
+    return tuple([row for row in rows_at(configuration, position) if "<" in row.name])
 
 
-def _names(configuration: Configuration, place: Position) -> list[str]:
-    return [row.name for row in rows_at(configuration, place) if "<" not in row.name]
+def _names(configuration: Configuration, position: Position) -> list[str]:
+    return [row.name for row in rows_at(configuration, position) if "<" not in row.name]
 
 
 @lru_cache(maxsize=4)
 def _domains(configuration: Configuration) -> frozenset[str]:
-    rows = [row for place in Position for row in rows_at(configuration, place)]
+    rows = [row for position in Position for row in rows_at(configuration, position)]
     return frozenset(row.name.partition("/")[0] for row in rows if "/" in row.name)
 
 

@@ -1,12 +1,13 @@
-"""Device requests outside of pod templates: in kinds whose controller builds its pods itself, and in unknown kinds.
+"""Decides about device requests outside of pod templates: in kinds whose controller builds its pods itself, and in unknown kinds.
 
-    spec.predictor.model.resources    KServe makes a container of it: it is decided about as on a pod
-    spec.driver.gpu.name              Spark's own field, from which its pods get the key
-    rayStartParams.num-gpus           an argument of Ray, and no request
-    podSpecPatch, values, manifest    a text in which a key has an amount: named, and not parsed; so is one in a container's args
-    spec.anything of an unknown kind  named, and not parsed
+    spec.predictor.model.resources    KServe creates a container with these resources: decided like a pod
+    spec.driver.gpu.name              a field of Spark, from which its pods get the key: left
+    rayStartParams.num-gpus           an argument of Ray, not a request: left
+    podSpecPatch, values, manifest,   a text with a key and an amount: reported, not parsed
+      args of a container
+    spec.anything of an unknown kind  reported, not interpreted
 
-Nothing here changes an object: its pods are translated when they are created.
+These objects are never changed. Their pods are translated when they are created.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ VALUES = 100_000
 _UNSEEN = f"not checked: the object has more than {VALUES:,} values before it"
 _FIRST = re.compile(r"/(?:spec/)?")
 _PARTS = ("limits", "requests")
-_CUSTOM = "/custom"  # below them: the resources that have no field of their own in Yatai's and Dynamo's kinds
+_CUSTOM = "/custom"  # in Yatai's and Dynamo's kinds, below limits and requests: resources without a field of their own
 _GPU, _GPU_TYPE = "gpu", "gpuType"
 _NODES = "it describes nodes, and requests nothing"
 _INJECTED = "pods on this network get the key from the network resources injector, and are decided on at the webhook"
 _KUEUE = "it counts the key: map the DeviceClass to a resource in Kueue's configuration"
 _NO_CLAIMS = "it counts the key, and does not count claims"
-# Kinds with a pool's name that lacks the domain which their operator puts before it.
+# Kinds that name a pool without a domain; the operator adds the domain.
 _POOLS = {
     **dict.fromkeys(
         [("sriovnetwork.openshift.io", kind) for kind in ("SriovNetwork", "SriovIBNetwork", "OVSNetwork")],
@@ -65,7 +66,7 @@ _POOLS = {
     ("sriovnetwork.openshift.io", "SriovNetworkNodePolicy"): ("openshift.io", _NODES),
     ("mellanox.com", "HostDeviceNetwork"): ("nvidia.com", _INJECTED),
 }
-# Kinds that bound or count keys, and ask for nothing.
+# Kinds that limit, count or describe keys and request nothing, with the reason why the key stays.
 _COUNTING = {
     ("", "ResourceQuota"): "it limits the key, which claims would bypass: write a DeviceQuota, or a quota of the class",
     ("", "LimitRange"): "it limits or defaults the key: pods in its namespace keep it",
@@ -88,43 +89,43 @@ _COUNTING = {
     ): "an extender of the scheduler reads it, and no claims",
     ("kubevirt.io", "KubeVirt"): "it permits the device to virtual machines, and requests nothing",
 }
-# Fields in which a number of devices stands under no resource's name.
+# Names of fields with a number of devices and without a resource name.
 _FIELD = re.compile(
     r"(?:num|n|request|limit|entrypointnum)?[-_]?(?:gpu|npu|tpu|accelerator)s?[-_]?(?:count|num|number|limit|request)?",
     re.IGNORECASE,
 )
-# Fields of an object that describes devices; in it, a number of them stands under one of these.
+# Names of fields with an object that describes devices, and of the fields in it with their number.
 _OBJECT = re.compile(r"(?:gpu|npu|tpu|accelerator)s?(?:memory|portion|fraction|devices)?", re.IGNORECASE)
 _NUMBERS = ("count", "number", "quantity", "value")
 _SOME = re.compile(r"0*(?:\.0*)?[1-9].*")
 _ANNOTATIONS = "/metadata/annotations"
-# What a test only compares with the cluster.
+# Fields of tests whose content is only compared with objects of the cluster.
 _COMPARED = {"chainsaw.kyverno.io": ("assert", "error")}
 _REMEDY = "the webhook decides on the pods that it creates: run `drawbridge translate` on one of them"
 _RENDER = "run `drawbridge translate` on what it renders (`helm template CHART --values FILE`); unchanged, its pods are decided on at the webhook"
 _BY_HAND = "run `drawbridge translate` on the text, saved as a file, and copy the result; unchanged, its pods are decided on at the webhook"
-# Groups of the kinds that render a chart by values of their own.
+# Groups of the kinds that render a chart with their own values.
 _OF_CHARTS = ("argoproj.io", "helm.toolkit.fluxcd.io")
-# Kinds of Kubernetes with texts of any sort: in what is part of a pod, limits or requests are around a key.
+# Kinds with arbitrary texts. A text that contains a part of a pod has limits or requests.
 _OF_TEXTS = (("", "ConfigMap"), ("", "Secret"))
 _OF_POD = re.compile(r"\b(?:limits|requests)\b")
 # Maps of names of nodes and objects, which request nothing.
 _LABELS = re.compile(r"(?:label|selector|annotation|affinity)[^/]*(?:/|$)", re.IGNORECASE)
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
 _LONGEST = 63  # letters of a container's name
-_QUALIFIED = re.compile(r"[\w.-]{1,253}/[\w.-]{1,63}")  # and no image, which may have more slashes and a colon
+_QUALIFIED = re.compile(r"[\w.-]{1,253}/[\w.-]{1,63}")  # an image may have more slashes and a colon
 _NAMES = ("name", "resourceName", "rdmaResourceName", "deviceName", "identifier", "processingResourceType")
-# A key and its amount within a text, as YAML or JSON or a template of such has it. Nothing in it is tried twice, however long the text is.
+# A key and its amount in a text of YAML, JSON or a template for them. The pattern does not backtrack, so long texts take linear time.
 _IN_TEXT = re.compile(r"""(?<![\w.-])([\w.-]{1,253}/[\w.-]{1,63})["']?[ \t]*:[ \t]*["']?(?=[1-9$]|\{[{\w])""")
 _QUOTED = re.compile(r""""([\w.-]{1,253}/[\w.-]{1,63})\"""")
-# A name within the text of a device plugin's configuration that shares devices, or of a compiled step of Kubeflow Pipelines.
+# A resource name in the text of a device plugin's configuration, or of a compiled step of Kubeflow Pipelines.
 _NAMED_IN_TEXT = re.compile(r"""\b(?:name|resourceType)["']?[ \t]*:[ \t]*["']?([\w.-]{1,253}/[\w.-]{1,63})""")
 
 
 class Mention(NamedTuple):
     """A key outside of pod templates, and the pointer to its map.
 
-    `beyond` says why it is the first one that is not read; `text` names the member of the map in whose text the key is.
+    `beyond` is set if this and all further keys are not checked, with the reason. `text` is the member of the map whose text contains the key.
     """
 
     where: str
@@ -134,27 +135,27 @@ class Mention(NamedTuple):
 
 
 class UnknownKindDecision(NamedTuple):
-    """Decisions about the keys outside of pod templates, and pods with the requests of which a controller makes containers."""
+    """Decisions about the keys outside of pod templates, and the pods that a controller would create from such requests."""
 
     verdict: Verdict
-    pods: dict[str, Object]  # by where the requests stand, as people say it
-    reader: str = ""  # the program that reads them there
+    pods: dict[str, Object]  # by the readable path of their requests
+    reader: str = ""  # the program that reads the requests
 
 
 def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
     mentions = list(find_outside_templates(obj, state, paths(obj)))
     name = name_of(obj)
-    both = group_kind(obj)
-    counted = _COUNTING.get(both)
+    full_kind = group_kind(obj)
+    counted = _COUNTING.get(full_kind)
     known = kind_of(obj)
-    reader = known.reads if known and known.reads else f"the controller that creates the pods of {both[1]}"
+    reader = known.reads if known and known.reads else f"the controller that creates the pods of {full_kind[1]}"
     verdicts: list[Verdict] = []
     pods: dict[str, Object] = {}
     for mention in mentions:
-        place = _place(mention.where)
+        shown_path = _readable(mention.where)
         if mention.beyond:
             verdicts.append(
-                _named(Decision(name, place, "", mention.key, Outcome.UNKNOWN, mention.beyond, code="D215"))
+                _named(Decision(name, shown_path, "", mention.key, Outcome.UNKNOWN, mention.beyond, code="D215"))
             )
             continue
         if mention.where == _ANNOTATIONS:
@@ -166,26 +167,26 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
         if mention.text or known is None:
             why, remedy = _unknown_use(obj)
             reason = f"not checked: {f'it is part of the text in {mention.text}' if mention.text else why}"
-            unknown = Decision(name, place, "", mention.key, Outcome.UNKNOWN, reason, code="D211", remedy=remedy)
+            unknown = Decision(name, shown_path, "", mention.key, Outcome.UNKNOWN, reason, code="D211", remedy=remedy)
             verdicts.append(_named(unknown, remedy))
             continue
         resources = _resources(obj, mention, known.gpu)
         if resources is None:
             verdicts.append(_left(name, mention, f"it stays, because it is read by {reader}"))
-        elif place not in pods:
-            # The pod that the controller would make, as far as it can be known.
-            label = _NO_LABEL.sub("-", place.lower()).strip("-")[-_LONGEST:].strip("-") or "main"
+        elif shown_path not in pods:
+            # A minimal pod with these resources, as the controller would create it.
+            label = _NO_LABEL.sub("-", shown_path.lower()).strip("-")[-_LONGEST:].strip("-") or "main"
             container: Object = {"name": label, "image": label, "resources": resources}
-            pods[place] = {
+            pods[shown_path] = {
                 "apiVersion": "v1",
                 "kind": "Pod",
                 "metadata": {"name": label, "namespace": namespace_of(obj)},
                 "spec": {"containers": [container]},
             }
-            stays = f"{place} stays: it is read by {reader}; the pods are translated at the webhook"
+            stays = f"{shown_path} stays: it is read by {reader}; the pods are translated at the webhook"
             verdicts.append(Verdict(notes=(stays,)))
     done = merge(verdicts)
-    once = tuple(dict.fromkeys(done.decisions))  # of a key among limits and requests
+    once = tuple(dict.fromkeys(done.decisions))  # a key may be among limits and requests
     return UnknownKindDecision(replace(done, decisions=once), pods, reader)
 
 
@@ -199,29 +200,29 @@ def asks_in_unknown_kind(obj: Object, state: State) -> bool:
 
 
 def find_outside_templates(obj: Object, state: State, inside: Collection[str] = ()) -> Iterator[Mention]:
-    """Find the keys of an object that are not below the pointers `inside`, in the order of the object."""
-    both = group_kind(obj)
+    """Yield the keys of an object that are not below the pointers `inside`, in the order of the object."""
+    full_kind = group_kind(obj)
     known = kind_of(obj)
-    if both in _OF_TEXTS:
+    if full_kind in _OF_TEXTS:
         yield from islice(_in_texts(obj, state), MOST)
         return
     yield from islice(_in_arguments(obj, state, inside), MOST)
     if known or (inside and "" not in inside):
         yield from islice(_in_annotations(obj, state, inside), MOST)
-    is_own = OWN_GROUP.fullmatch(both[0]) and both not in _COUNTING and known is None
+    is_own = OWN_GROUP.fullmatch(full_kind[0]) and full_kind not in _COUNTING and known is None
     if is_own or template_site(obj) is not None:
-        return  # only the pod templates of such kinds ask for anything
+        return  # such kinds have device requests only in pod templates
     named = resolve_pointer(obj, known.profile) if known and known.profile and not inside else None
     if known and named and str(named).partition(":")[0] != "cpu":  # KubeAI's profile without devices
         parent, _, profile = known.profile.rpartition("/")
         yield Mention(parent, profile)
-    pool = resolve_pointer(obj, "/spec/resourceName") if both in _POOLS else None
+    pool = resolve_pointer(obj, "/spec/resourceName") if full_kind in _POOLS else None
     if isinstance(pool, str) and "/" not in pool:
-        domain, _ = _POOLS[both]
+        domain, _ = _POOLS[full_kind]
         yield Mention("/spec", f"{domain}/{pool}")
     waiting: list[_Member] = [("", {name: obj[name] for name in bodies(obj)})]
-    compared = _COMPARED.get(both[0], ())
-    value_count = found = 0
+    compared = _COMPARED.get(full_kind[0], ())
+    value_count = mention_count = 0
     while waiting:
         where, value = waiting.pop()
         if where in inside:
@@ -236,19 +237,19 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
             members = [(str(index), member) for index, member in enumerate(value)]
         value_count += 1 + len(members)
         for member in members:
-            one = _mention(where, member, state, is_named=isinstance(value, dict))
-            if one and found == MOST:
-                yield one._replace(beyond=BEYOND)
+            mention = _mention(where, member, state, is_named=isinstance(value, dict))
+            if mention and mention_count == MOST:
+                yield mention._replace(beyond=BEYOND)
                 return
-            if one:
-                found += 1
-                yield one
+            if mention:
+                mention_count += 1
+                yield mention
         below = [(f"{where}/{escape(name)}", member) for name, member in members if isinstance(member, dict | list)]
         waiting += reversed(below)
 
 
 def amounts_in(text: str) -> Iterator[tuple[str, int]]:
-    """Find keys with an amount in a text that is YAML, JSON or a template of such, and where each begins; no comments."""
+    """Yield the keys with an amount in a text of YAML, JSON or a template for them, with their offsets. Comments are skipped."""
     begin = 0
     for line in text.split("\n"):
         for match in _IN_TEXT.finditer(line.partition("#")[0]):
@@ -257,7 +258,7 @@ def amounts_in(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _in_annotations(obj: Object, state: State, templates: Collection[str]) -> Iterator[Mention]:
-    """Find the annotations of a workload that look like a request for devices, or whose value names a resource of devices."""
+    """Yield the annotations of a workload that look like device requests, or whose value names a resource of devices."""
     asks = any(view_pod(resolve_pointer(obj, path), state.configuration).asks_for_devices for path in templates)
     for name, text in mapping(mapping(obj.get("metadata")).get("annotations")).items():
         if "/" not in name or is_own(name) or (asks and name in READ_BY_OTHERS):
@@ -274,15 +275,15 @@ def _is_some(value: Json) -> bool:
 
 
 def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Mention | None:
-    """Return the key that a member of a map or a list is, or has in its text; None if there is none."""
+    """Return the key in a member of a map or a list: its name, its value, or a part of its text. None if it has no key."""
     name, value = member
     if (
         is_named
         and isinstance(value, dict)
         and _OBJECT.fullmatch(name)
-        and not any("/" in str(value.get(one)) for one in _NAMES)
+        and not any("/" in str(value.get(field)) for field in _NAMES)
     ):
-        return Mention(where, name) if any(_is_some(value.get(one)) for one in _NUMBERS) else None
+        return Mention(where, name) if any(_is_some(value.get(field)) for field in _NUMBERS) else None
     if is_named and lets_devices_in(name, value):
         return Mention(where, name)
     if isinstance(value, dict) and lets_devices_in(value.get("name"), value.get("value")):
@@ -316,26 +317,26 @@ def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Me
 
 
 def _in_texts(obj: Object, state: State) -> Iterator[Mention]:
-    """Find the texts of a ConfigMap or Secret that ask for devices as a pod does, each with its first key."""
+    """Yield the first key of each text of a ConfigMap or Secret that contains a pod's device requests."""
     for field in ("data", "stringData"):
         for name, text in mapping(obj.get(field)).items():
             if not isinstance(text, str) or not _OF_POD.search(text):
                 continue
-            found = (key for key, _ in amounts_in(text) if state.configuration.resource(key))
-            if key := next(found, ""):
+            keys = (key for key, _ in amounts_in(text) if state.configuration.resource(key))
+            if key := next(keys, ""):
                 yield Mention(f"/{field}", key, text=name)
 
 
 def _in_arguments(obj: Object, state: State, templates: Collection[str]) -> Iterator[Mention]:
-    """Find the manifests in commands and arguments of containers, as those that a script applies, each with its first key."""
+    """Yield the first key of each manifest in commands and arguments of containers, such as one that a script applies."""
     for path in sorted(templates):
         spec = mapping(mapping(resolve_pointer(obj, path)).get("spec"))
         for field in ("initContainers", "containers"):
             for number, container in enumerate(members(spec.get(field))):
                 for name in ("command", "args"):
                     texts = [text for text in strings(mapping(container), name) if _OF_POD.search(text)]
-                    found = (key for text in texts for key, _ in amounts_in(text) if state.configuration.resource(key))
-                    if key := next(found, ""):
+                    keys = (key for text in texts for key, _ in amounts_in(text) if state.configuration.resource(key))
+                    if key := next(keys, ""):
                         yield Mention(f"{path}/spec/{field}/{number}", key, text=name)
 
 
@@ -343,42 +344,44 @@ def _resource(name: str, state: State) -> str:
     return name if state.configuration.resource(name) or judge_resource(name, state) else ""
 
 
-def _left(name: str, one: Mention, reason: str) -> Verdict:
-    decision = Decision(name, _place(one.where), "", one.key, Outcome.LEFT, reason)
+def _left(name: str, mention: Mention, reason: str) -> Verdict:
+    decision = Decision(name, _readable(mention.where), "", mention.key, Outcome.LEFT, reason)
     return Verdict(decisions=(decision,))
 
 
 def _unknown_use(obj: Object) -> tuple[str, str]:
-    """Explain why it is not known what an object does with a key, and what to do."""
-    group, kind = both = group_kind(obj)
-    if both in RENDERED:
-        return RENDERED[both].reads, _RENDER if group in _OF_CHARTS else _REMEDY
+    """Return why it is unknown how an object uses a key, and the remedy."""
+    group, kind = full_kind = group_kind(obj)
+    if full_kind in RENDERED:
+        return RENDERED[full_kind].reads, _RENDER if group in _OF_CHARTS else _REMEDY
     if right := right_kind(obj):
         return f"{group} has no kind {kind}, it is called {right}", f"write `kind: {right}`"
     reason = f"drawbridge does not know how {kind or 'an object without a kind'} uses it"
-    return reason, _BY_HAND if both in _OF_TEXTS else _REMEDY
+    return reason, _BY_HAND if full_kind in _OF_TEXTS else _REMEDY
 
 
 def _named(decision: Decision, remedy: str = "") -> Verdict:
-    """Warn of a key that is not decided about."""
+    """Return a verdict with a decision of outcome unknown, and its warning."""
     text = ": ".join(filter(None, (decision.container, decision.key, decision.detail)))
     return Verdict(decisions=(decision,), notes=(str(stated(decision.code, text, remedy)),))
 
 
-def _resources(obj: Object, one: Mention, gpu: str) -> Json:
-    """The requests of which a controller makes those of a container; None where a word is not among such.
+def _resources(obj: Object, mention: Mention, gpu: str) -> Json:
+    """Return the container resources that the controller creates from a mention; None if the key does not become one of them.
 
-    A name without a domain is the controller's own: of `gpu` Dynamo and Yatai make `gpu`, unless Dynamo's gpuType names another, and of
-    `custom` what is there.
+    Names without a domain are the controller's own. Dynamo and Yatai turn `gpu` into the key of `WorkloadKind.gpu`, unless Dynamo's gpuType
+    names another, and copy the keys under `custom`.
     """
-    parent, _, last = one.where.removesuffix(_CUSTOM).rpartition("/")
+    parent, _, last = mention.where.removesuffix(_CUSTOM).rpartition("/")
     resources = mapping(resolve_pointer(obj, parent))
-    is_gpu = bool(gpu) and one.key == _GPU and last in _PARTS
-    if "/" not in one.key and not (is_gpu and not any(_GPU_TYPE in mapping(resources.get(part)) for part in _PARTS)):
+    is_gpu = bool(gpu) and mention.key == _GPU and last in _PARTS
+    if "/" not in mention.key and not (
+        is_gpu and not any(_GPU_TYPE in mapping(resources.get(part)) for part in _PARTS)
+    ):
         return None
     if last not in _PARTS:
-        quantity = mapping(resolve_pointer(obj, one.where)).get("quantity")
-        return None if quantity is None else {"limits": {one.key: quantity}}
+        quantity = mapping(resolve_pointer(obj, mention.where)).get("quantity")
+        return None if quantity is None else {"limits": {mention.key: quantity}}
     requested: Object = {}
     for part in _PARTS:
         amounts = mapping(resources.get(part))
@@ -388,8 +391,8 @@ def _resources(obj: Object, one: Mention, gpu: str) -> Json:
     return requested
 
 
-def _place(where: str) -> str:
-    """Write a pointer as users read it: predictor/model."""
+def _readable(where: str) -> str:
+    """Return a pointer in a readable form: predictor/model."""
     inner = _FIRST.sub("", where, count=1).removesuffix(_CUSTOM)
     for end in (*_PARTS, "resources"):
         inner = inner.removesuffix(f"/{end}")

@@ -35,7 +35,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     claims_cpus: bool = False
     refusals: tuple[Finding, ...] = ()
     # Warnings that the pod has to wait or was not checked; the log records them as problems.
-    waits: tuple[Warned, ...] = ()
+    problem_warnings: tuple[Warned, ...] = ()
     # Further warnings.
     notes: tuple[Warned, ...] = ()
     # The nodes of a mixed fleet that serve the pod, with the reason.
@@ -49,11 +49,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def warnings(self) -> tuple[Warned, ...]:
-        return (*self.waits, *self.notes) if self.waits else self.notes
+        return (*self.problem_warnings, *self.notes) if self.problem_warnings else self.notes
 
     @property
     def problems(self) -> tuple[Warned, ...]:
-        return (*self.refusals, *self.waits)
+        return (*self.refusals, *self.problem_warnings)
 
     @property
     def changed(self) -> bool:
@@ -84,13 +84,17 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         """Add the code and the reason of each doubt to the decision about its key; the outcome of the key stays."""
         decisions = list(self.decisions)
         for doubt in doubts:
+            outcome = doubt.outcome
             for at, decision in enumerate(decisions):
-                if (decision.container, decision.key) == (doubt.container, doubt.key) and not decision.code:
+                if (decision.container, decision.key) != (doubt.container, doubt.key):
+                    continue
+                outcome = decision.outcome
+                if not decision.code:
                     detail = "; ".join(filter(None, (decision.detail, doubt.detail)))
                     decisions[at] = replace(decision, code=doubt.code, remedy=doubt.remedy, detail=detail)
                     break
             else:
-                decisions.append(doubt)
+                decisions.append(replace(doubt, outcome=outcome))
         return replace(self, decisions=tuple(decisions))
 
     def leave(self, reason: str, warnings: Iterable[Warned]) -> Verdict:
@@ -100,7 +104,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             replace(decision, **left) if decision.outcome in REPLACED else decision for decision in self.decisions
         ]
         return Verdict(
-            decisions=tuple(decisions), operations=self.cleaning, cleaning=self.cleaning, waits=tuple(warnings)
+            decisions=tuple(decisions),
+            operations=self.cleaning,
+            cleaning=self.cleaning,
+            problem_warnings=tuple(warnings),
         )
 
 
@@ -121,6 +128,8 @@ def merge(several: Iterable[Verdict]) -> Verdict:
         operations=() if refusals else tuple([operation for verdict in verdicts for operation in verdict.operations]),
         templates={} if refusals else templates,
         refusals=refusals,
-        waits=tuple(dict.fromkeys([warning for verdict in verdicts for warning in verdict.waits])),
+        problem_warnings=tuple(
+            dict.fromkeys([warning for verdict in verdicts for warning in verdict.problem_warnings])
+        ),
         notes=tuple(dict.fromkeys([warning for verdict in verdicts for warning in verdict.notes])),
     )

@@ -41,13 +41,13 @@ class Published(NamedTuple):
 
 class WorkloadKind(NamedTuple):
     published: Published
-    reads: str = ""  # the controller that reads the keys in its templates, and what for
-    scheduler: str = ""  # what its own `schedulerName` is where the object names none; only for kinds that have one
+    reads: str = ""  # the controller that reads the keys in its templates, and for what
+    scheduler: str = ""  # the default of its own `schedulerName`, if it has this field
     group: str = ""  # the annotation by which its operator puts its pods into one group
-    drops: tuple[str, ...] = ()  # its versions whose definition drops claims, or does so in releases that are in use
-    note: str = ""  # what else becomes of it
-    gpu: str = ""  # the key that its own `gpu`, among limits and requests, becomes in its pods
-    profile: str = ""  # the pointer to the name of a profile, from which its pods get their devices
+    drops: tuple[str, ...] = ()  # its versions whose CRD drops claims, at least in releases that are in use
+    note: str = ""  # a further remark for the page
+    gpu: str = ""  # the resource that its own `gpu`, among limits and requests, becomes in its pods
+    profile: str = ""  # the pointer to the name of a profile with the devices of its pods
 
 
 class Provenance(NamedTuple):
@@ -56,15 +56,15 @@ class Provenance(NamedTuple):
     queue: str = ""
     scheduler: str = ""
     stays: str = ""  # why the template stays as it is
-    labels: frozenset[str] = frozenset()  # that the controller gives its pods, and that READ_BY_OTHERS has
-    drops: str = ""  # why claims in the template are lost, as far as the table knows
+    labels: frozenset[str] = frozenset()  # labels of READ_BY_OTHERS that the controller sets on its pods
+    drops: str = ""  # why claims in the template are lost, by the table
 
 
 STANDALONE = Provenance()
 LWS_LABEL = "leaderworkerset.sigs.k8s.io/name"
 VM_LABEL = "kubevirt.io/created-by"
 ANY_KEY = ""
-# By a label or annotation: how the keys begin that another program reads after our webhook, and what for.
+# By a label or annotation: the prefix of the keys that another program reads after this webhook, and the reason.
 READ_BY_OTHERS: Mapping[str, tuple[str, str]] = {
     LWS_LABEL: ("google.com/tpu", "LeaderWorkerSet reads it on each pod to set TPU_WORKER_ID and TPU_WORKER_HOSTNAMES"),
     VM_LABEL: (
@@ -247,7 +247,7 @@ KINDS: Mapping[tuple[str, str], WorkloadKind] = {
     ("kubeflow.org", "Experiment"): _read("Katib main of 2026-08", "manifests/v1beta1/components/crd/experiment.yaml", Keeps.ANY, "Katib, which creates a workload from it for each trial"),
     ("sagemaker.amazonaws.com", "HyperPodPyTorchJob"): _read("HyperPod", "no public definition", Keeps.UNPUBLISHED, "HyperPod, which counts processes by them"),
 }  # fmt: skip
-# Kinds whose keys are values of what is rendered elsewhere: they are named, and not looked into.
+# Kinds with values for templates that are rendered elsewhere: their keys are reported, not decided.
 RENDERED: Mapping[tuple[str, str], WorkloadKind] = {
     **{("argoproj.io", kind): _read("Argo CD main of 2026-08", "manifests/crds", Keeps.NO_TEMPLATE, "Argo CD renders a chart with it") for kind in ("Application", "ApplicationSet")},
     ("helm.toolkit.fluxcd.io", "HelmRelease"): _read("Flux helm-controller 1.6.0", "config/crd/bases", Keeps.ANY, "Flux renders a chart with it"),
@@ -275,7 +275,7 @@ def right_kind(obj: Mapping[str, Json]) -> str:
     """Return the kind with the right capital letters if an object misspells one of KINDS; "" otherwise."""
     group, kind = group_kind(obj)
     folded = kind.casefold()
-    return next((one for of, one in KINDS if of == group and one != kind and one.casefold() == folded), "")
+    return next((known for of, known in KINDS if of == group and known != kind and known.casefold() == folded), "")
 
 
 def scheduler_of(obj: Mapping[str, Json]) -> str:

@@ -1,1 +1,1 @@
-"""Room for important pods: evictions, nominated nodes, and requeueing pods of stock schedulers."""
+"""Preemption: choosing and evicting victims, nominated nodes, and requeueing the pods of stock schedulers."""

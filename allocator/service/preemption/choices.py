@@ -1,6 +1,7 @@
-"""Which pods have to go, as functions of a decider and of values. They change nothing; `evictions` carries out what they return.
+"""Choose the victims of a preemption. These functions change nothing; `evictions` evicts the pods that they return.
 
-`allocator.preemption` searches. Here stands what it means that a pod fits once some are gone: devices, quota, and places on the node.
+`allocator.preemption` searches for sets of victims. This module tests a set: do the pods fit without it, by devices, quota and the
+limit of pods on a node?
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from allocator import allocate
-from allocator.answer import as_granted
 from allocator.decisions import full_nodes, with_pods
 from allocator.one_node import Options
 from allocator.pods import barriers, requests
@@ -34,43 +33,40 @@ from dra.budget import Budget
 from dra.objects import claim_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from allocator.decisions import Decider
     from allocator.preemption import Holders
     from allocator.service.quota.quotas import QuotaLines
     from allocator.strategies import Placement
-    from dra.objects import Pod, PodDisruptionBudget, ResourceClaim
+    from dra.objects import Pod, PodDisruptionBudget
     from dra.stock import Stock
 
-    # What a pod's claims get on a node of a stock; None if they cannot have it.
-    Serve = Callable[[Pod, str, Stock, Options], Sequence[ResourceClaim] | None]
 
-
-# Pods, each with the node that it is to have: one pod, or the members of a group in the order in which they are placed.
+# Pods with a node each: one pod with each of its candidate nodes, or the members of a group in the order in which they are placed.
 Places: TypeAlias = "Sequence[tuple[Pod, str]]"
 
 
 class Scene(NamedTuple):
-    """What a choice rests on."""
+    """The facts on which a choice of victims is based."""
 
     stock: Stock
     pods: Mapping[tuple[str, str], Pod]  # by namespace and name, as they were seen
-    evicted: Mapping[str, str]  # when pods were evicted, by uid: they may still be seen as they were
-    reserved: Mapping[str, str]  # nodes by uid of the pods that have a reservation, and may be on their way there
+    evicted: Mapping[str, str]  # the time of eviction by pod uid: `pods` may not show the deletion yet
+    reserved: Mapping[str, str]  # the node of each reservation by pod uid: `pods` may not show the binding yet
     budgets: Sequence[PodDisruptionBudget]
-    rivals: Mapping[str, Sequence[Pod]]  # nominated pods that are as important, by node
-    placements: Mapping[str, Placement]  # by uid of the pods that are asked about
+    rivals: Mapping[str, Sequence[Pod]]  # nominated pods of the same or a higher priority, by node
+    placements: Mapping[str, Placement]  # by uid of the pods to place
     quota_lines: QuotaLines
     most_pods: int  # on a node
     occupied: Sequence[tuple[str, str]]  # pods by uid, with the nodes on which they count
 
     def find(self, namespace: str, name: str) -> Pod | None:
-        """Find a pod as it was seen."""
+        """Return a pod as the watch last showed it."""
         return self.pods.get((namespace, name))
 
     def current_pods(self) -> Iterator[Pod]:
-        """Walk through the pods as they are, though our copy may not have heard of it; one that is being bound is on its node."""
+        """Yield the pods, corrected by what this process did itself: evicted pods are being deleted, pods being bound have their node."""
         for pod in self.pods.values():
             meta = pod.metadata
             since = self.evicted.get(meta.uid)
@@ -86,25 +82,25 @@ class Scene(NamedTuple):
         return [pod for pod in self.current_pods() if pod.metadata.deletion_timestamp]
 
     def without_ended(self) -> Stock:
-        """Return the stock in which pods that are gone hold nothing."""
+        """Return the stock in which deleted and finished pods hold nothing."""
         return without_unused_claims(self.stock, self.stock.claims, self.find)
 
     def holders_below(self, pod: Pod, stock: Stock) -> Holders:
-        """Find the pods that could be evicted for a pod."""
+        """Return the pods that could be evicted for a pod."""
         others = [other for other in self.current_pods() if claim_names(other)]
         return holders_below(pod, others, stock, self.budgets)
 
 
 class Choice(NamedTuple):
-    """What would let pods fit: victims, or pods that are leaving already; neither if nothing would."""
+    """The victims, or the pods whose deletion to await; neither if no eviction would let the pods fit."""
 
     victims: Victims | None = None
     leaving: tuple[Pod, ...] = ()
-    give_way: tuple[Pod, ...] = ()  # pods that were refused for the sake of nominated ones
+    give_way: tuple[Pod, ...] = ()  # pods refused because nominated pods have the devices
 
 
 def choose(places: Places, awaited: Places, scene: Scene, decider: Decider, *, together: bool) -> Choice:
-    """Choose the victims at one of some places, or at all of them together. `awaited` are the pods that have a node nominated already."""
+    """Choose the victims on one of the nodes, or on all of them `together`. `awaited` are the pods that already have a nominated node."""
     pod = places[0][0]
     stock = scene.without_ended()
     holders = scene.holders_below(pod, stock)
@@ -120,8 +116,10 @@ def choose(places: Places, awaited: Places, scene: Scene, decider: Decider, *, t
 
 
 def fewest(pod: Pod, scene: Scene, decider: Decider) -> PotentialVictims | None:
-    """Choose the node on which the fewest pods, none more important, have to end by themselves for a pod to fit."""
-    more = replace(pod, spec=replace(pod.spec, priority=priority(pod) + 1))  # than its equals
+    """Return the node that a pod would fit on once the fewest pods there ended, all of the same or a lower priority."""
+    more = replace(
+        pod, spec=replace(pod.spec, priority=priority(pod) + 1)
+    )  # so that pods of its own priority count too
     stock = scene.without_ended()
     holders = scene.holders_below(more, stock)
     may_run = barriers(pod, [name for name in requests(pod) if "/" in name])
@@ -133,27 +131,13 @@ def fewest(pod: Pod, scene: Scene, decider: Decider) -> PotentialVictims | None:
     return fewest_to_end(stock.nodes, holders, stock, suffices)
 
 
-def predict(
-    pod: Pod, claims: Sequence[ResourceClaim], nodes: Iterable[str], scene: Scene, decider: Decider
-) -> Victims | None:
-    """Name the victims for a pod that may not exist yet, with claims that have no devices."""
-    stock = scene.stock
-    existing = [node for node in nodes if node in stock.nodes]
-
-    def serve(_: Pod, node: str, after: Stock, options: Options) -> Sequence[ResourceClaim] | None:
-        answer = allocate(after, node, claims, options=options)
-        return as_granted(claims, answer) if answer.feasible else None
-
-    if not existing:
-        return None
-    trial = Trial([(pod, node) for node in existing], stock, scene, decider, serve)
-    return make_room(existing, scene.holders_below(pod, stock), stock, trial.suffices)
-
-
 def still_suffice(
     places: Places, choices: Sequence[Sequence[Pod]], scene: Scene, decider: Decider
 ) -> tuple[list[bool], tuple[Pod, ...]]:
-    """Say by what is known now which of some choices do, beside the pods that are leaving; and which pods give way."""
+    """Check choices of victims against the current state.
+
+    Return whether the pods fit without each choice and without the pods being deleted, and the pods that give way.
+    """
     nodes = tuple(dict.fromkeys(node for _, node in places))
     if any(node not in scene.stock.nodes for node in nodes):
         return [False] * len(choices), ()
@@ -164,32 +148,34 @@ def still_suffice(
     holders = holders_below(places[0][0], scene.leaving_pods(), stock)
     leaving = holders.potential_victims(nodes, stock).leaving
     trial = Trial(places, stock, scene, decider, together=True)
-    found: list[bool] = []
+    sufficient: list[bool] = []
     with suppress(Enough):
-        found += [trial.suffices(Victims(nodes[0], (*choice, *leaving))) for choice in choices]
-    return found or [False] * len(choices), tuple(trial.give_way.values())
+        sufficient += [trial.suffices(Victims(nodes[0], (*choice, *leaving))) for choice in choices]
+    return sufficient or [False] * len(choices), tuple(trial.give_way.values())
 
 
 def stock_and_preemptable(pod: Pod, scene: Scene) -> tuple[Stock, Holders]:
-    """Return the stock once those are gone that leave already, and the pods that could be made to go for a pod."""
+    """Return the stock without the pods that are being deleted, and the pods that could be evicted for a pod."""
     stock = scene.without_ended()
     holders = scene.holders_below(pod, stock)
     leaving = [pod for pod in holders.pods() if pod.metadata.deletion_timestamp]
     return without_pods(stock, leaving), holders
 
 
-def stock_with_room(place: tuple[Pod, str], stock: Stock, holders: Holders, scene: Scene, decider: Decider) -> Stock:
-    """Return the stock without those that have to go for a pod to fit on a node; as it is if that would not do."""
-    trial = Trial([place], stock, scene, decider)
+def stock_with_room(
+    pod_and_node: tuple[Pod, str], stock: Stock, holders: Holders, scene: Scene, decider: Decider
+) -> Stock:
+    """Return the stock without the victims of a pod on a node; unchanged if the pod would not fit even then."""
+    trial = Trial([pod_and_node], stock, scene, decider)
     try:
-        found = make_room_on(holders.potential_victims((place[1],), stock), holders, trial.suffices)
+        victims = make_room_on(holders.potential_victims((pod_and_node[1],), stock), holders, trial.suffices)
     except Enough:
         return stock
-    return stock if found is None else without_pods(stock, found.pods)
+    return stock if victims is None else without_pods(stock, victims.pods)
 
 
 class Trial:
-    """Tries whether pods fit once some are gone, one at the place asked or all `together`."""
+    """Checks whether pods fit without certain victims: one pod on the victims' node, or all pods `together`."""
 
     def __init__(
         self,
@@ -197,7 +183,6 @@ class Trial:
         stock: Stock,
         scene: Scene,
         decider: Decider,
-        serve: Serve | None = None,
         *,
         together: bool = False,
     ) -> None:
@@ -205,16 +190,15 @@ class Trial:
         self._stock = stock
         self._scene = scene
         self._decider = decider
-        self._serve = serve or self._serve_known
         self._together = together
-        pods = {one.metadata.uid for one, _ in places}
+        pods = {pod.metadata.uid for pod, _ in places}
         budget = Budget(step_limits.PREEMPTION * len(pods), decider.is_impatient)
         self._options = Options(steps=step_limits.PREEMPTION_SEARCH, budget=budget)
         self._nominated_elsewhere = nominated_in_shared_pools(scene.rivals, scene.stock)
         self.give_way: dict[str, Pod] = {}  # by uid
 
     def suffices(self, victims: Victims) -> bool:
-        """Say whether pods fit; raise Enough when the caller is impatient."""
+        """Return whether the pods fit without these victims; raise Enough when the time is over."""
         if self._decider.is_impatient():
             raise Enough
         scene = self._scene
@@ -225,20 +209,19 @@ class Trial:
         others = self._nominated_elsewhere | {node: scene.rivals.get(node, ()) for node in nodes}
         for node, ahead in others.items():
             after = with_pods(after, node, ahead, self._decider.options())
-        leaving = {one.metadata.uid for one in (pod, *victims.pods)}
+        leaving = {gone.metadata.uid for gone in (pod, *victims.pods)}
         full = full_nodes(scene.occupied, scene.most_pods, leaving)
-        for one, node in chosen:
-            given = None if node in full else self._serve(one, node, after, self._options)
-            if given is None:
+        for member, node in chosen:
+            placement = scene.placements[member.metadata.uid]
+            serving = (
+                None if node in full else self._decider.serve(member, node, after, placement, uncached=self._options)
+            )
+            if serving is None or isinstance(serving, str):
                 if any(others.values()):
-                    self.give_way[one.metadata.uid] = one
+                    self.give_way[member.metadata.uid] = member
                 return False
-            if any(line.exceeded for line in scene.quota_lines(one, given, after)):
+            given = serving.allocated_claims()
+            if any(line.exceeded for line in scene.quota_lines(member, given, after)):
                 return False
             after = after.with_all(given)
         return True
-
-    def _serve_known(self, pod: Pod, node: str, after: Stock, options: Options) -> Sequence[ResourceClaim] | None:
-        placement = self._scene.placements[pod.metadata.uid]
-        serving = self._decider.serve(pod, node, after, placement, uncached=options)
-        return None if isinstance(serving, str) else serving.allocated_claims()

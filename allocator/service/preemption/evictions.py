@@ -1,11 +1,11 @@
-"""Evictions that make room for a pod: `allocator.service.preemption.choices` chooses the victims, from what is known here.
+"""Evict the victims that `allocator.service.preemption.choices` chose for a pod.
 
-As kube-scheduler does it: the condition DisruptionTarget, so that Jobs know, and then the deletion, of exactly the pod that was seen.
-Nothing is held for the pod: the scheduler nominates the node, and shows us nominated pods with each question about less important ones.
+A victim is evicted as kube-scheduler does it: first the condition DisruptionTarget, which Jobs read, then a deletion with the uid of
+the pod that was seen. Nothing is reserved for the preempting pod: its node is nominated instead (`nominations`).
 
-One choice at a time. Before each eviction it is checked again whether the choice still does, and is still needed: while the API server
-takes its time, devices vanish and others are freed. A crash in between leaves nothing that the next leader would have to know: pods
-that are leaving by then cost nothing, so it goes on with the others.
+Preemptions run one at a time. Before each eviction, the choice is checked again: while the API server handles an eviction, devices can
+vanish or become free, so that the choice no longer suffices or is no longer needed. A crash between two evictions needs no recovery:
+the next leader counts the pods that are being deleted as free and evicts only what else is needed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ import logging
 from collections import deque
 from functools import partial
 from http import HTTPStatus
-from time import monotonic
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
-from allocator.decisions import Decider, name_pods
+from allocator.decisions import name_pods
 from allocator.preemption import may_preempt, priority
 from allocator.service.app import HttpError
 from allocator.service.preemption import choices
@@ -30,10 +29,10 @@ from cluster.errors import ApiError, Conflict, NotFound
 from cluster.patch import Apply
 from cluster.resources import PODS
 from dra.objects import Pod, protects
-from runtime.controllers import now_of_the_wall
+from runtime.controllers import api_timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from allocator.preemption import Victims
     from allocator.service.knowledge import Knowledge, Lead
@@ -45,21 +44,21 @@ if TYPE_CHECKING:
     from allocator.service.question_runner import QuestionRunner
     from allocator.service.quota.quotas import Quotas
     from cluster.protocol import Cluster
-    from dra.objects import PodDisruptionBudget, ResourceClaim
+    from dra.objects import PodDisruptionBudget
 
 logger = logging.getLogger("drawbridge.allocator")
 MANAGER = "drawbridge-allocator"
-LOOK_SECONDS = 2.0  # for one pod; the scheduler waits for five
-KEEP_SECONDS = 0.5  # for one that others pass
-TRUSTED = 60.0  # seconds for which a copy is believed that was not confirmed
-REMEMBERED = 1024  # evictions that budgets may not know of yet
+LOOK_SECONDS = 2.0  # for the victims of one pod; the scheduler waits five seconds
+KEEP_SECONDS = 0.5  # for the node to keep for a starved pod
+TRUSTED = 60.0  # the most seconds since the last update for which a cached object is used
+REMEMBERED = 1024  # evictions that the status of budgets may not count yet
 TARGET = "DisruptionTarget"
 REASON = "PreemptionByScheduler"
 NO_ROOM = "evicting lower-priority pods would not free enough devices"
 
 
 class Preemption(msgspec.Struct, frozen=True):
-    """Where pods will fit once their victims are gone; no place, and why, if no eviction helps."""
+    """The nodes on which pods will fit once their victims are gone; no places, and the reason, if no eviction helps."""
 
     places: tuple[tuple[Pod, str], ...] = ()
     victims: tuple[Pod, ...] = ()
@@ -73,10 +72,10 @@ class Preemption(msgspec.Struct, frozen=True):
 
 
 class _Evicted(msgspec.Struct, frozen=True):
-    """A pod that was evicted, and the versions of its budgets then: one that has changed since counts it by itself."""
+    """An evicted pod, and the versions of its budgets at that time. The status of a budget with a newer version counts the eviction."""
 
     uid: str
-    at: str  # the time of the wall
+    at: str  # wall-clock time
     versions: dict[str, str]  # by namespace/name
 
 
@@ -94,7 +93,6 @@ class Evictions:
         quotas: Quotas,
         runner: QuestionRunner,
         metrics: Metrics,
-        trusted: float = TRUSTED,
     ) -> None:
         self._cluster = cluster
         self._knowledge = knowledge
@@ -104,7 +102,6 @@ class Evictions:
         self._quotas = quotas
         self._runner = runner
         self._metrics = metrics
-        self._trusted = trusted
         self._one_at_a_time = asyncio.Lock()
         self._evicted: deque[_Evicted] = deque(maxlen=REMEMBERED)
 
@@ -120,30 +117,30 @@ class Evictions:
             return await self._make_room([(self._pods.newest(pod), node) for pod, node in places], together=True)
 
     async def _make_room(self, places: Places, *, together: bool) -> Preemption:
-        found = await self._choose(places, together=together)
-        if isinstance(found, Preemption):
-            made = found
+        choice = await self._choose(places, together=together)
+        if isinstance(choice, Preemption):
+            preemption = choice
         else:
-            made = await self._evict_all(found, places if together else [(places[0][0], found.node)])
-        self._metrics.room.labels(made.outcome).inc()
-        return made
+            preemption = await self._evict_all(choice, places if together else [(places[0][0], choice.node)])
+        self._metrics.preemptions.labels(preemption.outcome).inc()
+        return preemption
 
     async def advise(self, pod: Pod, nodes: Iterable[str]) -> str:
-        """Name the pods that would have to be evicted for a pod; "" if that would not help, or some are leaving already. Evicts none."""
+        """Return a sentence that names the victims for a pod; "" if no eviction would help or victims are being deleted. Evicts none."""
         async with self._one_at_a_time:
-            found = await self._choose([(pod, node) for node in nodes], together=False)
-        if isinstance(found, Preemption) or not found.pods:
-            self._metrics.room.labels(found.outcome if isinstance(found, Preemption) else "waits").inc()
+            choice = await self._choose([(pod, node) for node in nodes], together=False)
+        if isinstance(choice, Preemption) or not choice.pods:
+            self._metrics.preemptions.labels(choice.outcome if isinstance(choice, Preemption) else "waits").inc()
             return ""
-        self._metrics.room.labels("advised").inc()
-        return f"would fit on {found.node} if lower-priority {name_pods(pod, found.pods)} were evicted; no pod is evicted (--extender-preemption)"
+        self._metrics.preemptions.labels("advised").inc()
+        return f"would fit on {choice.node} if lower-priority {name_pods(pod, choice.pods)} were evicted; no pod is evicted (--extender-preemption)"
 
     async def _choose(self, places: Places, *, together: bool) -> Preemption | Victims:
-        """Choose the victims at one of some places, or at all of them together; or say why there are none."""
-        self._lead.demand_ready()
-        # Old copies do not tell which pods a budget protects, and which have gone already.
-        if silent := self._knowledge.silent_for(self._trusted):
-            problem = f"no pod is evicted: there was no update about {silent} for {self._trusted:.0f} s"
+        """Choose the victims on one of the nodes, or on all of them `together`; or return why there are none."""
+        self._lead.require_ready()
+        # With an outdated cache, pods could be evicted in spite of a budget, or for devices that are free already.
+        if silent := self._knowledge.silent_for(TRUSTED):
+            problem = f"no pod is evicted: there was no update about {silent} for {TRUSTED:.0f} s"
             remedy = "check the API server and the allocator's rights"
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, remedy)
         if not places:
@@ -153,20 +150,24 @@ class Evictions:
             return Preemption(message="the pod's preemptionPolicy is Never")
         nominations = self._pods.nominations
         awaited = tuple(
-            {one.metadata.uid: (one, node) for one, _ in places if (node := nominations.node_of(one))}.values()
+            {
+                waiting_pod.metadata.uid: (waiting_pod, node)
+                for waiting_pod, _ in places
+                if (node := nominations.node_of(waiting_pod))
+            }.values()
         )
         question = partial(choices.choose, places, awaited, self.scene(places), together=together)
         choice: Choice = await self._runner.search(pod.metadata.namespace, question, LOOK_SECONDS)
-        for one in choice.give_way:
-            nominations.give_way(one)
+        for refused_pod in choice.give_way:
+            nominations.give_way(refused_pod)
         if choice.leaving:
-            for one, node in awaited:
-                nominations.nominate(one, node, choice.leaving)
+            for waiting_pod, node in awaited:
+                nominations.nominate(waiting_pod, node, choice.leaving)
             return Preemption(awaited, (), f"waits for {name_pods(pod, choice.leaving)} to end")
         return choice.victims or Preemption(message=NO_ROOM)
 
     async def keep_a_node(self, is_useful: Callable[[Pod, KeptNode], bool]) -> None:
-        """Keep a node for the pod whose turn it is. `is_useful` says whether a pod would fit on the node that is kept for it."""
+        """Keep a node for the next starved pod. `is_useful` returns whether the node that is kept for a pod still helps it."""
         nominations = self._pods.nominations
         pod = nominations.next_starved_pod(is_useful)
         if pod is None:
@@ -178,61 +179,53 @@ class Evictions:
         else:
             nominations.keep_node(pod, candidate.node, (*candidate.staying, *candidate.leaving))
 
-    def predict_victims(self, pod: Pod, claims: Sequence[ResourceClaim], nodes: Iterable[str]) -> Victims | None:
-        """Name the victims for a pod that may not exist yet, with claims that have no devices. Evicts none."""
-        if not may_preempt(pod):
-            return None
-        decider, until = Decider(), monotonic() + LOOK_SECONDS
-        decider.is_impatient = lambda: monotonic() > until
-        return choices.predict(pod, claims, nodes, self.scene([(pod, "")]), decider)
-
     def scene(self, places: Places) -> Scene:
-        """Gather what a choice for some pods rests on."""
+        """Return the facts for a choice of victims."""
         state, pods = self._ledger.state, dict(self._knowledge.pods.objects)
-        group = {one.metadata.uid for one, _ in places}
+        group = {pod.metadata.uid for pod, _ in places}
         return Scene(
             stock=self._knowledge.stock,
             pods=pods,
-            evicted={one.uid: one.at for one in self._evicted},
+            evicted={eviction.uid: eviction.at for eviction in self._evicted},
             reserved={reservation.pod: reservation.node for reservation in state.reservations.values()},
             budgets=self._current_budgets(),
             rivals=self._pods.nominations.rivals(places[0][0], state, group),
-            placements={one.metadata.uid: self._pods.placement_of(one)[0] for one, _ in places},
+            placements={pod.metadata.uid: self._pods.placement_of(pod)[0] for pod, _ in places},
             quota_lines=self._quotas.lines_among(pods),
             most_pods=self._pods.rules.most_pods,
             occupied=self._ledger.reserved_nodes(),
         )
 
     def _current_budgets(self) -> list[PodDisruptionBudget]:
-        """List the budgets as they are once they have heard of all evictions."""
+        """Return the budgets, reduced by the evictions that their status does not count yet."""
         budgets: list[PodDisruptionBudget] = []
         for budget in self._knowledge.budgets.objects.values():
             key, version = budget.metadata.key, budget.metadata.resource_version
-            unheard = sum(one.versions.get(key) == version for one in self._evicted)
+            unheard = sum(eviction.versions.get(key) == version for eviction in self._evicted)
             left = max(0, budget.status.disruptions_allowed - unheard)
             status = replace(budget.status, disruptions_allowed=left)
             budgets.append(replace(budget, status=status) if unheard else budget)
         return budgets
 
-    async def _evict_all(self, found: Victims, places: Places) -> Preemption:
-        """Evict the victims, one by one, as long as it is of use."""
+    async def _evict_all(self, chosen: Victims, places: Places) -> Preemption:
+        """Evict the victims one by one, until the pods fit or the choice no longer suffices."""
         pod = places[0][0]
         nominations = self._pods.nominations
         evicted: list[Pod] = []
-        # Also where pods that are leaving make room enough: what they free is for this pod, whichever node it is reached from.
+        # Also the pods being deleted count as awaited: devices that they free may be reachable from these nodes.
         leaving = [
             leaving_pod for leaving_pod in self.scene(places).leaving_pods() if priority(leaving_pod) < priority(pod)
         ]
-        for one, node in places:
-            nominations.nominate(one, node, (*found.pods, *leaving))
-        for victim in found.pods:
-            question = partial(choices.still_suffice, places, (found.pods, tuple(evicted)), self.scene(places))
+        for member, node in places:
+            nominations.nominate(member, node, (*chosen.pods, *leaving))
+        for victim in chosen.pods:
+            question = partial(choices.still_suffice, places, (chosen.pods, tuple(evicted)), self.scene(places))
             (does, is_enough), give_way = await self._runner.search(pod.metadata.namespace, question, LOOK_SECONDS)
-            for one in give_way:
-                nominations.give_way(one)
+            for refused_pod in give_way:
+                nominations.give_way(refused_pod)
             if not does:
-                for one, _ in places:
-                    nominations.give_up(one)
+                for member, _ in places:
+                    nominations.give_up(member)
                 return Preemption(message="devices changed during preemption; no other pod is evicted")
             if is_enough:
                 break
@@ -245,21 +238,21 @@ class Evictions:
         meta = victim.metadata
         why = f"preempted by {name_pods(victim, (pod,))}, which has a higher priority"
         condition = {"type": TARGET, "status": "True", "reason": REASON, "message": why}
-        condition["lastTransitionTime"] = now_of_the_wall()
+        condition["lastTransitionTime"] = api_timestamp()
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
             "status": {"conditions": [condition]},
         }
-        self._lead.demand_lead()
+        self._lead.require_lead()
         try:
             patch = Apply(body, MANAGER, force=True)
             await self._cluster.patch(PODS, meta.name, patch, meta.namespace, subresource="status")
-            self._lead.demand_lead()
+            self._lead.require_lead()
             await self._cluster.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
         except (NotFound, Conflict):
-            self._metrics.evictions.labels("gone").inc()  # by itself, and another pod may have its name
+            self._metrics.evictions.labels("gone").inc()  # another pod may have the name now
             return
         except ApiError as error:
             self._metrics.evictions.labels("failed").inc()
@@ -269,7 +262,7 @@ class Evictions:
         versions = {
             budget.metadata.key: budget.metadata.resource_version for budget in budgets if protects(budget, victim)
         }
-        self._evicted.append(_Evicted(meta.uid, now_of_the_wall(), versions))
+        self._evicted.append(_Evicted(meta.uid, api_timestamp(), versions))
         self._metrics.evictions.labels("evicted").inc()
         logger.info("a pod is evicted", extra={"pod": meta.key, "for": pod.metadata.key})
         await self._ledger.record_event(victim, why)

@@ -1,8 +1,8 @@
 """Preemption for the pods of a stock scheduler, which does not call its extender's preempt verb for devices.
 
-With each question the scheduler says which nodes everything but devices accepts, so pods that fit none of them are known here. As the
-administrator chose, an event names the pods that would have to go, or these are evicted. One pod at a time, the most important first,
-at most half of the time; nothing is remembered that the next question would not say again.
+Each filter call names the nodes that all other plugins accept, so this module knows the pods that lack only devices. Depending on
+`--extender-preemption`, an event names the victims, or they are evicted. Pods are handled one at a time, the highest priority first,
+in at most half of the time. The state may be lost: the scheduler calls again.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from allocator.service.preemption.evictions import Evictions
 
 logger = logging.getLogger("drawbridge.allocator")
-MOST = 1024  # pods that wait for a look
-AGAIN = 5.0  # seconds between two looks at one pod
-REPEAT = 600.0  # seconds after which a pod is told the same again
+MOST = 1024  # pods in the queue
+AGAIN = 5.0  # seconds between two searches for one pod
+REPEAT = 600.0  # seconds after which an unchanged event is written again
 _ROOM_MAY_HELP = (Outlook.FULL, Outlook.FITS)
 
 
-class _Pressed(msgspec.Struct, frozen=True):
-    """A pod, and the nodes that everything but devices accepts."""
+class _QueuedPod(msgspec.Struct, frozen=True):
+    """A pod, and the nodes that all plugins but ours accept."""
 
     pod: Pod
     nodes: tuple[str, ...]
 
 
 class ExtenderPreemption:
-    """Evicts for the pods of an extender, or names the pods that would have to be evicted."""
+    """Evicts victims for the pods of an extender, or names them in an event."""
 
     def __init__(
         self,
@@ -59,64 +59,64 @@ class ExtenderPreemption:
         self._preempting = preempting
         self._again = again
         self._clock = asyncio.get_running_loop().time
-        self._pressed: dict[str, _Pressed] = {}  # by uid
-        self._looked: dict[str, float] = {}
+        self._queued: dict[str, _QueuedPod] = {}  # by uid
+        self._tried_at: dict[str, float] = {}
         self._reported: dict[str, tuple[str, float]] = {}
-        self._come = asyncio.Event()
-        self.looks = 0
+        self._added = asyncio.Event()
+        self.scans = 0
 
-    def note(self, pod: Pod, nodes: tuple[str, ...], found: Outlooks) -> None:
-        """Take note of a pod that fits none of the nodes that its scheduler would have it on."""
+    def note(self, pod: Pod, nodes: tuple[str, ...], outlooks: Outlooks) -> None:
+        """Queue a pod that fits on none of the nodes that the other plugins accept."""
         pod = self._pods.newest(pod)
         uid = pod.metadata.uid
         may = self._preempting is not Preempting.OFF and may_preempt(pod)
-        helps = found.outlook in _ROOM_MAY_HELP
-        if not (may and helps) or len(self._pressed) >= MOST:
+        helps = outlooks.outlook in _ROOM_MAY_HELP
+        if not (may and helps) or len(self._queued) >= MOST:
             return
-        looked_at = self._looked.get(uid, -inf)
-        if self._clock() < looked_at + self._again:
+        tried_at = self._tried_at.get(uid, -inf)
+        if self._clock() < tried_at + self._again:
             return
-        self._pressed[uid] = _Pressed(pod, nodes)
-        self._come.set()
+        self._queued[uid] = _QueuedPod(pod, nodes)
+        self._added.set()
 
     async def run(self) -> None:
-        """Look at one after another until cancelled. A fault here must not end the lead."""
+        """Handle the queued pods until cancelled. An exception must not end the leadership, so it is logged."""
         while True:
-            await self._come.wait()
-            if not self._pressed:
-                self._come.clear()
+            await self._added.wait()
+            if not self._queued:
+                self._added.clear()
                 continue
             begun = self._clock()
-            # The most important pod is first, and of equals the oldest.
-            pods = (one.pod for one in self._pressed.values())
+            # The highest priority first, among equals the oldest.
+            pods = (queued.pod for queued in self._queued.values())
             order = [(-priority(pod), pod.metadata.creation_timestamp, pod.metadata.uid) for pod in pods]
-            one = self._pressed[min(order)[-1]]
+            queued = self._queued[min(order)[-1]]
             try:
-                await self._look(one)
+                await self._preempt_for(queued)
             except HttpError as refusal:
-                logger.info("no pod is evicted", extra={"pod": one.pod.metadata.key, "problem": refusal.message})
-                self._pressed.setdefault(one.pod.metadata.uid, one)
+                logger.info("no pod is evicted", extra={"pod": queued.pod.metadata.key, "problem": refusal.message})
+                self._queued.setdefault(queued.pod.metadata.uid, queued)
                 await asyncio.sleep(self._again)
             except Exception:
                 logger.exception("a bug during preemption; please report it")
-            self.looks += 1
+            self.scans += 1
             await asyncio.sleep(self._clock() - begun)
 
-    async def _look(self, one: _Pressed) -> None:
-        uid = one.pod.metadata.uid
-        del self._pressed[uid]
-        for times in (self._looked, self._reported):
+    async def _preempt_for(self, queued: _QueuedPod) -> None:
+        uid = queued.pod.metadata.uid
+        del self._queued[uid]
+        for times in (self._tried_at, self._reported):
             finished = [other for other in times if not self._pods.waits(other)]
             for other in finished:
                 del times[other]
-        self._looked[uid] = self._clock()
+        self._tried_at[uid] = self._clock()
         if not self._pods.waits(uid):
             return
         if self._preempting is Preempting.EVICT:
-            await self._evictions.make_room(one.pod, one.nodes)
+            await self._evictions.make_room(queued.pod, queued.nodes)
             return
-        sentence = await self._evictions.advise(one.pod, one.nodes)
+        sentence = await self._evictions.advise(queued.pod, queued.nodes)
         reported, at = self._reported.get(uid, ("", 0.0))
         if sentence and (sentence != reported or self._clock() - at >= REPEAT):
             self._reported[uid] = sentence, self._clock()
-            await self._record_event(one.pod, sentence)
+            await self._record_event(queued.pod, sentence)

@@ -1,9 +1,10 @@
-"""Requeues pods of a stock scheduler. It learns of claims when the bridge does, perhaps before, and of slices, taint rules and quotas not at all.
+"""Requeue pods of a stock scheduler when devices have become free for them.
 
-A scheduler that asks between its news and ours is refused by old news, and no event would follow: the pod would wait until the
-scheduler's queue is flushed, five minutes later. So a pod that was woken, and has not been asked about again for a second (`WaitingPods`
-has both), is requeued: an annotation on one of its claims is an event, and a stock scheduler tries all pods that an extender has refused
-at any event. One claim is enough for all of them.
+A stock scheduler watches claims, but not slices, taint rules or quotas. And where it sees a change before the allocator does, its
+filter call is answered from the old state, and no further event follows. In both cases the pod would wait until the scheduler flushes
+its queue after five minutes. So the allocator annotates one of the pod's claims, if the pod was woken (`WaitingPods`) and the scheduler
+has not asked about it again within a second. The annotation is an event, and at any event a stock scheduler retries all pods that an
+extender has refused. So one claim is enough for all of them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cluster.errors import ApiError, BadRequest, Conflict, Invalid, NotFound
 from cluster.patch import Merge
 from cluster.resources import RESOURCE_CLAIMS
 from dra.objects import claim_names
-from runtime.controllers import now_of_the_wall
+from runtime.controllers import api_timestamp
 from runtime.informers import Backoff
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.allocator")
 ANNOTATION = "drawbridge.dev/tried-again"
-PATIENCE = 1.0  # seconds in which a scheduler that has heard of it comes by itself
+PATIENCE = 1.0  # seconds in which a scheduler that saw the change retries by itself
 POLL = 600.0
-REFUSALS = 8  # claims that the API server would not have changed, one after the other, before there is a rest
+REFUSALS = 8  # after so many claims that the API server rejects, the backoff begins
 
 
 class ExtenderRequeue:
@@ -60,7 +61,7 @@ class ExtenderRequeue:
         self._clock = asyncio.get_running_loop().time
 
     async def run(self) -> None:
-        """Requeue pods until cancelled, once in `patience` at most. A fault here must not end the lead."""
+        """Requeue pods until cancelled, at most once in `patience`. An exception must not end the leadership, so it is logged."""
         events = self._events
         seq = events.seq
         failures = 0
@@ -69,9 +70,9 @@ class ExtenderRequeue:
             noticed_at = self._clock()
             await asyncio.sleep(self._patience + (self._backoff.seconds(failures, 0.5) if failures else 0.0))
             try:
-                await self._call(noticed_at)
+                await self._annotate_claim(noticed_at)
             except (ApiError, HttpError) as error:
-                # Tried again with the same events: for a long time none may follow them. A replica that leads no more ends this loop.
+                # Retried with the same events, because no other event may follow for long. The loop is cancelled when leadership ends.
                 self._count("Failed")
                 logger.warning("a pod could not be requeued", extra={"problem": error.message})
                 failures += 1
@@ -81,8 +82,8 @@ class ExtenderRequeue:
             seq = news.seq
             failures = 0
 
-    async def _call(self, noticed_at: float) -> None:
-        """Annotate a claim of a pod that was woken by then and not asked about since."""
+    async def _annotate_claim(self, noticed_at: float) -> None:
+        """Annotate a claim of a pod that was woken before `noticed_at` and that its scheduler has not asked about since."""
         refusals = 0
         claims = self._knowledge.stock.claims
         for pod in self._pods.waiting.woken_before(noticed_at):
@@ -91,12 +92,12 @@ class ExtenderRequeue:
                 if claim is None:
                     continue
                 meta = claim.metadata
-                patch = Merge({"metadata": {"uid": meta.uid, "annotations": {ANNOTATION: now_of_the_wall()}}})
-                self._lead.demand_lead()
+                patch = Merge({"metadata": {"uid": meta.uid, "annotations": {ANNOTATION: api_timestamp()}}})
+                self._lead.require_lead()
                 try:
                     await self._cluster.patch(RESOURCE_CLAIMS, meta.name, patch, meta.namespace)
                 except (NotFound, Conflict):
-                    continue  # it is gone
+                    continue  # the claim is gone
                 except (BadRequest, Invalid) as error:
                     refusals += 1
                     if refusals == REFUSALS:

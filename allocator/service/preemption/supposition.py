@@ -1,7 +1,8 @@
-"""Where the members of a group would be placed if all less important pods were gone. Nothing is held, and no pod is evicted.
+"""Where the members of a group would be placed if all pods of lower priority were gone. Nothing is reserved and no pod is evicted.
 
-A scheduler that cannot place a group simulates placing it once more, with all its other plugins: which pods have to go is then a question about
-one node for each member. It places one group at a time, so the last supposition is the only one.
+A scheduler that cannot place a group simulates the placement once more, with all of its plugins but without the pods of lower priority.
+The result is a node for each member, for which victims are then chosen. The scheduler places one group at a time, so only the latest
+supposition is stored.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 SUPPOSED = "supposed-"
-MOST = 100  # as scores go
+MOST = 100  # the highest score of the scheduler framework
 
 
 class Supposed(NamedTuple):
-    """A stock without less important pods, and with the members that were placed in it."""
+    """The stock without the pods of lower priority, with the members that were placed so far."""
 
-    emptied: Stock  # without all of them
-    now: Stock  # without those that have to go so far
+    emptied: Stock  # without all pods of lower priority
+    now: Stock  # without the victims of the members placed so far only
     holders: Holders
     removed: tuple[Pod, ...] = ()
 
 
 class Supposition:
-    """The group that is asked about."""
+    """The simulated placement of one group."""
 
     def __init__(
         self, knowledge: Knowledge, lead: Lead, pods: PendingPods, evictions: Evictions, runner: QuestionRunner
@@ -58,33 +59,33 @@ class Supposition:
         self._runner = runner
         self._name = ""
         self._supposed = Supposed(knowledge.stock, knowledge.stock, Holders({}, {}, {}))
-        self._asked: tuple[str, Pod] | None = None  # the last question, by its token
-        self._before: dict[str, Supposed] = {}  # by the token of a member that was placed
+        self._asked: tuple[str, Pod] | None = None  # the member of the last outlook, with its token
+        self._before: dict[str, Supposed] = {}  # the state before a member was placed, by the member's token
 
     async def outlook(self, pod: Pod, name: str, below: int) -> tuple[str, Outlooks]:
-        """Say which nodes could serve the next member of a supposition, best without a further victim, and under which token it is placed."""
-        self._lead.demand_ready()
+        """Return a token for the next member, and the nodes that could serve it; nodes that need no further victim score highest."""
+        self._lead.require_ready()
         pod = self._pods.newest(pod)
         scene = self._evictions.scene([(pod, "")])
         supposed = self._supposed if name == self._name else None
         question = partial(_outlook, pod, supposed, below, scene)
-        after, found = await self._runner.ask(pod.metadata.namespace, question)
+        after, outlooks = await self._runner.ask(pod.metadata.namespace, question)
         if name != self._name:
             self._name, self._before = name, {}
         self._supposed = after
         token = SUPPOSED + secrets.token_hex(12)
         self._asked = token, pod
-        return token if found.nodes else "", found.with_messages(partial(self._pods.redact, pod))
+        return token if outlooks.nodes else "", outlooks.with_messages(partial(self._pods.redact, pod))
 
-    async def fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
-        """Say what keeps a member from a node beside some pods and without others; "" if nothing does."""
+    async def why_not_fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
+        """Return why a member does not fit on a node with the pods of `add` and without those of `remove`; "" if it fits."""
         pod = self._pod_of(token)
-        others = Others([self._pods.newest(one) for one in add], tuple(remove))
-        question = partial(questions.fits_beside, pod, node, self._supposed.emptied, others)
+        others = Others([self._pods.newest(added) for added in add], tuple(remove))
+        question = partial(questions.why_not_fits_beside, pod, node, self._supposed.emptied, others)
         return self._pods.redact(pod, await self._runner.ask(pod.metadata.namespace, question))
 
     async def reserve(self, token: str, node: str) -> None:
-        """Suppose that a member holds its devices, and that the victims of that are gone."""
+        """Place a member on a node: it holds its devices, and its victims are gone."""
         pod = self._pod_of(token)
         before = self._supposed
         question = partial(_place, pod, node, before, self._evictions.scene([(pod, node)]))
@@ -95,7 +96,7 @@ class Supposition:
         self._supposed = placed
 
     def release(self, token: str) -> None:
-        """Have a member hold nothing any more: the last first, as a scheduler does; those that came after it hold nothing either."""
+        """Undo the placement of a member and of all members placed after it; a scheduler undoes the last one first."""
         if (before := self._before.pop(token, None)) is not None:
             self._supposed = before
 
@@ -114,12 +115,12 @@ def _outlook(
             now = with_pods(now, node, others, decider.options())
         removed = tuple(pod for pod in holders.pods() if priority(pod) < below)
         supposed = Supposed(without_pods(now, removed), now, holders, removed)
-    leaving = {one.metadata.uid for one in (pod, *supposed.removed)}
+    leaving = {gone.metadata.uid for gone in (pod, *supposed.removed)}
     full = full_nodes(scene.occupied, scene.most_pods, leaving)
     placement = scene.placements[pod.metadata.uid]
-    found = decider.outlook(pod, supposed.emptied, placement, full)
+    outlooks = decider.outlook(pod, supposed.emptied, placement, full)
     now_fits = decider.outlook(pod, supposed.now, placement, full).nodes
-    return supposed, replace(found, nodes={node: MOST if node in now_fits else 0 for node in found.nodes})
+    return supposed, replace(outlooks, nodes={node: MOST if node in now_fits else 0 for node in outlooks.nodes})
 
 
 def _place(pod: Pod, node: str, supposed: Supposed, scene: Scene, decider: Decider) -> Supposed | str:

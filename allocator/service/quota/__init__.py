@@ -1,1 +1,1 @@
-"""How much a namespace may have: reviews of new pods and claims, and the status of DeviceQuotas and DeviceCompatibilities."""
+"""Quota reviews of new pods and claims, and the status of DeviceQuotas and DeviceCompatibilities."""

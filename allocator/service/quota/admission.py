@@ -1,17 +1,16 @@
-"""Quotas at creation: the leading replica admits pods and claims, or says which line they would cross.
+"""Quotas at creation: the leading replica admits pods and claims, or returns the quota line that they would exceed.
 
-The first look for a new question goes over all devices, a third of a second on 5,000 nodes. It has a few milliseconds of a turn of the loop, and goes on
-in later ones (`in_turns`), so other calls are answered between; an object that has waited for its end for too long is counted by what the
-claim itself says.
+The first evaluation of a new claim spec checks all devices: a third of a second on 5,000 nodes. It runs in slices of a few
+milliseconds (`in_turns`), and the event loop answers other calls in between. When a review has taken `PATIENCE`, the rest is not
+evaluated: those requests count with the amounts in the claim itself.
 
-What was admitted and has no devices yet is counted by every replica from what it sees stored (`allocator.quota.PendingUsage`); only what was
-admitted a moment ago, and is not stored yet, is known to the leader alone. A dry run is answered from the same counts, and adds nothing to them.
+Admitted objects without devices are counted from the stored objects, so every replica knows them (`allocator.quota.PendingUsage`). Only
+the leader knows the objects that it just admitted and that are not stored yet. A dry run uses the same counts and adds nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeVar
@@ -26,6 +25,7 @@ from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.objects import asks_for_devices
 from dra.policy import Demands, held_of_quota
+from runtime.http import Turns
 from runtime.informers import Informer
 
 if TYPE_CHECKING:
@@ -44,43 +44,38 @@ PATIENCE = 1.5  # seconds for a review; the API server waits for three
 T = TypeVar("T")
 
 
-class Turns:
-    """Turns of the event loop for work that is too long for one turn: namespaces take turns, so many calls of one do not hold up another."""
+class LoopTurns:
+    """Shares the event loop between long reviews: namespaces take turns, so many reviews of one namespace do not delay another."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._lines: dict[str, deque[asyncio.Future[None]]] = {}  # the next namespace is first
-        self._called = False
+        self._waiting = Turns[asyncio.Future[None]]()
+        self._is_scheduled = False
 
     async def wait(self, namespace: str) -> None:
         """Wait for the next turn of a namespace."""
         future = self._loop.create_future()
-        self._lines.setdefault(namespace, deque()).append(future)
-        self._call()
+        self._waiting.add(future, namespace, is_known=True)
+        self._schedule()
         await future
 
-    def _call(self) -> None:
-        if not self._called and self._lines:
-            self._called = True
+    def _schedule(self) -> None:
+        if not self._is_scheduled and self._waiting:
+            self._is_scheduled = True
             self._loop.call_soon(self._give)
 
     def _give(self) -> None:
-        """Give the turn to the next namespace with a waiting task; a task that was cancelled meanwhile takes no turn."""
-        self._called = False
-        while self._lines:
-            namespace = next(iter(self._lines))
-            line = self._lines.pop(namespace)
-            future = line.popleft()
-            if line:
-                self._lines[namespace] = line
+        """Give the turn to the next task that is not cancelled."""
+        self._is_scheduled = False
+        while (future := self._waiting.pop()) is not None:
             if not future.done():
                 future.set_result(None)
                 break
-        self._call()
+        self._schedule()
 
 
 class Unfinished(Exception):  # noqa: N818 - not an error
-    """There is more to look at for an object of this namespace than one turn of the loop holds. The next one goes on from there."""
+    """A review of this namespace did not finish within one turn. The next call continues where this one stopped."""
 
     def __init__(self, namespace: str) -> None:
         super().__init__(namespace)
@@ -100,7 +95,7 @@ class QuotaAdmission:
         metrics: Metrics,
         future_claims_of_pod: Callable[[Pod], Mapping[str, FutureClaim]],
     ) -> None:
-        """`future_claims_of_pod` says which claims will be made for a pod."""
+        """`future_claims_of_pod` returns the claims that will be created for a pod, by name."""
         self._knowledge = knowledge
         self._lead = lead
         self._quotas = quotas
@@ -108,7 +103,7 @@ class QuotaAdmission:
         self._future_claims_of_pod = future_claims_of_pod
         self._clock = asyncio.get_running_loop().time
         self._demands = Demands()
-        self._turns = Turns()
+        self._turns = LoopTurns()
         self.steps, self.patience = step_limits.QUOTA_PIECE, PATIENCE
         self.pending = PendingUsage()
         self._templates = Informer(
@@ -125,9 +120,9 @@ class QuotaAdmission:
             group.create_task(self._core.run())
 
     def admit(self, new: NewObject) -> str:
-        """Admit an object, and remember it, or say why not.
+        """Admit an object and count it; or return the reason why not.
 
-        Raise HttpError where that cannot be said now, and Unfinished where there is more to look at than one turn holds.
+        Raise HttpError if this replica cannot answer now, and Unfinished if the evaluation takes more than one turn.
         """
         try:
             return self._ask(new, partial(self._demands.most_held, budget=Budget(self.steps, longest=self.steps)))
@@ -135,7 +130,7 @@ class QuotaAdmission:
             raise Unfinished(new.namespace) from None
 
     async def in_turns(self, namespace: str, ask: Callable[[Callable[[NewObject], str]], T]) -> T:
-        """Ask turn by turn until there is an answer; when the time is over, by what is known without another look."""
+        """Call `ask` once per turn until it finishes; after `patience`, call it with a cheap estimate in place of the evaluation."""
         until = self._clock() + self.patience
         while self._clock() < until:
             await self._turns.wait(namespace)
@@ -146,11 +141,11 @@ class QuotaAdmission:
         return ask(partial(self._ask, demand_in=self._demands.at_hand))
 
     def _ask(self, new: NewObject, demand_in: Callable[..., Amounts]) -> str:
-        """`demand_in` says the most that a claim with a spec may hold in a stock."""
-        self._lead.demand_ready()
-        self._lead.demand_lead()
+        """`demand_in` returns the most that a claim with a given spec may hold in a stock."""
+        self._lead.require_ready()
+        self._lead.require_lead()
         if not self._templates.health.synced:
-            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "templates are not read yet", "ask again in a moment")
+            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "templates are not read yet", "retry in a moment")
         if unknown := self._quotas.unknown(new.namespace):
             self._metrics.reviews.labels("refused").inc()
             return unknown
@@ -186,8 +181,8 @@ class QuotaAdmission:
         return "; ".join(filter(None, crossed))
 
     def _spec(self, namespace: str, name: str) -> ResourceClaimSpec | None:
-        found = self._templates.objects.get((namespace, name))
-        return found.spec.spec if found is not None else None
+        template = self._templates.objects.get((namespace, name))
+        return template.spec.spec if template is not None else None
 
     def _take_pods(self, batch: Batch[Pod]) -> None:
         for delta in batch.deltas:

@@ -1,6 +1,6 @@
-"""The status of DeviceCompatibilities, which the leader keeps: how many devices a rule matches, and what is wrong with it.
+"""The leader writes the status of DeviceCompatibilities: how many devices a rule matches, and what is wrong with the rule.
 
-Drivers publish all day and the number of devices follows them, so a mere change of the number is written at most twice a minute.
+Drivers publish all day, and the number of devices changes with that. So a change of only the number is written at most twice a minute.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ _POOLS_A_TURN = 64
 
 
 class Compatibilities:
-    """The rules of a cluster about which devices go together."""
+    """Writes the status of all DeviceCompatibilities."""
 
     def __init__(self, cluster: Cluster, followed: Informer[DeviceCompatibility]) -> None:
         self._statuses = StatusWriter(cluster, DEVICE_COMPATIBILITIES)
         self._followed = followed
         self._clock = asyncio.get_running_loop().time
-        self._looks: dict[str, _Look] = {}  # by name
-        self._written: dict[str, float] = {}  # by name: when
+        self._evaluations: dict[str, _Evaluation] = {}  # by name
+        self._written: dict[str, float] = {}  # the time of the last write, by name
 
     async def keep(self, stock: Stock, lead: Lead) -> None:
-        """Write `status` where it is not what there is. A write that fails is repeated in a later round."""
+        """Write `status` where it differs from the stored one. A failed write is repeated in a later round."""
         rules = tuple(self._followed.objects.values())
-        for deleted in self._looks.keys() - {rule.metadata.name for rule in rules}:
-            del self._looks[deleted]
+        for deleted in self._evaluations.keys() - {rule.metadata.name for rule in rules}:
+            del self._evaluations[deleted]
             self._written.pop(deleted, None)
         for rule in rules:
             if not lead.may_write():
                 return
             name, was, now = rule.metadata.name, rule.status, self._clock()
-            found = self._looks[name] = await _look(rule, stock, self._looks.get(name))
-            status = found.status
+            evaluation = self._evaluations[name] = await _evaluate(rule, stock, self._evaluations.get(name))
+            status = evaluation.status
             is_recent = now - self._written.get(name, -inf) < NUMBER_SECONDS
             only_the_number = was.findings == status.findings and was.observed_generation == status.observed_generation
             if was == status or (only_the_number and is_recent):
@@ -65,8 +65,8 @@ class Compatibilities:
                 self._written[name] = now
 
 
-class _Look(msgspec.Struct, frozen=True, eq=False):
-    """What was seen of the pages of a rule's driver, and the status that follows."""
+class _Evaluation(msgspec.Struct, frozen=True, eq=False):
+    """The coverage of a rule by page of its driver, and the resulting status."""
 
     compatibility: DeviceCompatibility
     pages: object  # of the stock
@@ -74,8 +74,8 @@ class _Look(msgspec.Struct, frozen=True, eq=False):
     status: DeviceCompatibilityStatus
 
 
-async def _look(compatibility: DeviceCompatibility, stock: Stock, before: _Look | None) -> _Look:
-    """Look at the pages that were not looked at yet; where nothing changed, at none."""
+async def _evaluate(compatibility: DeviceCompatibility, stock: Stock, before: _Evaluation | None) -> _Evaluation:
+    """Evaluate a rule on the pages that are new since the last evaluation."""
     known: dict[Page, PageCoverage] = {}
     if before is not None:
         former = before.compatibility
@@ -89,9 +89,9 @@ async def _look(compatibility: DeviceCompatibility, stock: Stock, before: _Look 
     pools = [pool for pool in stock.pages_of if pool[0] == compatibility.spec.driver]
     for at, pool in enumerate(pools):
         if at % _POOLS_A_TURN == 0:
-            await asyncio.sleep(0)  # other tasks get a turn
+            await asyncio.sleep(0)  # let other tasks run
         for page in stock.newest_pages(pool):
-            found = known.get(page)
-            coverage_by_page[page] = coverage_of(rule, page) if found is None else found
+            coverage = known.get(page)
+            coverage_by_page[page] = coverage_of(rule, page) if coverage is None else coverage
     status = status_of(compatibility, coverage_by_page.items())
-    return _Look(compatibility, stock.pages, coverage_by_page, status)
+    return _Evaluation(compatibility, stock.pages, coverage_by_page, status)

@@ -1,6 +1,6 @@
-"""DeviceQuotas: which lines hold in a namespace, how much of each is used, and `status.used`, which the leader keeps.
+"""DeviceQuotas: the lines of a namespace, how much of each is used, and `status.used`, which the leader writes.
 
-A line counts claims as they are meant, so a reservation counts before it is written. Reports tell both figures.
+A line counts reservations before they are written into claims. Reports show written and unwritten usage apart.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from cluster.errors import ApiError, Conflict, NotFound
 from cluster.patch import Merge
 from cluster.resources import DEVICE_QUOTAS
-from dra.policy import amount_of, concerns, held_of_quota, limits_of, quota_lines, quota_scope
+from dra.policy import amount_of, concerns, held_of_quota, limits_of, lines_of_claims
 from dra.quantity import Quantity
 from dra.stock import amounts_of, total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from allocator.service.knowledge import Knowledge, Lead
     from cluster.protocol import Cluster
@@ -25,17 +25,16 @@ if TYPE_CHECKING:
     from dra.objects import DeviceQuota, ObjectMeta, Pod, ResourceClaim
     from dra.policy import Limit, QuotaLine
     from dra.raw import Object
-    from dra.stock import Amounts, Stock
+    from dra.stock import Stock
 
-    FindPod = Callable[[str, str], Pod | None]  # by namespace and name
-    # What newly allocated claims of a pod add to which lines.
+    # Returns the quota lines of a pod with what its newly allocated claims add to them.
     QuotaLines = Callable[[Pod, Iterable[ResourceClaim], Stock], tuple[QuotaLine, ...]]
 
 logger = logging.getLogger("drawbridge.allocator")
 
 
 class StatusWriter:
-    """Writes statuses of one kind on the version that was seen. Why that is refused is logged once."""
+    """Writes the status of objects of one kind, on the version that was seen. An error is logged once, not at each repetition."""
 
     def __init__(self, cluster: Cluster, kind: Resource[Any]) -> None:
         self._cluster = cluster
@@ -43,7 +42,7 @@ class StatusWriter:
         self._denied = ""
 
     async def write(self, meta: ObjectMeta, status: Object) -> bool:
-        """Write a status; say whether that was done. An object that has changed meanwhile is seen in the next round."""
+        """Write a status and return whether that succeeded. An object that has changed meanwhile is handled in the next round."""
         patch = Merge({"metadata": {"resourceVersion": meta.resource_version}, "status": status})
         try:
             await self._cluster.patch(self._kind, meta.name, patch, meta.namespace or None, subresource="status")
@@ -67,7 +66,7 @@ class Quotas:
         self._knowledge = knowledge
 
     def unknown(self, namespace: str) -> str:
-        """Say that a namespace has quotas beyond what is kept in memory of one namespace; "" if all of its quotas are known."""
+        """Return an error if a namespace has more quotas than the allocator keeps in memory for one namespace; "" if all are known."""
         quotas = self._knowledge.quotas
         if (namespace, "") not in quotas.set_aside:
             return ""
@@ -76,91 +75,77 @@ class Quotas:
         )
 
     def lines(self, pod: Pod, given: Iterable[ResourceClaim], stock: Stock) -> tuple[QuotaLine, ...]:
-        """Say what newly allocated claims of a pod add to which lines."""
-        return _lines(self._knowledge.quotas.objects.values(), self._knowledge.pod, pod, given, stock)
+        """Return the quota lines of a pod, with what its newly allocated claims would add to each."""
+        return lines_of_claims(self._knowledge.quotas.objects.values(), pod, given, stock, self._knowledge.pod)
 
     def lines_among(self, pods: Mapping[tuple[str, str], Pod]) -> QuotaLines:
-        """Return the function that says the same of the quotas as they are now, among these pods by namespace and name."""
+        """Return `lines` for a snapshot: the current quotas, and these pods by namespace and name."""
 
         def find(namespace: str, name: str) -> Pod | None:
             return pods.get((namespace, name))
 
-        return partial(_lines, tuple(self._knowledge.quotas.objects.values()), find)
+        return partial(lines_of_claims, tuple(self._knowledge.quotas.objects.values()), find_pod=find)
 
     def report(self, stock: Stock, unwritten: Iterable[ResourceClaim] = ()) -> list[Object]:
-        """List every line, with what is written of it and what is only assumed yet.
+        """Return a row for each line, with the usage that is written in claims and the usage that is only assumed yet.
 
-        `unwritten` are the claims that a stock has as they are meant, and not as the API server has them.
+        `unwritten` are the claims whose allocation in the stock is not written to the API server yet.
         """
         rows: list[Object] = []
         assumed = _assumed(unwritten, stock)
         for quota in self._knowledge.quotas.objects.values():
-            amounts = held_of_quota(quota, stock, self._knowledge.pod)
-            meant = self._of(quota, assumed, stock)
-            for limit in limits_of(quota):
-                more = amount_of(limit, meant)
-                used = amount_of(limit, amounts) - more
+            for limit, used, more in self._uses(quota, assumed, stock):
                 row = {
                     "quota": limit.quota,
                     "key": limit.key,
                     "hard": str(limit.hard),
-                    "used": _write(used, limit),
-                    "assumed": _write(more, limit),
+                    "used": str(used),
+                    "assumed": str(more),
                 }
                 rows.append(row)
         rows.sort(key=lambda row: (row["quota"], row["key"]))
         return rows
 
     async def keep(self, stock: Stock, unwritten: Iterable[ResourceClaim], lead: Lead) -> None:
-        """Write `status.used` where it is not what claims hold. A write that fails is repeated in a later round."""
+        """Write `status.used` where it differs from what the claims hold. A failed write is repeated in a later round."""
         assumed = _assumed(unwritten, stock)
         for quota in tuple(self._knowledge.quotas.objects.values()):
             if not lead.may_write():
                 return
-            amounts = held_of_quota(quota, stock, self._knowledge.pod)
-            meant = self._of(quota, assumed, stock)
             status = quota.status
-            hard: dict[str, Quantity] = {}
-            used: dict[str, Quantity] = {}
-            for limit in limits_of(quota):
-                amount = amount_of(limit, amounts) - amount_of(limit, meant)
-                hard[limit.key] = limit.hard
-                used[limit.key] = Quantity.from_nano(amount, limit.hard.format)
+            uses = list(self._uses(quota, assumed, stock))
+            hard = {limit.key: limit.hard for limit, _, _ in uses}
+            used = {limit.key: amount for limit, amount, _ in uses}
             if status.hard == hard and status.used == used:
                 continue
-            # A key that is no more is taken away by a null.
+            # A merge patch removes a key by null.
             written = {
                 "hard": dict.fromkeys(status.hard) | {key: str(amount) for key, amount in hard.items()},
                 "used": dict.fromkeys(status.used) | {key: str(amount) for key, amount in used.items()},
             }
             await self._statuses.write(quota.metadata, written)
 
-    def _of(self, quota: DeviceQuota, assumed: Mapping[str, list[ResourceClaim]], stock: Stock) -> Amounts:
-        """Say how much of what is assumed a quota is about."""
+    def _uses(
+        self, quota: DeviceQuota, assumed: Mapping[str, list[ResourceClaim]], stock: Stock
+    ) -> Iterator[tuple[Limit, Quantity, Quantity]]:
+        """Yield each limit of a quota with what claims hold in the API server, and what is only assumed yet."""
+        find_pod = self._knowledge.pod
         claims = assumed.get(quota.metadata.namespace or "default", ())
-        return total(
-            amounts_of(claim, stock.pages_of) for claim in claims if concerns(quota, claim, self._knowledge.pod)
-        )
-
-
-def _lines(
-    quotas: Iterable[DeviceQuota], find_pod: FindPod, pod: Pod, given: Iterable[ResourceClaim], stock: Stock
-) -> tuple[QuotaLine, ...]:
-    requested = total(amounts_of(claim, stock.pages_of) for claim in given)
-    used_by_claims = partial(held_of_quota, stock=stock, find_pod=find_pod)
-    return quota_lines(quotas, quota_scope(pod), requested, used_by_claims)
+        held = held_of_quota(quota, stock, find_pod)
+        meant = total(amounts_of(claim, stock.pages_of) for claim in claims if concerns(quota, claim, find_pod))
+        for limit in limits_of(quota):
+            more = amount_of(limit, meant)
+            used = amount_of(limit, held) - more
+            unit = limit.hard.format
+            yield limit, Quantity.from_nano(used, unit), Quantity.from_nano(more, unit)
 
 
 def _assumed(unwritten: Iterable[ResourceClaim], stock: Stock) -> dict[str, list[ResourceClaim]]:
-    """List the claims that a stock has and that are not written yet, by namespace."""
-    found: dict[str, list[ResourceClaim]] = {}
+    """Return the claims of a stock that are not written yet, by namespace."""
+    by_namespace: dict[str, list[ResourceClaim]] = {}
     for claim in unwritten:
         meta = claim.metadata
         meant = stock.claims.get(meta.key)
         if meant is not None and meant.metadata.uid == meta.uid:
-            found.setdefault(meta.namespace or "default", []).append(meant)
-    return found
-
-
-def _write(amount: int, limit: Limit) -> str:
-    return str(Quantity.from_nano(amount, limit.hard.format))
+            by_namespace.setdefault(meta.namespace or "default", []).append(meant)
+    return by_namespace

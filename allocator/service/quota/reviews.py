@@ -1,8 +1,8 @@
-"""Reviews of `/quota`, answered by the replica that leads; one that follows forwards them as they are, and returns the answer.
+"""Reviews of `/quota`: the leading replica answers them; a follower forwards them to the leader and returns its answer.
 
-It forwards because an API server asks once: "ask another" would be a call that failed, and refuse objects, or admit them uncounted, as
-often as a Service happens to pick a follower. The address of the leader stands on its lease. A replica that gets a forwarded review and
-does not lead any more says so, and forwards nothing: then the call has failed, and the failurePolicy says what that means.
+An API server calls once and does not retry. If followers answered with an error, objects would be refused, or admitted uncounted,
+whenever the Service picks a follower. An annotation of the Lease holds the address of the leader. A replica that receives a forwarded
+review and no longer leads does not forward it again but answers with an error, and the failurePolicy decides.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from runtime.controllers import Election
     from runtime.http import Head
 
-PLACE = "drawbridge.dev/quota"  # on the lease: where the leader is asked
+PLACE = "drawbridge.dev/quota"  # the annotation of the Lease with the leader's address
 FORWARDED = "X-Drawbridge-Forwarded"
-LARGEST = 1 << 20  # an answer
+LARGEST = 1 << 20  # bytes of a forwarded answer
 
 
 class Reviewing(NamedTuple):
-    """How reviews are read and answered, and which claims will be made for a pod."""
+    """A function that answers reviews, and one that returns the claims that will be created for a pod."""
 
     review: Callable[[bytes, Callable[[NewObject], str]], bytes]
     future_claims_of_pod: Callable[[Pod], Mapping[str, FutureClaim]]
 
 
 class QuotaReviews:
-    """Answers reviews, or has the leader answer them."""
+    """Answers reviews on the leader, and forwards them on a follower."""
 
     def __init__(
         self, admission: QuotaAdmission, election: Election, reviewing: Reviewing, trust: LeaderIdentity
@@ -55,15 +55,15 @@ class QuotaReviews:
         self._session: aiohttp.ClientSession | None = None
 
     def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:
-        """Answer a review if we lead, and else forward it."""
+        """Answer a review if this replica leads, else forward it to the leader."""
         election = self._election
         if not election.is_sure():
-            place = election.holders_notes.get(PLACE)
-            if place in (None, election.notes.get(PLACE)) or FORWARDED in head.headers:
+            address = election.holders_notes.get(PLACE)
+            if address in (None, election.notes.get(PLACE)) or FORWARDED in head.headers:
                 raise HttpError(
-                    HTTPStatus.SERVICE_UNAVAILABLE, "no leader is known that could count this", "ask again in a moment"
+                    HTTPStatus.SERVICE_UNAVAILABLE, "no leader is known that could count this", "retry in a moment"
                 )
-            return self._forward(place, body)
+            return self._forward(address, body)
 
         def ask(admit: Callable[[NewObject], str]) -> Reply:
             try:
@@ -77,7 +77,7 @@ class QuotaReviews:
         except Unfinished as more:
             return self._admission.in_turns(more.namespace, ask)
 
-    async def _forward(self, place: str, body: bytes) -> Reply:
+    async def _forward(self, address: str, body: bytes) -> Reply:
         trust = self._trust
         scheme = "https" if trust.authorities else "http"
         if self._session is None:
@@ -85,13 +85,13 @@ class QuotaReviews:
             self._session = aiohttp.ClientSession(timeout=timeout, trust_env=False)
         try:
             if trust.authorities:
-                # One context for as long as the file says the same: a connection is kept with its context.
+                # The context is reused while the file is unchanged, because aiohttp reuses a connection only for the same context.
                 bundle = Path(trust.authorities).read_bytes()  # noqa: ASYNC240  a small file
                 if self._context is None or bundle != self._bundle:
                     self._context = ssl.create_default_context(cafile=trust.authorities)
                     self._bundle = bundle
             asking = self._session.post(
-                f"{scheme}://{place}/quota",
+                f"{scheme}://{address}/quota",
                 data=body,
                 headers={"Content-Type": JSON, FORWARDED: self._election.identity},
                 ssl=self._context or True,
@@ -103,11 +103,11 @@ class QuotaReviews:
                 async for piece in response.content.iter_any():
                     answer += piece
                     if len(answer) > LARGEST:
-                        raise ValueError(f"its answer has more than {LARGEST} bytes")  # noqa: TRY301  told as below
+                        raise ValueError(f"its answer has more than {LARGEST} bytes")  # noqa: TRY301  reported below
                 return Reply(response.status, bytes(answer), JSON)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            problem = f"the leader, at {place}, could not be asked: {str(error) or type(error).__name__}"
-            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "ask again in a moment") from None
+            problem = f"the call of the leader at {address} failed: {str(error) or type(error).__name__}"
+            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "retry in a moment") from None
 
     async def close(self) -> None:
         """Close the connections to the leader."""

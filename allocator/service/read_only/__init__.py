@@ -1,1 +1,1 @@
-"""Read-only beside another scheduler: what pods are told, what should not be, and which pod has what. Only events are written."""
+"""The allocator beside another scheduler: it explains waiting pods, reports drift and shares, and writes nothing but events."""

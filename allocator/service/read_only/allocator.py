@@ -1,7 +1,7 @@
-"""The process behind `drawbridge allocator --read-only`: beside any scheduler, it says what it sees and writes into no claim.
+"""The process behind `drawbridge allocator --read-only`: it runs beside any scheduler and writes no claim.
 
-It has no ledger, holds no lease, and could not write if it wanted to: its role has events to create and nothing else. So one replica
-is enough; a second one would say the same once more, in the same events.
+It has no ledger and no lease, and its role allows it to write events only. One replica is enough; a second one would write the same
+events.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from allocator.decisions import PlacementRules
-    from allocator.service.queries import Translate
+    from allocator.service.queries import Simulate
     from allocator.service.settings import Settings
     from cluster.protocol import Cluster
     from dra.objects import Pod
@@ -40,18 +40,18 @@ DRIFT_SECONDS = 30.0
 
 
 class ReadOnlyAllocator:
-    """One process's worth."""
+    """Runs one read-only allocator process."""
 
     def __init__(
         self,
         cluster: Cluster,
         settings: Settings,
-        translate: Translate | None = None,
+        simulate: Simulate,
         *,
         grace: float = GRACE,
         again: float = AGAIN,
     ) -> None:
-        """A pod is told nothing for `grace` seconds, and looked at again after `again`."""
+        """A pod gets no event in its first `grace` seconds, and is checked again after `again` seconds."""
         self._settings = settings
         self._clock = asyncio.get_running_loop().time
         recorder = Recorder(cluster, COMPONENT, instance=settings.identity)
@@ -60,7 +60,7 @@ class ReadOnlyAllocator:
             return await recorder.keep(pod, REASON, sentence, warning=True)
 
         self.explanations = Explanations(Decider(), clock=self._clock, keep=keep, grace=grace, again=again)
-        # A claim or a device that has changed has changed the stock, and that is looked at; quotas are looked up with each question.
+        # Only pods need a callback: changed claims and devices change the stock, and quotas are read for each call.
         self.knowledge = knowledge = Knowledge(cluster)
         knowledge.on_pod = self.explanations.see
         quotas = Quotas(cluster, knowledge)
@@ -68,15 +68,15 @@ class ReadOnlyAllocator:
         self._seen = Drift()
         self.drift = Drift()
         self._queries = Queries(
-            knowledge, translate, drift=lambda: self.drift, quotas=lambda: quotas.report(knowledge.stock)
+            knowledge, simulate, drift=lambda: self.drift, quotas=lambda: quotas.report(knowledge.stock)
         )
         self.metrics = Metrics()
         self._ports = Ports(settings, self.metrics)
         self.metrics.follow(knowledge, lambda: self.drift)
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Listening], None]) -> None:
-        """Serve until told to stop. `listening` learns the ports when the cluster was read."""
-        works = self._ports.follow, self.knowledge.run, partial(self._look, listening)
+        """Serve until `stop` is set. `listening` is called with the open ports once the caches are synced."""
+        works = self._ports.follow, self.knowledge.run, partial(self._run_checks, listening)
         try:
             await run_until(stop, *works, metrics=self.metrics, at=self._settings.metrics)
         finally:
@@ -84,13 +84,13 @@ class ReadOnlyAllocator:
             self._queries.close()
 
     def place_by(self, rules: PlacementRules) -> None:
-        """Take no notice: others place."""
+        """Ignore the rules, because another scheduler places the pods."""
 
     def declare(self, declared: Declared) -> None:
-        """Use what an administrator declares about the server where it reports nothing itself."""
+        """Use the administrator's declaration where the API server reports nothing itself."""
         self.knowledge.declare(declared)
 
-    async def _look(self, listening: Callable[[Listening], None]) -> None:
+    async def _run_checks(self, listening: Callable[[Listening], None]) -> None:
         settings = self._settings
         api = App(api_routes(self._queries), token_file=settings.token_file, names=settings.client_names)
         opened = Listening(api=self._ports.open(settings.api, api, settings.tls), metrics=self.metrics.address)
@@ -105,8 +105,8 @@ class ReadOnlyAllocator:
                     self._drift_at = now + DRIFT_SECONDS
                     pods = self.knowledge.pods.objects.values()
                     living = {pod.metadata.uid for pod in pods if not pod.has_ended}
-                    found = drift(self.knowledge.stock, living)
-                    self.drift = self._seen.confirmed_by(found)
-                    self._seen = found
+                    inconsistencies = drift(self.knowledge.stock, living)
+                    self.drift = self._seen.confirmed_by(inconsistencies)
+                    self._seen = inconsistencies
             except Exception:
                 logger.exception("a bug while checking; please report it")

@@ -1,7 +1,7 @@
-"""Explains pods that wait for another scheduler: one event a pod, kept up to date, says what keeps it from devices and what would help.
+"""Explains waiting pods of another scheduler: one event per pod, kept up to date, with the reason and what would help.
 
-A pod is looked at when it came, and again when the stock has changed, but not twice in ten seconds; a round looks for a fifth of a
-second at most, and writes sixteen events at most. A pod that fits as far as devices go, or is undecided, gets no event.
+A pod is checked when it is created and again when the stock changes, but at most once in ten seconds. A round takes at most a fifth of
+a second and writes at most sixteen events. A pod for which devices fit, or that is undecided, gets no event.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
     from allocator.decisions import Decider
 
-GRACE = 2.0  # its scheduler's own time: a pod that is placed at once is told nothing
-AGAIN = 10.0  # between two looks at one pod
-REPEAT = 1200.0  # an API server forgets events after an hour
-LOOKING = 0.2  # seconds of a round
-MOST = 16  # events of a round
+GRACE = 2.0  # a pod that its scheduler places within these seconds gets no event
+AGAIN = 10.0  # seconds between two checks of one pod
+REPEAT = 1200.0  # an API server deletes events after an hour
+LOOKING = 0.2  # seconds per round
+MOST = 16  # events per round
 _WORTH_SAYING = (Outlook.FULL, Outlook.NEVER, Outlook.WAITING)
 
 
 class _Watched(msgspec.Struct):
-    """A pod that waits, when it is looked at next, and the last event about it."""
+    """A waiting pod, the time of its next check, and the last event about it."""
 
     pod: Pod
     due: float
@@ -41,7 +41,7 @@ class _Watched(msgspec.Struct):
 
 
 class Explanations:
-    """Follows the pods that wait."""
+    """Checks the waiting pods and writes their events."""
 
     def __init__(
         self,
@@ -52,16 +52,16 @@ class Explanations:
         grace: float = GRACE,
         again: float = AGAIN,
     ) -> None:
-        """`keep` says something about a pod in place of what was said before, and answers whether it was written."""
+        """`keep` replaces the event of a pod by a new sentence, and returns whether that was written."""
         self._decider = decider
         self._clock = clock
         self._keep = keep
         self._grace = grace
         self._again = again
-        self._waiting: OrderedDict[str, _Watched] = OrderedDict()  # by uid; the pod that was looked at last is last
+        self._waiting: OrderedDict[str, _Watched] = OrderedDict()  # by uid; the pod checked last is last
 
     def see(self, old: Pod | None, new: Pod | None) -> None:
-        """Take over what a pod was and is."""
+        """Handle a change of a pod."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._waiting.pop(old.metadata.uid, None)
         if new is None:
@@ -79,42 +79,42 @@ class Explanations:
         known.pod = new
 
     async def explain_waiting(self, stock: Stock) -> None:
-        """Go round once: look at the pods whose turn it is, and say what is new."""
+        """Check the pods that are due, and write the events that have changed."""
         begun = self._clock()
         written = 0
-        for uid, one in tuple(self._waiting.items()):
+        for uid, watched in tuple(self._waiting.items()):
             now = self._clock()
             if now - begun > LOOKING or written >= MOST:
                 return
-            if now < one.due or (one.judged is stock and now - one.written_at < REPEAT):
+            if now < watched.due or (watched.judged is stock and now - watched.written_at < REPEAT):
                 continue
-            sentence = explain(self._decider, one.pod, stock)
-            one.due = now + self._again
-            one.judged = stock
+            sentence = explain(self._decider, watched.pod, stock)
+            watched.due = now + self._again
+            watched.judged = stock
             self._waiting.move_to_end(uid)
-            is_news = sentence != one.sentence or now - one.written_at >= REPEAT
+            is_news = sentence != watched.sentence or now - watched.written_at >= REPEAT
             if sentence and is_news:
                 written += 1
-                if await self._keep(one.pod, sentence):
-                    one.sentence = sentence
-                    one.written_at = self._clock()
+                if await self._keep(watched.pod, sentence):
+                    watched.sentence = sentence
+                    watched.written_at = self._clock()
                 else:
-                    one.judged = None
+                    watched.judged = None
 
 
 def explain(decider: Decider, pod: Pod, stock: Stock) -> str:
-    """Say what keeps a pod from devices, and what would help; "" if nothing does, or it is unknown."""
+    """Return why a pod gets no devices and what would help; "" if it fits or the answer is unknown."""
     asking = pod
     pod_claims = find_claims(pod, stock)
     if pod_claims.unmade is not None and all(node_obstacle(pod_claims, node) for node in stock.nodes.values()):
-        # Device plugins hand the names out on every node: no reason is given for those.
+        # On every node a device plugin serves the extended resources, so the explanation leaves them out.
         asking = replace(pod, spec=replace(pod.spec, containers=(), init_containers=()))
-    found = decider.outlook(asking, stock)
-    if found.outlook not in _WORTH_SAYING:
+    outlooks = decider.outlook(asking, stock)
+    if outlooks.outlook not in _WORTH_SAYING:
         return ""
-    parts = [found.message]
-    if found.outlook is Outlook.NEVER:
+    parts = [outlooks.message]
+    if outlooks.outlook is Outlook.NEVER:
         parts.append("no node could serve it even if nothing were in use")
-    if help_ := advice(asking, stock, found.hindrances):
+    if help_ := advice(asking, stock, outlooks.hindrances):
         parts.append(help_)
     return redact("; ".join(parts), stock, pod.metadata.namespace or "default")

@@ -1,1 +1,1 @@
-"""What schedulers ask: ours by the plugin's protocol, stock ones as an extender."""
+"""The HTTP calls of schedulers: the protocol of our plugin, and the extender protocol of stock schedulers."""

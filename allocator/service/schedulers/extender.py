@@ -89,30 +89,30 @@ class Extender:
             return _filter_reply(error="the extender has to be configured with nodeCacheCapable: true")
         uid = pod.metadata.uid
         try:
-            _, found = await self._allocator.outlook(pod, token=_token(uid))
+            _, outlooks = await self._allocator.outlook(pod, token=_token(uid))
         except HttpError as refusal:
             return _filter_reply(error=refusal.message)
-        if found.outlook is Outlook.SKIP:
+        if outlooks.outlook is Outlook.SKIP:
             return _filter_reply(names)
         group = pod.spec.scheduling_group
         if group is not None:
             grouped = GROUPED.format(group.pod_group_name)
             return _filter_reply((), dict.fromkeys(names, grouped))
-        if found.outlook is Outlook.UNDECIDED and not found.nodes:
-            return _filter_reply(error=found.message)
+        if outlooks.outlook is Outlook.UNDECIDED and not outlooks.nodes:
+            return _filter_reply(error=outlooks.message)
         self._scores.pop(uid, None)
-        if len(set(found.nodes.values())) > 1:  # equal scores need not be kept
-            self._scores[uid] = found.nodes
+        if len(set(outlooks.nodes.values())) > 1:  # equal scores need not be kept
+            self._scores[uid] = outlooks.nodes
             while len(self._scores) > REMEMBERED:
                 self._scores.popitem(last=False)
-        fitting = [name for name in names if name in found.nodes]
+        fitting = [name for name in names if name in outlooks.nodes]
         if fitting:
             return _filter_reply(fitting)  # the scheduler does not read reasons for other nodes then
         if taken_back := self._allocator.take_back_elsewhere(pod, names):
             return _filter_reply((), dict.fromkeys(names, taken_back))
-        self._preemption.note(pod, names, found)
-        by_node = {name: hindrance.message for hindrance in found.hindrances for name in hindrance.nodes}
-        otherwise = found.message or "no devices for the claims"
+        self._preemption.note(pod, names, outlooks)
+        by_node = {name: hindrance.message for hindrance in outlooks.hindrances for name in hindrance.nodes}
+        otherwise = outlooks.message or "no devices for the claims"
         return _filter_reply((), {name: by_node.get(name, otherwise) for name in names})
 
     def prioritize(self, args: ScoreArgs) -> Reply:
@@ -187,10 +187,10 @@ EXTENDER_ENDPOINTS = (
         "POST",
         "/extender/filter",
         Extender.filter,
-        "the nodes that fit; where none fits, what is in the way on each",
+        "returns the nodes that fit; if none fits, the reason for each node",
         read_as(ExtenderArgs),
     ),
-    Endpoint("POST", "/extender/prioritize", Extender.prioritize, "their scores", read_as(ScoreArgs)),
-    Endpoint("POST", "/extender/bind", Extender.bind, "reserve, commit and Binding in one", read_as(BindingArgs)),
-    Endpoint("POST", "/extender/preempt", Extender.preempt, "no node"),
+    Endpoint("POST", "/extender/prioritize", Extender.prioritize, "returns the scores of nodes", read_as(ScoreArgs)),
+    Endpoint("POST", "/extender/bind", Extender.bind, "reserves, commits and binds in one call", read_as(BindingArgs)),
+    Endpoint("POST", "/extender/preempt", Extender.preempt, "returns no node"),
 )

@@ -3,8 +3,8 @@
 For a pod the plugin calls prefilter, reserve and commit, or unreserve. The answer of prefilter lists as few nodes as possible; see
 `allocator.decisions.compact_answer`.
 
-A prefilter with `suppose` is a step of preemption for a PodGroup: the answer is as if pods of lower priority, or with `below` pods below
-that priority, held no devices. Reserve with such a token changes only the supposition of this name, not the ledger. Nodes on which no
+A prefilter with `suppose` is a step of preemption for a PodGroup: the answer is as if pods of a lower priority (with `below`, of a
+priority below that number) held no devices. Reserve with such a token changes only the supposition that `suppose` names, not the ledger. Nodes on which no
 further pod has to be evicted score 100.
 """
 
@@ -55,7 +55,6 @@ class Plugin:
         lead: Lead,
         identity: str,
         expires: float,
-        poll: float = POLL_SECONDS,
     ) -> None:
         """A reservation that is not committed expires after `expires` seconds."""
         self._allocator = allocator
@@ -66,7 +65,6 @@ class Plugin:
         self._lead = lead
         self._identity = identity
         self._expires = expires
-        self._poll = poll
         self._answers = CompactAnswers()
 
     def state(self) -> Reply:
@@ -81,10 +79,10 @@ class Plugin:
     async def prefilter(self, question: PodQuestion) -> Reply:
         pod = question.pod
         if question.suppose:
-            token, found = await self._supposition.outlook(pod, question.suppose, question.below)
+            token, outlooks = await self._supposition.outlook(pod, question.suppose, question.below)
         else:
-            token, found = await self._allocator.outlook(pod)
-        return json(self._answers.answer(token, found, question.nodes, self._knowledge.stock.nodes))
+            token, outlooks = await self._allocator.outlook(pod)
+        return json(self._answers.answer(token, outlooks, question.nodes, self._knowledge.stock.nodes))
 
     def _owner(self, token: str) -> Allocator | Supposition:
         """Return the part that issued a token; both have fits, reserve and release."""
@@ -92,7 +90,7 @@ class Plugin:
 
     async def filter(self, question: FilterQuestion) -> Reply:
         owner = self._owner(question.token)
-        problem = await owner.fits(question.token, question.node, question.add, question.remove)
+        problem = await owner.why_not_fits(question.token, question.node, question.add, question.remove)
         return json({"fits": not problem, "message": problem})
 
     async def reserve(self, question: NodeQuestion) -> Reply:
@@ -116,14 +114,19 @@ class Plugin:
         if pod is not None:
             if taken_back := self._allocator.take_back_elsewhere(pod, question.nodes):
                 return json({"nominatedNode": "", "victims": [], "message": taken_back})
-            found = await self._evictions.make_room(pod, question.nodes)
+            preemption = await self._evictions.make_room(pod, question.nodes)
         else:
-            found = await self._evictions.make_room_together([(member.pod, member.node) for member in question.group])
-        answer: dict[str, Any] = {"victims": [_named(victim) for victim in found.victims], "message": found.message}
+            preemption = await self._evictions.make_room_together(
+                [(member.pod, member.node) for member in question.group]
+            )
+        answer: dict[str, Any] = {
+            "victims": [_named(victim) for victim in preemption.victims],
+            "message": preemption.message,
+        }
         if pod is not None:
-            answer["nominatedNode"] = found.places[0][1] if found.places else ""
+            answer["nominatedNode"] = preemption.places[0][1] if preemption.places else ""
         else:
-            answer["nominations"] = [_named(nominated) | {"node": node} for nominated, node in found.places]
+            answer["nominations"] = [_named(nominated) | {"node": node} for nominated, node in preemption.places]
         return json(answer)
 
     async def commit(self, question: ReservationQuestion) -> Reply:
@@ -136,7 +139,7 @@ class Plugin:
         if not _NUMBER.fullmatch(after):
             problem = f"after={after[:40]!r} is not a number of up to 18 digits"
             raise HttpError(HTTPStatus.BAD_REQUEST, problem, "begin with after=0")
-        return json(await self._requeue_events.after(int(after), self._poll))
+        return json(await self._requeue_events.after(int(after), POLL_SECONDS))
 
 
 def _named(pod: Pod) -> dict[str, str]:
@@ -150,51 +153,52 @@ PLUGIN_ENDPOINTS = (
         "POST",
         "/plugin/v1/prefilter",
         Plugin.prefilter,
-        "pod, nodes; verdict, token, nodes with scores, message, reasons, rest: the answer for the nodes that it does not name. "
-        "With `suppose`: as if less important pods were gone, with `below` those below that priority, and held in thought alone",
+        "takes pod, nodes; returns verdict, token, nodes with scores, message, reasons, and in `rest` the answer for all unnamed nodes. "
+        "With `suppose`, as if lower-priority pods (with `below`, pods below that priority) were gone; reservations are simulated",
         read_as(PodQuestion),
     ),
     Endpoint(
         "POST",
         "/plugin/v1/filter",
         Plugin.filter,
-        "token, node, add, remove; fits, message: with nominated pods, without victims",
+        "takes token, node, add (nominated pods), remove (victims); returns fits, message",
         read_as(FilterQuestion),
     ),
     Endpoint(
         "POST",
         "/plugin/v1/reserve",
         Plugin.reserve,
-        "token, node; reservation, expiresSeconds, unready: whether devices have to be made ready before the binding; 409 if the devices were taken, or with `exceeded` if a quota is. Idempotent",
+        "takes token, node; returns reservation, expiresSeconds, unready (the devices have to be prepared before the binding). "
+        "409 if the devices are taken, or with `exceeded` if a quota is exceeded. Idempotent",
         read_as(NodeQuestion),
     ),
     Endpoint(
         "POST",
         "/plugin/v1/unreserve",
         Plugin.unreserve,
-        "reservation, or token and node; an unknown one is fine",
+        "takes reservation, or token and node; an unknown one is no error",
         read_as(ReservationQuestion),
     ),
     Endpoint(
         "POST",
         "/plugin/v1/commit",
         Plugin.commit,
-        "reservation; committed, or 202 and what it waits for: ask again; 409 if another claim got the devices first",
+        "takes reservation; returns committed, or 202 and what the commit waits for (call again). 409 if another claim got the devices",
         read_as(ReservationQuestion),
     ),
     Endpoint(
         "POST",
         "/plugin/v1/postfilter",
         Plugin.postfilter,
-        "pod, nodes; nominatedNode, victims, message. For a group: group, of which each has a pod and its node; nominations, "
-        "victims, message",
+        "takes pod, nodes; returns nominatedNode, victims, message. For a pod group it takes group, a list of pod and node, and "
+        "returns nominations, victims, message",
         read_as(PreemptionQuestion),
     ),
     Endpoint(
         "GET",
         "/plugin/v1/wake",
         Plugin.wake,
-        f"with `?after=SEQ`, a poll of up to {POLL_SECONDS:.0f} s: seq, pods, all: pods worth another try",
+        f"long poll with `?after=SEQ`, up to {POLL_SECONDS:.0f} s; returns seq and the pods to requeue (pods, or all)",
         query,
     ),
 )

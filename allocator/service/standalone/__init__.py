@@ -1,1 +1,1 @@
-"""Where there is no scheduler at all: a small one, for the embedded store."""
+"""A small scheduler for the embedded store, where no other scheduler runs."""

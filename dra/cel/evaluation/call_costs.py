@@ -229,10 +229,12 @@ def _cross(frame: Frame, args: list[Value]) -> None:
 
 
 def _check_range(frame: Frame, args: list[Value]) -> None:
-    """`lists.range`: Go charges after building the list; a list that would cost too much is not built here."""
+    """`lists.range`: Go charges after building the list; a list that would cost or take too much is not built here."""
     count = args[0]
-    if type(count) is int and MAX_COST - frame[SPENT] <= count <= LARGEST_LIST:
-        raise cost_exceeded()
+    if type(count) is int and 0 < count <= LARGEST_LIST:
+        if count >= MAX_COST - frame[SPENT]:
+            raise cost_exceeded()
+        charge_whole_work(frame, count // _COPIED_PER_STEP)
 
 
 def _match(frame: Frame, args: list[Value]) -> None:

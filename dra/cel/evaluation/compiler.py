@@ -270,8 +270,8 @@ class Compiler:
                     program = compile_pattern(pattern, frame[BUDGET])
                     charge_whole_work(frame, pattern_work(instructions, len(text)))
                     charge_cost(frame, pattern_charge(len(text), len(pattern)))
-                    found: bool = program.search(text.encode()) is not None
-                    return found
+                    is_match: bool = program.search(text.encode()) is not None
+                    return is_match
 
                 return search
         return self._charged(node, self._work(node))
@@ -832,19 +832,19 @@ def _quantifier(predicate: Closure, *, stop: bool, condition: int) -> Loop:
 
 def _exactly_one(predicate: Closure) -> Loop:
     def count(frame: Frame, entries: Iterator[None]) -> bool:
-        found = 0
+        matches = 0
         failure: SelectorRunError | None = None
         for _ in entries:
             try:
                 if _truth(predicate(frame)):
-                    found += 1
+                    matches += 1
                     charge_cost(frame, 2)
             except SelectorRunError as error:
                 failure = failure or error
         charge_cost(frame, 2)
         if failure is not None:
             raise failure
-        return found == 1
+        return matches == 1
 
     return count
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cmp_to_key, reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from dra.cel.library.standard import add
 from dra.cel.signatures import Overload, method, over
@@ -27,8 +27,6 @@ from dra.errors import SelectorRunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-_RANGE_CHUNK: Final = 1 << 14  # about a third of a millisecond
 
 
 def _slice(values: list[Value], start: int, end: int) -> list[Value]:
@@ -85,11 +83,7 @@ def _range(count: int) -> list[Value]:
         raise SelectorRunError(f"lists.range: size must be non-negative, got {count}")
     if count > LARGEST_LIST:
         raise SelectorRunError(f"lists.range: size {count} exceeds maximum allowed ({LARGEST_LIST})")
-    numbers: list[Value] = []
-    # In chunks, because one call for the whole list would block the event loop.
-    for begin in range(0, count, _RANGE_CHUNK):
-        numbers.extend(range(begin, min(begin + _RANGE_CHUNK, count)))
-    return numbers
+    return list(range(count))
 
 
 def _distinct(values: list[Value]) -> list[Value]:

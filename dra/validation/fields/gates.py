@@ -1,7 +1,7 @@
 """Feature gates that decide which fields of resource.k8s.io exist (pkg/registry/resource); `dra.server` has their defaults.
 
-A field whose gate is off is dropped by the API server before it validates; so it can be as wrong as it likes, and it has
-no effect either, which is what the problem says.
+The API server drops a field whose gate is off before it validates the object. So an invalid value of the field is no error, but
+the field has no effect, and a finding reports that.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CLAIM_SPEC = (
     (("spec", "devices", "constraints", _ANY, "distinctAttribute"), server.CAPACITY),
 )
 
-# Where the gated fields are; `*` is every item of a list and every member of a map.
+# The paths of gated fields; `*` is every item of a list and every member of a map.
 _FIELDS: Final[dict[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
     "ResourceSlice": (
         (("spec", "partitionTypeAttribute"), server.PARTITION_TYPE),
@@ -72,12 +72,12 @@ _FIELDS: Final[dict[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
 }  # fmt: skip
 # Locked on in the newest server, and settable in older ones.
 LOCKED: Final[Gates] = frozenset({server.EXTENDED})
-# FRACTIONAL has no field: it decides what a range of amounts may hold.
+# FRACTIONAL has no field: it decides which amounts a range may have.
 ALL: Final[Gates] = frozenset(gate for fields in _FIELDS.values() for _, gate in fields) - LOCKED | {server.FRACTIONAL}
 DEFAULT: Final[Gates] = server.server_of().gates & ALL
 
 
-# Fields whose gates every server here has on unless they are switched off; dropping them is not judged.
+# Fields whose gates are on by default in every supported server; that they may be dropped is not reported.
 _USUALLY_ON: Final = (
     ((*_REQUEST, "exactly", "adminAccess"), server.ADMIN_ACCESS),
     ((*_REQUEST, "firstAvailable"), server.ALTERNATIVES),
@@ -100,7 +100,7 @@ def with_locked(gates: Gates, minor: int) -> Gates:
 
 
 def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any], list[Finding]]:
-    """Remove the fields that the API server drops because their gate is off, and report each of them."""
+    """Return the object without the fields that the API server drops because their gate is off, and a finding for each field."""
     problems: list[Finding] = []
     off = [(path, gate) for path, gate in _FIELDS.get(kind, ()) if gate not in gates]
     # Most objects use none of these fields, and searching their text is quicker than walking them.

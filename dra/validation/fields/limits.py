@@ -1,4 +1,4 @@
-"""What many rules share: lists with a limit, lists without duplicates, and the paths of members."""
+"""Helpers of the rules: lists with a limit, lists without duplicates, and the paths of members."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dra.texts import list_first
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Sequence, Sized
 
-    # What is wrong with a text, "" if nothing is; and what to do about it.
+    # A rule returns what is wrong with a text, "" if nothing is; a hint returns what to do about it.
     Rule = Callable[[str], str]
     Hint = str | Callable[[str], str]
 
@@ -19,18 +19,18 @@ T = TypeVar("T")
 
 
 def list_or_none(names: Collection[str], limit: int = 8) -> str:
-    """List the first names, or "none"."""
+    """Return the first names as text, or "none"."""
     return list_first(names, limit) or "none"
 
 
 def too_many(items: Sized, limit: int, path: str) -> Findings:
-    """Report a list that is too long; the API server does not look at its items."""
+    """Yield a finding if a list is too long; the API server does not validate its items then."""
     if len(items) > limit:
         yield finding_at("D104", path, f"{len(items)} entries, at most {limit} are allowed")
 
 
 def duplicates(keys: Iterable[Hashable], path: str, noun: str, *, field: str = "") -> Findings:
-    """Report entries of a list whose keys occur again; `field` is the pointer from an entry to its key."""
+    """Yield a finding for each entry of a list whose key has occurred before; `field` is the pointer from an entry to its key."""
     earlier: set[Hashable] = set()
     for index, key in enumerate(keys):
         if key not in earlier:
@@ -52,9 +52,9 @@ def entries(
     noun: str = "",
     field: str = "",
 ) -> Findings:
-    """Judge each entry of a list, and that no two have one key; at a list that is too long the API server does not look.
+    """Judge each entry of a list, and report repeated keys. Like the API server, judge no entry of a list that is too long.
 
-    `noun` names an entry that must be unique; its key is what is in `field`, or the entry itself, unless `key` reads it.
+    `noun` names the entries in messages. The key of an entry is returned by `key`, or is its `field`, or else the entry itself.
     """
     if len(items) > limit:
         yield from too_many(items, limit, path)
@@ -67,14 +67,14 @@ def entries(
 
 
 def wrong_format(text: str, rule: Rule, path: str, hint: Hint = "") -> Findings:
-    """Report what a rule of `names` finds wrong with a text; a hint may be computed from the text."""
+    """Yield a finding if a rule of `names` rejects a text; a hint may be computed from the text."""
     if wrong := rule(text):
         shown = text if len(text) <= 80 else f"{text[:77]}..."
         yield finding_at("D102", path, f"{shown!r} {wrong}", hint if isinstance(hint, str) else hint(text))
 
 
 def required(text: str, path: str, rule: Rule | None = None, hint: Hint = "", *, noun: str = "") -> Findings:
-    """Report a text that is empty or that a rule of `names` finds wrong; its name is the end of its path, or `noun`."""
+    """Yield a finding if a text is empty or a rule of `names` rejects it; messages call it `noun`, by default the end of its path."""
     if not text:
         yield finding_at("D101", path, f"{noun or path.rpartition('/')[2]} is required")
     elif rule is not None:

@@ -1,4 +1,4 @@
-"""Metadata, conditions and node selectors, as every kind has them (apimachinery validation/objectmeta.go, core validation.go)."""
+"""Rules about metadata, conditions and node selectors of every kind (apimachinery validation/objectmeta.go, core validation.go)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dra.objects import Condition, NodeSelector, ObjectMeta
 
 MAX_ANNOTATIONS: Final = 256 * 1024
-_GENERATED: Final = 5  # random characters behind generateName
+_GENERATED: Final = 5  # random characters after generateName
 _MAX_GENERATED_BASE: Final = 58
 _STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
 
@@ -37,7 +37,7 @@ def metadata(
     def prefix(base: str) -> str:
         wrong = names.path_segment(base)
         if base and generate_name_judged:
-            # The API server forgives a dash at the end, together with whatever stands before it.
+            # The API server ignores a dash at the end together with the character before it.
             wrong = names.dns_subdomain(base[:-2] + "a" if len(base) > 1 and base.endswith("-") else base)
         if base and not meta.name and not wrong:
             wrong = names.dns_subdomain(base[:_MAX_GENERATED_BASE] + "x" * _GENERATED)
@@ -148,8 +148,8 @@ def node_selector(selector: NodeSelector, path: str) -> Findings:
             elif count != 1:
                 yield finding_at("D101", f"{at}/values", f"operator {operator} needs exactly one value")
             yield from required(requirement.key, f"{at}/key", names.label_key)
-            for place, value in enumerate(requirement.values):
-                yield from wrong_format(value, names.label_value, f"{at}/values/{place}")
+            for at_value, value in enumerate(requirement.values):
+                yield from wrong_format(value, names.label_value, f"{at}/values/{at_value}")
         for number, requirement in enumerate(term.match_fields):
             at = f"{path}/nodeSelectorTerms/{index}/matchFields/{number}"
             if requirement.operator not in ("In", "NotIn"):
@@ -159,5 +159,5 @@ def node_selector(selector: NodeSelector, path: str) -> Findings:
             if requirement.key != "metadata.name":
                 yield finding_at("D106", f"{at}/key", f"{requirement.key!r} must be metadata.name")
                 continue
-            for place, value in enumerate(requirement.values):
-                yield from wrong_format(value, names.dns_subdomain, f"{at}/values/{place}")
+            for at_value, value in enumerate(requirement.values):
+                yield from wrong_format(value, names.dns_subdomain, f"{at}/values/{at_value}")

@@ -1,8 +1,8 @@
-"""Every field of pods and of the built-in kinds with pods in them, with its type, as the API server decodes them.
+"""Every field of pods and of the built-in kinds with a pod template, with its type, as the API server decodes them.
 
-The wire types (`dra.objects`) hold the fields that matter for devices; this table holds all, so that a misspelt field is found before
-the API server drops it. It is the OpenAPI document of the newest supported Kubernetes (`tests.dra.validation.openapi` writes it, a test
-compares it with a real server), and the fields that a supported older one has besides (`_OLDER`).
+The wire types (`dra.objects`) have only the fields that matter for devices. This table has all fields, so that a misspelt field is found
+before the API server drops it. It contains the OpenAPI document of the newest supported Kubernetes (`tests.dra.validation.openapi`
+writes it, a test compares it with a real server), and the further fields of older supported versions (`_OLDER`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dra.finding import Finding
 
-# A type and its fields. `[x]` is a list and `{x}` a mapping of x; `any` is judged elsewhere, or not at all.
+# The types and their fields. `[x]` is a list and `{x}` a mapping of x; `any` is judged elsewhere, or not at all.
 TABLE: Final = """
 AWSElasticBlockStoreVolumeSource = fsType:text, partition:int32, readOnly:flag, volumeID:text
 Affinity = nodeAffinity:NodeAffinity, podAffinity:PodAffinity, podAntiAffinity:PodAntiAffinity
@@ -243,7 +243,7 @@ WorkloadPodGroupSchedulingPolicy = basic:any, gang:WorkloadPodGroupGangSchedulin
 _OLDER: Final = {"PodSpec": {"workloadRef": "any"}}
 _IN_CONTAINERS: Final = "it is a field of a container"
 _IN_PODS: Final = "it is a field of the pod's spec"
-_OF_D008: Final = ("/apiversion", "/kind")  # misspelt, it is named by that finding
+_OF_D008: Final = ("/apiversion", "/kind")  # finding D008 reports their misspelling
 _INT32: Final = shape.Integer(-(2**31), 2**31 - 1)
 
 
@@ -253,8 +253,8 @@ class _NumberOrText(shape.JsonShape):
     types = frozenset({str})
     zero = 0
 
-    def check(self, value: Any, path: str, found: list[Finding]) -> None:
-        _INT32.check(value, path, found)
+    def check(self, value: Any, path: str, findings: list[Finding]) -> None:
+        _INT32.check(value, path, findings)
 
 
 _PLAIN: Final[Mapping[str, shape.JsonShape]] = {
@@ -269,7 +269,7 @@ _PLAIN: Final[Mapping[str, shape.JsonShape]] = {
 
 
 def check(value: dict[str, Any]) -> list[Finding]:
-    """Find unknown fields and values of the wrong type in a pod or in an object of a built-in kind with pods in it."""
+    """Return unknown fields and values of the wrong type in a pod, or in an object of a built-in kind with a pod template."""
     problems: list[Finding] = []
     _shapes()[value["kind"]].check(value, "", problems)
     return [problem for problem in problems if problem.code != "D002" or problem.path.casefold() not in _OF_D008]
@@ -286,7 +286,7 @@ def read_table() -> dict[str, dict[str, str]]:
 
 @lru_cache(maxsize=1)
 def _shapes() -> Mapping[str, shape.JsonShape]:
-    """Make the shape of each type of the table."""
+    """Return the shape of each type of the table."""
     written = {name: fields | _OLDER.get(name, {}) for name, fields in read_table().items()}
     of_pods, of_containers = written["PodSpec"].keys(), written["Container"].keys()
     moved = {

@@ -1,6 +1,6 @@
-"""Request policies: which amounts of a shared capacity may be asked for (validateRequestPolicy).
+"""Request policies: which amounts of a shared capacity can be requested (validateRequestPolicy).
 
-Steps count from min. With DRAFractionalCapacityRange they are counted in thousandths as soon as any bound has a fraction.
+Steps start at `min`. With DRAFractionalCapacityRange they are computed in thousandths if any bound has a fraction.
 """
 
 from __future__ import annotations

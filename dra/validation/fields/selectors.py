@@ -1,6 +1,6 @@
-"""CEL where a claim or class holds it: length, compilation, result type and worst-case cost (validateCELExpression).
+"""CEL expressions of claims and classes: length, compilation, result type and worst-case cost (validateCELExpression).
 
-New objects are judged in the environment of one version earlier, as the API server does, so that it can be rolled back.
+As in the API server, new objects are judged in the environment of the previous version, so that the server can be rolled back.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _judge(text: str, path: str, gates: Gates, *, derived: bool) -> tuple[list[F
         selector = cel.compile(text, cel.NEW, gates=gates, derived=derived)
     except SelectorError as error:
         where = ""
-        if error.position is not None:  # only in long or multi-line expressions the line is needed
+        if error.position is not None:  # shown only for long or multi-line expressions
             line = text.count("\n", 0, error.position) + 1
             column = f"column {error.position - text.rfind(chr(10), 0, error.position)}"
             where = f" (line {line}, {column})" if line > 1 else f" ({column})"

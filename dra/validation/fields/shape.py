@@ -1,9 +1,9 @@
-"""The shape of an object: every value of the type its field has, no field that does not exist.
+"""Checks the shape of an object: values have the types of their fields, and no unknown field is present.
 
-The shapes are read off the wire types, which are complete for resource.k8s.io and deliberately partial for pods and nodes;
-in partial ones unknown fields are not judged (`pod_schema` has all of pods). Types are judged as Go's JSON decoder does it (sigs.k8s.io/json): a null is
-"not set", 1.0 is not an integer, and a missing value is a zero. Types of our own that forbid unknown fields (the
-configuration) are read the same way, and demand the fields that they require.
+The shapes are derived from the wire types, which are complete for resource.k8s.io and deliberately partial for pods and nodes. Unknown
+fields of partial types are not reported (`pod_schema` has all fields of pods). Types are checked as by Go's JSON decoder
+(sigs.k8s.io/json): null means "not set", 1.0 is not an integer, and a missing value is zero. Our own types that forbid unknown fields
+(the configuration) are checked in the same way, and their required fields must be present.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from dra.wire import Opaque, WireError, convert
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    # What is wrong with a text; nothing if it is fine.
+    # Returns what is wrong with a text; "" if nothing is.
     Rule = Callable[[str], str]
-    # What is wrong with an object of which each field is fine by itself.
+    # Returns what is wrong with an object whose fields are valid by themselves.
     ObjectRule = Callable[[Mapping[str, Any], str], Findings]
 
 T = TypeVar("T")
 
-# Times are texts on the wire; these are the fields that hold them.
+# The fields that hold times, which are strings on the wire.
 _TIMES: Final = frozenset(
     {"creationTimestamp", "deletionTimestamp", "timeAdded", "allocationTimestamp", "lastTransitionTime"}
 )
 _TIME: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:[.,]\d+)?(?:Z|[+-](?:[01]\d|2[0-4]):[0-5]\d)", re.ASCII
 )
-# Wire types that hold only a part of what Kubernetes has.
+# Wire types with only some of the fields of Kubernetes.
 _PARTIAL: Final = frozenset(
     {Pod, PodSpec, PodStatus, Container, EnvVar, ResourceRequirements, Node, NodeSpec, NodeStatus}
 )
-# Where fields went that people still write: from older versions of the API, from classic DRA, or out of habit.
+# Outdated or mistaken fields (from older API versions, from classic DRA, or by habit), and the fields that replace them.
 _BELOW_EXACTLY: Final = "in resource.k8s.io/v1 it is under `exactly:` of the request"
 _CLASSIC: Final = "it belongs to classic DRA, which was removed: write devices.requests with a deviceClassName"
 _MOVED: Final[dict[str, dict[str, str]]] = {
@@ -74,18 +74,18 @@ _MOVED: Final[dict[str, dict[str, str]]] = {
     "DeviceSelector": {"expression": "put it below `cel:`"},
     "ResourceClaimTemplateSpec": {"devices": "a template has `spec.spec.devices`: put it below another `spec:`"},
 }  # fmt: skip
-# What a plain value in the place of an object most likely means.
+# What a plain value in place of an object most likely means.
 _PLAIN: Final = {
     "DeviceCapacity": "write {{value: {0}}}",
     "Counter": "write {{value: {0}}}",
-    "DeviceAttribute": "say the kind of value: {{string: ...}}, {{int: ...}}, {{bool: ...}} or {{version: ...}}",
+    "DeviceAttribute": "write the kind of value: {{string: ...}}, {{int: ...}}, {{bool: ...}} or {{version: ...}}",
     "CELDeviceSelector": "write {{expression: ...}}",
 }
-# Nearest names are looked for where a name is mistyped, not where it is nonsense.
+# A nearest name is searched only for names up to this length, and among at most this many names.
 _LONGEST_NAME: Final = 64
 _MANY: Final = 200
 _MORE_METADATA: Final = ("selfLink", "deletionGracePeriodSeconds", "managedFields")
-# Letters of a value that a message repeats.
+# The most characters of a value in a message.
 _SHOWN: Final = 60
 INT64: Final = range(-(2**63), 2**63)
 
@@ -107,16 +107,16 @@ class JsonShape:
     types: frozenset[type] = frozenset()
     zero: Any = None
 
-    def check(self, value: Any, path: str, found: list[Finding]) -> None:
-        """Add what is wrong with a value that is not null."""
+    def check(self, value: Any, path: str, findings: list[Finding]) -> None:
+        """Add to `findings` what is wrong with a value that is not null."""
 
     def complete(self, value: Any) -> Any:
-        """Replace nulls in collections, and missing values, by the zero that Go sets."""
+        """Return the value with nulls in collections, and missing values, replaced by Go's zero values."""
         return value
 
 
 class Scalar(JsonShape):
-    """A text, or true or false."""
+    """A string or a boolean."""
 
     def __init__(self, name: str, type_: type, rule: Rule | None = None) -> None:
         self.name = name
@@ -124,10 +124,10 @@ class Scalar(JsonShape):
         self.zero = type_()
         self._rule = rule
 
-    def check(self, value: Any, path: str, found: list[Finding]) -> None:
+    def check(self, value: Any, path: str, findings: list[Finding]) -> None:
         if type(value) is type(self.zero):
             if self._rule is not None and (wrong := self._rule(value)):
-                found.append(bad_value(path, f"{show(value)} {wrong}"))
+                findings.append(bad_value(path, f"{show(value)} {wrong}"))
             return
         hint = ""
         if self.zero is False:
@@ -136,11 +136,11 @@ class Scalar(JsonShape):
             hint = "quote it: without quotes YAML reads yes, no, on, off, y, n, true and false as truth values"
         elif isinstance(value, int | float):
             hint = f'quote it: "{value}"'
-        found.append(bad_value(path, f"expected {self.name}, got {_describe(value)}", hint))
+        findings.append(bad_value(path, f"expected {self.name}, got {_describe(value)}", hint))
 
 
 class Integer(JsonShape):
-    """A whole number of a range, or one of a few others."""
+    """An integer of a range, or one of a few other integers."""
 
     zero = 0
 
@@ -151,17 +151,17 @@ class Integer(JsonShape):
         self._but = but
         self._also = also
 
-    def check(self, value: Any, path: str, found: list[Finding]) -> None:
+    def check(self, value: Any, path: str, findings: list[Finding]) -> None:
         if type(value) is not int:
             quoted = isinstance(value, str) and value.lstrip("-").isdecimal()
             message = f"expected a whole number, got {_describe(value)}"
-            found.append(bad_value(path, message, "remove the quotes" if quoted else ""))
+            findings.append(bad_value(path, message, "remove the quotes" if quoted else ""))
         elif value in self._but:
-            found.append(bad_value(path, f"{value} is reserved"))
+            findings.append(bad_value(path, f"{value} is reserved"))
         elif value not in self._range and value not in self._also:
             more = "".join(f" or {number}" for number in self._also)
             message = f"{show(value)} is not from {self._range[0]} to {self._range[-1]}{more}"
-            found.append(bad_value(path, message))
+            findings.append(bad_value(path, message))
 
 
 class AmountShape(JsonShape):
@@ -172,17 +172,17 @@ class AmountShape(JsonShape):
     def __init__(self, least: str = "") -> None:
         self._least = Quantity.parse(least) if least else None
 
-    def check(self, value: Any, path: str, found: list[Finding]) -> None:
+    def check(self, value: Any, path: str, findings: list[Finding]) -> None:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            found.append(bad_value(path, f"expected an amount such as 16Gi, got {_describe(value)}"))
+            findings.append(bad_value(path, f"expected an amount such as 16Gi, got {_describe(value)}"))
             return
         try:
             amount = Quantity.parse(value.strip(" ") if isinstance(value, str) else repr(value))  # as Go reads it
         except QuantityError as error:
-            found.append(bad_value(path, str(error)))
+            findings.append(bad_value(path, str(error)))
             return
         if self._least is not None and amount < self._least:
-            found.append(bad_value(path, f"{show(value)} is less than {self._least}"))
+            findings.append(bad_value(path, f"{show(value)} is less than {self._least}"))
 
     def complete(self, value: Any) -> Any:
         return value.strip(" ") if isinstance(value, str) else value
@@ -191,7 +191,7 @@ class AmountShape(JsonShape):
 class _Time(JsonShape):
     zero = ""
 
-    def check(self, value: Any, path: str, found: list[Finding]) -> None:
+    def check(self, value: Any, path: str, findings: list[Finding]) -> None:
         match = _TIME.fullmatch(value) if isinstance(value, str) else None
         try:
             if match:
@@ -199,21 +199,21 @@ class _Time(JsonShape):
                 return
         except ValueError:
             pass
-        found.append(bad_value(path, f"expected a time such as 2026-01-31T12:00:00Z, got {_describe(value)}"))
+        findings.append(bad_value(path, f"expected a time such as 2026-01-31T12:00:00Z, got {_describe(value)}"))
 
 
 class OneOf(JsonShape):
-    """One of a few texts."""
+    """One of a few strings."""
 
     def __init__(self, *values: str) -> None:
         self.values = values
         self.zero = values[0]
 
-    def check(self, value: Any, path: str, found: list[Finding]) -> None:
+    def check(self, value: Any, path: str, findings: list[Finding]) -> None:
         if value not in self.values:
             known = list(filter(None, self.values))
             hint = f"{guess(value, known)} one of {', '.join(known)}".lstrip()
-            found.append(bad_value(path, f"{_describe(value)} is not allowed here", hint))
+            findings.append(bad_value(path, f"{_describe(value)} is not allowed here", hint))
 
 
 class ListOf(JsonShape):
@@ -222,39 +222,39 @@ class ListOf(JsonShape):
     def __init__(self, items: JsonShape) -> None:
         self.items = items
 
-    def check(self, value: Any, path: str, found: list[Finding]) -> None:
+    def check(self, value: Any, path: str, findings: list[Finding]) -> None:
         if not isinstance(value, list):
             hint = "write it as a list: begin the line with `- `"
             if isinstance(value, dict):
                 hint = "put `- ` before its first key"
-            found.append(bad_value(path, f"expected a list, got {_describe(value)}", hint))
+            findings.append(bad_value(path, f"expected a list, got {_describe(value)}", hint))
             return
         types, check = self.items.types, self.items.check
         for index, item in enumerate(value):
             if type(item) not in types and item is not None:
-                check(item, f"{path}/{index}", found)
+                check(item, f"{path}/{index}", findings)
 
     def complete(self, value: Any) -> Any:
         return [self.items.complete(_zero(self.items) if item is None else item) for item in value]
 
 
 class MapOf(JsonShape):
-    """Values of one shape, by names of which `rule` may say what is wrong."""
+    """A map of values of one shape; `rule` may check the keys."""
 
     def __init__(self, values: JsonShape, rule: Rule | None = None) -> None:
         self.values = values
         self._rule = rule
 
-    def check(self, value: Any, path: str, found: list[Finding]) -> None:
+    def check(self, value: Any, path: str, findings: list[Finding]) -> None:
         if not isinstance(value, dict):
-            found.append(bad_value(path, f"expected a mapping, got {_describe(value)}"))
+            findings.append(bad_value(path, f"expected a mapping, got {_describe(value)}"))
             return
         types, check = self.values.types, self.values.check
         for name, member in value.items():
             if self._rule is not None and (wrong := self._rule(name)):
-                found.append(bad_value(f"{path}/{escape(name)}", f"{show(name)} {wrong}"))
+                findings.append(bad_value(f"{path}/{escape(name)}", f"{show(name)} {wrong}"))
             if type(member) not in types and member is not None:
-                check(member, f"{path}/{escape(name)}", found)
+                check(member, f"{path}/{escape(name)}", findings)
 
     def complete(self, value: Any) -> Any:
         return {
@@ -264,7 +264,7 @@ class MapOf(JsonShape):
 
 
 class Fields(JsonShape):
-    """An object with named fields and no others, unless it is `partial`; `rule` looks together at those that are well formed."""
+    """An object with certain fields and, unless `partial`, no others; `rule` checks the valid fields together."""
 
     def __init__(
         self,
@@ -278,20 +278,20 @@ class Fields(JsonShape):
         self.fields = fields
         self.name = name
         self.required: frozenset[str] = frozenset()
-        self.amounts: tuple[str, ...] = ()  # those of the required ones that read as 0
-        self.demanded = demanded  # those that have to be written
+        self.amounts: tuple[str, ...] = ()  # required fields that read as 0 if they are missing
+        self.demanded = demanded  # fields that must be present
         self.partial = False
         self.ignored: frozenset[str] = frozenset()
-        # Fields that people write here and that do not exist, and what to do instead.
+        # Common fields that do not exist here, and what to do instead.
         self._moved = moved or _MOVED.get(name, {})
         self._rule = rule
 
-    def check(self, value: Any, path: str, found: list[Finding]) -> None:
+    def check(self, value: Any, path: str, findings: list[Finding]) -> None:
         if not isinstance(value, dict):
             hint = _PLAIN.get(self.name, "").format(value)
-            found.append(bad_value(path, f"expected an object, got {_describe(value)}", hint))
+            findings.append(bad_value(path, f"expected an object, got {_describe(value)}", hint))
             return
-        begin = len(found)
+        begin = len(findings)
         fields = self.fields
         for name, member in value.items():
             shape = fields.get(name)
@@ -299,23 +299,23 @@ class Fields(JsonShape):
                 if self.partial or name in self.ignored:
                     continue
                 hint = self._moved.get(name, "")
-                if not hint and len(found) < _MANY:
+                if not hint and len(findings) < _MANY:
                     hint = guess(name, [field for field in fields if field not in value])
                 if not hint and (self.demanded or not self.name):
                     hint = f"known: {', '.join(fields)}" if fields else "it has no fields"
                 message = f"unknown field {name[:80]!r}"
-                found.append(finding_at("D002", f"{path}/{escape(name)}", message, hint))
+                findings.append(finding_at("D002", f"{path}/{escape(name)}", message, hint))
             elif type(member) not in shape.types and member is not None:
-                shape.check(member, f"{path}/{name}", found)
+                shape.check(member, f"{path}/{name}", findings)
         lacking = [name for name in self.demanded if value.get(name) is None]
-        found += [bad_value(path, f"{name} is missing", f"add {name}") for name in lacking]
+        findings += [bad_value(path, f"{name} is missing", f"add {name}") for name in lacking]
         zero = [name for name in self.amounts if value.get(name) is None]
-        found += [finding_at("D007", path, f"{name} is missing and reads as 0") for name in zero]
+        findings += [finding_at("D007", path, f"{name} is missing and reads as 0") for name in zero]
         if self._rule is not None:
-            malformed = {problem.path for problem in found[begin:] if problem.code == "D001"}
+            malformed = {problem.path for problem in findings[begin:] if problem.code == "D001"}
             sound = {name: member for name, member in value.items() if f"{path}/{escape(name)}" not in malformed}
-            # About the object itself a problem says that something is missing, and what is malformed is there.
-            found += [
+            # A problem with the object's own path is about a missing field, so it does not concern malformed fields.
+            findings += [
                 problem for problem in self._rule(sound, path) if problem.path != path or len(sound) == len(value)
             ]
 
@@ -331,12 +331,12 @@ class Fields(JsonShape):
 
 
 def text(rule: Rule) -> Scalar:
-    """Make the shape of a text that follows a rule."""
+    """Return the shape of a string that follows a rule."""
     return Scalar("a text", str, rule)
 
 
 def matching(pattern: re.Pattern[str], wrong: str) -> Rule:
-    """Make the rule that a text matches a pattern."""
+    """Return the rule that a text matches a pattern."""
     return lambda value: "" if pattern.fullmatch(value) else wrong
 
 
@@ -346,7 +346,7 @@ _ANY: Final = JsonShape()
 _SHAPES: Final[dict[type, JsonShape]] = {}
 
 
-def nearest(name: str, names: Collection[str]) -> str:
+def nearest_name(name: str, names: Collection[str]) -> str:
     """Return the name that a mistyped name most likely stands for, or ""."""
     if len(name) > _LONGEST_NAME or len(names) > _MANY:
         return ""
@@ -357,15 +357,15 @@ def nearest(name: str, names: Collection[str]) -> str:
 
 def guess(name: object, names: Collection[str]) -> str:
     """Return a hint with the nearest name; "" if none is near."""
-    similar = nearest(name, names) if isinstance(name, str) else ""
+    similar = nearest_name(name, names) if isinstance(name, str) else ""
     return f"did you mean {similar}?" if similar else ""
 
 
 def check(value: dict[str, Any], type_: type, path: str = "") -> list[Finding]:
-    """Find values of the wrong type and unknown fields."""
-    found: list[Finding] = []
-    shape_of(type_).check(value, path, found)
-    return found
+    """Return values of the wrong type and unknown fields."""
+    findings: list[Finding] = []
+    shape_of(type_).check(value, path, findings)
+    return findings
 
 
 def expected_object(value: Any) -> Finding:
@@ -373,9 +373,9 @@ def expected_object(value: Any) -> Finding:
     return bad_value("", f"expected an object, got {_describe(value)}")
 
 
-def read(value: Any, type_: type[T]) -> T:
-    """Make the wire type of a value that `check` found no wrong types in."""
-    # The text is quick to make and to search, and nulls are rare.
+def convert_checked(value: Any, type_: type[T]) -> T:
+    """Return a value as its wire type; `check` must have found no wrong types."""
+    # Searching the encoded text for nulls is quick, and nulls are rare.
     if b"null" in msgspec.json.encode(value) and _has_null(value):
         return convert(shape_of(type_).complete(value), type_)
     try:

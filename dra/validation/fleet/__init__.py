@@ -1,1 +1,1 @@
-"""Objects against each other, and against what drivers publish."""
+"""Rules about several objects, and about objects and published devices."""

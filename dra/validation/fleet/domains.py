@@ -1,7 +1,8 @@
-"""ComputeDomains of NVIDIA's driver beside what uses their channels, as far as the input shows both.
+"""Rules about ComputeDomains of NVIDIA's driver and the objects that use their channels, if the input has both.
 
-A ComputeDomain makes a ResourceClaimTemplate, and pods reach its channel by that template's name; the entry in it names the domain by uid. All of a node's
-channel claims are for channel 0, so the pods that use a domain's template are on as many nodes (cmd/compute-domain-kubelet-plugin of kubernetes-sigs/dra-driver-nvidia-gpu).
+NVIDIA's controller creates a ResourceClaimTemplate for a ComputeDomain. Pods use the channel by the name of this template, whose
+parameters name the domain by uid. All channel claims on a node are for channel 0, so each pod with a domain's template is on a node of
+its own (cmd/compute-domain-kubelet-plugin of kubernetes-sigs/dra-driver-nvidia-gpu).
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ if TYPE_CHECKING:
 
     _Key = tuple[str, str]  # namespace, name
 
-# The claims of daemons are the driver's own, in its namespace.
+# Claims for daemons are created by the driver in its own namespace.
 _CHANNEL: Final = "ComputeDomainChannelConfig"
-# Kinds that say how many pods they have at once.
+# Kinds whose spec has the number of concurrent pods.
 _COUNTED: Final = frozenset(("Deployment", "Job", "ReplicaSet", "StatefulSet"))
 _TEMPLATE: Final = "/spec/channel/resourceClaimTemplate/name"
 
 
 class Domain(NamedTuple):
-    """A ComputeDomain, and its number among the judged objects if it is one of them."""
+    """A ComputeDomain, and its position among the judged objects; None if it is not judged."""
 
     number: int | None
     namespace: str
@@ -40,13 +41,13 @@ class Domain(NamedTuple):
 
 
 class ComputeDomains:
-    """The ComputeDomains of the input, in its order, by what other objects know them by."""
+    """The ComputeDomains of the input in its order, indexed for other objects."""
 
     def __init__(self, judged: Iterable[Object] = (), inventory: Iterable[Object] = ()) -> None:
         self.all: list[Domain] = []
         self.by_uid: dict[str, Domain] = {}
         self.by_namespace: dict[str, list[Domain]] = {}
-        # By namespace and name of the template that they make.
+        # By namespace and name of their template.
         self.by_template: dict[_Key, list[Domain]] = {}
         for number, value in (*enumerate(judged), *((None, value) for value in inventory)):
             if not is_compute_domain(value):
@@ -67,7 +68,7 @@ class ComputeDomains:
 
 
 def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: ComputeDomains) -> Findings:
-    """Judge which ComputeDomain the entries of a claim name; nothing where the input holds none."""
+    """Judge the ComputeDomain that the parameters of a claim name; yield nothing if the input has no ComputeDomain."""
     for index, config in enumerate(devices.config if domains.all else ()):
         known = recognise(config.opaque)
         uid = text_at(known.parameters, "/domainID") if known is not None and known.name == _CHANNEL else ""
@@ -89,10 +90,10 @@ def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: C
 
 
 def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Iterator[tuple[int, Finding]]:
-    """Judge ComputeDomains beside templates, each other, and the workloads that use their channels."""
+    """Judge ComputeDomains against templates, other ComputeDomains, and the workloads that use their channels."""
     if not domains.all:
         return
-    # Objects that have the name of a domain's template in them, but for claims and ComputeDomains.
+    # The objects other than claims and ComputeDomains that contain the name of a domain's template.
     using: dict[_Key, list[Object]] = {key: [] for key in domains.by_template}
     for value in objects:
         namespace = text_at(value, "/metadata/namespace") or "default"
@@ -129,7 +130,7 @@ def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Itera
                     )
                     yield (domain.number, finding_at("D711", _TEMPLATE, message, "leave the template out"))
                     break
-            # The nodes that the domain waits for are compared with its pods only where the input shows them all.
+            # Compare the domain's number of nodes with its pods only if the input has all of the pods.
             counts = [_pods(value, domain, owners) for value in using[key]] if domain.nodes > 0 else []
             pods = sum(count or 0 for count in counts)
             if pods and None not in counts and pods != domain.nodes:
@@ -140,7 +141,7 @@ def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Itera
 
 
 def _pods(value: Object, domain: Domain, owners: set[tuple[str, str]]) -> int | None:
-    """Return how many pods of an object use the channel of a domain; None if that is not known from the input."""
+    """Return the number of an object's pods that use the channel of a domain; None if the input does not tell."""
     site = template_site(value)
     if site is None:
         return 0 if value.get("kind") == "ResourceClaimTemplate" else None

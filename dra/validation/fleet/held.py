@@ -1,6 +1,6 @@
-"""What claims hold, against each other and against what is published: what no allocator would do.
+"""Rules about allocations: conflicts between claims, and with the published devices, that no allocator would cause.
 
-The API server does not compare allocations: two writers can give one device away twice, and a driver can publish less than what is in use.
+The API server does not compare allocations. Two writers can allocate one device twice, and a driver can publish less than is in use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Counter = tuple[str, str, str, str]  # driver, pool, counter set, counter
 
 
 class ClaimHolder(NamedTuple):
-    """A claim that may hold devices, and the number of the judged object that it is; None for the inventory."""
+    """A claim that may hold devices, and its position among the judged objects; None for the inventory."""
 
     number: int | None
     claim: ResourceClaim
@@ -52,7 +52,7 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[tupl
     published = {device.id: device for device in fleet.devices}
     for device, held_devices in by_device.items():
         shown = "/".join(device)
-        # A device that is held whole by one of several.
+        # A device with several holders, one of which holds all of it.
         whole = [held for held in held_devices if held.result.share_id is None]
         names = list(dict.fromkeys(held.holder.claim.metadata.key for held in held_devices))
         for held in held_devices if whole and len(held_devices) > 1 else ():
@@ -73,7 +73,7 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[tupl
                 taken = Quantity.from_nano(total, capacity.value.format)
                 message = f"{taken} of {name} of {shown} are allocated, which has {capacity.value}"
                 yield from _problems_of(takers, "D603", member("/consumedCapacity", name), message)
-    # What devices in use consume of counters; each device counts once, however many claims share it.
+    # The consumption of counters by devices in use; a shared device counts once.
     used: dict[_Counter, int] = defaultdict(int)
     users: dict[_Counter, list[_AllocatedDevice]] = defaultdict(list)
     for device, held_devices in by_device.items():

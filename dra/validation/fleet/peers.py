@@ -1,7 +1,7 @@
-"""DeviceCompatibility rules on the devices they are about: rules that do nothing, disagree, or reach too far.
+"""Judges DeviceCompatibility rules on published devices: rules without effect, contradictory rules, and rules that exclude too much.
 
-A rule is an expression over the other device. It binds both sides whatever the other one says, so a rule that is not
-answered by its peers is legal; two rules that contradict each other are most likely a mistake.
+A rule is an expression over the other device. It binds both devices, whatever rules the other device has. So a rule on one side only is
+legal, but two rules that contradict each other are most likely a mistake.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dra.validation.fleet.published import PublishedDevice
     from dra.validation.fleet.world import World
 
-# A pool has rarely more devices that differ, and a driver more rules; the work grows with their product, and never with a square of devices.
+# Limits on the differing devices of a pool and the rules of a driver. The work grows with their product, never with the square of devices.
 _MAX_DEVICES = 256
 _MAX_RULES = 64
 
@@ -46,7 +46,7 @@ def peer_problems(rule: DeviceCompatibility, world: World) -> Findings:
         are = f" and {len(nowhere) - 1} more are" if len(nowhere) > 1 else " is"
         message = f"{nowhere[0]}{are} on no single node, so the rule does not hold there"
         yield finding_at("D508", "/spec/scope", message)
-    # Nothing found beyond the bounds of the work does not mean that nothing is there.
+    # The work is limited, so that no finding is not a proof that there is no problem.
     rules = len(_rules_of(spec.driver, world))
     if rules > _MAX_RULES:
         message = (
@@ -62,7 +62,7 @@ def peer_problems(rule: DeviceCompatibility, world: World) -> Findings:
     for spot, mine in _by_scope(rule, carriers).items():
         peers = spots[spot][:_MAX_DEVICES]
         for problem in _judge(rule, permits, mine[:_MAX_DEVICES], peers, world):
-            if problem.code not in codes:  # as is one of each
+            if problem.code not in codes:  # one example of each code is enough
                 codes.add(problem.code)
                 yield replace(problem, path=path)
 
@@ -74,7 +74,7 @@ def _rules_of(driver: str, world: World) -> list[DeviceCompatibility]:
 def _by_scope(
     rule: DeviceCompatibility, devices: Sequence[PublishedDevice]
 ) -> dict[tuple[str, str], list[PublishedDevice]]:
-    """Gather the devices of the rule's driver by where they can meet: a pool, or a node."""
+    """Return the devices of the rule's driver grouped by the scope in which they can be used together: a pool or a node."""
     spots: dict[tuple[str, str], list[PublishedDevice]] = {}
     for published in devices:
         spot = ("node", published.node) if rule.spec.scope == NODE else ("pool", published.pool)
@@ -90,7 +90,7 @@ def _judge(
     peers: Sequence[PublishedDevice],
     world: World,
 ) -> Findings:
-    """Judge a rule on the devices of one spot."""
+    """Judge a rule on the devices of one scope."""
     verdicts = {peer.reference: _permits(permits, peer) for peer in peers}
     failed = next((peer for peer in peers if isinstance(verdicts[peer.reference], str)), None)
     if failed is not None:
@@ -115,14 +115,14 @@ def _disagreement(
     verdicts: dict[str, bool | str],
     world: World,
 ) -> Findings:
-    """Find a device that permits another one, whose own rule does not permit it."""
+    """Yield a device whose rule permits another device, while the other device's rule does not permit it."""
     for other in _rules_of(rule.spec.driver, world)[:_MAX_RULES]:
         opposite = cel.compile_or_none(other.spec.compatible_only_with)
         if opposite is None:
             continue
-        # Each side is told once which devices it permits, and pairs are looked for where they can meet.
+        # Each rule is evaluated once on each device, and then only pairs of the same scope are compared.
         about_nodes = other.spec.scope == NODE
-        permitted: dict[str, list[PublishedDevice]] = {}  # by pool, or all of the node
+        permitted: dict[str, list[PublishedDevice]] = {}  # by pool; "" for a rule of scope Node
         for peer in _carriers(other, peers):
             if verdicts[peer.reference] is True:
                 permitted.setdefault("" if about_nodes else peer.pool, []).append(peer)
@@ -143,7 +143,7 @@ def _reach(
     peers: Sequence[PublishedDevice],
     refused: Sequence[PublishedDevice],
 ) -> Findings:
-    """Find a rule that excludes devices of other hardware without reading what tells hardware apart."""
+    """Yield a rule that excludes devices of other hardware although it reads no attribute that identifies the hardware."""
     sets = {peer.device.name: frozenset(use.counter_set for use in peer.device.consumes_counters) for peer in peers}
     distinct = {names for names in sets.values() if names}
     if len(distinct) < 2 or permits.reads.everything:
@@ -155,7 +155,7 @@ def _reach(
             if names:
                 values[names].add(repr(peer.attribute(f"{domain}/{name}")))
         if all(len(texts) == 1 for texts in values.values()) and len(set.union(*values.values())) == len(distinct):
-            return  # the same on all devices of a counter set, and different on those of another
+            return  # the attribute is equal on all devices of a counter set and differs between counter sets
     examples: dict[frozenset[str], PublishedDevice] = {}
     for peer in refused:
         examples.setdefault(sets[peer.device.name], peer)

@@ -1,6 +1,6 @@
-"""Pods and workloads, as far as they ask for devices (validatePodResourceClaims, validateResourceClaimNames).
+"""Rules about the device requests of pods and workloads (validatePodResourceClaims, validateResourceClaimNames).
 
-Errors are what the API server answers; the rest is what it takes without a word and what never works.
+Errors are those of the API server. Warnings are about what it accepts silently and what will not work.
 """
 
 from __future__ import annotations
@@ -28,43 +28,43 @@ _STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
 
 
 def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list[Finding]:
-    """Judge a pod or a workload. `complete` says that what the world does not have does not exist."""
+    """Judge a pod or a workload. With `complete`, an object that is not in `world` does not exist."""
     site = template_site(value)
     if site is None:
         return []
     path = site.path
     template = look_up(value, path)
     fields = pod_schema.check(value)
-    found = [*_meta(value, "", template=False), *fields]
+    problems = [*_meta(value, "", template=False), *fields]
     if isinstance(template, dict) and path:
-        found += _meta(template, path, template=True)
-    found = [problem for problem in found if not _is_of_a_tool(problem, value)]
+        problems += _meta(template, path, template=True)
+    problems = [problem for problem in problems if not _is_of_a_tool(problem, value)]
     if not isinstance(template, dict):
-        return found
+        return problems
     spec = template.get("spec")
     if not isinstance(spec, dict):
-        return found
-    # `pod_schema` has every field of PodSpec, so a spec in which it finds nothing has no wrong type.
+        return problems
+    # `pod_schema` has every field of PodSpec, so a spec without its findings has no wrong type.
     if any(problem.code == "D001" for problem in (shape.check(spec, PodSpec) if fields else ())):
-        return found
-    typed = shape.read(spec, PodSpec)
-    found += _extended_problems(typed, f"{path}/spec")
-    # Debug containers come to a pod that is there already: what has a uid was read from a cluster, where they may stand.
+        return problems
+    typed = shape.convert_checked(spec, PodSpec)
+    problems += _extended_problems(typed, f"{path}/spec")
+    # Ephemeral containers can only be added to an existing pod, so they are valid only in a pod with a uid.
     if spec.get("ephemeralContainers") and (path or not look_up(value, "/metadata/uid")):
         where = "in a pod template" if path else "on a pod that is created"
         message = f"ephemeral containers can't be {where}"
-        found.append(finding_at("D210", f"{path}/spec/ephemeralContainers", message))
+        problems.append(finding_at("D210", f"{path}/spec/ephemeralContainers", message))
     judge = _PodJudge(typed, f"{path}/spec", world, text_at(value, "/metadata/namespace") or "default")
     annotations = look_up(template, "/metadata/annotations")
     if isinstance(annotations, dict) and _MIRROR in annotations and typed.resource_claims:
-        found.append(finding_at("D203", f"{path}/spec/resourceClaims", "a static pod cannot have claims"))
+        problems.append(finding_at("D203", f"{path}/spec/resourceClaims", "a static pod cannot have claims"))
     else:
-        found += judge.entries()
-    found += judge.containers()
+        problems += judge.entries()
+    problems += judge.containers()
     count = look_up(value, f"{path.rpartition('/')[0]}/{site.size}") if site.size else None
     several_pods = value.get("kind") == "DaemonSet" or (isinstance(count, int) and count > 1)
-    found += judge.advice(several_pods=several_pods, complete=complete)
-    return found
+    problems += judge.advice(several_pods=several_pods, complete=complete)
+    return problems
 
 
 def _is_of_a_tool(problem: Finding, value: dict[str, Any]) -> bool:
@@ -78,24 +78,24 @@ def _is_of_a_tool(problem: Finding, value: dict[str, Any]) -> bool:
 
 
 def _meta(value: Mapping[str, Any], path: str, *, template: bool) -> list[Finding]:
-    """Judge the metadata of a workload or of its template, which needs no name."""
+    """Judge the metadata of a workload, or of its template, which needs no name."""
     raw = value.get("metadata")
     if raw is None and template:
         return []
-    found = shape.check({} if raw is None else raw, ObjectMeta, f"{path}/metadata")
-    if any(problem.code == "D001" for problem in found):
-        return found
-    meta = shape.read({} if raw is None else raw, ObjectMeta)
+    problems = shape.check({} if raw is None else raw, ObjectMeta, f"{path}/metadata")
+    if any(problem.code == "D001" for problem in problems):
+        return problems
+    meta = shape.convert_checked({} if raw is None else raw, ObjectMeta)
     if template:
-        found += label_map(meta.labels, f"{path}/metadata/labels")
-        found += annotation_map(meta.annotations, f"{path}/metadata/annotations")
+        problems += label_map(meta.labels, f"{path}/metadata/labels")
+        problems += annotation_map(meta.annotations, f"{path}/metadata/annotations")
     else:
-        found += metadata(meta, f"{path}/metadata", namespaced=True)
-    return found
+        problems += metadata(meta, f"{path}/metadata", namespaced=True)
+    return problems
 
 
 class _PodJudge:
-    """One pod spec with what is known around it."""
+    """Judges one pod spec."""
 
     def __init__(self, spec: PodSpec, path: str, world: World, namespace: str) -> None:
         self._spec = spec
@@ -163,7 +163,7 @@ class _PodJudge:
         return template.spec.spec.devices if template is not None else None
 
     def advice(self, *, several_pods: bool, complete: bool) -> Findings:
-        """Report what the API server accepts although it does not work."""
+        """Report mistakes that the API server accepts."""
         users: dict[str, dict[str, None]] = {use.name: {} for use in self._spec.resources.claims}
         for container in (*self._spec.containers, *self._spec.init_containers):
             for use in container.resources.claims:
@@ -186,7 +186,7 @@ class _PodJudge:
                     where = f"it exists in namespace {list_or_none(elsewhere)}: a pod can use only what is in its own namespace"
                     message = f"{name!r} is not among the manifests in namespace {self._namespace}"
                     yield finding_at("D206", f"{at}/{field}", message, where if elsewhere else "")
-            # A claim of the pod's own that is set up for sharing, and that one container alone uses.
+            # The pod's own claim has sharing settings but only one container uses it.
             strategy = strategy_of(devices) if devices is not None and entry.resource_claim_template_name else ""
             if strategy and len(users.get(entry.name, ())) == 1:
                 message = f"the claim {entry.name!r} is set up for sharing ({strategy}), and container {next(iter(users[entry.name]))!r} alone uses it"
@@ -229,7 +229,7 @@ def _amount_problems(resources: ResourceRequirements, path: str) -> Findings:
             if misspelt:
                 yield finding_at("D213", at, f"{message}: it {misspelt}")
             elif not is_extended(name):
-                # What a container may ask for of Kubernetes' own resources (validateContainerResourceName).
+                # The native resources that a container can request (validateContainerResourceName).
                 if name.startswith("requests.") if "/" in name else not name.startswith("hugepages-"):
                     yield finding_at("D213", at, message)
             elif amount.nano < 0:

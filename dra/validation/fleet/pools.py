@@ -1,7 +1,7 @@
-"""What drivers publish, pool by pool: mistakes that the API server takes and the allocator punishes.
+"""Rules about pools: mistakes of drivers that the API server accepts and that prevent allocations.
 
-The rules are those of pools in k8s.io/dynamic-resource-allocation/structured: a claim is given no device of an incomplete or invalid
-pool, and one with mode All is an error.
+By k8s.io/dynamic-resource-allocation/structured, a claim gets no device of an incomplete or invalid pool, and a request with mode All
+fails with an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Piece(NamedTuple):
-    """A slice, and the number of the judged object that it is; None for the inventory."""
+    """A slice, and its position among the judged objects; None for the inventory."""
 
     number: int | None
     slice: ResourceSlice
@@ -39,7 +39,7 @@ class _Member(NamedTuple):
     whole: bool  # takes all of some counter, so no device can be in use beside it
 
 
-_COMPARED = 64  # devices of one counter set that the later ones are compared with
+_COMPARED = 64  # devices of one counter set with which later ones are compared
 
 
 def pool_problems(pieces: Sequence[Piece]) -> Iterator[tuple[int, Finding]]:
@@ -50,8 +50,8 @@ def pool_problems(pieces: Sequence[Piece]) -> Iterator[tuple[int, Finding]]:
         pools[spec.driver, spec.pool.name].append(piece)
     for pool in pools.values():
         if any(piece.number is not None for piece in pool):
-            found = _pool(pool, newest(piece.slice for piece in pool))
-            yield from ((number, problem) for number, problem in found if number is not None)
+            problems = _pool(pool, newest(piece.slice for piece in pool))
+            yield from ((number, problem) for number, problem in problems if number is not None)
 
 
 def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
@@ -60,7 +60,7 @@ def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
     current = [piece for piece in pool if id(piece.slice) in newest_ids]
     sets = {counter_set.name: counter_set for slice_ in slices for counter_set in slice_.spec.shared_counters}
     for number, slice_ in pool:
-        # Slices of other nodes do not count where this slice is visible.
+        # Slices of other nodes are not visible on the nodes of this slice.
         visible = _visible(slice_, slices)
         generation = max((other.spec.pool.generation for other in visible), default=0)
         if slice_.spec.pool.generation < generation:
@@ -92,7 +92,7 @@ def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
 
 
 def find_incomplete(slice_: ResourceSlice, slices: Sequence[ResourceSlice]) -> Finding | None:
-    """Return the finding that a pool is incomplete where one of its newest `slices` is visible."""
+    """Return a finding if the pool is incomplete on the nodes of this slice; `slices` are the pool's newest slices."""
     visible = _visible(slice_, slices)
     counts = {other.spec.pool.resource_slice_count for other in visible}
     pool, path = slice_.spec.pool, "/spec/pool/resourceSliceCount"
@@ -112,14 +112,14 @@ def _visible(slice_: ResourceSlice, slices: Iterable[ResourceSlice]) -> list[Res
 
 
 def _duplicates(current: Sequence[Piece]) -> Found:
-    """Find device names and counter sets that two slices of a pool share."""
+    """Yield device names and counter sets that two slices of a pool have in common."""
     devices: dict[str, Piece] = {}
     sets: dict[str, Piece] = {}
     for piece in current:
         for index, device in enumerate(piece.slice.spec.devices):
             other = devices.setdefault(device.name, piece)
             nodes = {piece.slice.spec.node_name, other.slice.spec.node_name} - {None, ""}
-            # Slices of two nodes never meet.
+            # No node sees slices of two nodes.
             if other is not piece and len(nodes) < 2:
                 message = f"device {device.name!r} is also published by ResourceSlice/{other.slice.metadata.name}"
                 yield piece.number, finding_at("D404", f"/spec/devices/{index}/name", message)
@@ -163,7 +163,7 @@ def _consumption(device: Device, path: str, sets: Mapping[str, CounterSet], *, c
         at = f"{path}/consumesCounters/{number}"
         counter_set = sets.get(consumption.counter_set)
         if counter_set is None:
-            # The slice that defines the set may be one of those that are missing.
+            # The slice that defines the counter set may be missing.
             if complete:
                 message = f"the pool has no counter set {consumption.counter_set!r}"
                 yield finding_at("D405", f"{at}/counterSet", message)
@@ -183,10 +183,10 @@ def _consumption(device: Device, path: str, sets: Mapping[str, CounterSet], *, c
 
 
 def _groups(current: Sequence[Piece], counters: Mapping[str, CounterSet]) -> Found:
-    """Find compatibility groups that surprise: devices that can never be in use beside others, and groups that change nothing.
+    """Yield questionable compatibility groups: devices that can never be used together with others, and groups without effect.
 
-    The rule (KEP-5963): all devices in use of one counter set must have a group in common, and one without groups goes only
-    with others without groups.
+    By KEP-5963, all devices in use of one counter set must have a group in common, and a device without groups can only be used
+    together with others without groups.
     """
     sets: dict[str, list[_Member]] = defaultdict(list)
     for number, piece in current:
@@ -229,7 +229,7 @@ def _groups(current: Sequence[Piece], counters: Mapping[str, CounterSet]) -> Fou
 
 
 def _order(current: Sequence[Piece]) -> Found:
-    """Find a large partition that is tried before a smaller one of the same counter set."""
+    """Yield a large partition that is tried before a smaller one of the same counter set."""
     earlier_by_set: dict[str, list[tuple[dict[str, int], str]]] = defaultdict(list)
     reported: set[str] = set()
     for number, piece in sorted(current, key=lambda piece: piece.slice.metadata.name.encode()):

@@ -1,7 +1,7 @@
-"""All devices that drivers publish, and what selectors say of them.
+"""All published devices, and the results of selectors on them.
 
-One device counts for all that agree in what a selector reads, so a fleet of many equal devices costs little. Only the
-newest generation of each pool is looked at, complete or not: this is about what exists, not about what is free.
+A selector is evaluated once for all devices that are equal in what it reads, so a fleet of many equal devices costs little. Only the
+newest generation of each pool counts, complete or not, because the question is which devices exist and not which are free.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class PublishedDevice(NamedTuple):
-    """A device and where it is published."""
+    """A device with its driver, pool and node."""
 
     driver: str
     pool: str
     slice: str
     device: Device
-    node: str = ""  # the one that it is on; "" if it is offered to several
+    node: str = ""  # the only node that can use it; "" if there are several
 
     @property
     def id(self) -> tuple[str, str, str]:
@@ -44,7 +44,7 @@ class PublishedDevice(NamedTuple):
 
 
 class SelectorFailure(NamedTuple):
-    """A selector that failed, which is fatal for scheduling and never means no."""
+    """The failure of a selector, which fails the scheduling of the claim; it does not mean "no match"."""
 
     selector: int
     device: PublishedDevice
@@ -52,12 +52,12 @@ class SelectorFailure(NamedTuple):
 
     @property
     def missing_key(self) -> str:
-        """The key that the device lacks; "" if it failed at something else."""
+        """The missing key of the device; "" if the selector failed for another reason."""
         return self.error.key if isinstance(self.error, NoSuchKey) else ""
 
 
 class Matches(NamedTuple):
-    """Which devices a list of selectors picks, and where it failed."""
+    """The devices that a list of selectors selects, and its failures."""
 
     devices: tuple[PublishedDevice, ...]
     failure: SelectorFailure | None = None
@@ -68,7 +68,7 @@ class Fleet:
 
     def __init__(self, slices: Iterable[ResourceSlice]) -> None:
         devices: list[PublishedDevice] = []
-        # What counter sets declare: driver, pool, counter set, counter.
+        # The declared value by driver, pool, counter set and counter.
         self.counters: dict[tuple[str, str, str, str], Quantity] = {}
         for piece in newest(slices):
             spec = piece.spec
@@ -84,9 +84,9 @@ class Fleet:
         self._names: dict[str, frozenset[tuple[str, str]]] = {}
 
     def matching(self, selectors: Sequence[DeviceSelector], among: Matches | None = None) -> Matches:
-        """Find the devices for which all selectors hold, evaluated in order as the scheduler does.
+        """Return the devices that all selectors match, evaluated in order as by the scheduler.
 
-        `among` is an earlier answer of this fleet, to be narrowed down.
+        With `among`, an earlier result of this fleet, only its devices are considered.
         """
         expressions = [selector.cel.expression if selector.cel else None for selector in selectors]
         key = tuple(expressions), id(among)
@@ -113,7 +113,7 @@ class Fleet:
             try:
                 compiled = cel.compile(selector.cel.expression)
             except SelectorError:
-                return Matches(())  # said where the expression is judged
+                return Matches(())  # the check of the expression reports it
             answers: dict[Hashable, bool | SelectorError] = {}
             readable = []
             for published in devices:
@@ -137,7 +137,7 @@ class Fleet:
 
 
 def _read(reads: cel.Reads, published: PublishedDevice) -> Hashable:
-    """Return what a selector reads of a device, as a key; None if it reads everything."""
+    """Return a key of the values that a selector reads of a device; None if it reads everything."""
     if reads.everything:
         return None
     device, driver = published.device, published.driver
@@ -148,5 +148,5 @@ def _read(reads: cel.Reads, published: PublishedDevice) -> Hashable:
         value = entries.get(f"{domain}/{name}")
         if value is None and domain == driver:
             value = entries.get(name)
-        values.append(repr(value))  # with the type: True is not 1
+        values.append(repr(value))  # keeps the type: True is not 1
     return (driver if reads.names else "", *values)

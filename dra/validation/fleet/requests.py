@@ -1,6 +1,6 @@
-"""Claims, templates and classes against the published devices: what can never be had, and what fails on the way.
+"""Rules about claims, templates and classes against the published devices: requests that no device can serve, and selectors that fail.
 
-Plain statements that look at no allocation. What depends on who holds what is the allocator's to say.
+Allocations are not considered; the allocator decides what depends on them.
 """
 
 from __future__ import annotations
@@ -44,41 +44,41 @@ MAX_PARAMETERS: Final = 64
 _DRIVER: Final = re.compile(r"""device\.driver\s*==\s*["']([^"']+)""")
 
 
-class _NamedDemand(NamedTuple):
-    """One request or alternative, where it stands, and what constraints may call it."""
+class _NamedRequest(NamedTuple):
+    """One request or alternative, its path, and the names by which constraints may refer to it."""
 
-    demand: Ask
+    request: Ask
     path: str
     names: frozenset[str]
 
 
 def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World) -> Findings:
-    """Judge what a claim asks for against its namespace, classes and devices."""
-    demands: list[_NamedDemand] = []  # alternatives one by one
+    """Judge the requests of a claim against its namespace, classes and devices."""
+    named_requests: list[_NamedRequest] = []  # alternatives one by one
     least = 0  # the fewest devices that satisfy the claim
     for index, request in enumerate(devices.requests):
         at = f"{path}/requests/{index}"
         if request.exactly is not None:
-            demands.append(_NamedDemand(request.exactly, f"{at}/exactly", frozenset({request.name})))
+            named_requests.append(_NamedRequest(request.exactly, f"{at}/exactly", frozenset({request.name})))
         for number, sub in enumerate(request.first_available):
             names = frozenset({request.name, f"{request.name}/{sub.name}"})
-            demands.append(_NamedDemand(sub, f"{at}/firstAvailable/{number}", names))
+            named_requests.append(_NamedRequest(sub, f"{at}/firstAvailable/{number}", names))
         counts = [1 if ask.allocation_mode == "All" else max(ask.count, 1) for ask in request.alternatives.values()]
         least += min(counts, default=0)
     if least > MAX_DEVICES:
         message = f"the claim needs {least} devices, a claim gets at most {MAX_DEVICES}"
         yield finding_at("D307", f"{path}/requests", message)
-    picked: list[tuple[_NamedDemand, Matches]] = []
-    for named in demands:
+    picked: list[tuple[_NamedRequest, Matches]] = []
+    for named in named_requests:
         at = f"{named.path}/allocationMode"
-        wants_all = named.demand.allocation_mode == "All"
+        wants_all = named.request.allocation_mode == "All"
         if wants_all and any(_covers(constraint, named) for constraint in devices.constraints):
             message = "a constraint covers a request for All devices: the first device that it refuses ends scheduling with an error"
             yield finding_at("D308", at, message, "select the devices with selectors instead")
         if wants_all and len(named.names) > 1:
             message = "All as an alternative ends scheduling with an error while any pool of the node is being updated, even if it is never reached"
             yield finding_at("D308", at, message, "prefer a count")
-        if getattr(named.demand, "admin_access", None):
+        if getattr(named.request, "admin_access", None):
             labelled = world.admin_namespaces.get(namespace)
             if labelled is None:
                 message = f"the API server refuses it unless the namespace has the label {ADMIN_LABEL}=true"
@@ -86,9 +86,9 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
             elif not labelled:
                 message = f"the namespace {namespace!r} does not have the label {ADMIN_LABEL}=true"
                 yield finding_at("D119", f"{named.path}/adminAccess", message)
-        device_class = world.classes.get(named.demand.device_class_name)
+        device_class = world.classes.get(named.request.device_class_name)
         if device_class is None:
-            name = named.demand.device_class_name
+            name = named.request.device_class_name
             hint = guess(name, world.classes)
             if name and world.classes and (world.whole or hint):
                 fatal = ", which is an error even if an earlier alternative fits" if len(named.names) > 1 else ""
@@ -97,11 +97,11 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
         elif world.fleet.devices:
             matches = yield from _select(named, device_class, world.fleet)
             picked.append((named, matches))
-            yield from _amount_problems(named.demand, named.path, matches)
+            yield from _amount_problems(named.request, named.path, matches)
     for index, constraint in enumerate(devices.constraints):
         yield from _constraint(constraint, f"{path}/constraints/{index}", picked)
-    # An allocation carries the parameters of each class once, and those of the claim.
-    class_names = {named.demand.device_class_name for named in demands if len(named.names) == 1}
+    # An allocation contains the parameters of each class once, and those of the claim.
+    class_names = {named.request.device_class_name for named in named_requests if len(named.names) == 1}
     total = len(devices.config)
     total += sum(len(world.classes[name].spec.config) for name in class_names if name in world.classes)
     if total > MAX_PARAMETERS:
@@ -111,13 +111,13 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
     yield from reach_problems(devices, path, world.classes, slices=slices)
 
 
-def _covers(constraint: DeviceConstraint, named: _NamedDemand) -> bool:
+def _covers(constraint: DeviceConstraint, named: _NamedRequest) -> bool:
     return not constraint.requests or bool(named.names & set(constraint.requests))
 
 
-def _select(named: _NamedDemand, device_class: DeviceClass, fleet: Fleet) -> Generator[Finding, None, Matches]:
-    """Judge the selectors of a request on what its class selects."""
-    name = named.demand.device_class_name
+def _select(named: _NamedRequest, device_class: DeviceClass, fleet: Fleet) -> Generator[Finding, None, Matches]:
+    """Judge the selectors of a request on the devices of its class."""
+    name = named.request.device_class_name
     of_class = fleet.matching(device_class.spec.selectors)
     if of_class.failure is not None:
         message = f"a selector of class {name!r} fails on {_failure_text(of_class.failure)}"
@@ -126,14 +126,14 @@ def _select(named: _NamedDemand, device_class: DeviceClass, fleet: Fleet) -> Gen
         if of_class.failure is None:
             yield finding_at("D302", f"{named.path}/deviceClassName", f"no published device belongs to class {name!r}")
         return of_class
-    matches = fleet.matching(named.demand.selectors, of_class)
+    matches = fleet.matching(named.request.selectors, of_class)
     none = f"none of the {len(of_class.devices)} devices of class {name!r} matches"
-    yield from _selector_problems(matches, f"{named.path}/selectors", none, fleet, named.demand.selectors)
+    yield from _selector_problems(matches, f"{named.path}/selectors", none, fleet, named.request.selectors)
     return matches
 
 
 def class_problems(device_class: DeviceClass, world: World) -> Findings:
-    """Judge a class on the published devices, and beside the other classes."""
+    """Judge a class against the published devices and the other classes."""
     name = device_class.spec.extended_resource_name
     others = [other.metadata.name for other in world.classes.values() if other.spec.extended_resource_name == name]
     if name is not None and len(others) > 1:
@@ -162,9 +162,9 @@ def class_problems(device_class: DeviceClass, world: World) -> Findings:
 
 
 def _taints_of_all(matches: Matches, world: World) -> list[str]:
-    """Return the taints that keep claims without tolerations from all of these devices; empty if one has no taint.
+    """Return the taints that keep claims without tolerations from all of these devices; empty if any device has no taint.
 
-    The bridge's taint is left out: claims for these devices go through the webhook, which adds the toleration.
+    The bridge's taint is left out, because the webhook adds its toleration to claims for these devices.
     """
     keys: set[str] = set()
     for published in matches.devices:
@@ -182,7 +182,7 @@ def _selector_problems(
     """Report selectors that fail or select nothing, and the attributes that no device has."""
     if matches.failure is not None:
         at, key = f"{path}/{matches.failure.selector}/cel/expression", matches.failure.missing_key
-        guard = ""  # of the key that a device lacks: scheduling ends where a selector fails
+        guard = ""  # the remedy for a missing key: test for it, because a failing selector ends scheduling
         if key.isidentifier():
             guard = f'write .?{key}.orValue(...) or test `"{key}" in ...` first: the scheduler gives up on the pod where a selector fails'
         yield finding_at("D304", at, f"it fails on {_failure_text(matches.failure)}", guard)
@@ -202,7 +202,7 @@ def _failure_text(failure: SelectorFailure) -> str:
 
 
 def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Findings:
-    """Find attributes and capacities that an expression reads and no device has."""
+    """Yield attributes and capacities that an expression reads and no device has."""
     if selector.cel is None:
         return
     try:
@@ -226,7 +226,7 @@ def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Finding
             else f"no {noun} is published at all"
         )
         hint = guess(name, siblings) if siblings else guess(domain, domains)
-        if domain in absent and not hint:  # which attributes its devices would have is not known
+        if domain in absent and not hint:  # no device of this domain is published, so its attributes are unknown
             if domain not in reported_domains:
                 message = f"no device of driver {domain} is published"
                 yield finding_at("D302", path, message, "have its driver run, or dump its slices")
@@ -235,7 +235,7 @@ def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Finding
         yield finding_at("D303", path, f"no published device has the {noun} {domain}/{name}; {known}", hint)
 
 
-def _constraint(constraint: DeviceConstraint, path: str, picked: Sequence[tuple[_NamedDemand, Matches]]) -> Findings:
+def _constraint(constraint: DeviceConstraint, path: str, picked: Sequence[tuple[_NamedRequest, Matches]]) -> Findings:
     field = "matchAttribute" if constraint.match_attribute is not None else "distinctAttribute"
     name = constraint.match_attribute if constraint.match_attribute is not None else constraint.distinct_attribute
     if constraint.match_attribute is not None and constraint.distinct_attribute is not None:
@@ -244,7 +244,7 @@ def _constraint(constraint: DeviceConstraint, path: str, picked: Sequence[tuple[
     if name is None:
         return
     for named, matches in picked:
-        derived = any(attribute.name == name for attribute in named.demand.derived_attributes)
+        derived = any(attribute.name == name for attribute in named.request.derived_attributes)
         published = derived or any(device.attribute(name) for device in matches.devices)
         if matches.devices and not published and _covers(constraint, named):
             message = f"no device that matches {'/'.join(sorted(named.names, key=len)[-1:])!r} has the attribute {name}: all are refused"
@@ -252,7 +252,7 @@ def _constraint(constraint: DeviceConstraint, path: str, picked: Sequence[tuple[
 
 
 def rule_problems(rule: DeviceTaintRule, world: World) -> Findings:
-    """Judge whether a taint rule taints what it means to."""
+    """Judge whether a taint rule matches published devices."""
     selector = rule.spec.device_selector
     if selector is None:
         yield finding_at("D317", "/spec", "without deviceSelector the rule taints no device at all")
@@ -266,17 +266,17 @@ def rule_problems(rule: DeviceTaintRule, world: World) -> Findings:
         yield finding_at("D317", path, "no published device is selected")
 
 
-def _amount_problems(demand: Ask, path: str, matches: Matches) -> Findings:
-    """Judge how many devices and how much of them a request asks for, of those that match it."""
+def _amount_problems(request: Ask, path: str, matches: Matches) -> Findings:
+    """Judge the number of devices and the amounts of a request against the devices that match it."""
     devices = matches.devices
     if not devices:
         return
-    if demand.count > len(devices) and matches.failure is None:
-        message = f"{demand.count} devices are requested, {len(devices)} match in the whole fleet"
+    if request.count > len(devices) and matches.failure is None:
+        message = f"{request.count} devices are requested, {len(devices)} match in the whole fleet"
         yield finding_at("D305", f"{path}/count", message)
-    wanted = demand.capacity.requests if demand.capacity is not None else {}
+    wanted = request.capacity.requests if request.capacity is not None else {}
     if not wanted:
-        # A request for shared devices that names no amount may take everything.
+        # A request for shared devices without an amount may take all of a device.
         shared = [published.device for published in devices if published.device.allow_multiple_allocations]
         policies = ((name, capacity.request_policy) for device in shared for name, capacity in device.capacity.items())
         whole = sorted({name for name, policy in policies if policy is None or policy.default is None})

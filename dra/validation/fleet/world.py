@@ -1,6 +1,6 @@
-"""What is known around the objects that are judged: the judged ones themselves and the inventory, as typed values.
+"""The objects against which others are judged: the judged objects and the inventory, as typed values.
 
-Only objects that can be read are in it; what is wrong with the others is said where they are judged.
+Objects that cannot be decoded are left out; `judge` reports them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 
 
 def admin_namespaces(objects: Iterable[dict[str, Any]]) -> dict[str, bool]:
-    """Return by name whether Namespaces allow admin access; of several with one name, one that allows it is enough."""
+    """Return whether Namespaces allow admin access, by name. If a name repeats, one Namespace that allows it is enough."""
     allowed: dict[str, bool] = {}
     for value in objects:
         if value.get("kind") == "Namespace" and value.get("apiVersion") == "v1":
@@ -41,7 +41,7 @@ def admin_namespaces(objects: Iterable[dict[str, Any]]) -> dict[str, bool]:
 
 
 class World:
-    """Objects of our kinds, by what others name them with. The first of several with one name counts."""
+    """Objects by the names with which other objects refer to them. If a name repeats, the first object counts."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class World:
         *,
         whole: bool = True,
     ) -> None:
-        # Whether a class that is not here does not exist. Among the manifests of a repository it may come with its driver.
+        # Whether a class that is not here does not exist. If the input is manifests of a repository, a driver may install the class.
         self.whole = whole
         self.domains = domains or ComputeDomains()
         self.admin_namespaces = namespaces or {}
@@ -91,12 +91,12 @@ class World:
 
     @cached_property
     def made_templates(self) -> frozenset[_Key]:
-        """The templates that ComputeDomains make."""
+        """The templates of ComputeDomains."""
         return frozenset(self.domains.by_template)
 
     @cached_property
     def homes(self) -> dict[str, list[str]]:
-        """The namespaces in which there is a claim or template of a name."""
+        """The namespaces with a claim or template of each name."""
         namespaces: dict[str, list[str]] = {}
         for namespace, name in (*self.claims, *self.templates, *self.made_templates):
             namespaces.setdefault(name, []).append(namespace)

@@ -1,1 +1,1 @@
-"""One object, as the API server judges it."""
+"""The API server's rules about one object."""

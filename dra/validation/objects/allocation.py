@@ -1,6 +1,6 @@
-"""The status of a ResourceClaim: what was allocated, which pods it is reserved for, what drivers report (validateAllocationResult).
+"""Rules about the status of a ResourceClaim: allocation, reservedFor and the status of devices (validateAllocationResult).
 
-A status is judged as if it were written to the claim at once: what the API server would answer to such a write.
+The findings are those of the API server if the whole status were written in one update.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _key(device: DeviceRequestAllocationResult | AllocatedDeviceStatus) -> tuple
 
 
 def _device_id(device: DeviceRequestAllocationResult | AllocatedDeviceStatus, path: str) -> Findings:
-    """Judge the names that identify a device, and the share of it."""
+    """Judge the names that identify a device, and its share ID."""
     yield from required(device.driver, f"{path}/driver", names.driver_name)
     yield from required(device.pool, f"{path}/pool", names.pool_name)
     yield from required(device.device, f"{path}/device", names.dns_label)

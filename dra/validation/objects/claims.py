@@ -1,4 +1,4 @@
-"""What a ResourceClaim, or a template of one, asks for (validateDeviceClaim)."""
+"""Rules about the spec of ResourceClaims and their templates (validateDeviceClaim)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _REFERENCE: Final = "must be the name of a request, or of a request and a subreq
 
 
 class RequestNames:
-    """The requests of a claim, as constraints, configuration and results may name them."""
+    """The names by which constraints, configuration and results may refer to the requests of a claim."""
 
     def __init__(self, devices: DeviceClaim) -> None:
         self._subrequests = {r.name: {s.name for s in r.first_available} for r in devices.requests}
@@ -47,14 +47,14 @@ class RequestNames:
         return subrequests is not None and (not slash or subrequest in subrequests)
 
     def judge(self, reference: str, path: str) -> Findings:
-        """Report a reference to a request that the claim does not have."""
+        """Report a reference to a request that does not exist."""
         if reference.count("/") > 1 or reference not in self:
             yield finding_at("D109", path, f"{reference!r} {_REFERENCE}; the claim has {self._known}")
         elif any(names.dns_label(part) for part in reference.split("/")):
             yield finding_at("D102", path, f"{reference!r} is not made of DNS labels")
 
     def judge_all(self, references: Sequence[str], path: str) -> Findings:
-        """Report the wrong references of a list."""
+        """Report the invalid references of a list."""
         yield from entries(references, MAX_REQUESTS, path, self.judge, noun="request")
 
 
@@ -67,7 +67,7 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Findings:
         if request.exactly is not None and request.first_available:
             yield finding_at("D107", at, "exactly one of exactly and firstAvailable is required, not both")
         elif request.exactly is not None:
-            yield from _demand(request.exactly, f"{at}/exactly", gates)
+            yield from _common_fields(request.exactly, f"{at}/exactly", gates)
         elif request.first_available:
             alternatives, below = request.first_available, f"{at}/firstAvailable"
             yield from entries(
@@ -78,7 +78,7 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Findings:
 
     def judge_alternative(alternative: DeviceSubRequest, at: str) -> Findings:
         yield from required(alternative.name, f"{at}/name", names.dns_label, names.suggestion)
-        yield from _demand(alternative, at, gates)
+        yield from _common_fields(alternative, at, gates)
 
     def judge_constraint(constraint: DeviceConstraint, at: str) -> Findings:
         yield from known.judge_all(constraint.requests, f"{at}/requests")
@@ -102,34 +102,34 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Findings:
     yield from _derived_attributes(devices, path, gates)
 
 
-def _demand(demand: ExactDeviceRequest | DeviceSubRequest, path: str, gates: Gates) -> Findings:
-    """Judge what a request and an alternative have in common."""
-    yield from required(demand.device_class_name, f"{path}/deviceClassName", names.dns_subdomain)
-    yield from selectors(demand.selectors, f"{path}/selectors", gates)
-    match demand.allocation_mode:
+def _common_fields(request: ExactDeviceRequest | DeviceSubRequest, path: str, gates: Gates) -> Findings:
+    """Judge the fields that requests and alternatives have in common."""
+    yield from required(request.device_class_name, f"{path}/deviceClassName", names.dns_subdomain)
+    yield from selectors(request.selectors, f"{path}/selectors", gates)
+    match request.allocation_mode:
         case "All":
-            if demand.count:
+            if request.count:
                 yield finding_at("D107", f"{path}/count", "count must be left out when allocationMode is All")
         case "" | "ExactCount":
-            if demand.count < 0:
-                yield finding_at("D108", f"{path}/count", f"{demand.count} must be greater than zero")
+            if request.count < 0:
+                yield finding_at("D108", f"{path}/count", f"{request.count} must be greater than zero")
         case mode:
             yield finding_at("D106", f"{path}/allocationMode", f"{mode!r} must be All or ExactCount")
-    yield from tolerations(demand.tolerations, f"{path}/tolerations")
+    yield from tolerations(request.tolerations, f"{path}/tolerations")
 
 
 def _derived_attributes(devices: DeviceClaim, path: str, gates: Gates) -> Findings:
-    """Judge derived attributes, whose cost is summed over the claim and which some constraint must use."""
-    used: dict[str, set[str]] = {}  # by request, "" for all, the attributes that are constrained
+    """Judge derived attributes: a constraint must use each, and their cost is limited for the whole claim."""
+    used: dict[str, set[str]] = {}  # by request ("" for all): the constrained attributes
     for constraint in devices.constraints:
-        # The API server reads distinctAttribute only where matchAttribute is not set.
+        # The API server reads distinctAttribute only if matchAttribute is not set.
         attribute = constraint.match_attribute
         if attribute is None:
             attribute = constraint.distinct_attribute
         for reference in constraint.requests or ("",):
             if attribute is not None:
                 used.setdefault(reference, set()).add(attribute)
-    lists = []  # the attributes, their place, and the constraints that may use them
+    lists = []  # the attributes, their path, and the constraints that may use them
     for index, request in enumerate(devices.requests):
         at, name = f"{path}/requests/{index}", request.name
         if request.exactly is not None and not request.first_available:

@@ -1,4 +1,4 @@
-"""DeviceClasses and driver parameters (ValidateDeviceClass, validateOpaqueConfiguration, validateRawExtension)."""
+"""Rules about DeviceClasses and driver parameters (ValidateDeviceClass, validateOpaqueConfiguration, validateRawExtension)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def opaque(config: OpaqueDeviceConfiguration | None, path: str) -> Findings:
 def free_form(value: Opaque, path: str) -> Findings:
     """Judge a value that must be a JSON object of limited size.
 
-    The size counts in the bytes that reach the server: those of compact JSON, which is what clients send for YAML.
+    The size is that of compact JSON, which clients send to the server even for YAML.
     """
     if (length := len(value.json)) > MAX_BYTES:
         yield finding_at("D103", path, f"{length} bytes, at most {MAX_BYTES} are allowed")

@@ -1,7 +1,7 @@
-"""`compatibleOnlyWith` inside of a device, as the proposal had it: Kubernetes has no such field, and drops it.
+"""`compatibleOnlyWith` inside a device, as in the proposal: Kubernetes has no such field and drops it.
 
-It stands for a DeviceCompatibility, which is written out here: the same expression, and a selector over what the devices
-publish that picks just those that carried it. Devices have no names in CEL, so an attribute has to tell them apart.
+The finding contains an equivalent DeviceCompatibility: the same expression, and a selector that selects exactly the devices with the
+field. Devices have no names in CEL, so an attribute has to distinguish them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FIELD: Final = "compatibleOnlyWith"
 _MOST_DEVICES: Final = 1024
 _MOST_RULES: Final = 16
 _MOST_VALUES: Final = 8
-_KINDS: Final = {"string": '""', "int": "0", "bool": "false"}  # of attributes, each with what stands for "none"
+_KINDS: Final = {"string": '""', "int": "0", "bool": "false"}  # kinds of attributes, and the value for "none"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _NO_LABEL: Final = re.compile(r"[^a-z0-9]+")
 
@@ -35,7 +35,7 @@ def is_inline_rule(problem: Finding) -> bool:
 
 
 def inline_rules(slice_: Object) -> Findings:
-    """Report each rule of a slice with the object that would express it; equal rules are one."""
+    """Report each rule of a slice with the equivalent object; equal rules are reported once."""
     spec = slice_.get("spec") or {}
     driver = str(spec.get("driver") or "")
     listed = spec.get("devices") or ()
@@ -44,7 +44,7 @@ def inline_rules(slice_: Object) -> Findings:
     for at, device in enumerate(devices):
         if FIELD in device:
             rule = device[FIELD]
-            expression = rule.get("expression") if isinstance(rule, dict) else rule  # as the proposal puts it
+            expression = rule.get("expression") if isinstance(rule, dict) else rule  # the form in the proposal
             carriers.setdefault(expression if isinstance(expression, str) else "", []).append(at)
     for number, (expression, group) in enumerate(carriers.items()):
         if number == _MOST_RULES:
@@ -81,7 +81,7 @@ def _remedy(driver: str, expression: str, devices: Sequence[Object], group: Sequ
 
 
 def _selector(driver: str, devices: Sequence[Object], group: set[int]) -> str | None:
-    """Return the selector of the devices of a group in a slice; "" if the group is the slice, None if there is no selector."""
+    """Return a selector for a group of a slice's devices; "" if the group has all devices, None if no selector is possible."""
     if len(group) == len(devices):
         return ""
     first = mapping(devices[min(group)].get("attributes"))
@@ -92,7 +92,7 @@ def _selector(driver: str, devices: Sequence[Object], group: set[int]) -> str | 
         none = _KINDS[kind]
         for at, device in enumerate(devices):
             attribute = inside(device, "attributes", name)
-            # As CEL writes it; what stands for "none" if the device has none of the kind.
+            # The value in CEL syntax; the value for "none" if the device has no attribute of this kind.
             value = msgspec.json.encode(attribute[kind]).decode() if kind in attribute else none
             if at in group:
                 group_values[value] = None

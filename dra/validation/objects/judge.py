@@ -1,6 +1,6 @@
-"""One object against the rules of the API server: decode, drop what gates drop, judge (pkg/registry/resource strategies).
+"""Judges one object as the API server does: decode, drop the fields of disabled gates, validate (pkg/registry/resource strategies).
 
-The rim hands in plain JSON of any version and gets findings whose paths point into that JSON.
+Callers pass plain JSON of any API version; the paths of findings point into that JSON.
 """
 
 from __future__ import annotations
@@ -53,32 +53,32 @@ _CLASSIC: Final = frozenset(
 )
 OUR_GROUP: Final = "drawbridge.dev"
 OURS: Final = f"{OUR_GROUP}/v1alpha1"
-# Configurations, inventories of machines and workloads for replays are files, judged by the packages that read them.
+# Configurations, inventories of machines and workloads for replays are files. The packages that read them judge them.
 _OUR_KINDS: Final = frozenset(
     {"DeviceCompatibility", "DeviceInventory", "DeviceQuota", "DrawbridgeConfiguration", "Workload"}
 )
 
 
 def is_ours(value: dict[str, Any]) -> bool:
-    """Whether an object is of a group that is judged here."""
+    """Return whether an object is of an API group that this module judges."""
     group = str(value.get("apiVersion")).partition("/")[0]
     return group in (versions.GROUP, OUR_GROUP)
 
 
 class Judged(NamedTuple):
-    """What is wrong with an object, and the object as its wire type if it can be read as that."""
+    """The problems of an object, and the object as its wire type if it can be decoded."""
 
     problems: list[Finding]
     typed: Any
 
 
 def problems(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> list[Finding]:
-    """Judge one object of resource.k8s.io or drawbridge.dev."""
+    """Return the problems of one object of resource.k8s.io or drawbridge.dev."""
     return judge(value, gates).problems
 
 
 def findings(problems: Iterable[Finding], reference: str) -> list[Finding]:
-    """Set the object of findings."""
+    """Return findings with their object set."""
     return [replace(problem, object=reference) for problem in problems]
 
 
@@ -88,16 +88,16 @@ def errors(value: dict[str, Any], enabled: Gates = feature_gates.DEFAULT) -> lis
 
 
 def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: int = NEWEST) -> Judged:
-    """Judge one object of resource.k8s.io or drawbridge.dev, and read it."""
+    """Judge one object of resource.k8s.io or drawbridge.dev, and decode it."""
     kind = str(value.get("kind"))
     version = str(value.get("apiVersion"))
-    found = list(_version(kind, version, minor))
+    problems = list(_version(kind, version, minor))
     if kind not in TYPES:
-        return Judged(found, None)
+        return Judged(problems, None)
     current, unknown = versions.upgrade(value)
     for pointer in unknown:
         message = f"{version} has no field {pointer.rpartition('/')[2]!r} here"
-        found.append(finding_at("D002", pointer, message, f"write apiVersion: {versions.CURRENT}"))
+        problems.append(finding_at("D002", pointer, message, f"write apiVersion: {versions.CURRENT}"))
     type_ = TYPES[kind]
     own = shape.check(current, type_)
     if kind == "ResourceSlice" and any(map(is_inline_rule, own)):
@@ -110,32 +110,32 @@ def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: in
         for problem in dropped:  # each field is reported once, however many devices have it
             by_message.setdefault(problem.message, problem)
         own += by_message.values()
-        typed = shape.read(stored, type_)
+        typed = shape.convert_checked(stored, type_)
         own += _rules(typed, stored, gates)
         if dropped:
-            typed = shape.read(current, type_)
-    return Judged(found + [lead_back(problem, value) for problem in own], typed)
+            typed = shape.convert_checked(current, type_)
+    return Judged(problems + [lead_back(problem, value) for problem in own], typed)
 
 
 def read_object(value: dict[str, Any]) -> Any:
-    """Read an object of one of our kinds as its wire type, whatever its version; None if it cannot be read."""
+    """Return an object of these groups as its wire type, from any version; None if it cannot be decoded."""
     type_ = TYPES.get(str(value.get("kind")))
     if type_ is None or not is_ours(value):
         return None
     current = versions.upgrade(value).value
     if any(problem.code == "D001" for problem in shape.check(current, type_)):
         return None
-    return shape.read(current, type_)
+    return shape.convert_checked(current, type_)
 
 
 def lead_back(problem: Finding, value: dict[str, Any]) -> Finding:
-    """Convert the path of a problem of the v1 object into the object as it was written."""
+    """Return a problem of the v1 object with its path converted to the version of the original object."""
     kind, version = str(value.get("kind")), str(value.get("apiVersion"))
     return replace(problem, path=versions.written_pointer(problem.path, version, kind))
 
 
 def _version(kind: str, version: str, minor: int) -> Findings:
-    """Report a version or kind that is outdated or that no API server knows."""
+    """Report a version or kind that is outdated or unknown to every API server."""
     group = version.partition("/")[0]
     if group == OUR_GROUP:
         if version != OURS:
@@ -161,7 +161,7 @@ def _version(kind: str, version: str, minor: int) -> Findings:
         and kind != "ResourcePoolStatusRequest"
         and minor >= versions.served_since(versions.CURRENT, kind)
     ):
-        # What must change besides the version, so that an old object becomes one of v1.
+        # The changes besides the version that convert an old object to v1.
         moved = ""
         if version in (versions.BETA_1, versions.ALPHA_3) and kind in ("ResourceClaim", "ResourceClaimTemplate"):
             moved = ", and move the fields of each request below `exactly:`"
@@ -172,9 +172,9 @@ def _version(kind: str, version: str, minor: int) -> Findings:
 
 
 def _rules(typed: Any, value: dict[str, Any], gates: Gates) -> Findings:
-    """Judge an object by the rules of its kind; `value` is the same as JSON."""
+    """Judge an object by the rules of its kind; `value` is the same object as JSON."""
     meta, kind = typed.metadata, typed.kind
-    # A class is the one kind whose generateName is judged only by the name that comes of it.
+    # Only for classes, generateName itself is not judged, but the generated name is.
     judged = kind != "DeviceClass"
     yield from metadata(meta, "/metadata", namespaced=kind in NAMESPACED, generate_name_judged=judged)
     yield from managed_fields(look_up(value, "/metadata/managedFields"))
@@ -191,7 +191,7 @@ def _rules(typed: Any, value: dict[str, Any], gates: Gates) -> Findings:
             yield from device_claim(typed.spec.devices, "/spec/devices", gates)
             yield from status(typed)
         case ResourceClaimTemplate():
-            # The metadata of a template's claims: labels and annotations, nothing else.
+            # The metadata for a template's claims can have labels and annotations only.
             meta, path = typed.spec.metadata, "/spec/metadata"
             yield from label_map(meta.labels, f"{path}/labels")
             yield from annotation_map(meta.annotations, f"{path}/annotations")

@@ -1,4 +1,4 @@
-"""Our own kinds: DeviceCompatibility, which devices may be allocated together, and DeviceQuota, how much a namespace may hold."""
+"""Rules about our own kinds, DeviceCompatibility and DeviceQuota."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def device_quota(value: DeviceQuota) -> Findings:
             yield finding_at("D103", at, f"an amount has at most {MAX_TEXT} characters")
         elif is_count(read[1]) and amount.nano % NANO:
             yield finding_at("D108", at, f"{amount} must be a whole number of devices")
-    # Which pods the quota is about.
+    # The pods that the quota applies to.
     selector = value.spec.scope_selector
     if selector is None:
         return

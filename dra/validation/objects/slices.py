@@ -1,4 +1,4 @@
-"""ResourceSlices and their devices (ValidateResourceSlice)."""
+"""Rules about ResourceSlices and their devices (ValidateResourceSlice)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OPERATIONS: Final = ("NodePrepareResources", "NodeUnprepareResources", "*")
 
 
 def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> Findings:
-    """Judge the spec of a slice. `both_lists` says that devices and sharedCounters are both there, be they empty."""
+    """Judge the spec of a slice. `both_lists` is whether devices and sharedCounters are both present, even if empty."""
     spec = value.spec
 
     def judge_counter_set(counter_set: CounterSet, at: str) -> Findings:
@@ -105,7 +105,7 @@ def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> F
 def _nodes(
     node_name: str | None, selector: NodeSelector | None, flags: Mapping[str, bool | None], path: str
 ) -> Findings:
-    """Judge that the nodes are set in exactly one way."""
+    """Report nodes that are not set in exactly one way."""
     chosen = []
     if node_name is not None:
         if node_name:
@@ -123,8 +123,8 @@ def _nodes(
             yield finding_at("D117", f"{path}/{name}", "must be left out or set to true")
     if len(chosen) != 1:
         ways = ", ".join(("nodeName", "nodeSelector", *flags))
-        found = f", not {len(chosen)} ({', '.join(chosen)})" if chosen else ""
-        yield finding_at("D117", path, f"exactly one of {ways} is required{found}")
+        instead = f", not {len(chosen)} ({', '.join(chosen)})" if chosen else ""
+        yield finding_at("D117", path, f"exactly one of {ways} is required{instead}")
 
 
 def _lists(attribute: DeviceAttribute) -> list[Sequence[object]]:
@@ -216,7 +216,7 @@ def _counters(counters: Mapping[str, object], path: str) -> Findings:
 
 
 def skipped_operations(operations: Sequence[str], path: str) -> Findings:
-    """Judge which calls to a driver are left out, of a slice or an allocation."""
+    """Judge skipNodeOperations of a slice or an allocation."""
     yield from duplicates(operations, path, "operation")
     known = ", ".join(_OPERATIONS)
     for index, operation in enumerate(operations):
@@ -229,7 +229,7 @@ def skipped_operations(operations: Sequence[str], path: str) -> Findings:
 
 
 def binding_conditions(conditions: Sequence[str], failures: Sequence[str], path: str) -> Findings:
-    """Judge the conditions a binding waits for, of a device or an allocation."""
+    """Judge the binding conditions of a device or an allocation."""
     lists = {"bindingConditions": conditions, "bindingFailureConditions": failures}
     for field, values in lists.items():
         at = f"{path}/{field}"
@@ -266,7 +266,7 @@ def _node_allocatable(
             yield finding_at("D101", f"{at}/{missing}", "capacityKey and capacityMultiplier need each other")
         if key is not None and key not in capacity:
             yield finding_at("D109", f"{at}/capacityKey", f"the device has no capacity {key!r}")
-        # A multiplier without its key is reported above; the API server does not look at it.
+        # A multiplier without its key is reported above; the API server does not validate its value.
         judged = {"capacityMultiplier": by_capacity if key is not None else None, "deviceMultiplier": by_device}
         for field, multiplier in judged.items():
             if multiplier is not None and multiplier.nano <= 0:

@@ -1,4 +1,4 @@
-"""Taints, tolerations and taint rules (ValidateDeviceTaintRule, validateDeviceTaint, validateDeviceToleration)."""
+"""Rules about taints, tolerations and taint rules (ValidateDeviceTaintRule, validateDeviceTaint, validateDeviceToleration)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""An object against the one it replaces: what may not change (the ValidateUpdate half of the registry's strategies).
+"""Rules about updates: the fields that must not change (ValidateUpdate of the registry's strategies).
 
-What was wrong with the old object already is not held against a change of something else, as the server's ratcheting
-has it. A rule that depends on more than the two objects, as administrative access does, is not judged here.
+As with the server's ratcheting, a problem of the old object does not prevent a change of another field. Rules that depend on further
+objects, such as admin access, are not judged here.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dra.validation.objects.judge import judge, read_object
 if TYPE_CHECKING:
     from dra.validation.fields.gates import Gates
 
-# The spec of these never changes, and so it is not judged again.
+# Kinds with an immutable spec, which is not judged again.
 _FROZEN = {"ResourceClaim": "/spec", "ResourceClaimTemplate": "/spec"}
-# What generateName says is judged in full only when these are created.
+# Kinds whose generateName is fully judged only on creation.
 _GENERATED_ONCE = frozenset({"DeviceTaintRule", "ResourceSlice"})
 
 
@@ -34,22 +34,22 @@ def update_errors(
     """Return the findings for which the API server would refuse an update of an object or its status; [] if it would accept it."""
     judged, kind = judge(new, gates), str(new.get("kind"))
     typed = judged.typed
-    found = [problem for problem in judged.problems if _is_judged(problem, kind, status=status)]
+    problems = [problem for problem in judged.problems if _is_judged(problem, kind, status=status)]
     if typed is not None and not status and kind in _GENERATED_ONCE:
-        found += wrong_format(typed.metadata.generate_name, names.path_segment, "/metadata/generateName")
-    if found:
+        problems += wrong_format(typed.metadata.generate_name, names.path_segment, "/metadata/generateName")
+    if problems:
         known = {(problem.path, problem.message) for problem in judge(old, gates).problems}
-        found = [problem for problem in found if (problem.path, problem.message) not in known]
+        problems = [problem for problem in problems if (problem.path, problem.message) not in known]
     if typed is not None:
-        found = [*_changes(typed, read_object(old), status=status), *found]
-    return found
+        problems = [*_changes(typed, read_object(old), status=status), *problems]
+    return problems
 
 
 def _is_judged(problem: Finding, kind: str, *, status: bool) -> bool:
-    """Whether what is wrong with an object by itself is a reason to refuse an update."""
+    """Return whether a problem of the new object is a reason to refuse the update."""
     if problem.severity is not Severity.ERROR:
         return False
-    # A value that cannot be read at all is refused wherever it stands.
+    # A value that cannot be decoded is refused in any field.
     if problem.code == "D001":
         return True
     in_status = problem.path.startswith("/status")
@@ -62,14 +62,14 @@ def _is_judged(problem: Finding, kind: str, *, status: bool) -> bool:
 
 
 def _changes(new: Any, old: Any, *, status: bool) -> Findings:
-    """Judge what may not change of a spec; or of a status: an allocation is written once and may be removed."""
+    """Judge the changes of a spec or a status. An allocation can be written once, and removed."""
     if status:
         if not isinstance(new, ResourceClaim) or not isinstance(old, ResourceClaim):
             return
         new_allocation, old_allocation = new.status.allocation, old.status.allocation
         if new_allocation is not None and old_allocation is not None and new_allocation != old_allocation:
             yield finding_at("D115", "/status/allocation", "field cannot be modified once set")
-        # A claim that is being deleted takes no new reservation.
+        # A claim that is being deleted cannot be reserved for more pods.
         added = set(new.status.reserved_for) - set(old.status.reserved_for)
         if new.metadata.deletion_timestamp and new_allocation is not None and added:
             message = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"

@@ -1,1 +1,1 @@
-"""What drivers read of `opaque.parameters`: schemas that we know, and what a claim's settings reach. Unknown drivers are left alone."""
+"""Rules about `opaque.parameters` of known drivers: the schemas, and the requests that the entries apply to."""

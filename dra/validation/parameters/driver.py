@@ -1,4 +1,4 @@
-"""A driver, and the kinds of parameters that it reads: one row of `DRIVERS` in `entries`."""
+"""The description of a driver and its kinds of parameters: one row of `DRIVERS` in `entries`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Order(Enum):
-    """Which of several entries counts that reach one device."""
+    """Which entry counts if several apply to one device."""
 
     LAST = "the last one"
     FIRST = "the first one"
@@ -20,24 +20,24 @@ class Order(Enum):
 
 
 class ParameterKind(NamedTuple):
-    """What parameters of one kind look like, and for which of the driver's devices they are."""
+    """The schema of one kind of parameters, and the devices that it is for."""
 
     form: Fields
-    # Values of the attribute `type` of the devices that it is for; nothing if it is for all.
+    # Values of the attribute `type` of its devices; empty if it is for all devices.
     devices: frozenset[str] = frozenset()
-    # The driver's feature gate without which it refuses the kind.
+    # The driver's feature gate that the kind needs.
     gate: str = ""
 
 
 class KnownDriver(NamedTuple):
-    """What a driver reads, by its published sources."""
+    """The parameters that a driver reads, according to its published sources."""
 
     name: str
-    source: str  # which sources were read, and how old they are
-    version: str  # the apiVersion of its parameters; nothing if they have neither that nor a kind
+    source: str  # the sources that were read, and their version
+    version: str  # the apiVersion of its parameters; empty if they have neither apiVersion nor kind
     kinds: Mapping[str, ParameterKind]
     order: Order = Order.LAST
-    # Values of the attribute `type` of its devices; nothing if it has no such attribute or more than we know.
+    # All values of the attribute `type` of its devices; empty if there is no such attribute, or if not all values are known.
     types: tuple[str, ...] = ()
-    # An entry that names no request reaches none, where others reach all.
+    # Whether an entry without requests applies to none; with other drivers it applies to all.
     listed_only: bool = False

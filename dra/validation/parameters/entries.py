@@ -1,6 +1,6 @@
-"""One entry of parameters by itself: is it of a kind that its driver reads, and does it look like one?
+"""Judges one entry of parameters by itself: its kind, and the schema of that kind.
 
-The driver itself finds a mistake only on the node, and the pod then stays in ContainerCreating.
+The driver reports a mistake only on the node, where the pod then stays in ContainerCreating.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from dra.objects import OpaqueDeviceConfiguration
     from dra.wire import Json
 
-MAX_BYTES: Final = 10 * 1024  # of parameters; the API server takes no more
-# The most mistakes that are reported of one entry.
+MAX_BYTES: Final = 10 * 1024  # the API server's limit for parameters
+# The most mistakes that are reported for one entry.
 _MOST: Final = 16
-# What a shape says, under the codes of parameters.
+# The codes of a shape's findings, and the corresponding codes for parameters.
 _CODES: Final = {"D001": "D703", "D002": "D702"}
 _AMD: Final = KnownDriver(
     "gpu.amd.com",
@@ -34,14 +34,14 @@ _INTEL_SOURCE: Final = "intel/intel-resource-drivers-for-kubernetes, August 2026
 _INTEL: Final = tuple(
     KnownDriver(name, _INTEL_SOURCE, "", {}) for name in ("gpu.intel.com", "gaudi.intel.com", "qat.intel.com")
 )
-# Every driver whose parameters we know. A driver that is not here is never judged.
+# The drivers whose parameters are known. Entries of other drivers are not judged.
 DRIVERS: Final = {
     driver.name: driver for driver in (GPU, COMPUTE_DOMAIN, HAMI, DRANET, SRIOV, CILIUM, CNI, _AMD, *_INTEL)
 }
 
 
 class Recognised(NamedTuple):
-    """An entry whose driver and kind we know."""
+    """An entry with a known driver and kind."""
 
     driver: KnownDriver
     name: str
@@ -50,7 +50,7 @@ class Recognised(NamedTuple):
 
 
 def recognise(opaque: OpaqueDeviceConfiguration | None) -> Recognised | None:
-    """Return an entry with its driver and kind, if both are known."""
+    """Return an entry with its driver and kind; None if one of them is unknown."""
     driver, parameters = _read(opaque)
     if driver is None or not isinstance(parameters, dict):
         return None
@@ -60,7 +60,7 @@ def recognise(opaque: OpaqueDeviceConfiguration | None) -> Recognised | None:
 
 
 def _read(opaque: OpaqueDeviceConfiguration | None) -> tuple[KnownDriver | None, Json]:
-    """Read the parameters of a driver that we know. What the API server refuses for its size is not read."""
+    """Return the driver, if it is known, and the parameters. Parameters above the API server's size limit are not decoded."""
     driver = DRIVERS.get(opaque.driver) if opaque is not None else None
     if driver is None or opaque is None or opaque.parameters is None or len(opaque.parameters.json) > MAX_BYTES:
         return None, None
@@ -68,47 +68,47 @@ def _read(opaque: OpaqueDeviceConfiguration | None) -> tuple[KnownDriver | None,
 
 
 def parameter_problems(opaque: OpaqueDeviceConfiguration | None, path: str) -> list[Finding]:
-    """Judge an entry; its pointer ends in `/opaque`. What the API server refuses of it, and drivers that we do not know, are passed over."""
+    """Return the problems of an entry of a known driver, without those that the API server reports. `path` ends in `/opaque`."""
     driver, value = _read(opaque)
     path = f"{path}/parameters"
     if driver is None or not isinstance(value, dict):
         return []
     if not driver.kinds:
         return [finding_at("D708", path, f"{driver.name} reads no parameters", "leave the entry out")]
-    found: list[Finding] = []
+    problems: list[Finding] = []
     if driver.version:
-        # Without apiVersion and kind the driver cannot decode the rest.
+        # Without apiVersion and kind, the driver cannot decode the other fields.
         version, kind = value.get("apiVersion"), value.get("kind")
         hint = f"write apiVersion: {driver.version}"
         if not version:
-            found.append(finding_at("D701", path, "apiVersion is missing", hint))
+            problems.append(finding_at("D701", path, "apiVersion is missing", hint))
         elif version != driver.version:
-            found.append(finding_at("D701", f"{path}/apiVersion", f"{driver.name} knows no {show(version)}", hint))
+            problems.append(finding_at("D701", f"{path}/apiVersion", f"{driver.name} knows no {show(version)}", hint))
         if not kind:
-            found.append(finding_at("D701", path, "kind is missing", f"write kind: {' or '.join(driver.kinds)}"))
+            problems.append(finding_at("D701", path, "kind is missing", f"write kind: {' or '.join(driver.kinds)}"))
         elif not isinstance(kind, str) or kind not in driver.kinds:
             hint = "write it as a text"
             if isinstance(kind, str):
                 owners = [known.name for known in DRIVERS.values() if kind in known.kinds and known.version]
                 hint = f"it is a kind of {owners[0]}: correct opaque.driver" if owners else guess(kind, driver.kinds)
             message = f"{driver.name} knows no {show(kind)}, it knows {', '.join(driver.kinds)}"
-            found.append(finding_at("D701", f"{path}/kind", message, hint))
+            problems.append(finding_at("D701", f"{path}/kind", message, hint))
         value = {name: member for name, member in value.items() if name not in ("apiVersion", "kind")}
     recognised = recognise(opaque)
     if recognised is None:
-        return found
+        return problems
     gate = recognised.kind.gate
     if gate:
         message = (
             f"{driver.name} refuses a {recognised.name} unless its feature gate {gate} is on, and it is off by default"
         )
-        found.append(finding_at("D709", path, message))
-    recognised.kind.form.check(value, path, found)
-    return [recoded(problem, _CODES.get(problem.code, problem.code)) for problem in found[:_MOST]]
+        problems.append(finding_at("D709", path, message))
+    recognised.kind.form.check(value, path, problems)
+    return [recoded(problem, _CODES.get(problem.code, problem.code)) for problem in problems[:_MOST]]
 
 
 def read_members(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return apiVersion, kind and the members that a known driver reads; other members may be secret."""
+    """Return apiVersion, kind and the members that a known driver reads, without others, which may be secret."""
     version, kind = parameters.get("apiVersion"), parameters.get("kind")
     known_members: dict[str, Any] = {}
     if isinstance(version, str):

@@ -1,4 +1,4 @@
-"""Parameters of the network drivers by their sources: dranet's NetworkConfig, the SR-IOV driver's VfConfig, Cilium's and those of CNI."""
+"""Schemas of network drivers, according to their sources: dranet's NetworkConfig, the SR-IOV driver's VfConfig, and those of Cilium and CNI."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INT32: Final = 2**31 - 1
 _INT64: Final = 2**63 - 1
 _LONGEST_NAME: Final = 15  # of a network interface of Linux
 _NAME: Final = re.compile(r"[\w.-]*")
-# 6, 8 or 20 octets, with colons or hyphens, or with a point after each two.
+# 6, 8 or 20 octets, separated by colons or hyphens, or in pairs separated by dots.
 _OCTETS: Final = tuple(
     f"[0-9a-fA-F]{{2}}(?:{sign}[0-9a-fA-F]{{2}}){{{count - 1}}}" for sign in ":-" for count in (6, 8, 20)
 )
@@ -43,7 +43,7 @@ def _interface(name: str) -> str:
 
 
 def _network(written: str) -> str:
-    """The rule for an address with the length of its prefix."""
+    """The rule for an address with a prefix length."""
     address, _, length = written.partition("/")
     if length.isdecimal() and "%" not in address:
         with suppress(ValueError):
@@ -68,10 +68,10 @@ def _family(value: object) -> int:
         return 0
 
 
-def _same_family(value: Mapping[str, Any], path: str, one: str, other: str) -> Findings:
-    families = _family(value.get(one)), _family(value.get(other))
+def _same_family(value: Mapping[str, Any], path: str, first: str, second: str) -> Findings:
+    families = _family(value.get(first)), _family(value.get(second))
     if 0 not in families and families[0] != families[1]:
-        yield bad_value(f"{path}/{other}", f"{other} is of IPv{families[1]} and {one} of IPv{families[0]}")
+        yield bad_value(f"{path}/{second}", f"{second} is of IPv{families[1]} and {first} of IPv{families[0]}")
 
 
 def _route(value: Mapping[str, Any], path: str) -> Findings:
@@ -165,7 +165,7 @@ DRANET: Final = KnownDriver(
     Order.FIRST,
 )
 
-# What the driver loses when it lays the entries of a request over each other.
+# The fields that the driver loses when it merges several entries of a request.
 _LOST: Final = ("netAttachDefNamespace", "addVhostMount")
 
 
@@ -294,7 +294,7 @@ _CNI_LIST: Final = Fields(
     rule=_plugins,
 )
 _CNI_LIST.partial = True
-# The API's own document and its Go package name different groups and kinds, so neither is judged.
+# The documentation and the Go package of the API have different groups and kinds, so neither is judged.
 _CNI: Final = Fields(
     {"apiVersion": TEXT, "kind": TEXT, "ifName": text(_required_interface), "config": _CNI_LIST},
     demanded=("ifName", "config"),

@@ -1,7 +1,7 @@
-"""Parameters of NVIDIA's drivers: sharing of GPUs and MIG devices, passthrough, channels of ComputeDomains.
+"""Schemas of NVIDIA's drivers: sharing of GPUs and MIG devices, passthrough, channels of ComputeDomains.
 
-By api/nvidia.com/resource/v1beta1 and the prepare paths of kubernetes-sigs/dra-driver-nvidia-gpu. Since 25.8 unknown fields are refused; what the
-driver's validators do not look at and its prepare path refuses is said as well.
+Mirrors api/nvidia.com/resource/v1beta1 and the prepare paths of kubernetes-sigs/dra-driver-nvidia-gpu. Since 25.8 the driver refuses
+unknown fields. Mistakes that its validators miss and its prepare path refuses are reported, too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _gated(strategy: object, path: str) -> Findings:
 
 
 def _share_gpu(value: Mapping[str, Any], path: str) -> Findings:
-    """Judge the sharing of whole GPUs: settings must be those of the strategy."""
+    """Judge the sharing of whole GPUs: the settings must belong to the strategy."""
     strategy = value.get("strategy")
     for field_strategy, field in ((_TIME_SLICING, "timeSlicingConfig"), (_MPS, "mpsConfig")):
         if strategy in _GATES and strategy != field_strategy and value.get(field) is not None:
@@ -65,14 +65,14 @@ def _share_mig(value: Mapping[str, Any], path: str) -> Findings:
 
 
 def _slice(value: Mapping[str, Any], path: str) -> Findings:
-    """The driver fails on a time slice without an interval."""
+    """Report a time slice without an interval, on which the driver fails."""
     if value.get("interval") is None:
         yield bad_value(path, "interval is missing", "add interval: Default, or leave timeSlicingConfig out")
 
 
 _INTERVAL: Final = OneOf("Default", "Short", "Medium", "Long")
 _STRATEGY: Final = OneOf(_TIME_SLICING, _MPS)
-# The driver writes whole MiB, and refuses anything else.
+# The driver passes limits in whole MiB and refuses other amounts.
 _PINNED: Final = AmountShape("1Mi")
 _MPS_CONFIG: Final = Fields(
     {
@@ -125,12 +125,12 @@ COMPUTE_DOMAIN: Final = KnownDriver(
     },
     types=("channel", "daemon"),
 )
-# The classes of the driver's chart, and the kind of parameters without which their devices are not prepared.
+# The classes of the driver's chart, and the kind of parameters that the driver needs to prepare their devices.
 CLASSES: Final = {
     "compute-domain-default-channel.nvidia.com": "ComputeDomainChannelConfig",
     "compute-domain-daemon.nvidia.com": "ComputeDomainDaemonConfig",
 }
-# HAMi's driver decodes with NVIDIA's own package, and takes a GpuConfig for its shares as well.
+# HAMi's driver decodes with NVIDIA's own package, and accepts a GpuConfig for its shares, too.
 HAMI: Final = KnownDriver(
     "hami-core-gpu.project-hami.io",
     "Project-HAMi/k8s-dra-driver, May 2026 (cmd/hami-kubelet-plugin/device_state.go)",

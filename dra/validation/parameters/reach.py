@@ -1,7 +1,8 @@
-"""What the entries of a claim or a class reach: devices of their driver and kind, and none that another entry takes from them.
+"""Rules about the requests and devices that the parameters of a claim or class apply to.
 
-Lists are compared as an allocation carries them: since 1.37 one that names every request is cleared, and means all. Drivers compare the names in it with
-those of results, which for an alternative is `request/alternative`.
+An entry should apply to devices of its driver and kind that no other entry overrides. Lists of requests are compared in the form that
+an allocation has: since 1.37 a list of all requests becomes an empty one, which means all. Drivers compare the names with those of
+results, which are `request/alternative` for alternatives.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _ALTERNATIVES: Final = 8
 
 
 class _Alternative(NamedTuple):
-    """A request that can get devices: one without alternatives, or one alternative."""
+    """A request without alternatives, or one alternative."""
 
     request: str
     name: str
@@ -47,7 +48,7 @@ class _Alternative(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """An entry of `config`, and the requests that it is for."""
+    """An entry of `config`, and the requests that it applies to."""
 
     path: str
     driver: str
@@ -63,7 +64,7 @@ def claim_settings(
     budget: Budget | None = None,
     slices: Collection[ResourceSlice] = (),
 ) -> Findings:
-    """Judge the driver parameters of a claim, each by itself and against what the claim asks for and drivers publish."""
+    """Judge the driver parameters of a claim: each entry by itself, and against the claim's requests and the published slices."""
     for index, config in enumerate(devices.config[:_MOST]):
         yield from parameter_problems(config.opaque, f"{path}/config/{index}/opaque")
     yield from reach_problems(devices, path, classes, budget, slices)
@@ -76,7 +77,7 @@ def reach_problems(
     budget: Budget | None = None,
     slices: Collection[ResourceSlice] = (),
 ) -> Findings:
-    """Judge what the driver parameters of a claim reach."""
+    """Judge which requests and devices the driver parameters of a claim apply to."""
     yield from _channel_lacks(devices, path, classes)
     if not devices.config:
         return
@@ -93,7 +94,7 @@ def reach_problems(
         requests = config.requests
         named = [leaf for leaf in leaves if not requests or leaf.request in requests or leaf.name in requests]
         if config.opaque is None or not named:
-            continue  # said where references are judged
+            continue  # the check of references reports it
         at, driver = f"{path}/config/{index}", config.opaque.driver
         names = [leaf.name for leaf in named]
         entry = _Entry(at, driver, recognise(config.opaque), named, frozenset(names))
@@ -103,14 +104,14 @@ def reach_problems(
             message = f"{list_or_none(names)} cannot get a device of {driver!r}, by its class and selectors"
             yield finding_at("D706", f"{at}/opaque/driver", message)
             continue
-        # An entry for all requests fits if one of them fits.
+        # An entry for all requests must fit at least one of them.
         whole = len(named) == len(leaves)
         if entry.known is not None:
             for group in [reached] if whole else [[leaf] for leaf in reached]:
                 yield from _mismatch(scope, entry.known, group, at)
         if driver in DRIVERS:
             yield from _lists(entry, requests, DRIVERS[driver], whole=whole)
-    # Of an entry nothing is left where a rival of the same kind reaches all that it does, and the driver takes that one.
+    # An entry has no effect if another entry of the same kind applies to all of its requests and takes precedence.
     for number, entry in enumerate(entries):
         if entry.known is None:
             continue
@@ -126,7 +127,7 @@ def reach_problems(
 
 
 def class_settings(device_class: DeviceClass) -> Findings:
-    """Judge what the driver parameters of a class reach, by what the class selects."""
+    """Judge which devices of the class its driver parameters apply to."""
     scope, leaf = DeviceScope(), _Alternative("", "", _expressions(device_class.spec.selectors))
     for index, config in enumerate(device_class.spec.config[:_MOST]):
         if config.opaque is None:
@@ -142,15 +143,15 @@ def _expressions(selectors: Sequence[DeviceSelector]) -> tuple[str, ...]:
     return tuple(selector.cel.expression for selector in selectors[:_MOST] if selector.cel is not None)
 
 
-def _picks(demand: ExactDeviceRequest | DeviceSubRequest, classes: Mapping[str, DeviceClass]) -> tuple[str, ...]:
-    """The selectors of a request and of its class. An unknown class has none, so it may select any device."""
-    class_ = classes.get(demand.device_class_name)
+def _picks(request: ExactDeviceRequest | DeviceSubRequest, classes: Mapping[str, DeviceClass]) -> tuple[str, ...]:
+    """Return the selectors of a request and of its class. An unknown class has none, so it may select any device."""
+    class_ = classes.get(request.device_class_name)
     of_class = _expressions(class_.spec.selectors) if class_ is not None else ()
-    return (*of_class, *_expressions(demand.selectors))
+    return (*of_class, *_expressions(request.selectors))
 
 
 def _mismatch(scope: DeviceScope, known: Recognised, leaves: list[_Alternative], path: str) -> Findings:
-    """Report a kind whose devices none of the requests can get."""
+    """Report a kind of parameters for devices that none of the requests can get."""
     driver, meant = known.driver, known.kind.devices
     got = _types(scope, driver, leaves)
     if not meant or not got or meant.intersection(got):
@@ -165,14 +166,14 @@ def _mismatch(scope: DeviceScope, known: Recognised, leaves: list[_Alternative],
 
 
 def _types(scope: DeviceScope, driver: KnownDriver, leaves: list[_Alternative]) -> list[str]:
-    """The types of device that some of the requests may get."""
+    """Return the types of devices that the requests may get."""
     return [
         type_ for type_ in driver.types if any(scope.may_pick(leaf.expressions, driver.name, type_) for leaf in leaves)
     ]
 
 
 def _lists(entry: _Entry, requests: Sequence[str], driver: KnownDriver, *, whole: bool) -> Findings:
-    """Report lists of requests that the driver reads in another way than the claim means."""
+    """Report lists of requests that the driver interprets differently from the API."""
     if driver.listed_only and whole:
         cause = "it names no request"
         if requests:
@@ -190,12 +191,12 @@ def _lists(entry: _Entry, requests: Sequence[str], driver: KnownDriver, *, whole
 
 
 def _passed_through(scope: DeviceScope, leaves: list[_Alternative], entries: list[_Entry], path: str) -> Findings:
-    """Report several configurations of VFIO devices: the driver uses one for each claim."""
+    """Report several configurations of VFIO devices: the driver uses only one per claim."""
     vfio = [entry for entry in entries if entry.known is not None and entry.known.name == "VfioDeviceConfig"]
     taken: set[str] = set()
     for leaf in leaves if vfio else ():
         if _types(scope, GPU, [leaf]) == ["vfio"]:
-            set_up = "what the driver assumes"  # where no entry reaches a device
+            set_up = "what the driver assumes"  # if no entry applies to a device
             for entry in vfio:  # the last one counts
                 if leaf.name in entry.names:
                     set_up = entry.path
@@ -209,7 +210,7 @@ def _passed_through(scope: DeviceScope, leaves: list[_Alternative], entries: lis
 
 
 def asks_for_channels(devices: DeviceClaim) -> bool:
-    """Whether a claim names a class of NVIDIA's chart whose devices belong to a ComputeDomain."""
+    """Return whether a claim names a class of NVIDIA's chart for channels or daemons of a ComputeDomain."""
     return any(
         request.exactly is not None and request.exactly.device_class_name in CLASSES for request in devices.requests
     )
@@ -235,7 +236,7 @@ def _channel_lacks(devices: DeviceClaim, path: str, classes: Mapping[str, Device
 
 
 def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[ResourceSlice]) -> Findings:
-    """Judge the MPS settings of a claim against what it asks for, and against how NVIDIA's driver runs on all of its nodes."""
+    """Judge the MPS settings of a claim against its requests, and against the mode of NVIDIA's driver on all of its nodes."""
     for index, config in enumerate(devices.config[:_MOST]):
         sharing = _sharing(config)
         if sharing.get("strategy") != "MPS":
@@ -253,7 +254,7 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
         elif config.opaque is not None and config.opaque.driver == GPU.name and _is_partitioned(slices):
             message = "the driver runs with DynamicMIG on each of its nodes, and refuses MPS with it"
             yield finding_at("D704", f"{at}/strategy", message, "leave MPS out, or select nodes without DynamicMIG")
-        # How many devices the entry is for is known unless a request has alternatives or asks for all devices.
+        # The number of devices of the entry is unknown if a request has alternatives or mode All.
         count_known = not any(request.first_available for request in devices.requests)
         if not reached or not count_known or any(request.allocation_mode == "All" for request in reached):
             continue
@@ -269,14 +270,14 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
 
 
 def _is_partitioned(slices: Collection[ResourceSlice]) -> bool:
-    """Whether NVIDIA's driver runs with DynamicMIG on all of its nodes: it publishes counters with DynamicMIG only."""
+    """Return whether NVIDIA's driver runs with DynamicMIG on all of its nodes; only then it publishes counters."""
     specs = [slice_.spec for slice_ in slices if slice_.spec.driver == GPU.name]
     counting = {spec.node_name for spec in specs if spec.shared_counters}
     return bool(specs) and all(spec.node_name in counting for spec in specs)
 
 
 def strategy_of(devices: DeviceClaim) -> str:
-    """Return the strategy by which containers share the devices of a claim; "" without one, or for a part of a device."""
+    """Return the strategy by which containers share the devices of a claim; "" if there is none, or for a part of a device."""
     if any(request.exactly is None or request.exactly.capacity is not None for request in devices.requests):
         return ""
     for config in devices.config[:_MOST]:

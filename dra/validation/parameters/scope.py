@@ -1,7 +1,7 @@
-"""Which devices selectors can pick at all, by what they say of the driver and of the type of a device.
+"""Decides from the text of selectors whether they can match devices of a driver and type.
 
-Known without any device: each part that `&&` joins and that reads nothing else is asked about a device of that driver and type. What reads more says
-nothing here, so "no" is certain and "yes" is not.
+A selector is split at `&&`. Each part that reads only driver and type is evaluated on a hypothetical device of that driver and type; other
+parts are ignored. So "no" is certain and "yes" is not.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from dra.budget import Budget
 
-# Longer selectors, and longer parts, are not about drivers and types, and a claim has few that are.
+# Limits on selectors, parts and evaluations. Longer ones are rarely about driver and type, and a claim has few that are.
 _LONGEST_WHOLE: Final = 2_000
 _LONGEST: Final = 300
 _MOST: Final = 64
-# A text, a bracket or an operator: what decides where a part ends. A text with comments, escapes or tripled quotes is not taken apart.
+# A string, a bracket or an operator, which decide where a part ends. A text with comments, escapes or triple quotes is not split.
 _SIGN: Final = re.compile(r"'[^'\\]*'|\"[^\"\\]*\"|\.\?|[()\[\]{}]|&&|\|\||//|[?'\"\\]")
 _CHOOSING: Final = frozenset(("||", "?"))
 _DARK: Final = frozenset(("//", "'", '"', "\\"))
@@ -59,7 +59,7 @@ class DeviceScope:
             texts = [text for text in whole if len(text) <= _LONGEST][: self._left]
             self._left -= len(texts)
             for text in texts:
-                with suppress(SelectorError):  # said where selectors are judged
+                with suppress(SelectorError):  # the check of selectors reports it
                     parts.append(cel.compile(text, budget=self._budget))
         view = cel.DeviceView(driver, {driver: {"type": type_}} if type_ else {}, {})
         known = {("attributes", driver, "type")} if type_ else set()

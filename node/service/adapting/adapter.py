@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from node.checkpoint import written
+from node.checkpoint import durable_steps
 from node.plugins import Plugged, machine_of_plugins
 from node.service.adapting.plugin_host import PluginHost
 from node.service.adapting.plugin_writer import PluginWriter
@@ -93,7 +93,7 @@ class Adapter:
         # In a rolling update the plugins may have moved to the later adapter, which saves them.
         if self.driver.has_successor():
             return
-        steps = written(self._file, msgspec.json.encode(plugins))
+        steps = durable_steps(self._file, msgspec.json.encode(plugins))
         try:
             with self._disk.locked(f"{self._file}.lock"):
                 self._disk.carry_out(steps)

@@ -260,7 +260,7 @@ class _Session:
                 await stream.recv_trailing_metadata()
 
     def _miss_list(self) -> None:
-        """Say of a plugin that has sent no list yet that it is disconnected; the session that it replaced had a list."""
+        """Report a plugin as disconnected if it has sent no list yet and replaced a session that had one."""
         self._set_problem("it has sent no list of its devices")
         self._report_change(self)
 

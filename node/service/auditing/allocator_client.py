@@ -44,7 +44,7 @@ class AllocatorClient:
     def __init__(
         self, cluster: Cluster, address: AllocatorAddress, node: str, *, patience: float = PATIENCE, rest: float = REST
     ) -> None:
-        """`patience` is for one question, `rest` after one without an answer."""
+        """`patience` is the timeout of one call, `rest` the pause after a call without an answer."""
         self._cluster = cluster
         self._place = address
         self._node = node

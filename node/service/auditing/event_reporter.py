@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cluster import ApiError, Apply
 from cluster.resources import NODES
 from node.audit import COMPONENT, OVER, condition_of, condition_on
-from runtime.controllers import now_of_the_wall
+from runtime.controllers import api_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -107,7 +107,7 @@ class Conditioner:
         try:
             node = await self._cluster.get(NODES.raw, self._node)
             before = condition_on(node)
-            condition = condition_of(findings, unread, before, now_of_the_wall())
+            condition = condition_of(findings, unread, before, api_timestamp())
             if before is None or any(before.get(name) != value for name, value in condition.items()):
                 await self._apply([condition])
             self.problem = ""

@@ -143,10 +143,10 @@ async def read_claims(cluster: Cluster, names: Sequence[tuple[str, str]]) -> tup
     unread: dict[str, str] = {}
     if len(names) > MOST_CLAIMS:
         unread["claims"] = f"{len(names)} are named here, and {MOST_CLAIMS} are read"
-    turn = asyncio.Semaphore(AT_ONCE)
+    limit = asyncio.Semaphore(AT_ONCE)
 
     async def read(namespace: str, name: str) -> None:
-        async with turn:
+        async with limit:
             try:
                 claim = await cluster.get(RESOURCE_CLAIMS, name, namespace)
                 claims[namespace, name] = claim

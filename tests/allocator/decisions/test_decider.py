@@ -1,4 +1,4 @@
-"""What is decided about a pod, from values alone."""
+"""Decisions about a pod: which nodes can serve it, with scores and reasons."""
 
 from functools import partial
 
@@ -43,7 +43,7 @@ def typed_pod(name, *claims, **fields):
 
 
 def granted(name, count, stock, node, *pods):
-    """A claim as it is once it was served on a node for some pods."""
+    """Return a claim that is allocated on a node and reserved for some pods."""
     wanted = typed_pod("x", name)
     given = Decider().serve(wanted, node, stock).answer.allocations[0].allocation
     consumers = [{"resource": "pods", "name": pod, "uid": f"pod-{pod}"} for pod in pods]
@@ -54,7 +54,7 @@ def granted(name, count, stock, node, *pods):
     return replace(claim, status=replace(claim.status, allocation=given))
 
 
-def test_a_full_fleet_is_told_from_one_that_never_could():
+def test_a_full_fleet_and_an_unsuitable_fleet_have_different_outlooks():
     stock = stock_of(sidecar.claim("all", 2), sidecar.claim("one"), sidecar.claim("three", 3), nodes=1)
     full = stock.with_object(granted("all", 2, stock, "n0", "x"))
     decider = Decider()
@@ -66,14 +66,14 @@ def test_a_full_fleet_is_told_from_one_that_never_could():
 def test_the_message_counts_every_node_by_its_commonest_reason():
     stock = stock_of(sidecar.claim("two", 2), nodes=3)
     single = typed(sidecar.gpus("n2", 1))
-    found = Decider().outlook(typed_pod("p", "two", nodeName=""), stock.with_object(single))
-    assert found.outlook is Outlook.FITS
-    assert [(hindrance.count, hindrance.nodes) for hindrance in found.hindrances] == [(1, ("n2",))]
+    outlooks = Decider().outlook(typed_pod("p", "two", nodeName=""), stock.with_object(single))
+    assert outlooks.outlook is Outlook.FITS
+    assert [(hindrance.count, hindrance.nodes) for hindrance in outlooks.hindrances] == [(1, ("n2",))]
     assert Decider().outlook(typed_pod("p", "two"), Stock.of()).message
 
 
 def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
-    """Six kinds of nodes, of which it may go to two; on the other four, which are more, devices are free."""
+    """Six kinds of nodes. The pod may use two kinds; devices are free on the other four, which have more nodes."""
     stock = stock_of(sidecar.claim("one"), sidecar.claim("all", 2), nodes=14)
     for at in range(14):
         labels = {"zone": "b"} if at < 3 else {}
@@ -84,25 +84,25 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
         stock = stock.with_object(typed(sidecar.gpus(f"n{at}", 0)))
     stock = stock.with_object(granted("all", 2, stock, "n2", "x"))
     pinned = typed_pod("p", "one", nodeSelector={"zone": "b"})
-    found = Decider().outlook(pinned, stock)
-    assert found.outlook is Outlook.FULL
-    assert [hindrance.nodes for hindrance in found.hindrances[:2]] == [("n2",), ("n0", "n1")]
+    outlooks = Decider().outlook(pinned, stock)
+    assert outlooks.outlook is Outlook.FULL
+    assert [hindrance.nodes for hindrance in outlooks.hindrances[:2]] == [("n2",), ("n0", "n1")]
     other = "node(s) didn't match Pod's node affinity/selector"
-    assert found.message.startswith(
+    assert outlooks.message.startswith(
         "0 of 14 nodes can serve the claims: 1 request r: 2 of 2 devices are in use: held by"
     )
-    assert found.message.endswith(
+    assert outlooks.message.endswith(
         f"; 5 node(s) were unschedulable and node(s) had untolerated taint(s) and {other}; 3 {other}; 3 for other reasons"
     )
-    assert advice(pinned, stock, found.hindrances) == "nearest is n2: would fit once default/all ends"
+    assert advice(pinned, stock, outlooks.hindrances) == "nearest is n2: would fit once default/all ends"
     nowhere = typed_pod("p", "one", nodeSelector={"zone": "c"})
     assert Decider().outlook(nowhere, stock).outlook is Outlook.FITS  # its scheduler says the rest
     for name in [name for name in stock.nodes if name not in ("n0", "n1", "n2")]:
         stock = stock.with_object(typed(sidecar.gpus(name, 0)))
-    found = Decider().outlook(nowhere, stock)
-    assert found.outlook is Outlook.NEVER
-    assert "in use" not in found.message
-    assert advice(nowhere, stock, found.hindrances) == ""
+    outlooks = Decider().outlook(nowhere, stock)
+    assert outlooks.outlook is Outlook.NEVER
+    assert "in use" not in outlooks.message
+    assert advice(nowhere, stock, outlooks.hindrances) == ""
 
 
 def test_a_strategy_scores_nodes_differently_and_equal_nodes_equally():
@@ -115,19 +115,19 @@ def test_a_strategy_scores_nodes_differently_and_equal_nodes_equally():
 
 
 def test_nodes_beyond_the_budget_fit_with_score_zero(monkeypatch):
-    """300 nodes that share 3,200 devices with node selectors took ten seconds for each pod, in one piece."""
+    """300 nodes that share 3,200 devices with node selectors took ten seconds for each pod, without a pause."""
     looked_at = []
     numbered = node_view._numbered
     monkeypatch.setattr(node_view, "_numbered", lambda sites: looked_at.append(len(sites)) or numbered(sites))
     stock = stock_of(sidecar.claim("one"), nodes=80, each=8)
-    found = Decider().outlook(typed_pod("p", "one"), stock, read_placement("topology"))
-    assert min(found.nodes.values()) > 0
+    outlooks = Decider().outlook(typed_pod("p", "one"), stock, read_placement("topology"))
+    assert min(outlooks.nodes.values()) > 0
     assert sum(looked_at) == 80 * 8
     looked_at.clear()
     monkeypatch.setattr(step_limits, "QUESTION", 1_000)
-    found = Decider().outlook(typed_pod("p", "one"), stock, read_placement("topology"))
-    assert set(found.nodes.values()) == {0}
-    assert len(found.nodes) == 80
+    outlooks = Decider().outlook(typed_pod("p", "one"), stock, read_placement("topology"))
+    assert set(outlooks.nodes.values()) == {0}
+    assert len(outlooks.nodes) == 80
     assert sum(looked_at) <= 1_000 / 2
 
 
@@ -176,15 +176,18 @@ STARTING = st.tuples(CONTAINER, st.sampled_from(["", "Always"]))
 @given(st.lists(STARTING, max_size=3), st.lists(CONTAINER, min_size=1, max_size=3), st.integers(1, 4))
 @settings(max_examples=draws(60), deadline=None)
 def test_an_extended_resource_is_decided_like_its_claim(starting, containers, each):
-    """Whether the claim is only thought of, or is there and the pod's status names it."""
-    init = [{"name": f"i{at}", "resources": one, "restartPolicy": policy} for at, (one, policy) in enumerate(starting)]
-    main = [{"name": f"c{at}", "resources": one} for at, one in enumerate(containers)]
+    """The claim is only planned, or it exists and the pod's status names it."""
+    init = [
+        {"name": f"i{at}", "resources": resources, "restartPolicy": policy}
+        for at, (resources, policy) in enumerate(starting)
+    ]
+    main = [{"name": f"c{at}", "resources": resources} for at, resources in enumerate(containers)]
     stock = stock_of(nodes=2, each=each).with_object(convert(NAMED, DeviceClass))
     thought = typed_pod("p", initContainers=init, containers=main)
     before = find_claims(thought, stock)
-    found = Decider().outlook(thought, stock)
+    outlooks = Decider().outlook(thought, stock)
     if before.unmade is None:
-        assert found.outlook is Outlook.SKIP
+        assert outlooks.outlook is Outlook.SKIP
         return
     made, mappings = before.unmade
     made = replace(made, metadata=replace(made.metadata, uid="u"))
@@ -193,37 +196,37 @@ def test_an_extended_resource_is_decided_like_its_claim(starting, containers, ea
     after = find_claims(there, stock.with_object(made))
     assert (after.claims, after.unmade, after.waits_for) == ((made,), None, "")
     later = Decider().outlook(there, stock.with_object(made))
-    assert (later.outlook, later.nodes) == (found.outlook, found.nodes)
-    assert (found.outlook is Outlook.FITS) == (most_at_once(init, main) <= each)
+    assert (later.outlook, later.nodes) == (outlooks.outlook, outlooks.nodes)
+    assert (outlooks.outlook is Outlook.FITS) == (most_at_once(init, main) <= each)
 
 
 def most_at_once(init, main):
-    """How many devices a pod needs at the most at one time, by the rule for requests of pods."""
-    count = lambda one: int(one["resources"]["limits"]["example.com/gpu"])  # noqa: E731
+    """Return how many devices the containers of a pod use at the same time, by the rule for pod requests."""
+    count = lambda container_: int(container_["resources"]["limits"]["example.com/gpu"])  # noqa: E731
     lasting = most = 0
-    for one in init:
-        if one["restartPolicy"] == "Always":
-            lasting += count(one)
+    for container_ in init:
+        if container_["restartPolicy"] == "Always":
+            lasting += count(container_)
             most = max(most, lasting)
         else:
-            most = max(most, lasting + count(one))
+            most = max(most, lasting + count(container_))
     return max(most, lasting + sum(map(count, main)))
 
 
 def conditioned(*true):
     result = {"request": "r", "driver": "d", "pool": "n0", "device": "x", "bindingConditions": ["Ready", "Linked"], "bindingFailureConditions": ["Broken"]}  # fmt: skip
-    conditions = [{"type": one, "status": "True"} for one in true]
+    conditions = [{"type": type_, "status": "True"} for type_ in true]
     entry = {"driver": "d", "pool": "n0", "device": "x", "conditions": conditions}
     status = {"allocation": {"devices": {"results": [result]}}, "devices": [entry] if true else []}
     return typed(sidecar.claim("a") | {"status": status})
 
 
 def test_devices_are_ready_when_all_binding_conditions_are_true():
-    assert devices_ready([conditioned()]).waits_for == "waits for device x of d to say Ready, Linked"
-    assert devices_ready([conditioned("Ready")]).waits_for == "waits for device x of d to say Linked"
+    assert devices_ready([conditioned()]).waits_for == "waits for device x of d to report Ready, Linked"
+    assert devices_ready([conditioned("Ready")]).waits_for == "waits for device x of d to report Linked"
     ready = devices_ready([conditioned("Ready", "Linked")])
     assert (ready.failed, ready.waits_for) == ("", "")
-    assert devices_ready([conditioned("Ready", "Linked", "Broken")]).failed == "device x of d says Broken"
+    assert devices_ready([conditioned("Ready", "Linked", "Broken")]).failed == "device x of d reports Broken"
 
 
 @pytest.mark.parametrize(
@@ -236,30 +239,30 @@ def test_a_template_claim_of_another_owner_is_reported(kind, words):
     entry = {"name": "made", "resourceClaimTemplateName": "t"}
     status = {"resourceClaimStatuses": [{"name": "made", "resourceClaimName": "made"}]}
     asking = typed(sidecar.pod("p", resourceClaims=[entry]) | {"status": status})
-    found = Decider().outlook(asking, stock_of(typed(raw)))
-    assert found.outlook is Outlook.WAITING
-    assert found.message.startswith(words)
+    outlooks = Decider().outlook(asking, stock_of(typed(raw)))
+    assert outlooks.outlook is Outlook.WAITING
+    assert outlooks.message.startswith(words)
 
 
 def test_a_device_that_consumes_node_cpu_is_refused():
-    """It would not be counted: the plugin that counts is off where we decide."""
+    """Its CPU would not be counted, because the plugin that counts is off where the allocator decides."""
     stock = stock_of(typed(sidecar.claim("a")), nodes=1, each=1)
     [slice_] = stock.slices.values()
     assert isinstance(Decider().serve(typed_pod("p", "a"), "n0", stock), Serving)
     taking = {"cpu": {"mapping": {"deviceMultiplier": "4"}}}
     device = convert({"name": "gpu-0", "nodeAllocatableResources": taking}, Device)
     changed = replace(slice_, spec=replace(slice_.spec, devices=(device,)))
-    found = Decider().serve(typed_pod("p", "a"), "n0", stock.with_object(changed))
-    assert isinstance(found, str)
-    assert "device gpu.example.com/n0/gpu-0 uses cpu of the node" in found
-    assert "leave the pod to the default scheduler" in found
+    refusal = Decider().serve(typed_pod("p", "a"), "n0", stock.with_object(changed))
+    assert isinstance(refusal, str)
+    assert "device gpu.example.com/n0/gpu-0 uses cpu of the node" in refusal
+    assert "leave the pod to the default scheduler" in refusal
 
 
-# ---- what strategies look at
+# ---- the views of strategies
 
 
 def pairs(count=12):
-    """A fleet of nodes that are equal to a claim for two GPUs: on every third the two share a PCIe root."""
+    """Return a fleet whose nodes are equal for a claim of two GPUs. On every third node the two GPUs share a PCIe root."""
     roots = {f"n{n}": ("r0", "r0" if n % 3 == 0 else "r1") for n in range(count)}
     return fleets.fleet(
         {name: [fleets.gpu(f"gpu-{at}", root=f"{name}-{root}") for at, root in enumerate(of)] for name, of in roots.items()},
@@ -273,7 +276,7 @@ def scores(stock, strategy):
 
 
 def scores_of_each(stock, strategy):
-    """What the strategy says of each node by itself, without any cache."""
+    """Return the strategy's score of each node alone, without any cache."""
     claim = fleets.claim("two", exactly("gpu", count=2))
     return {node: round(choose_devices(stock, node, [claim], strategy=strategy).score) for node in stock.nodes}
 
@@ -285,7 +288,7 @@ def test_nodes_are_scored_once_if_equal_to_the_strategy(strategy):
 
 
 def test_all_callers_weigh_hardware_by_the_largest_of_the_fleet():
-    """The live allocator weighed it by the node's own, and so preferred n1, where `simulate` and `allocate` preferred n0."""
+    """The live allocator weighed hardware by the largest of the node and preferred n1, while `simulate` and `allocate` preferred n0."""
 
     def gpu(name, memory, cores):
         device = fleets.shared(name, memory)
@@ -305,22 +308,22 @@ def test_all_callers_weigh_hardware_by_the_largest_of_the_fleet():
     live = decider.outlook(typed_pod("p", "one"), here.with_object(wanted), read_placement("CompactFirst")).nodes
     assert live == simulated == alone == {"n0": 29, "n1": 15}
     [large] = fleets.fleet({"n2": [gpu("gpu-0", "800Gi", "10")]}).slices.values()
-    later = here.with_all([wanted, large])  # what was weighed before is weighed anew
+    later = here.with_all([wanted, large])  # demands that were computed before are computed again
     after = {node: round(ask(later, node, [wanted]).score) for node in here.nodes}
     live = decider.outlook(typed_pod("p", "one"), later, read_placement("CompactFirst")).nodes
     assert {node: live[node] for node in here.nodes} == after != simulated
 
 
 def test_nodes_are_judged_within_one_budget(monkeypatch):
-    """Each of 64 kinds had a budget of its own, and matched all slices with node selectors anew beyond it."""
+    """Each of 64 kinds of nodes had its own budget, and matched all slices with node selectors again beyond it."""
     budgets, matched, pools = [], [], Stock.pools
     monkeypatch.setattr(deciders, "Budget", lambda *of, **more: budgets.append(Budget(*of, **more)) or budgets[-1])
     monkeypatch.setattr(Stock, "pools", lambda stock, *of: matched.append(len(of) < 2) or pools(stock, *of))
     stock = pairs()
-    found = scores(stock, "topology")
-    assert len(set(found.values())) == 2
+    by_node = scores(stock, "topology")
+    assert len(set(by_node.values())) == 2
     assert len(budgets) == 2  # one for whether nodes fit
     assert not any(matched)
     monkeypatch.setattr(step_limits, "QUESTION", budgets[1].spent // 2)
-    assert scores(stock, "topology").keys() == found.keys()
-    assert scores(stock, "topology") != found
+    assert scores(stock, "topology").keys() == by_node.keys()
+    assert scores(stock, "topology") != by_node

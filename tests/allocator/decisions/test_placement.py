@@ -1,4 +1,4 @@
-"""Which strategy places a pod, and which nodes have pods enough."""
+"""Placement of a pod: its strategy, and nodes at their limit of pods."""
 
 import pytest
 
@@ -72,8 +72,8 @@ def test_weights_scale_the_node_scores_of_strategies():
 
 def test_a_node_at_its_pod_limit_is_skipped():
     stock = stock_of(sidecar.claim("one"), nodes=2)
-    found = Decider().outlook(typed_pod("p", "one"), stock, Placement(), {"n0": "enough"})
-    assert [*found.nodes] == ["n1"]
-    assert [(hindrance.message, hindrance.nodes) for hindrance in found.hindrances] == [("enough", ("n0",))]
+    outlooks = Decider().outlook(typed_pod("p", "one"), stock, Placement(), {"n0": "enough"})
+    assert [*outlooks.nodes] == ["n1"]
+    assert [(hindrance.message, hindrance.nodes) for hindrance in outlooks.hindrances] == [("enough", ("n0",))]
     nowhere = Decider().outlook(typed_pod("p", "one"), stock, Placement(), {"n0": "enough", "n1": "enough"})
     assert nowhere.outlook is Outlook.FULL

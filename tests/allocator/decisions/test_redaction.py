@@ -1,4 +1,4 @@
-"""Events of a pod name no claim and no pod of another namespace."""
+"""Events of a pod do not name claims or pods of other namespaces."""
 
 import pytest
 
@@ -10,7 +10,7 @@ STOCK = Stock.of(claims=[ResourceClaim(metadata=ObjectMeta(name=name, namespace=
 
 
 @pytest.mark.parametrize(
-    ("told", "left"),
+    ("message", "left"),
     [
         ("held by a/a1", "held by a/a1"),
         ("held by b/b1", "held by a claim of another namespace"),
@@ -19,5 +19,5 @@ STOCK = Stock.of(claims=[ResourceClaim(metadata=ObjectMeta(name=name, namespace=
         ("no node has example.com/gpu", "no node has example.com/gpu"),
     ],
 )
-def test_names_of_other_namespaces_are_left_out(told, left):
-    assert redact(told, STOCK, "a") == left
+def test_names_of_other_namespaces_are_left_out(message, left):
+    assert redact(message, STOCK, "a") == left

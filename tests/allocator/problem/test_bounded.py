@@ -1,4 +1,4 @@
-"""Whatever is published and asked: there is an answer, or "undecided", at a price that was named before."""
+"""Every question has an answer or is undecided, within its budget."""
 
 import pytest
 
@@ -14,7 +14,7 @@ SELECT = f'device.attributes["{fleets.DRIVER}"].serial.startsWith("zz")'
 
 
 def crowd(number, **more):
-    """Make a node whose devices have nothing in common."""
+    """Return a node whose devices all differ."""
     devices = [fleets.gpu(f"gpu-{at}", **more) for at in range(number)]
     for at, device in enumerate(devices):
         device["attributes"]["serial"] = {"string": f"s{at}"}
@@ -22,7 +22,7 @@ def crowd(number, **more):
 
 
 class Patience:
-    """A deadline that passes when it has been asked so many times."""
+    """A deadline that passes after a number of checks."""
 
     def __init__(self, times):
         self.times, self.asked = times, 0
@@ -81,7 +81,7 @@ def test_an_exhausted_shared_budget_leaves_all_undecided():
     assert whole.is_out
 
 
-def test_reasons_are_left_out_rather_than_waited_for():
+def test_reasons_are_omitted_when_the_budget_is_spent():
     stock = crowd(2_000)
     claims = [fleets.claim("c", exactly("gpu", selector=SELECT))]
     answer = allocate(stock, "n0", claims, options=Options(steps=6_000), reasons=True)
@@ -89,7 +89,7 @@ def test_reasons_are_left_out_rather_than_waited_for():
     assert [reason.text for reason in answer.reasons] == ["the reason is not known: the budget of steps is spent"]
 
 
-def test_a_usual_node_is_answered_from_a_small_budget():
+def test_a_small_budget_is_enough_for_a_usual_node():
     stock = fleets.fleet({"n0": [*fleets.partitions("gpu-0"), *fleets.partitions("gpu-1")]})
     claims = [fleets.claim("c", exactly("1g", count=4), exactly("4g", name="s"))]
     assert allocate(stock, "n0", claims, options=Options(budget=Budget(5_000))).feasible

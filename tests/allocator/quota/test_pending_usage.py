@@ -1,4 +1,4 @@
-"""What was let in and waits: whatever happens in whatever order, each thing counts once, and nothing stays behind."""
+"""Usage of admitted objects that wait for devices: in every order of events each object counts once, and deleted objects leave nothing."""
 
 import gc
 import tracemalloc
@@ -36,7 +36,7 @@ LASTS = 3  # seconds at the door
 
 
 def waiting_pod(uid, *, phase="", priority_class="", without=()):
-    """A pod with the entries of WANTS, of which those named in `without` need no claim."""
+    """Return a pod with the entries of WANTS, without claims for the entries in `without`."""
     entries = [{"name": entry, "resourceClaimTemplateName": WANTS[entry].template} for entry in ENTRIES]
     statuses = [{"name": entry} for entry in without]
     status = {"phase": phase, "resourceClaimStatuses": statuses}
@@ -45,7 +45,7 @@ def waiting_pod(uid, *, phase="", priority_class="", without=()):
 
 
 def claim_of(uid, owned_by=None, *, allocated=False, count=5, namespace="team"):
-    """A claim, made for an entry of a pod if `owned_by` is that pod and entry."""
+    """Return a claim, created for an entry of a pod if `owned_by` is that pod and entry."""
     fields = {}
     if owned_by:
         fields["ownerReferences"] = [owner("Pod", owned_by[0])]
@@ -55,7 +55,7 @@ def claim_of(uid, owned_by=None, *, allocated=False, count=5, namespace="team"):
 
 
 class World:
-    """What is so, beside a pending that is told of it."""
+    """The stored and admitted objects, beside a PendingUsage that sees their events."""
 
     def __init__(self):
         self.pending = PendingUsage(remembered=LASTS)
@@ -75,7 +75,7 @@ class World:
     def pass_time(self, seconds):
         self.now += seconds
         self.pending.expire(self.now)
-        self.door = {uid: one for uid, one in self.door.items() if one[0] > self.now}
+        self.door = {uid: entry for uid, entry in self.door.items() if entry[0] > self.now}
 
     def see_pod(self, uid, phase, priority_class):
         seen = waiting_pod(uid, phase=phase, priority_class=priority_class)
@@ -105,15 +105,15 @@ class World:
     def counted(self, quota, but=""):
         stock = Stock.of(claims=self.claims.values())
         known = {uid: waiting_pod(uid, priority_class=name) for uid, name in self.pods.items()}
-        found = self.pending.waiting(
+        usage = self.pending.waiting(
             quota,
             stock,
-            demand=lambda one: Demands().upper_bound(one, stock),
+            demand=lambda spec: Demands().upper_bound(spec, stock),
             find_pod=lambda namespace, name: known.get(name) if namespace == "team" else None,
             find_spec=lambda *_: None,
             but=but,
         )
-        return found.get(("gpu", "devices"), 0) // 10**9
+        return usage.get(("gpu", "devices"), 0) // 10**9
 
     def by_hand(self, quota, but=""):
         made = {self.owners[uid] for uid in self.claims if self.owners[uid]}
@@ -124,10 +124,10 @@ class World:
             if uid != but and name in about:
                 parts = {"": 5} if uid in CLAIMS else COUNTS
                 count += sum(many for entry, many in parts.items() if (uid, entry) not in made)
-        for uid, one in self.claims.items():
+        for uid, stored in self.claims.items():
             owner = self.owners[uid]
             name = self.pods.get(owner[0], "") if owner else ""
-            if uid != but and one.status.allocation is None and name in about:
+            if uid != but and stored.status.allocation is None and name in about:
                 count += 5
         return count
 
@@ -179,17 +179,17 @@ def test_a_stored_template_precedes_the_pod_annotation():
     pending = PendingUsage()
     pending.admit(NewObject("p", "team", "p", "", {"gpu": FutureClaim("one", spec(1))}), 0.0)
     stock = Stock.of()
-    found = pending.waiting(
+    usage = pending.waiting(
         QUOTA,
         stock,
-        demand=lambda one: Demands().upper_bound(one, stock),
+        demand=lambda spec: Demands().upper_bound(spec, stock),
         find_pod=lambda *_: None,
         find_spec=lambda namespace, name: spec(7) if (namespace, name) == ("team", "one") else None,
     )
-    assert found["gpu", "devices"] == 7 * 10**9
+    assert usage["gpu", "devices"] == 7 * 10**9
 
 
-def test_a_crowd_at_the_door_is_bounded():
+def test_the_number_of_admitted_pods_is_bounded():
     pending = PendingUsage()
     for at in range(20_000):
         pending.admit(NewObject(f"{at}", f"n{at % 3}", "p", "", WANTS), 0.0)
@@ -200,35 +200,35 @@ def test_a_crowd_at_the_door_is_bounded():
 
 def test_equal_pending_requests_are_evaluated_once():
     pending = PendingUsage()
-    asked = []
+    evaluated = []
     for at in range(50):
         pending.admit(NewObject(f"door-{at}", "team", "p", "", {"gpu": FutureClaim("one", spec(1))}), 0.0)
         pending.see_pod(waiting_pod(f"pod-{at}", without=("nic",)), {"gpu": FutureClaim("one", spec(1))})
         pending.see_claim(claim_of(f"claim-{at}", count=1))
-    found = pending.waiting(
+    usage = pending.waiting(
         QUOTA,
         Stock.of(claims=[claim_of(f"claim-{at}", count=1) for at in range(50)]),
-        demand=lambda one: asked.append(one) or {("gpu", "devices"): 10**9},
+        demand=lambda spec: evaluated.append(spec) or {("gpu", "devices"): 10**9},
         find_pod=lambda *_: None,
         find_spec=lambda *_: None,
     )
-    assert (found["gpu", "devices"], len(asked)) == (150 * 10**9, 1)
+    assert (usage["gpu", "devices"], len(evaluated)) == (150 * 10**9, 1)
 
 
 def waits_in(pending, namespace, *claims):
-    """How many devices wait in a namespace."""
+    """Return how many devices wait in a namespace."""
     quota = convert(
         {"metadata": {"name": "q", "namespace": namespace}, "spec": {"hard": {"gpu/devices": 99}}}, DeviceQuota
     )
     stock = Stock.of(claims=claims)
-    found = pending.waiting(
+    usage = pending.waiting(
         quota,
         stock,
-        demand=lambda one: Demands().upper_bound(one, stock),
+        demand=lambda spec: Demands().upper_bound(spec, stock),
         find_pod=lambda *_: None,
         find_spec=lambda *_: None,
     )
-    return found.get(("gpu", "devices"), 0) // 10**9
+    return usage.get(("gpu", "devices"), 0) // 10**9
 
 
 def test_a_forged_claim_of_another_namespace_is_ignored():
@@ -256,7 +256,7 @@ def test_pending_usage_keeps_a_bounded_number_of_template_names():
 
 
 def heavy(number, size):
-    """A claim of any number of bytes."""
+    """Return a claim of a number of bytes."""
     selectors = [{"cel": {"expression": f"device.driver != '{number}{'x' * size}'"}}]
     request = {"name": "r", "exactly": {"deviceClassName": "gpu", "count": 1, "selectors": selectors}}
     meta = {"name": f"heavy{number}", "namespace": "team", "uid": f"heavy{number}"}
@@ -264,7 +264,7 @@ def heavy(number, size):
 
 
 def traced(work):
-    """How many bytes stay after some work that were not there before."""
+    """Call a function; return the memory in bytes that stays allocated, and the result."""
     tracemalloc.start()
     try:
         kept = work()
@@ -274,13 +274,13 @@ def traced(work):
         tracemalloc.stop()
 
 
-def test_claims_that_came_and_went_take_no_memory():
+def test_deleted_claims_take_no_memory():
     def come_and_go():
         pending = PendingUsage()
         for number in range(600):
-            one = heavy(number, 50_000)
-            pending.see_claim(one)
-            pending.lose_claim(one)
+            claim = heavy(number, 50_000)
+            pending.see_claim(claim)
+            pending.lose_claim(claim)
         return pending
 
     assert traced(come_and_go)[0] < 2 * SHARED_BYTES
@@ -290,8 +290,8 @@ def test_pending_admissions_are_bounded_in_memory_and_the_latest_count():
     def crowd():
         pending = PendingUsage()
         for number in range(1500):
-            one = heavy(number, 100_000)
-            pending.admit(NewObject(one.metadata.uid, "team", "", "", {"": FutureClaim("", one.spec)}), 0.0)
+            claim = heavy(number, 100_000)
+            pending.admit(NewObject(claim.metadata.uid, "team", "", "", {"": FutureClaim("", claim.spec)}), 0.0)
         return pending
 
     size, pending = traced(crowd)
@@ -303,10 +303,10 @@ def test_pending_admissions_are_bounded_in_memory_and_the_latest_count():
 
 
 @pytest.mark.parametrize(
-    ("key", "asked"), [("gpu/devices", 3), ("*/devices", 6), ("nic/devices", 3), ("fpga/devices", 0)]
+    ("key", "number"), [("gpu/devices", 3), ("*/devices", 6), ("nic/devices", 3), ("fpga/devices", 0)]
 )
-def test_pending_claims_of_unlimited_classes_are_not_evaluated(key, asked):
-    """Any number of them may be stored, and other reviews do not wait while they are added up."""
+def test_pending_claims_of_unlimited_classes_are_not_evaluated(key, number):
+    """Any number of them may be stored, and other reviews do not wait for their evaluation."""
 
     def of(class_name):
         exactly = {"deviceClassName": class_name, "count": 1}
@@ -330,8 +330,8 @@ def test_pending_claims_of_unlimited_classes_are_not_evaluated(key, asked):
     pending.waiting(
         convert(quota_samples.scoped_quota({key: 99}), DeviceQuota),
         Stock.of(claims=claims),
-        demand=lambda one: looked.append(one) or {},
+        demand=lambda spec: looked.append(spec) or {},
         find_pod=lambda *_: None,
         find_spec=lambda *key: templates.get(key),
     )
-    assert len(looked) == asked - (asked // 3)  # both ask in the same words
+    assert len(looked) == number - (number // 3)  # both ask in the same words

@@ -1,4 +1,4 @@
-"""Which of core's quotas count the same devices is said to a pod that is turned back."""
+"""A refusal names the core ResourceQuotas that count the same devices."""
 
 import pytest
 
@@ -29,8 +29,8 @@ def core_quota(name, hard, used=None, namespace="team", **spec):
     ],
 )
 def test_each_core_quota_key_is_named_with_its_usage(key):
-    said = core_lines([core_quota("core", {key: 4}, {key: 3})], "team", WANTED, CLASSES)
-    assert said == f"ResourceQuota also counts: core: {key} 3 of 4 used"
+    text = core_lines([core_quota("core", {key: 4}, {key: 3})], "team", WANTED, CLASSES)
+    assert text == f"ResourceQuota also counts: core: {key} 3 of 4 used"
     assert core_lines([core_quota("core", {key: 4})], "team", WANTED, CLASSES).endswith(f"{key} ? of 4 used")
 
 
@@ -52,8 +52,8 @@ def test_an_unrelated_resource_quota_is_not_named(other):
     assert core_lines([other], "team", WANTED, CLASSES) == ""
 
 
-def test_very_many_are_named_in_part():
+def test_a_refusal_names_a_limited_number_of_core_quotas():
     many = [core_quota(f"core-{at}", {"requests.example.com/gpu": 4}) for at in range(50)]
-    said = core_lines(many, "team", WANTED, CLASSES)
-    assert said.count(" used") == MOST
-    assert said.endswith(" and more")
+    text = core_lines(many, "team", WANTED, CLASSES)
+    assert text.count(" used") == MOST
+    assert text.endswith(" and more")

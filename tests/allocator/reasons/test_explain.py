@@ -1,11 +1,11 @@
-"""Refusals in words, nearest first."""
+"""Reasons for refusals, the nearest node first."""
 
 import pytest
 from msgspec.structs import replace
 
 from allocator import allocate
 from allocator.answer import Answer, Cause, Reason, Stage, Verdict
-from allocator.reasons import Kind, explain, nearest
+from allocator.reasons import Kind, explain, nearest_fits
 from dra.objects import EXTENDED_CLAIM, ResourceClaimConsumerReference
 from dra.objects.taint import DeviceTaintRule
 from dra.server import server_of
@@ -22,7 +22,7 @@ def refused(stage, lost=1, of=1, request="r"):
 
 
 def reasons(stock, *claims, node="n0"):
-    """Ask, and give the reasons by stage; the last one a stage has counts."""
+    """Return the reasons of an answer by stage; the last reason of a stage wins."""
     answer = allocate(stock, node, claims, reasons=True)
     assert answer.verdict == "infeasible"
     return {reason.stage: reason for reason in answer.reasons}
@@ -30,8 +30,11 @@ def reasons(stock, *claims, node="n0"):
 
 def test_stages_add_up_to_all_devices():
     stock = fleet({"n0": (gpu("a"), gpu("b"), gpu("c", profile="1g"))}, taken("n0", "a"), taken("n0", "b"))
-    found = reasons(stock, claim("x", exactly("gpu")))
-    assert [(one.stage, one.lost, one.of) for one in found.values()] == [(Stage.CLASS, 1, 3), (Stage.IN_USE, 2, 2)]
+    by_stage = reasons(stock, claim("x", exactly("gpu")))
+    assert [(reason.stage, reason.lost, reason.of) for reason in by_stage.values()] == [
+        (Stage.CLASS, 1, 3),
+        (Stage.IN_USE, 2, 2),
+    ]
 
 
 def test_a_holder_is_named():
@@ -46,21 +49,24 @@ def test_the_pod_is_the_holder_of_an_extended_claim():
     stock = fleet({"n0": (gpu("a"),)}, replace(made, metadata=named, status=replace(made.status, reserved_for=(pod,))))
     asked = claim("x", exactly("gpu"))
     assert "held by pod default/train" in reasons(stock, asked)[Stage.IN_USE].text
-    hints = nearest(stock, "n0", [asked], fits=lambda stock, claims: allocate(stock, "n0", claims).feasible)
+    hints = nearest_fits(stock, "n0", [asked], fits=lambda stock, claims: allocate(stock, "n0", claims).feasible)
     [hint] = [hint for hint in hints if hint.kind is Kind.RELEASE]
     assert (hint.text, hint.claims) == ("would fit once pod default/train ends", (made.metadata.key,))
 
 
 def test_a_device_of_an_earlier_claim_is_not_called_held():
     stock = fleet({"n0": (gpu("a"),)})
-    found = reasons(stock, claim("x", exactly("gpu")), claim("y", exactly("gpu")))
-    assert (found[Stage.IN_USE].claim, found[Stage.IN_USE].text) == ("default/y", "given to default/x")
+    by_stage = reasons(stock, claim("x", exactly("gpu")), claim("y", exactly("gpu")))
+    assert (by_stage[Stage.IN_USE].claim, by_stage[Stage.IN_USE].text) == ("default/y", "given to default/x")
 
 
 def test_a_device_of_an_earlier_request_is_named():
     stock = fleet({"n0": (gpu("a"),)})
-    found = reasons(stock, claim("x", exactly("gpu", name="one"), exactly("gpu", name="two")))
-    assert (found[Stage.IN_USE].request, found[Stage.IN_USE].text) == ("two", "given to request one of the same claim")
+    by_stage = reasons(stock, claim("x", exactly("gpu", name="one"), exactly("gpu", name="two")))
+    assert (by_stage[Stage.IN_USE].request, by_stage[Stage.IN_USE].text) == (
+        "two",
+        "given to request one of the same claim",
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,11 +81,11 @@ def test_a_device_of_an_earlier_request_is_named():
 def test_an_unmatched_selector_shows_the_published_values_first(selector, words):
     stock = fleet({"n0": (gpu("a", memory="40Gi"), gpu("b", memory="40Gi", profile="1g"))})
     driver = next(iter(stock.slices.values())).spec.driver
-    asked = selector.replace("{0}", driver)
+    expression = selector.replace("{0}", driver)
     stock = stock.with_object(replace(stock.classes["gpu"], spec=replace(stock.classes["gpu"].spec, selectors=())))
-    found = reasons(stock, claim("x", exactly("gpu", selector=asked)))[Stage.SELECTOR].text
-    assert found.startswith(words.replace("{0}", driver))
-    assert asked in found
+    text = reasons(stock, claim("x", exactly("gpu", selector=expression)))[Stage.SELECTOR].text
+    assert text.startswith(words.replace("{0}", driver))
+    assert expression in text
 
 
 def test_a_taint_is_named():
@@ -93,10 +99,10 @@ def test_a_taint_is_named():
 
 def test_counters_say_what_is_left_and_beside_which_holder():
     stock = fleet({"n0": partitions("gpu-0")}, taken("n0", "gpu-0-1g-0", name="other"))
-    found = reasons(stock, claim("x", exactly("8g")))[Stage.COUNTERS]
-    assert found.lost == 1
-    assert "needs 1 slot-0 of gpu-0, 0 left" in found.text
-    assert "gpu-0-1g-0 (held by default/other)" in found.text
+    reason = reasons(stock, claim("x", exactly("8g")))[Stage.COUNTERS]
+    assert reason.lost == 1
+    assert "needs 1 slot-0 of gpu-0, 0 left" in reason.text
+    assert "gpu-0-1g-0 (held by default/other)" in reason.text
 
 
 def test_groups_name_the_counter_set_and_its_holders():
@@ -122,8 +128,8 @@ def test_capacity_that_no_device_has_says_how_much_it_has():
 def test_a_constraint_says_which_value_was_needed():
     stock = fleet({"n0": (gpu("a", root="r0"), gpu("b", root="r1", profile="1g"))})
     wanted = claim("x", exactly("gpu", name="one"), exactly("1g", name="two"), constraints=[{"matchAttribute": ROOT}])
-    found = reasons(stock, wanted)[Stage.CONSTRAINT]
-    assert (found.request, found.text) == ("two", f"{ROOT} is r1, not r0 (matchAttribute)")
+    reason = reasons(stock, wanted)[Stage.CONSTRAINT]
+    assert (reason.request, reason.text) == ("two", f"{ROOT} is r1, not r0 (matchAttribute)")
 
 
 def test_a_missing_attribute_is_named():
@@ -143,27 +149,29 @@ def test_too_few_devices_are_counted():
 
 def test_free_devices_that_exclude_each_other_are_reported():
     stock = fleet({"n0": (gpu("a", root="r0"), gpu("b", root="r1"))})
-    found = reasons(stock, claim("x", exactly("gpu", count=2), constraints=[{"matchAttribute": ROOT}]))
-    assert found[Stage.SEARCH].text == "2 are left, but no 2 of them can be allocated together"
+    by_stage = reasons(stock, claim("x", exactly("gpu", count=2), constraints=[{"matchAttribute": ROOT}]))
+    assert by_stage[Stage.SEARCH].text == "2 are left, but no 2 of them can be allocated together"
 
 
-def test_a_node_that_no_slice_offers_anything_says_so():
+def test_a_node_without_a_slice_has_its_own_reason():
     stock = fleet({"n0": (gpu("a"),), "n1": ()})
     stock = stock.without("ResourceSlice", "n1-devices")
-    found = reasons(stock, claim("x", exactly("gpu")), node="n1")
-    assert found[Stage.NODE].text == "no ResourceSlice offers this node a device"
+    by_stage = reasons(stock, claim("x", exactly("gpu")), node="n1")
+    assert by_stage[Stage.NODE].text == "no ResourceSlice offers this node a device"
 
 
 def emptied(stock, *, keeps=True):
-    """The same fleet, of whose pools the driver has published a newer generation without devices."""
+    """Return the same fleet with a newer generation without devices for each pool."""
     old = [page.slice for page in stock.pages.values()]
     new = [
         replace(
-            one,
-            metadata=replace(one.metadata, name=f"{one.metadata.name}-2"),
-            spec=replace(one.spec, devices=(), pool=replace(one.spec.pool, generation=one.spec.pool.generation + 1)),
+            slice_,
+            metadata=replace(slice_.metadata, name=f"{slice_.metadata.name}-2"),
+            spec=replace(
+                slice_.spec, devices=(), pool=replace(slice_.spec.pool, generation=slice_.spec.pool.generation + 1)
+            ),
         )
-        for one in old
+        for slice_ in old
     ]
     slices = (*old, *new) if keeps else new
     return Stock.of(nodes=stock.nodes.values(), slices=slices, classes=stock.classes.values())
@@ -178,8 +186,8 @@ def emptied(stock, *, keeps=True):
 )
 def test_a_pool_without_devices_in_its_newest_generation_is_named(keeps, stage, words):
     stock = emptied(fleet({"n0": (gpu("a"),)}), keeps=keeps)
-    [(found, reason)] = reasons(stock, claim("x", exactly("gpu"))).items()
-    assert found is stage
+    [(actual, reason)] = reasons(stock, claim("x", exactly("gpu"))).items()
+    assert actual is stage
     assert words in reason.text
 
 
@@ -206,7 +214,7 @@ def test_nodes_with_equal_losses_at_equal_stages_are_grouped():
 
 
 @pytest.mark.parametrize(
-    ("answers", "told"),
+    ("answers", "summary"),
     [
         ({"a": Answer(Verdict.FEASIBLE), "b": refused(Stage.CLASS)}, "1 of 2 nodes can serve this"),
         (
@@ -216,8 +224,8 @@ def test_nodes_with_equal_losses_at_equal_stages_are_grouped():
         ({"a": Answer(Verdict.UNDECIDED)}, "0 of 1 nodes can serve this: undecided within the budget on 1"),
     ],
 )
-def test_a_fleet_is_summed_up_in_a_line(answers, told):
-    assert explain.summary(answers) == told
+def test_a_fleet_is_summarized_in_one_line(answers, summary):
+    assert explain.summary(answers) == summary
 
 
 def test_the_text_has_a_line_for_every_stage():
@@ -233,7 +241,7 @@ WHOLE = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "A
 
 
 def incomplete(stock):
-    """The same fleet, of whose pools one slice each is not published yet."""
+    """Return the same fleet with one slice of each pool not published yet."""
     slices = [page.slice for page in stock.pages.values()]
     halves = [
         replace(slice_, spec=replace(slice_.spec, pool=replace(slice_.spec.pool, resource_slice_count=2)))
@@ -255,7 +263,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("cause", Cause)
-def test_an_error_is_told_with_what_helps_against_its_cause(cause):
+def test_an_error_has_the_fix_for_its_cause(cause):
     stock, request, advice = FAULTS[cause]
     answer = allocate(stock, "n0", [claim("x", request)])
     assert (answer.verdict, answer.cause) == (Verdict.ERROR, cause)
@@ -265,7 +273,7 @@ def test_an_error_is_told_with_what_helps_against_its_cause(cause):
     assert advice in fix
 
 
-def test_an_error_quoting_another_gets_its_own_advice():
+def test_an_error_that_quotes_another_has_its_own_fix():
     text = 'device.attributes["gpu.example.com"]["does not exist"] == 1'
     answer = allocate(ONE, "n0", [claim("x", exactly("gpu", selector=text))])
     assert "does not exist" in answer.error

@@ -1,9 +1,9 @@
-"""The nearest fit names only what was tried and fitted, and names the largest of its kind."""
+"""Hints name only changes that were tried and that fit, the largest of each kind."""
 
 import pytest
 from msgspec.structs import replace
 
-from allocator.reasons.nearest import Kind, nearest
+from allocator.reasons.nearest import Kind, nearest_fits
 from allocator.strategies.choose import choose_devices
 from dra.objects import EXTENDED_CLAIM
 from dra.objects.taint import DeviceTaintRule
@@ -17,7 +17,7 @@ def hints(stock, *claims, tries=400):
         return choose_devices(now, "n0", some).answer.feasible
 
     assert not fits(stock, claims), "these claims fit, so there is nothing to relax"
-    return {hint.kind: hint for hint in nearest(stock, "n0", claims, fits=fits, tries=tries)}
+    return {hint.kind: hint for hint in nearest_fits(stock, "n0", claims, fits=fits, tries=tries)}
 
 
 SHARES = fleet(
@@ -28,21 +28,21 @@ SHARES = fleet(
 
 
 def test_the_largest_amount_is_what_the_emptiest_device_has_left():
-    found = hints(SHARES, claim("a", exactly("gpu", memory="80Gi")))
-    assert found[Kind.AMOUNT].value == "memory=62Gi"
-    assert "62Gi" in found[Kind.AMOUNT].text
+    by_kind = hints(SHARES, claim("a", exactly("gpu", memory="80Gi")))
+    assert by_kind[Kind.AMOUNT].value == "memory=62Gi"
+    assert "62Gi" in by_kind[Kind.AMOUNT].text
 
 
-def test_the_smallest_split_that_fits_is_told():
+def test_the_smallest_split_that_fits_is_suggested():
     assert hints(SHARES, claim("a", exactly("gpu", memory="80Gi")))[Kind.SPLIT].value == "2 x memory=40Gi"
     assert hints(SHARES, claim("a", exactly("gpu", memory="150Gi"))).get(Kind.SPLIT) is None
 
 
-def test_every_claim_whose_end_would_be_enough_is_named():
+def test_every_claim_whose_release_is_enough_is_named():
     assert hints(SHARES, claim("a", exactly("gpu", memory="80Gi")))[Kind.RELEASE].claims == ("default/x", "default/y")
 
 
-def test_the_smallest_group_is_named_if_one_is_not_enough():
+def test_the_smallest_group_of_claims_to_release_is_named():
     stock = fleet(
         {"n0": (gpu("gpu-0"), gpu("gpu-1"), gpu("gpu-2"))},
         *(taken("n0", f"gpu-{at}", name=f"c{at}") for at in range(3)),
@@ -51,25 +51,25 @@ def test_the_smallest_group_is_named_if_one_is_not_enough():
 
 
 def test_an_amount_beyond_every_idle_node_never_fits():
-    found = hints(SHARES, claim("a", exactly("gpu", memory="100Gi")))
-    assert Kind.NEVER in found
-    assert Kind.RELEASE not in found
-    assert found[Kind.AMOUNT].value == "memory=62Gi"
+    by_kind = hints(SHARES, claim("a", exactly("gpu", memory="100Gi")))
+    assert Kind.NEVER in by_kind
+    assert Kind.RELEASE not in by_kind
+    assert by_kind[Kind.AMOUNT].value == "memory=62Gi"
 
 
-def test_a_smaller_count_is_suggested_if_nothing_fits_now():
+def test_a_smaller_count_on_an_idle_node_is_suggested():
     stock = fleet({"n0": (gpu("gpu-0"), gpu("gpu-1"))}, taken("n0", "gpu-0"), taken("n0", "gpu-1"))
-    found = hints(stock, claim("a", exactly("gpu", count=3)))
-    assert found[Kind.COUNT].value == "2"
-    assert found[Kind.COUNT].text.startswith("on an idle n0: ")
+    by_kind = hints(stock, claim("a", exactly("gpu", count=3)))
+    assert by_kind[Kind.COUNT].value == "2"
+    assert by_kind[Kind.COUNT].text.startswith("on an idle n0: ")
 
 
-def test_a_smaller_count_that_fits_now_is_told():
+def test_a_smaller_count_that_fits_now_is_suggested():
     stock = fleet({"n0": (gpu("gpu-0"), gpu("gpu-1"), gpu("gpu-2"))}, taken("n0", "gpu-0"))
     assert hints(stock, claim("a", exactly("gpu", count=3)))[Kind.COUNT].value == "2"
 
 
-def test_a_taint_that_would_have_to_be_tolerated_is_told():
+def test_a_taint_to_tolerate_is_named():
     rule = {
         "metadata": {"name": "r"},
         "spec": {
@@ -96,24 +96,24 @@ def test_a_hint_for_extended_resources_is_about_the_limits(key, helps):
     assert (hint.value, helps in hint.text, "if it tolerated" in hint.text) == (f"{key}:NoSchedule", True, False)
 
 
-def test_a_constraint_that_stands_in_the_way_is_told():
+def test_a_blocking_constraint_is_named():
     stock = fleet({"n0": (gpu("gpu-0", root="r0"), gpu("gpu-1", root="r1"))})
     root = "resource.kubernetes.io/pcieRoot"
     wanted = claim("a", exactly("gpu", count=2), constraints=[{"matchAttribute": root}])
     assert hints(stock, wanted)[Kind.CONSTRAINT].value == root
 
 
-def test_a_selector_that_stands_in_the_way_is_told():
+def test_a_blocking_selector_is_named():
     wanted = claim("a", exactly("gpu", selector="device.driver == 'other'"))
     assert hints(fleet({"n0": (gpu("gpu-0"),)}), wanted)[Kind.SELECTOR].value == "device.driver == 'other'"
 
 
-def test_another_class_that_would_do_is_told():
+def test_another_class_that_fits_is_suggested():
     stock = fleet({"n0": partitions("gpu-0")}, taken("n0", "gpu-0-1g-0"))
     assert hints(stock, claim("a", exactly("8g")))[Kind.CLASS].value == "1g"
 
 
-def test_a_claim_without_which_the_others_would_fit_is_told():
+def test_a_claim_whose_removal_lets_the_others_fit_is_named():
     stock = fleet({"n0": (gpu("gpu-0"),)})
     assert hints(stock, claim("a", exactly("gpu")), claim("b", exactly("gpu")))[Kind.CLAIM].claims == (
         "default/a",
@@ -122,7 +122,7 @@ def test_a_claim_without_which_the_others_would_fit_is_told():
 
 
 @pytest.mark.parametrize("tries", [0, 1, 5, 20])
-def test_a_search_for_hints_ends_when_its_tries_do(tries):
+def test_a_search_for_hints_stops_after_its_tries(tries):
     asked = 0
 
     def fits(now, some):
@@ -130,13 +130,13 @@ def test_a_search_for_hints_ends_when_its_tries_do(tries):
         asked += 1
         return choose_devices(now, "n0", some).answer.feasible
 
-    nearest(SHARES, "n0", [claim("a", exactly("gpu", memory="80Gi"))], fits=fits, tries=tries)
+    nearest_fits(SHARES, "n0", [claim("a", exactly("gpu", memory="80Gi"))], fits=fits, tries=tries)
     assert asked == tries
 
 
 @pytest.mark.parametrize("known", range(24))
 def test_an_undecided_try_gives_no_hint(known):
-    """Each hint rests on its own tries; one that was not decided takes that hint away and makes no other of it."""
+    """Each hint depends on its own attempts: an undecided attempt removes this hint and changes no other."""
     asked = [claim("a", exactly("gpu", memory="80Gi"))]
     whole = hints(SHARES, *asked)
     left = known
@@ -146,7 +146,7 @@ def test_an_undecided_try_gives_no_hint(known):
         left -= 1
         return None if left < 0 else choose_devices(now, "n0", some).answer.feasible
 
-    found = nearest(SHARES, "n0", asked, fits=fits)
+    found = nearest_fits(SHARES, "n0", asked, fits=fits)
     assert all(hint == whole[hint.kind] for hint in found)
     assert bool(found) == (known > 2), "two hold something, and each alone would be enough"
 

@@ -1,4 +1,4 @@
-"""What a DeviceCompatibility comes to on the fleet."""
+"""The status of a DeviceCompatibility: the devices that it covers, and its findings."""
 
 import pytest
 
@@ -27,16 +27,16 @@ def status_on(rule, slices):
     return status_of(rule, [(page, coverage_of(compiled, page)) for page in pages])
 
 
-def codes(found):
-    return [finding.code for finding in found.findings]
+def codes(reported):
+    return [finding.code for finding in reported.findings]
 
 
 MIXED = (device("mig-0", "mig"), device("mig-1", "mig"), device("mps-0", "mps"))
 
 
 def test_a_valid_rule_has_devices_and_no_findings():
-    found = status(compatibility("r", MIG, MIG), *MIXED, second=[device("mig-2", "mig")])
-    assert (found.devices, codes(found)) == (3, [])
+    reported = status(compatibility("r", MIG, MIG), *MIXED, second=[device("mig-2", "mig")])
+    assert (reported.devices, codes(reported)) == (3, [])
 
 
 @pytest.mark.parametrize(
@@ -51,14 +51,14 @@ def test_a_valid_rule_has_devices_and_no_findings():
     ],
 )
 def test_errors_in_a_compatibility_rule_are_reported_in_its_status(rule, expected, words):
-    found = status(rule, *MIXED)
-    assert codes(found) == expected
-    assert words in " ".join(f"{finding.path} {finding.message}" for finding in found.findings)
+    reported = status(rule, *MIXED)
+    assert codes(reported) == expected
+    assert words in " ".join(f"{finding.path} {finding.message}" for finding in reported.findings)
 
 
 def test_a_device_with_a_failing_selector_carries_the_rule():
-    found = status(compatibility("r", MIG, MIG), device("odd", ""), device("mps-0", "mps"))
-    assert (found.devices, codes(found)) == (1, ["D505"])
+    reported = status(compatibility("r", MIG, MIG), device("odd", ""), device("mps-0", "mps"))
+    assert (reported.devices, codes(reported)) == (1, ["D505"])
 
 
 def test_devices_that_never_meet_do_not_contradict_each_other():
@@ -72,20 +72,20 @@ def test_devices_that_never_meet_do_not_contradict_each_other():
 def test_a_node_rule_covers_all_pools_of_one_node():
     rule = compatibility("r", MIG, scope="node")
     mig, mps = device("mig-0", "mig"), device("mps-0", "mps")
-    found = status(rule, mig, second=[mps])
-    assert (found.devices, codes(found)) == (2, ["D501"])
-    assert "'mig-0' and 'mps-0' of node 'n0' both have it" in found.findings[0].message
+    reported = status(rule, mig, second=[mps])
+    assert (reported.devices, codes(reported)) == (2, ["D501"])
+    assert "'mig-0' and 'mps-0' of node 'n0' both have it" in reported.findings[0].message
     elsewhere = [slice_("a", mig), slice_("b", mps, pool="q", node="n1")]
     assert codes(status_on(rule, elsewhere)) == []
-    found = status_on(rule, [slice_("a", mig), slice_("b", mps, pool="q", allNodes=True)])
-    assert (found.devices, codes(found)) == (1, ["D508"])
-    assert found.findings[0].path == "/spec/scope"
-    assert "'mps-0' of pool 'q' is on no single node" in found.findings[0].message
+    reported = status_on(rule, [slice_("a", mig), slice_("b", mps, pool="q", allNodes=True)])
+    assert (reported.devices, codes(reported)) == (1, ["D508"])
+    assert reported.findings[0].path == "/spec/scope"
+    assert "'mps-0' of pool 'q' is on no single node" in reported.findings[0].message
 
 
-def test_an_expression_that_takes_long_ends_and_is_told():
+def test_an_expensive_expression_is_stopped_and_reported():
     attributes = {f"a{at}": {"string": "x" * 60} for at in range(30)}
     devices = [{"name": f"d{at}", "attributes": attributes} for at in range(128)]
     dear = " || ".join(f'device.attributes["{DRIVER}"].a{at}.matches("(x+x+)+{at}")' for at in range(30))
-    found = status(compatibility("r", dear), *devices)
-    assert "it takes too long" in found.findings[-1].message
+    reported = status(compatibility("r", dear), *devices)
+    assert "it takes too long" in reported.findings[-1].message

@@ -1,4 +1,4 @@
-"""What should not be, read off a stock."""
+"""Drift: overlapping claims, and reservations of pods or devices that do not exist."""
 
 from allocator.reports import Drift, drift
 from dra.stock import Stock
@@ -11,7 +11,7 @@ def stock(*claims):
 
 
 def test_claims_that_hold_one_device_are_named():
-    found = drift(
+    reported = drift(
         stock(
             claim_holding("a", {"device": "d0"}),
             claim_holding("b", {"device": "d0"}),
@@ -19,18 +19,18 @@ def test_claims_that_hold_one_device_are_named():
         ),
         (),
     )
-    assert found == Drift(("team/a", "team/b"))
+    assert reported == Drift(("team/a", "team/b"))
 
 
 def test_only_reservations_of_vanished_pods_are_reported():
     held = claim_holding("a", {"device": "d0"}, pods=["p", "q"])
-    found = drift(stock(held), {"pod-p"})
-    assert found.left_behind == ("claim team/a is reserved for pod q, which no longer exists",)
+    reported = drift(stock(held), {"pod-p"})
+    assert reported.left_behind == ("claim team/a is reserved for pod q, which no longer exists",)
 
 
 def test_a_device_that_is_not_published_any_more_is_named():
-    found = drift(stock(claim_holding("a", {"device": "old"})), ())
-    assert found.left_behind == (f"claim team/a holds device {DRIVER}/p/old, which its driver no longer publishes",)  # fmt: skip
+    reported = drift(stock(claim_holding("a", {"device": "old"})), ())
+    assert reported.left_behind == (f"claim team/a holds device {DRIVER}/p/old, which its driver no longer publishes",)  # fmt: skip
 
 
 def test_a_leftover_counts_once_a_second_check_confirms_it():

@@ -1,4 +1,4 @@
-"""What is reserved on a node, as a ledger has it."""
+"""Reservations on a node that are not written yet."""
 
 from msgspec.structs import replace
 
@@ -18,9 +18,14 @@ def ledger(hold, *, node="n", state=ReservationState.COMMITTING):
 
 def test_an_unwritten_allocation_is_reserved_on_its_node():
     hold = Hold(BARE, intent=GIVEN, users=frozenset({"p", "forgotten"}))
-    [one] = reserved_on(ledger(hold), "n")
-    assert (one.namespace, one.claim, one.uid, one.in_doubt) == ("team", "c", "c", False)
-    assert [(device.device, device.share_id) for device in one.devices] == [("d0", ""), ("d2", "s")]
+    [reservation] = reserved_on(ledger(hold), "n")
+    assert (reservation.namespace, reservation.claim, reservation.uid, reservation.in_doubt) == (
+        "team",
+        "c",
+        "c",
+        False,
+    )
+    assert [(device.device, device.share_id) for device in reservation.devices] == [("d0", ""), ("d2", "s")]
     assert list(reserved_on(ledger(hold), "m")) == []
 
 
@@ -36,5 +41,5 @@ def test_an_unanswered_write_is_reported_in_doubt():
         (ReservationState.DOUBT, False, True),
         (ReservationState.RELEASED, True, True),
     ):
-        [one] = reserved_on(ledger(replace(hold, lost=lost), state=state), "n")
-        assert one.in_doubt is doubt
+        [reservation] = reserved_on(ledger(replace(hold, lost=lost), state=state), "n")
+        assert reservation.in_doubt is doubt

@@ -1,4 +1,4 @@
-"""Rows of pod, claim, device and share."""
+"""The report of shares: a row for each pod, claim and device."""
 
 from allocator.reports import shares
 from allocator.reports.shares import Share
@@ -9,7 +9,7 @@ from tests.objects import allocated, claim, pod, typed
 
 
 def claim_holding(name, *results, pods=()):
-    """A claim that holds these results, each a device of the pool p, for pods."""
+    """Return a claim with these allocation results in pool p, reserved for pods."""
     status = allocated(*({"request": "r", "driver": DRIVER, "pool": "p"} | result for result in results), pods=pods)
     return typed(claim(name, namespace="team", uid=name, status=status))
 
@@ -36,9 +36,9 @@ def test_a_uuid_may_be_qualified_by_the_driver():
 
 
 def test_a_claim_has_a_row_per_reserving_pod():
-    found = rows(claim_holding("both", {"device": "d0"}, pods=["a", "b"]), claim_holding("kept", {"device": "d1"}))
-    assert [(row.claim, row.pod) for row in found] == [("both", "a"), ("both", "b"), ("kept", "")]
+    shares = rows(claim_holding("both", {"device": "d0"}, pods=["a", "b"]), claim_holding("kept", {"device": "d1"}))
+    assert [(row.claim, row.pod) for row in shares] == [("both", "a"), ("both", "b"), ("kept", "")]
 
 
-def test_the_access_of_an_admin_holds_nothing():
+def test_admin_access_holds_no_device():
     assert rows(claim_holding("c", {"device": "d0", "adminAccess": True}, pods=["p"])) == []

@@ -10,7 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from allocator.reservations import Ledger, ReservationState
 from allocator.reservations.table import TABLE, Signal
 from tests.allocator.reservations import scenes
-from tests.allocator.reservations.explorer import Broken, World, explore
+from tests.allocator.reservations.explorer import explore
+from tests.allocator.reservations.model import World
+from tests.allocator.reservations.scenes import Broken
 from tests.draws import draws
 
 SCENES = {
@@ -20,23 +22,23 @@ SCENES = {
     "two claims for both": scenes.crossed,
     "capacity for one": scenes.one_capacity,
     "a counter for one": scenes.one_counter,
-    "two that go with no other device": scenes.one_of_a_pair,
+    "devices that no other device may accompany": scenes.one_of_a_pair,
     "a quota for one": scenes.one_by_quota,
 }
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_no_order_of_events_allocates_twice_or_leaks(name):
-    found = explore(SCENES[name](), most=draws(300))
-    assert found.states == draws(300)
+    explored = explore(SCENES[name](), most=draws(300))
+    assert explored.states == draws(300)
 
 
 @pytest.mark.long
 @pytest.mark.time_limit(3600, "it walks through tens of thousands of worlds")
 @pytest.mark.parametrize("name", SCENES)
 def test_no_order_of_events_allocates_twice_in_long_runs(name):
-    found = explore(SCENES[name](), most=30_000)
-    print(f"{name}: {found.states} worlds, {found.moves} moves, {found.depth} deep")
+    explored = explore(SCENES[name](), most=30_000)
+    print(f"{name}: {explored.states} worlds, {explored.moves} moves, {explored.depth} deep")
 
 
 class Bridge(RuleBasedStateMachine):
@@ -52,7 +54,7 @@ class Bridge(RuleBasedStateMachine):
     @precondition(lambda self: not self.ended)
     @rule(choice=st.integers(0, 10**6))
     def move(self, choice):
-        moves = list(self.world.moves_on())
+        moves = list(self.world.next_moves())
         if not moves:
             self.ended = True
             return
@@ -64,7 +66,7 @@ class Bridge(RuleBasedStateMachine):
         self.world.check()
 
     def teardown(self):
-        self.world.rest()
+        self.world.check_at_rest()
 
 
 class SharedBridge(Bridge):
@@ -91,18 +93,18 @@ def with_(state, signal, to):
 
 BROKEN_TABLES = {
     "assumed never expires": without(ReservationState.ASSUMED, Signal.EXPIRED),
-    "what was let go of is never forgotten": without(ReservationState.RELEASED, Signal.CLEAN),
+    "a released reservation is never removed": without(ReservationState.RELEASED, Signal.CLEAN),
     "a doubt never ends": without(ReservationState.DOUBT, Signal.KNOWN, Signal.HELD),
     "a bound pod never ends": without(ReservationState.BOUND, Signal.DONE),
     "reserved never expires": without(ReservationState.RESERVED, Signal.EXPIRED),
     "binding never expires": without(ReservationState.BINDING, Signal.EXPIRED),
-    "a pod that let go while binding loses its devices at once": with_(
+    "a pod that is released while binding loses its devices at once": with_(
         ReservationState.BINDING, Signal.UNRESERVE, ReservationState.RELEASED
     ),
-    "devices that cannot be used are taken at once from a pod that is binding": with_(
+    "a binding pod loses unusable devices at once": with_(
         ReservationState.BINDING, Signal.UNUSABLE, ReservationState.RELEASED
     ),
-    "that a scheduler was told is not noted": without(ReservationState.RESERVED, Signal.TOLD),
+    "a confirmed commit is not recorded": without(ReservationState.RESERVED, Signal.CONFIRMED),
 }
 
 
@@ -117,8 +119,8 @@ def fault_in(table=TABLE):
             explore(scene, most=250, table=table)
         except Broken as fault:
             return str(fault)
-    on_its_way = search_after(BOUND[:-2], scenes.one_device(moves=0, deaths=0, faults=1), most=50, table=table)
-    return on_its_way or search_after(BOUND, scenes.one_device(moves=0, deaths=1, faults=0), most=50, table=table)
+    before_bound = search_after(BOUND[:-2], scenes.one_device(moves=0, deaths=0, faults=1), most=50, table=table)
+    return before_bound or search_after(BOUND, scenes.one_device(moves=0, deaths=1, faults=0), most=50, table=table)
 
 
 BOUND = [
@@ -147,7 +149,7 @@ LOST = [
 ]
 
 
-def test_the_search_finds_devices_freed_before_the_fence(monkeypatch):
+def test_the_search_finds_devices_freed_before_a_lost_write_is_invalid(monkeypatch):
     as_meant = Ledger.as_meant
 
     def forgetful(ledger, hold):
@@ -157,8 +159,8 @@ def test_the_search_finds_devices_freed_before_the_fence(monkeypatch):
     assert search_after(LOST, scenes.one_device(moves=0, deaths=0, faults=2))
 
 
-def test_the_search_finds_a_lost_write_that_is_not_fenced(monkeypatch):
-    monkeypatch.setattr(import_module("allocator.reservations.step"), "fence", lambda _: None)
+def test_the_search_finds_a_lost_write_that_stays_valid(monkeypatch):
+    monkeypatch.setattr(import_module("allocator.reservations.step"), "invalidate_lost_write", lambda _: None)
     assert search_after(LOST, scenes.one_device(moves=0, deaths=0, faults=2))
 
 
@@ -172,11 +174,11 @@ def test_the_same_searches_find_nothing_in_the_real_ledger():
     assert search_after(["decide 0 a", "decide 0 b"], scenes.one_device(moves=0, deaths=0, faults=1)) == ""
 
 
-def search_after(way, scene, *, most=400, table=TABLE):
+def search_after(path, scene, *, most=400, table=TABLE):
     """Take a path of named moves, search from there, and return the fault that is found."""
     world = World(scene, table)
-    for name in way:
-        act = next(act for title, act in world.moves_on() if title.startswith(name))
+    for name in path:
+        act = next(act for title, act in world.next_moves() if title.startswith(name))
         act(world)
     try:
         explore(scene, most=most, start=world)

@@ -11,8 +11,8 @@ from tests.dra.samples import DRIVER, compatibility, consuming, node, slice_
 
 
 def holding(name, *devices, **how):
-    one = claim(name)
-    return replace(one, status=replace(one.status, allocation=granted(*devices, **how)))
+    unallocated = claim(name)
+    return replace(unallocated, status=replace(unallocated.status, allocation=granted(*devices, **how)))
 
 
 def stock(*claims, devices=("d0", "d1"), rules=(), **spec):
@@ -76,14 +76,14 @@ def test_claims_that_may_hold_devices_together_are_left_alone(name):
 
 
 def test_only_the_given_pools_are_checked():
-    found = OVERLAPS["one device twice"]
-    assert overlaps(found, [(DRIVER, "other")]) == ()
-    assert len(overlaps(found, [(DRIVER, "p")])) == 1
+    overlapping = OVERLAPS["one device twice"]
+    assert overlaps(overlapping, [(DRIVER, "other")]) == ()
+    assert len(overlaps(overlapping, [(DRIVER, "p")])) == 1
     across = OVERLAPS["devices of two pools of a node"]
     assert overlaps(across, [(DRIVER, "p")]) == overlaps(across, [(DRIVER, "q")]) == overlaps(across)
 
 
-LIES = {
+FOREIGN_SLICES = {
     "no device": (),
     "no capacity": [SHARED | {"capacity": {"memory": {"value": "1"}}}],
     "no counters": [consuming("d0", k={"m": "100"}), consuming("d1", k={"m": "100"})],
@@ -96,13 +96,13 @@ HONEST = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("foreign", FOREIGN_SLICES)
 @pytest.mark.parametrize("generation", [1, 2**62])
 @pytest.mark.parametrize("held", HONEST)
-def test_slices_in_a_foreign_pool_cause_no_overlap(held, generation, lie):
+def test_slices_in_a_foreign_pool_cause_no_overlap(held, generation, foreign):
     """A compromised node publishes a slice for another node's pool, with too small counters or without capacity."""
     counters = {"k": {"m": "1"}} if generation > 1 else {}
-    stolen = slice_("s", *LIES[lie], generation=generation, counters=counters)
+    stolen = slice_("s", *FOREIGN_SLICES[foreign], generation=generation, counters=counters)
     devices = [SHARED, "d1"] if held == "shares" else [consuming(name, k={"m": "1"}) for name in ("d0", "d1")]
     honest = slice_("t", *devices, node="n1", count=2)
     theirs = slice_("u", node="n1", count=2, counters={"k": {"m": "9"}})
@@ -115,7 +115,7 @@ def test_slices_in_a_foreign_pool_cause_no_overlap(held, generation, lie):
 
 def test_equal_device_names_on_two_nodes_do_not_overlap():
     slices = [slice_("s", "d0"), slice_("t", "d0", node="n1")]
-    one, other = holding("c", "d0", node="n0"), holding("e", "d0")
-    assert overlaps(Stock.of(slices=slices, nodes=[node(), node("n1")], claims=[one, other])) == ()
-    both = Stock.of(slices=slices, nodes=[node(), node("n1")], claims=[one, holding("e", "d0", node="n0")])
+    first, other = holding("c", "d0", node="n0"), holding("e", "d0")
+    assert overlaps(Stock.of(slices=slices, nodes=[node(), node("n1")], claims=[first, other])) == ()
+    both = Stock.of(slices=slices, nodes=[node(), node("n1")], claims=[first, holding("e", "d0", node="n0")])
     assert overlaps(both) == (Overlapped(frozenset(["c", "e"])),)

@@ -10,33 +10,33 @@ from tests.allocator.reservations.server import FINALIZER, claim, granted, pod
 
 
 def reserved(name, *pods):
-    one = claim(name, finalizers=[FINALIZER])
+    unallocated = claim(name, finalizers=[FINALIZER])
     consumers = tuple(ResourceClaimConsumerReference(resource="pods", name=uid, uid=uid) for uid in pods)
-    return replace(one, status=replace(one.status, allocation=granted("d0"), reserved_for=consumers))
+    return replace(unallocated, status=replace(unallocated.status, allocation=granted("d0"), reserved_for=consumers))
 
 
 def ledger(*events):
-    found = Ledger()
+    made = Ledger()
     for event in (*events, BecameLeader()):
-        step(found, event, 0)
-    return found
+        step(made, event, 0)
+    return made
 
 
 def test_a_reservation_of_a_vanished_pod_ends_when_seen_twice():
-    one = reserved("c", "a")
-    book = ledger(ClaimSeen(one))
+    stored = reserved("c", "a")
+    book = ledger(ClaimSeen(stored))
     first = sweep(book, {"b"})
     assert (first.sentences, first.effects) == ((), ())
     second = sweep(book, {"b"}, first.suspects)
     assert second.sentences == ("claim team/c is reserved for pod a, which no longer exists",)
-    assert second.effects == (Unallocate(one),)
+    assert second.effects == (Unallocate(stored),)
 
 
 def test_a_deleted_pod_is_removed_from_a_shared_claim():
-    one = reserved("c", "a", "b")
-    book = ledger(ClaimSeen(one))
+    stored = reserved("c", "a", "b")
+    book = ledger(ClaimSeen(stored))
     first = sweep(book, {"b"})
-    assert sweep(book, {"b"}, first.suspects).effects == (PatchReservedFor(one, one.status.reserved_for[1:]),)
+    assert sweep(book, {"b"}, first.suspects).effects == (PatchReservedFor(stored, stored.status.reserved_for[1:]),)
 
 
 def test_a_pod_unknown_to_the_cache_is_not_swept():
@@ -52,8 +52,8 @@ def test_a_pod_that_the_ledger_knows_is_not_a_ghost():
 
 def test_other_consumers_and_advance_allocations_are_left_alone():
     other = ResourceClaimConsumerReference(api_group="x", resource="groups", name="g", uid="g")
-    one = reserved("c")
-    group = replace(one, status=replace(one.status, reserved_for=(other,)))
+    stored = reserved("c")
+    group = replace(stored, status=replace(stored.status, reserved_for=(other,)))
     assert sweep(ledger(ClaimSeen(group)), set()).suspects == frozenset()
     assert sweep(ledger(ClaimSeen(reserved("e"))), set()).suspects == frozenset()
 

@@ -1,4 +1,4 @@
-"""What upstream does not have: compatibleOnlyWith, and the proposal's reading of groups. A brute force is the referee."""
+"""compatibleOnlyWith and the proposed meaning of groups, which upstream does not have, compared with a brute-force search."""
 
 import random
 
@@ -102,7 +102,7 @@ def devices_of(answer):
     return [result.device for allocation in answer.allocations for result in allocation.allocation.devices.results]
 
 
-def test_the_same_devices_as_a_brute_force_finds():
+def test_the_search_finds_the_devices_of_a_brute_force():
     served = 0
     for seed in range(250):
         rng = random.Random(seed)
@@ -117,7 +117,7 @@ def test_the_same_devices_as_a_brute_force_finds():
 
 
 def modes(*rules, held=()):
-    """The four-mode GPU of the proposal: one counter set of 152 multiprocessors, four ways to have it."""
+    """Return the four-mode GPU of the proposal: one counter set of 152 multiprocessors, used in four ways."""
     amounts = {"exclusive": "152", "fraction-0": "76", "fraction-1": "76", "mps-0": "38", "mps-1": "38", "mig-0": "57"}
     groups = {"exclusive": [], "fraction": ["shared"], "mps": ["shared"], "mig": ["mig"]}
     devices = [

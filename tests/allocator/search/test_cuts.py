@@ -1,4 +1,4 @@
-"""A wrong cut is silent: so every cut has a switch, and no setting of the switches changes an answer."""
+"""Each cut of the search has a switch, because a wrong cut is silent; no setting of the switches changes an answer."""
 
 import itertools
 import random
@@ -28,9 +28,9 @@ NEEDED = ("tight", "mig", "pairs", "bins", "admin", "parts")  # the families wit
 
 
 def disputed(case, settings):
-    """List the settings under which a case is answered otherwise than by default."""
+    """Return the settings of the cuts with another answer than the default's."""
     expected = ours(case)
-    found = []
+    differing = []
     for cuts in settings:
         answer = ours(case, Options(steps=20_000, cuts=cuts))
         if Verdict.UNDECIDED in (answer.verdict, expected.verdict):
@@ -40,8 +40,8 @@ def disputed(case, settings):
             expected.allocations,
             expected.node_only,
         ):
-            found.append(cuts)
-    return found
+            differing.append(cuts)
+    return differing
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -1,4 +1,4 @@
-"""Our answers beside the in-tree allocator's, on random fleets and claims that use every feature in combination."""
+"""Our answers equal the in-tree allocator's, on random fleets and claims that combine all features."""
 
 import os
 from collections import Counter
@@ -21,11 +21,13 @@ CASES, RECORDED = 175, 30  # a family, in the default form: 2,450 in all
 EAGER = Options(cuts=Cuts(patience=0))  # asks for proofs at the first refusal
 LONG = int(os.environ.get("DRAWBRIDGE_CASES", "50000"))
 FIRST = int(os.environ.get("DRAWBRIDGE_FIRST_CASE", "0"))
-EXPECTED = {word.strip("'") for word in FEATURES} | {f"verdict {one}" for one in ("feasible", "infeasible", "error")}
+EXPECTED = {word.strip("'") for word in FEATURES} | {
+    f"verdict {verdict}" for verdict in ("feasible", "infeasible", "error")
+}
 
 
 def compare(oracle, family, first, count):
-    """Compare a stretch of cases; answers with what was covered, and fails with the smallest case that disagrees."""
+    """Compare a range of cases; return the coverage. Fail with the smallest case with different answers."""
     covered = Counter()
     cases = [case_of(family, seed) for seed in range(first, first + count)]
     for seed, case, theirs in zip(range(first, first + count), cases, oracle.ask_all(cases), strict=True):
@@ -42,8 +44,8 @@ def compare(oracle, family, first, count):
 
 
 def undisputed(oracle, case, answer):
-    """The oracle ran out of time: then the answer must be legal, and smaller relatives must agree."""
-    claims = [convert(one, ResourceClaim) for one in case["claims"]]
+    """Check an answer where the oracle ran out of time: it must be legal, and smaller cases must agree."""
+    claims = [convert(claim, ResourceClaim) for claim in case["claims"]]
     if answer.feasible:
         assert violations(stock_of(case), case["node"]["metadata"]["name"], claims, answer) == []
     for relative in relatives(case):
@@ -55,7 +57,7 @@ def undisputed(oracle, case, answer):
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_same_verdict_and_the_same_devices_as_in_tree(allocate_oracle, family):
+def test_verdict_and_devices_equal_those_of_the_in_tree_allocator(allocate_oracle, family):
     cases = allocate_oracle.cases(CASES, recorded=RECORDED)
     covered = compare(allocate_oracle, family, 0, cases)
     assert covered["compared"] >= cases * (0.75 if cases == CASES else 0.6)  # of few cases chance decides more
@@ -73,18 +75,18 @@ def test_the_generator_covers_every_feature_and_every_verdict(allocate_oracle):
 
 
 def fields_of(kind, path):
-    """List the fields of a type of the API, each by its path."""
-    for one in (kind, *get_args(kind)):
-        if isinstance(one, type) and issubclass(one, msgspec.Struct):
-            for field in msgspec.structs.fields(one):
+    """Return the paths of all fields of an API type."""
+    for part in (kind, *get_args(kind)):
+        if isinstance(part, type) and issubclass(part, msgspec.Struct):
+            for field in msgspec.structs.fields(part):
                 yield f"{path}.{field.encode_name}"
                 yield from fields_of(field.type, f"{path}.{field.encode_name}")
-        elif one is not kind:
-            yield from fields_of(one, path)
+        elif part is not kind:
+            yield from fields_of(part, path)
 
 
 def fields_in(value, known, path):
-    """List the fields that a value has, each by its path. Keys of maps are not fields."""
+    """Return the paths of the fields in a value. Keys of maps are not fields."""
     if isinstance(value, dict):
         for key, member in value.items():
             inner = f"{path}.{key}"
@@ -104,7 +106,7 @@ def test_every_field_of_slices_classes_and_claims_is_drawn():
     for seed in range(300):
         case = case_of("wide", seed)
         for name in kinds:
-            drawn |= {path for one in case[name] for path in fields_in(one["spec"], known, name)}
+            drawn |= {path for obj in case[name] for path in fields_in(obj["spec"], known, name)}
         for claim in case["allocatedClaims"]:
             drawn |= set(fields_in(claim["status"]["allocation"], known, "allocations"))
     assert len(known) > 120
@@ -113,7 +115,7 @@ def test_every_field_of_slices_classes_and_claims_is_drawn():
 
 @pytest.mark.long
 @pytest.mark.oracle
-def test_the_same_answers_for_as_long_as_it_takes(allocate_oracle):
+def test_answers_equal_the_in_tree_allocators_in_long_runs(allocate_oracle):
     covered = Counter()
     each, step = LONG // len(FAMILIES) + 1, 100
     for first in range(FIRST, FIRST + each, step):

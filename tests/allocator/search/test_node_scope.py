@@ -1,4 +1,4 @@
-"""Rules about nodes: devices of several pools that a node has, against a brute force that reads the rules as they are written."""
+"""Rules of scope node, for devices of several pools of a node, compared with a brute-force search."""
 
 import random
 
@@ -22,7 +22,7 @@ def mode(name, kind, gpu="0", **more):
 
 
 def pool_of(rng, name):
-    """The slices of one pool: on the node, on two of them device by device, for all, or half of it on the way."""
+    """Return the slices of one pool: on the node, on two nodes by device, for all nodes, or incomplete."""
     shape = rng.choice(("own", "own", "own", "counters", "counters", "devices", "all", "half"))
     devices = []
     for number in range(rng.choice((1, 1, 2, 3))):
@@ -48,7 +48,7 @@ def some_fleet(rng):
     for name in ("p", "q", "r")[: rng.choice((2, 2, 3))]:
         of_pool, names = pool_of(rng, name)
         slices += of_pool
-        held += [(name, one) for one in names if rng.random() < 0.15]
+        held += [(name, device) for device in names if rng.random() < 0.15]
     rules = [
         compatibility(
             f"r{number}",
@@ -135,7 +135,7 @@ def test_the_conflicting_device_of_another_pool_is_named():
     assert reason.text == "DeviceCompatibility/mig keeps it apart from mig-0 of pool p (held by team/theirs)"
 
 
-def test_another_node_is_another_matter():
+def test_a_device_of_another_node_does_not_conflict():
     assert placed(allocate(stocked(holding("theirs", "mig-0")), "n1", claims_for("full"))) == [("r", "full-0")]
 
 
@@ -165,7 +165,7 @@ def test_a_device_with_its_own_node_name_is_local():
 
 
 def test_a_held_device_stays_in_use_during_republication():
-    """The driver is halfway: no claim gets devices of the pool, but a claim that has one keeps it."""
+    """The pool is incomplete: no claim gets its devices, but a claim that holds a device keeps it."""
     slices = [
         slice_("a1", mode("mig-0", "mig"), pool="p"),
         slice_("a2", mode("mig-1", "mig"), pool="p", generation=2, count=2),
@@ -188,7 +188,7 @@ def test_nodes_with_different_holders_in_another_pool_are_unequal():
 
 
 def test_a_further_share_joins_the_holders_of_a_device():
-    """A claim that shares a device is not judged again: the device is in use already."""
+    """A claim that shares a device is not checked again, because the device is in use already."""
     slices = [
         slice_("a", mode("mig-0", "mig"), pool="p"),
         slice_("b", mode("full-0", "full", allowMultipleAllocations=True), pool="q"),

@@ -1,4 +1,4 @@
-"""The search where it is hard, where it is deep, and where it has to stop."""
+"""The search: hard questions, deep questions, and limits."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.allocator.differ import difference, ours, stock_of
 from tests.allocator.hard import HARD
 from tests.allocator.legality import violations
 
-FEW = 6000  # steps: what a hard question may take; an exhaustive search would need billions
+FEW = 6000  # steps for a hard question; an exhaustive search would need billions
 
 
 @pytest.mark.parametrize("name", HARD)
@@ -26,7 +26,7 @@ def test_hard_questions_are_answered_in_few_steps(name):
 def test_search_cuts_do_not_change_the_allocation(name):
     case = HARD[name][0]()
     answer = ours(case)
-    claims = [convert(one, ResourceClaim) for one in case["claims"]]
+    claims = [convert(claim, ResourceClaim) for claim in case["claims"]]
     assert violations(stock_of(case), "n0", claims, answer) == []
     for cuts in (Cuts(patience=0), Cuts(siblings=False, memo=False), Cuts(twins=False)):
         other = ours(case, Options(cuts=cuts))
@@ -41,7 +41,7 @@ def test_hard_cases_get_the_answer_of_the_in_tree_allocator(allocate_oracle, nam
     assert difference(ours(case), theirs) is None
 
 
-def test_many_hundred_devices_in_one_question_need_no_deep_recursion():
+def test_a_claim_of_1184_devices_needs_no_deep_recursion():
     case = hard.identical(1200, [32] * 37)
     case["slices"] = [
         hard.slice_("g", case["slices"][0]["spec"]["devices"][at : at + 128], f"s{at:05}", total=10)
@@ -54,7 +54,7 @@ def test_many_hundred_devices_in_one_question_need_no_deep_recursion():
 
 
 def bins():
-    """Bin packing with many different sizes: hard for every solver."""
+    """Bin packing with many different sizes, which is hard for every solver."""
     sizes = [(7 * n * n + 13 * n) % 61 + 20 for n in range(32)]
     return hard.shares(8, sum(sizes) // 8 + 1, sizes)
 
@@ -66,21 +66,21 @@ def test_a_search_over_its_step_budget_is_undecided():
     assert answer.steps <= 5000 * 2
 
 
-def test_a_caller_that_stops_waiting_is_obeyed_at_once():
-    asked = []
+def test_a_search_ends_when_its_caller_stops_waiting():
+    checks = []
 
     def cancelled():
-        asked.append(True)
-        return len(asked) == 3
+        checks.append(True)
+        return len(checks) == 3
 
     answer = ours(bins(), Options(budget=Budget(impatient=cancelled)))
     assert answer.verdict is Verdict.UNDECIDED
     assert "no longer waits" in answer.error
-    assert len(asked) == 3
+    assert len(checks) == 3
 
 
 def question(requests, constraints=(), devices=()):
-    """One claim on one node."""
+    """Return a case of one claim on one node."""
     return hard.case([hard.slice_("g", list(devices), "a")], [hard.claim("c", requests, constraints)])
 
 
@@ -134,7 +134,7 @@ def test_an_invalid_pool_matters_only_if_nothing_else_fits():
     assert "g/q" in answer.error
 
 
-def test_a_node_that_is_not_there_is_named():
+def test_a_missing_node_is_named():
     assert allocate(stock_of(question([])), "n9", []).error == "Node/n9 does not exist"
 
 
@@ -155,6 +155,6 @@ def test_share_ids_are_repeatable():
 
 def test_refusals_come_with_reasons_if_asked_for():
     case = question([hard.request("r", "gpu", 3)], devices=TWO)
-    claims = [convert(one, ResourceClaim) for one in case["claims"]]
+    claims = [convert(claim, ResourceClaim) for claim in case["claims"]]
     assert allocate(stock_of(case), "n0", claims).reasons == ()
     assert allocate(stock_of(case), "n0", claims, reasons=True).reasons

@@ -1,4 +1,4 @@
-"""Our answers beside those of the allocators of all minors, with gates on and off, on random fleets and claims."""
+"""Our answers equal those of the allocators of all minors, with gates on and off, on random fleets and claims."""
 
 import random
 from collections import Counter
@@ -13,7 +13,7 @@ from tests.allocator.servers import any_server, asked_of, named_difference, serv
 from tests.referees import referee as running
 
 MINORS = range(OLDEST, NEWEST + 1)
-CASES, RECORDED = 25, 10  # a family and minor, in the default form: 1,400 in all
+CASES, RECORDED = 25, 10  # cases of each family and minor in a default run: 1,400 in all
 LONG = 1_500
 
 
@@ -27,50 +27,50 @@ def referee(minor, request):
     if minor == NEWEST:
         yield request.getfixturevalue("allocate_oracle")
     else:
-        with running(f"allocate-{minor}") as one:
-            yield one
+        with running(f"allocate-{minor}") as program:
+            yield program
 
 
-def put(family, seed, minor):
-    """Put a case to a server; three of four as its API server would have stored it."""
+def case_for(family, seed, minor):
+    """Return a case for a server; three of four are as its API server would have stored them."""
     server = any_server(minor, random.Random(f"server-{minor}-{family}-{seed}"))
     return asked_of(server, case_of(family, seed), fitted=bool(seed % 4))
 
 
 def compare(referee, family, minor, seeds):
-    """Compare a stretch of cases; fails with the first that differs for no reason that has a name."""
-    found = Counter()
-    cases = [put(family, seed, minor) for seed in seeds]
+    """Compare a range of cases; fail with the first unexplained difference."""
+    counts = Counter()
+    cases = [case_for(family, seed, minor) for seed in seeds]
     for seed, case, theirs in zip(seeds, cases, referee.ask_all(cases), strict=True):
         answer = ours(case)
         if theirs["verdict"] == "timeout" or answer.verdict == "undecided":
             continue
-        found["compared"] += 1
-        found[theirs["verdict"]] += 1
+        counts["compared"] += 1
+        counts[theirs["verdict"]] += 1
         differs = difference(answer, theirs)
         if differs is None:
             continue
         name = named_difference(case, str(answer.verdict), theirs["verdict"])
         assert name, f"{server_of_case(case)}, {family} {seed}: {differs}"
-        found[name] += 1
-    return found
+        counts[name] += 1
+    return counts
 
 
-def judged(found):
-    """Most of what was asked was compared, with every verdict, and little of it differs for a reason with a name."""
-    named = sum(number for name, number in found.items() if " " in name)
-    assert min(found[verdict] for verdict in ("feasible", "infeasible", "error")) > found["compared"] / 20
-    assert named < found["compared"] / 20, found
+def check_counts(counts):
+    """Check that most questions were compared, with every verdict, and that few differ for a known reason."""
+    named = sum(number for name, number in counts.items() if " " in name)
+    assert min(counts[verdict] for verdict in ("feasible", "infeasible", "error")) > counts["compared"] / 20
+    assert named < counts["compared"] / 20, counts
 
 
 @pytest.mark.oracle
 def test_each_minor_allocates_the_same_devices_with_any_gates(referee, minor):
-    found = Counter()
+    counts = Counter()
     cases = referee.cases(CASES, recorded=RECORDED)
     for family in FAMILIES:
-        found += compare(referee, family, minor, range(cases))
-    assert found["compared"] > cases * len(FAMILIES) * 0.9
-    judged(found)
+        counts += compare(referee, family, minor, range(cases))
+    assert counts["compared"] > cases * len(FAMILIES) * 0.9
+    check_counts(counts)
 
 
 def pool_slice(name, pool, total=1, node="n0", **spec):
@@ -111,8 +111,9 @@ FIELDS = {
     "includes": question([pool_slice("a", "p", devices=[GPU | {"attributes": {"m": {"string": "x"}}}])], selectors=[{"cel": {"expression": "device.attributes['g'].m.includes('x')"}}]),
     "node operations": question([pool_slice("a", "p", devices=[GPU], skipNodeOperations=["*"])]),
 }  # fmt: skip
-# By minor with its defaults, the last of them also for later ones, and at the end by the newest with all gates: what becomes of one device that has, or is asked with, a field.
-BECOMES = {
+# The expected verdict for one device, if the device or the request has a field: for each minor with default gates, where the last verdict also
+# applies to later minors; then for the newest minor with all gates.
+EXPECTED = {
     "plain": "yes yes yes yes yes",
     "counters": "no no yes yes yes",
     "counters of another node": "yes yes error yes yes",
@@ -132,20 +133,20 @@ WORDS = {"feasible": "yes", "infeasible": "no", "error": "error"}
 @pytest.mark.parametrize("field", FIELDS)
 def test_each_minor_has_the_expected_verdict_on_a_field(field):
     servers = [*map(server_of, MINORS), EVERYTHING]
-    said = [WORDS[ours(asked_of(server, FIELDS[field])).verdict] for server in servers]
-    *by_minor, with_everything = BECOMES[field].split()
+    verdicts = [WORDS[ours(asked_of(server, FIELDS[field])).verdict] for server in servers]
+    *by_minor, with_everything = EXPECTED[field].split()
     by_minor += by_minor[-1:] * (len(MINORS) - len(by_minor))
-    assert said == [*by_minor, with_everything]
+    assert verdicts == [*by_minor, with_everything]
 
 
-# A pool is published anew, and of the new generation only the slice of its counters is there.
+# Of the pool's newest generation only the slice with the counters exists.
 NEWER = [pool_slice("a", "p", 2, sharedCounters=SETS), pool_slice("b", "p", devices=[GPU])]
 NEWER[0]["spec"]["pool"]["generation"] = 2
 
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("on", [(), (gates.ALTERNATIVES,), (gates.BINDING, gates.DEVICE_STATUS)])
-def test_tolerations_are_copied_but_by_the_earliest_allocators(referee, minor, on):
+def test_tolerations_are_copied_except_by_the_earliest_allocators(referee, minor, on):
     tolerations = [{"key": "k", "operator": "Exists"}]
     case = asked_of(
         Server(minor, frozenset(on)), question([pool_slice("a", "p", devices=[GPU])], tolerations=tolerations)
@@ -160,25 +161,25 @@ def test_tolerations_are_copied_but_by_the_earliest_allocators(referee, minor, o
 @pytest.mark.parametrize("on", [(), (gates.ALTERNATIVES,), (gates.BINDING, gates.DEVICE_STATUS)])
 def test_newer_counters_hide_older_devices_where_the_allocator_reads_them(referee, minor, on):
     case = asked_of(Server(minor, frozenset(on)), question(NEWER))
-    said = ours(case).verdict
-    assert said == referee.ask(**case)["verdict"]
-    assert WORDS[said] == ("no" if minor == OLDEST or (minor == OLDEST + 1 and not on) else "yes")
+    verdict = ours(case).verdict
+    assert verdict == referee.ask(**case)["verdict"]
+    assert WORDS[verdict] == ("no" if minor == OLDEST or (minor == OLDEST + 1 and not on) else "yes")
 
 
 @pytest.mark.oracle
 def test_the_upstream_allocator_of_each_minor_gives_the_expected_verdicts(referee, minor):
     for field, case in FIELDS.items():
-        said = WORDS[referee.ask(**asked_of(server_of(minor), case))["verdict"]]
-        assert said == BECOMES[field].split()[minor - OLDEST], field
+        verdict = WORDS[referee.ask(**asked_of(server_of(minor), case))["verdict"]]
+        assert verdict == EXPECTED[field].split()[minor - OLDEST], field
 
 
 @pytest.mark.long
 @pytest.mark.oracle
 @pytest.mark.time_limit(3600, "21,000 cases a minor")
 def test_each_minor_gives_the_same_answers_in_long_runs(referee, minor):
-    found = Counter()
+    counts = Counter()
     for first in range(0, LONG, 100):
         for family in FAMILIES:
-            found += compare(referee, family, minor, range(2_000_000 + first, 2_000_100 + first))
-        print(f"1.{minor}, after {first + 100} cases a family: {dict(found)}", flush=True)
-    judged(found)
+            counts += compare(referee, family, minor, range(2_000_000 + first, 2_000_100 + first))
+        print(f"1.{minor}, after {first + 100} cases a family: {dict(counts)}", flush=True)
+    check_counts(counts)

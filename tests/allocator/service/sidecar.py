@@ -1,4 +1,4 @@
-"""A fleet on the embedded store, the allocator's service beside it, and a client that asks it over its own ports."""
+"""A fleet on the embedded store, the allocator's service, and a client of its ports."""
 
 import asyncio
 import contextlib
@@ -8,12 +8,15 @@ from pathlib import Path
 import aiohttp
 
 from allocator.service import Service, Settings
+from analysis.outlook import place_beside
 from cluster import resources
 from cluster.embedded import Embedded
+from cluster.patch import Merge
 from runtime.controllers import Term
 from tests import objects
-from tests.objects import exactly, resource_slice
+from tests.objects import container, device_quota, exactly, resource_slice
 from tests.waiting import until
+from webhook.state import Configuration
 
 DRIVER = "gpu.example.com"
 # Each renewal is a write that wakes every watch of the embedded cluster: often enough for the waiting replica to take over.
@@ -41,13 +44,21 @@ def pod(name, *claims, **fields):
     return objects.pod(name, *claims, **{"uid": f"pod-{name}", "schedulerName": "drawbridge"} | fields)
 
 
+SERVED = device_class("served", extendedResourceName="example.com/gpu")
+
+
+def pod_by_name(name, count=1, **spec):
+    """Return a pod that requests an extended resource of a DeviceClass."""
+    return pod(name, containers=[container("c", {"example.com/gpu": str(count)})], **spec)
+
+
 def fleet(nodes=2, each=2):
     names = [f"n{at}" for at in range(nodes)]
     return [device_class(), *(node(name) for name in names), *(gpus(name, each) for name in names)]
 
 
 class Sidecar:
-    """Asks a service that runs."""
+    """A client of a running service."""
 
     def __init__(self, cluster, service, sessions, listening):
         self.listening = listening
@@ -72,7 +83,7 @@ class Sidecar:
         return await self.cluster.get(resources.RESOURCE_CLAIMS, name, "default")
 
     async def pod(self, name):
-        """The pod as a scheduler sends it."""
+        """Return the pod as a scheduler sends it."""
         return await self.cluster.get(resources.PODS.raw, name, "default")
 
     async def held(self, name):
@@ -80,10 +91,10 @@ class Sidecar:
         return [f"{result.pool}/{result.device}" for result in allocation.devices.results] if allocation else []
 
     async def place(self, name, node=None):
-        """Do with a pod what a scheduler does, up to the binding."""
-        _, found = await self.plugin("prefilter", {"pod": await self.pod(name)})
-        chosen = node or found["nodes"][0]["name"]
-        status, reserved = await self.plugin("reserve", {"token": found["token"], "node": chosen})
+        """Call the plugin for a pod as a scheduler does, up to the binding."""
+        _, answer = await self.plugin("prefilter", {"pod": await self.pod(name)})
+        chosen = node or answer["nodes"][0]["name"]
+        status, reserved = await self.plugin("reserve", {"token": answer["token"], "node": chosen})
         if status != 200:
             return status, reserved
         return await self.plugin("commit", {"reservation": reserved["reservation"]})
@@ -95,9 +106,8 @@ async def running(cluster, *, identity="one", leads=True, reviewing=None, **sett
     with tempfile.TemporaryDirectory() as folder:
         sockets = {name: Path(folder, name) for name in ("plugin", "extender", "api")}
         chosen = {"metrics": None, "term": TERM, "tick": 0.05} | settings
-        service = Service(
-            cluster, Settings(identity=identity, namespace="default", **sockets, **chosen), reviewing=reviewing
-        )
+        settings = Settings(identity=identity, namespace="default", **sockets, **chosen)
+        service = Service(cluster, settings, simulate, reviewing)
         stop, ready = asyncio.Event(), asyncio.Event()
         places = []
         run = asyncio.create_task(service.run(stop, lambda where: (places.append(where), ready.set())))
@@ -120,3 +130,43 @@ def loaded(*objects):
     cluster = Embedded()
     cluster.load(list(objects))
     return cluster
+
+
+async def free(cluster, name):
+    """Remove a claim's allocation, as kube-controller-manager does once its pods are gone."""
+    empty = Merge({"status": {"allocation": None, "reservedFor": None}})
+    await cluster.patch(resources.RESOURCE_CLAIMS, name, empty, "default", subresource="status")
+
+
+def taken(device, *consumers):
+    """Return the status of a claim with a device of n0."""
+    results = [{"request": "r", "driver": DRIVER, "pool": "n0", "device": device}]
+    uids = [{"resource": "pods", "name": uid, "uid": uid} for uid in consumers]
+    return {"allocation": {"devices": {"results": results}}, "reservedFor": uids}
+
+
+async def until_free(sidecar, name):
+    """Wait until a claim has no allocation."""
+
+    async def is_free():
+        return not await sidecar.held(name)
+
+    await until(is_free)
+
+
+async def until_event(cluster, words):
+    """Wait for an Event with these words; Events are written in the background."""
+
+    async def is_written():
+        return any(words in event.message for event in (await cluster.list(resources.EVENTS)).items)
+
+    await until(is_written)
+
+
+def quota_of(name="team", **hard):
+    """Return a DeviceQuota; `gpu__devices` stands for `gpu/devices`."""
+    return device_quota(name, {key.replace("__", "/"): amount for key, amount in hard.items()})
+
+
+def simulate(asked, there):
+    return place_beside(asked, there, Configuration())

@@ -1,6 +1,6 @@
-"""An answer that leaves the largest kind of nodes unnamed means what the one that names them all means, and only a scheduler that knows the same nodes gets it.
+"""A short answer omits the largest group of nodes, and means the same as the long answer. Only a scheduler with the same nodes gets it.
 
-`bridge/plugin/testdata/answers.json` holds both forms of the same answers, as the allocator gives them; the plugin's tests read it, and make one of both:
+`bridge/plugin/testdata/answers.json` has both forms of the allocator's answers; the plugin's tests read it, and compare both forms:
 
     python -m tests.allocator.service.test_answers
 """
@@ -32,7 +32,7 @@ POD = sidecar.pod("p", "wanted")
 
 
 def fleet_of(seed):
-    """A few nodes with devices and without, some of them held, and some crowded."""
+    """Return a few nodes, with and without devices, some of them held or crowded."""
     chance = random.Random(seed)
     stock = stock_of(sidecar.claim("wanted", chance.choice((1, 1, 2, 3))), nodes=0)
     names = [f"n{at}" for at in range(chance.randint(1, 12))]
@@ -53,7 +53,7 @@ def held(stock, node, count):
 
 
 def plugin_of(find, stock):
-    """A plugin's protocol over an allocator that finds something."""
+    """Return the plugin's protocol over an allocator with fixed outlooks."""
 
     async def outlook(_):
         return "t", find()
@@ -70,27 +70,27 @@ def plugin_of(find, stock):
     )
 
 
-def ask(found, nodes, known=None):
-    """Ask as a scheduler does that knows some nodes, or does not say."""
-    plugin = plugin_of(lambda: found, SimpleNamespace(nodes=nodes))
+def ask(outlooks, nodes, known=None):
+    """Return the answer to a scheduler with these nodes; None if the scheduler does not state its nodes."""
+    plugin = plugin_of(lambda: outlooks, SimpleNamespace(nodes=nodes))
     question = {"pod": POD} if known is None else {"pod": POD, "nodes": known_nodes(known)}
-    asked = decode(encode(question), PodQuestion)
-    return json.loads(asyncio.run(plugin.prefilter(asked)).body)
+    decoded = decode(encode(question), PodQuestion)
+    return json.loads(asyncio.run(plugin.prefilter(decoded)).body)
 
 
-def meaning(said, nodes):
-    """What an answer says of each node: how much it is liked, or why it is not used."""
-    rest = said.get("rest", {"fit": False})
+def meaning(answer, nodes):
+    """Return for each node what an answer means: its score, or the reason against it."""
+    rest = answer.get("rest", {"fit": False})
     otherwise = rest.get("score", 0) if rest["fit"] else rest.get("message", "")
-    reasons = {name: one["message"] for one in said["reasons"] for name in one["nodes"]}
-    scores = {one["name"]: one["score"] for one in said["nodes"]}
+    reasons = {name: reason["message"] for reason in answer["reasons"] for name in reason["nodes"]}
+    scores = {node["name"]: node["score"] for node in answer["nodes"]}
     return {name: scores.get(name, reasons.get(name, otherwise)) for name in nodes}
 
 
 def case(seed):
     stock, crowded, placement = fleet_of(seed)
-    found = Decider().outlook(convert(POD, Pod), stock, placement, crowded)
-    named, short = ask(found, stock.nodes), ask(found, stock.nodes, stock.nodes)
+    outlooks = Decider().outlook(convert(POD, Pod), stock, placement, crowded)
+    named, short = ask(outlooks, stock.nodes), ask(outlooks, stock.nodes, stock.nodes)
     return {"nodes": [*stock.nodes], "named": named, "short": short}
 
 
@@ -103,35 +103,37 @@ def text():
     return json.dumps(cases(), separators=(",", ":")).replace('{"nodes":["n0"', '\n{"nodes":["n0"') + "\n"
 
 
-def test_the_file_that_the_plugin_reads_is_what_the_allocator_says():
+def test_the_answers_file_of_the_go_plugin_is_current():
     assert FILE.read_text(encoding="utf-8") == text(), "run python -m tests.allocator.service.test_answers"
 
 
-def test_both_forms_mean_the_same_and_the_short_one_leaves_out_the_largest_kind():
+def test_the_short_answer_omits_only_the_largest_group_of_nodes():
     kinds, verdicts = set(), set()
     for case in cases():
         nodes, named, short = case["nodes"], case["named"], case["short"]
         meant = meaning(named, nodes)
         assert meaning(short, nodes) == meant
         assert "rest" not in named
-        told = len(short["nodes"]) + sum(len(reason["nodes"]) for reason in short["reasons"])
-        assert told == len(nodes) - max(sum(1 for other in meant.values() if other == kind) for kind in meant.values())
+        listed = len(short["nodes"]) + sum(len(reason["nodes"]) for reason in short["reasons"])
+        assert listed == len(nodes) - max(
+            sum(1 for other in meant.values() if other == kind) for kind in meant.values()
+        )
         assert [reason["count"] for reason in short["reasons"]] == [reason["count"] for reason in named["reasons"]]
-        kinds.add((short["rest"]["fit"], bool(short["nodes"]), bool(told)))
+        kinds.add((short["rest"]["fit"], bool(short["nodes"]), bool(listed)))
         verdicts.add(named["verdict"])
     assert kinds == {(True, False, False), (True, False, True), (True, True, True), (False, False, False), (False, False, True), (False, True, True)}  # fmt: skip
     assert verdicts == {"fits", "full", "never"}
 
 
 @pytest.mark.parametrize("known", [None, (), ("n0", "n1"), ("n0", "n1", "n2", "n3"), ("n0", "n1", "n3")])
-def test_a_caller_with_unstated_or_different_nodes_gets_every_node_name(known):
+def test_a_caller_with_unknown_nodes_gets_every_node_name(known):
     nodes = dict.fromkeys(("n0", "n1", "n2"))
-    found = Outlooks(Outlook.FITS, dict.fromkeys(nodes, 0))
-    assert ask(found, nodes, known) == ask(found, nodes) == {"verdict": "fits", "token": "t", "message": "", "reasons": [], "nodes": [{"name": name, "score": 0} for name in nodes]}  # fmt: skip
-    assert ask(found, nodes, ("n2", "n0", "n1"))["rest"] == {"fit": True}
+    outlooks = Outlooks(Outlook.FITS, dict.fromkeys(nodes, 0))
+    assert ask(outlooks, nodes, known) == ask(outlooks, nodes) == {"verdict": "fits", "token": "t", "message": "", "reasons": [], "nodes": [{"name": name, "score": 0} for name in nodes]}  # fmt: skip
+    assert ask(outlooks, nodes, ("n2", "n0", "n1"))["rest"] == {"fit": True}
 
 
-def test_nodes_that_come_and_go_are_counted_anew():
+def test_the_checksum_of_nodes_follows_the_nodes():
     assert known_nodes(["n1", "n2"]).sum == 5870541378  # as the plugin's tests have it
     assert known_nodes(["a", "b"]) == known_nodes(["b", "a"]) != known_nodes(["a", "c"]) != known_nodes(["a"])
     stock = SimpleNamespace(nodes={"a": None})
@@ -142,21 +144,21 @@ def test_nodes_that_come_and_go_are_counted_anew():
         assert json.loads(asyncio.run(plugin.prefilter(question)).body)["rest"] == {"fit": True}
 
 
-def test_a_node_without_an_answer_is_not_among_the_rest():
+def test_an_undecided_node_prevents_the_short_answer():
     assert other_nodes(Outlooks(Outlook.FITS, {"n0": 0}), ["n0", "n1"]) is None
     assert other_nodes(Outlooks(Outlook.WAITING, message="no claim"), ["n0"]) is None
     assert other_nodes(Outlooks(Outlook.SKIP), []) is None
 
 
-def test_with_more_reasons_than_are_told_no_refused_node_fits_by_silence():
+def test_refused_nodes_beyond_the_listed_reasons_do_not_fit():
     names = [f"n{at}" for at in range(3 * LONGEST_REASONS)]
     fit, refused = names[: LONGEST_REASONS + 9], names[LONGEST_REASONS + 9 :]
     hindrances = tuple(Hindrance(f"full: {name}", (name,)) for name in refused)
     nodes = dict.fromkeys(names)
-    found = Outlooks(Outlook.FITS, dict.fromkeys(fit, 0), "", hindrances)
-    said = ask(found, nodes, names)
-    assert said["rest"] == {"fit": True}
-    assert {name for name, what in meaning(said, names).items() if what == 0} == set(fit)
+    outlooks = Outlooks(Outlook.FITS, dict.fromkeys(fit, 0), "", hindrances)
+    answer = ask(outlooks, nodes, names)
+    assert answer["rest"] == {"fit": True}
+    assert {name for name, what in meaning(answer, names).items() if what == 0} == set(fit)
 
 
 if __name__ == "__main__":

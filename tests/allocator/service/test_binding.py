@@ -8,7 +8,7 @@ import pytest
 from allocator.reservations import ReservationState
 from cluster import resources
 from cluster.patch import Merge
-from tests.allocator.service.sidecar import DRIVER, claim, fleet, loaded, pod, running, until
+from tests.allocator.service.sidecar import DRIVER, claim, fleet, loaded, pod, running, until, until_free
 
 CONDITIONS = {"bindsToNode": True, "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
 
@@ -25,14 +25,14 @@ def attachable(*objects, nodes=2, each=1):
 
 async def set_conditions(cluster, name, **conditions):
     """Write conditions of each device of a claim, as its driver does."""
-    found = await cluster.get(resources.RESOURCE_CLAIMS, name, "default")
+    stored = await cluster.get(resources.RESOURCE_CLAIMS, name, "default")
     written = [
         {"type": type_, "status": status, "reason": "Said", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
         for type_, status in conditions.items()
     ]
     devices = [
         {"driver": DRIVER, "pool": result.pool, "device": result.device, "conditions": written}
-        for result in found.status.allocation.devices.results
+        for result in stored.status.allocation.devices.results
     ]
     await cluster.patch(
         resources.RESOURCE_CLAIMS, name, Merge({"status": {"devices": devices}}), "default", subresource="status"
@@ -45,12 +45,6 @@ async def start_commit(sidecar, name):
     uid = f"pod-{name}"
     await until(lambda: uid in sidecar.bridge.ledger.state.reservations and sidecar.bridge.ledger.state.reservations[uid].state is ReservationState.RESERVED)  # fmt: skip
     return commit
-
-
-async def until_free(sidecar, name):
-    """Wait until a claim has no allocation."""
-    while await sidecar.held(name):  # noqa: ASYNC110  what is waited for has no event of its own
-        await asyncio.sleep(0.005)
 
 
 async def test_a_commit_waits_until_the_devices_are_ready():
@@ -68,8 +62,8 @@ async def test_a_reservation_reports_whether_its_devices_are_unready():
         (loaded(*fleet(2, 2), claim("a"), pod("p", "a")), False),
     ):
         async with running(cluster) as sidecar:
-            _, found = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
-            question = {"token": found["token"], "node": "n0"}
+            _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
+            question = {"token": answer["token"], "node": "n0"}
             for _ in range(2):  # the second answer is about the existing reservation
                 assert (await sidecar.plugin("reserve", question))[1]["unready"] is unready
 
@@ -81,7 +75,7 @@ async def test_a_failed_device_is_freed_and_the_pod_decided_again():
         await set_conditions(sidecar.cluster, "a", Failed="True")
         status, said = await commit
         assert (status, said["remedy"]) == (409, "decide again")
-        assert "says Failed" in said["error"]
+        assert "reports Failed" in said["error"]
         await until_free(sidecar, "a")
         assert (await sidecar.claim("a")).status.devices == ()
         commit = await start_commit(sidecar, "p")
@@ -93,7 +87,7 @@ async def test_devices_that_are_not_ready_in_time_are_taken_back():
     async with running(attachable(claim("a"), pod("p", "a")), binding=0.2) as sidecar:
         status, said = await sidecar.place("p")
         assert (status, said["remedy"]) == (409, "decide again")
-        assert "waits for device gpu-0 of gpu.example.com to say Attached, for more than 0.2 s" in said["error"]
+        assert "waits for device gpu-0 of gpu.example.com to report Attached, for more than 0.2 s" in said["error"]
         await until_free(sidecar, "a")
 
 
@@ -135,7 +129,7 @@ async def test_a_new_leader_shortens_a_reservation_on_failed_devices():
         await until(lambda: two.bridge.ledger.state.reservations["pod-p"].state is ReservationState.BINDING)
         before = two.bridge.ledger.state.reservations["pod-p"].until
         _, said = await two.plugin("prefilter", {"pod": await two.pod("p")})
-        assert (said["verdict"], "says Failed" in said["message"]) == ("waiting", True)
+        assert (said["verdict"], "reports Failed" in said["message"]) == ("waiting", True)
         assert two.bridge.ledger.state.reservations["pod-p"].until < before
         assert await two.held("a")
 
@@ -163,8 +157,8 @@ async def test_a_late_allocation_is_removed_unless_other_pods_share_it():
     shared = allocated("b", "n1", consumers=["x"], **CONDITIONED)
     async with running(attachable(mine, shared, pod("p", "a"), pod("q", "b"), pod("x", "b", nodeName="n1"))) as sidecar:
         for name in "pq":
-            _, said = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
-            assert (said["verdict"], "for more than 600 s" in said["message"]) == ("waiting", True)
+            _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
+            assert (answer["verdict"], "for more than 600 s" in answer["message"]) == ("waiting", True)
         await until_free(sidecar, "a")
         _, begun = await sidecar.plugin("wake", after=0)
         await set_conditions(sidecar.cluster, "b", Attached="True")
@@ -189,31 +183,32 @@ async def test_an_allocation_on_an_unusable_node_is_removed(consumers):
     others = [pod("x", "a", nodeName="n0")] if "x" in consumers else []
     cluster = attachable(allocated("a", "n0", consumers=consumers), pod("p", "a"), *others)
     async with running(cluster) as sidecar:
-        _, found = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
-        assert [node["name"] for node in found["nodes"]] == ["n0"]
-        _, said = await sidecar.plugin("postfilter", {"pod": await sidecar.pod("p"), "nodes": []})
-        assert "allocated" not in said["message"]
-        _, said = await sidecar.plugin("postfilter", {"pod": await sidecar.pod("p"), "nodes": ["n1"]})
+        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
+        assert [node["name"] for node in answer["nodes"]] == ["n0"]
+        _, answer = await sidecar.plugin("postfilter", {"pod": await sidecar.pod("p"), "nodes": []})
+        assert "allocated" not in answer["message"]
+        _, answer = await sidecar.plugin("postfilter", {"pod": await sidecar.pod("p"), "nodes": ["n1"]})
         if not consumers:
-            assert said["message"] == "claim default/a is allocated where the pod cannot go"
+            assert answer["message"] == "claim default/a is allocated where the pod cannot go"
             await until_free(sidecar, "a")
         elif consumers == ("p",):
-            assert said["message"] == "claim default/a is allocated where the pod cannot go"
+            assert answer["message"] == "claim default/a is allocated where the pod cannot go"
             reservation = sidecar.bridge.ledger.state.reservations["pod-p"]
             assert reservation.until <= asyncio.get_running_loop().time() + sidecar.bridge.ledger.state.terms.grace
         else:
-            assert "cannot go" not in said["message"]
+            assert "cannot go" not in answer["message"]
             assert await sidecar.held("a")
 
 
 async def test_an_extender_filter_removes_an_allocation_on_an_unusable_node():
     async with running(attachable(allocated("a", "n0"), pod("p", "a"))) as sidecar:
         question = {"Pod": await sidecar.pod("p"), "NodeNames": ["n1"]}
-        _, said = await sidecar.ask("/extender/filter", question)
-        assert said["FailedAndUnresolvableNodes"] == {"n1": "claim default/a is allocated where the pod cannot go"}
+        _, answer = await sidecar.ask("/extender/filter", question)
+        assert answer["FailedAndUnresolvableNodes"].keys() == {"n1"}
+        assert answer["FailedAndUnresolvableNodes"]["n1"].startswith("claim default/a is allocated")
         await until_free(sidecar, "a")
-        _, said = await sidecar.ask("/extender/filter", question | {"NodeNames": ["n0", "n1"]})
-        assert said["NodeNames"] == ["n0", "n1"]
+        _, answer = await sidecar.ask("/extender/filter", question | {"NodeNames": ["n0", "n1"]})
+        assert answer["NodeNames"] == ["n0", "n1"]
 
 
 async def test_pods_that_share_late_devices_are_both_decided_again():

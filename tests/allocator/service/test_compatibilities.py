@@ -17,46 +17,46 @@ def rule(name="alone", **spec):
     }
 
 
-def status_of(one, name="alone"):
-    found = one.bridge.knowledge.compatibilities.objects.get(("", name))
-    return found and (found.status.devices, [finding.code for finding in found.status.findings])
+def status_of(sidecar, name="alone"):
+    stored = sidecar.bridge.knowledge.compatibilities.objects.get(("", name))
+    return stored and (stored.status.devices, [finding.code for finding in stored.status.findings])
 
 
-async def test_the_leader_writes_the_status_of_a_rule_again_when_the_rule_changes():
+async def test_the_leader_updates_a_rules_status_when_the_rule_changes():
     cluster = loaded(*fleet(3, 2), rule())
-    async with running(cluster) as one:
-        await until(lambda: status_of(one) == (6, []))
+    async with running(cluster) as sidecar:
+        await until(lambda: status_of(sidecar) == (6, []))
         await cluster.patch(KIND, "alone", Merge({"spec": {"selector": "device.driver == 'another'"}}))
-        await until(lambda: status_of(one) == (0, ["D503"]))
+        await until(lambda: status_of(sidecar) == (0, ["D503"]))
         written = await cluster.get(KIND.raw, "alone")
         assert written["status"]["observedGeneration"] == written["metadata"]["generation"] > 0
         [finding] = written["status"]["findings"]
         assert finding["path"] == "/spec/selector"
 
 
-async def test_a_status_that_is_right_is_not_written_and_a_number_waits():
+async def test_a_current_status_is_not_written_and_counts_are_delayed():
     cluster = loaded(*fleet(1, 2), rule())
-    async with running(cluster) as one:
-        await until(lambda: status_of(one) == (2, []))
-        kept = one.bridge.compatibilities
+    async with running(cluster) as sidecar:
+        await until(lambda: status_of(sidecar) == (2, []))
+        kept = sidecar.bridge.compatibilities
         before = await cluster.get(KIND.raw, "alone")
-        await kept.keep(one.bridge.knowledge.stock, one.bridge.lead)
+        await kept.keep(sidecar.bridge.knowledge.stock, sidecar.bridge.lead)
         assert await cluster.get(KIND.raw, "alone") == before, "written though nothing changed"
         await cluster.create(resources.RESOURCE_SLICES.raw, gpus("n9", 5))
-        await until(lambda: len(one.bridge.knowledge.stock.pages_of) == 2)
-        await kept.keep(one.bridge.knowledge.stock, one.bridge.lead)
+        await until(lambda: len(sidecar.bridge.knowledge.stock.pages_of) == 2)
+        await kept.keep(sidecar.bridge.knowledge.stock, sidecar.bridge.lead)
         assert await cluster.get(KIND.raw, "alone") == before, "a number alone was written at once"
         later = kept._clock() + 31
         kept._clock = lambda: later
-        await until(lambda: status_of(one) == (7, []))
+        await until(lambda: status_of(sidecar) == (7, []))
 
 
 async def test_status_writes_of_the_allocator_do_not_replace_the_stock():
     """A status that the allocator writes itself must not make it evaluate every node again."""
     cluster = loaded(*fleet(1, 2), rule())
-    async with running(cluster) as one:
-        await until(lambda: status_of(one) == (2, []))
-        known = one.bridge.knowledge
+    async with running(cluster) as sidecar:
+        await until(lambda: status_of(sidecar) == (2, []))
+        known = sidecar.bridge.knowledge
         assert known.stock.compatibilities["alone"].status.devices == 0
         before = known.stock
         await cluster.patch(KIND, "alone", Merge({"metadata": {"labels": {"a": "b"}}}))
@@ -64,8 +64,8 @@ async def test_status_writes_of_the_allocator_do_not_replace_the_stock():
         assert known.stock is before
 
 
-async def test_a_broken_compatibility_rule_does_not_stop_the_status_of_other_rules():
+async def test_a_broken_rule_does_not_block_other_rules_statuses():
     cluster = loaded(*fleet(1, 2), rule("broken", compatibleOnlyWith="device."), rule("fine"))
-    async with running(cluster) as one:
-        await until(lambda: status_of(one, "broken") == (2, ["D110"]))
-        await until(lambda: status_of(one, "fine") == (2, []))
+    async with running(cluster) as sidecar:
+        await until(lambda: status_of(sidecar, "broken") == (2, ["D110"]))
+        await until(lambda: status_of(sidecar, "fine") == (2, []))

@@ -1,17 +1,17 @@
-"""Defects that Tensor Fusion's allocator had (docs/migrate.md): leaks, races and drift, none of which may happen here."""
+"""Defects of Tensor Fusion's allocator (docs/migrate.md): leaks, races and drift, which must not happen here."""
 
 from functools import partial
 
+from allocator.reports import DeviceState, device_reports
 from allocator.reservations import Terms
 from cluster import resources
 from cluster.patch import Merge
 from tests.allocator.service import sidecar
-from tests.allocator.service.sidecar import claim, device_class, fleet, loaded, node, pod, running, until
-from tests.allocator.service.test_quotas import quota_of
+from tests.allocator.service.sidecar import claim, device_class, fleet, loaded, node, pod, quota_of, running, until
 
 
 def shared_gpu(memory, generation=1):
-    """One GPU that is shared by memory."""
+    """Return one GPU with shared memory."""
     device = {"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": memory}}}
     pool = {"name": "n0", "generation": generation, "resourceSliceCount": 1}
     spec = {"driver": sidecar.DRIVER, "pool": pool, "nodeName": "n0", "devices": [device]}
@@ -24,17 +24,16 @@ def wanting(name, memory):
     return made
 
 
-def is_published(one, memory):
-    [device] = one.bridge.knowledge.stock.slices["n0-gpus"].spec.devices
+def is_published(client, memory):
+    [device] = client.bridge.knowledge.stock.slices["n0-gpus"].spec.devices
     return str(device.capacity["memory"].value) == memory
 
 
-async def available(one):
-    _, said = await one.ask("/api/v1/nodes", node="n0")
-    return said["devices"][0]["available"]["memory"]
+def available(one):
+    return str(device_reports(one.bridge.knowledge.stock, "n0")[0].available["memory"])
 
 
-async def test_letting_go_twice_after_a_failed_binding_loses_and_leaves_nothing(monkeypatch):
+async def test_unreserving_twice_after_a_failed_binding_leaks_no_device(monkeypatch):
     """Tensor Fusion #479, #480: committed, and then another plugin's PreBind fails, again and again."""
     monkeypatch.setattr("allocator.service.live_ledger.Terms", lambda: Terms(grace=0.01))
     cluster = loaded(*fleet(1, 1), claim("a"), pod("p", "a"))
@@ -46,11 +45,11 @@ async def test_letting_go_twice_after_a_failed_binding_loses_and_leaves_nothing(
                 assert (await one.plugin("unreserve", {"reservation": token}))[0] == 200
             await until(lambda: not one.bridge.ledger.state.reservations)
             assert await one.held("a") == []
-            _, said = await one.ask("/api/v1/nodes")
-            assert said["nodes"][0]["free"] == 1
+            [device] = device_reports(one.bridge.knowledge.stock, "n0")
+            assert device.state is DeviceState.FREE
 
 
-async def test_a_pod_that_came_again_under_its_name_inherits_nothing():
+async def test_a_recreated_pod_inherits_no_reservation():
     """Tensor Fusion #684: state of a former object of that name must not be the new one's."""
     cluster = loaded(*fleet(1, 2), claim("a"), pod("p", "a"))
     async with running(cluster) as one:
@@ -66,32 +65,32 @@ async def test_a_pod_that_came_again_under_its_name_inherits_nothing():
         assert (await one.place("p"))[0] == 200
         [uid] = one.bridge.ledger.state.reservations
         assert uid == (await one.pod("p"))["metadata"]["uid"] != "pod-p"
-        _, said = await one.ask("/api/v1/allocations", pod="default/p")
-        assert "b" in [row["claim"] for row in said["allocations"]]
+        _, said = await one.ask("/api/v1/claims")
+        assert {row["claim"]: row["pods"] for row in said["claims"]}["default/b"] == ["p"]
         assert await one.held("b")
         assert former
 
 
-async def test_devices_that_change_between_question_and_reservation_are_decided_anew():
-    """Tensor Fusion #684: what is read while it is being replaced; here a decision counts only on what it was made of."""
+async def test_a_reservation_of_changed_devices_is_refused():
+    """Tensor Fusion #684: the devices change between the question and the reservation; the scheduler decides again."""
     cluster = loaded(*fleet(1, 1), claim("a"), pod("p", "a"))
-    async with running(cluster) as one:
-        _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
+    async with running(cluster) as client:
+        _, answer = await client.plugin("prefilter", {"pod": await client.pod("p")})
         await cluster.delete(resources.RESOURCE_SLICES, "n0-gpus")
-        await until(lambda: not one.bridge.knowledge.stock.slices)
-        status, refused = await one.plugin("reserve", {"token": found["token"], "node": "n0"})
+        await until(lambda: not client.bridge.knowledge.stock.slices)
+        status, refused = await client.plugin("reserve", {"token": answer["token"], "node": "n0"})
         assert (status, refused["remedy"]) == (409, "decide again")
-        assert not one.bridge.ledger.state.reservations
+        assert not client.bridge.ledger.state.reservations
 
 
-async def test_used_quota_is_zero_again_after_pods_with_several_devices_came_and_went():
-    """Tensor Fusion #691: several devices of one claim count as several, on the way up and on the way down."""
+async def test_quota_usage_returns_to_zero_after_pods_are_deleted():
+    """Tensor Fusion #691: a claim with several devices adds and removes that number of devices."""
     names = [f"p{at}" for at in range(4)]
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=8), *(thing for name in names for thing in (claim(name, 2), pod(name, name))))  # fmt: skip
-    async with running(cluster) as one:
+    async with running(cluster) as client:
         for name in names:
-            assert (await one.place(name))[0] == 200
-        used = one.bridge.knowledge.quotas.objects
+            assert (await client.place(name))[0] == 200
+        used = client.bridge.knowledge.quotas.objects
         await until(lambda: str(used["default", "team"].status.used.get("gpu/devices")) == "8")
         for name in names:
             await cluster.delete(resources.PODS, name, "default")
@@ -100,17 +99,17 @@ async def test_used_quota_is_zero_again_after_pods_with_several_devices_came_and
 
 
 async def test_available_capacity_follows_device_capacity_and_is_full_without_claims():
-    """Tensor Fusion #796: no account is kept that could be wrong; what is left is what there is without what is held."""
+    """Tensor Fusion #796: the free capacity is the device's capacity minus the held capacity; no counter is kept that could be wrong."""
     cluster = loaded(device_class(), node("n0"), shared_gpu("80Gi"), wanting("a", "30Gi"), pod("p", "a"))
     async with running(cluster) as one:
         assert (await one.place("p"))[0] == 200
-        assert await available(one) == "50Gi"
+        assert available(one) == "50Gi"
         for memory, left in (("64Gi", "34Gi"), ("96Gi", "66Gi")):
             device = shared_gpu(memory)["spec"]["devices"]
             await cluster.patch(resources.RESOURCE_SLICES, "n0-gpus", Merge({"spec": {"devices": device}}))
             await until(partial(is_published, one, memory))
-            assert await available(one) == left
+            assert available(one) == left
         await cluster.delete(resources.PODS, "p", "default")
         await cluster.patch(resources.RESOURCE_CLAIMS, "a", Merge({"status": None}), "default", subresource="status")
         await until(lambda: one.bridge.knowledge.stock.claims["default/a"].status.allocation is None)
-        assert await available(one) == "96Gi"
+        assert available(one) == "96Gi"

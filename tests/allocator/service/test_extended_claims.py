@@ -1,15 +1,30 @@
-"""The claim for a pod that asks by a name is made in the end, whatever fails first and however late our watch shows the pod."""
+"""Pods that request an extended resource: which nodes serve them, and how the allocator creates their claims."""
 
 import asyncio
+import re
 
 import pytest
 
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound, Throttled, Unauthorized, Unavailable
+from cluster.patch import Merge
 from runtime.informers import Backoff
-from tests.allocator.service.sidecar import gpus, node, pod, running, until
-from tests.allocator.service.test_bridge import SERVED, pod_by_name
+from tests.allocator.service.sidecar import (
+    DRIVER,
+    SERVED,
+    claim,
+    gpus,
+    loaded,
+    node,
+    pod,
+    pod_by_name,
+    running,
+    until,
+    until_event,
+)
+from tests.limits import PATIENCE
+from webhook.claims import taint_rule
 
 FAILURES = (
     NotFound("the server could not find the requested resource"),
@@ -27,7 +42,7 @@ FAILURES = (
 
 
 class Failing(Embedded):
-    """A store that fails at the first writes for claims of pods: creations, or the pod's status after them."""
+    """A store whose first writes for claims of pods fail: the creations, or the pods' status after them."""
 
     def __init__(self, failures, at="create"):
         super().__init__()
@@ -50,65 +65,65 @@ class Failing(Embedded):
         return await super().patch(resource, *arguments, **more)
 
 
-async def ask(one, raw):
-    return (await one.plugin("prefilter", {"pod": raw}))[1]["verdict"]
+async def ask(sidecar, raw):
+    return (await sidecar.plugin("prefilter", {"pod": raw}))[1]["verdict"]
 
 
-async def has_claim(one):
-    return "extendedResourceClaimStatus" in (await one.pod("p")).get("status", {})
+async def has_claim(sidecar):
+    return "extendedResourceClaimStatus" in (await sidecar.pod("p")).get("status", {})
 
 
-async def asked_before_the_watch(one, monkeypatch):
-    """Ask about a pod as a scheduler does that knows it before our watch has shown it."""
-    one.bridge.extended._backoff = Backoff(least=0.01)
-    raw = await one.pod("p")
-    monkeypatch.setattr(one.bridge.pods, "by_uid", {})
-    assert await ask(one, raw) == "waiting"
+async def prefilter_before_the_watch(sidecar, monkeypatch):
+    """Call prefilter for a pod that the scheduler knows before the allocator's watch shows it."""
+    sidecar.bridge.extended._backoff = Backoff(least=0.01)
+    raw = await sidecar.pod("p")
+    monkeypatch.setattr(sidecar.bridge.pods, "by_uid", {})
+    assert await ask(sidecar, raw) == "waiting"
 
 
 @pytest.mark.parametrize("at", ["create", "patch"])
-@pytest.mark.parametrize("failure", FAILURES, ids=lambda one: type(one).__name__)
-async def test_a_claim_is_made_although_the_first_writes_fail_before_our_watch_shows_the_pod(monkeypatch, failure, at):
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
+async def test_an_unwatched_pods_claim_is_created_after_failed_writes(monkeypatch, failure, at):
     cluster = Failing([failure, failure], at)
-    async with running(cluster) as one:
-        seq = one.bridge.requeue_events.seq
-        await asked_before_the_watch(one, monkeypatch)
-        await until(lambda: has_claim(one))
-        await until(lambda: "default/p" in one.bridge.requeue_events.since(seq).pods)
-        assert await ask(one, await one.pod("p")) == "fits"
+    async with running(cluster) as sidecar:
+        seq = sidecar.bridge.requeue_events.seq
+        await prefilter_before_the_watch(sidecar, monkeypatch)
+        await until(lambda: has_claim(sidecar))
+        await until(lambda: "default/p" in sidecar.bridge.requeue_events.since(seq).pods)
+        assert await ask(sidecar, await sidecar.pod("p")) == "fits"
         assert cluster.failures == []
-        await until(lambda: not one.bridge.extended.is_making("pod-p"))
+        await until(lambda: not sidecar.bridge.extended.is_making("pod-p"))
 
 
-async def test_a_replica_that_is_not_sure_of_its_lease_for_a_moment_makes_the_claim_all_the_same(monkeypatch):
-    async with running(Failing([])) as one:
+async def test_a_claim_is_created_after_a_moment_of_uncertain_lease(monkeypatch):
+    async with running(Failing([])) as sidecar:
         sure = [False, False]
-        may_write = one.bridge.lead.may_write
-        monkeypatch.setattr(one.bridge.lead, "may_write", lambda: sure.pop() if sure else may_write())
-        await asked_before_the_watch(one, monkeypatch)
-        await until(lambda: has_claim(one))
+        may_write = sidecar.bridge.lead.may_write
+        monkeypatch.setattr(sidecar.bridge.lead, "may_write", lambda: sure.pop() if sure else may_write())
+        await prefilter_before_the_watch(sidecar, monkeypatch)
+        await until(lambda: has_claim(sidecar))
 
 
 @pytest.mark.parametrize("what", ["gone", "replaced", "bound"])
-async def test_no_claim_is_made_for_a_pod_that_waits_no_more_and_was_never_shown(monkeypatch, what):
+async def test_no_claim_is_created_for_a_bound_or_deleted_pod(monkeypatch, what):
     cluster = Failing([Unavailable("no")] * 1000)
-    async with running(cluster) as one:
-        await asked_before_the_watch(one, monkeypatch)
+    async with running(cluster) as sidecar:
+        await prefilter_before_the_watch(sidecar, monkeypatch)
         if what == "bound":
             await cluster.bind("p", "default", "n0")
         else:
             await cluster.delete(resources.PODS, "p", "default")
-            monkeypatch.setattr(one.bridge.pods, "by_uid", {})
+            monkeypatch.setattr(sidecar.bridge.pods, "by_uid", {})
         if what == "replaced":
             await cluster.create(
                 resources.PODS.raw, pod_by_name("p") | {"metadata": pod("p")["metadata"] | {"uid": "other"}}
             )
-            monkeypatch.setattr(one.bridge.pods, "by_uid", {})
-        await until(lambda: not one.bridge.extended.is_making("pod-p"))
+            monkeypatch.setattr(sidecar.bridge.pods, "by_uid", {})
+        await until(lambda: not sidecar.bridge.extended.is_making("pod-p"))
         assert (await cluster.list(resources.RESOURCE_CLAIMS)).items == ()
 
 
-async def test_a_write_that_is_never_answered_is_given_up_and_tried_again(monkeypatch):
+async def test_a_claim_write_without_an_answer_is_retried(monkeypatch):
     cluster = Failing([])
     create, calls = cluster.create, []
 
@@ -119,8 +134,91 @@ async def test_a_write_that_is_never_answered_is_given_up_and_tried_again(monkey
         return await create(resource, *arguments, **more)
 
     monkeypatch.setattr(cluster, "create", hang_once)
-    async with running(cluster) as one:
-        one.bridge.extended.deadline = 0.05
-        await asked_before_the_watch(one, monkeypatch)
-        await until(lambda: has_claim(one))
+    async with running(cluster) as sidecar:
+        sidecar.bridge.extended.deadline = 0.05
+        await prefilter_before_the_watch(sidecar, monkeypatch)
+        await until(lambda: has_claim(sidecar))
         assert calls
+
+
+MIXED = SERVED, node("n0"), gpus("n0", 1), node("n1", allocatable={"example.com/gpu": "2"})
+
+
+async def test_nodes_serve_extended_resources_by_plugin_or_by_devices():
+    async with running(loaded(*MIXED, pod_by_name("p"))) as sidecar:
+        verdict, _ = await until_made(sidecar, "p")
+        assert verdict == "fits"
+        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
+        assert [place["name"] for place in answer["nodes"]] == ["n0"]
+        assert (
+            "a device plugin serves example.com/gpu there, and a claim replaces it" in answer["reasons"][0]["message"]
+        )
+        assert (await sidecar.place("p", "n0"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "pinned", [{}, {"nodeSelector": {"to": "n1"}}], ids=["too few devices", "it may not go where they are"]
+)
+async def test_without_free_devices_a_pod_uses_a_device_plugin(pinned):
+    count = 1 if pinned else 2
+    there = node("n1", allocatable={"example.com/gpu": "2"})
+    there["metadata"]["labels"] = {"to": "n1"}
+    cluster = loaded(*MIXED[:3], there, pod_by_name("p", count, **pinned))
+    async with running(cluster) as sidecar:
+        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
+        assert [place["name"] for place in answer["nodes"]] == ["n1"]
+        assert (await sidecar.place("p", "n1"))[0] == 200
+        assert len(sidecar.bridge.ledger.state.reservations) == 0
+        assert (await cluster.list(resources.RESOURCE_CLAIMS)).items == ()
+
+
+async def until_made(sidecar, name):
+    """Call prefilter until the pod's claim exists; return the verdict and the claim."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
+            if answer["verdict"] != "waiting":
+                status = (await sidecar.pod(name))["status"]["extendedResourceClaimStatus"]
+                return answer["verdict"], await sidecar.claim(status["resourceClaimName"])
+            await asyncio.sleep(0.01)
+
+
+async def test_a_pod_with_an_extended_resource_gets_a_claim():
+    cluster = loaded(SERVED, node("n0"), gpus("n0", 1), taint_rule(DRIVER), pod_by_name("p"), pod_by_name("q"))
+    async with running(cluster) as sidecar:
+        verdict, made = await until_made(sidecar, "p")
+        [owner] = made.metadata.owner_references
+        assert (verdict, owner.uid, owner.controller) == ("fits", "pod-p", True)
+        assert made.metadata.annotations == {"resource.kubernetes.io/extended-resource-claim": "true"}
+        mapping = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "container-0-request-0"}
+        assert (await sidecar.pod("p"))["status"]["extendedResourceClaimStatus"]["requestMappings"] == [mapping]
+        assert (await sidecar.place("p", "n0"))[0] == 200
+        assert len((await sidecar.claim(made.metadata.name)).status.allocation.devices.results) == 1
+        assert (await until_made(sidecar, "q"))[0] == "full"
+
+
+async def test_a_pod_unknown_to_the_informer_gets_its_claim(monkeypatch):
+    """No event would requeue the pod, so the first question creates the claim."""
+    cluster = loaded(SERVED, node("n0"), gpus("n0", 1), pod_by_name("p"))
+    async with running(cluster) as sidecar:
+        raw = await sidecar.pod("p")
+        monkeypatch.setattr(sidecar.bridge.pods, "by_uid", {})
+        assert (await sidecar.plugin("prefilter", {"pod": raw}))[1]["verdict"] == "waiting"
+        await until(lambda: has_claim(sidecar))
+
+
+async def test_an_existing_claim_is_used_unless_another_object_owns_it():
+    cluster = loaded(SERVED, node("n0"), gpus("n0", 2), pod_by_name("p"), pod_by_name("q"))
+    async with running(cluster) as sidecar:
+        _, made = await until_made(sidecar, "p")
+        await cluster.patch(resources.PODS, "p", Merge({"status": {"extendedResourceClaimStatus": None}}), "default", subresource="status")  # fmt: skip
+        _, again = await until_made(sidecar, "p")
+        assert again.metadata.uid == made.metadata.uid
+        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
+        [name] = re.findall(r"waiting for claim (\S+) to be created", answer["message"])
+    cluster = loaded(SERVED, node("n0"), gpus("n0", 2), pod_by_name("q"), claim(name))
+    async with running(cluster) as sidecar:
+        await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
+        words = f"claim {name} cannot be created: claim {name} was created for something else: delete it"
+        await until_event(cluster, words)
+        assert "extendedResourceClaimStatus" not in (await sidecar.pod("q")).get("status", {})

@@ -1,4 +1,4 @@
-"""What the allocator knows of its server: told, declared or guessed, and followed while the server changes."""
+"""What the allocator knows of its API server: reported, declared or guessed gates, also while the server changes."""
 
 import threading
 
@@ -15,14 +15,14 @@ SHARES, PARTITIONS = "DRAConsumableCapacity", "DRAPartitionableDevices"
 
 
 class Server(Embedded):
-    """A cluster whose version and gates are what the test says."""
+    """A cluster whose version and gates a test sets."""
 
     minor = 36
     gates = {SHARES: True}
 
     async def server(self, *, probe=True):
-        found = await super().server(probe=probe)
-        return msgspec.structs.replace(found, minor=self.minor, gates=self.gates)
+        served = await super().server(probe=probe)
+        return msgspec.structs.replace(served, minor=self.minor, gates=self.gates)
 
 
 def serving(*objects):
@@ -31,13 +31,13 @@ def serving(*objects):
     return cluster
 
 
-async def test_the_stock_is_read_as_the_server_and_what_is_a_guess_is_said():
+async def test_the_stock_follows_the_servers_gates_and_guesses_are_reported():
     async with running(serving()) as one:
         one.service.declare(Declared(0, {PARTITIONS: False, SHARES: False}))
         await until(lambda: not one.bridge.knowledge.stock.reading.enabled(PARTITIONS))
-        assert one.bridge.knowledge.stock.reading.enabled(SHARES)  # the server's own word
+        assert one.bridge.knowledge.stock.reading.enabled(SHARES)  # as the server reports
         status, told = await one.ask("/api/v1/server")
-        assert (status, told["kubernetes"], told["told"]) == (200, "1.36", {SHARES: True})
+        assert (status, told["kubernetes"], told["reported"]) == (200, "1.36", {SHARES: True})
         assert told["declared"] == {PARTITIONS: False}
         assert told["guessed"]["DRADeviceTaints"] is True
         assert f"{SHARES}=false: it is true" in told["doubts"]
@@ -45,7 +45,13 @@ async def test_the_stock_is_read_as_the_server_and_what_is_a_guess_is_said():
         assert notes["server"] == told["doubts"]
 
 
-async def test_a_server_that_is_upgraded_is_read_anew_while_questions_are_still_answered(monkeypatch):
+async def test_the_age_of_the_stock_is_exported():
+    async with running(serving()) as sidecar:
+        age = sidecar.service.metrics.registry.get_sample_value("drawbridge_allocator_stock_age_seconds")
+        assert 0 < age <= sidecar.bridge.knowledge.age() < PATIENCE
+
+
+async def test_calls_are_answered_while_the_stock_follows_a_server_upgrade(monkeypatch):
     cluster = serving(claim("a"), pod("p", "a"), claim("b"))
     begun, go_on = threading.Event(), threading.Event()
     read = Stock.as_read_by
@@ -56,15 +62,15 @@ async def test_a_server_that_is_upgraded_is_read_anew_while_questions_are_still_
         assert go_on.wait(PATIENCE)
         return anew
 
-    async with running(cluster) as one:
-        knowledge = one.bridge.knowledge
+    async with running(cluster) as sidecar:
+        knowledge = sidecar.bridge.knowledge
         assert knowledge.stock.reading.server.minor == 36
         monkeypatch.setattr(Stock, "as_read_by", slowly)
         cluster.minor, cluster.gates = 37, {SHARES: False}
         await knowledge.learn_server()
         await until(begun.is_set)
         try:
-            assert (await one.place("p"))[0] == 200
+            assert (await sidecar.place("p"))[0] == 200
             await cluster.delete(RESOURCE_CLAIMS, "b", "default")
             await until(lambda: "default/b" not in knowledge.stock.claims)
             assert knowledge.stock.reading.server.minor == 36

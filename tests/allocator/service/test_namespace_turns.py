@@ -1,4 +1,4 @@
-"""A namespace whose questions are dear waits for its turn; pods of others do not wait for it."""
+"""A namespace with expensive questions waits for its turn; pods of other namespaces do not wait."""
 
 from allocator.service.namespace_turns import AT_ONCE, FREE, MOST, NAMESPACES, SHARE, NamespaceTurns
 from cluster import resources
@@ -8,7 +8,7 @@ from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, 
 
 
 class Times:
-    """Time that passes where it is told to."""
+    """A clock that a test sets."""
 
     now = 100.0
 
@@ -27,22 +27,23 @@ def question(turns, times, namespace, seconds):
     turns.owe(namespace, seconds, seconds)
 
 
-def test_dear_questions_take_half_of_the_time_at_most_and_no_other_namespace_waits():
+def test_expensive_questions_of_a_namespace_take_half_the_time():
+    """No other namespace waits."""
     times = Times()
     turns = NamespaceTurns(times)
-    asked = 0
+    computed = 0
     begun = times.now
     while times.now < begun + 100:
-        if turns.wait("hog"):
+        if turns.reason_to_wait("hog"):
             times.now += 0.1
         else:
             question(turns, times, "hog", 1.0)
-            asked += 1
-        assert turns.wait("team") == ""
-    assert 0.9 * SHARE * 100 <= asked <= 1.1 * SHARE * 100
+            computed += 1
+        assert turns.reason_to_wait("team") == ""
+    assert 0.9 * SHARE * 100 <= computed <= 1.1 * SHARE * 100
 
 
-def test_cheap_questions_cost_nothing_however_many():
+def test_any_number_of_cheap_questions_is_free():
     times = Times()
     turns = NamespaceTurns(times)
     for _ in range(10_000):
@@ -50,13 +51,13 @@ def test_cheap_questions_cost_nothing_however_many():
     assert turns.seconds_until("team") == 0
 
 
-def test_pods_are_tried_again_a_few_at_a_time_once_it_is_paid():
+def test_pods_are_retried_in_batches_after_the_debt_is_paid():
     times = Times()
     turns = NamespaceTurns(times)
     question(turns, times, "hog", 10.0)
     pods = [waiting(f"p{at}", "hog") for at in range(AT_ONCE + 2)]
     honest = waiting("honest", "team")
-    assert "take long to evaluate" in turns.wait("hog")
+    assert "take long to evaluate" in turns.reason_to_wait("hog")
     assert turns.next_pods([*pods, honest]) == [honest]
     times.now += 10.0 / SHARE
     assert turns.next_pods(pods) == pods[:AT_ONCE]
@@ -73,8 +74,8 @@ def test_namespace_debts_take_bounded_memory_and_the_largest_is_kept():
     assert turns.seconds_until("hog")
 
 
-def dear(name):
-    """A claim whose selectors take long on any machine: 32, of 3,600 sums each."""
+def expensive_claim(name):
+    """Return a claim with selectors that take long on any machine: 32, of 3,600 sums each."""
     numbers = str(list(range(60)))
     made = claim(name)
     words = [f"{numbers}.all(x, {numbers}.all(y, x + y + {at} != -{name[1:]})) && device.driver == '{DRIVER}'" for at in range(32)]  # fmt: skip
@@ -82,41 +83,42 @@ def dear(name):
     return made
 
 
-async def test_an_honest_pod_is_answered_while_dear_pods_wait_and_these_are_tried_again():
+async def test_a_cheap_pod_is_answered_while_expensive_pods_wait():
+    """The expensive pods are requeued later."""
     names = [f"d{at}" for at in range(1, 41)]  # a quick machine answers more of them before they have to wait
-    made = [*map(dear, names), *(pod(name, name) for name in names)]
-    for one in made:
-        one["metadata"]["namespace"] = "hog"
+    made = [*map(expensive_claim, names), *(pod(name, name) for name in names)]
+    for obj in made:
+        obj["metadata"]["namespace"] = "hog"
     cluster = loaded(*fleet(1, 41), *made, claim("honest"), pod("honest", "honest"))
-    async with running(cluster) as one:
-        seq = one.bridge.requeue_events.seq
+    async with running(cluster) as sidecar:
+        seq = sidecar.bridge.requeue_events.seq
         late = set()
         for name in names:
             raw = await cluster.get(resources.PODS.raw, name, "hog")
-            said = (await one.plugin("prefilter", {"pod": raw}))[1]
-            if said["verdict"] == "waiting":
-                assert "take long to evaluate" in said["message"]
+            answer = (await sidecar.plugin("prefilter", {"pod": raw}))[1]
+            if answer["verdict"] == "waiting":
+                assert "take long to evaluate" in answer["message"]
                 late.add(f"hog/{name}")
                 if len(late) == 3:
                     break
         assert late
-        assert (await one.plugin("prefilter", {"pod": await one.pod("honest")}))[1]["verdict"] == "fits"
-        await until(lambda: late & set(one.bridge.requeue_events.since(seq).pods))
+        assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("honest")}))[1]["verdict"] == "fits"
+        await until(lambda: late & set(sidecar.bridge.requeue_events.since(seq).pods))
 
 
-async def test_a_dear_pod_that_asks_by_a_name_is_not_given_the_answer_of_the_pod_before_it():
-    """Only the device plugin of n1 has room for it. A claim, which the pod before it could use on n0, would keep it from there for good."""
+async def test_an_expensive_pod_does_not_get_the_previous_pods_answer():
+    """Only the device plugin of n1 can serve the pod. A claim, with which the previous pod could use n0, would always exclude n1."""
     plugin = node("n1", allocatable={"example.com/gpu": "9"})
     asks = {"containers": [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]}
     served = device_class("served", extendedResourceName="example.com/gpu")
     names = [f"d{at}" for at in range(1, 5)]
     fleet_of_two = [device_class(), served, node("n0"), plugin, gpus("n0", 1), gpus("n1", 1)]
-    made = [*map(dear, names), *(pod(name, name, **asks) for name in names)]
+    made = [*map(expensive_claim, names), *(pod(name, name, **asks) for name in names)]
     cluster = loaded(*fleet_of_two, *made, claim("plain"), pod("plain", "plain"))
-    async with running(cluster) as one:
-        one.bridge.pods.turns.seconds_until = lambda _: 0.0
+    async with running(cluster) as sidecar:
+        sidecar.bridge.pods.turns.seconds_until = lambda _: 0.0
         for name in names:
-            assert (await one.plugin("prefilter", {"pod": await one.pod("plain")}))[1]["verdict"] == "fits"
-            _, said = await one.plugin("prefilter", {"pod": await one.pod(name)})
-            assert [place["name"] for place in said["nodes"]] == ["n1"], said
+            assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("plain")}))[1]["verdict"] == "fits"
+            _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
+            assert [place["name"] for place in answer["nodes"]] == ["n1"], answer
         assert len((await cluster.list(resources.RESOURCE_CLAIMS)).items) == len(names) + 1

@@ -1,4 +1,4 @@
-"""The port of the audit agents: reservations of a node that are not written yet are shown to the agent of that node alone."""
+"""The port for audit agents: an agent gets the unwritten reservations of its own node only."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from cluster.errors import Unavailable
 from cluster.resources import RESOURCE_CLAIMS
 from runtime.authentication import Account, TokenReviews, TooManyTokens
 from runtime.authentication import token_review as accounts
-from runtime.controllers import now_of_the_wall
+from runtime.controllers import api_timestamp
 from runtime.http import Address
 from tests.allocator.service.sidecar import DRIVER, claim, fleet, pod, running, until
 from tests.limits import PATIENCE
@@ -22,7 +22,7 @@ AUDIENCE = "drawbridge-allocator"
 
 
 class Reviewing(Embedded):
-    """A server that knows tokens, and may lose a write, or keep a look at a claim waiting."""
+    """A server that reviews tokens, and may lose a write or delay a read of a claim."""
 
     def __init__(self):
         super().__init__()
@@ -65,67 +65,70 @@ def user(node, name=AGENT, audience=AUDIENCE):
 async def serving(*objects, **more):
     cluster = Reviewing()
     cluster.load(list(objects))
-    async with running(cluster, reservations=Address(), **more) as one, aiohttp.ClientSession() as session:
+    async with running(cluster, reservations=Address(), **more) as sidecar, aiohttp.ClientSession() as session:
 
-        async def told(token, path="/reservations"):
+        async def reservations_of(token, path="/reservations"):
             headers = {"Authorization": f"Bearer {token}"} if token else {}
-            async with session.get(f"http://{one.listening.reservations}{path}", headers=headers) as answer:
+            async with session.get(f"http://{sidecar.listening.reservations}{path}", headers=headers) as answer:
                 return answer.status, await answer.json()
 
-        one.told = told
-        yield one
+        sidecar.reservations_of = reservations_of
+        yield sidecar
 
 
-async def reserve(one, name, node):
-    _, found = await one.plugin("prefilter", {"pod": await one.pod(name)})
-    return (await one.plugin("reserve", {"token": found["token"], "node": node}))[1]
+async def reserve(sidecar, name, node):
+    _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
+    return (await sidecar.plugin("reserve", {"token": answer["token"], "node": node}))[1]
 
 
-async def test_a_reservation_is_reported_to_its_node_until_the_claim_records_it():
-    async with serving(*fleet(), claim("a", 2), pod("p", "a")) as one:
-        assert await one.told("n0") == (200, {"node": "n0", "reservations": []})
-        reserved = await reserve(one, "p", "n0")
+async def test_a_reservation_is_reported_until_the_claim_records_it():
+    async with serving(*fleet(), claim("a", 2), pod("p", "a")) as sidecar:
+        assert await sidecar.reservations_of("n0") == (200, {"node": "n0", "reservations": []})
+        reserved = await reserve(sidecar, "p", "n0")
         devices = [{"driver": DRIVER, "pool": "n0", "device": f"gpu-{at}", "shareId": ""} for at in (0, 1)]
         mine = {"namespace": "default", "claim": "a", "uid": "claim-a", "inDoubt": False, "devices": devices}
-        assert await one.told("n0") == (200, {"node": "n0", "reservations": [mine]})
-        assert await one.told("n1") == (200, {"node": "n1", "reservations": []}), "another node's is not its business"
-        assert await one.plugin("commit", reserved) == (200, {"committed": True, "message": ""})
-        assert await one.told("n0") == (200, {"node": "n0", "reservations": []})
+        assert await sidecar.reservations_of("n0") == (200, {"node": "n0", "reservations": [mine]})
+        assert await sidecar.reservations_of("n1") == (200, {"node": "n1", "reservations": []}), (
+            "another node's is not its business"
+        )
+        assert await sidecar.plugin("commit", reserved) == (200, {"committed": True, "message": ""})
+        assert await sidecar.reservations_of("n0") == (200, {"node": "n0", "reservations": []})
 
 
 async def test_an_unreserved_reservation_is_no_longer_reported():
-    async with serving(*fleet(), claim("a"), pod("p", "a")) as one:
-        reserved = await reserve(one, "p", "n0")
-        await one.plugin("unreserve", reserved)
-        assert (await one.told("n0"))[1]["reservations"] == []
+    async with serving(*fleet(), claim("a"), pod("p", "a")) as sidecar:
+        reserved = await reserve(sidecar, "p", "n0")
+        await sidecar.plugin("unreserve", reserved)
+        assert (await sidecar.reservations_of("n0"))[1]["reservations"] == []
 
 
-async def test_a_write_without_an_answer_is_in_doubt_until_the_claim_tells_also_if_the_pod_lets_go():
-    async with serving(*fleet(), claim("a"), pod("p", "a")) as one:
-        one.cluster.lost = {2}
-        one.cluster.looked_at.clear()
-        reserved = await reserve(one, "p", "n0")
-        commit = asyncio.create_task(one.plugin("commit", reserved))
-        await until(lambda: one.cluster.writes == 2)
+async def test_an_unanswered_write_is_in_doubt_until_resolved():
+    """Releasing the reservation does not end the doubt."""
+    async with serving(*fleet(), claim("a"), pod("p", "a")) as sidecar:
+        sidecar.cluster.lost = {2}
+        sidecar.cluster.looked_at.clear()
+        reserved = await reserve(sidecar, "p", "n0")
+        commit = asyncio.create_task(sidecar.plugin("commit", reserved))
+        await until(lambda: sidecar.cluster.writes == 2)
 
         async def doubted():
-            return [row["inDoubt"] for row in (await one.told("n0"))[1]["reservations"]] == [True]
+            return [row["inDoubt"] for row in (await sidecar.reservations_of("n0"))[1]["reservations"]] == [True]
 
-        async with asyncio.timeout(PATIENCE):
-            while not await doubted():  # noqa: ASYNC110  what is waited for has no event of its own
-                await asyncio.sleep(0.005)
-        await one.plugin("unreserve", reserved)
+        await until(doubted)
+        await sidecar.plugin("unreserve", reserved)
         assert await doubted(), "the write may land yet"
         await commit
-        one.cluster.looked_at.set()
-        async with asyncio.timeout(PATIENCE):
-            while (await one.told("n0"))[1]["reservations"]:  # noqa: ASYNC110  as above
-                await asyncio.sleep(0.005)
-        assert await one.held("a") == []
+        sidecar.cluster.looked_at.set()
+
+        async def is_resolved():
+            return (await sidecar.reservations_of("n0"))[1]["reservations"] == []
+
+        await until(is_resolved)
+        assert await sidecar.held("a") == []
 
 
 @pytest.mark.parametrize(
-    ("said", "status", "words"),
+    ("review", "status", "words"),
     [
         (user("n0", "system:serviceaccount:team:other"), 403, "is not"),
         (user(""), 403, "no pod"),
@@ -136,37 +139,37 @@ async def test_a_write_without_an_answer_is_in_doubt_until_the_claim_tells_also_
     ],
     ids=["another account", "no node", "another audience", "no audience", "expired", "unknown"],
 )
-async def test_a_caller_that_is_not_a_node_agent_gets_an_error_and_no_reservations(said, status, words):
-    async with serving(*fleet()) as one:
-        one.cluster.tokens["t"] = said
-        got, answer = await one.told("t")
+async def test_a_caller_other_than_a_node_agent_gets_an_error(review, status, words):
+    async with serving(*fleet()) as sidecar:
+        sidecar.cluster.tokens["t"] = review
+        got, answer = await sidecar.reservations_of("t")
         assert (got, words in answer["error"], bool(answer["remedy"])) == (status, True, True)
-        assert (await one.told(""))[0] == 401
-        assert (await one.told("n0", "/api/v1/claims"))[0] == 404, "there is nothing else at this door"
+        assert (await sidecar.reservations_of(""))[0] == 401
+        assert (await sidecar.reservations_of("n0", "/api/v1/claims"))[0] == 404, "there is nothing else at this door"
 
 
-async def test_a_follower_reserves_nothing_and_says_so():
-    spec = {"holderIdentity": "two", "leaseDurationSeconds": 3600, "renewTime": now_of_the_wall()}
+async def test_a_follower_refuses_to_report_reservations():
+    spec = {"holderIdentity": "two", "leaseDurationSeconds": 3600, "renewTime": api_timestamp()}
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE, "namespace": "default"}, "spec": spec}  # fmt: skip
     async with serving(*fleet(), lease, leads=False) as one:
-        status, answer = await one.told("n0")
+        status, answer = await one.reservations_of("n0")
         assert (status, answer["error"]) == (503, "another replica leads")
     async with serving(*fleet()) as one:
-        one.service._node_reservations._sure = lambda: False  # as one that was stopped for a while
-        status, answer = await one.told("n0")
+        one.service._node_reservations._sure = lambda: False  # as after a pause of the process
+        status, answer = await one.reservations_of("n0")
         assert (status, "lease" in answer["error"]) == (503, True)
 
 
 async def test_node_requests_are_rejected_while_tokens_cannot_be_reviewed():
-    async with serving(*fleet()) as one:
-        one.cluster.broken = Unavailable("away")
-        status, answer = await one.told("n0")
+    async with serving(*fleet()) as sidecar:
+        sidecar.cluster.broken = Unavailable("away")
+        status, answer = await sidecar.reservations_of("n0")
         assert (status, "away" in answer["error"]) == (503, True)
-        one.cluster.broken = None
-        assert (await one.told("n0"))[0] == 200, "what went wrong is not remembered"
+        sidecar.cluster.broken = None
+        assert (await sidecar.reservations_of("n0"))[0] == 200, "what went wrong is not remembered"
 
 
-async def test_a_token_is_asked_about_once_in_a_while_whether_it_counts_or_not():
+async def test_valid_and_invalid_tokens_are_reviewed_once_per_interval():
     now = [0.0]
     cluster = Reviewing()
     known = TokenReviews(cluster, AUDIENCE, lambda: now[0])
@@ -183,7 +186,7 @@ async def test_a_token_is_asked_about_once_in_a_while_whether_it_counts_or_not()
     await cluster.close()
 
 
-async def test_garbage_is_neither_sent_on_in_masses_nor_kept(monkeypatch):
+async def test_invalid_tokens_are_neither_reviewed_in_masses_nor_cached(monkeypatch):
     monkeypatch.setattr(accounts, "MOST_WAITING", 3)
     monkeypatch.setattr(accounts, "MOST_CACHED", 3)
     cluster = Reviewing()
@@ -200,15 +203,15 @@ async def test_garbage_is_neither_sent_on_in_masses_nor_kept(monkeypatch):
 
 
 async def test_the_reservations_endpoint_refuses_a_request_body():
-    """Agents of nodes ask with a token alone; nothing else is read, of any caller."""
-    async with serving(*fleet(1, 1)) as one, aiohttp.ClientSession() as session:
-        async with session.get(f"http://{one.listening.reservations}/reservations", data=b"x") as answer:
+    """Agents send only a token; the server reads nothing else from any caller."""
+    async with serving(*fleet(1, 1)) as sidecar, aiohttp.ClientSession() as session:
+        async with session.get(f"http://{sidecar.listening.reservations}/reservations", data=b"x") as answer:
             assert (answer.status, (await answer.json())["error"]) == (413, "a body has at most 0 bytes")
-        assert (await one.told("n0"))[0] == 200
+        assert (await sidecar.reservations_of("n0"))[0] == 200
 
 
 class SlowServer:
-    """Answers TokenReviews once it is let, and knows tokens that begin with `good`."""
+    """A server that answers TokenReviews once `answers` is set, and accepts tokens that begin with `good`."""
 
     def __init__(self):
         self.answers = asyncio.Event()
@@ -221,7 +224,7 @@ class SlowServer:
         return {"status": {"authenticated": token.startswith("good"), "user": {"username": token}}}
 
 
-async def test_an_address_that_guesses_keeps_no_token_of_another_address_from_its_review():
+async def test_invalid_tokens_of_one_address_do_not_delay_other_addresses():
     server, now = SlowServer(), 0.0
     reviews = TokenReviews(server, "", lambda: now)
     server.answers.set()
@@ -238,5 +241,5 @@ async def test_an_address_that_guesses_keeps_no_token_of_another_address_from_it
     async with asyncio.timeout(PATIENCE):
         assert [account.name for account in await asyncio.gather(*valid)] == [f"good-{at}" for at in range(23)]
         assert (await known).name == "good-known"
-        found = await asyncio.gather(*guesses, return_exceptions=True)
-    assert sum(isinstance(one, TooManyTokens) for one in found) == 84
+        results = await asyncio.gather(*guesses, return_exceptions=True)
+    assert sum(isinstance(result, TooManyTokens) for result in results) == 84

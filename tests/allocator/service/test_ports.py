@@ -1,4 +1,4 @@
-"""Only callers with a certificate reach the allocator over an address, also after the files have changed."""
+"""Only clients with a certificate reach the allocator over the network, also after the files have changed."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from allocator.service.metrics import Metrics
 from allocator.service.ports import Ports
 from allocator.service.read_only.allocator import ReadOnlyAllocator
 from runtime.http import Address
-from tests.allocator.service.sidecar import TERM, fleet, loaded, until
+from tests.allocator.service.sidecar import TERM, fleet, loaded, simulate, until
 from tests.certs.peers import World, certificate
 from tests.webhook import tls
 
@@ -33,6 +33,7 @@ async def serving(world, process=Service, groups=tuple(CALLS), **settings):
     service = process(
         loaded(*fleet()),
         Settings(identity="one", namespace="default", metrics=Address(), **world.settings, **chosen, **settings),
+        simulate,
     )
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     run = asyncio.create_task(service.run(stop, ready.set_result))
@@ -47,7 +48,7 @@ async def serving(world, process=Service, groups=tuple(CALLS), **settings):
 
 
 async def ask(where, path, context, **headers):
-    """The status of an answer."""
+    """Return the status of an answer."""
     method = "POST" if path.startswith("/extender") else "GET"
     async with (
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
@@ -74,18 +75,18 @@ async def is_let_in(where, path, context):
 def test_an_expired_certificate_of_any_port_is_reported(world, whose):
     settings = world.settings if whose == "tls" else {whose: str(world.folder)}
 
-    def said():
+    def problem():
         return Ports(Settings(identity="one", namespace="default", **settings), Metrics()).what_is_wrong()
 
-    assert said() == ""
+    assert problem() == ""
     _, leaf = tls.pair(now=dt.datetime.now(dt.UTC) - dt.timedelta(days=100))
     world.cert.write_bytes(leaf.certificate)
     world.key.write_bytes(leaf.key)
-    assert said() == "expired"
+    assert problem() == "expired"
 
 
 @pytest.mark.parametrize("group", CALLS)
-async def test_a_client_without_the_right_certificate_is_not_let_in(world, group):
+async def test_a_client_without_a_valid_certificate_is_refused(world, group):
     async with serving(world) as (_, listening):
         where, path = getattr(listening, group), CALLS[group]
         assert await is_let_in(where, path, world.context())
@@ -94,7 +95,7 @@ async def test_a_client_without_the_right_certificate_is_not_let_in(world, group
         assert not await is_let_in(where, path, world.context())
 
 
-async def test_nothing_is_answered_in_the_clear_but_metrics_and_probes(world):
+async def test_only_metrics_and_probes_are_served_without_tls(world):
     async with serving(world) as (_, listening), aiohttp.ClientSession() as session:
         for group, path in CALLS.items():
             with pytest.raises(aiohttp.ClientError):
@@ -103,14 +104,14 @@ async def test_nothing_is_answered_in_the_clear_but_metrics_and_probes(world):
             assert answer.status == 200
 
 
-async def test_only_the_names_that_were_given_are_answered(world):
+async def test_only_clients_with_an_allowed_name_are_answered(world):
     async with serving(world, client_names=("system:kube-scheduler",)) as (_, listening):
         assert await ask(listening.api, CALLS["api"], world.context()) == 403
         world.show("system:kube-scheduler")
         assert await ask(listening.api, CALLS["api"], world.context()) == 200
 
 
-async def test_a_token_is_asked_for_besides_the_certificate_but_not_of_a_stock_scheduler(world, tmp_path):
+async def test_the_api_requires_a_token_and_the_extender_does_not(world, tmp_path):
     token = tmp_path / "token"
     token.write_text("sesame")
     async with serving(world, token_file=str(token)) as (_, listening):
@@ -120,19 +121,18 @@ async def test_a_token_is_asked_for_besides_the_certificate_but_not_of_a_stock_s
         assert await ask(listening.extender, CALLS["extender"], context) != 401
 
 
-async def test_a_renewed_certificate_is_shown_without_a_restart(world):
+async def test_a_renewed_certificate_is_served_without_a_restart(world):
     async with serving(world) as (service, listening):
         old = world.context()
         world.renew()
         new = world.context()
-        while not await is_let_in(listening.api, CALLS["api"], new):  # noqa: ASYNC110  what is waited for has no event
-            await asyncio.sleep(0.01)
+        await until(lambda: is_let_in(listening.api, CALLS["api"], new))
         assert not await is_let_in(listening.api, CALLS["api"], old)
         assert service.ports.note() == ""
 
 
-async def test_an_authority_that_is_believed_no_longer_takes_its_connections_along(world):
-    """A kept connection would keep asking; it is closed, and cannot come again."""
+async def test_connections_of_a_removed_authority_are_closed(world):
+    """An open connection could otherwise send requests forever."""
     async with serving(world) as (_, listening):
         connector = aiohttp.TCPConnector(ssl=world.context())
         async with aiohttp.ClientSession(connector=connector) as session:
@@ -144,7 +144,7 @@ async def test_an_authority_that_is_believed_no_longer_takes_its_connections_alo
                 await ask_forever(session, url)
 
 
-async def test_files_that_have_become_unusable_are_told_of_and_the_last_good_ones_served(world):
+async def test_unreadable_certificate_files_are_reported_and_the_last_certificate_served(world):
     async with serving(world) as (service, listening):
         context = world.context()
         world.key.unlink()

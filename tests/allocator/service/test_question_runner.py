@@ -1,4 +1,4 @@
-"""Questions that are computed beside the loop get the answers that they get on it, whatever is asked in between; and none holds another up."""
+"""Questions in the thread have the answers of questions on the loop, and no question blocks another."""
 
 import asyncio
 import random
@@ -18,8 +18,8 @@ from cluster.patch import Merge
 from dra.objects import Container, DeviceClass, Node, Pod
 from dra.wire import convert
 from tests.allocator.generate import FAMILIES
+from tests.allocator.mixed_fleets import assembled
 from tests.allocator.service import sidecar
-from tests.allocator.test_all_nodes import assembled
 from tests.draws import draws
 from tests.limits import PATIENCE
 from tests.waiting import until
@@ -30,13 +30,13 @@ def runner_of(turn=0.02):
 
 
 def pod_of(claims):
-    """A pod that uses these claims, all in one namespace as their allocations would be."""
+    """Return a pod with these claims, all in one namespace."""
     return convert(
         {
             "metadata": {"name": "p", "namespace": claims[0].metadata.namespace, "uid": "p"},
             "spec": {
                 "resourceClaims": [
-                    {"name": f"c{at}", "resourceClaimName": one.metadata.name} for at, one in enumerate(claims)
+                    {"name": f"c{at}", "resourceClaimName": claim.metadata.name} for at, claim in enumerate(claims)
                 ]
             },
         },
@@ -44,24 +44,24 @@ def pod_of(claims):
     )
 
 
-def asked(family, seed):
-    """Make a stock with unallocated claims, and the pod that uses them."""
+def question_of(family, seed):
+    """Return a stock with unallocated claims, and the pod that uses them."""
     stock, claims = assembled(family, 70_000 + seed, random.Random(seed))
     for claim in claims:
         stock = stock.with_object(claim)
     return pod_of(claims), stock
 
 
-def test_questions_in_the_thread_and_on_the_loop_at_once_get_the_answers_of_one_after_the_other():
-    """Half of the questions are given up on the loop at once and computed in the thread, while the loop answers others on the same stocks."""
+def test_concurrent_questions_get_the_same_answers_as_sequential_questions():
+    """Half of the questions exceed their turn and are computed in the thread, while the loop answers others on the same stocks."""
     differing = []
     for family in FAMILIES:
         for first in range(0, draws(16), 4):
-            questions = [asked(family, first + at // 2) for at in range(4)]
+            questions = [question_of(family, first + at // 2) for at in range(4)]
             expected = [Decider().outlook(pod, stock) for pod, stock in questions]
-            found = asyncio.run(decided_side_by_side(questions))
+            answers = asyncio.run(decided_side_by_side(questions))
             differing += [
-                (family, first, at) for at, (one, other) in enumerate(zip(found, expected, strict=True)) if not same(one, other)
+                (family, first, at) for at, (actual, other) in enumerate(zip(answers, expected, strict=True)) if not same(actual, other)
             ]  # fmt: skip
     assert differing == []
 
@@ -72,11 +72,11 @@ async def decided_side_by_side(questions):
         asyncio.create_task(runner.ask(f"n{at}", partial(outlook, pod, stock)))
         for at, (pod, stock) in enumerate(questions)
     ]
-    while not all(one.done() for one in running):
+    while not all(task.done() for task in running):
         await asyncio.sleep(0)
         for pod, stock in questions:
             runner._on_loop.may_fit(pod, stock)
-    return [one.result() for one in running]
+    return [task.result() for task in running]
 
 
 def outlook(pod, stock, decider):
@@ -89,7 +89,7 @@ QUICK = ("general", "tight", "admin", "shares", "places", "clash")  # no deep se
 
 
 def by_name(pod, stock):
-    """Have a pod also ask by a name, which a class of any device serves, and device plugins on half of the nodes."""
+    """Add a request for an extended resource to a pod, served by a class of any device, and by device plugins on half of the nodes."""
     selector = {"cel": {"expression": "device.driver != ''"}}
     served = sidecar.device_class("served", extendedResourceName=NAME, selectors=[selector])
     plugins = [sidecar.node(name, allocatable={NAME: "1"}) for name in list(stock.nodes)[::2]]
@@ -111,7 +111,7 @@ def ask(decider, kind, pod, stock):
 
 
 def ask_all(decider, plan):
-    """Ask several questions in one call. Which are left out depends on the answers so far, as it does where a pod is judged."""
+    """Ask several questions in one call. Earlier answers decide which questions are skipped, as in `questions.judge`."""
     answers = []
     for kind, pod, stock in plan:
         if not answers or kind == "by_plugin" or getattr(answers[-1], "nodes", ()) or len(answers) % 2:
@@ -125,12 +125,12 @@ def same(answer, expected):
     return answer == expected
 
 
-def test_questions_that_were_given_up_leave_no_wrong_answer_behind():
-    """A question is given up at any look at the clock, again and again; what a decider remembers of that answers nothing wrongly."""
+def test_interrupted_questions_leave_no_wrong_answer_in_the_cache():
+    """A question is interrupted at a random check of the clock, repeatedly; the decider answers later questions correctly."""
     given_up = 0
     for seed in range(draws(80)):
         rng = random.Random(seed)
-        cases = [asked(rng.choice(QUICK), rng.randrange(1000)) for _ in range(4)]
+        cases = [question_of(rng.choice(QUICK), rng.randrange(1000)) for _ in range(4)]
         cases += [by_name(pod, stock) for pod, stock in cases]
         cases += [(pod, stock.idle().with_all(stock.claims.values())) for pod, stock in cases]
         decider = Decider()
@@ -149,14 +149,14 @@ def test_questions_that_were_given_up_leave_no_wrong_answer_behind():
             given_up += left < 0
             decider.is_impatient = lambda: False
             expected = ask_all(Decider(), plan)
-            found = ask_all(decider, plan)
-            assert len(found) == len(expected), seed
-            assert all(map(same, found, expected)), (seed, [kind for kind, *_ in plan])
+            answers = ask_all(decider, plan)
+            assert len(answers) == len(expected), seed
+            assert all(map(same, answers, expected)), (seed, [kind for kind, *_ in plan])
     assert given_up > draws(80)
 
 
 class Slow:
-    """A question that takes longer than a turn, and in the thread until it is let go."""
+    """A question that exceeds a turn, and stays in the thread until `may_end` is set."""
 
     def __init__(self, name, order):
         self.name, self.order = name, order
@@ -177,22 +177,22 @@ class Slow:
         return self.name
 
 
-async def test_of_the_questions_that_wait_the_namespace_that_owes_least_is_next():
+async def test_the_question_of_the_namespace_with_least_debt_is_next():
     runner, order = runner_of(turn=0.001), []
     slow = [Slow(name, order) for name in ("first", "hog", "hog", "team")]
-    asking = [asyncio.create_task(runner.ask(one.name, one)) for one in slow]
+    asking = [asyncio.create_task(runner.ask(question.name, question)) for question in slow]
     await until(slow[0].begun.is_set)
     runner._turns.owe("hog", 1.0, 1.0)
-    for one in slow:
-        one.may_end.set()
+    for question in slow:
+        question.may_end.set()
     assert await asyncio.gather(*asking) == ["first", "hog", "hog", "team"]
     assert order == ["first", "team", "hog", "hog"]
 
 
-async def test_a_question_whose_caller_is_gone_is_given_up_and_the_next_one_is_computed():
+async def test_a_cancelled_question_ends_and_the_next_is_computed():
     runner, order = runner_of(turn=0.001), []
     running, waiting, last = (Slow(name, order) for name in ("running", "waiting", "last"))
-    asking = [asyncio.create_task(runner.ask("n", one, PATIENCE)) for one in (running, waiting, last)]
+    asking = [asyncio.create_task(runner.ask("n", question, PATIENCE)) for question in (running, waiting, last)]
     await until(running.begun.is_set)
     for task in asking[:2]:
         task.cancel()
@@ -202,14 +202,15 @@ async def test_a_question_whose_caller_is_gone_is_given_up_and_the_next_one_is_c
     assert (running.was_given_up, order) == (True, ["running", "last"])
 
 
-async def test_a_question_ends_with_its_time():
+async def test_a_question_ends_at_its_time_limit():
     runner = runner_of(turn=0.001)
     slow = Slow("slow", [])
     assert await runner.ask("n", slow, seconds=0.05) == "slow"
     assert slow.was_given_up
 
 
-async def test_a_search_for_victims_rests_while_questions_of_others_are_computed_and_has_its_time_all_the_same():
+async def test_a_victim_search_pauses_for_other_questions():
+    """The time of the pause does not count toward its limit."""
     runner = runner_of(turn=0.001)
     search, rested, question = Slow("search", []), Slow("rested", []), Slow("question", [])
     question.may_end.set()
@@ -231,7 +232,7 @@ async def test_a_search_for_victims_rests_while_questions_of_others_are_computed
     assert await runner.search("n", rested, 0.5) == "rested"
 
 
-async def test_a_search_does_not_rest_forever(monkeypatch):
+async def test_a_victim_search_does_not_pause_forever(monkeypatch):
     monkeypatch.setattr(question_runner, "REST", 0.2)
     runner = runner_of(turn=0.001)
     search, question = Slow("search", []), Slow("question", [])
@@ -243,7 +244,8 @@ async def test_a_search_does_not_rest_forever(monkeypatch):
     assert await asking == "question"
 
 
-async def test_an_error_in_the_thread_is_raised_where_it_was_asked_and_the_next_question_is_computed():
+async def test_an_error_in_the_thread_is_raised_in_the_caller():
+    """The next question is computed."""
     runner = runner_of(turn=0.001)
 
     def fails(decider):
@@ -260,7 +262,7 @@ async def test_an_error_in_the_thread_is_raised_where_it_was_asked_and_the_next_
     assert await runner.ask("n", slow) == "slow"
 
 
-async def test_a_namespace_owes_what_its_question_took_in_the_thread():
+async def test_time_in_the_thread_adds_to_the_namespaces_debt():
     runner = runner_of(turn=0.001)
 
     def works(decider):
@@ -276,7 +278,7 @@ async def test_a_namespace_owes_what_its_question_took_in_the_thread():
 
 
 @pytest.mark.parametrize("change", ["another pod gets the device", "the device is gone", "nothing"])
-async def test_a_reservation_that_was_decided_in_the_thread_is_decided_again_if_its_node_changed(monkeypatch, change):
+async def test_a_reservation_from_the_thread_is_recomputed_after_a_change(monkeypatch, change):
     begun, may_end, decided = threading.Event(), threading.Event(), 0
     serve = questions.serve
 
@@ -293,27 +295,27 @@ async def test_a_reservation_that_was_decided_in_the_thread_is_decided_again_if_
         return serving
 
     cluster = sidecar.loaded(*sidecar.fleet(1, 2), *map(sidecar.claim, "ab"), sidecar.pod("p", "a"), sidecar.pod("q", "b"))  # fmt: skip
-    async with sidecar.running(cluster) as one:
-        _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
+    async with sidecar.running(cluster) as client:
+        _, answer = await client.plugin("prefilter", {"pod": await client.pod("p")})
         monkeypatch.setattr(questions, "serve", serve_long)
-        one.bridge.runner._turn = -1.0  # every question takes longer
-        reserving = asyncio.create_task(one.plugin("reserve", {"token": found["token"], "node": "n0"}))
+        client.bridge.runner._turn = -1.0  # every question takes longer
+        reserving = asyncio.create_task(client.plugin("reserve", {"token": answer["token"], "node": "n0"}))
         await until(begun.is_set)
-        one.bridge.runner._turn = TURN
+        client.bridge.runner._turn = TURN
         if change == "another pod gets the device":
-            assert (await one.place("q"))[0] == 200
-            assert await one.held("b") == ["n0/gpu-0"]
+            assert (await client.place("q"))[0] == 200
+            assert await client.held("b") == ["n0/gpu-0"]
         elif change == "the device is gone":
-            stock = one.bridge.knowledge.stock
+            stock = client.bridge.knowledge.stock
             devices = [{"name": "gpu-1"}]
             pool = {"name": "n0", "generation": 2, "resourceSliceCount": 1}
             await cluster.patch(
                 resources.RESOURCE_SLICES, "n0-gpus", Merge({"spec": {"devices": devices, "pool": pool}})
             )
-            await until(lambda: one.bridge.knowledge.stock is not stock)
+            await until(lambda: client.bridge.knowledge.stock is not stock)
         may_end.set()
         status, reserved = await reserving
         assert status == 200
-        assert (await one.plugin("commit", {"reservation": reserved["reservation"]}))[0] == 200
-        assert await one.held("a") == ["n0/gpu-0" if change == "nothing" else "n0/gpu-1"]
+        assert (await client.plugin("commit", {"reservation": reserved["reservation"]}))[0] == 200
+        assert await client.held("a") == ["n0/gpu-0" if change == "nothing" else "n0/gpu-1"]
     assert decided == (2 if change == "nothing" else 3)

@@ -1,13 +1,13 @@
-"""Turns of the loop: one piece a turn, and namespaces after each other."""
+"""Turns of waiting reviews: one waiter per iteration of the loop, and namespaces in rotation."""
 
 import asyncio
 from itertools import pairwise
 
-from allocator.service.quota.admission import Turns
+from allocator.service.quota.admission import LoopTurns
 
 
-async def test_a_namespace_with_a_crowd_has_every_second_turn_and_no_more():
-    turns, order = Turns(), []
+async def test_a_busy_namespace_gets_at_most_every_second_turn():
+    turns, order = LoopTurns(), []
 
     async def work(namespace, times):
         for _ in range(times):
@@ -19,8 +19,8 @@ async def test_a_namespace_with_a_crowd_has_every_second_turn_and_no_more():
     assert order[:7].count("one") == 3
 
 
-async def test_one_waiter_proceeds_per_loop_turn_and_cancelled_waiters_take_no_turn():
-    turns, order = Turns(), []
+async def test_one_waiter_proceeds_per_iteration_and_cancelled_waiters_are_skipped():
+    turns, order = LoopTurns(), []
 
     async def work(number):
         await turns.wait("team")

@@ -1,4 +1,4 @@
-"""Beside another scheduler: what pods' events say, how often, and which pod has which device as a metric. Nothing but events is written."""
+"""An allocator beside another scheduler: events that explain why pods wait, and metrics of their devices. It writes nothing but events."""
 
 import asyncio
 import contextlib
@@ -17,155 +17,156 @@ from dra.wire import convert
 from runtime.http import Address
 from tests.allocator.decisions.test_decider import granted, stock_of, typed_pod
 from tests.allocator.service import sidecar
-from tests.allocator.service.sidecar import until
+from tests.allocator.service.sidecar import simulate, until
 from tests.limits import PATIENCE
 from webhook.state import Features
 
 
-class Told:
-    """A clock that is set, and what was said."""
+class Recorder:
+    """Explanations with a clock that a test sets, and the sentences that were written."""
 
     def __init__(self):
         self.now = 100.0
-        self.said = []
-        self.heard = True
+        self.written = []
+        self.accepts = True
         self.explanations = Explanations(Decider(), clock=lambda: self.now, keep=self.keep)
 
     async def keep(self, pod, sentence):
-        if self.heard:
-            self.said.append((pod.metadata.name, sentence))
-        return self.heard
+        if self.accepts:
+            self.written.append((pod.metadata.name, sentence))
+        return self.accepts
 
     async def after(self, seconds, stock):
         self.now += seconds
         await self.explanations.explain_waiting(stock)
-        said, self.said = self.said, []
-        return said
+        explanations, self.written = self.written, []
+        return explanations
 
 
 def full(*claims, holder="x"):
-    """One node with two devices, both held."""
+    """Return one node with two devices, both held."""
     stock = stock_of(sidecar.claim("all", 2), *claims, nodes=1)
     return stock.with_object(granted("all", 2, stock, "n0", holder))
 
 
-async def test_a_pod_that_waits_is_told_why_and_what_would_help_once_its_scheduler_had_its_time():
-    told = Told()
+async def test_a_waiting_pod_gets_an_explanation_after_the_grace_period():
+    recorder = Recorder()
     stock = full(sidecar.claim("one"))
-    told.explanations.see(None, typed_pod("p", "one"))
-    assert await told.after(GRACE / 2, stock) == []
-    [(name, sentence)] = await told.after(GRACE, stock)
+    recorder.explanations.see(None, typed_pod("p", "one"))
+    assert await recorder.after(GRACE / 2, stock) == []
+    [(name, sentence)] = await recorder.after(GRACE, stock)
     assert name == "p"
     assert sentence.startswith("0 of 1 nodes can serve the claims: 1 request r: ")
     assert sentence.endswith("in use: held by default/all; nearest is n0: would fit once default/all ends")
 
 
-async def test_a_claim_of_another_namespace_is_not_named_to_a_pod():
-    told = Told()
+async def test_an_explanation_does_not_name_claims_of_other_namespaces():
+    recorder = Recorder()
     stock = full(sidecar.claim("one"))
     held = stock.claims["default/all"]
     foreign = replace(held, metadata=replace(held.metadata, namespace="secret"))
-    told.explanations.see(None, typed_pod("p", "one"))
-    [(_, sentence)] = await told.after(GRACE, stock.without("ResourceClaim", "default/all").with_object(foreign))
+    recorder.explanations.see(None, typed_pod("p", "one"))
+    [(_, sentence)] = await recorder.after(GRACE, stock.without("ResourceClaim", "default/all").with_object(foreign))
     assert sentence.endswith("would fit once a claim of another namespace ends")
     assert "secret" not in sentence
 
 
-async def test_nodes_without_devices_do_not_hide_what_would_help_on_another():
-    told = Told()
+async def test_nodes_without_devices_do_not_hide_the_nearest_fit():
+    recorder = Recorder()
     stock = stock_of(sidecar.claim("all", 2), sidecar.claim("one"), nodes=1)
     for name in ("a", "z"):
         stock = stock.with_object(convert(sidecar.node(name), Node))
     stock = stock.with_object(granted("all", 2, stock, "n0", "x"))
-    told.explanations.see(None, typed_pod("p", "one"))
-    [(_, sentence)] = await told.after(GRACE, stock)
+    recorder.explanations.see(None, typed_pod("p", "one"))
+    [(_, sentence)] = await recorder.after(GRACE, stock)
     assert sentence.endswith("nearest is n0: would fit once default/all ends")
 
 
-async def test_an_event_for_a_pod_that_no_node_could_serve_names_the_nearest_fit():
-    told = Told()
-    told.explanations.see(None, typed_pod("p", "three"))
-    [(_, sentence)] = await told.after(GRACE, stock_of(sidecar.claim("three", 3)))
+async def test_an_event_for_an_unservable_pod_names_the_nearest_fit():
+    recorder = Recorder()
+    recorder.explanations.see(None, typed_pod("p", "three"))
+    [(_, sentence)] = await recorder.after(GRACE, stock_of(sidecar.claim("three", 3)))
     assert "no node could serve it even if nothing were in use; nearest is n0: 2 of 3 devices would fit now" in sentence
 
 
-async def test_a_pod_that_fits_or_wants_nothing_or_has_a_node_is_told_nothing():
-    told = Told()
+async def test_pods_that_do_not_wait_for_devices_get_no_explanation():
+    recorder = Recorder()
     stock = stock_of(sidecar.claim("one"), sidecar.claim("all", 9))
-    told.explanations.see(None, typed_pod("fits", "one"))
-    told.explanations.see(None, typed_pod("plain"))
-    told.explanations.see(None, typed_pod("bound", "all", nodeName="n0"))
-    told.explanations.see(None, typed_pod("gated", "all", schedulingGates=[{"name": "later"}]))
-    assert await told.after(GRACE, stock) == []
-    assert len(told.explanations._waiting) == 1
+    recorder.explanations.see(None, typed_pod("fits", "one"))
+    recorder.explanations.see(None, typed_pod("plain"))
+    recorder.explanations.see(None, typed_pod("bound", "all", nodeName="n0"))
+    recorder.explanations.see(None, typed_pod("gated", "all", schedulingGates=[{"name": "later"}]))
+    assert await recorder.after(GRACE, stock) == []
+    assert len(recorder.explanations._waiting) == 1
 
 
-async def test_of_a_name_that_the_other_scheduler_serves_the_claim_that_it_would_make_is_the_reason():
-    """A node whose device plugin hands it out is named as one where no device is taken; where all are so, no reason is given."""
-    told = Told()
+async def test_an_extended_resource_is_explained_by_its_future_claim():
+    """A node whose device plugin serves the resource is listed as a node where no device is allocated. If all nodes are such, no reason is given."""
+    recorder = Recorder()
     served = sidecar.device_class("served", extendedResourceName="example.com/gpu")
     asks = [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]
     stock = full(sidecar.claim("one")).with_object(convert(served, DeviceClass))
     plugin = convert(sidecar.node("n1", allocatable={"example.com/gpu": "1"}), Node)
-    told.explanations.see(None, typed_pod("p", containers=asks))
+    recorder.explanations.see(None, typed_pod("p", containers=asks))
     nowhere = stock.with_object(replace(plugin, metadata=replace(plugin.metadata, name="n0")))
-    assert await told.after(GRACE, nowhere) == []
-    [(name, sentence)] = await told.after(AGAIN, stock.with_object(plugin))
+    assert await recorder.after(GRACE, nowhere) == []
+    [(name, sentence)] = await recorder.after(AGAIN, stock.with_object(plugin))
     assert (name, sentence.endswith("would fit once default/all ends")) == ("p", True)
     assert "1 a device plugin serves example.com/gpu there, so no device is allocated for it" in sentence
     assert "no node could serve it" not in sentence
-    [(_, sentence)] = await told.after(AGAIN, stock)
+    [(_, sentence)] = await recorder.after(AGAIN, stock)
     assert "device plugin" not in sentence
 
 
-async def test_the_same_is_said_again_only_before_an_api_server_forgets_it_and_another_reason_at_once():
-    told = Told()
+async def test_an_unchanged_reason_is_repeated_before_its_event_expires():
+    """A new reason is written at the next look."""
+    recorder = Recorder()
     stock = full(sidecar.claim("one"))
-    told.explanations.see(None, typed_pod("p", "one"))
-    [first] = await told.after(GRACE, stock)
+    recorder.explanations.see(None, typed_pod("p", "one"))
+    [first] = await recorder.after(GRACE, stock)
     same = stock.with_object(stock.nodes["n0"])
-    assert await told.after(AGAIN, same) == []
-    assert await told.after(REPEAT, same) == [first]
+    assert await recorder.after(AGAIN, same) == []
+    assert await recorder.after(REPEAT, same) == [first]
     classless = stock.without("DeviceClass", "gpu")
-    assert await told.after(AGAIN / 2, classless) == [], "one pod is not looked at twice in so short a time"
-    [(_, other)] = await told.after(AGAIN, classless)
+    assert await recorder.after(AGAIN / 2, classless) == [], "one pod is not looked at twice in so short a time"
+    [(_, other)] = await recorder.after(AGAIN, classless)
     assert "waiting for DeviceClass gpu" in other
 
 
-async def test_an_event_that_could_not_be_written_is_written_the_next_time():
-    told = Told()
+async def test_an_event_with_a_failed_write_is_written_again():
+    recorder = Recorder()
     stock = full(sidecar.claim("one"))
-    told.explanations.see(None, typed_pod("p", "one"))
-    told.heard = False
-    assert await told.after(GRACE, stock) == []
-    told.heard = True
-    assert len(await told.after(AGAIN, stock)) == 1
+    recorder.explanations.see(None, typed_pod("p", "one"))
+    recorder.accepts = False
+    assert await recorder.after(GRACE, stock) == []
+    recorder.accepts = True
+    assert len(await recorder.after(AGAIN, stock)) == 1
 
 
-async def test_explanations_for_many_pods_are_written_a_few_at_a_time_and_each_once():
-    told = Told()
+async def test_explanations_for_many_pods_are_written_in_batches():
+    recorder = Recorder()
     stock = full(*(sidecar.claim(f"c{at}") for at in range(40)))
     for at in range(40):
-        told.explanations.see(None, typed_pod(f"p{at}", f"c{at}"))
-    rounds = [await told.after(GRACE, stock) for _ in range(4)]
-    assert [len(said) for said in rounds] == [MOST, MOST, 40 - 2 * MOST, 0]
-    assert len({name for said in rounds for name, _ in said}) == 40
+        recorder.explanations.see(None, typed_pod(f"p{at}", f"c{at}"))
+    rounds = [await recorder.after(GRACE, stock) for _ in range(4)]
+    assert [len(batch) for batch in rounds] == [MOST, MOST, 40 - 2 * MOST, 0]
+    assert len({name for batch in rounds for name, _ in batch}) == 40
 
 
 async def test_a_pod_that_is_gone_or_placed_is_forgotten():
-    told = Told()
+    recorder = Recorder()
     for name in ("gone", "placed"):
-        told.explanations.see(None, typed_pod(name, "one"))
-    told.explanations.see(typed_pod("gone", "one"), None)
-    told.explanations.see(typed_pod("placed", "one"), typed_pod("placed", "one", nodeName="n0"))
-    assert len(told.explanations._waiting) == 0
+        recorder.explanations.see(None, typed_pod(name, "one"))
+    recorder.explanations.see(typed_pod("gone", "one"), None)
+    recorder.explanations.see(typed_pod("placed", "one"), typed_pod("placed", "one", nodeName="n0"))
+    assert len(recorder.explanations._waiting) == 0
 
 
 # The whole process
 
 
-class Listened(Embedded):
-    """A store that remembers what is written into it."""
+class RecordingStore(Embedded):
+    """A store that records its writes."""
 
     def __init__(self):
         super().__init__()
@@ -183,7 +184,7 @@ class Listened(Embedded):
 @contextlib.asynccontextmanager
 async def looking(cluster):
     settings = Settings(identity="one", namespace="default", tick=0.01, metrics=Address("127.0.0.1", 0))
-    allocator = ReadOnlyAllocator(cluster, settings, grace=0.0, again=0.0)
+    allocator = ReadOnlyAllocator(cluster, settings, simulate, grace=0.0, again=0.0)
     stop, ready = asyncio.Event(), asyncio.Event()
     run = asyncio.create_task(allocator.run(stop, lambda _: ready.set()))
     try:
@@ -200,24 +201,25 @@ def allocated(name, holder):
     return sidecar.claim(name) | {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}}  # fmt: skip
 
 
-async def test_beside_a_scheduler_a_pod_has_one_event_that_follows_the_reason_and_only_events_are_written():
-    cluster = Listened()
+async def test_a_read_only_allocator_writes_only_one_event_per_pod():
+    """The event's message changes with the reason."""
+    cluster = RecordingStore()
     cluster.load([*sidecar.fleet(1, 1), allocated("held", "runs"), sidecar.claim("one"), sidecar.pod("runs", "held", nodeName="n0"), sidecar.pod("p", "one")])  # fmt: skip
 
-    async def told(what):
-        """Wait for the one event there is, until it says this."""
+    async def until_event(what):
+        """Wait until the only event contains these words."""
         async with asyncio.timeout(PATIENCE):
             while True:
-                found = (await cluster.list(EVENTS, "default")).items
-                assert [one.involved_object.name for one in found] in ([], ["p"])
-                if any(what in one.message for one in found):
+                events = (await cluster.list(EVENTS, "default")).items
+                assert [event.involved_object.name for event in events] in ([], ["p"])
+                if any(what in event.message for event in events):
                     return
                 await asyncio.sleep(0.005)
 
     async with looking(cluster) as allocator:
-        await told("default/held")
+        await until_event("default/held")
         await cluster.delete(RESOURCE_CLAIMS, "one", "default")
-        await told("waiting for claim one to be created")
+        await until_event("waiting for claim one to be created")
         assert {kind for _, kind in cluster.written} == {"Event"}
         shown = allocator.metrics.registry
         labels = {"namespace": "default", "pod": "runs", "claim": "held", "driver": sidecar.DRIVER, "pool": "n0", "device": "gpu-0", "share": "", "node": "n0", "uuid": ""}  # fmt: skip
@@ -225,8 +227,8 @@ async def test_beside_a_scheduler_a_pod_has_one_event_that_follows_the_reason_an
         assert shown.get_sample_value("drawbridge_waiting_pods") == 1
 
 
-def test_whole_devices_are_counted_by_the_resource_that_their_class_stands_for():
-    """A claim of the pod counts; a share, a claim of another class and one that the scheduler made do not."""
+def test_whole_devices_are_counted_by_extended_resource_name():
+    """A claim of the pod counts. A share, a claim of another class and a claim that the scheduler created do not."""
     served = sidecar.device_class()
     served["spec"]["extendedResourceName"] = "nvidia.com/gpu-x"
     made = sidecar.claim("of-scheduler")

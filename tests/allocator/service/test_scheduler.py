@@ -1,17 +1,15 @@
-"""The small scheduler beside others that write, over the real embedded store."""
+"""The small scheduler beside other writers, over the embedded store."""
 
 import asyncio
+from itertools import pairwise
 
-import pytest
-
-from allocator import all_nodes, allocate
-from allocator.one_node import find
+from allocator import all_nodes
+from allocator.one_node import explain, search_node
 from allocator.service import WITHOUT_CLAIMS, Scheduler
-from allocator.service.standalone import scheduler
-from allocator.service.standalone.retries import MOST, Retries
 from cluster import resources
 from cluster.embedded import Embedded
-from cluster.errors import Conflict, NotFound, Unavailable
+from cluster.errors import Conflict, Unavailable
+from dra.objects import results_of
 from runtime.informers import Backoff
 from tests.allocator.service import sidecar as devices
 from tests.objects import container as main_container
@@ -22,12 +20,12 @@ ENOUGH = 200  # calls that only a loop which never ends makes
 
 
 def plain_pod(name, container=None, **spec):
-    """A pod without devices; its container has these fields."""
+    """Return a pod without devices, whose container has these fields."""
     return pod(name, containers=[main_container() | (container or {})], **spec)
 
 
 class Race(Embedded):
-    """The embedded store, with a call right before each binding."""
+    """The embedded store, with a function that runs before each binding."""
 
     calls = 0
 
@@ -41,9 +39,9 @@ class Race(Embedded):
         await super().bind(name, namespace, node, uid=uid, dry_run=dry_run)
 
 
-async def running(cluster, condition, *, retries=None):
-    """Let the scheduler work until something is true."""
-    scheduler = asyncio.create_task(Scheduler(cluster, retries=retries).run())
+async def running(cluster, condition, *, backoff=None):
+    """Run the scheduler until a condition is true."""
+    scheduler = asyncio.create_task(Scheduler(cluster, backoff=backoff).run())
     try:
         reached = asyncio.create_task(until(condition))
         await asyncio.wait({scheduler, reached}, return_when=asyncio.FIRST_COMPLETED)
@@ -60,7 +58,7 @@ async def placed(cluster, name):
     return (await cluster.get(resources.PODS, name, "default")).spec.node_name
 
 
-async def test_a_pod_that_another_scheduler_binds_first_does_not_stop_the_loop():
+async def test_a_pod_bound_by_another_scheduler_does_not_stop_ours():
     class Taken(Race):
         async def before(self, name):
             if name == "a-wanted" and self.calls == 1:
@@ -77,27 +75,7 @@ async def test_a_pod_that_another_scheduler_binds_first_does_not_stop_the_loop()
     assert cluster.calls <= 4
 
 
-async def test_a_conflict_that_does_not_end_is_given_up_until_there_is_news():
-    class Refusing(Race):
-        async def before(self, name):
-            if name == "cursed":
-                raise Conflict("another writer is always faster")
-
-    cluster = Refusing()
-    cluster.load([node("mine"), plain_pod("cursed")])
-    retries = Retries(Backoff(least=0.001, most=0.002))
-
-    async def tried():
-        return cluster.calls >= MOST
-
-    async def given_up():
-        return await tried() and retries.next_due() == float("inf")
-
-    await running(cluster, given_up, retries=retries)
-    assert cluster.calls == MOST
-
-
-async def test_one_pod_that_cannot_be_written_does_not_end_the_scheduler():
+async def test_a_pod_with_failing_writes_does_not_stop_the_scheduler():
     class Away(Race):
         async def before(self, name):
             if name == "first":
@@ -112,7 +90,7 @@ async def test_one_pod_that_cannot_be_written_does_not_end_the_scheduler():
     await running(cluster, second)
 
 
-async def test_an_allocation_that_cannot_be_read_concerns_its_own_pod_only():
+async def test_an_unreadable_allocation_affects_only_its_own_pod():
     claim = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -142,28 +120,26 @@ async def test_an_allocation_that_cannot_be_read_concerns_its_own_pod_only():
     await running(cluster, second)
 
 
-async def test_pods_placed_in_one_go_do_not_share_what_only_one_can_have():
+async def test_pods_placed_in_one_round_do_not_share_cpu():
     asks = {"container": {"resources": {"requests": {"cpu": "1"}}}}
     cluster = Embedded.holding(
         [node("mine", allocatable={"cpu": "1", "pods": "10"}), plain_pod("a", **asks), plain_pod("b", **asks)]
     )
 
-    async def told():
+    async def has_reason():
         waiting = await cluster.get(resources.PODS, "b", "default")
         return any("Insufficient cpu" in condition.message for condition in waiting.status.conditions)
 
-    await running(cluster, told)
+    await running(cluster, has_reason)
     assert await placed(cluster, "a") == "mine"
     assert not await placed(cluster, "b")
 
 
 async def test_equal_pods_and_equal_nodes_share_one_allocator_search(monkeypatch):
-    """And of the nodes that changed since; why not is found out once for each kind of node, whatever their number."""
+    """After a placement only the changed node is searched; a refusal is explained once for each kind of node."""
     asked, explained = [], set()
-    monkeypatch.setattr(all_nodes, "find", lambda *given: asked.append(1) or find(*given))
-    monkeypatch.setattr(
-        scheduler, "allocate", lambda *given, **named: explained.add(given[1]) or allocate(*given, **named)
-    )
+    monkeypatch.setattr(all_nodes, "search_node", lambda *given: asked.append(1) or search_node(*given))
+    monkeypatch.setattr(all_nodes, "explain", lambda *given: explained.add(given[2]) or explain(*given))
     names = [f"p{number}" for number in range(8)]
     pods = [devices.pod(name, name) for name in names]
     cluster = devices.loaded(*devices.fleet(20, 2), *(devices.claim(name) for name in names), *pods)
@@ -176,16 +152,16 @@ async def test_equal_pods_and_equal_nodes_share_one_allocator_search(monkeypatch
         return (await cluster.get(resources.PODS, "big", "default")).status.conditions
 
     await running(cluster, all_placed)
-    assert 0 < len(asked) < len(names)  # of a full node, one that has one device left, and one that has two
+    assert 0 < len(asked) < len(names)  # one node of each kind: full, with one free device, with two
     assert explained == set()
     cluster.load([*too_much])
     await running(cluster, big_is_told)
     [condition] = await big_is_told()
-    assert "nearest of 20 nodes" in condition.message
+    assert condition.message.startswith("0 of 20 nodes can serve the claims: ")
     assert 1 <= len(explained) <= 3  # nodes with no, one and two devices in use
 
 
-async def test_a_pod_without_its_claims_is_told_apart_from_one_that_fits_nowhere():
+async def test_a_missing_claim_and_a_missing_fit_have_different_reasons():
     missing = [{"name": "later", "resourceClaimName": "later"}]
     large = {"container": {"resources": {"requests": {"cpu": "9"}}}}
     cluster = Embedded.holding(
@@ -197,44 +173,47 @@ async def test_a_pod_without_its_claims_is_told_apart_from_one_that_fits_nowhere
     )
     reasons = {}
 
-    async def told():
+    async def have_reasons():
         for name in ("a", "b"):
             waiting = await cluster.get(resources.PODS, name, "default")
             for condition in waiting.status.conditions:
                 reasons[name] = condition.reason
         return len(reasons) == 2
 
-    await running(cluster, told)
+    await running(cluster, have_reasons)
     assert reasons == {"a": WITHOUT_CLAIMS, "b": "Unschedulable"}
 
 
-def test_pauses_grow_and_a_conflict_ends_them():
-    retries = Retries(Backoff(least=1.0, most=100.0))
-    pauses, now = [], 0.0
-    for _ in range(MOST):
-        assert retries.due("pod", ("1",), now)
-        failure = retries.note_failure("pod", ("1",), Conflict("faster"), now=now, fraction=0.0)
-        assert not retries.due("pod", ("1",), now)
-        pauses.append(failure.pause_ends - now)
-        now = failure.pause_ends
-    assert pauses == sorted(pauses)
-    assert pauses[-1] > 8 * pauses[0]
-    assert not retries.due("pod", ("1",), now + 1e9)
-    assert retries.due("pod", ("2",), now), "news begins anew"
+async def test_a_lasting_conflict_is_retried_after_longer_pauses():
+    class Refusing(Race):
+        async def before(self, _name):
+            self.times.append(asyncio.get_running_loop().time())
+            raise Conflict("another writer is always faster")
+
+    cluster = Refusing()
+    cluster.times = []
+    cluster.load([node("mine"), plain_pod("cursed")])
+
+    async def tried():
+        return cluster.calls >= 6
+
+    await running(cluster, tried, backoff=Backoff(least=0.01, most=0.08))
+    pauses = [later - earlier for earlier, later in pairwise(cluster.times)]
+    least = [0.005, 0.01, 0.02, 0.04, 0.04]  # half of each pause is random
+    assert all(pause >= shortest for pause, shortest in zip(pauses, least, strict=False)), pauses
 
 
-@pytest.mark.parametrize("error", [Unavailable("away"), ValueError("odd")])
-def test_an_error_that_may_pass_by_itself_is_retried_forever_with_pauses(error):
-    retries, now = Retries(), 0.0
-    for _ in range(3 * MOST):
-        assert retries.due("pod", ("1",), now)
-        now = retries.note_failure("pod", ("1",), error, now=now, fraction=0.5).pause_ends
-    assert now > 60
+async def test_pods_placed_in_one_go_do_not_share_a_device():
+    names = [f"p{number}" for number in range(4)]
+    pods = [devices.pod(name, name) for name in names]
+    cluster = devices.loaded(*devices.fleet(1, 2), *(devices.claim(name) for name in names), *pods)
 
+    async def all_decided():
+        stored = [await cluster.get(resources.PODS, name, "default") for name in names]
+        return all(pod.spec.node_name or pod.status.conditions for pod in stored)
 
-def test_pods_that_are_gone_are_forgotten():
-    retries = Retries()
-    for number in range(100):
-        retries.note_failure(str(number), (), NotFound("gone"), now=0.0, fraction=0.0)
-    retries.keep(["7"])
-    assert len(retries) == 1
+    await running(cluster, all_decided)
+    claims = (await cluster.list(resources.RESOURCE_CLAIMS)).items
+    held = [result.device for claim in claims for result in results_of(claim)]
+    assert len(held) == len(set(held)) == 2
+    assert [bool(await placed(cluster, name)) for name in names] == [True, True, False, False]

@@ -1,4 +1,4 @@
-"""Pods that wait: each for one thing, woken by it, and again where a scheduler may have dropped that, or nothing alive would do it."""
+"""Waiting pods: each has one wait reason, and is woken by its event, and periodically where no event would come."""
 
 import asyncio
 
@@ -11,16 +11,26 @@ from allocator.service.waiting_pods import AGAIN, UNSEEN, WaitingPods, WaitReaso
 from cluster import resources
 from dra.objects import Pod
 from dra.wire import convert
-from tests.allocator.service.sidecar import claim, fleet, gpus, loaded, node, pod, running, until
-from tests.allocator.service.test_bridge import SERVED, pod_by_name
-from tests.allocator.service.test_requeue import free
+from tests.allocator.service.sidecar import (
+    SERVED,
+    claim,
+    fleet,
+    free,
+    gpus,
+    loaded,
+    node,
+    pod,
+    pod_by_name,
+    running,
+    until,
+)
 from tests.limits import PATIENCE
 
 BIG = convert(pod("big"), Pod)
 
 
 class Times:
-    """A clock that is set."""
+    """A clock that a test sets."""
 
     now = 0.0
 
@@ -40,7 +50,7 @@ def times():
 
 @pytest.fixture
 def table(events, times):
-    """A pod that waited for room, and was woken."""
+    """A table with a pod that waited for devices and was woken."""
     pods = WaitingPods(events, times)
     pods.put(BIG, WaitReason.ROOM, b"two")
     pods.wake(pods.waiting_for(WaitReason.ROOM))
@@ -52,7 +62,7 @@ def woken_since(events, table, seq):
     return events.since(seq).pods
 
 
-def test_a_pod_that_its_scheduler_does_not_ask_about_is_woken_again_and_again(events, times, table):
+def test_a_pod_is_woken_repeatedly_until_its_scheduler_asks(events, times, table):
     seq = events.seq
     assert woken_since(events, table, seq) == ()
     for _ in range(3):
@@ -63,78 +73,80 @@ def test_a_pod_that_its_scheduler_does_not_ask_about_is_woken_again_and_again(ev
 
 
 @pytest.mark.parametrize("what", ["confirm", "pop"])
-def test_a_pod_that_was_asked_about_or_is_gone_is_not_woken_again(events, times, table, what):
+def test_a_retried_or_deleted_pod_is_not_woken_again(events, times, table, what):
     seq = events.seq
     getattr(table, what)("pod-big")
     times.now += AGAIN
     assert woken_since(events, table, seq) == ()
 
 
-def test_a_pod_that_no_watch_ever_shows_is_not_named_for_good(events, times, table):
+def test_a_pod_that_the_watch_never_shows_expires(events, times, table):
     while times.now <= UNSEEN:
         table.wake(table.due(WaitReason.SCHEDULER, lambda _: False))
         times.now += AGAIN
     assert table.due(WaitReason.SCHEDULER, lambda _: False) == table.waiting_for(*WaitReason) == []
 
 
-def test_a_pod_waits_for_one_thing_at_a_time(events, times):
+def test_a_pod_has_one_wait_reason_at_a_time(events, times):
     table = WaitingPods(events, times)
     for reason in WaitReason:
         table.put(BIG, reason)
-        assert [one for one in WaitReason if table.waiting_for(one)] == [reason]
+        assert [other for other in WaitReason if table.waiting_for(other)] == [reason]
 
 
-async def verdict(one, name):
-    return (await one.plugin("prefilter", {"pod": await one.pod(name)}))[1]["verdict"]
+async def verdict(sidecar, name):
+    return (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)}))[1]["verdict"]
 
 
-async def test_a_pod_whose_scheduler_drops_that_a_device_is_free_is_told_again_until_it_asks():
-    """As kube-scheduler drops it while DefaultPreemption evicts for the pod: it would come with the next flush of its queue, after five minutes."""
+async def test_a_wake_that_the_scheduler_drops_is_repeated():
+    """kube-scheduler drops it while DefaultPreemption evicts for the pod. The pod would wait five minutes, for the next flush of the queue."""
     objects = [*fleet(1, 1), claim("a"), pod("a", "a"), claim("late"), pod("late", "late")]
-    async with running(loaded(*objects)) as one:
-        times = one.bridge.pods.waiting._clock = Times()
-        await one.place("a")
-        assert await verdict(one, "late") == "full"
-        seq = one.bridge.requeue_events.seq
-        await free(one, "a")
-        await until(lambda: "default/late" in one.bridge.requeue_events.since(seq).pods)
-        seq = one.bridge.requeue_events.seq
+    async with running(loaded(*objects)) as sidecar:
+        times = sidecar.bridge.pods.waiting._clock = Times()
+        await sidecar.place("a")
+        assert await verdict(sidecar, "late") == "full"
+        seq = sidecar.bridge.requeue_events.seq
+        await free(sidecar.cluster, "a")
+        await until(lambda: "default/late" in sidecar.bridge.requeue_events.since(seq).pods)
+        seq = sidecar.bridge.requeue_events.seq
         times.now += AGAIN
-        one.bridge.tick()
-        assert "default/late" in one.bridge.requeue_events.since(seq).pods
-        seq = one.bridge.requeue_events.seq
-        assert await verdict(one, "late") == "fits"
+        sidecar.bridge.tick()
+        assert "default/late" in sidecar.bridge.requeue_events.since(seq).pods
+        seq = sidecar.bridge.requeue_events.seq
+        assert await verdict(sidecar, "late") == "fits"
         times.now += AGAIN
-        one.bridge.tick()
-        assert "default/late" not in one.bridge.requeue_events.since(seq).pods
+        sidecar.bridge.tick()
+        assert "default/late" not in sidecar.bridge.requeue_events.since(seq).pods
 
 
-async def test_a_pod_is_woken_when_the_object_that_it_lacked_comes_and_again_until_its_scheduler_asks():
-    async with running(loaded(*fleet(1, 1), pod("p", "later"))) as one:
-        times = one.bridge.pods.waiting._clock = Times()
-        assert await verdict(one, "p") == "waiting"
-        events = one.bridge.requeue_events
+async def test_a_pod_is_woken_when_its_missing_claim_is_created():
+    """It is woken repeatedly until its scheduler asks."""
+    async with running(loaded(*fleet(1, 1), pod("p", "later"))) as sidecar:
+        times = sidecar.bridge.pods.waiting._clock = Times()
+        assert await verdict(sidecar, "p") == "waiting"
+        events = sidecar.bridge.requeue_events
         before = events.seq
-        await one.cluster.create(resources.RESOURCE_CLAIMS.raw, claim("later"))
+        await sidecar.cluster.create(resources.RESOURCE_CLAIMS.raw, claim("later"))
         await until(lambda: "default/p" in events.since(before).pods)
-        told = events.seq
+        first = events.seq
         times.now += AGAIN
-        await until(lambda: "default/p" in events.since(told).pods)
-        assert await verdict(one, "p") == "fits"
-        assert one.bridge.pods.waiting.waiting_for(*WaitReason) == []
+        await until(lambda: "default/p" in events.since(first).pods)
+        assert await verdict(sidecar, "p") == "fits"
+        assert sidecar.bridge.pods.waiting.waiting_for(*WaitReason) == []
 
 
 @pytest.mark.parametrize("what", ["its claim is being made", "nothing makes its claim", "the claim has come unnoticed"])
-async def test_a_pod_that_nothing_alive_would_wake_is_woken(monkeypatch, what):
-    async with running(loaded(SERVED, node("n0"), gpus("n0", 1), pod_by_name("p"), pod("q", "later"))) as one:
-        bridge = one.bridge
+async def test_a_pod_without_a_pending_event_is_woken_periodically(monkeypatch, what):
+    """Not while its claim is being created: the new claim wakes it."""
+    async with running(loaded(SERVED, node("n0"), gpus("n0", 1), pod_by_name("p"), pod("q", "later"))) as sidecar:
+        bridge = sidecar.bridge
         times = bridge.pods.waiting._clock = Times()
         monkeypatch.setattr(bridge.allocator, "_make_claim", lambda _: None)
         monkeypatch.setattr(bridge.extended, "is_making", lambda _: what == "its claim is being made")
-        assert [await verdict(one, name) for name in "pq"] == ["waiting", "waiting"]
+        assert [await verdict(sidecar, name) for name in "pq"] == ["waiting", "waiting"]
         if what == "the claim has come unnoticed":
             monkeypatch.setattr(bridge.pods, "objects_changed", lambda *_: None)
-            await one.cluster.create(resources.RESOURCE_CLAIMS.raw, claim("later", class_name="served"))
+            await sidecar.cluster.create(resources.RESOURCE_CLAIMS.raw, claim("later", class_name="served"))
             await until(lambda: "default/later" in bridge.knowledge.stock.claims)
         seq = bridge.requeue_events.seq
         bridge.tick()
@@ -146,46 +158,46 @@ async def test_a_pod_that_nothing_alive_would_wake_is_woken(monkeypatch, what):
 
 
 @pytest.mark.parametrize("refused", ["full", "never"])
-async def test_a_device_that_came_free_while_a_pod_was_decided_on_wakes_it(monkeypatch, refused):
-    """The pod was not in the table yet when the event came, and no other event would follow."""
+async def test_a_device_freed_during_a_pods_decision_wakes_the_pod(monkeypatch, refused):
+    """At the time of the event the pod was not in the table yet, and no other event would follow."""
     objects = [*fleet(1, 1), claim("a"), pod("a", "a"), claim("late"), pod("late", "late")]
-    async with running(loaded(*objects)) as one:
-        _, found = await one.plugin("prefilter", {"pod": await one.pod("a")})
-        await one.plugin("reserve", {"token": found["token"], "node": "n0"})
+    async with running(loaded(*objects)) as sidecar:
+        _, outlook = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("a")})
+        await sidecar.plugin("reserve", {"token": outlook["token"], "node": "n0"})
         decide = Decider.outlook
 
         def decide_long(*arguments):
             monkeypatch.undo()
             answer = decide(*arguments)
-            one.bridge.allocator.release(found["token"])
+            sidecar.bridge.allocator.release(outlook["token"])
             return replace(answer, outlook=Outlook(refused))
 
         monkeypatch.setattr(Decider, "outlook", decide_long)
-        seq = one.bridge.requeue_events.seq
-        assert await verdict(one, "late") == refused
-        await until(lambda: "default/late" in one.bridge.requeue_events.since(seq).pods)
+        seq = sidecar.bridge.requeue_events.seq
+        assert await verdict(sidecar, "late") == refused
+        await until(lambda: "default/late" in sidecar.bridge.requeue_events.since(seq).pods)
 
 
-async def test_a_pod_that_gives_way_before_our_watch_shows_it_is_woken_when_the_nomination_ends(monkeypatch):
-    async with running(loaded(*fleet(1, 1), claim("a"), pod("a", "a"))) as one:
-        nominations = one.bridge.pods.nominations
-        nominations.nominate(one.bridge.pods.find("pod-a"), "n0", ())
+async def test_an_unwatched_pod_is_woken_when_the_nomination_ends(monkeypatch):
+    async with running(loaded(*fleet(1, 1), claim("a"), pod("a", "a"))) as sidecar:
+        nominations = sidecar.bridge.pods.nominations
+        nominations.nominate(sidecar.bridge.pods.find("pod-a"), "n0", ())
         nominations.give_way(BIG)
-        seq = one.bridge.requeue_events.seq
-        nominations.give_up(one.bridge.pods.find("pod-a"))
-        assert one.bridge.requeue_events.since(seq).pods == ("default/big",)
+        seq = sidecar.bridge.requeue_events.seq
+        nominations.give_up(sidecar.bridge.pods.find("pod-a"))
+        assert sidecar.bridge.requeue_events.since(seq).pods == ("default/big",)
 
 
-async def test_a_fault_while_looking_after_waiting_pods_does_not_end_the_lead(monkeypatch):
-    async with running(loaded(*fleet(1, 1))) as one:
+async def test_an_error_in_the_tick_does_not_end_the_lead(monkeypatch):
+    async with running(loaded(*fleet(1, 1))) as sidecar:
         failed = asyncio.Event()
 
         def fail(_):
             failed.set()
             raise ValueError("a bug")
 
-        monkeypatch.setattr(one.bridge.pods, "tick", fail)
+        monkeypatch.setattr(sidecar.bridge.pods, "tick", fail)
         async with asyncio.timeout(PATIENCE):
             await failed.wait()
         await asyncio.sleep(0.1)  # two more ticks
-        assert one.bridge.lead.leads
+        assert sidecar.bridge.lead.leads

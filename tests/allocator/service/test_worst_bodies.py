@@ -1,4 +1,4 @@
-"""Whatever is sent to a port of the allocator, its loop turns: schedulers are answered beside it, and the lease is renewed."""
+"""No request blocks the loop: other schedulers get answers, and the lease is renewed."""
 
 import asyncio
 import json
@@ -8,9 +8,8 @@ import aiohttp
 import pytest
 
 from allocator.service import namespace_turns, question_runner
-from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, running, until
-from tests.allocator.service.test_quota_admission import HERE, review_of
-from tests.allocator.service.test_quotas import quota_of
+from tests.allocator.service.reviews import QUOTA_LISTENER, review_of
+from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, quota_of, running, until
 from tests.webhook.hostile import SLOW_PATTERNS
 
 SIZES = (6_000, 250_000, 4_000_000)
@@ -22,7 +21,7 @@ def exactly(**more):
 
 
 def pods(size):
-    """Pods of so many bytes, of what is dearest to read or to judge."""
+    """Yield pods of a number of bytes that are the most expensive to read or to judge."""
     yield pod("p", containers=[{}] * (size // 4))
     yield pod("p", resourceClaims=[{"name": "c", "resourceClaimName": "a"}] * (size // 50))
     yield pod("p", containers=[{"name": "c", "resources": {"requests": {f"example.com/g{at}": "9" * 20 + "E9999" for at in range(size // 60)}}}])  # fmt: skip
@@ -41,7 +40,7 @@ def claims(size):
 
 
 def texts(size):
-    """YAML that is dearest to read."""
+    """Yield YAML that is the most expensive to read."""
     yield "---\na: 1\n" * (size // 9)
     yield "a: [" + "[]," * (size // 3) + "]"
     yield "[" * size
@@ -52,27 +51,21 @@ def texts(size):
 def simulations(size):
     yield from pods(size)
     yield from texts(min(size, 1_000_000))
-    for one in claims(size):
-        yield {"kind": "List", "apiVersion": "v1", "items": [one, pod("p", "x")]}
+    for body in claims(size):
+        yield {"kind": "List", "apiVersion": "v1", "items": [body, pod("p", "x")]}
 
 
 def to_plugin(size):
-    yield from ({"pod": one} for one in pods(size))
+    yield from ({"pod": body} for body in pods(size))
 
 
 def to_extender(size):
-    yield from ({"Pod": one, "NodeNames": ["n0"]} for one in pods(size))
+    yield from ({"Pod": body, "NodeNames": ["n0"]} for body in pods(size))
     yield {"Pod": pod("p"), "NodeNames": [f"n{at}" for at in range(size // 9)]}
 
 
 def reviews(size):
     yield from map(review_of, (*pods(size), *claims(size)))
-
-
-def resizes(size):
-    yield '{"claim": "\udcff"'
-    yield '{"x": ' + "[" * (size // 100)
-    yield {"claim": "default/a", "request": "r", "capacity": dict.fromkeys(map(str, range(size // 12)), "9E9")}
 
 
 def written(bodies):
@@ -86,7 +79,6 @@ def written(bodies):
 CALLS = {
     "/quota": reviews,
     "/api/v1/simulate-schedule": simulations,
-    "/api/v1/resize": resizes,
     "/plugin/v1/prefilter": to_plugin,
     "/plugin/v1/reserve": to_plugin,
     "/extender/filter": to_extender,
@@ -97,40 +89,45 @@ CALLS = {
 
 @LIMIT
 @pytest.mark.parametrize("path", CALLS)
-async def test_no_body_holds_the_loop(path):
+async def test_no_request_body_blocks_the_loop(path):
     bodies = await asyncio.to_thread(written, CALLS[path])
     cluster = loaded(*fleet(10, 4), quota_of(gpu__devices=3), claim("a"))
-    async with running(cluster, answer=0.2, **HERE) as one, aiohttp.ClientSession() as elsewhere:
-        session = elsewhere if path == "/quota" else one._sessions[path.split("/")[1]]
-        at = one.listening.quota if path == "/quota" else "drawbridge"
+    async with running(cluster, answer=0.2, **QUOTA_LISTENER) as sidecar, aiohttp.ClientSession() as elsewhere:
+        session = elsewhere if path == "/quota" else sidecar._sessions[path.split("/")[1]]
+        at = sidecar.listening.quota if path == "/quota" else "drawbridge"
         for body in bodies:
             async with session.post(f"http://{at}{path}", data=BytesIO(body)) as answer:
                 assert answer.status in (200, 400, 409, 413, 503), await answer.read()
-        assert one.bridge.lead.leads
+        assert sidecar.bridge.lead.leads
 
 
 @LIMIT
-async def test_queries_over_a_large_fleet_do_not_block_the_event_loop():
+async def test_queries_over_a_large_fleet_do_not_block_the_loop():
     cluster = await asyncio.to_thread(lambda: loaded(*fleet(1, 1), *(node(f"m{at}") for at in range(3_000))))
     async with running(cluster) as one:
-        for path in ("nodes", "fleet", "claims", "drift", "server", "quota"):
+        for path in ("fleet", "claims", "drift", "server", "quota"):
             assert (await one.ask(f"/api/v1/{path}"))[0] == 200
 
 
 @pytest.mark.parametrize("odd", [[1], "x", 7, True])
-async def test_metadata_of_any_shape_is_refused_in_words(odd, caplog):
+async def test_malformed_metadata_is_refused_with_a_message(odd, caplog):
     deployment = {"kind": "Deployment", "apiVersion": "apps/v1", "spec": {"template": {"metadata": odd, "spec": {}}}}
     async with running(loaded(*fleet(1, 1))) as one:
-        for body in (pod("p") | {"metadata": odd}, deployment, deployment | {"metadata": odd}):
-            status, said = await one.ask("/api/v1/simulate-schedule", body)
-            assert (status, "metadata" in said["error"]) == (400, True)
+        bodies = {
+            "metadata is not an object": (pod("p") | {"metadata": odd}, deployment | {"metadata": odd}),
+            "the body has no pod": (deployment,),
+        }
+        for words, refused in bodies.items():
+            for body in refused:
+                status, said = await one.ask("/api/v1/simulate-schedule", body)
+                assert (status, words in said["error"]) == (400, True)
     assert "a bug" not in caplog.text
 
 
 @LIMIT
 @pytest.mark.parametrize("pattern", [*SLOW_PATTERNS, "a{0,1000}" * 10])
-async def test_no_pattern_of_a_stored_claim_holds_the_loop(pattern):
-    """To compile one takes up to half a second, which no budget can end halfway; the pod waits, and the next is answered."""
+async def test_no_pattern_of_a_stored_claim_blocks_the_loop(pattern):
+    """Compiling a pattern takes up to half a second and cannot be interrupted; the pod waits, and the next call is answered."""
     await others_are_answered_beside([f"{pattern}|stored"])
 
 
@@ -143,9 +140,9 @@ def with_selectors(name, texts):
 async def others_are_answered_beside(patterns):
     dear = with_selectors("dear", [f"!device.driver.matches('{pattern}')" for pattern in patterns])
     cluster = loaded(*fleet(10, 4), dear, claim("a"), pod("p", "dear"), pod("q", "a"))
-    async with running(cluster) as one:
+    async with running(cluster) as sidecar:
         for name, verdicts in (("p", ("undecided", "never")), ("q", ("fits",))):
-            assert (await one.plugin("prefilter", {"pod": await one.pod(name)}))[1]["verdict"] in verdicts
+            assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)}))[1]["verdict"] in verdicts
 
 
 ONES = f"[{','.join('1' * 100)}]"
@@ -157,24 +154,24 @@ DEAR = {
 
 @LIMIT
 @pytest.mark.parametrize("selectors", DEAR.values(), ids=DEAR)
-async def test_other_pods_are_placed_while_a_dear_question_is_decided(selectors, monkeypatch):
-    """A pod is reserved and committed beside it, in one namespace; all three have devices in the end, and different ones."""
+async def test_other_pods_are_placed_during_an_expensive_question(selectors, monkeypatch):
+    """A pod of the same namespace is reserved and committed during the question; in the end all three have different devices."""
     monkeypatch.setattr(namespace_turns.NamespaceTurns, "seconds_until", lambda *_: 0.0)
     in_thread = []
     compute = question_runner.QuestionRunner._compute
     monkeypatch.setattr(
         question_runner.QuestionRunner,
         "_compute",
-        lambda it, lane, one: (in_thread.append(one), compute(it, lane, one)),
+        lambda it, lane, question: (in_thread.append(question), compute(it, lane, question)),
     )
     dear = [with_selectors(name, selectors) for name in ("dear", "same")]
-    cluster = loaded(*fleet(10, 4), *dear, claim("a"), *(pod(f"p-{one}", one) for one in ("dear", "same", "a")))
-    async with running(cluster) as one:
-        asking = [asyncio.create_task(one.place(f"p-{name}")) for name in ("dear", "same")]
+    cluster = loaded(*fleet(10, 4), *dear, claim("a"), *(pod(f"p-{name}", name) for name in ("dear", "same", "a")))
+    async with running(cluster) as sidecar:
+        asking = [asyncio.create_task(sidecar.place(f"p-{name}")) for name in ("dear", "same")]
         await until(lambda: in_thread)
-        assert (await one.place("p-a"))[0] == 200
+        assert (await sidecar.place("p-a"))[0] == 200
         assert not in_thread[0].answer.done()
         assert [(await task)[0] for task in asking] == [200, 200]
-        held = [device for name in ("dear", "same", "a") for device in await one.held(name)]
+        held = [device for name in ("dear", "same", "a") for device in await sidecar.held(name)]
         assert len(set(held)) == 3
-        assert one.bridge.pods.turns._paid_at["default"] > asyncio.get_running_loop().time()
+        assert sidecar.bridge.pods.turns._paid_at["default"] > asyncio.get_running_loop().time()

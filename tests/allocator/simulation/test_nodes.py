@@ -1,4 +1,4 @@
-"""Nodes that are taken away or added before the pods of a snapshot are scheduled."""
+"""Nodes that are removed or added before the pods of a snapshot are scheduled."""
 
 from msgspec.structs import replace
 
@@ -17,7 +17,7 @@ def run(snapshot):
 
 
 def held_by(name, node, device, **metadata):
-    """A pod on a node, and the claim that was made for it."""
+    """Return a pod on a node, and its claim."""
     running = pending_pod(name, templates=["single"], nodeName=node, phase="Running")
     running = replace(
         running,
@@ -87,13 +87,13 @@ def test_nodes_that_are_added_are_idle_and_healthy_copies():
     assert (copy.spec.taints, copy.spec.unschedulable) == (taints[1:], False)
     again = with_more_nodes(with_more_nodes(scene(TWO, more=here.pods[1:]), "n0", 1), "n0", 1)
     assert {"n0-1", "n0-2"} <= set(again.stock.nodes)
-    found = places(run(again))
-    assert {node for node, _ in found.values()} == {"n0", "n0-1", "n0-2", "n1"}
+    placed = places(run(again))
+    assert {node for node, _ in placed.values()} == {"n0", "n0-1", "n0-2", "n1"}
 
 
-def test_each_copy_has_pools_of_its_own():
+def test_each_copied_node_has_its_own_pools():
     here = scene(TWO, more=[pending_pod(f"w{at}", templates=["pair"]) for at in range(3)])
     here = replace(here, templates=(typed(claim_template("pair", exactly("gpu", count=2))),))
-    found = run(with_more_nodes(here, "n1", 2))
-    assert {pod.node for pod in found.pods} == {"n1", "n1-1", "n1-2"}
-    assert len({device for pod in found.pods for device in pod.devices}) == 6
+    simulated = run(with_more_nodes(here, "n1", 2))
+    assert {pod.node for pod in simulated.pods} == {"n1", "n1-1", "n1-2"}
+    assert len({device for pod in simulated.pods for device in pod.devices}) == 6

@@ -1,4 +1,4 @@
-"""Answers that are kept: equal to those that the nodes would give now."""
+"""Cached answers of a simulation equal new answers."""
 
 import pytest
 
@@ -14,14 +14,17 @@ def ask(strategy):
 
 
 def stale(strategy):
-    """Place pods; list the nodes whose kept answer is another than the node would give now."""
+    """Place pods; return the nodes whose cached answer differs from a new answer."""
     stock = fleet({f"n{at}": (gpu("gpu-0", root="r0"), gpu("gpu-1", root=f"r{at}")) for at in range(3)})
     placements = Placements(stock, ask(strategy))
     wrong = []
     for at in range(6):
         wanted = claim(f"c{at}", exactly("gpu"))
-        told = {node: (one.answer.verdict, one.score) for node, one in placements.answers([wanted]).items()}
-        for node, answer in told.items():
+        cached = {
+            node: (placement.answer.verdict, placement.score)
+            for node, placement in placements.answers([wanted]).items()
+        }
+        for node, answer in cached.items():
             now = choose_devices(placements.stock, node, [wanted], strategy=strategy)
             wrong += [node] if answer != (now.answer.verdict, now.score) else []
         chosen = placements.answers([wanted])
@@ -30,7 +33,7 @@ def stale(strategy):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_kept_answer_is_what_the_node_would_say_now(strategy):
+def test_a_cached_answer_equals_a_new_answer(strategy):
     assert stale(strategy) == []
 
 
@@ -39,7 +42,7 @@ class Dishonest(STRATEGIES["CompactFirst"].__class__):
     seen = 0
 
     def score(self, view, plan):  # noqa: ARG002
-        """Score by the pods that came before, wherever they are."""
+        """Score by the earlier pods, on any node."""
         self.seen += 1
         return float(self.seen)
 
@@ -52,7 +55,7 @@ class Silent(STRATEGIES["CompactFirst"].__class__):
         return len(view.sites)
 
 
-def test_a_strategy_that_looks_beyond_the_node_is_found(monkeypatch):
+def test_a_strategy_that_depends_on_other_nodes_is_detected(monkeypatch):
     monkeypatch.setitem(STRATEGIES, "dishonest", Dishonest())
     assert stale("dishonest")
     monkeypatch.setitem(STRATEGIES, "silent", Silent())

@@ -1,4 +1,4 @@
-"""How full hardware is."""
+"""Utilisation and fragmentation of hardware."""
 
 from allocator.strategies.hardware import Room, fragmentation, room, scale_of, units, utilisation
 from dra.objects.device import (
@@ -33,8 +33,8 @@ def pool(*devices, sets=()):
         )
 
     slices = [page("devices", devices=devices)] + ([page("sets", shared_counters=sets)] if sets else [])
-    (found,) = Stock.of(slices=slices, nodes=[Node(metadata=ObjectMeta(name="n"))]).pools("n")
-    return found
+    (only,) = Stock.of(slices=slices, nodes=[Node(metadata=ObjectMeta(name="n"))]).pools("n")
+    return only
 
 
 def counter_set(name, size=4):
@@ -47,8 +47,8 @@ QUARTERS = pool(
 
 
 def test_devices_of_one_counter_set_are_one_unit():
-    found = units(pool(part("a", [0]), part("b", [1]), Device(name="alone"), sets=(counter_set("gpu-0"),)))
-    assert [(unit.name, [part.device.name for part in unit.parts]) for unit in found] == [
+    separated = units(pool(part("a", [0]), part("b", [1]), Device(name="alone"), sets=(counter_set("gpu-0"),)))
+    assert [(unit.name, [part.device.name for part in unit.parts]) for unit in separated] == [
         ("gpu-0", ["a", "b"]),
         ("alone", ["alone"]),
     ]
@@ -60,7 +60,7 @@ def test_a_partition_has_the_size_of_its_counters():
 
 
 def test_a_partition_with_huge_counters_fills_the_set():
-    """The API server stores such a slice; the strategies ended with an error, for all nodes."""
+    """The API server stores such a slice. The strategies failed on it, for all nodes."""
     endless = CounterSet(name="gpu-0", counters={"slot-0": Counter(value=parse("9" * 310))})
     draws = DeviceCounterConsumption(counter_set="gpu-0", counters=endless.counters)
     (unit,) = units(pool(Device(name="a", consumes_counters=(draws,)), part("b", [1]), sets=(counter_set("gpu-0"),)))
@@ -93,20 +93,20 @@ def test_a_dedicated_device_in_use_has_nothing_left():
     assert room(unit, PoolUse(frozenset({"gpu"}))) == Room(0.0, 0.0, busy=True)
 
 
-def test_units_weigh_what_they_are_of_the_largest():
+def test_the_weight_of_a_unit_is_relative_to_the_largest():
     def gpu(name, memory):
         return Device(name=name, capacity={"memory": DeviceCapacity(value=parse(memory))})
 
-    found = pool(gpu("small", "40Gi"), gpu("large", "80Gi"))
-    assert [unit.weight for unit in units(found, scale_of(found.pages()))] == [0.5, 1.0]
+    mixed = pool(gpu("small", "40Gi"), gpu("large", "80Gi"))
+    assert [unit.weight for unit in units(mixed, scale_of(mixed.pages()))] == [0.5, 1.0]
 
 
 def test_free_capacity_on_hardware_in_use_counts_as_fragmented():
-    one, other = units(pool(Device(name="a"), Device(name="b")))
-    rooms = [(one, Room(0.5, 0.1, busy=True)), (other, Room(1.0, 1.0, busy=False))]
+    first, other = units(pool(Device(name="a"), Device(name="b")))
+    rooms = [(first, Room(0.5, 0.1, busy=True)), (other, Room(1.0, 1.0, busy=False))]
     assert fragmentation(rooms) == 0.5 / 1.5
     assert utilisation(rooms) == 0.25
 
 
-def test_a_fleet_without_devices_is_neither_used_nor_broken():
+def test_an_empty_fleet_has_no_utilisation_and_no_fragmentation():
     assert (utilisation([]), fragmentation([])) == (0.0, 0.0)

@@ -1,4 +1,4 @@
-"""Strategies choose among what fits, and nothing else."""
+"""A strategy chooses among devices that fit, and changes no verdict."""
 
 from contextlib import suppress
 
@@ -19,25 +19,27 @@ from tests.objects import exactly
 
 
 def disagreements(family, seeds, enough):
-    """Ask first-fit and every strategy the same until so many questions could be served; list what is wrong."""
+    """Compare every strategy with first-fit until enough questions were served; return the violations."""
     served, wrong = 0, []
     for seed in seeds:
         case = case_of(family, seed)
-        stock, claims = stock_of(case), [convert(one, ResourceClaim) for one in case["claims"]]
+        stock, claims = stock_of(case), [convert(claim, ResourceClaim) for claim in case["claims"]]
         first = choose_devices(stock, "n0", claims).answer
         served += first.feasible
         for strategy in STRATEGIES if first.feasible else ("topology",):
             other = choose_devices(stock, "n0", claims, strategy=strategy)
-            found = []
+            differences = []
             if (other.answer.verdict, other.answer.error) != (first.verdict, first.error):
-                found.append(f"{other.answer.verdict} {other.answer.error}, first-fit {first.verdict} {first.error}")
+                differences.append(
+                    f"{other.answer.verdict} {other.answer.error}, first-fit {first.verdict} {first.error}"
+                )
             if not 0 <= other.score <= 100:
-                found.append(f"score {other.score}")
+                differences.append(f"score {other.score}")
             if first.feasible:
-                found += violations(stock, "n0", claims, other.answer)
+                differences += violations(stock, "n0", claims, other.answer)
                 if list(map(alternatives, other.answer.allocations)) != list(map(alternatives, first.allocations)):
-                    found.append("other alternatives")
-            wrong += [f"{family} {seed} {strategy}: {one}" for one in found]
+                    differences.append("other alternatives")
+            wrong += [f"{family} {seed} {strategy}: {difference}" for difference in differences]
         if served == enough:
             break
     assert served, "no question could be served, so nothing was compared"
@@ -72,7 +74,7 @@ def ask(stock, *claims, strategy, node="n0"):
 MIG = partitions("gpu-0") + partitions("gpu-1")
 
 
-def test_first_fit_takes_the_first_device_whatever_that_spoils():
+def test_first_fit_takes_the_first_device():
     stock = fleet({"n0": MIG})
     assert devices(ask(stock, claim("a", exactly("1g")), strategy="first-fit")) == ["gpu-0-1g-0"]
 
@@ -88,8 +90,8 @@ def test_low_load_first_takes_the_idle_gpu():
 
 
 def test_low_load_first_spreads_one_request_over_gpus():
-    found = devices(ask(fleet({"n0": MIG}), claim("a", exactly("1g", count=2)), strategy="LowLoadFirst"))
-    assert {name[:5] for name in found} == {"gpu-0", "gpu-1"}
+    chosen = devices(ask(fleet({"n0": MIG}), claim("a", exactly("1g", count=2)), strategy="LowLoadFirst"))
+    assert {name[:5] for name in chosen} == {"gpu-0", "gpu-1"}
 
 
 def test_low_load_first_spreads_claims_over_shared_gpus():
@@ -100,15 +102,15 @@ def test_low_load_first_spreads_claims_over_shared_gpus():
 
 
 def test_compact_first_keeps_one_request_on_one_gpu():
-    found = devices(ask(fleet({"n0": MIG}), claim("a", exactly("1g", count=2)), strategy="CompactFirst"))
-    assert {name[:5] for name in found} == {"gpu-0"}
+    chosen = devices(ask(fleet({"n0": MIG}), claim("a", exactly("1g", count=2)), strategy="CompactFirst"))
+    assert {name[:5] for name in chosen} == {"gpu-0"}
 
 
 def test_least_fragmentation_leaves_room_for_the_largest_partition():
     # Slot 0 and 4 are where halves begin: a device in slot 0 or 1 spoils the same half, so the half in use is filled up.
     stock = fleet({"n0": partitions("gpu-0")}, taken("n0", "gpu-0-1g-4"))
-    (found,) = devices(ask(stock, claim("a", exactly("1g")), strategy="least-fragmentation"))
-    assert found in ("gpu-0-1g-5", "gpu-0-1g-6", "gpu-0-1g-7")
+    (chosen,) = devices(ask(stock, claim("a", exactly("1g")), strategy="least-fragmentation"))
+    assert chosen in ("gpu-0-1g-5", "gpu-0-1g-6", "gpu-0-1g-7")
 
 
 def test_least_fragmentation_fits_shares_where_least_is_left_over():
@@ -117,11 +119,11 @@ def test_least_fragmentation_fits_shares_where_least_is_left_over():
         taken("n0", "gpu-1", memory="60Gi"),
         taken("n0", "gpu-2", memory="40Gi"),
     )
-    found = {
+    chosen = {
         size: devices(ask(stock, claim("a", exactly("gpu", memory=size)), strategy="least-fragmentation"))
         for size in ("16Gi", "30Gi", "50Gi")
     }
-    assert found == {"16Gi": ["gpu-1"], "30Gi": ["gpu-2"], "50Gi": ["gpu-0"]}
+    assert chosen == {"16Gi": ["gpu-1"], "30Gi": ["gpu-2"], "50Gi": ["gpu-0"]}
 
 
 def test_least_fragmentation_gives_a_small_request_the_small_gpu():
@@ -135,7 +137,7 @@ def test_least_fragmentation_takes_the_gpu_of_a_broken_domain():
     assert devices(ask(stock, claim("a", exactly("gpu")), strategy="least-fragmentation")) == ["gpu-2"]
 
 
-def test_topology_takes_neighbours():
+def test_topology_takes_devices_of_one_pcie_root():
     roots = tuple(gpu(f"gpu-{at}", root=f"r{at % 2}") for at in range(4))
     assert devices(ask(fleet({"n0": roots}), claim("a", exactly("gpu", count=2)), strategy="first-fit")) == [
         "gpu-0",
@@ -147,7 +149,7 @@ def test_topology_takes_neighbours():
     ]
 
 
-def test_topology_is_not_a_condition():
+def test_topology_is_a_preference_only():
     roots = tuple(gpu(f"gpu-{at}", root=f"r{at}") for at in range(2))
     assert len(devices(ask(fleet({"n0": roots}), claim("a", exactly("gpu", count=2)), strategy="topology"))) == 2
 
@@ -178,7 +180,7 @@ def test_a_strategy_takes_the_alternative_that_first_fit_takes():
 
 
 def shown(stock, node, looks_at):
-    """All that a view shows of a node; what nothing compares is replaced by its fields."""
+    """Return everything that a view shows of a node; objects that cannot be compared are replaced by their fields."""
     view = NodeView(stock, stock.pools(node), StrategyCache(), looks_at)
     found = {}
     for name in dir(view):
@@ -187,13 +189,13 @@ def shown(stock, node, looks_at):
                 found[name] = getattr(view, name)
     values = {name: value for name, value in found.items() if not callable(value)}
     ids = list(view.homes)
-    values |= {name: [getattr(view, name)(id_) for id_ in ids] for name in ("free", "spoilt")}
+    values |= {name: [getattr(view, name)(id_) for id_ in ids] for name in ("free", "lost_value")}
     return {name: repr(value) for name, value in values.items()}
 
 
 @pytest.mark.parametrize("looks_at", LooksAt)
-def test_a_strategy_is_shown_nothing_of_other_nodes(looks_at):
-    """Else the answers that a simulation keeps of a node would be old once another one changes."""
+def test_a_strategy_sees_nothing_of_other_nodes(looks_at):
+    """Otherwise a simulation's cached answers for a node would be outdated once another node changes."""
     before = fleet({"n0": MIG, "n1": MIG}, taken("n0", "gpu-0-1g-0"))
     others = {"n1": (gpu("gpu-0", root="r0"),), "n2": MIG}
     after = fleet(
@@ -250,7 +252,7 @@ def test_no_node_is_best_when_none_can_serve():
     assert choice(fleet({"n0": ()}), claim("a", exactly("gpu")), "CompactFirst") is None
 
 
-def test_a_strategy_stops_when_the_caller_loses_patience():
+def test_a_strategy_stops_when_its_steps_are_spent():
     stock = fleet({"n0": MIG * 1})
     chosen = choose_devices(
         stock, "n0", [claim("a", exactly("1g"))], strategy="least-fragmentation", options=Options(steps=0)

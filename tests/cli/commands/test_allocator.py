@@ -1,4 +1,4 @@
-"""How `drawbridge allocator` reads what it is told, before it asks any server."""
+"""How `drawbridge allocator` reads its options and its configuration, before it connects to a server."""
 
 import pytest
 from msgspec.structs import replace
@@ -8,7 +8,7 @@ from allocator.service import Settings
 from allocator.strategies import read_placement
 from cli.commands.allocator import rules_of
 from tests.cli.running import run
-from webhook.state.configuration import Configuration, read
+from webhook.state.configuration import Configuration, read_configuration
 
 HEAD = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
 SETTINGS = Settings(identity="a", namespace="default")
@@ -16,7 +16,7 @@ PLACEMENT = {"strategy": "topology=3,CompactFirst=1", "namespaces": {"ml": "LowL
 
 
 def configured(**placement):
-    configuration, findings = read(
+    configuration, findings = read_configuration(
         {
             "apiVersion": "drawbridge.dev/v1alpha1",
             "kind": "DrawbridgeConfiguration",
@@ -27,7 +27,7 @@ def configured(**placement):
     return configuration
 
 
-def test_the_file_says_how_pods_are_placed():
+def test_the_configuration_file_sets_the_placement_rules():
     rules = rules_of(configured(**PLACEMENT), SETTINGS)
     assert rules == PlacementRules(
         read_placement("topology=3,CompactFirst=1"), {"ml": read_placement("LowLoadFirst")}, most_pods=4
@@ -45,11 +45,11 @@ def test_command_line_settings_override_the_file_but_not_its_namespaces():
     assert rules.for_namespace("ml") == read_placement("LowLoadFirst")
 
 
-def test_without_a_word_about_it_pods_are_placed_as_the_stock_scheduler_would():
+def test_default_placement_rules_match_the_stock_scheduler():
     assert rules_of(Configuration(), SETTINGS) == PlacementRules()
 
 
-def test_an_unknown_strategy_is_reported_with_file_and_line_and_nothing_starts(tmp_path):
+def test_an_unknown_strategy_is_reported_with_file_and_line(tmp_path):
     file = tmp_path / "c.yaml"
     file.write_text(f"{HEAD}bridge:\n  schedulerName: drawbridge\n  placement:\n    strategy: best\n")
     done = run("allocator", "--api", "127.0.0.1:0", "--config", file)
@@ -59,7 +59,7 @@ def test_an_unknown_strategy_is_reported_with_file_and_line_and_nothing_starts(t
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         (("--strategy", "best"), "there is no strategy 'best'"),
         (("--most-pods-per-node", "-1"), "-1 is not in the range"),
@@ -72,7 +72,7 @@ def test_an_unknown_strategy_is_reported_with_file_and_line_and_nothing_starts(t
         (("--read-only", "--reservations", "127.0.0.1:0"), "--read-only excludes"),
     ],
 )
-def test_a_wrong_word_is_told_of_at_once(options, words):
+def test_an_invalid_option_is_reported(options, message):
     done = run("allocator", "--api", "127.0.0.1:0", *options)
     assert done.exit_code == 2
-    assert words in done.stderr
+    assert message in done.stderr

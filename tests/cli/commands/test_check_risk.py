@@ -1,4 +1,4 @@
-"""`check` says where Kubernetes' own scheduler may act against a DeviceCompatibility, with what is in use."""
+"""`drawbridge check` reports claims for which kube-scheduler may violate a DeviceCompatibility, given the devices in use."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def held(tmp_path, device):
         (["plain", "expressions"], "", []),
     ],
 )
-def test_a_claim_that_may_be_served_against_a_rule_is_found(tmp_path, files, device, expected):
+def test_a_claim_whose_allocation_may_violate_a_rule_is_reported(tmp_path, files, device, expected):
     inventory = held(tmp_path, device) if device else []
     _, answer = run_json("check", *modes("classes", "claims", *files), *inventory)
     findings = [finding for finding in answer["findings"] if finding["code"] == "D507"]

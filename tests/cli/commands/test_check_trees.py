@@ -1,4 +1,4 @@
-"""`check .` in whole repositories: its errors are those of the API server (e2e/kubernetes/test_trees.py asks it about the same trees)."""
+"""`drawbridge check .` in whole repositories. e2e/kubernetes/test_trees.py compares its errors with those of the API server."""
 
 import os
 from bisect import bisect_right
@@ -12,7 +12,7 @@ from tests.growth import assert_linear
 
 
 def found_by_check(marks):
-    """What becomes of each document by what `check .` says."""
+    """The exit code of `check .`, and whether each document is refused, reported or skipped."""
     code, answer = run_json("check", ".")
     lines = {}
     for name, line in marks:
@@ -36,7 +36,7 @@ def found_by_check(marks):
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_each_document_of_a_repository_is_refused_reported_or_skipped_as_it_should(name, tmp_path, monkeypatch):
+def test_each_document_of_a_repository_is_refused_reported_or_skipped(name, tmp_path, monkeypatch):
     marks = written(TREES[name], tmp_path)
     monkeypatch.chdir(tmp_path)
     code, outcomes = found_by_check(marks)
@@ -71,16 +71,16 @@ def test_a_github_workflow_is_not_called_a_template(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         *("check .", "survey .", "simulate .", "explain pod default/web -f .", "quota -f ."),
         *("translate . -o report", "translate . -o diff", "translate . --check"),
     ],
 )
-def test_every_command_skips_templates_and_other_files_of_a_repository(words, tmp_path, monkeypatch):
+def test_every_command_skips_templates_and_other_files_of_a_repository(arguments, tmp_path, monkeypatch):
     written(TREES["chart"] | TREES["overlay"], tmp_path)
     monkeypatch.chdir(tmp_path)
-    done = run(*words.split(), "--color", "never")
+    done = run(*arguments.split(), "--color", "never")
     assert "skipped, templates in 3 files" in done.output
     assert "skipped, not a manifest: 5 files" in done.output
     assert "app.yaml:" not in done.stderr, "a template is not a broken manifest"
@@ -104,7 +104,7 @@ def test_files_of_a_build_are_not_reported_as_skipped(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("command", ["check", "translate -o report", "survey"])
-def test_a_patch_that_a_commit_changes_alone_is_not_judged_as_an_object(command, tmp_path, monkeypatch):
+def test_a_kustomize_patch_named_alone_is_skipped(command, tmp_path, monkeypatch):
     written(TREES["overlay"], tmp_path)
     (tmp_path / ".git").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -124,11 +124,11 @@ def test_unreadable_files_are_annotated_with_their_location(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("piece", ["{{", "{{ a }", "${a", "<a", "{{<${a "])
-def test_to_look_for_a_placeholder_is_linear_in_a_text(piece):
+def test_the_search_for_placeholders_takes_linear_time(piece):
     assert_linear(lambda text: _placeholder({"a": text}, "/a"), lambda size: piece * (size // len(piece)), 1_000)
 
 
-def test_a_placeholder_is_named_once_a_file_and_other_mistakes_in_it_stay(tmp_path, monkeypatch):
+def test_a_placeholder_is_reported_once_per_file_beside_other_errors(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     claim = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {{name: {}}}\nspec: {{devices: {{requests: [{{name: R_1}}]}}}}\n"
     (tmp_path / "a.yaml").write_text("---\n".join(claim.format(name) for name in ("'${A}'", "'<your name>'")))
@@ -139,7 +139,7 @@ def test_a_placeholder_is_named_once_a_file_and_other_mistakes_in_it_stay(tmp_pa
 
 
 @pytest.mark.parametrize("text", ["a: [", "{", "\x00", "a: b: c", "- ]", "a: !!binary x"])
-def test_a_text_that_cannot_be_read_is_broken_only_if_it_says_apiversion(text, tmp_path, monkeypatch):
+def test_unreadable_text_is_broken_input_only_with_an_apiversion(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.yaml").write_text(text)
     assert run("check", "a.yaml").exit_code == 0
@@ -147,7 +147,7 @@ def test_a_text_that_cannot_be_read_is_broken_only_if_it_says_apiversion(text, t
     assert run("check", "a.yaml").exit_code == 2
 
 
-@pytest.mark.parametrize("words", ["check {}", "translate -f {} -o report", "survey -f {}"])
+@pytest.mark.parametrize("command", ["check {}", "translate -f {} -o report", "survey -f {}"])
 @pytest.mark.parametrize(
     "case",
     [
@@ -162,13 +162,13 @@ def test_a_text_that_cannot_be_read_is_broken_only_if_it_says_apiversion(text, t
         ("values.yaml", "limits: {example.com/gpu-less: 1}\n", ""),
     ],
 )
-def test_a_skipped_file_that_asks_for_devices_is_named(words, case, tmp_path, monkeypatch):
+def test_a_skipped_file_that_requests_devices_is_reported(command, case, tmp_path, monkeypatch):
     name, text, suffix = case
     (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
-    output = run(*words.format(name).split(), "--color", "never").output
+    output = run(*command.format(name).split(), "--color", "never").output
     assert "skipped, " in output
-    if words.startswith("check"):
+    if command.startswith("check"):
         place, _, key = suffix.removeprefix(":").partition(" ")
         message = f"{name}:{place}:1: warning D012: {key} is requested here, and this file is not checked"
         assert message in output if suffix else "D012" not in output
@@ -178,7 +178,7 @@ def test_a_skipped_file_that_asks_for_devices_is_named(words, case, tmp_path, mo
     )
 
 
-def test_values_of_a_chart_that_is_rendered_are_not_named(tmp_path, monkeypatch):
+def test_values_of_a_rendered_chart_are_not_reported(tmp_path, monkeypatch):
     written(TREES["chart"] | {"chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"}, tmp_path)
     bin_ = tmp_path.with_name("helm")
     bin_.mkdir()
@@ -193,7 +193,7 @@ def test_values_of_a_chart_that_is_rendered_are_not_named(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("form", ["text", "json", "sarif", "github", "junit", "markdown", "html"])
-def test_values_that_ask_for_devices_are_a_finding_in_every_form(form, tmp_path, monkeypatch):
+def test_values_that_request_devices_are_a_finding_in_every_format(form, tmp_path, monkeypatch):
     written(TREES["chart"] | {"chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"}, tmp_path)
     monkeypatch.chdir(tmp_path)
     assert run("check", "chart", "-o", form).exit_code == 0
@@ -203,7 +203,7 @@ def test_values_that_ask_for_devices_are_a_finding_in_every_form(form, tmp_path,
     assert "chart/values.yaml" in done.stdout
 
 
-def test_the_summary_counts_files_that_request_devices_and_are_not_checked(tmp_path, monkeypatch):
+def test_the_summary_counts_unchecked_files_that_request_devices(tmp_path, monkeypatch):
     manifest(tmp_path / "pod.yaml", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}})
     (tmp_path / "chart").mkdir()
     for name in ("values.yaml", "prod.yaml"):
@@ -231,7 +231,7 @@ spec:
 """
 
 
-def test_an_expression_of_chainsaw_is_an_unfilled_placeholder_and_no_error(tmp_path, monkeypatch):
+def test_a_chainsaw_expression_is_a_placeholder_warning(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "chainsaw.yaml").write_text(CHAINSAW)
     code, answer = run_json("check", "chainsaw.yaml")
@@ -239,15 +239,15 @@ def test_an_expression_of_chainsaw_is_an_unfilled_placeholder_and_no_error(tmp_p
     assert (code, finding["code"], finding["severity"]) == (0, "D011", "warning")
     (tmp_path / "chainsaw.yaml").write_text(CHAINSAW.replace("($ports)", "ports").replace("($gpus)", "1"))
     code, answer = run_json("check", "chainsaw.yaml")
-    assert (code, {one["code"] for one in answer["findings"]}) == (1, {"D001"})
+    assert (code, {error["code"] for error in answer["findings"]}) == (1, {"D001"})
 
 
 OTHERS = [("example.com/v1", "Thing"), ("ray.io/v1", "RayJob"), ("kubeflow.org/v1", "PyTorchJob"), ("jobset.x-k8s.io/v1alpha2", "JobSet")]  # fmt: skip
 
 
 @pytest.mark.parametrize(("version", "kind"), OTHERS)
-def test_the_name_in_a_template_of_another_project_is_not_judged(version, kind, tmp_path, monkeypatch):
-    """Its schema has `metadata: {type: object}`, and its operator names the pods. Labels go to the pods, and are judged."""
+def test_the_template_name_of_a_foreign_kind_is_not_validated(version, kind, tmp_path, monkeypatch):
+    """The CRD has `metadata: {type: object}` there, and the operator names the pods. Labels are copied to the pods and are validated."""
     monkeypatch.chdir(tmp_path)
     container = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}
 
@@ -255,13 +255,13 @@ def test_the_name_in_a_template_of_another_project_is_not_judged(version, kind, 
         template = {"metadata": metadata, "spec": {"containers": [container]}}
         thing = {"apiVersion": version, "kind": kind, "metadata": {"name": "p"}, "spec": {"worker": {"template": template}}}  # fmt: skip
         manifest(tmp_path / "all.yaml", thing)
-        return {one["code"] for one in run_json("check", "all.yaml")[1]["findings"]}
+        return {finding["code"] for finding in run_json("check", "all.yaml")[1]["findings"]}
 
     assert "D102" not in codes(name="A_B", generateName="A_", namespace="C_D", labels={"a": "b"})
     assert ("D102" in codes(name="a", labels={"a b": "c"})) == (kind != "Thing")
 
 
-def test_values_that_ask_for_devices_are_unknown_to_survey(tmp_path, monkeypatch):
+def test_survey_counts_values_that_request_devices_as_unknown(tmp_path, monkeypatch):
     written(TREES["chart"] | {"chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"}, tmp_path)
     monkeypatch.chdir(tmp_path)
     assert run("survey", "-f", "chart").exit_code == 0
@@ -289,8 +289,7 @@ OURS = {
 @pytest.mark.parametrize(
     "command", ["check -f chart", "survey -f chart", "simulate -f chart", "translate -o report -f chart"]
 )
-def test_a_key_that_an_administrator_declares_is_found_in_skipped_files(tmp_path, monkeypatch, command):
-    """Only the names that drawbridge brings were looked for."""
+def test_a_key_from_the_configuration_is_found_in_skipped_files(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "chart").mkdir()
     (tmp_path / "chart" / "values.yaml").write_text("resources:\n  limits:\n    our.org/gpu: 1\n")

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from cluster import manifests
 from tests.cli.running import run
+from tests.webhook.pods import became, configured, pod
 from webhook.dialects import VOCABULARIES
 
 PAGE = Path(__file__).parents[3] / "docs" / "keys.md"
@@ -38,8 +40,36 @@ def test_a_key_is_listed_with_every_dialect_that_reads_it(names, expected):
 @pytest.mark.parametrize(
     ("name", "meant"), [("nvdia", "nvidia"), ("nvidia.com/gpumen", "nvidia.com/gpumem"), ("x" * 10_000, "")]
 )
-def test_an_unknown_name_is_refused_with_a_suggestion_if_one_is_close(name, meant):
+def test_an_unknown_name_is_refused_with_the_nearest_suggestion(name, meant):
     done = run("dialects", name)
     assert done.exit_code == 2
     assert ("did you mean" in done.stderr) == bool(meant)
     assert f"did you mean {meant}?" in done.stderr or not meant
+
+
+def test_every_key_of_every_dialect_is_listed():
+    answer = json.loads(run("dialects", "-o", "json").stdout)
+    assert [dialect["name"] for dialect in answer["dialects"]] == [dialect.name for dialect in configured().dialects]
+    listed = run("dialects").stdout
+    for dialect in answer["dialects"]:
+        for row in dialect["keys"]:
+            assert {"name", "meaning", "unit", "outcome", "place"} <= set(row)
+            assert row["name"] in listed
+
+
+def test_a_single_dialect_can_be_listed():
+    assert "koordinator" not in run("dialects", "hami").stdout
+    assert run("dialects", "klingon").exit_code == 2
+
+
+def test_a_listed_dialect_is_valid_in_a_configuration():
+    (document,) = manifests.parse(run("dialects", "hami", "-o", "yaml").stdout)
+    (table,) = document.object["dialects"]
+    keys = [row for row in table["keys"] if row["name"] == "nvidia.com/gpumem"]
+    own = {
+        "name": "copy",
+        "title": "t",
+        "target": table["target"],
+        "keys": [{**row, "name": "our.org/mem"} for row in keys],
+    }
+    assert became(pod({"our.org/mem": 5}), dialects=[own]).changed

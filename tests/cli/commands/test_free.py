@@ -1,4 +1,4 @@
-"""`drawbridge free`: device, holder, since; of claims and of device plugins."""
+"""`drawbridge free`: the holder of each device and since when, for claims and for device plugins."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def of_plugin(name, node, **status):
     return phased(obj, "Running", conditions=conditions, **status)
 
 
-def test_every_device_has_a_row_with_its_holder_and_since_when(tmp_path):
+def test_every_device_has_a_row_with_holder_and_time(tmp_path):
     lines = run("free", "-f", dump(tmp_path, *full("c3"), held("c", on="n1/gpu-1", since=SINCE))).stdout.splitlines()
     assert [line.split() for line in lines] == [
         ["NODE", "DEVICE", "STATE", "HOLDER", "SINCE"],
@@ -27,7 +27,7 @@ def test_every_device_has_a_row_with_its_holder_and_since_when(tmp_path):
     ]
 
 
-def test_free_devices_and_what_a_plugin_has_handed_out_are_told_too(tmp_path):
+def test_free_devices_and_those_of_a_plugin_are_listed(tmp_path):
     served = of_plugin("served", "n0", extendedResourceClaimStatus={"resourceClaimName": "x", "requestMappings": []})
     file = dump(
         tmp_path,
@@ -47,7 +47,7 @@ def test_free_devices_and_what_a_plugin_has_handed_out_are_told_too(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "hint"), [("n00", "did you mean n0?"), ("zzz", "there are: n0, n1")])
-def test_a_node_that_is_not_there_is_answered_with_the_nearest(tmp_path, name, hint):
+def test_an_unknown_node_name_has_a_suggestion(tmp_path, name, hint):
     code, answer = run_json("free", name, "-f", dump(tmp_path, *fleet()))
     assert (code, answer["nodes"]) == (1, [])
     assert hint in answer["errors"][0]["remedy"]

@@ -1,4 +1,4 @@
-"""An object that stays is never said to be translated: a kind that is left to the webhook is reported so, with the reason, in each form."""
+"""`translate` and `survey` say in each format why an object is left to the webhook, and never that they translated it."""
 
 import json
 
@@ -46,8 +46,8 @@ def file(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["Notebook", "RayCluster", "defined"])
-def test_an_object_left_to_the_webhook_is_reported_so_in_every_format(file, kind):
-    # The definition stands after the object that it is about.
+def test_every_format_says_that_the_webhook_translates_the_object(file, kind):
+    # The CRD follows the object of its kind.
     objects = {"Notebook": [NOTEBOOK], "RayCluster": [RAY], "defined": [NOTEBOOK, crd(DROPS)]}[kind]
     given = ["-f", file(*objects), *FLEET]
     report = run("translate", *given, "-o", "report").stdout
@@ -72,7 +72,7 @@ def test_an_object_left_to_the_webhook_is_reported_so_in_every_format(file, kind
     assert WHY[kind].replace("`", "&#x60;") in page or WHY[kind] in page
 
 
-def test_a_definition_in_the_inventory_decides_and_one_among_the_files_replaces_it(file):
+def test_a_crd_among_the_files_overrides_the_inventorys(file):
     kept = run("translate", "-f", file(NOTEBOOK), *FLEET, "--inventory", file(crd(KEEPS), name="crd.yaml"))
     assert "resourceClaims" in kept.stdout
     both = file(NOTEBOOK, crd(DROPS))

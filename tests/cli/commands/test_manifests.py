@@ -1,4 +1,4 @@
-"""`drawbridge manifests`: what it is given must be what an API server takes. What it prints is tests/test_installation.py's."""
+"""`drawbridge manifests` accepts only options that the API server accepts. tests/test_installation.py tests the printed objects."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.cli.running import run
     "url",
     ["garbage", "http://webhook.example.com", "https://", "https://u:p@webhook", "https://webhook?x=1", "https://webhook#x", "https://webhook:99999", "https://[::1"],
 )  # fmt: skip
-def test_a_url_that_no_webhook_configuration_can_hold_is_a_broken_usage(url):
+def test_an_invalid_webhook_url_exits_with_2(url):
     done = run("manifests", "--only", "webhooks", "--url", url)
     assert done.exit_code == 2
     assert url in done.stderr
@@ -24,14 +24,14 @@ def test_a_url_that_no_webhook_configuration_can_hold_is_a_broken_usage(url):
 
 
 @pytest.mark.parametrize("url", ["https://webhook.example.com", "https://10.0.0.7:8443/path"])
-def test_a_good_url_stands_in_every_webhook(url):
+def test_a_valid_url_is_used_by_every_webhook(url):
     done = run("manifests", "--only", "webhooks", "--url", url)
     assert done.exit_code == 0
     assert f"url: {url}" in done.stdout
 
 
 @pytest.mark.parametrize("namespace", ["Not_Valid", "-a", "a-", "a.b", "a" * 64, ""])
-def test_a_name_that_no_namespace_can_have_is_a_broken_usage(namespace):
+def test_an_invalid_namespace_name_exits_with_2(namespace):
     done = run("manifests", "--namespace", namespace)
     assert done.exit_code == 2
     assert repr(namespace) in done.stderr
@@ -51,7 +51,7 @@ def test_an_invalid_image_reference_exits_with_2(image):
     "image",
     ["drawbridge", "reg/x:1", "reg.example.com:5000/a/b-c_d.e:v1.0_x", "[::1]:5000/x", "localhost/x@sha256:" + "0" * 64, "x:1@sha256:" + "a" * 64],
 )  # fmt: skip
-def test_an_image_is_in_every_deployment_as_it_was_named(image):
+def test_every_deployment_uses_the_image_as_given(image):
     done = run("manifests", "--only", "rest", "--image", image)
     assert done.exit_code == 0
     named = [line.split("image: ")[1].strip("'") for line in done.stdout.splitlines() if " image: " in line]
@@ -79,14 +79,14 @@ def test_an_invalid_network_is_broken_usage_with_every_output():
         assert run("manifests", "--image", "x", "--api-server", "nonsense", *only).exit_code == 2
 
 
-def test_a_way_that_is_half_said_or_said_twice_is_broken_usage():
+def test_incomplete_or_contradictory_bridge_options_exit_with_2():
     for options in (("--plugin",), ("--apart",), ("--bridge", "--plugin", "--apart")):
         done = run("manifests", "--image", "x", *options)
         assert (done.exit_code, done.stdout) == (2, "")
         assert options[-1] in done.stderr
 
 
-def test_the_plugin_changes_the_pod_of_the_bridge_and_nothing_else():
+def test_the_plugin_option_changes_only_the_bridge():
     def made(*options):
         done = run("manifests", "--image", "x", "--bridge", "--scheduler-image", "y", *options)
         return {
@@ -94,11 +94,11 @@ def test_the_plugin_changes_the_pod_of_the_bridge_and_nothing_else():
             for document in manifests.parse(done.stdout)
         }
 
-    stock, ours = made(), made("--plugin")
-    assert stock.keys() == ours.keys()
-    changed = {name for name, obj in ours.items() if stock[name] != obj}
+    stock, plugin = made(), made("--plugin")
+    assert stock.keys() == plugin.keys()
+    changed = {name for name, obj in plugin.items() if stock[name] != obj}
     assert changed == {("ConfigMap", "drawbridge-scheduler"), ("Deployment", "drawbridge-allocator")}
-    spec = ours["Deployment", "drawbridge-allocator"]["spec"]
+    spec = plugin["Deployment", "drawbridge-allocator"]["spec"]
     allocator, scheduler = spec["template"]["spec"]["containers"]
     assert (spec["replicas"], allocator["image"], scheduler["image"]) == (2, "x", "y")
     assert scheduler["command"] == ["/drawbridge-scheduler"]
@@ -107,10 +107,10 @@ def test_the_plugin_changes_the_pod_of_the_bridge_and_nothing_else():
     assert scheduler["securityContext"]["readOnlyRootFilesystem"]
 
 
-def test_the_read_only_allocator_is_added_where_it_is_asked_for():
-    plain, asked = (run("manifests", "--image", "x", *options).stdout for options in ((), ("--read-only",)))
-    assert asked.startswith(plain[: plain.index("kind: MutatingWebhook")][:-200])
-    assert ("drawbridge-read-only" in plain, "drawbridge-read-only" in asked) == (False, True)
+def test_the_read_only_option_adds_an_allocator():
+    plain, with_option = (run("manifests", "--image", "x", *options).stdout for options in ((), ("--read-only",)))
+    assert with_option.startswith(plain[: plain.index("kind: MutatingWebhook")][:-200])
+    assert ("drawbridge-read-only" in plain, "drawbridge-read-only" in with_option) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -122,21 +122,21 @@ def test_the_read_only_allocator_is_added_where_it_is_asked_for():
         ("node", ("--bridge", "--scheduler-image", "y", "--node-agent", "--reservations")),
     ],
 )
-def test_a_level_stands_for_options(level, options):
+def test_a_level_sets_several_options(level, options):
     image = ("--scheduler-image", "y") if level in ("bridge", "node") else ()
     of_level = run("manifests", "--image", "x", "--level", level, *image)
     assert of_level.exit_code == 0
     assert of_level.stdout == run("manifests", "--image", "x", *options).stdout
 
 
-def test_a_level_that_there_is_not_and_one_without_its_scheduler_are_refused():
-    for options, words in (
+def test_an_unknown_level_or_missing_scheduler_image_exits_with_2():
+    for options, message in (
         (("--level", "nodes"), "'webhook', 'readOnly', 'bridge', 'node'"),
         (("--level", "bridge"), "give --scheduler-image"),
     ):
         done = run("manifests", "--image", "x", *options)
         assert done.exit_code == 2
-        assert words in " ".join(done.stderr.split())
+        assert message in " ".join(done.stderr.split())
 
 
 @pytest.fixture(scope="module")
@@ -149,14 +149,14 @@ def chart(tmp_path_factory):
 
 
 def paths(values, before=""):
-    """The names of all values, but not what is inside of those that are empty."""
+    """Return the paths of all values; an empty mapping counts as a value."""
     for name, value in values.items():
         yield before + name
         if isinstance(value, dict):
             yield from paths(value, f"{before}{name}.")
 
 
-def test_the_values_of_a_chart_are_those_its_schema_knows(chart):
+def test_the_chart_schema_knows_every_value(chart):
     def known(schema, before=""):
         for name, field in schema["properties"].items():
             yield before + name
@@ -170,7 +170,7 @@ def test_the_values_of_a_chart_are_those_its_schema_knows(chart):
     assert not schema["properties"]["configuration"]["additionalProperties"]
 
 
-def test_every_option_is_a_value_of_the_chart_and_is_refused_beside_helm_by_that_name(chart, tmp_path):
+def test_options_beside_helm_are_refused_with_the_charts_value(chart, tmp_path):
     [values] = manifests.parse((chart / "values.yaml").read_text())
     known = set(paths(values.object))
     given = {
@@ -198,7 +198,7 @@ def test_every_option_is_a_value_of_the_chart_and_is_refused_beside_helm_by_that
     assert not list(tmp_path.iterdir())
 
 
-def test_a_chart_is_not_written_over_what_is_there(tmp_path):
+def test_a_chart_does_not_overwrite_a_folder(tmp_path):
     (tmp_path / "values.yaml").write_text("image: mine")
     (tmp_path / "file").write_text("")
     for folder in (tmp_path, tmp_path / "file", tmp_path / "file" / "below"):
@@ -209,8 +209,8 @@ def test_a_chart_is_not_written_over_what_is_there(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["-", "pipe"])
-def test_a_configuration_from_a_pipe_is_the_one_that_is_installed(name, tmp_path):
-    """A pipe can be read once."""
+def test_a_configuration_from_a_pipe_is_installed(name, tmp_path):
+    """A pipe can be read only once."""
     text = 'apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: "off"\n'
     file = name
     if name == "pipe":
@@ -224,13 +224,13 @@ def test_a_configuration_from_a_pipe_is_the_one_that_is_installed(name, tmp_path
     assert config_map["data"]["drawbridge.yaml"] == text
 
 
-def test_a_chart_of_a_configuration_that_cannot_be_read_is_not_made(tmp_path):
+def test_an_unreadable_configuration_creates_no_chart(tmp_path):
     done = run("manifests", "--helm", tmp_path / "chart", "--config", tmp_path / "none.yaml")
     assert done.exit_code == 2
     assert not list(tmp_path.iterdir())
 
 
-def test_words_that_stand_for_values_are_in_nothing_that_is_installed():
-    """Else a template would put a value into the midst of something else."""
+def test_printed_manifests_have_no_unfilled_placeholders():
+    """A placeholder that is part of another word would be filled in wrongly."""
     text = run("manifests", "--image", "x", "--bridge", "--plugin", "--scheduler-image", "y", "--read-only").stdout
     assert not re.search(r"__[A-Z_]+__", text)

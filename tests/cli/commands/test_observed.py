@@ -1,4 +1,4 @@
-"""`drawbridge observed`: the webhook's own log lines, summed up by namespace."""
+"""`drawbridge observed` counts the decisions in the webhook's log by namespace."""
 
 import io
 import json
@@ -17,7 +17,7 @@ def decision(key, outcome, detail, code=""):
 
 
 def lines(*records):
-    """What the webhook writes of decisions."""
+    """These records as the webhook logs them."""
     stream = io.BytesIO()
     log = Decisions(stream)
     for number, record in enumerate(records):
@@ -47,14 +47,14 @@ def test_pods_are_counted_by_namespace_with_the_reasons():
     ]
 
 
-def test_a_pod_that_the_second_review_refuses_is_refused_and_not_translated():
+def test_a_pod_refused_at_validation_counts_as_refused():
     second = {**REFUSED, "path": "validate", "decisions": (), "problems": ("no node has 16",)}
     [namespace] = run_json("observed", stdin=lines(MOVES, second))[1]["namespaces"]
     assert namespace["outcomes"] == {"refused": 1}
     assert namespace["reasons"] == [{"outcome": "refused", "text": "no node has 16", "pods": 1}]
 
 
-def test_a_pod_whose_keys_differ_is_partly_translated_with_the_reason_of_the_others():
+def test_a_partly_translated_pod_has_the_reason_of_the_rest():
     stays = decision("y.com/npu", Outcome.LEFT, "no class")
     both = {**MOVES, "decisions": (*MOVES["decisions"], stays)}
     [namespace] = run_json("observed", stdin=lines(MOVES, both))[1]["namespaces"]
@@ -72,17 +72,17 @@ def test_a_pod_whose_keys_differ_is_partly_translated_with_the_reason_of_the_oth
         {"uid": "0"},
     ],
 )
-def test_log_lines_that_are_not_about_a_new_pod_are_not_counted(other):
+def test_log_lines_about_no_new_pod_are_not_counted(other):
     [namespace] = run_json("observed", stdin=lines(MOVES, {**MOVES, **other}))[1]["namespaces"]
     assert namespace["outcomes"] == {"translated": 1}
 
 
-def test_lines_of_others_and_what_a_collector_writes_before_a_line_do_no_harm(tmp_path):
-    ours = "".join(f"[pod/webhook-1] {line}\n" for line in lines(MOVES, {**MOVES, **B}).splitlines())
+def test_foreign_log_lines_and_collector_prefixes_are_ignored(tmp_path):
+    prefixed = "".join(f"[pod/webhook-1] {line}\n" for line in lines(MOVES, {**MOVES, **B}).splitlines())
     lost = json.dumps({"logger": "drawbridge.log", "msg": "lines were lost", "lines": 3}, separators=(",", ":"))
     broken = '{"logger":"drawbridge.decision", [\n"drawbridge.decision"\n{"logger":"drawbridge.decision","object":7}\n'
     file = tmp_path / "webhook.log"
-    file.write_text(f"Traceback\n{broken}{lost}\n{ours}")
+    file.write_text(f"Traceback\n{broken}{lost}\n{prefixed}")
     done = run("observed", file, "-n", "b")
     assert done.stdout.splitlines()[-1] == "1 pod in 1 namespace: 1 translated"
     assert "dropped log lines" in done.stderr

@@ -1,4 +1,4 @@
-"""`drawbridge quota`: what is used of each line, what waits, what is left, who has it, and which keys limit nothing."""
+"""`drawbridge quota`: the used, pending and free amount of each line, the holders, and the keys without effect."""
 
 import json
 
@@ -59,7 +59,7 @@ def dump(tmp_path):
     return file
 
 
-def test_each_line_says_what_is_used_what_waits_and_what_is_left(dump):
+def test_each_line_shows_used_waiting_and_left(dump):
     done = run("quota", "-f", dump, "-n", "team", "-o", "wide")
     assert done.exit_code == 0, done.stderr
     printed = [" ".join(line.split()) for line in done.stdout.splitlines()]
@@ -74,7 +74,7 @@ def test_each_line_says_what_is_used_what_waits_and_what_is_left(dump):
     assert printed[6].startswith("limits nothing by 'gpu'")
 
 
-def test_all_namespaces_are_told_of_without_a_name_and_json_has_who_holds_what(dump):
+def test_all_namespaces_are_the_default_and_json_names_the_holders(dump):
     answer = json.loads(run("quota", "-f", dump, "-o", "json").stdout)
     assert [quota["quota"] for quota in answer["quotas"]] == ["other/limits", "team/limits"]
     first = answer["quotas"][1]["lines"][0]

@@ -1,4 +1,4 @@
-"""`drawbridge resize`: where the pods of a workload would go with other amounts, which quotas count that, and what is to be written."""
+"""`drawbridge resize`: where the pods of a workload fit with other amounts, which quotas count them, and the new manifests."""
 
 import json
 from uuid import NAMESPACE_DNS, uuid5
@@ -32,7 +32,7 @@ def owned(kind, name, version="apps/v1"):
 
 
 def gpus(*names, node="n0"):
-    """Cards of 16Gi that are given out in shares."""
+    """Devices of 16Gi with consumable capacity."""
     policy = {"default": "16Gi", "validRange": {"min": "1Mi", "max": "16Gi", "step": "1Mi"}}
     cores = {"default": "100", "validRange": {"min": "0", "max": "100", "step": "1"}}
     capacity = {"memory": {"value": "16Gi", "requestPolicy": policy}, "cores": {"value": "100", "requestPolicy": cores}}
@@ -65,7 +65,7 @@ def spec_of(memory):
 
 
 def running(name, device, metadata):
-    """A pod with 4Gi of a card of node n0, and the claim that was made for it."""
+    """A pod with 4Gi of a device of node n0, and its claim."""
     share = str(uuid5(NAMESPACE_DNS, name))
     result = {"request": "gpu", "driver": DRIVER, "pool": "n0", "device": device, "shareID": share}
     result["consumedCapacity"] = {"memory": "4Gi", "cores": "0"}
@@ -89,7 +89,7 @@ def deployment_and_set(name, replicas, spec):
 
 
 LEGACY = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {GPU: 1, MEM: 4096}}}]}
-# The container's own memory is not that of a device.
+# The container's memory limit is not the memory of a device.
 CLAIMING = {
     "containers": [
         {"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}], "limits": {"memory": "1Gi"}}}
@@ -110,7 +110,7 @@ def memory_quota(memory):
 
 
 def dump(path, spec=LEGACY, *more, cards=("a",), hard="40Gi"):
-    """Two pods of a Deployment with 4Gi each on the first card."""
+    """A Deployment with two running pods, each with 4Gi of the first device."""
     pods = [
         *running("serve-a", "a", owned("ReplicaSet", "serve-1")),
         *running("serve-b", "a", owned("ReplicaSet", "serve-1")),
@@ -131,7 +131,7 @@ def changed(diff):
     return [line for line in diff.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
 
 
-def test_pods_that_grow_fit_once_the_old_have_ended_and_the_manifest_has_the_new_amount(tmp_path):
+def test_resize_prints_the_fit_the_quota_and_the_new_manifest(tmp_path):
     done = run("resize", "deployment/serve", f"{MEM}=8192", "-f", dump(tmp_path))
     assert done.exit_code == 0, done.output
     assert "2 of 2 pods would fit once the running pods have ended" in done.stdout
@@ -144,7 +144,7 @@ def test_pods_that_grow_fit_once_the_old_have_ended_and_the_manifest_has_the_new
     assert "--- Deployment/ml/serve" in done.stdout
 
 
-def test_each_pod_that_does_not_fit_is_reported_and_the_exit_is_1(tmp_path):
+def test_each_pod_that_does_not_fit_is_reported(tmp_path):
     done = run("resize", "deploy/serve", f"{MEM}=12288", "-f", dump(tmp_path))
     assert done.exit_code == 1
     assert "1 of 2 pods would fit" in done.stdout
@@ -152,14 +152,14 @@ def test_each_pod_that_does_not_fit_is_reported_and_the_exit_is_1(tmp_path):
     assert "none fits alongside the running pods (0/1 nodes: too little capacity on 1)\n" in done.stdout
 
 
-def test_where_only_the_end_of_the_old_makes_room_a_rollout_must_not_begin_with_the_new(tmp_path):
-    other = running("other", "a", {})  # holds 4Gi, and goes on
+def test_without_room_for_a_surge_max_surge_0_is_advised(tmp_path):
+    other = running("other", "a", {})  # holds 4Gi, and keeps running
     done = run("resize", "deploy/serve", f"{MEM}=6144", "-f", dump(tmp_path, LEGACY, *other))
     assert done.exit_code == 0
     assert "too little capacity on 1): set maxSurge: 0, or strategy Recreate\n" in done.stdout
 
 
-def test_a_quota_counts_the_new_pods_without_the_old_and_turns_back(tmp_path):
+def test_a_quota_counts_the_new_pods_without_the_old(tmp_path):
     code, answer = run_json(
         "resize", "deployment/serve", f"{MEM}=8192", "-f", dump(tmp_path, cards=("a", "b"), hard="12Gi")
     )
@@ -173,7 +173,7 @@ def test_a_quota_counts_the_new_pods_without_the_old_and_turns_back(tmp_path):
     assert answer["pods"][1]["exceeded"]["line"] == f"ml/team: {CLASS}/memory"
 
 
-def test_a_template_is_written_once_so_the_workload_names_another_one(tmp_path):
+def test_the_workload_names_a_new_template_with_the_new_amount(tmp_path):
     code, answer = run_json("resize", "deployment/serve", "memory=8Gi", "-f", dump(tmp_path, CLAIMING))
     template, workload = answer["objects"]
     assert (code, [pod["node"] for pod in answer["pods"]]) == (0, ["n0", "n0"])
@@ -192,7 +192,7 @@ def test_a_template_is_written_once_so_the_workload_names_another_one(tmp_path):
     assert "-        resourceClaimTemplateName: share" in again
 
 
-def test_a_pod_that_the_webhook_translated_is_asked_about_in_its_author_s_words(tmp_path):
+def test_a_translated_pod_is_resized_by_its_original_keys(tmp_path):
     record = {"drawbridge.dev/original": json.dumps({"containers": {"c": {GPU: "1", MEM: "4096"}}})}
     lone = running("lone", "a", {"annotations": record})
     done = run("resize", "pod/lone", f"{MEM}=8192", "-f", dump(tmp_path, LEGACY, *lone))
@@ -203,12 +203,12 @@ def test_a_pod_that_the_webhook_translated_is_asked_about_in_its_author_s_words(
 
 
 def asked_by_annotation(amount, *options):
-    """What becomes of the example pod of KAI's with another amount of memory."""
+    """The result of resizing KAI's example pod to this amount of memory."""
     files = ("-f", OPTIONAL.with_suffix(""), "-f", DRIVERS)
     return run("resize", "job/kai-two-parts", f"gpu-memory={amount}", *files, *options)
 
 
-def test_an_annotation_is_an_amount_where_it_is_translated():
+def test_a_translated_annotation_is_an_amount():
     done = asked_by_annotation("30000", "--config", OPTIONAL)
     assert done.exit_code == 0, done.output
     assert [line.split() for line in changed(done.stdout)] == [
@@ -220,7 +220,7 @@ def test_an_annotation_is_an_amount_where_it_is_translated():
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("arguments", "message"),
     [
         (("deployment/serve", "memory=8Gi"), f"does not request memory (it requests {GPU}, {MEM})"),
         (("deployment/serve", f"{MEM}=much"), "an amount is a quantity"),
@@ -231,10 +231,10 @@ def test_an_annotation_is_an_amount_where_it_is_translated():
         (("pod/none", f"{MEM}=1"), "there is no pod 'none'"),
     ],
 )
-def test_an_invalid_resize_request_is_answered_with_a_remedy(tmp_path, asked, words):
-    done = run("resize", *asked, "-f", dump(tmp_path))
+def test_an_invalid_resize_exits_with_2_and_a_remedy(tmp_path, arguments, message):
+    done = run("resize", *arguments, "-f", dump(tmp_path))
     assert done.exit_code in (1, 2)
-    assert words in done.stderr
+    assert message in done.stderr
 
 
 def test_a_resize_that_the_webhook_refuses_is_reported_as_refused(tmp_path):
@@ -243,7 +243,7 @@ def test_a_resize_that_the_webhook_refuses_is_reported_as_refused(tmp_path):
     assert "refused: " in done.stdout
 
 
-def test_a_live_cluster_is_asked_as_a_dump_is(tmp_path, monkeypatch):
+def test_a_live_cluster_has_the_answer_of_its_dump(tmp_path, monkeypatch):
     file = dump(tmp_path)
     store = Embedded.holding([document.object for document in manifests.read([file])])
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: store)
@@ -252,7 +252,7 @@ def test_a_live_cluster_is_asked_as_a_dump_is(tmp_path, monkeypatch):
     assert live["pods"][1]["node"] == "n0"
 
 
-def test_an_admitted_waiting_pod_counts_in_a_quota_and_occupies_no_device(tmp_path):
+def test_an_admitted_waiting_pod_uses_quota_and_no_device(tmp_path):
     entry = {"name": "gpu", "resourceClaimTemplateName": "share"}
     waits = obj("Pod", "waits", spec={"containers": [{"name": "c", "image": "i"}], "resourceClaims": [entry]})
     code, answer = run_json(
@@ -262,8 +262,8 @@ def test_an_admitted_waiting_pod_counts_in_a_quota_and_occupies_no_device(tmp_pa
     assert (answer["quotas"][0]["waiting"], answer["quotas"][0]["largest"]) == ("4Gi", "14Gi")
 
 
-def test_a_claim_that_all_the_pods_name_is_free_once_they_have_ended(tmp_path):
-    """It was on the small node, and need not be there again."""
+def test_a_claim_shared_by_all_replaced_pods_is_freed(tmp_path):
+    """The claim is allocated on the small node, and may be allocated on another node afterwards."""
     [_, shared] = running("both", "a", {})
     shared["metadata"] = {"name": "both", "namespace": "ml", "uid": "both"}
     shared["status"]["reservedFor"] = [
@@ -281,7 +281,7 @@ def test_a_claim_that_all_the_pods_name_is_free_once_they_have_ended(tmp_path):
     assert [pod["node"] for pod in answer["pods"]] == ["n1", "n1"]
 
 
-def test_every_alternative_that_asks_for_the_capacity_gets_the_amount(tmp_path):
+def test_every_alternative_with_the_capacity_gets_the_amount(tmp_path):
     template = json.loads(json.dumps(TEMPLATE))
     [request] = template["spec"]["spec"]["devices"]["requests"]
     asks = request.pop("exactly")
@@ -295,14 +295,14 @@ def test_every_alternative_that_asks_for_the_capacity_gets_the_amount(tmp_path):
     assert [pod["node"] for pod in answer["pods"]] == ["n0", "n0"]
 
 
-def test_a_workload_that_was_not_read_itself_is_named(tmp_path):
+def test_a_workload_known_only_as_an_owner_is_reported(tmp_path):
     file = dump(tmp_path)
     objects = [document.object for document in manifests.read([file]) if document.object["kind"] != "Deployment"]
     done = run("resize", "deployment/serve", f"{MEM}=1", "-f", manifest(file, *objects))
     assert (done.exit_code, "Deployment ml/serve is not in the input" in done.stderr) == (2, True)
 
 
-def test_a_pod_that_names_its_node_is_placed_by_no_scheduler(tmp_path):
+def test_a_pod_with_a_node_name_is_refused(tmp_path):
     spec = {"nodeName": "n0", "containers": [{"name": "c", "image": "i", "resources": {"limits": {GPU: "9"}}}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ml"}, "spec": spec}
     done = run("resize", "pod/p", f"{GPU}=9", "-f", manifest(tmp_path / "pod.yaml", pod))

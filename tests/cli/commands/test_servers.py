@@ -1,4 +1,4 @@
-"""`--kubernetes` and `--feature-gates`: for which server the commands answer."""
+"""`--kubernetes` and `--feature-gates` set the server version that the commands assume."""
 
 import json
 
@@ -16,7 +16,7 @@ API = "resource.k8s.io/v1"
 
 
 def half_slice(name, **spec):
-    """One of two slices of a pool."""
+    """One of the two slices of a pool."""
     return resource_slice(name, driver="g", resourceSliceCount=2, nodeName="n0", **spec)
 
 
@@ -44,13 +44,13 @@ def text(*objects):
     return yaml.safe_dump_all(objects)
 
 
-def answer(*words, stdin):
-    result = run(*words, "-f", "-", "-o", "json", stdin=stdin)
+def answer(*options, stdin):
+    result = run(*options, "-f", "-", "-o", "json", stdin=stdin)
     return result.exit_code, json.loads(result.stdout)
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("options", "code"),
     [
         ((), 0),
         (("--kubernetes", "1.36"), 0),
@@ -58,8 +58,8 @@ def answer(*words, stdin):
         (("--kubernetes", "1.37", "--feature-gates", "DRAPartitionableDevices=false"), 1),
     ],
 )
-def test_a_partition_is_allocated_where_the_feature_gate_is_on(words, code):
-    exit_code, report = answer("simulate", "--claims", "--node", "n0", *words, stdin=text(*FLEET, CLAIM))
+def test_a_partition_is_allocated_where_the_feature_gate_is_on(options, code):
+    exit_code, report = answer("simulate", "--claims", "--node", "n0", *options, stdin=text(*FLEET, CLAIM))
     assert exit_code == code
     assert [reason["stage"] for reason in report["nodes"]["n0"]["reasons"]] == ["gate"] * code
 
@@ -70,9 +70,9 @@ def test_a_pod_waits_in_a_simulation_of_an_older_server():
     assert [report["pods"][0]["node"] for report in (newest, older)] == ["n0", None]
 
 
-def test_a_check_says_what_a_server_drops_and_what_it_cannot_serve():
-    def codes(*words):
-        _, report = answer("check", *words, stdin=text(*FLEET, CLAIM | {"spec": SHARE}, RULE))
+def test_check_reports_fields_and_kinds_an_older_server_lacks():
+    def codes(*options):
+        _, report = answer("check", *options, stdin=text(*FLEET, CLAIM | {"spec": SHARE}, RULE))
         return {(finding["code"], finding["object"].partition("/")[0]) for finding in report["findings"]}
 
     drops, kinds = ("D006", "ResourceClaim"), ("D004", "DeviceTaintRule")
@@ -81,7 +81,7 @@ def test_a_check_says_what_a_server_drops_and_what_it_cannot_serve():
     assert codes("--kubernetes", "1.35") >= {drops, kinds, ("D006", "ResourceSlice")}
 
 
-def test_a_kind_is_told_in_which_version_an_older_server_has_it():
+def test_the_remedy_names_the_api_version_of_an_older_server():
     hints = {}
     for minor in ("1.36", "1.35"):
         _, report = answer("check", "--kubernetes", minor, stdin=text(RULE))
@@ -89,7 +89,7 @@ def test_a_kind_is_told_in_which_version_an_older_server_has_it():
     assert hints == {"1.36": ["write resource.k8s.io/v1beta2"], "1.35": ["write resource.k8s.io/v1alpha3"]}
 
 
-def test_a_survey_judges_for_the_server_that_is_named():
+def test_a_survey_follows_the_given_server_version():
     _, report = answer("survey", "--kubernetes", "1.36", "--feature-gates", "DRAConsumableCapacity=false", stdin=text(*FLEET, POD))  # fmt: skip
     assert report["features"]["DRAConsumableCapacity"] is False
     live = run("survey", "--kubernetes", "1.36", "--kubeconfig", "/nowhere")
@@ -99,7 +99,7 @@ def test_a_survey_judges_for_the_server_that_is_named():
 
 @pytest.mark.parametrize("command", ["check", "explain pod p", "simulate", "simulate --claims", "survey", "translate"])
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("options", "message"),
     [
         (("--feature-gates", "DRAConsumableCapacty=true"), "did you mean DRAConsumableCapacity?"),
         (("--feature-gates", "DRAPrioritizedList=false"), "locked to true"),
@@ -107,13 +107,13 @@ def test_a_survey_judges_for_the_server_that_is_named():
         (("--kubernetes", "next"), "not a Kubernetes version"),
     ],
 )
-def test_versions_and_gates_of_no_known_server_exit_with_2_in_every_command(command, words, says):
-    result = run(*command.split(), *words, "-f", "-", stdin=text(*FLEET))
+def test_unknown_server_versions_and_gates_exit_with_2(command, options, message):
+    result = run(*command.split(), *options, "-f", "-", stdin=text(*FLEET))
     assert result.exit_code == 2
-    assert says in result.stderr
+    assert message in result.stderr
 
 
-def test_an_explanation_is_of_the_server_that_is_named_and_says_so():
+def test_explain_follows_and_names_the_given_server_version():
     waits = ("explain", "pod", "p")
     _, newest = answer(*waits, stdin=text(*FLEET, CLAIM, POD))
     _, older = answer(*waits, "--kubernetes", "1.35", stdin=text(*FLEET, CLAIM, POD))
@@ -129,30 +129,30 @@ HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguratio
 DECLARED = HEAD | {"kubernetes": {"version": "1.36", "featureGates": {"DRAPartitionableDevices": False}}}
 
 
-@pytest.mark.parametrize("words", [(), ("--kubernetes", "1.37")])
-def test_a_configuration_declares_the_server_and_options_go_before_it(words, tmp_path):
+@pytest.mark.parametrize("options", [(), ("--kubernetes", "1.37")])
+def test_options_override_the_server_of_the_configuration(options, tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text(text(DECLARED))
-    known = ("--config", config, *words)
+    known = ("--config", config, *options)
     _, report = answer("explain", "pod", "p", *known, stdin=text(*FLEET, CLAIM, POD))
-    assert report["server"]["saidBy"] == ("options" if words else "configuration")
-    assert report["pod"]["prospect"]["outlook"] == ("fits" if words else "never")
-    assert words or "Kubernetes 1.36 without DRAPartitionableDevices, as the configuration says" in run(
+    assert report["server"]["saidBy"] == ("options" if options else "configuration")
+    assert report["pod"]["prospect"]["outlook"] == ("fits" if options else "never")
+    assert options or "Kubernetes 1.36 without DRAPartitionableDevices, as the configuration says" in run(
         "explain", "pod", "p", *known, "-f", "-", stdin=text(*FLEET, CLAIM, POD)
     ).stdout.replace("\n", "")
     _, report = answer("simulate", *known, stdin=text(*FLEET, CLAIM, POD))
-    assert report["pods"][0]["node"] == ("n0" if words else None)
+    assert report["pods"][0]["node"] == ("n0" if options else None)
     _, report = answer("check", *known, stdin=text(*FLEET))
-    assert ("D006" in {finding["code"] for finding in report["findings"]}) == (not words)
+    assert ("D006" in {finding["code"] for finding in report["findings"]}) == (not options)
 
 
-def test_a_check_warns_of_a_feature_gate_that_a_configuration_misspells():
+def test_check_warns_of_a_misspelt_feature_gate():
     code, report = answer("check", stdin=text(HEAD | {"kubernetes": {"featureGates": {"DRADeviceTaint": True}}}))
     assert (code, [(finding["code"], finding["remedy"]) for finding in report["findings"]]) == (0, [("C002", "did you mean DRADeviceTaints?")])  # fmt: skip
 
 
 class Older(Embedded):
-    """A cluster of 1.36 that permits no dry run."""
+    """A cluster of version 1.36 that permits no dry run."""
 
     async def server(self, *, probe=True):
         info = await super().server(probe=probe)
@@ -160,24 +160,24 @@ class Older(Embedded):
 
 
 @pytest.mark.parametrize(
-    ("words", "outlook", "server"),
+    ("options", "outlook", "server"),
     [
         ((), "fits", "Kubernetes 1.36, as the cluster says"),
         (("--feature-gates", "DRAPartitionableDevices=false"), "never", "1.36 with DRAPartitionableDevices=false"),
         (("--kubernetes", "1.35"), "never", "Kubernetes 1.35, as the options say"),
     ],
 )
-def test_an_explanation_of_a_cluster_is_of_its_version_until_options_say_otherwise(words, outlook, server, monkeypatch):
+def test_explain_uses_the_clusters_version_unless_options_override_it(options, outlook, server, monkeypatch):
     cluster = Older()
     cluster.load([*FLEET, CLAIM, POD])
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: cluster)
-    assert server in run("explain", "pod", "p", *words).stdout
-    _, report = run_json("explain", "pod", "p", *words)
+    assert server in run("explain", "pod", "p", *options).stdout
+    _, report = run_json("explain", "pod", "p", *options)
     assert report["pod"]["prospect"]["outlook"] == outlook
     assert "DRADerivedAttributes" not in report["server"]["features"]  # which 1.37 was the first to have
 
 
-def test_a_feature_gate_that_the_cluster_does_not_have_is_broken_usage(monkeypatch):
+def test_a_feature_gate_unknown_to_the_cluster_exits_with_2(monkeypatch):
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: Older())
     done = run("explain", "pod", "p", "--feature-gates", "DRADerivedAttributes=true")
     assert done.exit_code == 2
@@ -203,44 +203,44 @@ ON = ("--kubernetes", "1.36")
 
 
 @pytest.mark.parametrize("resource", ["g.io/card", NAME])
-@pytest.mark.parametrize(("words", "served"), [(ON, True), (OFF, False), (("--kubernetes", "1.35"), False)])
-def test_a_class_serves_a_name_where_the_feature_gate_is_on(resource, words, served):
+@pytest.mark.parametrize(("options", "served"), [(ON, True), (OFF, False), (("--kubernetes", "1.35"), False)])
+def test_a_class_serves_an_extended_resource_with_the_gate_on(resource, options, served):
     stdin = text(*PLAIN_FLEET, by_name(resource))
-    _, looked = answer("survey", *words, stdin=stdin)
+    _, looked = answer("survey", *options, stdin=stdin)
     assert [workload["outcome"] for workload in looked["workloads"]] == ["served" if served else "left"]
     [key] = looked["workloads"][0]["keys"]
     assert ("DRAExtendedResource is on" in key.get("until", "")) is not served
-    _, report = answer("explain", "pod", "p", "-n", "d", *words, stdin=stdin)
+    _, report = answer("explain", "pod", "p", "-n", "d", *options, stdin=stdin)
     assert bool(report["pod"]["prospect"]) is served
-    assert answer("simulate", *words, stdin=stdin)[0] == (0 if served else 1)
+    assert answer("simulate", *options, stdin=stdin)[0] == (0 if served else 1)
 
 
-def test_a_feature_gate_that_is_on_in_an_older_server_serves_names_of_classes_and_1_34_no_implicit_ones():
-    words = (*OFF, "--feature-gates", "DRAExtendedResource=true")
-    codes = [answer("simulate", *words, stdin=text(*PLAIN_FLEET, by_name(key)))[0] for key in ("g.io/card", NAME)]
+def test_with_the_gate_1_34_serves_only_explicit_names():
+    options = (*OFF, "--feature-gates", "DRAExtendedResource=true")
+    codes = [answer("simulate", *options, stdin=text(*PLAIN_FLEET, by_name(key)))[0] for key in ("g.io/card", NAME)]
     assert codes == [0, 1]
 
 
-def test_a_check_says_that_an_older_server_drops_the_name_of_a_class():
-    def findings_of(*words, stdin):
-        return [(finding["code"], finding["path"]) for finding in answer("check", *words, stdin=stdin)[1]["findings"]]
+def test_check_reports_that_an_older_server_drops_extended_resource_name():
+    def findings_of(*options, stdin):
+        return [(finding["code"], finding["path"]) for finding in answer("check", *options, stdin=stdin)[1]["findings"]]
 
     stdin = text(*PLAIN_FLEET)
     assert findings_of(*OFF, stdin=stdin) == [("D006", "/spec/extendedResourceName")]
-    for words in (ON, (), (*OFF, "--feature-gates", "DRAExtendedResource=true")):
-        assert findings_of(*words, stdin=stdin) == []
+    for options in (ON, (), (*OFF, "--feature-gates", "DRAExtendedResource=true")):
+        assert findings_of(*options, stdin=stdin) == []
 
 
-@pytest.mark.parametrize(("words", "resource"), [((), f"{NAME}-x"), (OFF, NAME)], ids=["no such class", "gate off"])
-def test_a_class_that_serves_nothing_is_told_of_by_check_and_translate(words, resource):
+@pytest.mark.parametrize(("options", "resource"), [((), f"{NAME}-x"), (OFF, NAME)], ids=["no such class", "gate off"])
+def test_a_request_that_no_class_serves_is_reported(options, resource):
     stdin = text(*PLAIN_FLEET, by_name(resource))
-    findings = answer("check", *words, stdin=stdin)[1]["findings"]
+    findings = answer("check", *options, stdin=stdin)[1]["findings"]
     assert [finding["code"] for finding in findings if finding["object"].startswith("Pod/")] == ["D220"]
-    assert "D220" in run("translate", *words, "-f", "-", stdin=stdin).stderr
+    assert "D220" in run("translate", *options, "-f", "-", stdin=stdin).stderr
 
 
 @pytest.mark.parametrize(("version", "gates", "refused"), [("1.35", "", True), ("1.37", "", True), ("1.37", "DRAListTypeAttributes=true", False)])  # fmt: skip
-def test_a_selector_with_includes_is_refused_where_the_server_does_not_know_it(version, gates, refused, tmp_path):
+def test_a_selector_with_includes_needs_version_and_gate(version, gates, refused, tmp_path):
     path = tmp_path / "class.yaml"
     expression = "device.attributes['a.b'].models.includes('x')"
     spec = f'spec: {{selectors: [{{cel: {{expression: "{expression}"}}}}]}}'

@@ -1,4 +1,4 @@
-"""No command ends in a traceback over values of any shape, wherever in an object they stand."""
+"""No command ends with a traceback, whatever the type of a value in an object."""
 
 import json
 import random
@@ -24,7 +24,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_values_of_any_shape_are_no_bug(command, tmp_path):
+def test_values_of_any_type_cause_no_exception(command, tmp_path):
     draw = random.Random(f"shapes of {command}")
     file = tmp_path / "drawn.json"
     for number in range(draws(200 if command == "check" else 80)):
@@ -38,15 +38,15 @@ def test_values_of_any_shape_are_no_bug(command, tmp_path):
 
 
 @pytest.mark.parametrize("shape", shapes.SOME, ids=repr)
-def test_every_member_of_every_drivers_parameters_may_have_any_shape(shape):
-    """Each by itself, and each object's members all together."""
+def test_driver_parameters_of_any_type_cause_no_exception(shape):
+    """First each member alone is malformed, then all members of an object."""
     for judged in shapes.claims_with(shape):
         codes = [finding.code for finding in validation.review([judged])[0]]
         assert "D010" not in codes, judged
 
 
-def test_a_rule_about_several_members_looks_at_the_well_formed_ones():
-    """Only the malformed strategy is reported; beside a valid one, the rule's other findings are."""
+def test_rules_about_several_members_skip_the_malformed_member():
+    """A malformed strategy is the only finding; beside a valid strategy, the rule reports the other members."""
 
     def codes_of(sharing):
         parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": sharing}
@@ -65,7 +65,7 @@ def test_a_rule_about_several_members_looks_at_the_well_formed_ones():
     ]
 
 
-def test_an_exception_about_one_object_names_it_and_leaves_the_others_judged(tmp_path, monkeypatch):
+def test_an_exception_for_an_object_hides_no_other_finding(tmp_path, monkeypatch):
     rules = judge._rules
 
     def fails(typed, value, gates):
@@ -90,7 +90,7 @@ def test_an_exception_about_one_object_names_it_and_leaves_the_others_judged(tmp
 
 
 @pytest.mark.parametrize("shape", [value for value in shapes.SHAPES if isinstance(value, dict | list)], ids=repr)
-def test_a_kind_of_any_shape_may_stand_in_the_inventory(shape, tmp_path):
+def test_an_inventory_kind_of_any_type_causes_no_exception(shape, tmp_path):
     for kind in ("ResourceSlice", "DeviceQuota", "ComputeDomain"):
         [obj, *_] = shapes.examples()[kind]
         file = tmp_path / f"{kind}.json"
@@ -98,7 +98,7 @@ def test_a_kind_of_any_shape_may_stand_in_the_inventory(shape, tmp_path):
         assert run("check", "-f", manifest(tmp_path / "x.json", shapes.DOMAIN), "--inventory", file).exit_code in (0, 2)
 
 
-def test_a_kind_that_is_a_list_stands_beside_a_compute_domain(tmp_path):
+def test_a_list_as_kind_beside_a_compute_domain_is_reported(tmp_path):
     file = tmp_path / "x.json"
     file.write_text(
         json.dumps(shapes.DOMAIN) + json.dumps({"apiVersion": "v1", "kind": ["Pod"], "metadata": {"name": []}})

@@ -6,13 +6,9 @@ import pytest
 
 from allocator.strategies import STRATEGIES
 from tests.allocator.fleets import gpu
-from tests.cli.commands.test_simulate_claims import class_of, holding, node_slice
+from tests.cli.commands.fleets import class_of, holding, node_slice, pod_of_template
 from tests.cli.running import MODES, manifest, run, run_json
-from tests.objects import claim_template, exactly, node, pod
-
-
-def pod_with(name, template):
-    return pod(name, resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": template}])
+from tests.objects import claim_template, exactly, node
 
 
 @pytest.fixture
@@ -22,7 +18,7 @@ def fleet(tmp_path):
 
 
 def test_a_snapshot_is_scheduled_and_summed_up(fleet, tmp_path):
-    pods = manifest(tmp_path / "pods.yaml", pod_with("b", "one"), pod_with("a", "one"))
+    pods = manifest(tmp_path / "pods.yaml", pod_of_template("b", "one"), pod_of_template("a", "one"))
     code, answer = run_json("simulate", "-f", fleet, "-f", pods)
     assert code == 0
     assert [(outcome["pod"], outcome["node"], outcome["devices"]) for outcome in answer["pods"]] == [
@@ -33,26 +29,26 @@ def test_a_snapshot_is_scheduled_and_summed_up(fleet, tmp_path):
     assert (answer["totals"]["placed"], answer["totals"]["utilisation"]) == (2, 1.0)
 
 
-def test_a_pod_without_a_place_is_exit_1_and_told_why(fleet, tmp_path):
-    pods = manifest(tmp_path / "pods.yaml", pod_with("a", "one"), holding("x", "gpu-0"), holding("y", "gpu-1"))
+def test_a_pod_that_fits_nowhere_has_the_reasons(fleet, tmp_path):
+    pods = manifest(tmp_path / "pods.yaml", pod_of_template("a", "one"), holding("x", "gpu-0"), holding("y", "gpu-1"))
     result = run("simulate", "-f", fleet, "-f", pods)
     assert result.exit_code == 1
     assert "0/1 nodes" in result.stdout
     assert "held by default/x" in result.stdout
     code, answer = run_json("simulate", "-f", fleet, "-f", pods)
-    (place,) = answer["pods"]
-    assert (code, place["node"]) == (1, None)
-    assert {reason["stage"] for reason in place["reasons"]} == {"in use"}
+    (outcome,) = answer["pods"]
+    assert (code, outcome["node"]) == (1, None)
+    assert {reason["stage"] for reason in outcome["reasons"]} == {"in use"}
 
 
 @pytest.mark.parametrize(("scope", "placed"), [("node", ["n0", None]), ("pool", ["n0", "n0"])])
-def test_a_rule_about_nodes_has_a_pod_wait_for_what_is_in_use_in_another_pool(tmp_path, scope, placed):
+def test_a_node_scoped_compatibility_rule_covers_all_pools(tmp_path, scope, placed):
     pools = [node_slice("n0", gpu("gpu-0")), node_slice("n0", gpu("gpu-0"))]
     pools[1]["metadata"]["name"] = pools[1]["spec"]["pool"]["name"] = "second"
     spec = {"driver": "gpu.example.com", "compatibleOnlyWith": "false", "scope": scope}
     alone = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceCompatibility", "metadata": {"name": "alone"}}
     objects = [node("n0"), *pools, class_of("gpu"), alone | {"spec": spec}, claim_template("one", exactly("gpu"))]
-    files = manifest(tmp_path / "all.yaml", *objects, pod_with("a", "one"), pod_with("b", "one"))
+    files = manifest(tmp_path / "all.yaml", *objects, pod_of_template("a", "one"), pod_of_template("b", "one"))
     _, answer = run_json("simulate", "-f", files)
     assert [outcome["node"] for outcome in answer["pods"]] == placed
     stages = {reason["stage"] for outcome in answer["pods"] for reason in outcome["reasons"]}
@@ -72,30 +68,30 @@ def test_a_snapshot_without_pending_pods_is_fine(fleet):
         (("-f", "FLEET", "--strategy", "best"), "least-fragmentation"),
     ],
 )
-def test_usage_that_cannot_be_answered_is_exit_2_with_a_remedy(fleet, args, message):
+def test_invalid_arguments_exit_with_2(fleet, args, message):
     result = run("simulate", *(fleet if arg == "FLEET" else arg for arg in args))
     assert result.exit_code == 2
     assert message in result.stderr
 
 
-def test_broken_usage_still_answers_with_one_document(fleet):
+def test_an_unknown_strategy_still_prints_the_json_document(fleet):
     result = run("simulate", "-f", fleet, "--strategy", "best", "-o", "json")
     assert json.loads(result.stdout).keys() >= {"pods", "totals", "errors"}
 
 
-def test_workloads_beside_the_pods_are_named_and_not_dropped_in_silence(fleet, tmp_path):
-    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"replicas": 3}}
-    others = manifest(tmp_path / "others.yaml", deployment, {"apiVersion": "batch/v1", "kind": "Job"}, deployment)
+def test_objects_that_simulate_does_not_read_are_counted(fleet, tmp_path):
+    stateful = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "d"}, "spec": {"replicas": 3}}
+    others = manifest(tmp_path / "others.yaml", stateful, {"apiVersion": "batch/v1", "kind": "Job"}, stateful)
     done = run("simulate", "-f", fleet, "-f", others)
     assert done.exit_code == 0
-    assert "3 objects ignored, of kinds that this command does not read: 2 Deployment, 1 Job" in done.stderr
+    assert "3 objects ignored, of kinds that this command does not read: 2 StatefulSet, 1 Job" in done.stderr
 
 
-def test_pods_without_any_node_are_told_so(tmp_path):
+def test_pods_without_any_node_are_reported(tmp_path):
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
     done = run("simulate", "-f", manifest(tmp_path / "pod.yaml", pod))
     assert done.exit_code == 1
-    assert "no Node in what was read" in done.stdout
+    assert "unknown: the input has no Nodes" in done.stdout
 
 
 def test_the_strategies_are_listed():
@@ -105,7 +101,7 @@ def test_the_strategies_are_listed():
 
 
 @pytest.mark.parametrize("command", [("simulate", "-f", MODES), ("simulate", "-f", MODES, "--claims")])
-def test_a_strategy_that_there_is_not_is_told_with_those_that_there_are(command):
+def test_an_unknown_strategy_is_refused_with_the_list(command):
     done = run(*command, "--strategy", "compact")
     assert done.exit_code == 2
     assert f"unknown strategy compact (strategies: {', '.join(STRATEGIES)})" in done.stderr

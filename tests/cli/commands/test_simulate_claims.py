@@ -1,16 +1,16 @@
-"""`drawbridge simulate --claims`: verdicts, exit codes, one JSON document, and hints."""
+"""`drawbridge simulate --claims`: verdicts, exit codes, the JSON document and remedies."""
 
 import itertools
 
 import pytest
 
 from tests.allocator.fleets import DRIVER, gpu, shared
+from tests.cli.commands.fleets import class_of, holding, node_slice
 from tests.cli.running import manifest, modes, run, run_json
-from tests.objects import allocated, claim, device_class, exactly, node, resource_slice
-from tests.objects import result as device_result
+from tests.objects import claim, exactly, node
 
 KINDS = ("exclusive", "fractioning", "mps", "mig")
-# In groups.yaml's comment: what each way of using the GPU tolerates beside it.
+# The modes of a GPU that may be used together, as the comment in groups.yaml says.
 TOGETHER = {("fractioning", "fractioning"), ("fractioning", "mps"), ("mps", "mps"), ("mig", "mig")}
 PROPOSALS = {
     "groups as Kubernetes reads them": ("groups",),
@@ -19,20 +19,8 @@ PROPOSALS = {
 }
 
 
-def node_slice(nodeName, *devices, name=None):
-    return resource_slice(name or nodeName, *devices, driver=DRIVER, pool=nodeName, nodeName=nodeName)
-
-
-def class_of(name, expression="true"):
-    return device_class(name, expression)
-
-
-def holding(name, device, pool="n0", **fields):
-    return claim(name, status=allocated(device_result(device, driver=DRIVER, pool=pool, **fields)))
-
-
 def on_node(*args):
-    """Allocate claims on one node: the exit code, and the answer of the node."""
+    """The exit code, and the answer about the node that `--node` names."""
     code, whole = run_json("simulate", "--claims", *args)
     [answer] = whole["nodes"].values()
     return code, answer
@@ -40,11 +28,11 @@ def on_node(*args):
 
 @pytest.fixture
 def fleet(tmp_path):
-    """One node with two GPUs, and a class."""
+    """A node with two GPUs, and a class."""
     return manifest(tmp_path / "fleet.yaml", node("n0"), node_slice("n0", gpu("gpu-0"), gpu("gpu-1")), class_of("gpu"))
 
 
-def test_a_claim_that_fits_is_told_its_devices(fleet, tmp_path):
+def test_a_claim_that_fits_is_printed_with_its_devices(fleet, tmp_path):
     claims = manifest(tmp_path / "claims.yaml", claim("a", exactly("gpu", count=2)))
     result = run("simulate", "--claims", "-f", fleet, "-f", claims, "--node", "n0")
     assert result.exit_code == 0
@@ -69,7 +57,7 @@ def test_json_has_the_keys_of_the_contract(fleet, tmp_path):
     ]
 
 
-def test_claims_with_an_allocation_are_in_use_and_the_others_are_asked_for_in_order(fleet, tmp_path):
+def test_allocated_claims_hold_devices_and_pending_ones_request_them(fleet, tmp_path):
     claims = manifest(
         tmp_path / "claims.yaml", holding("x", "gpu-0"), claim("b", exactly("gpu")), claim("a", exactly("gpu"))
     )
@@ -81,7 +69,7 @@ def test_claims_with_an_allocation_are_in_use_and_the_others_are_asked_for_in_or
     assert answer["allocations"][0]["allocation"]["devices"]["results"][0]["device"] == "gpu-1"
 
 
-def test_a_refusal_says_who_holds_what_and_what_would_help(fleet, tmp_path):
+def test_a_refusal_names_the_holders_and_a_remedy(fleet, tmp_path):
     claims = manifest(
         tmp_path / "claims.yaml", holding("x", "gpu-0"), holding("y", "gpu-1"), claim("a", exactly("gpu"))
     )
@@ -92,7 +80,7 @@ def test_a_refusal_says_who_holds_what_and_what_would_help(fleet, tmp_path):
     assert "would fit once default/x or default/y, used by no pod, is deleted" in result.stdout
 
 
-def test_a_refusal_for_capacity_says_how_much_there_is(tmp_path):
+def test_a_refusal_for_capacity_names_the_available_amount(tmp_path):
     objects = [
         node("n0"),
         node_slice("n0", shared("gpu-0", "80Gi"), shared("gpu-1", "80Gi")),
@@ -149,12 +137,12 @@ def test_each_rejection_names_the_rule_that_its_proposal_adds():
     assert "DeviceCompatibility/gpu-" in text
 
 
-def test_without_groups_or_expressions_counters_alone_let_mig_and_mps_share():
+def test_with_counters_alone_mig_and_mps_share_a_gpu():
     code, _ = on_node(*modes("classes", "claims", "plain"), "--node", "gpu-node", "--claim", "mps", "--claim", "mig")
     assert code == 0
 
 
-def test_all_nodes_are_answered_each_by_its_name(tmp_path):
+def test_every_node_has_an_answer_by_name(tmp_path):
     objects = [
         node("n0"), node("n1"), node_slice("n0", gpu("gpu-0")), node_slice("n1", gpu("gpu-0")), class_of("gpu"),
         holding("x", "gpu-0"), claim("a", exactly("gpu")),
@@ -171,7 +159,7 @@ def test_all_nodes_are_answered_each_by_its_name(tmp_path):
     assert text.index("n1: feasible") < text.index("n0: infeasible")
 
 
-def test_nodes_with_the_same_refusal_are_told_once(tmp_path):
+def test_nodes_with_the_same_refusal_are_grouped(tmp_path):
     nodes = [f"n{at}" for at in range(5)]
     objects = [*map(node, nodes), *(node_slice(name, gpu("gpu-0")) for name in nodes), class_of("gpu")]
     objects.append(claim("a", exactly("gpu", count=2)))
@@ -195,8 +183,8 @@ def test_an_error_of_the_in_tree_allocator_exits_with_2(tmp_path, broken, named)
     assert named.removeprefix("device.") in answer["error"]
 
 
-def test_a_budget_that_is_too_small_is_undecided_and_exit_3(tmp_path):
-    # Eight bins to be filled to the brim with 31 sizes that hardly go together: no solver does that in a millisecond.
+def test_an_exhausted_budget_exits_with_3(tmp_path):
+    # Eight devices to fill exactly with 31 sizes: no solver does that in a millisecond.
     sizes = [97 + 13 * at + at * at for at in range(31)]
     bins = [shared(f"gpu-{at}", f"{-(-sum(sizes) // 8)}Mi") for at in range(8)]
     wanted = claim("a", *(exactly("gpu", name=f"r{at:02}", memory=f"{size}Mi") for at, size in enumerate(sizes)))
@@ -217,7 +205,7 @@ def test_a_budget_that_is_too_small_is_undecided_and_exit_3(tmp_path):
         (("--claim", "x"), "already allocated"),
     ],
 )
-def test_usage_that_cannot_be_answered_is_exit_2_with_a_remedy(fleet, tmp_path, args, message):
+def test_invalid_arguments_exit_with_2(fleet, tmp_path, args, message):
     claims = manifest(tmp_path / "claims.yaml", holding("x", "gpu-0"), claim("a", exactly("gpu")))
     result = run("simulate", "-f", fleet, "-f", claims, *args)
     assert result.exit_code == 2
@@ -225,7 +213,7 @@ def test_usage_that_cannot_be_answered_is_exit_2_with_a_remedy(fleet, tmp_path, 
     assert result.stdout == ""
 
 
-def test_a_named_claim_is_allocated_without_the_flag_for_all_claims(fleet, tmp_path):
+def test_a_named_claim_needs_no_flag_for_claims(fleet, tmp_path):
     claims = manifest(tmp_path / "claims.yaml", claim("a", exactly("gpu")), claim("b", exactly("gpu", count=3)))
     code, answer = run_json("simulate", "-f", fleet, "-f", claims, "--claim", "a")
     assert (code, list(answer["nodes"])) == (0, ["n0"])
@@ -238,7 +226,7 @@ def test_nodes_added_to_the_fleet_get_an_answer(fleet, tmp_path):
     assert {verdict["verdict"] for verdict in answer["nodes"].values()} == {"feasible"}
 
 
-def test_an_object_of_the_wrong_shape_is_named_with_its_place(fleet, tmp_path):
+def test_a_field_of_a_wrong_type_has_its_pointer(fleet, tmp_path):
     bad = claim("a", exactly("gpu"))
     bad["spec"]["devices"]["requests"][0]["exactly"]["count"] = "many"
     result = run("simulate", "--claims", "-f", fleet, "-f", manifest(tmp_path / "bad.yaml", bad), "--node", "n0")
@@ -247,7 +235,7 @@ def test_an_object_of_the_wrong_shape_is_named_with_its_place(fleet, tmp_path):
     assert "/spec/devices/requests/0/exactly/count" in result.stderr
 
 
-def test_older_versions_and_missing_defaults_are_read_as_the_api_server_would(tmp_path):
+def test_older_api_versions_are_converted_and_defaulted(tmp_path):
     old = node_slice("n0", {"name": "gpu-0", "basic": {"attributes": {"model": {"string": "x"}}}})
     old["apiVersion"] = "resource.k8s.io/v1beta1"
     wanted = claim("a", {"name": "r", "deviceClassName": "gpu"})
@@ -257,7 +245,7 @@ def test_older_versions_and_missing_defaults_are_read_as_the_api_server_would(tm
     assert (code, answer["verdict"]) == (0, "feasible")
 
 
-def test_no_claim_at_all_is_nothing_to_do(fleet):
+def test_an_input_without_claims_has_nothing_to_allocate(fleet):
     result = run("simulate", "--claims", "-f", fleet, "--node", "n0")
     assert result.exit_code == 0
     assert "nothing to allocate" in result.stdout
@@ -276,7 +264,7 @@ def test_a_strategy_may_take_other_devices(tmp_path):
     assert got == {"first-fit": "large", "least-fragmentation": "small"}
 
 
-def test_a_strategy_puts_the_best_node_first_and_gives_its_score(tmp_path):
+def test_a_strategy_lists_the_best_node_first_with_its_score(tmp_path):
     objects = [
         node("n0"), node("n1"), node_slice("n0", gpu("gpu-0"), gpu("gpu-1")), node_slice("n1", gpu("gpu-0"), gpu("gpu-1")),
         class_of("gpu"), holding("x", "gpu-0", "n1"), claim("a", exactly("gpu")),
@@ -317,7 +305,7 @@ def test_an_input_without_unallocated_claims_is_pointed_out(tmp_path):
     assert "no unallocated claim in the input; without --claims this command schedules pods" in done.stderr
 
 
-def test_no_node_at_all_is_broken_input_and_not_a_no(tmp_path):
+def test_an_input_without_nodes_exits_with_2(tmp_path):
     (tmp_path / "empty.yaml").write_text("apiVersion: v1\nkind: List\nitems: []\n")
     done = run("simulate", "--claims", "-f", tmp_path / "empty.yaml")
     assert done.exit_code == 2

@@ -1,4 +1,4 @@
-"""`drawbridge test`: cases hold what becomes of pods against what is expected, and say what differs."""
+"""`drawbridge test` compares the outcome of pods with the expectations of its cases, and prints the differences."""
 
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -18,7 +18,7 @@ POD = {
 
 
 def cases(tmp_path, *expected, **fields):
-    """A file of cases about one pod on the example fleet, and how they end."""
+    """A file of cases about a pod on the example fleet, with these expectations."""
     file = tmp_path / "drawbridge-test.yaml"
     listed = [
         {"name": f"case {number}", "pod": POD, "expect": expectation, **fields}
@@ -67,7 +67,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_case_that_differs_from_its_expectation_fails_with_the_difference(tmp_path, case):
+def test_a_case_that_differs_from_its_expectation_fails(tmp_path, case):
     expected, message = WRONG[case]
     folder = cases(tmp_path, expected, {"outcome": "translated"})
     done = run("test", folder)
@@ -80,7 +80,7 @@ def test_a_case_that_differs_from_its_expectation_fails_with_the_difference(tmp_
 
 
 def test_a_policy_decides_whether_a_pod_fits(tmp_path):
-    """Of two GPUs one is held: with the claim in the inventory a pod for two waits."""
+    """The fleet has two GPUs; with a claim in the inventory that holds one of them, a pod for two waits."""
     fleet = EXAMPLES / "why"
     held = {
         **POD,

@@ -1,4 +1,4 @@
-"""`drawbridge uninstall`: ours goes, what others use stays and is named, and a second time there is nothing to do."""
+"""`drawbridge uninstall` deletes the installation, keeps and names what others use, and is idempotent."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def template_for(name):
 
 
 def translated_pod(name, made):
-    """A pod that has a claim of a template, or waits for it."""
+    """A pod with a claim from a template, or a pod that waits for the claim."""
     entry = {"name": "c", "resourceClaimTemplateName": template_for("a")["metadata"]["name"]}
     status = {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "x"}]} if made else {}
     return pod(name, resourceClaims=[entry], status=status)
@@ -53,7 +53,7 @@ async def uninstall(cluster, *options, **kinds):
     return [step.description for step in plan.steps if await take(cluster, step)], plan.left
 
 
-async def test_ours_goes_webhooks_first_and_a_second_time_nothing_is_left():
+async def test_uninstall_deletes_webhooks_first_and_leaves_nothing():
     team = obj("v1", "Namespace", "team", labels={"drawbridge.dev/mode": "enforce", "own": "kept"})
     switched = node("n0")
     switched["metadata"]["labels"] = {"drawbridge.dev/driver": "reference", "own": "kept"}
@@ -99,21 +99,21 @@ async def test_uninstall_keeps_and_names_objects_that_others_use(objects, messag
         assert await cluster.get(resources.resource_of(obj), obj["metadata"]["name"], obj["metadata"].get("namespace"))
 
 
-async def test_kinds_go_with_their_objects_if_that_is_said():
+async def test_crds_are_deleted_with_their_objects_with_the_option():
     cluster = loaded(*installed(), *shared(), QUOTA)
     taken, left = await uninstall(cluster, kinds=True)
     assert "CustomResourceDefinition devicequotas.drawbridge.dev" in taken
     assert left == ()
 
 
-async def test_a_template_whose_pod_has_its_claim_goes():
+async def test_a_template_whose_pod_has_its_claim_is_deleted():
     cluster = loaded(*installed(), template_for("a"), translated_pod("p", made=True))
     await uninstall(cluster)
     assert (await cluster.list(resources.RESOURCE_CLAIM_TEMPLATES)).items == ()
 
 
 def forged():
-    """What a tenant may write into their own namespace."""
+    """Objects that a tenant may create in their own namespace."""
     mine = {**template_for("a"), "metadata": {"name": "mine", "namespace": "default", "labels": names.LABELS}}
     own = [
         obj("apps/v1", "Deployment", "drawbridge-webhook", "team", spec={}),
@@ -125,14 +125,14 @@ def forged():
 
 @pytest.mark.parametrize("home", ["", SYSTEM])
 @pytest.mark.parametrize("is_labelled", [True, False])
-async def test_our_label_in_a_namespace_of_another_deletes_and_keeps_nothing(home, is_labelled):
-    """An installation in a namespace that was there before is known by what is cluster-scoped."""
+async def test_objects_with_our_label_in_other_namespaces_are_kept(home, is_labelled):
+    """In a namespace that existed before, the installation is recognised by its cluster-scoped objects."""
     service = {"service": {"namespace": SYSTEM, "name": "w"}}
     called = [] if is_labelled else [{"name": "w", "clientConfig": service}]
     webhooks = obj("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "drawbridge", webhooks=called)
-    [place, *ours] = installed()
-    place["metadata"]["labels"] = OURS if is_labelled else {}
-    cluster = loaded(place, *ours, webhooks, *forged())
+    [home_namespace, *others] = installed()
+    home_namespace["metadata"]["labels"] = OURS if is_labelled else {}
+    cluster = loaded(home_namespace, *others, webhooks, *forged())
     taken, left = await uninstall(cluster, home)
     assert {"MutatingWebhookConfiguration drawbridge", "Deployment drawbridge-system/drawbridge-webhook"} <= {*taken}
     assert not [step for step in taken if "team" in step or "mine" in step]
@@ -146,7 +146,7 @@ async def test_our_label_in_a_namespace_of_another_deletes_and_keeps_nothing(hom
         )
 
 
-async def test_of_two_installations_one_goes_and_what_they_share_stays():
+async def test_uninstall_keeps_what_a_second_installation_shares():
     cluster = loaded(*installed(), *installed("gpu-tools"), *shared())
     taken, [left] = await uninstall(cluster, "gpu-tools")
     assert taken == ["Deployment gpu-tools/drawbridge-webhook", "ConfigMap gpu-tools/drawbridge"]
@@ -155,6 +155,6 @@ async def test_of_two_installations_one_goes_and_what_they_share_stays():
 
 
 @pytest.mark.usefixtures("somewhere")
-def test_without_yes_nothing_is_changed_and_where_nothing_is_there_is_nothing_to_say():
+def test_without_an_installation_there_is_nothing_to_uninstall():
     assert run_json("uninstall", "--yes") == (0, {"taken": [], "left": [], "done": True})
     assert run("uninstall").stdout == "no objects of drawbridge to remove\n"

@@ -1,4 +1,4 @@
-"""A small fleet and what is in it, as a dump has it; every test changes what it is about."""
+"""A small fleet with claims and pods, and functions that run `drawbridge explain` on them."""
 
 import json
 
@@ -9,7 +9,7 @@ SINCE = "2026-11-20T08:00:00Z"
 
 
 def held(name, *pods, on="n0/gpu-0", since=SINCE, share=None, **devices):
-    """A claim that has a device since a moment, and is reserved for pods."""
+    """A claim with this device since this time, reserved for these pods."""
     pool, device = on.split("/")
     result = {"request": "r", "driver": DRIVER, "pool": pool, "device": device}
     if share:
@@ -20,7 +20,7 @@ def held(name, *pods, on="n0/gpu-0", since=SINCE, share=None, **devices):
 
 
 def prepared(obj, **condition):
-    """The same claim with a device status: ready, or the given condition."""
+    """The claim with a status of its device: ready, or this condition."""
     [result] = obj["status"]["allocation"]["devices"]["results"]
     device_condition = {"type": "Ready", "status": "True", **condition}
     entry = {name: result[name] for name in ("driver", "pool", "device")} | {"conditions": [device_condition]}
@@ -32,7 +32,7 @@ def phased(obj, phase, **status):
 
 
 def full(*but):
-    """Two nodes with two devices each, all of them held by running pods; without some of the claims."""
+    """Two nodes with two devices each, which running pods hold, without the named claims."""
     objects = [*fleet(2, 2)]
     for number, on in enumerate(("n0/gpu-0", "n0/gpu-1", "n1/gpu-0", "n1/gpu-1")):
         if f"c{number}" in but:
@@ -43,20 +43,20 @@ def full(*but):
 
 
 def dump(tmp_path, *objects):
-    """Write a dump as kubectl does: one List."""
+    """Write the objects as a List, as kubectl does."""
     path = tmp_path / "dump.json"
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
     return path
 
 
-def explain(tmp_path, what, *objects, more=()):
-    """Explain something of some objects, for people."""
-    return run("explain", *what.split(), "-f", dump(tmp_path, *objects), *more)
+def explain(tmp_path, arguments, *objects, more=()):
+    """The result of `drawbridge explain` as text."""
+    return run("explain", *arguments.split(), "-f", dump(tmp_path, *objects), *more)
 
 
-def explain_json(tmp_path, what, *objects):
-    """Explain something of some objects, for programs: the exit and the document."""
-    done = explain(tmp_path, what, *objects, more=("-o", "json"))
+def explain_json(tmp_path, arguments, *objects):
+    """The exit code and the JSON document of `drawbridge explain`."""
+    done = explain(tmp_path, arguments, *objects, more=("-o", "json"))
     return done.exit_code, json.loads(done.stdout)
 
 

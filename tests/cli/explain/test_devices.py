@@ -1,4 +1,4 @@
-"""The story of a device: who has which share of it since when, what is left, and what could join."""
+"""`drawbridge explain device`: holders with shares and times, the capacity that is left, and neighbours."""
 
 import msgspec
 import pytest
@@ -24,7 +24,7 @@ RULE = {
 
 
 def shared_fleet():
-    """A node with one device of 40Gi that many may share."""
+    """A node with a device of 40Gi that several claims may share."""
     objects = fleet(1, 1)
     [slice_] = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
     slice_["spec"]["devices"][0] |= {
@@ -35,20 +35,20 @@ def shared_fleet():
     return objects
 
 
-def told_of(tmp_path, *objects, name="n0/gpu-0"):
+def explained_device(tmp_path, *objects, name="n0/gpu-0"):
     code, answer = explain_json(tmp_path, f"device {name}", *objects)
     assert code == 0
     return answer["device"]
 
 
-def test_a_shared_device_says_who_has_how_much_since_when_and_what_is_left(tmp_path):
+def test_a_shared_device_lists_holders_shares_times_and_the_rest(tmp_path):
     objects = [
         *shared_fleet(),
         held("late", "b", share={"memory": "6Gi"}, since="2026-11-20T09:00:00Z"),
         held("early", "a", share={"memory": "10Gi"}),
         *(phased(pod(name, nodeName="n0"), "Running") for name in "ab"),
     ]
-    story = told_of(tmp_path, *objects)
+    story = explained_device(tmp_path, *objects)
     assert story["state"] == "shared"
     assert [(holder["claim"], holder["share"], holder["since"]) for holder in story["holders"]] == [
         ("default/early", {"memory": "10Gi"}, "2026-11-20T08:00:00Z"),
@@ -60,22 +60,22 @@ def test_a_shared_device_says_who_has_how_much_since_when_and_what_is_left(tmp_p
     assert "claim default/early holds 10Gi memory of it for default/a since 2026-11-20T08:00:00Z" in shown
 
 
-def test_taints_are_told_with_who_says_them(tmp_path):
-    story = told_of(tmp_path, *shared_fleet(), RULE)
+def test_taints_are_listed_with_their_source(tmp_path):
+    story = explained_device(tmp_path, *shared_fleet(), RULE)
     assert [(taint["taint"], taint["source"], taint["since"]) for taint in story["taints"]] == [
         ("hot:NoSchedule", f"driver {DRIVER}", ""),
         ("ill:NoExecute", "DeviceTaintRule broken", "2026-11-20T06:00:00Z"),
     ]
 
 
-def test_a_device_that_is_held_and_gone_is_still_found(tmp_path):
-    story = told_of(tmp_path, *fleet(1, 1), held("c", on="n0/gpu-9"), name="n0/gpu-9")
+def test_a_held_device_without_a_slice_is_still_explained(tmp_path):
+    story = explained_device(tmp_path, *fleet(1, 1), held("c", on="n0/gpu-9"), name="n0/gpu-9")
     assert (story["state"], story["slice"]) == ("gone", "")
     assert f"claim default/c holds device {DRIVER}/n0/gpu-9, which its driver no longer publishes" in story["remarks"]
 
 
-def test_two_that_hold_what_only_one_may_hold_are_named(tmp_path):
-    story = told_of(tmp_path, *fleet(1, 1), held("a"), held("b"))
+def test_two_claims_on_an_exclusive_device_are_reported(tmp_path):
+    story = explained_device(tmp_path, *fleet(1, 1), held("a"), held("b"))
     assert story["state"] == "held"
     assert "claim default/a: it holds what only one may hold, together with default/b" in story["remarks"]
 
@@ -99,17 +99,17 @@ def test_neighbours_that_could_join_agree_with_the_matrix():
             assert neighbours[name]["free"] > 0
 
 
-def test_a_rule_against_devices_in_other_pools_of_the_node_is_reported(tmp_path):
+def test_a_compatibility_rule_across_pools_of_a_node_is_reported(tmp_path):
     objects = [*two_pools_each(), held("c", on="n0/mig-1")]
-    story = told_of(tmp_path, *objects, name="n0-whole/whole")
+    story = explained_device(tmp_path, *objects, name="n0-whole/whole")
     [neighbour] = story["neighbours"]
     assert (neighbour["devices"], neighbour["free"]) == (["n0/mig-0", "n0/mig-1"], 1)
     assert (neighbour["together"], neighbour["stage"]) == (False, "compatibility")
     assert neighbour["text"] == "DeviceCompatibility/mig: not on one node"
-    assert told_of(tmp_path, *two_pools_each("pool"), name="n0-whole/whole")["neighbours"] == []
+    assert explained_device(tmp_path, *two_pools_each("pool"), name="n0-whole/whole")["neighbours"] == []
 
 
-def test_a_device_blocked_by_a_neighbour_is_shown_as_not_allocatable(tmp_path):
+def test_a_device_blocked_by_another_is_shown_as_blocked(tmp_path):
     objects = [*fleet(1, 1)]
     [slice_] = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
     slice_["spec"]["pool"]["resourceSliceCount"] = 2
@@ -122,7 +122,7 @@ def test_a_device_blocked_by_a_neighbour_is_shown_as_not_allocatable(tmp_path):
             "sharedCounters": [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}],
         },
     }
-    story = told_of(tmp_path, *objects, counters, held("c", on="n0/whole"), name="n0/half")
+    story = explained_device(tmp_path, *objects, counters, held("c", on="n0/whole"), name="n0/half")
     assert story["state"] == "blocked"
     [neighbour] = story["neighbours"]
     assert (neighbour["devices"], neighbour["together"], neighbour["stage"]) == (["whole"], False, "counters")
@@ -130,7 +130,7 @@ def test_a_device_blocked_by_a_neighbour_is_shown_as_not_allocatable(tmp_path):
 
 
 @pytest.mark.parametrize("broken", ["incomplete", "no node", "bad selector"])
-def test_a_pool_that_cannot_be_used_is_told_all_the_same(broken, tmp_path):
+def test_the_device_of_an_unusable_pool_is_still_explained(broken, tmp_path):
     objects = fleet(1, 1)
     [slice_] = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
     if broken == "incomplete":
@@ -144,19 +144,19 @@ def test_a_pool_that_cannot_be_used_is_told_all_the_same(broken, tmp_path):
         term = {"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}
         slice_["spec"]["nodeSelector"] = {"nodeSelectorTerms": [term]}
         message = "Near"
-    story = told_of(tmp_path, *objects)
+    story = explained_device(tmp_path, *objects)
     assert any(message in remark for remark in story["remarks"])
 
 
-def test_the_dump_stays_as_it_was(tmp_path):
+def test_explain_does_not_change_its_input(tmp_path):
     path = dump(tmp_path, *fleet())
     before = path.read_bytes()
     run_json("explain", "device", "n0/gpu-0", "-f", path)
     assert path.read_bytes() == before
 
 
-def test_to_a_reader_who_may_not_list_all_claims_no_device_is_free():
-    """A claim that was not read may hold it; what holds a device is known all the same."""
+def test_without_access_to_all_claims_no_device_is_free():
+    """A claim that was not read may hold the device. A device that a known claim holds is still reported as held."""
     objects = [*two_pools_each(), held("c", on="n0/mig-1")]
     whole = reading_of(objects, Features())
     narrow = replace(whole, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))

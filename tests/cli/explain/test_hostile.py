@@ -1,4 +1,4 @@
-"""No stored or sent object ends an explanation: each odd one beside a sound fleet, one after the other."""
+"""No malformed object ends `drawbridge explain`; each is tried beside a valid fleet."""
 
 import copy
 
@@ -23,8 +23,8 @@ TERM = {"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}
 BROKEN = {"nodeSelectorTerms": [TERM]}
 
 
-def tell_all(objects):
-    """Tell of everything that can be named, for people and for programs."""
+def explain_everything(objects):
+    """Explain every pod, claim and device, as text and as JSON; the scene that was read."""
     scene = reading_of(map(without_bookkeeping, objects), FEATURES)
     for key in scene.pods:
         story = pod_story(key, scene, CONFIGURATION)
@@ -39,32 +39,32 @@ def tell_all(objects):
     return scene
 
 
-def test_odd_objects_are_left_out_or_told():
+def test_malformed_objects_are_skipped_or_reported():
     sound = [*full("c3"), claim("c"), pod("w", "c")]
     odd = list(odd_objects())
     assert len(odd) > 100
     seen = 0
     for obj in odd:
-        scene = tell_all([*sound, obj])
+        scene = explain_everything([*sound, obj])
         seen += bool(scene.unread)
     assert seen > 20
 
 
-def places(value, way=()):
-    """Every place in an object."""
+def places(value, path=()):
+    """The path of each member of an object."""
     if isinstance(value, dict):
         for name, inner in value.items():
-            yield (*way, name)
-            yield from places(inner, (*way, name))
+            yield (*path, name)
+            yield from places(inner, (*path, name))
     elif isinstance(value, list):
         for at, inner in enumerate(value):
-            yield (*way, at)
-            yield from places(inner, (*way, at))
+            yield (*path, at)
+            yield from places(inner, (*path, at))
 
 
-def changed(obj, way, value):
+def changed(obj, path, value):
     after = copy.deepcopy(obj)
-    *steps, last = way
+    *steps, last = path
     inner = after
     for step in steps:
         inner = inner[step]
@@ -73,23 +73,23 @@ def changed(obj, way, value):
 
 
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceSlice", "Pod"])
-def test_an_odd_value_in_any_place_ends_nothing(kind):
+def test_a_malformed_value_in_any_field_causes_no_exception(kind):
     objects = [*fleet(1, 2), held("c", "p", share={"memory": "1Gi"}), phased(pod("p", "c", nodeName="n0"), "Pending"), claim("w"), pod("w", "w")]  # fmt: skip
     at = next(number for number, obj in enumerate(objects) if obj["kind"] == kind)
-    for way in places(objects[at]):
+    for path in places(objects[at]):
         for value in (None, *ODD[:4]):
-            odd = changed(objects[at], way, value)
-            tell_all([*objects[:at], odd, *objects[at + 1 :]])
+            odd = changed(objects[at], path, value)
+            explain_everything([*objects[:at], odd, *objects[at + 1 :]])
 
 
-def test_a_slice_whose_node_selector_cannot_be_read_is_told_and_ends_nothing(tmp_path):
+def test_an_invalid_node_selector_of_a_slice_is_reported(tmp_path):
     objects = [*full(), claim("c"), pod("w", "c")]
     slice_ = copy.deepcopy(next(obj for obj in objects if obj["kind"] == "ResourceSlice"))
     slice_["metadata"]["name"] = "broken"
     slice_["spec"] |= {"pool": {"name": "broken", "generation": 1, "resourceSliceCount": 1}, "nodeSelector": BROKEN}
     del slice_["spec"]["nodeName"]
-    tell_all([*objects, slice_])
-    for what in ("explain pod w", "explain claim c", "explain device n0/gpu-0"):
-        done = run(*what.split(), "-f", dump(tmp_path, *objects, slice_))
+    explain_everything([*objects, slice_])
+    for command in ("explain pod w", "explain claim c", "explain device n0/gpu-0"):
+        done = run(*command.split(), "-f", dump(tmp_path, *objects, slice_))
         assert "bug in drawbridge" not in done.output, done.output
         assert "broken" in done.output

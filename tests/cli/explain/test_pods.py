@@ -1,4 +1,4 @@
-"""The story of a pod: at each step of its life it says who has to act next, and what is in the way."""
+"""`drawbridge explain pod`: who has to act next in each phase of a pod, and what blocks it."""
 
 import pytest
 
@@ -28,7 +28,7 @@ CREATING = {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}
 
 
 def entry(template):
-    """The entry of a pod for a claim made from a template."""
+    """A pod with an entry for a claim from this template."""
     return pod("p", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": template}])
 
 
@@ -47,13 +47,13 @@ def tainted_node(obj):
 
 
 def new(**container):
-    """A manifest that no server has seen."""
+    """A pod that no server has stored."""
     obj = pod("p", containers=[{"name": "main", "image": "train", **container}])
     del obj["metadata"]["uid"]
     return obj
 
 
-# What stands there; who has to act, and what is said about it.
+# The objects; who has to act next; the message.
 STANDING = {
     "runs": ([*fleet(), prepared(held("c", "p")), phased(pod("p", "c", nodeName="n0"), "Running")], "", "it runs on n0"),
     "finished": ([*fleet(), claim("c"), phased(pod("p", "c", nodeName="n0"), "Succeeded")], "", "it has ended (Succeeded)"),
@@ -85,7 +85,7 @@ STANDING = {
 
 
 @pytest.mark.parametrize("case", STANDING)
-def test_it_says_who_has_to_act_next(case, tmp_path):
+def test_explain_names_who_has_to_act_next(case, tmp_path):
     objects, keeper, message = STANDING[case]
     code, answer = explain_json(tmp_path, "pod p", *objects)
     assert code == 0
@@ -96,7 +96,7 @@ def test_it_says_who_has_to_act_next(case, tmp_path):
     assert answer["pod"]["standing"]["message"] in shown.stdout
 
 
-def test_each_blocking_claim_is_named_with_its_age_and_if_its_end_is_enough(tmp_path):
+def test_each_blocking_claim_says_if_freeing_it_is_enough(tmp_path):
     _, answer = explain_json(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"))
     prospect = answer["pod"]["prospect"]
     assert prospect["outlook"] == "full"
@@ -117,7 +117,7 @@ def test_each_blocking_claim_is_named_with_its_age_and_if_its_end_is_enough(tmp_
     assert prospect["nearest"] == "nearest is n0: would fit once default/c0 or default/c1 ends"
 
 
-def test_no_single_claim_blocks_alone_a_pod_that_needs_all_devices(tmp_path):
+def test_freeing_any_one_claim_is_insufficient_for_all_devices(tmp_path):
     _, answer = explain_json(tmp_path, "pod p", *full(), claim("c", 2), pod("p", "c"))
     assert [blocker["alone"] for blocker in answer["pod"]["prospect"]["blockers"]] == [False, False]
 
@@ -128,7 +128,7 @@ def test_a_pod_that_fits_no_node_has_no_blockers(tmp_path):
     assert answer["pod"]["prospect"]["blockers"] == []
 
 
-def test_a_ghost_that_holds_a_device_is_called_one(tmp_path):
+def test_a_reservation_for_a_deleted_pod_is_reported(tmp_path):
     ghost = held("c0", "gone")
     objects = [*full("c0"), ghost, claim("c"), pod("p", "c")]
     code, answer = explain_json(tmp_path, "claim c0", *objects)
@@ -138,12 +138,12 @@ def test_a_ghost_that_holds_a_device_is_called_one(tmp_path):
     assert f"n0: claim default/c0 holds {DRIVER}/n0/gpu-0 for default/gone since 2026-11-20T08:00:00Z" in shown
 
 
-def test_in_a_dump_without_pods_no_consumer_is_reported_as_missing(tmp_path):
+def test_without_pods_in_the_dump_no_consumer_is_missing(tmp_path):
     _, answer = explain_json(tmp_path, "claim c", *fleet(), held("c", "p"))
     assert answer["claim"]["claim"]["remarks"] == []
 
 
-def test_without_access_to_all_pods_no_consumer_is_reported_as_missing():
+def test_without_access_to_all_pods_no_consumer_is_missing():
     unread = [Unread("pods", "forbidden")]
     scene = reading_of([*fleet(), held("c", "p"), pod("another")], Features(minor=37), unread=unread)
     story = lone_claim_story("default/c", scene, Configuration())
@@ -153,7 +153,7 @@ def test_without_access_to_all_pods_no_consumer_is_reported_as_missing():
     assert "no longer exists" in lone_claim_story("default/c", known, Configuration()).claim.remarks[0]
 
 
-def test_the_quota_of_its_namespace_says_what_is_used_and_what_would_come_to_it(tmp_path):
+def test_the_namespaces_quota_shows_used_and_requested_amounts(tmp_path):
     objects = [
         *fleet(),
         scoped_quota({"gpu/devices": "1"}, name="few", namespace="default"),
@@ -176,7 +176,7 @@ def test_the_quota_of_its_namespace_says_what_is_used_and_what_would_come_to_it(
     assert "default/few: gpu/devices: 1 of 1 used, 1 more asked for: too much, the most that would pass is 0" in shown
 
 
-def test_all_lines_of_the_quotas_that_limit_the_pod_are_shown_and_no_others(tmp_path):
+def test_only_the_quota_lines_that_limit_the_pod_are_shown(tmp_path):
     quotas = [
         scoped_quota({"gpu/devices": 2, "other/devices": 3}, name="q", namespace="default"),
         scoped_quota({"gpu/devices": 4}, scope("In", "high"), name="high", namespace="default"),
@@ -191,7 +191,7 @@ def test_all_lines_of_the_quotas_that_limit_the_pod_are_shown_and_no_others(tmp_
     ]
 
 
-def test_the_scheduler_message_of_a_waiting_pod_is_shown_with_its_time(tmp_path):
+def test_the_schedulers_message_is_shown_with_its_time(tmp_path):
     condition = {
         "type": "PodScheduled",
         "status": "False",
@@ -204,7 +204,7 @@ def test_the_scheduler_message_of_a_waiting_pod_is_shown_with_its_time(tmp_path)
     assert "PodScheduled=False (Unschedulable): 0/2 nodes since 2026-11-20T07:00:00Z" in shown
 
 
-def test_owners_are_followed_and_those_that_own_each_other_end(tmp_path):
+def test_owners_are_followed_and_cycles_end(tmp_path):
     def owned(obj, kind, name, version="apps/v1"):
         reference = {"apiVersion": version, "kind": kind, "name": name, "uid": name, "controller": True}
         return obj | {"metadata": obj["metadata"] | {"ownerReferences": [reference]}}
@@ -217,7 +217,7 @@ def test_owners_are_followed_and_those_that_own_each_other_end(tmp_path):
     assert answer["pod"]["owners"] == ["ReplicaSet r", "Deployment d"]
 
 
-def test_the_interface_that_a_network_driver_made_is_told(tmp_path):
+def test_the_interface_of_a_network_driver_is_shown(tmp_path):
     obj = prepared(held("c", "p"))
     [device] = obj["status"]["devices"]
     device["networkData"] = {"interfaceName": "net1", "ips": ["10.0.0.3/24"], "hardwareAddress": "02:00:00:00:00:01"}

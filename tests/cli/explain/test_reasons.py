@@ -1,4 +1,4 @@
-"""Why a pod waits where devices are in use as well: what has nothing to do with devices is said first, and no claim is blamed in its place."""
+"""Why a pod waits when devices are in use: other reasons come first, and no claim is named as a blocker in their place."""
 
 import json
 
@@ -26,7 +26,7 @@ ANTI = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kube
 
 
 def big(*objects, **spec):
-    """The same, and each node has room for eight cores."""
+    """The objects, with nodes of eight cores."""
     return [node(obj["metadata"]["name"], allocatable=ROOM) | spec if obj["kind"] == "Node" else obj for obj in objects]
 
 
@@ -45,7 +45,7 @@ def selecting(*terms):
 NOT_MATCHED = "2 node(s) didn't match Pod's node affinity/selector"
 FIRST = "0/2 nodes are available: "
 FULL = "2 cannot allocate all claims. no new claims to deallocate, preemption: 0/2 nodes are available"
-# What keeps the pod beside devices: what it is, what is changed on the nodes, and what is said.
+# Reasons besides devices: the pod, the changed fields of the nodes, and the message.
 KEPT = {
     "node selector": (waiting_pod(nodeSelector={"disk": "ssd"}), {}, f"{NOT_MATCHED}: disk=ssd"),
     "node affinity": (waiting_pod(affinity=selecting({"key": "disk", "operator": "Exists"})), {}, NOT_MATCHED),
@@ -68,16 +68,16 @@ SAID = {
 }
 
 
-def told_of(tmp_path, waiting, *objects):
+def message_and_prospect(tmp_path, waiting, *objects):
     code, answer = explain_json(tmp_path, "pod p", *objects, claim("c"), waiting)
     assert code == 0
     return answer["pod"]["standing"]["message"], answer["pod"]["prospect"]
 
 
 @pytest.mark.parametrize("case", KEPT)
-def test_a_reason_that_excludes_every_node_is_reported_without_blocking_claims(case, tmp_path):
+def test_a_reason_that_excludes_all_nodes_has_no_blocking_claims(case, tmp_path):
     waiting, nodes, reason = KEPT[case]
-    message, prospect = told_of(tmp_path, waiting, *big(*full(), **nodes))
+    message, prospect = message_and_prospect(tmp_path, waiting, *big(*full(), **nodes))
     assert message == f"no node could serve it, even with all devices free: {reason}"
     assert (prospect["outlook"], prospect["blockers"], prospect["nearest"]) == ("never", [], "")
     shown = explain(tmp_path, "pod p", *big(*full(), **nodes), claim("c"), waiting).stdout
@@ -86,9 +86,9 @@ def test_a_reason_that_excludes_every_node_is_reported_without_blocking_claims(c
 
 
 @pytest.mark.parametrize("case", SAID)
-def test_a_scheduler_reason_not_evaluated_here_is_quoted_without_a_prediction(case, tmp_path):
+def test_an_unevaluated_scheduler_reason_is_quoted_without_a_prediction(case, tmp_path):
     waiting = waiting_pod(message=f"{FIRST}{SAID[case]}. {FULL}", schedulerName="default-scheduler")
-    message, prospect = told_of(tmp_path, waiting, *big(*full()))
+    message, prospect = message_and_prospect(tmp_path, waiting, *big(*full()))
     assert message.startswith(f"default-scheduler says: {FIRST}{SAID[case]}")
     assert [blocker["alone"] for blocker in prospect["blockers"] if blocker["alone"] is True] == []
     assert prospect["nearest"] == ""
@@ -102,22 +102,22 @@ def test_a_scheduler_reason_not_evaluated_here_is_quoted_without_a_prediction(ca
         {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
     ],
 )
-def test_an_end_is_promised_once_the_scheduler_has_passed_all_that_is_not_judged_here(spec, tmp_path):
+def test_a_blocker_is_sufficient_once_the_scheduler_passed_other_filters(spec, tmp_path):
     for message, alone in (("", None), (f"{FIRST}{FULL}", True)):
-        _, prospect = told_of(tmp_path, waiting_pod(message=message, **spec), *big(*full()))
+        _, prospect = message_and_prospect(tmp_path, waiting_pod(message=message, **spec), *big(*full()))
         assert {blocker["alone"] for blocker in prospect["blockers"]} == {alone}
 
 
 @pytest.mark.parametrize(
     "spec", [{"schedulingGates": [{"name": "later"}]}, {"schedulerName": "drawbrigde"}, {"resourceClaims": [{"name": "r", "resourceClaimName": "c"}, {"name": "s", "resourceClaimName": "lost"}]}]
 )  # fmt: skip
-def test_where_its_author_has_to_act_first_no_end_of_a_claim_is_enough(spec, tmp_path):
-    _, prospect = told_of(tmp_path, waiting_pod(**spec), *big(*full()))
+def test_no_blocker_is_sufficient_while_the_author_must_act(spec, tmp_path):
+    _, prospect = message_and_prospect(tmp_path, waiting_pod(**spec), *big(*full()))
     assert [blocker["alone"] for blocker in prospect["blockers"] if blocker["alone"] is not None] == []
     assert prospect["nearest"] == ""
 
 
-def test_a_class_without_devices_is_told_in_words_with_what_there_is(tmp_path):
+def test_a_class_without_devices_is_explained_with_an_alternative(tmp_path):
     mig = device_class("mig.nvidia.com", selectors=[{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}])
     code, answer = explain_json(
         tmp_path, "pod p", *big(*full()), mig, claim("c", class_name="mig.nvidia.com"), waiting_pod()
@@ -129,7 +129,7 @@ def test_a_class_without_devices_is_told_in_words_with_what_there_is(tmp_path):
     assert story["prospect"]["nearest"] == "it would fit with class gpu"
 
 
-def test_files_are_judged_behind_the_fence_of_the_configuration(tmp_path):
+def test_pods_of_files_are_blocked_by_the_configurations_fence(tmp_path):
     bridge = {"schedulerName": "drawbridge", "drivers": [DRIVER], "fence": True}
     config = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "bridge": bridge}
     path = tmp_path / "config.yaml"
@@ -141,11 +141,11 @@ def test_files_are_judged_behind_the_fence_of_the_configuration(tmp_path):
     assert "fit now\n" not in shown
 
 
-def test_only_holders_on_nodes_that_it_may_go_to_are_in_the_way(tmp_path):
+def test_only_claims_on_eligible_nodes_block_the_pod(tmp_path):
     objects = big(*full())
     ssd = next(obj for obj in objects if obj["kind"] == "Node" and obj["metadata"]["name"] == "n1")
     ssd["metadata"] = ssd["metadata"] | {"labels": {"disk": "ssd"}}
-    message, prospect = told_of(tmp_path, waiting_pod(nodeSelector={"disk": "ssd"}), *objects)
+    message, prospect = message_and_prospect(tmp_path, waiting_pod(nodeSelector={"disk": "ssd"}), *objects)
     assert message == (
         "0 of 2 nodes can serve the claims: 1 request r: 2 of 2 devices are in use; "
         "1 node(s) didn't match Pod's node affinity/selector"
@@ -155,28 +155,28 @@ def test_only_holders_on_nodes_that_it_may_go_to_are_in_the_way(tmp_path):
 
 
 @pytest.mark.parametrize(("cpu", "alone"), [("4", [False, True]), ("8", [False, False])])
-def test_a_holders_end_counts_with_the_cores_that_come_free_with_it(cpu, alone, tmp_path):
-    """Eight cores, of which pods have 1 and 5: beside the first four fit, next to the second none do."""
+def test_a_blockers_end_also_frees_its_pods_cpu(cpu, alone, tmp_path):
+    """A node has eight cores, and its two pods request 1 and 5."""
     objects = big(*full())
     for obj in objects:
         if obj["kind"] == "Pod":
             cores = "1" if obj["metadata"]["name"] in ("p0", "p2") else "5"
             obj["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cores}}
     waiting = waiting_pod(cpu)
-    message, prospect = told_of(tmp_path, waiting, *objects)
+    message, prospect = message_and_prospect(tmp_path, waiting, *objects)
     assert message.startswith("2 Insufficient cpu; besides, 0 of 2 nodes can serve the claims: ")
     assert [blocker["alone"] for blocker in prospect["blockers"] if blocker["node"] == "n0"] == alone
 
 
-def test_a_scheduler_that_no_pod_has_heard_of_is_named(tmp_path):
-    message, _ = told_of(tmp_path, waiting_pod(schedulerName="volcano"), *full())
+def test_a_scheduler_name_that_no_scheduler_serves_is_reported(tmp_path):
+    message, _ = message_and_prospect(tmp_path, waiting_pod(schedulerName="volcano"), *full())
     assert message == "no scheduler is named volcano: none has tried a pod that names it"
     placed = phased(pod("other", schedulerName="volcano", nodeName="n0"), "Running")
-    message, _ = told_of(tmp_path, waiting_pod(schedulerName="volcano"), *full(), placed)
+    message, _ = message_and_prospect(tmp_path, waiting_pod(schedulerName="volcano"), *full(), placed)
     assert message.startswith("0 of 2 nodes")
 
 
-def test_a_quota_that_lets_no_more_claims_in_is_named_where_a_claim_is_not_made(tmp_path):
+def test_an_exhausted_quota_explains_a_missing_claim(tmp_path):
     template = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
@@ -191,11 +191,11 @@ def test_a_quota_that_lets_no_more_claims_in_is_named_where_a_claim_is_not_made(
         "status": {"hard": {key: "2", "count/resourceclaims.resource.k8s.io": "10"}, "used": {key: "2"}},
     }
     waiting = pod("p", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}])
-    message, _ = told_of(tmp_path, waiting, *full(), template, quota)
+    message, _ = message_and_prospect(tmp_path, waiting, *full(), template, quota)
     assert message == f"no claim gpu can be created: ResourceQuota few has {key} used up, 2 of 2"
 
 
-def test_devices_are_not_reported_as_free_when_not_all_claims_can_be_read():
+def test_without_access_to_all_claims_the_outlook_is_undecided():
     scene = reading_of([*big(*fleet(2, 2)), claim("c"), waiting_pod(message=f"{FIRST}{FULL}")], Features())
     assert pod_story("default/p", scene, Configuration()).prospect.outlook == "fits"
     narrow = replace(scene, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))
@@ -215,8 +215,8 @@ def test_devices_are_not_reported_as_free_when_not_all_claims_can_be_read():
         (3, 0, {"nodeSelector": {"to": "n0"}}, "no node could serve it, even with all devices free: 0 of 2 nodes"),
     ],
 )
-def test_a_pod_that_asks_by_name_stands_where_each_node_puts_it(count, used, pinned, message):
-    """n0 has two devices, and n1 a device plugin with four."""
+def test_an_extended_resource_request_is_evaluated_on_each_node(count, used, pinned, message):
+    """n0 has two devices; n1 has a device plugin with four."""
     limits = lambda number: [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": str(number)}}}]  # noqa: E731
     there = node("n1", allocatable=ROOM | {"nvidia.com/gpu": "4"})
     devices = [obj for obj in fleet(1, 2) if obj["kind"] != "DeviceClass"]
@@ -240,7 +240,7 @@ def test_a_pod_that_asks_by_name_stands_where_each_node_puts_it(count, used, pin
         ("example.com/frobnicator", "no node has example.com/frobnicator: no DeviceClass serves it"),
     ],
 )
-def test_a_pod_with_a_misspelt_name_is_not_said_to_be_placed(mode, created, key, message):
+def test_a_pod_with_a_misspelt_key_waits_for_its_author(mode, created, key, message):
     team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": mode}}}  # fmt: skip
     waiting = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvdia.com/gpu" * created, resourceClaims=[])
     waiting["spec"]["containers"][0]["resources"] = {"limits": {key: "1"}}
@@ -252,7 +252,7 @@ def test_a_pod_with_a_misspelt_name_is_not_said_to_be_placed(mode, created, key,
 
 
 @pytest.mark.parametrize("mode", ["warn", "observe", "off"])
-def test_a_pod_in_words_that_nothing_serves_waits_for_a_node_whatever_the_mode(mode):
+def test_outside_enforce_an_unserved_key_waits_for_a_plugin_node(mode):
     team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": mode}}}  # fmt: skip
     waiting = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
     waiting["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
@@ -264,8 +264,8 @@ def test_a_pod_in_words_that_nothing_serves_waits_for_a_node_whatever_the_mode(m
     )
 
 
-def test_a_pod_in_words_that_nothing_serves_is_not_said_to_wait_for_a_device_plugin(tmp_path):
-    """The driver is gone and so are its slices; no node has a device plugin."""
+def test_in_enforce_an_unserved_key_waits_for_the_driver(tmp_path):
+    """The driver and its slices are gone, and no node has a device plugin."""
     team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": "enforce"}}}  # fmt: skip
     waiting = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
     waiting["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}

@@ -1,4 +1,4 @@
-"""What is told of the record on a pod: what it said, what became of it, and what stands behind the record."""
+"""How `explain` shows the webhook's record on a pod: the request, the decision, and how far the record is trusted."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ SECRET = {
 
 
 def translated(**changes):
-    """A pod that the webhook has translated, as an API server keeps it."""
+    """A pod that the webhook translated, as the API server stores it."""
     after, _ = mutated(legacy(namespace="ns", uid="1"))
     after["metadata"]["annotations"] |= changes
     return after
@@ -44,7 +44,7 @@ def forged():
     ],
     ids=["without the key", "with the key", "forged"],
 )
-def test_a_record_is_told_with_what_stands_behind_it(objects, trust, message, tmp_path):
+def test_a_webhook_record_is_shown_with_its_trust(objects, trust, message, tmp_path):
     code, answer = explain_json(tmp_path, "pod p", *objects)
     assert (code, answer["pod"]["webhook"]["trust"]) == (0, trust)
     assert message in explain(tmp_path, "pod p", *objects).stdout
@@ -85,7 +85,7 @@ FLEET = [
 ]
 
 
-def test_a_record_is_told_with_what_it_would_rest_on_now(tmp_path):
+def test_a_webhook_record_is_shown_with_its_current_basis(tmp_path):
     _, answer = explain_json(tmp_path, "pod p", translated(), *FLEET)
     [decision] = answer["pod"]["webhook"]["decisions"]
     assert decision["basis"] == "1 of 1 nodes publish it as a whole GPU (class gpu.nvidia.com)"
@@ -93,7 +93,7 @@ def test_a_record_is_told_with_what_it_would_rest_on_now(tmp_path):
     assert "as it stands now, 1 of 1 nodes publish it" in shown
 
 
-def test_a_node_that_a_pod_has_got_since_does_not_change_the_decision(tmp_path):
+def test_the_pods_node_does_not_change_the_decision(tmp_path):
     obj = translated()
     obj["spec"]["nodeName"] = "n"
     _, answer = explain_json(tmp_path, "pod p", obj, *FLEET)
@@ -102,8 +102,8 @@ def test_a_node_that_a_pod_has_got_since_does_not_change_the_decision(tmp_path):
 
 
 @pytest.mark.parametrize(("uid", "stands"), [("", ("webhook", False)), ("1", ("scheduler", True))])
-def test_a_pod_that_the_webhook_would_change_is_not_judged_as_it_is_written(uid, stands, tmp_path):
-    """A DeviceClass of this fleet serves the count by name; the share of memory only a claim can have."""
+def test_an_uncreated_pod_waits_for_the_webhook(uid, stands, tmp_path):
+    """A DeviceClass serves the count by its extended resource name; a share of memory needs a claim."""
     asks = legacy(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "2000"}, uid=uid)
     more = ("-f", FLEET_OF_EXAMPLES, "-o", "json")
     story = json.loads(explain(tmp_path, "pod p", asks, more=more).stdout)["pod"]
@@ -116,7 +116,7 @@ def test_a_forged_webhook_record_is_not_examined(tmp_path):
     assert all("basis" not in decision for decision in answer["pod"]["webhook"]["decisions"])
 
 
-def test_a_pod_whose_words_are_left_is_served_by_a_device_plugin(tmp_path):
+def test_a_pod_with_untranslated_keys_waits_for_the_scheduler(tmp_path):
     for uid in ("", "1"):
         pod = legacy(uid=uid, limits={"rdma/hca": "1"})
         pod["spec"]["nodeSelector"] = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
@@ -126,14 +126,14 @@ def test_a_pod_whose_words_are_left_is_served_by_a_device_plugin(tmp_path):
         assert standing["message"].startswith("no claim replaces rdma/hca: ")
 
 
-def test_without_an_inventory_a_pod_is_explained_by_the_meaning_that_translate_assumes(tmp_path):
+def test_without_an_inventory_explain_assumes_the_same_meaning_as_translate(tmp_path):
     code, answer = explain_json(tmp_path, "pod p", legacy())
     [decision] = answer["pod"]["webhook"]["decisions"]
     assert (code, decision["outcome"], answer["pod"]["standing"]["keeper"]) == (0, "translated", "webhook")
     assert decision["basis"].startswith("assumed: nvidia.com/gpu is a whole device")
 
 
-def test_where_nothing_is_written_the_webhook_is_asked_what_it_would_do(tmp_path):
+def test_without_a_record_the_webhooks_decision_is_predicted(tmp_path):
     _, answer = explain_json(tmp_path, "pod p", legacy(limits={"nvidia.com/gpu": "1.5"}))
     story = answer["pod"]["webhook"]
     assert story["foretold"] is True
@@ -145,7 +145,7 @@ def test_where_nothing_is_written_the_webhook_is_asked_what_it_would_do(tmp_path
 @pytest.mark.parametrize(
     "text", ["", "[", "[]", "null", '{"containers": {"main": {"nvidia.com/gpu": {"a": 1}}}, "schedulerName": 7}', '{"containers": 3}', '{"containers": {"main": []}}', "[" * 5000, '{"containers": {"main": {"x": {"y": [1]}}}}']
 )  # fmt: skip
-def test_an_invalid_record_ends_nothing(text, tmp_path):
+def test_an_invalid_record_causes_no_exception(text, tmp_path):
     notes = dict.fromkeys(("drawbridge.dev/original", "drawbridge.dev/decision", "drawbridge.dev/templates"), text)
     for more in ([], [SECRET]):
         code, answer = explain_json(tmp_path, "pod p", translated(**notes), *more)
@@ -153,10 +153,10 @@ def test_an_invalid_record_ends_nothing(text, tmp_path):
         assert answer["pod"]["webhook"]["decisions"] == []
 
 
-def test_annotations_that_were_taken_off_are_told_and_decided_on_as_annotations(tmp_path):
-    asked = asking_pod({}, annotations={"gpu-memory": "2000"}, scheduler="kai-scheduler")
+def test_removed_annotations_are_restored_from_the_record(tmp_path):
+    original = asking_pod({}, annotations={"gpu-memory": "2000"}, scheduler="kai-scheduler")
     options = {"kai": {"fractions": "translate"}}
-    obj = {"apiVersion": "v1", "kind": "Pod", **patched(asked, became(asked, **options))}
+    obj = {"apiVersion": "v1", "kind": "Pod", **patched(original, became(original, **options))}
     written = as_written(obj)
     assert written["metadata"]["annotations"] == {"gpu-memory": "2000"}
     assert written["spec"]["schedulerName"] == "kai-scheduler"
@@ -172,8 +172,8 @@ def test_annotations_that_were_taken_off_are_told_and_decided_on_as_annotations(
     [{"limits": {"nvidia.com/gpu": "many"}}, {"name": "Not_A_Name"}],
     ids=["cannot be decoded", "decoded, with a name that is none"],
 )
-def test_a_pod_that_the_api_server_refuses_stands_with_its_author(fields, tmp_path):
-    """The API server asks no webhook about it, or refuses it afterwards: the webhook has nothing to do."""
+def test_a_pod_the_api_server_refuses_waits_for_its_author(fields, tmp_path):
+    """The API server refuses the pod before or after it calls the webhook."""
     pod = legacy(limits=fields.get("limits", {"nvidia.com/gpu": "1"}))
     pod["metadata"]["name"] = name = fields.get("name", "p")
     _, answer = explain_json(tmp_path, f"pod {name}", pod)

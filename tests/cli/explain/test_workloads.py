@@ -1,4 +1,4 @@
-"""What is told of a workload: how its pods fare, found by their owners, of any kind."""
+"""`drawbridge explain` of a workload: the state of its pods, which it finds by their owners, for any kind."""
 
 from datetime import UTC, datetime
 
@@ -30,7 +30,7 @@ def workload(kind, name, version="apps/v1", **spec):
 
 
 def training():
-    """A Deployment whose ReplicaSet made two pods that run, and one that waits."""
+    """A Deployment whose ReplicaSet has two running pods and a waiting one."""
     made = owned(workload("ReplicaSet", "train-5d"), "Deployment", "train")
     running = [owned(phased(obj, "Running"), "ReplicaSet", "train-5d") for obj in (pod("train-5d-a", nodeName="n0"), pod("train-5d-b", nodeName="n1"))]  # fmt: skip
     waiting = owned(phased(pod("train-5d-c", "c"), "Pending"), "ReplicaSet", "train-5d")
@@ -38,10 +38,10 @@ def training():
 
 
 @pytest.mark.parametrize(
-    "word", ["deployment/train", "deploy/default/train", "deployments.apps/train", "Deployment/train"]
+    "argument", ["deployment/train", "deploy/default/train", "deployments.apps/train", "Deployment/train"]
 )
-def test_a_workload_is_told_by_groups_of_its_pods_those_that_wait_first(tmp_path, word):
-    code, answer = explain_json(tmp_path, word, *training())
+def test_a_workload_lists_its_pods_in_groups_with_waiting_first(tmp_path, argument):
+    code, answer = explain_json(tmp_path, argument, *training())
     story = answer["workload"]
     assert (code, story["kind"], story["name"], story["wanted"], story["running"]) == (
         0,
@@ -54,7 +54,7 @@ def test_a_workload_is_told_by_groups_of_its_pods_those_that_wait_first(tmp_path
     assert story["pods"][0]["first"]["prospect"]["outlook"] == "full"
 
 
-def test_people_get_a_line_for_each_group_and_the_story_of_a_pod_that_waits(tmp_path):
+def test_text_lists_pod_groups_and_explains_a_waiting_pod(tmp_path):
     lines = explain(tmp_path, "deploy train", *training()).stdout.splitlines()
     assert lines[0] == "deployment default/train: 2 running, 3 pods wanted"
     assert lines[1] == "  pods        1: train-5d-c"
@@ -63,13 +63,13 @@ def test_people_get_a_line_for_each_group_and_the_story_of_a_pod_that_waits(tmp_
     assert lines[6].endswith("made by ReplicaSet train-5d of Deployment train")
 
 
-def test_a_kind_of_others_is_found_by_the_owners_of_pods(tmp_path):
+def test_a_custom_kind_is_found_through_its_pods_owners(tmp_path):
     made = owned(phased(pod("fit-worker-0", nodeName="n0"), "Running"), "PyTorchJob", "fit", "kubeflow.org/v1")
     code, answer = explain_json(tmp_path, "pytorchjob/fit", *fleet(), made)
     assert (code, answer["workload"]["wanted"], answer["workload"]["running"]) == (0, None, 1)
 
 
-def test_a_kind_of_others_is_found_by_kind_and_name_as_two_words(tmp_path):
+def test_a_custom_kind_is_found_by_kind_and_name(tmp_path):
     def group(*keys):
         container = {"name": "c", "image": "x", "resources": {"limits": dict.fromkeys(keys, 1)}}
         return {"spec": {"containers": [container]}}
@@ -85,7 +85,7 @@ def test_a_kind_of_others_is_found_by_kind_and_name_as_two_words(tmp_path):
     assert "pod default/ray-1-0: in no cluster yet" in lines[6]
 
 
-def test_a_workload_whose_controller_alone_knows_its_pods_says_so(tmp_path):
+def test_a_workload_with_unpredictable_pods_is_reported(tmp_path):
     container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}
     service = {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "metadata": {"name": "s"}, "spec": {"predictor": {"containers": [container]}}}  # fmt: skip
     output = explain(tmp_path, "inferenceservice/s", *fleet(), service).stdout
@@ -95,7 +95,7 @@ def test_a_workload_whose_controller_alone_knows_its_pods_says_so(tmp_path):
     assert webhook.startswith("  webhook     predictor/containers/0: nvidia.com/gpu (nvidia) would be left: ")
 
 
-def test_without_pods_the_first_that_would_be_made_is_told_and_why_none_is(tmp_path):
+def test_without_pods_the_first_future_pod_is_explained(tmp_path):
     failed = owned(workload("ReplicaSet", "train-5d"), "Deployment", "train")
     failed["status"] = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}]}
     output = explain(tmp_path, "deploy/train", *fleet(), workload("Deployment", "train", replicas=2), failed).stdout
@@ -114,7 +114,7 @@ def failed_create(about, message):
 
 
 @pytest.mark.parametrize(
-    ("word", "controller"),
+    ("argument", "controller"),
     [
         ("statefulset/train", workload("StatefulSet", "train", replicas=1)),
         ("deployment/up", owned(workload("ReplicaSet", "train", replicas=1), "Deployment", "up")),
@@ -122,22 +122,22 @@ def failed_create(about, message):
         ("daemonset/train", workload("DaemonSet", "train") | {"status": {"desiredNumberScheduled": 1}}),
     ],
 )
-def test_a_workload_whose_pods_are_rejected_has_the_finding_of_doctor(tmp_path, word, controller):
-    above = workload(word.split("/")[0].capitalize().replace("Cronjob", "CronJob"), "up")
+def test_a_workload_with_rejected_pods_has_doctors_finding(tmp_path, argument, controller):
+    above = workload(argument.split("/")[0].capitalize().replace("Cronjob", "CronJob"), "up")
     if above["kind"] == "CronJob":
         above |= {"apiVersion": "batch/v1", "spec": {"jobTemplate": {"spec": above["spec"]}}}
     about = f"{controller['kind']}/train"
-    objects = [*fleet(), controller, *([above] if word.endswith("/up") else []), failed_create(about, REJECTED)]
-    code, told = explain_json(tmp_path, word, *objects)
+    objects = [*fleet(), controller, *([above] if argument.endswith("/up") else []), failed_create(about, REJECTED)]
+    code, answer = explain_json(tmp_path, argument, *objects)
     [finding] = run_json("doctor", "-f", dump(tmp_path, *objects, pod("other")))[1]["findings"]
     assert (code, finding["code"], finding["object"]) == (0, "O101", about.replace("/", "/default/"))
-    assert told["workload"]["conditions"] == [
+    assert answer["workload"]["conditions"] == [
         f"{finding['object']} O101: its pods cannot be created: {REJECTED} ({finding['remedy']})"
     ]
 
 
 @pytest.mark.parametrize("allowed", [True, False], ids=["everywhere", "in one namespace"])
-async def test_the_events_of_a_controller_are_read_of_a_cluster(allowed):
+async def test_the_events_of_a_controller_are_read_from_a_cluster(allowed):
     class Narrow(Embedded):
         async def list(self, resource, namespace=None, **more):
             if resource.kind == "Event" and not namespace and not allowed:
@@ -151,17 +151,19 @@ async def test_the_events_of_a_controller_are_read_of_a_cluster(allowed):
     assert line.startswith("StatefulSet/default/train O101: ")
 
 
-def test_what_a_controller_reports_in_an_event_and_in_a_condition_is_told_once(tmp_path):
+def test_an_event_that_repeats_a_condition_is_shown_once(tmp_path):
     failed = owned(workload("ReplicaSet", "train-5d", replicas=1), "Deployment", "train")
-    said = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": REJECTED}]}
-    objects = [workload("Deployment", "train", replicas=1) | {"status": said}, failed | {"status": said}]
-    _, told = explain_json(tmp_path, "deploy/train", *fleet(), *objects, failed_create("ReplicaSet/train-5d", REJECTED))
-    [line] = told["workload"]["conditions"]
+    status = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": REJECTED}]}
+    objects = [workload("Deployment", "train", replicas=1) | {"status": status}, failed | {"status": status}]
+    _, answer = explain_json(
+        tmp_path, "deploy/train", *fleet(), *objects, failed_create("ReplicaSet/train-5d", REJECTED)
+    )
+    [line] = answer["workload"]["conditions"]
     assert line.startswith("ReplicaSet/default/train-5d O101: ")
 
 
 @pytest.mark.parametrize(
-    ("word", "hint"),
+    ("argument", "hint"),
     [
         ("deploy/trian", "there is no deployment 'trian' (did you mean default/train?)"),
         ("deplyment/train", "did you mean deployment/train?"),
@@ -171,13 +173,13 @@ def test_what_a_controller_reports_in_an_event_and_in_a_condition_is_told_once(t
         ("/train", "there is no kind ''"),
     ],
 )
-def test_an_unknown_workload_name_exits_with_1_and_a_hint(tmp_path, word, hint):
-    done = explain(tmp_path, word, *training())
+def test_an_unknown_workload_name_exits_with_1_and_a_hint(tmp_path, argument, hint):
+    done = explain(tmp_path, argument, *training())
     assert (done.exit_code, done.stdout) == (1, "")
     assert hint in done.stderr
 
 
-def test_owners_that_own_each_other_end(tmp_path):
+def test_a_cycle_of_owners_ends(tmp_path):
     first, second = (owned(workload("ReplicaSet", a), "ReplicaSet", b) for a, b in (("x", "y"), ("y", "x")))
     code, answer = explain_json(tmp_path, "rs/y", first, second, owned(pod("p"), "ReplicaSet", "x"))
     assert (code, answer["workload"]["pods"][0]["names"]) == (0, ["p"])

@@ -1,4 +1,4 @@
-"""What `drawbridge driver --adapt` reads and prints, before it asks any server."""
+"""How `drawbridge driver --adapt` reads its options, before it connects to a server."""
 
 import pytest
 import yaml
@@ -14,7 +14,7 @@ def test_the_class_of_a_resource_is_printed():
     assert second["metadata"]["name"] == "ascend910.huawei.com.plugins.drawbridge.dev"
 
 
-def test_its_classes_are_what_the_api_server_takes(tmp_path):
+def test_the_printed_classes_are_valid_for_the_api_server(tmp_path):
     file = tmp_path / "classes.yaml"
     file.write_text(run("driver", "--classes", "nvidia.com/gpu").stdout)
     checked = run("check", "-f", file)
@@ -22,7 +22,7 @@ def test_its_classes_are_what_the_api_server_takes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         (("--classes", "gpu"), "'gpu' is not a valid resource name"),
         ((), "one source of devices is needed"),
@@ -37,10 +37,10 @@ def test_its_classes_are_what_the_api_server_takes(tmp_path):
         (("--adapt", "{folder}", "--node-name", "n", "--facts", "{folder}/facts.yaml"), "unknown field `pciebus`"),
     ],
 )
-def test_invalid_adapt_options_exit_with_2_and_an_explanation(tmp_path, options, words):
+def test_invalid_adapt_options_exit_with_2_and_an_explanation(tmp_path, options, message):
     (tmp_path / "facts.yaml").write_text("GPU-1: {pciebus: x}\n")
     (tmp_path / "two.yaml").write_text("GPU-1: {}\n---\nGPU-2: {}\n")
     given = [option.format(folder=tmp_path) for option in options]
     done = run("driver", *given)
     assert done.exit_code == 2
-    assert words in done.stderr
+    assert message in done.stderr

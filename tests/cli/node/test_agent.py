@@ -1,4 +1,4 @@
-"""How `drawbridge node-agent` reads what it is told, before it asks any server."""
+"""How `drawbridge node-agent` reads its options, before it connects to a server."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.cli.running import run
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         (("--allocator", "http://10.0.0.1:9444"), "bearer token would be sent in clear text"),
         (("--allocator", "http://allocator.example:9444"), "bearer token would be sent in clear text"),
@@ -23,7 +23,7 @@ from tests.cli.running import run
         (("--allocator-ca", "nowhere"), "need --allocator"),
     ],
 )
-def test_an_allocator_that_cannot_be_asked_is_told_of_at_once(options, words):
+def test_an_invalid_allocator_address_exits_with_2(options, message):
     done = run("node-agent", "--once", "--node-name", "n", *options)
     assert done.exit_code == 2
-    assert words in done.stderr
+    assert message in done.stderr

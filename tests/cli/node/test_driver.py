@@ -1,4 +1,4 @@
-"""How `drawbridge driver` reads what it is told, before it asks any server."""
+"""How `drawbridge driver` reads its options and its inventory, before it connects to a server."""
 
 import tempfile
 from pathlib import Path
@@ -17,7 +17,7 @@ def written(tmp_path, text):
     return file
 
 
-def test_a_mistake_is_named_with_file_and_line_and_what_helps(tmp_path):
+def test_a_misspelt_inventory_field_is_reported_with_its_line(tmp_path):
     file = written(tmp_path, "gpus:\n- {name: gpu-0, uuid: u, memory: 40Gi}\n- {name: gpu-1, uuid: v, memmory: 40Gi}\n")
     done = run("driver", "--inventory", file, "--node-name", "n")
     assert done.exit_code == 2
@@ -25,7 +25,7 @@ def test_a_mistake_is_named_with_file_and_line_and_what_helps(tmp_path):
     assert "memory" in done.stderr
 
 
-def test_every_mistake_of_the_sense_is_named(tmp_path):
+def test_every_semantic_inventory_error_is_reported(tmp_path):
     file = written(
         tmp_path, "gpus:\n- {name: gpu-0, uuid: u, memory: 40Gi, layout: a}\n- {name: g, uuid: u, memory: 1Gi}\n"
     )
@@ -36,13 +36,13 @@ def test_every_mistake_of_the_sense_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"), [((), "give --node-name"), (("--node-name", "n", "--color", "x"), "color")]
+    ("options", "message"), [((), "give --node-name"), (("--node-name", "n", "--color", "x"), "color")]
 )
-def test_a_missing_node_name_or_an_unknown_option_exits_with_2(tmp_path, options, words):
+def test_a_missing_node_name_or_unknown_option_exits_with_2(tmp_path, options, message):
     file = written(tmp_path, "gpus: []\n")
     done = run("driver", "--inventory", file, *options)
     assert done.exit_code == 2
-    assert words in done.stderr
+    assert message in done.stderr
 
 
 def test_a_file_of_several_objects_is_refused(tmp_path):
@@ -53,12 +53,12 @@ def test_a_file_of_several_objects_is_refused(tmp_path):
 
 @pytest.fixture
 def folder():
-    """A folder whose name leaves room for that of a socket."""
+    """A folder whose path is short enough for a socket in it."""
     with tempfile.TemporaryDirectory(prefix="k", dir="/tmp") as name:
         yield Path(name)
 
 
-def test_a_checkpoint_that_lost_a_byte_ends_the_driver_with_what_to_do(folder):
+def test_a_damaged_checkpoint_ends_the_driver_with_a_remedy(folder):
     state = folder / "plugins" / "devices.drawbridge.dev"
     state.mkdir(parents=True)
     (folder / "plugins_registry").mkdir()

@@ -1,4 +1,4 @@
-"""How objects end: preconditions, finalizers, owners, namespaces. The same on both clusters."""
+"""Deletion: preconditions, finalizers, owners and namespaces. The embedded store and a real API server give equal answers."""
 
 import pytest
 
@@ -66,7 +66,7 @@ async def test_a_finalizer_holds_an_object_until_it_is_taken_off(cluster, home):
     assert await gone(cluster, CONFIG_MAPS, "one", home)
 
 
-async def test_no_finalizer_is_added_to_what_is_being_deleted(cluster, home):
+async def test_no_finalizer_is_added_to_an_object_being_deleted(cluster, home):
     await cluster.create(CONFIG_MAPS, config_map("one", metadata={"finalizers": ["example.com/a"]}), home)
     await cluster.delete(CONFIG_MAPS, "one", home)
     with pytest.raises(Invalid, match="finalizers"):
@@ -97,13 +97,13 @@ async def test_an_object_with_a_second_owner_stays_with_that_owner(cluster, home
     await cluster.delete(CONFIG_MAPS, "one", home)
 
     async def left():
-        found = await cluster.get(RESOURCE_CLAIMS, "owned", home)
-        return [owner_reference.name for owner_reference in found.metadata.owner_references] == ["two"]
+        claim_ = await cluster.get(RESOURCE_CLAIMS, "owned", home)
+        return [owner_reference.name for owner_reference in claim_.metadata.owner_references] == ["two"]
 
     assert await eventually(left)
 
 
-async def test_orphans_stay(cluster, home):
+async def test_orphaned_dependents_stay(cluster, home):
     owner = await cluster.create(CONFIG_MAPS, config_map("owner"), home)
     await cluster.create(RESOURCE_CLAIMS, claim("owned", metadata=owned_by(owner)), home)
     await collector_knows(cluster, RESOURCE_CLAIMS, claim, home)
@@ -112,7 +112,7 @@ async def test_orphans_stay(cluster, home):
     assert (await cluster.get(RESOURCE_CLAIMS, "owned", home)).metadata.owner_references == ()
 
 
-async def test_in_the_foreground_the_owner_goes_last(cluster, home):
+async def test_with_foreground_deletion_the_owner_is_deleted_last(cluster, home):
     owner = await cluster.create(CONFIG_MAPS, config_map("owner"), home)
     meta = owned_by(owner, blockOwnerDeletion=True) | {"finalizers": ["example.com/a"]}
     await cluster.create(CONFIG_MAPS, config_map("owned", metadata=meta), home)
@@ -134,13 +134,13 @@ async def test_a_pod_that_never_ran_is_gone_at_once(cluster, home):
     assert await gone(cluster, PODS, "one", home)
 
 
-async def test_a_namespace_takes_its_content_along(cluster, home):
+async def test_deleting_a_namespace_deletes_its_content(cluster, home):
     await cluster.create(CONFIG_MAPS, config_map("one", metadata={"finalizers": ["example.com/a"]}), home)
     await cluster.delete(NAMESPACES, home)
 
     async def terminating():
-        found = await cluster.get(NAMESPACES, home)
-        return found.status.phase == "Terminating" and found.metadata.deletion_timestamp
+        namespace = await cluster.get(NAMESPACES, home)
+        return namespace.status.phase == "Terminating" and namespace.metadata.deletion_timestamp
 
     assert await eventually(terminating)
     with pytest.raises(Forbidden, match="terminated") as caught:
@@ -156,7 +156,7 @@ async def test_a_namespace_takes_its_content_along(cluster, home):
     assert await gone(cluster, CONFIG_MAPS, "one", home, 150.0)
 
 
-async def test_a_long_chain_of_owners_goes_to_its_end():
+async def test_a_long_chain_of_owners_is_deleted_completely():
     cluster = Embedded()
     owner = await cluster.create(CONFIG_MAPS, config_map("c-0"), "default")
     for number in range(1, 1500):
@@ -165,16 +165,16 @@ async def test_a_long_chain_of_owners_goes_to_its_end():
     assert (await cluster.list(CONFIG_MAPS)).items == ()
 
 
-async def test_owners_that_own_each_other_go_together():
+async def test_owners_of_each_other_are_deleted_together():
     cluster = Embedded()
-    one = await cluster.create(CONFIG_MAPS, config_map("one"), "default")
-    two = await cluster.create(CONFIG_MAPS, config_map("two", metadata=owned_by(one)), "default")
-    await cluster.patch(CONFIG_MAPS, "one", Merge({"metadata": owned_by(two)}), "default")
+    first = await cluster.create(CONFIG_MAPS, config_map("one"), "default")
+    second = await cluster.create(CONFIG_MAPS, config_map("two", metadata=owned_by(first)), "default")
+    await cluster.patch(CONFIG_MAPS, "one", Merge({"metadata": owned_by(second)}), "default")
     await cluster.delete(CONFIG_MAPS, "two", "default")
     assert (await cluster.list(CONFIG_MAPS)).items == ()
 
 
-async def test_owners_that_a_snapshot_left_out_are_not_missed():
+async def test_owners_missing_in_a_snapshot_cause_no_deletion():
     cluster = Embedded()
     reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "gone", "controller": True}
     cluster.load([pod("one", metadata={"ownerReferences": [reference]})])

@@ -15,8 +15,8 @@ from tests.limits import PATIENCE
 
 
 async def names(cluster, home, **options):
-    found = await cluster.list(CONFIG_MAPS, home, **options)
-    return [item.metadata.name for item in found.items if item.metadata.name != "kube-root-ca.crt"]
+    page = await cluster.list(CONFIG_MAPS, home, **options)
+    return [item.metadata.name for item in page.items if item.metadata.name != "kube-root-ca.crt"]
 
 
 async def test_a_list_comes_in_pages_and_in_order(cluster, home):
@@ -32,7 +32,7 @@ async def test_a_list_comes_in_pages_and_in_order(cluster, home):
     assert pages == [["a", "b"], ["c", "d"], ["e"]]
 
 
-async def test_the_last_full_page_says_that_it_is_the_last(cluster, home):
+async def test_the_last_full_page_has_no_continue_token(cluster, home):
     for name in ("a", "b"):
         await cluster.create(RESOURCE_CLAIMS, claim(name), home)
     page = await cluster.list(RESOURCE_CLAIMS, home, limit=2)
@@ -45,7 +45,7 @@ async def test_an_invalid_continue_token_is_refused(cluster, home):
         await cluster.list(CONFIG_MAPS, home, limit=2, more="nonsense")
 
 
-async def test_plain_items_say_what_they_are(cluster, home):
+async def test_plain_items_have_kind_and_version(cluster, home):
     await cluster.create(RESOURCE_CLAIMS, claim("a"), home)
     (item,) = (await cluster.list(RESOURCE_CLAIMS.raw, home)).items
     assert (item["apiVersion"], item["kind"]) == ("resource.k8s.io/v1", "ResourceClaim")
@@ -64,13 +64,13 @@ async def test_plain_items_say_what_they_are(cluster, home):
         ("tier=gold,tier=silver", ""),
     ],
 )
-async def test_labels_select(cluster, home, labels, expected):
+async def test_label_selectors_filter_lists(cluster, home, labels, expected):
     for name, tier in (("a", {"tier": "gold"}), ("b", {"tier": "silver"}), ("c", {})):
         await cluster.create(CONFIG_MAPS, config_map(name, metadata={"labels": {"any": "", **tier}}), home)
     assert "".join(await names(cluster, home, labels=labels)) == expected
 
 
-async def test_fields_select(cluster, home):
+async def test_field_selectors_filter_lists(cluster, home):
     for name in ("a", "b"):
         await eventually(lambda name=name: cluster.create(PODS, pod(name), home))
     await cluster.bind("b", home, "node-b")
@@ -84,9 +84,9 @@ async def test_slices_are_selected_by_driver(cluster):
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
     body = {"metadata": {"generateName": "s-"}, "spec": {"driver": "only.example.com", "pool": pool, "allNodes": True}}
     made = await cluster.create(RESOURCE_SLICES, body)
-    found = await cluster.list(RESOURCE_SLICES, fields="spec.driver=only.example.com")
+    page = await cluster.list(RESOURCE_SLICES, fields="spec.driver=only.example.com")
     await cluster.delete(RESOURCE_SLICES, made.metadata.name)
-    assert [item.metadata.name for item in found.items] == [made.metadata.name]
+    assert [item.metadata.name for item in page.items] == [made.metadata.name]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ async def test_a_selector_that_cannot_be_read_is_refused(cluster, home, selector
 
 
 async def collect(cluster, resource, home, until, begun=None, **options):
-    """Watch until an event satisfies `until`; give what was seen. `begun` is set when the watch waits for its first event."""
+    """Watch until an event satisfies `until`; return the events. `begun` is set when the watch waits for its first event."""
     seen = []
     async with asyncio.timeout(PATIENCE), cluster.watch(resource, home, **options) as events:
         if begun is not None:
@@ -118,7 +118,7 @@ def types_and_names(events):
     return [(event.type, event.object.metadata.name) for event in events if isinstance(event, Change)]
 
 
-async def test_a_watch_tells_what_happened_after_a_version(cluster, home):
+async def test_a_watch_reports_changes_after_a_version(cluster, home):
     await cluster.create(RESOURCE_CLAIMS, claim("before"), home)
     version = (await cluster.list(RESOURCE_CLAIMS, home)).resource_version
     await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
@@ -126,11 +126,11 @@ async def test_a_watch_tells_what_happened_after_a_version(cluster, home):
     await cluster.delete(RESOURCE_CLAIMS, "one", home)
     seen = await collect(cluster, RESOURCE_CLAIMS, home, deleted, resource_version=version)
     assert types_and_names(seen) == [("ADDED", "one"), ("MODIFIED", "one"), ("DELETED", "one")]
-    versions = [int(one.resource_version) for one in seen]
+    versions = [int(event.resource_version) for event in seen]
     assert versions == sorted(set(versions))
 
 
-async def test_a_watch_tells_what_happens_while_it_waits(cluster, home):
+async def test_a_watch_reports_changes_while_it_waits(cluster, home):
     version = (await cluster.list(CONFIG_MAPS, home)).resource_version
     begun = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
@@ -160,7 +160,7 @@ async def test_a_streamed_list_ends_with_its_mark(cluster, home):
 
     seen = await collect(cluster, RESOURCE_CLAIMS, home, end, initial=True)
     assert sorted(types_and_names(seen)) == [("ADDED", "a"), ("ADDED", "b")]
-    assert int(seen[-1].resource_version) >= max(int(one.resource_version) for one in seen[:-1])
+    assert int(seen[-1].resource_version) >= max(int(event.resource_version) for event in seen[:-1])
 
 
 async def test_leaving_a_selection_is_a_delete_event(cluster, home):

@@ -1,4 +1,4 @@
-"""Patches of claims whose opaque parameters are spelled in every way that JSON allows: a field that a patch does not name stays byte for byte."""
+"""Patches of claims whose opaque parameters are spelled in every JSON form: a field that a patch does not name keeps its bytes."""
 
 import json
 
@@ -11,7 +11,7 @@ from cluster.resources import RESOURCE_CLAIMS
 from tests.cluster.objects import allocation, claim
 
 DRIVER = "gpu.example.com"
-# No pods: kube-controller-manager would take out those that it does not find.
+# Without pods, because kube-controller-manager would remove those that do not exist.
 ONE = {"apiGroup": "batch", "resource": "jobs", "name": "p", "uid": "p"}
 OTHER = {"apiGroup": "batch", "resource": "jobs", "name": "q", "uid": "q"}
 SPELLINGS = {
@@ -45,7 +45,7 @@ def spelling(request):
 
 @pytest.fixture
 async def spelled(cluster, home, request, spelling):
-    """A claim with such parameters, and the bytes of what is stored of it."""
+    """Create a claim with these parameters; return it, and the stored bytes."""
     config = {"opaque": {"driver": DRIVER, "parameters": "PARAMETERS"}}
     body = claim("c")
     body["spec"]["devices"]["config"] = [config]
@@ -68,8 +68,8 @@ class Stored:
         status = {"allocation": given(json.loads(self.spelling)), "reservedFor": [ONE]}
         await self.cluster.patch(RESOURCE_CLAIMS, "c", Merge({"status": status}), self.home, subresource="status")
 
-    def check(self, found):
-        values = [config["opaque"]["parameters"] for config in configs(found)]
+    def check(self, claim):
+        values = [config["opaque"]["parameters"] for config in configs(claim)]
         assert values == [json.loads(self.spelling)] * len(values)
 
 
@@ -93,10 +93,10 @@ class Bytes(Stored):
         body["status"] = {"allocation": given("PARAMETERS"), "reservedFor": [ONE]}
         self.send("PUT", "/c/status", body)
 
-    def check(self, found):
+    def check(self, claim):
         stored = self.send("GET", "/c", accept="application/vnd.kubernetes.protobuf")
         raw = self.spelling.strip().encode()
-        assert stored.count(b"\x0a%c%b" % (len(raw), raw)) == len(configs(found))
+        assert stored.count(b"\x0a%c%b" % (len(raw), raw)) == len(configs(claim))
 
 
 def given(parameters):
@@ -106,9 +106,9 @@ def given(parameters):
     return made
 
 
-def configs(found):
-    allocated = found.get("status", {}).get("allocation", {}).get("devices", {}).get("config", [])
-    return [*found["spec"]["devices"]["config"], *allocated]
+def configs(claim):
+    allocated = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("config", [])
+    return [*claim["spec"]["devices"]["config"], *allocated]
 
 
 async def read(cluster, home):
@@ -123,10 +123,10 @@ async def test_metadata_is_patched_and_nothing_else_changes(cluster, home, spell
         made = await cluster.patch(RESOURCE_CLAIMS, "c", Merge({"metadata": body}), home)
         version = made.metadata.resource_version
         assert (list(made.metadata.finalizers), made.metadata.annotations) == (finalizers, {"a": "é"})
-    said = Merge({"metadata": {"uid": made.metadata.uid, "finalizers": None, "annotations": {"a": None, "b": "2"}}})
-    await cluster.patch(RESOURCE_CLAIMS, "c", said, home, dry_run=True)
+    patch = Merge({"metadata": {"uid": made.metadata.uid, "finalizers": None, "annotations": {"a": None, "b": "2"}}})
+    await cluster.patch(RESOURCE_CLAIMS, "c", patch, home, dry_run=True)
     assert (await read(cluster, home))["metadata"]["finalizers"] == ["example.com/b"]
-    await cluster.patch(RESOURCE_CLAIMS, "c", said, home)
+    await cluster.patch(RESOURCE_CLAIMS, "c", patch, home)
     after = await read(cluster, home)
     assert "finalizers" not in after["metadata"]
     assert after["metadata"]["annotations"] == {"b": "2"}
@@ -149,25 +149,25 @@ async def test_a_patch_for_another_is_refused(cluster, home, spelled, stale, ref
 
 async def test_status_is_patched_beside_an_allocation_of_another_writer(cluster, home, spelled):
     await spelled.allocate()
-    told = {"driver": DRIVER, "pool": "p", "device": "gpu-0"}
+    device = {"driver": DRIVER, "pool": "p", "device": "gpu-0"}
     for users in ([ONE, OTHER], [OTHER]):
         body = Merge({"status": {"reservedFor": users}})
         await cluster.patch(RESOURCE_CLAIMS, "c", body, home, subresource="status")
     for status in ("False", "True"):
         condition = {"type": "Ready", "status": status, "reason": "Prepared", "message": "é", "lastTransitionTime": "2026-01-01T00:00:01Z"}  # fmt: skip
-        one = told | {"conditions": [condition], "networkData": {"interfaceName": "eth1"}}
+        device_status = device | {"conditions": [condition], "networkData": {"interfaceName": "eth1"}}
         head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}}
-        wanted = Apply(head | {"status": {"devices": [one]}}, manager=DRIVER, force=True)
+        wanted = Apply(head | {"status": {"devices": [device_status]}}, manager=DRIVER, force=True)
         await cluster.patch(RESOURCE_CLAIMS, "c", wanted, home, subresource="status")
-    found = await read(cluster, home)
-    assert found["status"]["devices"] == [one]
-    assert found["status"]["reservedFor"] == [OTHER]
-    spelled.check(found)
+    claim = await read(cluster, home)
+    assert claim["status"]["devices"] == [device_status]
+    assert claim["status"]["reservedFor"] == [OTHER]
+    spelled.check(claim)
     body = Merge({"status": {"allocation": None, "reservedFor": None, "devices": None}})
     await cluster.patch(RESOURCE_CLAIMS, "c", body, home, subresource="status")
-    found = await read(cluster, home)
-    assert "allocation" not in found.get("status", {})
-    spelled.check(found)
+    claim = await read(cluster, home)
+    assert "allocation" not in claim.get("status", {})
+    spelled.check(claim)
 
 
 async def test_a_change_of_an_immutable_field_is_refused(cluster, home, spelled):

@@ -1,4 +1,4 @@
-"""Random histories, written to the embedded store and to a real API server: every answer is the same.
+"""Random histories, written to the embedded store and to a real API server: all answers are equal.
 
 What each makes for itself (uids, versions, times, generated names) is left out of the comparison, and owners of fields
 too: the real server also gives them to plain updates, so one object is either patched or applied, never both.
@@ -93,13 +93,13 @@ async def act(cluster, home, step):
 
 
 def comparable(value):
-    """An answer without what each server makes for itself, and without what is empty: typed kinds leave that out."""
+    """Return an answer without the fields that each server generates, and without empty fields, which typed kinds leave out."""
     if isinstance(value, ApiError):
         return type(value).__name__
     if value is None:
         return None
     own = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "deletionGracePeriodSeconds", "namespace")
-    meta = {name: one for name, one in value["metadata"].items() if name not in own}
+    meta = {name: item for name, item in value["metadata"].items() if name not in own}
     if "deletionTimestamp" in meta:
         meta["deletionTimestamp"] = "set"
     return full({**value, "metadata": meta})
@@ -107,8 +107,8 @@ def comparable(value):
 
 def full(value):
     if isinstance(value, dict):
-        return {name: kept for name, one in value.items() if (kept := full(one)) not in (None, {}, [])}
-    return [full(one) for one in value] if isinstance(value, list) else value
+        return {name: kept for name, item in value.items() if (kept := full(item)) not in (None, {}, [])}
+    return [full(item) for item in value] if isinstance(value, list) else value
 
 
 async def answers(cluster, home, steps):
@@ -117,15 +117,15 @@ async def answers(cluster, home, steps):
     starts = [
         (kind, (await cluster.list(kind, home)).resource_version) for kind in (CONFIG_MAPS.raw, RESOURCE_CLAIMS.raw)
     ]
-    said = []
+    results = []
     for step in steps:
         try:
-            said.append((step, comparable(await act(cluster, home, step))))
+            results.append((step, comparable(await act(cluster, home, step))))
         except ApiError as error:
-            said.append((step, comparable(error)))
-    told = [await events(cluster, kind, home, version) for kind, version in starts]
+            results.append((step, comparable(error)))
+    watched = [await events(cluster, kind, home, version) for kind, version in starts]
     await empty(cluster, home)
-    return said, told
+    return results, watched
 
 
 async def events(cluster, kind, home, version):
@@ -161,7 +161,7 @@ def compare(control_plane, steps):
 
 
 def histories(examples):
-    """How many histories; a failing one is printed as it came, because shrinking it on a real cluster takes minutes."""
+    """Limit the histories. A failing one is not shrunk, because that takes minutes on a real cluster."""
     return settings(
         max_examples=examples,
         deadline=None,
@@ -181,7 +181,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_both_give_equal_answers_to_random_histories(control_plane, kind):
+def test_both_clusters_answer_random_histories_equally(control_plane, kind):
     @histories(12)
     @given(steps=KINDS[kind])
     def each(steps):
@@ -192,7 +192,7 @@ def test_both_give_equal_answers_to_random_histories(control_plane, kind):
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-def test_both_give_equal_answers_to_many_random_histories(control_plane, kind):
+def test_both_clusters_answer_many_random_histories_equally(control_plane, kind):
     @histories(400)
     @given(steps=KINDS[kind])
     def each(steps):

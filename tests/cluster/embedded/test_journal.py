@@ -1,4 +1,4 @@
-"""The file behind an embedded store: a write that was acknowledged is there again after every kind of interruption."""
+"""The file of an embedded store: an acknowledged write survives every kind of interruption."""
 
 import asyncio
 import contextlib
@@ -24,22 +24,22 @@ ROOT = Path(__file__).parents[3]
 
 async def content(cluster):
     """All that a store holds, as bytes would compare."""
-    found = {}
+    objects = {}
     for resource in (CONFIG_MAPS, RESOURCE_CLAIMS):
         for item in (await cluster.list(resource.raw)).items:
-            found[resource.id, item["metadata"]["namespace"], item["metadata"]["name"]] = item
-    return found
+            objects[resource.id, item["metadata"]["namespace"], item["metadata"]["name"]] = item
+    return objects
 
 
 async def reopened(path):
     cluster = Embedded.open(path)
-    found = await content(cluster)
+    objects = await content(cluster)
     await cluster.close()
-    return found
+    return objects
 
 
 async def history(path):
-    """Write a little history; for each moment, the size of the file and what the store held."""
+    """Write a short history; return after each write the size of the file and the content of the store."""
     cluster = Embedded.open(path)
     moments = [(path.stat().st_size, await content(cluster))]
 
@@ -60,13 +60,13 @@ async def history(path):
     return moments
 
 
-async def test_a_store_is_as_it_was_left(tmp_path):
+async def test_a_reopened_store_is_unchanged(tmp_path):
     moments = await history(tmp_path / "store")
     assert await reopened(tmp_path / "store") == moments[-1][1]
 
 
 async def test_an_existing_store_file_becomes_readable_by_its_owner_only(tmp_path):
-    """A store holds Secrets."""
+    """A store contains Secrets."""
     path = tmp_path / "store"
     path.touch(mode=0o644)
     path.chmod(0o644)
@@ -80,7 +80,7 @@ async def test_a_truncated_journal_opens_at_an_earlier_state(tmp_path):
     cut = tmp_path / "cut"
     ends = {end + near for end, _ in moments for near in (-1, 0, 1)}
     for size in sorted({*range(0, len(whole) + 1, 1 if ALL else 4), *ends & {*range(len(whole) + 1)}}):
-        await asyncio.sleep(0)  # nothing below waits for anything, and a loop has to turn
+        await asyncio.sleep(0)  # nothing below awaits, and the loop needs a turn
         cut.write_bytes(whole[:size])
         cluster = Embedded.open(cut)
         expected = [held for end, held in moments if end <= size]
@@ -93,24 +93,24 @@ async def test_a_truncated_journal_opens_at_an_earlier_state(tmp_path):
 
 
 @pytest.mark.parametrize("turn", [lambda byte: byte ^ 0x15, lambda _: ord("\r")], ids=["flipped", "overwritten"])
-async def test_a_byte_that_turned_is_found(tmp_path, turn):
+async def test_a_flipped_byte_is_detected(tmp_path, turn):
     moments = await history(tmp_path / "store")
     whole = (tmp_path / "store").read_bytes()
     turned = tmp_path / "turned"
     last_line = whole.rindex(b"\n", 0, -1) + 1
-    found = 0
+    detected = 0
     positions = range(0, len(whole), 3 if ALL else 11)
     for position in positions:
-        await asyncio.sleep(0)  # nothing below waits for anything, and a loop has to turn
+        await asyncio.sleep(0)  # nothing below awaits, and the loop needs a turn
         turned.write_bytes(whole[:position] + bytes([turn(whole[position])]) + whole[position + 1 :])
         with contextlib.suppress(StoreError):
             held = await reopened(turned)
-            # Only a last line that lost its end may be taken for one that was never finished.
+            # Only an incomplete last line counts as a write that was never finished.
             assert position >= last_line
             assert held == moments[-2][1]
             continue
-        found += 1
-    assert found >= len(positions) - 1
+        detected += 1
+    assert detected >= len(positions) - 1
 
 
 async def test_a_damaged_line_is_named(tmp_path):
@@ -122,7 +122,7 @@ async def test_a_damaged_line_is_named(tmp_path):
         Embedded.open(tmp_path / "store")
 
 
-async def test_versions_go_on_where_they_were(tmp_path):
+async def test_versions_continue_after_a_restart(tmp_path):
     cluster = Embedded.open(tmp_path / "store")
     made = await cluster.create(CONFIG_MAPS, config_map("a"), "default")
     await cluster.delete(CONFIG_MAPS, "a", "default")
@@ -160,7 +160,7 @@ async def test_a_file_is_written_anew_when_it_has_grown(tmp_path):
     await cluster.close()
     assert (tmp_path / "store").stat().st_size < 20_000
     assert await reopened(tmp_path / "store") == held
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["store", "store.lock"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store", "store.lock"]
 
 
 async def test_the_rest_of_an_interrupted_rewriting_is_removed(tmp_path):
@@ -179,7 +179,7 @@ async def test_a_store_belongs_to_one_process(tmp_path):
 
 
 @pytest.mark.parametrize("text", [b"apiVersion: v1\nkind: Pod\n", b"\x00" * 100, b"drawbridge store 9\n"])
-def test_a_file_that_is_something_else_is_left_alone(tmp_path, text):
+def test_a_file_other_than_a_journal_is_left_alone(tmp_path, text):
     path = tmp_path / "notes.yaml"
     path.write_bytes(text)
     with pytest.raises(StoreError, match="is not a store of drawbridge"):
@@ -187,7 +187,7 @@ def test_a_file_that_is_something_else_is_left_alone(tmp_path, text):
     assert path.read_bytes() == text
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
+def test_an_unwritable_path_is_reported(tmp_path):
     with pytest.raises(StoreError, match="nowhere"):
         Embedded.open(tmp_path / "nowhere" / "store")
 
@@ -274,7 +274,7 @@ async def test_a_killed_process_loses_nothing_that_it_had_acknowledged(tmp_path,
     held = sorted(int(name.removeprefix("c-")) for _, _, name in await reopened(tmp_path / "store"))
     # The next write may have reached the file without having been acknowledged, in each of its two steps.
     possible = [range(max(0, top - 5 + deleted), top + 1) for top, deleted in ((last, 1), (last + 1, 0), (last + 1, 1))]
-    assert held in [list(one) for one in possible]
+    assert held in [list(numbers) for numbers in possible]
 
 
 async def test_a_write_that_cannot_be_kept_did_not_happen(tmp_path, monkeypatch):

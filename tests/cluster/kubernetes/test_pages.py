@@ -1,4 +1,4 @@
-"""A page is of bounded size, whatever is in its objects."""
+"""A page of a list has a bounded size for objects of any size."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ from urllib.parse import parse_qs
 
 from cluster.kubernetes.client import LARGEST_PAGE, PageSizes
 from cluster.resources import CONFIG_MAPS
-from tests.cluster.kubernetes.test_client import connected
+from tests.cluster.kubernetes.server import connected
 
 MANY = 40
 
@@ -18,8 +18,8 @@ def test_page_sizes_follow_the_size_of_objects():
     assert sizes.limit("pods", 500) == 125
     assert sizes.limit("pods", 50) == 50
     assert sizes.limit("nodes", 500) == 500
-    for asked in (125, 31, 7, 1):
-        sizes.shrink("pods", asked)
+    for limit in (125, 31, 7, 1):
+        sizes.shrink("pods", limit)
     assert sizes.limit("pods", 500) == 1
     sizes.learn("pods", LARGEST_PAGE)
     assert sizes.limit("pods", 500) == 1
@@ -36,7 +36,7 @@ def test_an_unpaged_list_that_is_too_large_is_paged():
 
 
 async def test_large_objects_are_listed_in_small_pages(tmp_path):
-    """Forty objects of a MiB and a half, with one that is larger than a page alone."""
+    """There are forty objects of 1.5 MiB, and one that is larger than a page."""
     sizes = [3 << 19] * MANY
     sizes[7] = LARGEST_PAGE + 1000
     served = []
@@ -46,7 +46,7 @@ async def test_large_objects_are_listed_in_small_pages(tmp_path):
         start, limit = (int(query.get(name, ["0"])[0]) for name in ("continue", "limit"))
         served.append(limit)
         end = min(start + limit, MANY)
-        # Put together as bytes: to encode 60 MB would hold the loop.
+        # Built as bytes, because encoding 60 MB would block the loop.
         await asyncio.sleep(0)
         items = b",".join(b'{"metadata":{"name":"c%d","resourceVersion":"1"},"data":{"x":"%b"}}' % (n, b"y" * sizes[n]) for n in range(start, end))  # fmt: skip
         await asyncio.sleep(0)

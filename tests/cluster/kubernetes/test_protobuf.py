@@ -1,4 +1,4 @@
-"""Patches of a claim's bytes: what is put in, what stays, and what is not for here. A real server is the referee in tests/cluster/conformance."""
+"""Patches of a claim's bytes: what they change, what they keep, and what they do not support. tests/cluster/conformance compares with a real server."""
 
 import random
 
@@ -29,23 +29,23 @@ def stored(metadata=b"", status=b""):
 
 
 def changed(patch, **before):
-    """What has become of a claim, as the metadata and status that it would have been built with."""
+    """Return metadata and status of the patched claim, as arguments of the builder."""
     return patched(stored(**before), patch)
 
 
 def contents(message, number):
     """Walk through short messages by hand."""
-    at, found = 0, []
+    at, values = 0, []
     while at < len(message):
         tag, length = message[at], message[at + 1]
         if tag & 7 == 2:
             size, skip = (length, 2) if length < 128 else ((length & 127) | message[at + 2] << 7, 3)
             if tag >> 3 == number:
-                found.append(message[at + skip : at + skip + size])
+                values.append(message[at + skip : at + skip + size])
             at += skip + size
         else:
             at += {0: 3, 1: 9, 5: 5}[tag & 7]  # the number of the samples has two bytes
-    return found
+    return values
 
 
 def metadata_of(data):
@@ -74,8 +74,8 @@ def test_a_patch_that_empties_finalizers_leaves_no_finalizer(none):
 def test_one_annotation_changes_and_the_others_stay():
     entries = {name: field(1, name) + field(2, "1") for name in ("kept", "gone", "new")}
     before = b"".join(field(12, entry) for entry in entries.values())
-    said = {"gone": None, "new": "2", "never": None}
-    after = changed(Merge({"metadata": {"uid": "uid-1", "annotations": said}}), metadata=before)
+    annotations = {"gone": None, "new": "2", "never": None}
+    after = changed(Merge({"metadata": {"uid": "uid-1", "annotations": annotations}}), metadata=before)
     assert contents(metadata_of(after), 12) == [entries["kept"], field(1, "new") + field(2, "2")]
 
 
@@ -90,15 +90,21 @@ def test_a_device_status_replaces_its_own_entry_only():
     own = field(1, "d") + field(2, "p") + field(3, "gpu-0")
     shared = own + field(7, "share")
     other = field(1, "other") + field(5, field(1, '{"c": 3}')) + UNKNOWN
-    before = b"".join(field(4, one) for one in (own + field(6, ""), other, shared))
+    before = b"".join(field(4, status) for status in (own + field(6, ""), other, shared))
     time = "2026-01-01T00:00:01Z"
     condition = {"type": "Ready", "status": "True", "observedGeneration": 300, "lastTransitionTime": time}
-    one = {"driver": "d", "pool": "p", "device": "gpu-0", "conditions": [condition], "networkData": {"ips": ["a", "b"]}}
-    patch = Apply({"kind": "ResourceClaim", "metadata": {"name": "c"}, "status": {"devices": [one]}}, manager="d")
+    device = {
+        "driver": "d",
+        "pool": "p",
+        "device": "gpu-0",
+        "conditions": [condition],
+        "networkData": {"ips": ["a", "b"]},
+    }
+    patch = Apply({"kind": "ResourceClaim", "metadata": {"name": "c"}, "status": {"devices": [device]}}, manager="d")
     after = contents(status_of(changed(patch, status=before)), 4)
     seconds = bytes([8, 0x81, 0xF2, 0xD6, 0xCA, 6])  # 1767225601
-    told = field(4, field(1, "Ready") + field(2, "True") + b"\x18\xac\x02" + field(4, seconds))
-    assert after == [other, shared, own + told + field(6, field(2, "a") + field(2, "b"))]
+    ready = field(4, field(1, "Ready") + field(2, "True") + b"\x18\xac\x02" + field(4, seconds))
+    assert after == [other, shared, own + ready + field(6, field(2, "a") + field(2, "b"))]
 
 
 @pytest.mark.parametrize("stale", [{"resourceVersion": "6"}, {"uid": "uid-2"}])
@@ -126,7 +132,7 @@ def test_another_version_or_object_is_a_conflict(stale):
     ],
     ids=str,
 )
-def test_any_other_patch_is_not_for_here(patch):
+def test_other_patches_are_unsuitable(patch):
     with pytest.raises(Unsuitable):
         changed(patch)
 
@@ -139,7 +145,7 @@ def test_data_other_than_a_protobuf_claim_is_unsuitable(data):
         patched(data, Merge({"metadata": {"uid": "u"}}))
 
 
-def test_no_bytes_do_more_than_not_suit():
+def test_arbitrary_bytes_are_at_most_unsuitable():
     draw = random.Random(23)
     whole = stored(metadata=field(14, "a"), status=field(2, field(4, "p")))
     patch = Merge({"metadata": {"finalizers": ["b"], "annotations": {"a": "b"}}, "status": {"reservedFor": []}})
@@ -166,5 +172,5 @@ def test_no_bytes_do_more_than_not_suit():
         ([], False),
     ],
 )
-def test_a_refusal_may_be_about_bytes_only_where_all_of_it_is_about_what_is_kept(fields, expected):
+def test_a_refusal_concerns_kept_bytes_only_if_all_causes_do(fields, expected):
     assert is_for(Invalid("because", causes=tuple(StatusCause(field) for field in fields))) is expected

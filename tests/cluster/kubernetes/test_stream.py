@@ -1,4 +1,4 @@
-"""A watch's bytes, cut anywhere and broken in every way, and what becomes of them."""
+"""The bytes of a watch, cut anywhere and broken in every way, and the events read from them."""
 
 from itertools import pairwise
 
@@ -38,7 +38,7 @@ EVENTS = (
 
 def feed(chunks, resource=RESOURCE_CLAIMS, **options):
     stream = Stream(resource, **options)
-    events = [one for chunk in chunks for one in stream.feed(chunk)]
+    events = [change for chunk in chunks for change in stream.feed(chunk)]
     stream.end()
     return events, stream.failure
 
@@ -52,7 +52,7 @@ def test_a_watch_in_one_piece():
 
 
 @given(st.lists(st.integers(0, len(EVENTS)), max_size=12))
-def test_it_does_not_matter_where_a_watch_is_cut(cuts):
+def test_a_watch_may_be_cut_anywhere(cuts):
     edges = [0, *sorted(cuts), len(EVENTS)]
     chunks = [EVENTS[start:end] for start, end in pairwise(edges)]
     assert feed(chunks) == feed([EVENTS])
@@ -62,7 +62,7 @@ def test_bytes_may_come_one_by_one():
     assert feed([bytes([byte]) for byte in EVENTS]) == feed([EVENTS])
 
 
-def test_a_line_may_be_longer_than_any_library_likes():
+def test_a_line_may_exceed_the_limits_of_libraries():
     device = {"name": "d", "attributes": {f"a-{n}": {"string": "x" * 64} for n in range(32)}}
     big = {"metadata": {"name": "s", "resourceVersion": "1"}, "spec": {"devices": [device] * 300}}
     data = event("ADDED", big)
@@ -113,7 +113,7 @@ def test_a_garbage_line_ends_the_watch(garbage):
     assert "is not valid" in str(failure)
 
 
-def test_after_a_failure_a_stream_says_nothing_more():
+def test_a_stream_yields_nothing_after_a_failure():
     stream = Stream(RESOURCE_CLAIMS)
     assert stream.feed(b"nonsense\n") == []
     first = stream.failure
@@ -138,7 +138,7 @@ def status(code, reason, **more):
         (event("ERROR", {}), ApiError),
     ],
 )
-def test_an_error_in_the_stream_is_the_error_it_tells(data, kind):
+def test_an_error_event_is_raised_as_its_error(data, kind):
     events, failure = feed([event("ADDED", versioned("a", 1)) + data])
     assert len(events) == 1
     assert type(failure) is kind
@@ -158,7 +158,7 @@ def test_an_object_of_the_wrong_shape_does_not_end_watching():
     assert third.object.metadata.name == "good"
 
 
-def test_nulls_mean_that_the_field_is_absent():
+def test_a_null_field_is_absent():
     text = b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"1","creationTimestamp":null},"status":null}}'
     assert line(text, RESOURCE_CLAIMS).object.metadata.name == "a"
 
@@ -169,38 +169,38 @@ def test_the_end_of_a_streamed_list_is_marked():
 
 
 def test_plain_events_keep_everything():
-    found = line(event("ADDED", {"metadata": {"name": "a", "resourceVersion": "1"}, "odd": [None]}), CONFIG_MAPS.raw)
-    assert found == Change("ADDED", {"metadata": {"name": "a", "resourceVersion": "1"}, "odd": [None]}, "1")
+    change = line(event("ADDED", {"metadata": {"name": "a", "resourceVersion": "1"}, "odd": [None]}), CONFIG_MAPS.raw)
+    assert change == Change("ADDED", {"metadata": {"name": "a", "resourceVersion": "1"}, "odd": [None]}, "1")
 
 
-def test_empty_lines_are_nothing():
+def test_empty_lines_are_ignored():
     assert list(Lines().feed(b"\n\n  \n\r\na\n")) == [b"a"]
 
 
 @given(st.lists(st.binary(max_size=20), max_size=20))
-def test_lines_are_what_splitting_gives(chunks):
+def test_lines_equal_those_of_splitting_the_whole(chunks):
     lines = Lines()
-    given_out = [one for chunk in chunks for one in lines.feed(chunk)]
+    given_out = [text for chunk in chunks for text in lines.feed(chunk)]
     *whole, rest = b"".join(chunks).split(b"\n")
-    assert given_out == [one for one in whole if one and not one.isspace()]
+    assert given_out == [text for text in whole if text and not text.isspace()]
     assert lines.unfinished == len(rest)
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_at_all_make_a_stream_raise(data):
+def test_no_input_makes_a_stream_raise(data):
     feed([data])
 
 
 def test_a_page_names_the_items_it_cannot_read():
     items = [versioned("a", 1), versioned("bad", 2, spec=7), versioned("c", 3)]
     body = msgspec.json.encode({"metadata": {"resourceVersion": "9", "continue": "next"}, "items": items})
-    found = page(body, RESOURCE_CLAIMS)
-    assert [item.metadata.name for item in found.items] == ["a", "c"]
-    assert [(broken.name, broken.resource_version) for broken in found.unreadable] == [("bad", "2")]
-    assert (found.resource_version, found.more) == ("9", "next")
+    listed = page(body, RESOURCE_CLAIMS)
+    assert [item.metadata.name for item in listed.items] == ["a", "c"]
+    assert [(broken.name, broken.resource_version) for broken in listed.unreadable] == [("bad", "2")]
+    assert (listed.resource_version, listed.more) == ("9", "next")
 
 
-def test_a_page_without_items_is_an_empty_one():
+def test_a_page_without_items_is_empty():
     assert page(b'{"metadata":{"resourceVersion":"9"},"items":null}', RESOURCE_CLAIMS).items == ()
 
 

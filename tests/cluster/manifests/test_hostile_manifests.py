@@ -1,4 +1,4 @@
-"""Manifests that were broken on purpose, or by a disk: a clear error soon, or the right objects, never a crash."""
+"""Manifests that are hostile or damaged: a clear error in bounded time, or the right objects, and never a crash."""
 
 import json
 import time
@@ -10,7 +10,7 @@ import pytest
 from cluster import manifests
 from tests.growth import assert_linear
 
-SOON = 20.0  # seconds of processor time: far above what is needed, far below what an explosion takes
+SOON = 20.0  # seconds of CPU: far more than needed, far less than for exponential work
 
 
 def outcome(data):
@@ -55,13 +55,13 @@ def test_deep_nesting_is_refused_with_its_place():
     assert "deeper than 256" in message(indented)
 
 
-def test_scalars_of_many_megabytes_are_just_long():
+def test_scalars_of_many_megabytes_are_read():
     long = "x" * 50_000_000
     assert outcome(f"a: {long}")[0][0] == {"a": long}
     assert outcome(f'{{"a": "{long}"}}')[0][0] == {"a": long}
 
 
-def test_a_hundred_thousand_documents_are_just_many():
+def test_a_hundred_thousand_documents_are_read():
     assert len(outcome("---\na: 1\n" * 100_000)[0]) == 100_000
 
 
@@ -83,17 +83,17 @@ def test_other_encodings_are_named_or_refused(encoding):
 @pytest.mark.parametrize(
     "byte", [b"\x00", b"\x07", b"\x1b", b"\x7f", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf5\x80\x80\x80"]
 )
-def test_bytes_that_are_no_text_are_refused_with_their_line(byte):
+def test_bytes_other_than_text_are_refused_with_their_line(byte):
     objects, problems = outcome(b"a: 1\nb: x" + byte + b"y\n")
     assert not objects
     assert problems[0].line == 2
 
 
 def test_a_large_binary_file_is_not_read_to_its_end(monkeypatch):
-    """500 MiB of NULs took 19 s and were held twice."""
+    """500 MiB of NULs took 19 s and were twice in memory."""
     looked_at = []
-    told = manifests.documents._TEMPLATE
-    monkeypatch.setattr(manifests.documents, "_TEMPLATE", Searched(told, looked_at))
+    pattern = manifests.documents._TEMPLATE
+    monkeypatch.setattr(manifests.documents, "_TEMPLATE", Searched(pattern, looked_at))
     data = b"a: 1\nb: \0" + bytes(8 << 20)
     tracemalloc.start()
     objects, [problem] = outcome(data)
@@ -106,7 +106,7 @@ def test_a_large_binary_file_is_not_read_to_its_end(monkeypatch):
 
 
 class Searched:
-    """A pattern that says how much it searches."""
+    """A pattern that records how much it searches."""
 
     def __init__(self, pattern, sizes):
         self.pattern, self.sizes = pattern, sizes
@@ -121,7 +121,7 @@ def test_tabs_are_refused_where_they_indent_and_fine_elsewhere():
     assert outcome("a:\tb\n")[0] == [{"a": "b"}]
 
 
-def test_huge_numbers_stay_what_kubectl_makes_of_them():
+def test_huge_numbers_are_read_as_by_kubectl():
     assert outcome("a: " + "9" * 5000)[0] == [{"a": "9" * 5000}]
     assert outcome("a: 0x" + "f" * 5000)[0] == [{"a": "0x" + "f" * 5000}]
     assert outcome("a: 99999999999999999999")[0] == [{"a": 100000000000000000000}]
@@ -136,7 +136,7 @@ def test_an_empty_document_is_neither_an_object_nor_an_error(text):
     assert outcome(text) == ([], ())
 
 
-def test_documents_that_are_no_objects_are_refused():
+def test_documents_other_than_objects_are_refused():
     for text in ("- a\n", "a\n", "1\n", "'x'\n", "[1]", "true"):
         assert "an object with apiVersion and kind" in message(text)
 
@@ -154,7 +154,7 @@ def test_lists_of_nonsense_are_refused_item_by_item():
     assert [problem.pointer for problem in problems] == ["/items/0", "/items/1", "/items/3"]
 
 
-def test_a_list_in_a_list_in_a_list_ends():
+def test_deeply_nested_empty_lists_are_flattened():
     value = {"kind": "List", "items": []}
     for _ in range(100):
         value = {"kind": "List", "items": [value]}
@@ -167,7 +167,7 @@ def test_lines_are_found_even_where_json_is_not_yaml():
     assert document.line_of("/b") >= 1
 
 
-def test_nothing_of_a_manifest_stays_when_it_is_read():
+def test_a_read_manifest_keeps_no_memory():
     texts = [f"a: {letter * 200_000}\nb: {number}.{'0' * 200_000}\n" for number, letter in enumerate("abcdefghij")]
     outcome(texts[0])
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""What manifests say is what kubectl reads, and broken ones are answered with a place and a remedy."""
+"""Manifests are read as by kubectl, and invalid ones are reported with a place and a remedy."""
 
 import json
 import os
@@ -67,10 +67,10 @@ def test_json_streams_and_flow_style_are_told_apart():
 
 
 def test_broken_json_is_answered_as_json():
-    found = problem('{"a": 1,\n "b": 2\n "c": 3}')
-    assert (found.line, found.column) == (3, 2)
-    assert "not JSON" in found.message
-    assert "comma" in found.remedy
+    error = problem('{"a": 1,\n "b": 2\n "c": 3}')
+    assert (error.line, error.column) == (3, 2)
+    assert "not JSON" in error.message
+    assert "comma" in error.remedy
     assert "flow mapping" in problem("{a: 1,\n b: 2\n c: 3").message
 
 
@@ -126,9 +126,9 @@ def test_every_broken_document_is_reported():
     ],
 )
 def test_broken_yaml_is_answered_with_the_line_and_the_reason(text, line, words):
-    found = problem(text)
-    assert found.line == line
-    assert words in str(found)
+    error = problem(text)
+    assert error.line == line
+    assert words in str(error)
 
 
 def test_an_empty_directory_and_a_missing_file_are_reported(tmp_path):

@@ -1,4 +1,4 @@
-"""Manifests mean here what they mean to kubectl: compared with its own decoder on written and generated texts."""
+"""Manifests are read as by kubectl's own decoder, compared on written and generated texts."""
 
 import json
 import random
@@ -10,7 +10,7 @@ from cluster.manifests import documents
 
 pytestmark = pytest.mark.oracle
 
-# Scalars that mean something in one version of YAML or another, or look as if they did.
+# Scalars with a special meaning in some version of YAML, or similar to such scalars.
 SCALARS = """y Y yes Yes YES yEs n no No NO on On ON off OFF true True TRUE tRue false FALSE ~ null Null NULL nULL none
 0 -0 +0 1 +1 -1 01 010 08 -010 0o17 0O17 0x1F 0X1f -0x1 0xg 0b101 0B1 -0b11 +0b1 0b2 1_000 1__0 _1 1_ 0x_1 0_7
 9223372036854775807 9223372036854775808 -9223372036854775808 -9223372036854775809 18446744073709551615 18446744073709551616
@@ -67,7 +67,7 @@ TEXTS = [
 ]  # fmt: skip
 
 
-# Texts that we read otherwise, each with the reason.
+# Texts that we read differently, each with the reason.
 KNOWN = {
     # libyaml knows this escape of YAML 1.2 and of JSON, kubectl's parser does not.
     *(place.format('"a\\/b"') for place in PLACES),
@@ -79,8 +79,8 @@ KNOWN = {
 def ours(text):
     """The objects and values of a text, or None if it cannot be read; other documents are judged elsewhere."""
     problems = []
-    found = [value for value, _ in documents._texts(text.encode(), "-", problems, None, "") if value is not None]
-    return None if problems else found
+    values = [value for value, _ in documents._texts(text.encode(), "-", problems, None, "") if value is not None]
+    return None if problems else values
 
 
 def compared_with_go(oracle, texts):
@@ -115,5 +115,5 @@ def test_generated_texts_are_read_as_kubectl_reads_them(yaml_oracle):
     texts = [
         "".join(rng.choices(pieces, k=rng.randint(1, 14))) for _ in range(yaml_oracle.cases(4_000, recorded=1_000))
     ]
-    # Where kubectl stops reading in the middle of a text without a word, we complain.
+    # If kubectl silently stops in the middle of a text, we report an error.
     assert not [d for d in compared_with_go(yaml_oracle, texts) if d[1] is not None and "1?" not in d[0]]

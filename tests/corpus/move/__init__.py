@@ -1,6 +1,6 @@
-"""Small cases of clusters on the move: what becomes of a pod or an object, and which words have to be said.
+"""Small cases of clusters during a migration: the outcome for a pod or an object, and required words of the messages.
 
-A module of this folder is a kind of case, and its `CASES` are the table; a new one is found by itself. `tests/cli/test_moves.py` runs
+Each module of this folder is a kind of case, with a table `CASES`; new modules are found automatically. `tests/cli/test_moves.py` runs
 all of them, and `python -m tests.corpus.move` counts: right, wrong, or silent where something had to be said.
 """
 
@@ -24,7 +24,7 @@ DRIVER = "gpu.nvidia.com"
 
 
 class Case(NamedTuple):
-    """One case. `given` is judged, `around` is what else there is; `says` is in what is said, `never` does not."""
+    """One case. `given` is judged beside `around`. The messages contain `says`, and do not contain `never`."""
 
     name: str
     given: Object
@@ -37,13 +37,13 @@ class Case(NamedTuple):
 
 
 def world(case: Case) -> Reading:
-    """Give what a command reads for a case."""
+    """Return the reading of a case, as a command has it."""
     in_force = ConfigurationInForce(configured(**case.configuration))
     return reading_of((*case.around, case.given), Features(minor=case.minor), in_force=in_force, pods=False)
 
 
 def state(case: Case) -> State:
-    """Give what is known where a case is decided, as every command has it of files."""
+    """Return the webhook's state for a case, as every command has it for files."""
     reading = world(case)
     known = state_of(reading, reading.configuration)
     if known.fleet.known:
@@ -57,7 +57,7 @@ def decide(case: Case) -> Verdict:
 
 
 def judge(case: Case) -> tuple[str, str]:
-    """Say what becomes of the object of a case, and what is said about it."""
+    """Return the outcome for the object of a case, and the messages about it."""
     done = decide(case)
     outcomes = {decision.outcome.value for decision in done.decisions}
     became = "silent"
@@ -74,7 +74,7 @@ def judge(case: Case) -> tuple[str, str]:
 
 
 def verdict(case: Case) -> str:
-    """Compare a case with what becomes of it: right, wrong, or silent."""
+    """Compare a case with its outcome: right, wrong, or silent."""
     became, said = judge(case)
     wanted = (case.says,) if isinstance(case.says, str) else case.says
     if became == case.becomes and all(text in said for text in wanted) and not (case.never and case.never in said):
@@ -91,7 +91,7 @@ def tables() -> dict[str, tuple[Case, ...]]:
     }
 
 
-# Short ways to write what there is
+# Builders of objects
 
 
 def asking(amount: int = 1, key: str = GPU, **spec: Any) -> Object:
@@ -100,7 +100,7 @@ def asking(amount: int = 1, key: str = GPU, **spec: Any) -> Object:
 
 
 def node(name: str, labels: Mapping[str, str] | None = None, **allocatable: int) -> Object:
-    """Write a node; `gpu=8` is what a device plugin hands out."""
+    """Return a node; `gpu=8` is the number of GPUs that a device plugin offers."""
     handed = {GPU if key == "gpu" else key: str(amount) for key, amount in allocatable.items()}
     metadata = {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"allocatable": handed}}

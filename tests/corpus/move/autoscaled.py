@@ -1,4 +1,4 @@
-"""Autoscalers that do not consider claims: what is said about a pod, and the rule by which it stays."""
+"""Autoscalers that do not consider claims: the messages about a pod, and the rule by which it stays."""
 
 from tests.corpus.move import GPU, Case, asking, moved
 from tests.corpus.move.plugins import config_map

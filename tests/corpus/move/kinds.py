@@ -1,4 +1,4 @@
-"""Kinds whose owners read or drop what is written: definitions among the files, templates in unusual places, keys that stay on pods."""
+"""Kinds whose owners read or drop fields: definitions among the files, templates in unusual places, keys that stay on pods."""
 
 from typing import Any
 

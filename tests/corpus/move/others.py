@@ -1,4 +1,4 @@
-"""Keys that another program reads, and words for devices that no table has: what one finds in other people's repositories."""
+"""Keys that another program reads, and keys of devices that no table has, from public repositories."""
 
 from typing import Any
 
@@ -97,7 +97,7 @@ CASES = [
     Case("Koordinator's request of an NPU beside its own keys", a_pod({ASCEND: 1, "koordinator.sh/gpu.shared": 1, "koordinator.sh/gpu-memory-ratio": 100}, scheduler="koord-scheduler"), "left", "Koordinator"),
     Case("KAI's annotation on a pod of another scheduler", marked(amount=0, annotations={"gpu-fraction": "0.5"}), "left", ("gpu-fraction", "does not name the scheduler"), configuration={"kai": {"fractions": "translate"}}),
     Case("an accelerator for radio is no pool of NICs", asking(1, key="intel.com/intel_fec_acc100"), "left", "FEC accelerator", never="nics"),
-    # Words that no table has.
+    # Keys that no table has.
     Case("a label of an unknown system", marked(amount=0, labels={"sharedgpu/gpu_request": "0.5"}, schedulerName="kubeshare-scheduler"), "unknown", ("sharedgpu/gpu_request", NOT_KNOWN)),
     Case("a word without a domain, and an unknown scheduler", marked(amount=0, annotations={"gpu-share": "1"}, schedulerName="my-scheduler"), "unknown", ("gpu-share", NOT_KNOWN)),
     Case("a word without a domain on a pod that is rewritten", marked(annotations={"gpu-share": "1"}), "translated", ("gpu-share", NOT_KNOWN), moved("a")),
@@ -107,6 +107,10 @@ CASES = [
     *(
         Case(f"a selector of nodes: {name}", marked(nodeSelector={name: "true"}), "translated", never="no dialect knows it", configuration=WHOLE)
         for name in ("nvidia.com/gpu", "nvidia.com/gpu-driver-upgrade-drain.skip", "example.com/gpu-pool")
+    ),
+    *(
+        Case(f"a label for an operator of a vendor: {name}", marked(labels={name: "true"}), "translated", (name, "it requests nothing"))
+        for name in ("nvidia.com/gpu-driver-upgrade-drain.skip", "nvidia.com/ofed-driver-upgrade-drain.skip")
     ),
     Case("a misspelt selector of nodes", marked(nodeSelector={"nvidia.com/gpu.produkt": "A100"}), "translated", "did you mean nvidia.com/gpu.product?", configuration=WHOLE),
     *(Case(name, given, "unknown", says) for name, (given, says) in UNKNOWN.items()),

@@ -1,4 +1,4 @@
-"""Pods that say where they run, in a fleet of which half has moved: pools of clouds, hosts, labels of GPU feature discovery, fields."""
+"""Pods with constraints on nodes, in a fleet of which half has migrated: pools of clouds, hosts, labels of GPU feature discovery, fields."""
 
 from typing import Any
 
@@ -28,13 +28,13 @@ def named(operator: str, name: str) -> Object:
 
 
 def pool(key: str, stays: str, goes: str, **more: Any) -> tuple[Object, ...]:
-    """Write a fleet of which three nodes have moved and two have not, told apart by one label."""
+    """Return a fleet of three migrated nodes and two others, which differ in one label."""
     olds = [node(name, {key: stays}, gpu=8) | more for name in ("old-1", "old-2")]
     return (*olds, *moved("new-1", "new-2", "new-3", labels={key: goes}))
 
 
 def both(name: str, place: Object, goes_to: str, around: tuple[Object, ...]) -> tuple[Case, ...]:
-    """Decide a pod by what most nodes show, and by what is declared."""
+    """Return the cases of a pod decided by most nodes, and by a declaration."""
     becomes = "left" if goes_to == "old" else "translated"
     told = "by a device plugin" if goes_to == "old" else ""
     return (

@@ -1,4 +1,4 @@
-"""What device plugins are told, in files and on nodes: whether a unit of a name is a whole device or a replica."""
+"""Settings of device plugins, in files and on nodes: whether a unit of a key is a whole device or a replica."""
 
 import json
 
@@ -111,7 +111,7 @@ def selecting(labels, key=GPU):
 
 
 CASES = [
-    # Files: no node tells anything.
+    # Files, without evidence of nodes.
     Case("files without a plugin", asking(), "translated"),
     Case("files with a time-slicing ConfigMap", asking(), "left", (FOUR, NO), [config_map(any=sharing())]),
     Case("as YAML, as the documentation has it", asking(), "left", "10 time-sliced replicas", [config_map(any=YAML)]),

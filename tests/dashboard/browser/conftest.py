@@ -1,4 +1,4 @@
-"""Debian's Chromium without a window, one for the tests of a file; where it or playwright is missing, they are skipped with that word."""
+"""Debian's Chromium without a window, one per test file; without it or playwright the tests are skipped with that reason."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.dashboard.browser.looking import FLAGS
 
 @pytest.fixture(scope="session")
 def playwright():
-    """The package, read outside of any loop: in a new environment Python compiles it for half a second."""
+    """The package, imported outside of any loop: in a new environment Python compiles it for half a second."""
     return pytest.importorskip("playwright.async_api", reason="playwright is not installed")
 
 

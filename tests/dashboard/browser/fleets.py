@@ -1,4 +1,4 @@
-"""What the pages are looked at over: the example fleet, 5,000 nodes, an empty cluster, and a hostile one. Views are addresses of pages of each."""
+"""The fleets of the pages: the example, 5,000 nodes, an empty cluster, and a hostile one. Views are addresses of pages of each."""
 
 from functools import cache
 from pathlib import Path
@@ -55,12 +55,12 @@ def large(nodes=5_000, each=8, holders=2_000, waiting=500):
 
 
 def crowded(*more):
-    """One node, one of whose devices is held, and a pod that waits for two."""
+    """A node with one held device, and a pod that waits for two devices."""
     return [*fleet(1, 2), held("c0", "p0"), phased(pod("p0", "c0", nodeName="n0"), "Running"), claim("wants", 2), pod("wants", "wants"), QUOTA, *more]  # fmt: skip
 
 
 def hostile(waiting=10_000):
-    """Markup in whatever a tenant writes freely, names of 63 letters, and 10,000 pods that wait."""
+    """Markup in every text that a tenant writes, names of 63 letters, and 10,000 waiting pods."""
     words = {"labels": {MARKUP: MARKUP}, "annotations": {MARKUP: MARKUP}}
     objects = [device_class(selectors=[{"cel": {"expression": f"device.driver == '{DRIVER}' || '{MARKUP}' == ''"}}])]
     objects += [node(f"{LONG[:62]}{at}") for at in range(3)] + [gpus(f"{LONG[:62]}{at}", 8) for at in range(3)]
@@ -71,8 +71,13 @@ def hostile(waiting=10_000):
     objects += [QUOTA | {"metadata": {"name": LONG, "namespace": LONG}}]
     for at in range(waiting):
         name = f"{LONG[:55]}-{at}"
-        said = {"type": "PodScheduled", "status": "False", "reason": MARKUP, "message": f"{MARKUP} {LONG} {at % 7}"}
-        obj = phased(pod(name, "gone"), "Pending", conditions=[said], message=MARKUP)
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": MARKUP,
+            "message": f"{MARKUP} {LONG} {at % 7}",
+        }
+        obj = phased(pod(name, "gone"), "Pending", conditions=[condition], message=MARKUP)
         obj["spec"]["containers"][0] |= {"name": MARKUP, "image": MARKUP}
         objects.append(obj)
     for obj in objects:
@@ -93,7 +98,7 @@ def scene(name):
 
 
 def views(name):
-    """Addresses of each kind of page: where there is none of a kind, the page says so."""
+    """Addresses of each kind of page; without an object of a kind, the page says so."""
     reading = scene(name)
     pods = sorted(reading.pods)
     some = [*pods[:1], *pods[-1:]]

@@ -1,10 +1,10 @@
-"""Looking at pages in a browser: what it complains of, what it would have to scroll sideways, and what axe-core finds."""
+"""Pages in a browser: its complaints, horizontal scrolling, and the findings of axe-core."""
 
 from contextlib import asynccontextmanager
 
 from dashboard import Dashboard, PictureSource
 
-# Nothing that asks for hosts elsewhere, and what it needs as root in a container.
+# Arguments against requests to other hosts, and for root in a container.
 FLAGS = ("--disable-gpu", "--disable-quic", "--disable-sync", "--disable-component-update", "--disable-background-networking", "--no-first-run")  # fmt: skip
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 PATIENCE = 120_000  # milliseconds, as a crowded machine needs
@@ -41,12 +41,12 @@ async def opened(chromium, url="", **options):
 
 
 async def sideways(page):
-    """By how many pixels a page is wider than its window."""
+    """Return by how many pixels a page is wider than its window."""
     return await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
 async def violations(page, axe, rules=None):
-    """What axe-core finds, a line each."""
+    """Return the findings of axe-core, one per line."""
     only = {"type": "rule", "values": rules} if rules else {"type": "tag", "values": list(RULES)}
     if not await page.evaluate("typeof window.axe !== 'undefined'"):
         await page.evaluate(axe)

@@ -1,4 +1,4 @@
-"""An open page follows what changes. Focus, scroll and input stay. Without script everything works."""
+"""An open page follows changes of the cluster and keeps focus, scroll position and input. Pages work without script."""
 
 import pytest
 
@@ -25,13 +25,13 @@ class Changing:
         return reading_of(self.objects, Features())
 
     def place(self):
-        """Give the pod that waits its own node."""
+        """Bind the waiting pod to a node."""
         kept = [obj for obj in crowded() if obj["metadata"]["name"] != "wants"]
         running = phased(pod("wants", "wants", nodeName="n1"), "Running")
         self.objects = [*kept, *fleet(2, 2), held("wants", "wants", on="n1/gpu-0"), running]
 
 
-async def test_a_pod_goes_from_waiting_to_running_before_ones_eyes(chromium):
+async def test_a_pod_changes_from_waiting_to_running_without_a_reload(chromium):
     cluster = Changing()
     async with served(cluster.read, fresh=0.2) as url, opened(chromium, url) as page:
         await page.goto("/waiting")
@@ -44,7 +44,7 @@ async def test_a_pod_goes_from_waiting_to_running_before_ones_eyes(chromium):
         assert page.complaints == []
 
 
-async def test_focus_and_what_is_open_stay_where_they_were(chromium):
+async def test_focus_and_open_details_survive_an_update(chromium):
     cluster = Changing()
     async with served(cluster.read, fresh=0.2) as url, opened(chromium, url) as page:
         await page.goto("/nodes/n0")
@@ -63,7 +63,7 @@ async def test_focus_and_what_is_open_stay_where_they_were(chromium):
         assert await page.locator("details").get_attribute("open") is not None
 
 
-async def test_a_form_that_is_being_filled_is_left_alone(chromium):
+async def test_a_form_with_input_is_not_updated(chromium):
     cluster = Changing()
     async with served(cluster.read, fresh=0.2) as url, opened(chromium, url) as page:
         await page.goto("/")
@@ -77,7 +77,7 @@ async def test_a_form_that_is_being_filled_is_left_alone(chromium):
         await page.get_by_text("2 free, 2 held").wait_for(timeout=WAIT)
 
 
-async def test_everything_works_without_script(chromium):
+async def test_pages_work_without_script(chromium):
     async with served(Changing().read) as url, opened(chromium, url, java_script_enabled=False) as page:
         await page.goto("/")
         assert await page.locator("meta[http-equiv=refresh]").count() == 1
@@ -95,7 +95,7 @@ async def test_everything_works_without_script(chromium):
         await page.get_by_role("cell", name="default/q").wait_for(timeout=WAIT)
 
 
-async def test_a_keyboard_reaches_the_content_first_and_then_all_of_it(chromium):
+async def test_a_keyboard_reaches_the_content_first_and_then_every_element(chromium):
     async with served(Changing().read) as url, opened(chromium, url) as page:
         await page.goto("/nodes/n0")
         await page.keyboard.press("Tab")
@@ -110,7 +110,7 @@ async def test_a_keyboard_reaches_the_content_first_and_then_all_of_it(chromium)
         assert "default/p0" in reached
 
 
-async def test_a_claim_is_shown_to_be_away_when_it_is(chromium):
+async def test_a_page_of_a_deleted_claim_becomes_not_found(chromium):
     cluster = Changing()
     async with served(cluster.read, fresh=0.2) as url, opened(chromium, url) as page:
         cluster.objects = [*fleet(1, 2), claim("alone")]

@@ -1,4 +1,4 @@
-"""Every page in a real browser, over four fleets: no complaint, nothing to scroll sideways on a phone, and nothing that axe-core finds."""
+"""Every page in a real browser, over four fleets: no error of the browser, no horizontal scrolling on a phone, and no finding of axe-core."""
 
 import struct
 from pathlib import Path
@@ -11,13 +11,13 @@ from tests.dashboard.browser.looking import PHONE, WIDE, opened, served, sideway
 
 DOCS = Path(__file__).parents[3] / "docs"
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-BROKEN = """() => [...document.querySelectorAll("nav a")].filter(one => one.getClientRects().length > 1).map(one => one.textContent).join()"""
-HELD = """() => [...document.querySelectorAll("main, header, footer, nav, h1")].map(one => one.tagName).join()"""
+WRAPPED_LINKS = """() => [...document.querySelectorAll("nav a")].filter(one => one.getClientRects().length > 1).map(one => one.textContent).join()"""
+LANDMARKS = """() => [...document.querySelectorAll("main, header, footer, nav, h1")].map(one => one.tagName).join()"""
 
 
 @pytest.mark.parametrize("name", ["example", "large", "empty", "hostile"])
 @pytest.mark.slow_turn(30, "a fleet is read in it")
-async def test_each_page_is_whole_on_a_screen_and_a_phone_in_light_and_dark(chromium, axe, name):
+async def test_each_page_fits_screen_and_phone_in_light_and_dark(chromium, axe, name):
     wrong = []
     async with served(lambda: scene(name), search=1.0, lives=False) as url, opened(chromium, url) as page:
         for path in views(name):
@@ -25,13 +25,15 @@ async def test_each_page_is_whole_on_a_screen_and_a_phone_in_light_and_dark(chro
             await page.set_viewport_size(WIDE)
             answer = await page.goto(path)
             assert answer.status == (404 if path == "/pods/none/none" else 200), path
-            assert sorted((await page.evaluate(HELD)).split(",")) == ["FOOTER", "H1", "HEADER", "MAIN", "NAV"], path
+            assert sorted((await page.evaluate(LANDMARKS)).split(",")) == ["FOOTER", "H1", "HEADER", "MAIN", "NAV"], (
+                path
+            )
             wrong += [f"{path}: {violation}" for violation in await violations(page, axe)]
             await page.emulate_media(color_scheme="dark")
             wrong += [f"{path}, dark: {violation}" for violation in await violations(page, axe, ["color-contrast"])]
             await page.set_viewport_size(PHONE)
-            if broken := await page.evaluate(BROKEN):
-                wrong.append(f"{path}: {broken} is broken into lines")
+            if wrapped := await page.evaluate(WRAPPED_LINKS):
+                wrong.append(f"{path}: {wrapped} is broken into lines")
             if over := await sideways(page):
                 wrong.append(f"{path}: {over} pixels wider than a phone")
             wrong += [
@@ -44,7 +46,7 @@ async def test_each_page_is_whole_on_a_screen_and_a_phone_in_light_and_dark(chro
 
 
 @pytest.mark.slow_turn(30, "a fleet is read in it")
-async def test_the_pictures_of_the_docs_can_be_made_again(chromium, tmp_path):
+async def test_the_pictures_of_the_docs_can_be_generated(chromium, tmp_path):
     await screens.take(chromium, tmp_path)
     for file, _, _, size, _ in screens.PICTURES:
         for picture in (tmp_path / file, DOCS / file):

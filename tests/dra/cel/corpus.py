@@ -16,7 +16,7 @@ def expressions():
 
 @cache
 def answered(oracle, name):
-    """What Go says about each in an environment; asked once, because some take it seconds."""
+    """Go's answer to each expression in an environment; cached, because some need seconds."""
     texts = expressions()
     replies = oracle.ask_all(question(text, name, DEVICES) for text in texts)
     return dict(zip(texts, map(theirs, replies), strict=True))

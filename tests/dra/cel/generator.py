@@ -1,4 +1,4 @@
-"""Random expressions from the signature table itself: every function there is turns up, mostly with the right types."""
+"""Random expressions from the signature table: every function occurs, mostly with arguments of the right types."""
 
 import random
 
@@ -87,7 +87,7 @@ class Generator:
         """An expression of a type."""
         rng = self.rng
         if rng.random() < 0.012:
-            wanted = self.type()  # not what was asked for: the checker has to notice
+            wanted = self.type()  # not the requested type: the checker must report it
         if wanted.kind in ("dyn", "any", "param"):
             inner = self.of(self.type(), depth)
             return inner if rng.random() < 0.5 else f"dyn({inner})"
@@ -157,7 +157,7 @@ class Generator:
         return self.leaf(wanted)
 
     def probe(self, _, depth):
-        """Any function at all, its result compared with another result of it."""
+        """A call of a random function, whose result is compared with the result of a second call."""
         rng = self.rng
         name = rng.choice([name for name in FUNCTIONS if name not in CREATORS])
         overload = rng.choice(FUNCTIONS[name])
@@ -254,7 +254,7 @@ class Generator:
         return f"({self.of(type_, depth)} in {self.of(t.list_of(type_), depth)})"
 
     def ranged(self, depth, *, two):
-        """Something to go through, and the names that get its parts."""
+        """A list or map to iterate over, and the names of the variables that hold each element."""
         rng = self.rng
         if rng.random() < 0.2:
             source, key, value = (

@@ -1,4 +1,4 @@
-"""Ask both sides about an expression and put the answers in one form."""
+"""Evaluate an expression with our code and with Go, and put both answers in one form."""
 
 from dra import cel
 from dra.cel.environment import Env, environment
@@ -67,20 +67,20 @@ def differences(oracle, expressions, environments, devices, views):
     """Where the two sides differ, as readable text."""
     pairs = [(expression, name) for expression in expressions for name in environments]
     answers = oracle.ask_all(question(expression, name, devices) for expression, name in pairs)
-    found = []
+    differing = []
     for (expression, name), answer in zip(pairs, answers, strict=True):
         expected, got = theirs(answer), ours(expression, name, views)
         if expected != got and not _by_chance(oracle, question(expression, name, devices), got):
-            said = answer.get("compileError") or [outcome.get("error") for outcome in answer["outcomes"]]
-            found.append(
-                f"[{name}] {expression}\n  Go:   {expected} {said}\n  ours: {got} {_why(expression, name, views)}"
+            errors = answer.get("compileError") or [outcome.get("error") for outcome in answer["outcomes"]]
+            differing.append(
+                f"[{name}] {expression}\n  Go:   {expected} {errors}\n  ours: {got} {_why(expression, name, views)}"
             )
-    return found
+    return differing
 
 
-def _by_chance(oracle, asked, got):
-    """Whether Go, which goes through maps in random order, sometimes gives our answer too."""
-    return any(theirs(answer) == got for answer in oracle.ask_all([asked] * 30))
+def _by_chance(oracle, question, got):
+    """Return whether Go, which iterates over maps in random order, sometimes gives our answer too."""
+    return any(theirs(answer) == got for answer in oracle.ask_all([question] * 30))
 
 
 def _why(expression, name, views):
@@ -94,7 +94,7 @@ def _why(expression, name, views):
 
 
 def spent(expression, view):
-    """What evaluating really costs by our count, whether the limit needs it or not."""
+    """Return the actual cost of an evaluation, by our count."""
     names = environment(cel.STORED)
     root = parse(expression)
     check(root, names)
@@ -104,5 +104,5 @@ def spent(expression, view):
     try:
         closure(frame)
     except (SelectorError, Fatal):
-        pass  # what was spent until then is what counts
+        pass  # the cost up to then counts
     return frame[SPENT]

@@ -13,7 +13,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_verdicts_and_worst_case_costs_are_those_that_go_gives(cel_oracle, name):
+def test_verdicts_and_worst_case_costs_equal_those_of_go(cel_oracle, name):
     wrong = [
         f"{text}\n  Go:   {theirs}\n  ours: {answer}"
         for text, theirs in answered(cel_oracle, name).items()
@@ -32,7 +32,7 @@ def test_the_corpus_has_all_kinds_of_outcomes(cel_oracle):
     assert sum(stored[text] is not None and new[text] is None for text in texts) > 10
 
 
-# Go goes through maps in random order, and what is found early costs less.
+# Go iterates over maps in random order, and an early match costs less.
 ORDER_MATTERS = ("exists(k", "exists(d")
 
 

@@ -17,7 +17,7 @@ def compare(oracle, count, seed, environments):
     return generator, expressions
 
 
-def test_random_expressions_have_the_answers_that_go_gives(cel_oracle):
+def test_random_expressions_evaluate_as_in_go(cel_oracle):
     count = cel_oracle.cases(3_000, recorded=1_000)
     generator, expressions = compare(cel_oracle, count, 1, ["stored"])
     assert set(FUNCTIONS) - CREATORS <= generator.used
@@ -59,5 +59,5 @@ def _by_chance(oracle, expression):
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(100, 110))
-def test_fifty_thousand_random_expressions_have_the_answers_that_go_gives(cel_oracle, seed):
+def test_fifty_thousand_random_expressions_evaluate_as_in_go(cel_oracle, seed):
     compare(cel_oracle, 5_000, seed, ["stored"])

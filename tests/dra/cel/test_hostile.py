@@ -1,4 +1,4 @@
-"""Expressions made to hurt end in an error, whatever Python's stack and memory look like."""
+"""Hostile expressions end in an error at any depth of Python's stack."""
 
 import sys
 import threading
@@ -117,7 +117,7 @@ def test_accepted_nesting_is_evaluated_at_any_stack_depth(name):
 
 
 def test_two_threads_with_deep_stacks_restore_the_recursion_limit():
-    """The one that came first leaves first."""
+    """The thread that started first ends first."""
     usual = sys.getrecursionlimit()
     begun, may_end = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Everything that reads a text takes time in proportion to it, however it was made to hurt."""
+"""Reading a text takes time in proportion to its length, also for hostile texts."""
 
 import re
 from contextlib import suppress
@@ -32,7 +32,7 @@ READERS = {
     "replace": lambda text: strings._replace(text, "a", "b"),
     **{f"format {name}": known.validate for name, known in named_formats.FORMATS.items()},
 }
-# The pieces of which each kind of text is made, and what stands before and after many of them.
+# For each kind of text: the repeated piece, and the text before and after the pieces.
 TEXTS = [
     ("", "0", "x"), ("", "9", ""), ("-", "0", ":0"), ("", "9", ":0"), ("1:", "9", ""), ("0x", "f", "p1"), ("1e", "9", ""), ("", "1_", ""),
     ("1.2.3-", "a", "!"), ("1.2.3-", "a.", ""), ("1.2.3+", "a.", "!"), ("1.2.3-", "1.", "1"), ("v", "0", "1.2"), ("", ".", ""),

@@ -1,4 +1,4 @@
-"""Random expressions beside cel-python and Google's C++ library: where one of them has a verdict, it is ours.
+"""Random expressions compared with cel-python and Google's C++ library: where one of them has a verdict, ours is equal.
 
 Both lack much of what Kubernetes adds (quantities, optional fields, IP addresses) and answer about a third of the expressions.
 """

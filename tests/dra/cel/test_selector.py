@@ -1,4 +1,4 @@
-"""What callers of `dra.cel` see: compiling, matching, deriving, what is read, and errors that help."""
+"""The interface of `dra.cel`: compiling, matching, deriving attributes, the fields that are read, and error messages."""
 
 import pytest
 
@@ -20,7 +20,7 @@ GPU_VIEW = VIEWS[0]
 def test_a_selector_is_compiled_once_for_all_devices():
     selector = cel.compile('device.attributes["gpu.example.com"].?model.orValue("") == "H100"')
     assert cel.compile(selector.text) is selector
-    assert [selector.matches(each) for each in VIEWS] == [True, False, False]
+    assert [selector.matches(device) for device in VIEWS] == [True, False, False]
 
 
 def test_a_view_can_be_made_without_an_api_object():
@@ -30,7 +30,7 @@ def test_a_view_can_be_made_without_an_api_object():
     assert cel.compile(f'{text} && device.capacity["d"].memory == quantity("1Gi")').matches(own)
 
 
-def test_an_error_on_a_device_is_never_a_no():
+def test_an_error_on_a_device_is_never_false():
     selector = cel.compile('device.attributes["gpu.example.com"].nope == 1')
     with pytest.raises(SelectorRunError, match="no such key: nope"):
         selector.matches(GPU_VIEW)
@@ -102,7 +102,7 @@ def test_a_derived_value_of_an_impossible_type_is_an_error(text):
 
 
 @pytest.mark.oracle
-def test_derived_attributes_are_those_of_go(cel_oracle):
+def test_derived_attributes_equal_those_of_go(cel_oracle):
     texts = [
         'device.attributes["gpu.example.com"].index + 1', 'device.attributes["gpu.example.com"].profiles', "[semver('1.0.0+a')]", "1.5", "[]",
         "dyn(1.5)", "dyn([1, true].map(x, dyn(x)))", "[dyn(1), dyn('a')]", "true", '"x"', "[1u]", "dyn(1u)", 'semver("v1", true)', "[[1]]", "dyn([[1]])",
@@ -120,7 +120,7 @@ def _derived(text):
     except SelectorError:
         return "error"
     if isinstance(value, list):
-        return [str(each) if isinstance(each, Version) else each for each in value]
+        return [str(item) if isinstance(item, Version) else item for item in value]
     return str(value) if isinstance(value, Version) else value
 
 
@@ -158,8 +158,8 @@ def test_the_environment_of_new_objects_is_narrower():
 def test_a_costly_expression_is_reported_at_admission_and_stopped_later():
     assert cel.compile("true").max_cost <= cel.MAX_COST
     ten = "[1,2,3,4,5,6,7,8,9,10]"
-    dear = "".join(f"{ten}.all(v{i}, " for i in range(6)) + "v0 + v5 > 0" + ")" * 6
-    selector = cel.compile(dear)
+    costly = "".join(f"{ten}.all(v{i}, " for i in range(6)) + "v0 + v5 > 0" + ")" * 6
+    selector = cel.compile(costly)
     assert selector.max_cost > cel.MAX_COST
     with pytest.raises(CostExceeded, match="actual cost limit exceeded"):
         selector.matches(GPU_VIEW)
@@ -226,7 +226,7 @@ def test_an_expression_without_literal_field_names_reads_all_fields(text):
 
 
 def test_devices_with_equal_read_fields_share_an_answer():
-    """The guarantee that lets callers evaluate once for many devices, tried on every expression of the corpus."""
+    """Callers evaluate once for many devices. This is tested with every expression of the corpus."""
     from tests.dra.cel.corpus import expressions
 
     checked = 0
@@ -242,7 +242,7 @@ def test_devices_with_equal_read_fields_share_an_answer():
 
 
 def _only(reads):
-    """The device with nothing but what is read; all else is gone or different."""
+    """Return the device with only the fields that are read; all others are missing or different."""
     known, scalars = GPU_VIEW.slots[DEVICE], reads.scalars
     kept = {"attributes": {}, "capacity": {}}
     for kind, domain, name in reads.names:
@@ -287,7 +287,7 @@ def _outcome(selector, device):
         ("1 + 1", SelectorTypeError, None, "must evaluate to bool or the unknown type, not int"),
     ],
 )
-def test_a_compile_error_says_what_and_where(text, kind, position, message):
+def test_a_compile_error_has_reason_and_position(text, kind, position, message):
     with pytest.raises(kind) as caught:
         cel.compile(text)
     assert message in str(caught.value)

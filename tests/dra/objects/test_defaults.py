@@ -1,4 +1,4 @@
-"""What the API server fills in."""
+"""Defaults that the API server fills in."""
 
 from dra.objects import defaults
 from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
@@ -13,7 +13,7 @@ def test_a_bare_request_asks_for_exactly_one_device():
     assert request.exactly.tolerations[0].operator == "Equal"
 
 
-def test_all_has_no_count_and_what_was_said_stays():
+def test_mode_all_gets_no_count_and_set_fields_stay():
     requests = [
         {"name": "a", "exactly": {"deviceClassName": "c", "allocationMode": "All"}},
         {"name": "b", "firstAvailable": [{"name": "s", "deviceClassName": "c", "count": 3}]},

@@ -1,4 +1,4 @@
-"""The claim that core's scheduler makes for a pod's extended resources, judged by the scheduler's own code."""
+"""The claim that kube-scheduler makes for a pod's extended resources, compared with the scheduler's own code."""
 
 import random
 
@@ -17,14 +17,14 @@ AMOUNTS = ("0", "1", "2", "3", "5", "1k", "16", "2e0", "0.5e1")
 
 
 def requesting_pod(*requests, init=()):
-    """The part of a pod that the scheduler's code is asked about."""
+    """The part of a pod that the scheduler's code reads."""
 
     def container(name, requests, **more):
         return {"name": name, "resources": {"requests": requests}, **more}
 
     spec = {
-        "containers": [container(f"c{at}", one) for at, one in enumerate(requests)],
-        "initContainers": [container(f"i{at}", one, **more) for at, (one, more) in enumerate(init)],
+        "containers": [container(f"c{at}", amounts) for at, amounts in enumerate(requests)],
+        "initContainers": [container(f"i{at}", amounts, **more) for at, (amounts, more) in enumerate(init)],
     }
     return {"metadata": {"name": "p", "namespace": "n"}, "spec": spec}
 
@@ -72,7 +72,7 @@ def _random_classes(rng):
     return [serving_class(name, rng.choice([None, *NAMES[:3]]), rng.choice(dates)) for name in names]
 
 
-# Older schedulers give the recorded answers of the newest one, so they are asked where their programs are.
+# Older schedulers give the answers recorded for the newest one, so their programs run only where they exist.
 OLDER = [pytest.param(f"extended-{minor}", marks=pytest.mark.live) for minor in SERVING]
 
 
@@ -82,8 +82,8 @@ def scheduler(request):
     if request.param == "extended":  # which other tests ask as well
         yield request.getfixturevalue("extended_oracle")
         return
-    with referee(request.param) as one:
-        yield one
+    with referee(request.param) as oracle:
+        yield oracle
 
 
 @pytest.mark.oracle
@@ -95,9 +95,9 @@ def test_random_pods_get_the_claim_that_the_scheduler_makes(scheduler):
         cases.append({"pod": _random_pod(rng), "classes": _random_classes(rng), "allocatable": allocatable})
     claims = 0
     for case, answer in zip(cases, scheduler.ask_all(cases), strict=True):
-        serving = serve_resources(wire.convert(one, DeviceClass) for one in case["classes"])
-        asked = served_resources(wire.convert(case["pod"], Pod), serving)
-        assert {name: serving[name] for name in asked} == answer["classes"], case
+        serving = serve_resources(wire.convert(class_, DeviceClass) for class_ in case["classes"])
+        served = served_resources(wire.convert(case["pod"], Pod), serving)
+        assert {name: serving[name] for name in served} == answer["classes"], case
         made = made_of(case["pod"], case["classes"], case["allocatable"])
         claims += made is not None
         requests = [wire.builtins(request) for request in made.claim.spec.devices.requests] if made else []

@@ -1,4 +1,4 @@
-"""Which of two resourceVersions is the later."""
+"""The order of resourceVersions."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Node selectors: what is read of them anew for each node."""
+"""Node selectors: values are validated once, not once per node."""
 
 from dra import names
 from dra.objects import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta, matches

@@ -1,4 +1,4 @@
-"""Keys, amounts and scopes of DeviceQuotas, and whether the API server takes them."""
+"""Keys, amounts and scopes of DeviceQuotas, and whether the API server accepts them."""
 
 from tests.objects import device_quota
 
@@ -64,16 +64,16 @@ def scoped_quota(hard, *scopes, name="q", namespace="team"):
 
 def cases():
     """List quotas with whether they are taken."""
-    found = [(scoped_quota({key: 1}), True) for key in GOOD_KEYS] + [
+    samples = [(scoped_quota({key: 1}), True) for key in GOOD_KEYS] + [
         (scoped_quota({key: 1}), False) for key in BAD_KEYS
     ]
-    found += [(scoped_quota({"gpu/memory": amount}), True) for amount in GOOD_AMOUNTS]
-    found += [(scoped_quota({"gpu/memory": amount}), False) for amount in BAD_AMOUNTS]
-    found += [(scoped_quota({"gpu/devices": 1}, one), True) for one in GOOD_SCOPES]
-    found += [(scoped_quota({"gpu/devices": 1}, one), False) for one in BAD_SCOPES]
-    found += [
+    samples += [(scoped_quota({"gpu/memory": amount}), True) for amount in GOOD_AMOUNTS]
+    samples += [(scoped_quota({"gpu/memory": amount}), False) for amount in BAD_AMOUNTS]
+    samples += [(scoped_quota({"gpu/devices": 1}, scope), True) for scope in GOOD_SCOPES]
+    samples += [(scoped_quota({"gpu/devices": 1}, scope), False) for scope in BAD_SCOPES]
+    samples += [
         (scoped_quota({}), False),
         (scoped_quota({f"c{at}/devices": 1 for at in range(64)}), True),
         (scoped_quota({f"c{at}/devices": 1 for at in range(65)}), False),
     ]
-    return found
+    return samples

@@ -1,4 +1,4 @@
-"""How much a claim may come to hold, before anything is allocated."""
+"""The largest amount that a claim can be allocated."""
 
 import pytest
 
@@ -36,11 +36,11 @@ def exactly(**more):
 
 def demand(of, *requests, **options):
     spec = convert({"devices": {"requests": list(requests)}}, ResourceClaimSpec)
-    found = Demands(**options).upper_bound(spec, of)
-    return {f"{class_name}/{what}": amount / 10**9 for (class_name, what), amount in found.items()}
+    bound = Demands(**options).upper_bound(spec, of)
+    return {f"{class_name}/{what}": amount / 10**9 for (class_name, what), amount in bound.items()}
 
 
-# Two nodes of each kind: a single node's word is not taken for how large devices are.
+# Two nodes of each kind: the sizes of a single node are not trusted.
 PAIRS = stock(
     *(slice_(at, device("d0", "40"), device("d1", "40"), device("d2", "40"), pool=at, nodeName=at) for at in "ab"),
     *(slice_(at, device("d0", "80"), device("d1", "10", "small"), pool=at, nodeName=at) for at in "cd"),
@@ -96,9 +96,9 @@ def test_the_demand_of_a_request_is_its_maximum(fleet, request_, wanted):
 
 
 def test_the_largest_alternative_counts_once_over_all_classes():
-    one = {"name": "small", "deviceClassName": "gpu", "selectors": [PICKY], "count": 3}
+    alternative = {"name": "small", "deviceClassName": "gpu", "selectors": [PICKY], "count": 3}
     other = {"name": "other", "deviceClassName": "elsewhere", "count": 2}
-    assert demand(PAIRS, {"name": "r", "firstAvailable": [one, other]}) == {
+    assert demand(PAIRS, {"name": "r", "firstAvailable": [alternative, other]}) == {
         "gpu/devices": 3,
         "gpu/memory": 30,
         "elsewhere/devices": 2,
@@ -113,16 +113,16 @@ def test_access_for_admins_is_free_and_requests_add_up():
 
 
 def test_a_costly_request_counts_as_the_claim_requests():
-    asked = exactly(count=2, capacity={"requests": {"memory": "20"}})
-    assert demand(PAIRS, asked, steps=2)["gpu/memory"] == 40
-    assert demand(PAIRS, asked)["gpu/memory"] == 160
+    request = exactly(count=2, capacity={"requests": {"memory": "20"}})
+    assert demand(PAIRS, request, steps=2)["gpu/memory"] == 40
+    assert demand(PAIRS, request)["gpu/memory"] == 160
 
 
 TURN = 8_000
 
 
 def in_turns(spec, demands, of):
-    """Look turn by turn, as a loop does that others use as well; say how many turns it took, and what was found."""
+    """Scan in several turns of the loop; return the number of turns and the bound."""
     for turn in range(1, 100):
         try:
             return turn, demands.most_held(spec, of, Budget(TURN))
@@ -135,10 +135,10 @@ def test_a_selector_longer_than_one_step_is_still_evaluated():
     text = " && ".join([PICKY["cel"]["expression"]] * 175)
     spec = convert({"devices": {"requests": [exactly(selectors=[{"cel": {"expression": text}}])]}}, ResourceClaimSpec)
     assert 9_000 < len(text) < 10_240
-    turns, found = in_turns(spec, Demands(), PAIRS)
+    turns, bound = in_turns(spec, Demands(), PAIRS)
     assert turns > 1
-    assert found == Demands().upper_bound(spec, PAIRS)
-    assert found["gpu", "memory"] == 10 * 10**9
+    assert bound == Demands().upper_bound(spec, PAIRS)
+    assert bound["gpu", "memory"] == 10 * 10**9
 
 
 def test_a_device_beyond_any_budget_ends_the_scan():
@@ -149,9 +149,9 @@ def test_a_device_beyond_any_budget_ends_the_scan():
         {"devices": {"requests": [exactly(selectors=[{"cel": {"expression": text}}], capacity=capacity)]}},
         ResourceClaimSpec,
     )
-    turns, found = in_turns(spec, Demands(), PAIRS)
+    turns, bound = in_turns(spec, Demands(), PAIRS)
     assert turns < 5
-    assert found["gpu", "memory"] == 20 * 10**9
+    assert bound["gpu", "memory"] == 20 * 10**9
 
 
 def test_an_answer_is_remembered_until_what_is_published_changes():
@@ -159,9 +159,9 @@ def test_an_answer_is_remembered_until_what_is_published_changes():
     spec = convert({"devices": {"requests": [exactly()]}}, ResourceClaimSpec)
     key = "gpu", "memory"
     assert demands.upper_bound(spec, PAIRS)[key] == 80 * 10**9
-    one, other = (slice_(at, device("d0", "160"), pool=at, nodeName=at) for at in "ef")
-    assert demands.upper_bound(spec, PAIRS.with_object(one))[key] == 80 * 10**9
-    assert demands.upper_bound(spec, PAIRS.with_object(one).with_object(other))[key] == 160 * 10**9
+    first, other = (slice_(at, device("d0", "160"), pool=at, nodeName=at) for at in "ef")
+    assert demands.upper_bound(spec, PAIRS.with_object(first))[key] == 80 * 10**9
+    assert demands.upper_bound(spec, PAIRS.with_object(first).with_object(other))[key] == 160 * 10**9
     assert demands.upper_bound(spec, PAIRS)[key] == 80 * 10**9
 
 
@@ -170,7 +170,7 @@ def spec_of(**more):
 
 
 def look_in_turns(demands, spec, stocks, steps):
-    """Look with so many steps a turn, in one stock after the other and then in the last; the answer, and how many turns it took."""
+    """Count with `steps` steps a turn, on one stock after the other and then on the last; return the answer and the number of turns."""
     for turn in range(10_000):
         of = stocks[min(turn, len(stocks) - 1)]
         try:
@@ -182,7 +182,7 @@ def look_in_turns(demands, spec, stocks, steps):
 
 def many(nodes):
     return [
-        slice_(f"s{at}", *(device(f"d{one}", f"{10 + at}") for one in range(4)), pool=f"n{at}", nodeName=f"n{at}")
+        slice_(f"s{at}", *(device(f"d{number}", f"{10 + at}") for number in range(4)), pool=f"n{at}", nodeName=f"n{at}")
         for at in range(nodes)
     ]
 
@@ -201,8 +201,8 @@ def test_a_scan_continues_although_slices_change_each_time():
     changed = [
         first.with_object(slice_(f"x{at}", device("x", "5"), pool=f"x{at}", nodeName=f"x{at}")) for at in range(30)
     ]
-    found, turns = look_in_turns(Demands(), spec, [first, *changed], 300)
-    assert found == Demands().most_held(spec, changed[-1], Budget())
+    bound, turns = look_in_turns(Demands(), spec, [first, *changed], 300)
+    assert bound == Demands().most_held(spec, changed[-1], Budget())
     assert turns <= 30
 
 
@@ -229,7 +229,7 @@ def test_distinct_requests_do_not_fill_the_demand_cache():
 
 
 def test_requests_with_long_selectors_do_not_fill_the_demand_memory():
-    """32 selectors of 10 KiB go into one request, and 4,096 answers are remembered."""
+    """A request has up to 32 selectors of 10 KiB, and 4,096 answers are remembered."""
     demands, fleet = Demands(pages=25_000), stock(*many(3))
     for at in range(30):
         long = [{"cel": {"expression": f"device.driver != '{at}{each}{'x' * 5000}'"}} for each in range(4)]

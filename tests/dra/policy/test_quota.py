@@ -1,4 +1,4 @@
-"""What claims hold of what a quota limits, and which line they would cross."""
+"""The amounts of a quota that claims hold, and the limits that they would exceed."""
 
 from functools import partial
 
@@ -46,14 +46,14 @@ def holding(name, *results, class_name="gpu", first=()):
     """A claim that holds the device gpu-0 once for each of these changes to a result."""
     request = exactly(class_name)
     if first:
-        request = {"name": "r", "firstAvailable": [{"name": one, "deviceClassName": one} for one in first]}
+        request = {"name": "r", "firstAvailable": [{"name": class_, "deviceClassName": class_} for class_ in first]}
     given = [result("gpu-0", driver="d") | change for change in results]
     status = allocated(*given) if given else None
     return convert(claim(name, request, namespace="team", status=status), ResourceClaim)
 
 
 def amounts(claims):
-    return total(amounts_of(one, STOCK.pages_of) for one in claims)
+    return total(amounts_of(claim, STOCK.pages_of) for claim in claims)
 
 
 def lines_of(of_team, given, holders):
@@ -66,7 +66,7 @@ def line_of(key, hard, given, holders=()):
 
 
 @pytest.mark.parametrize(
-    ("key", "given", "asked"),
+    ("key", "given", "requested"),
     [
         ("gpu__devices", holding("c", {}, {}), "2"),
         ("gpu__memory", holding("c", {}), "80Gi"),
@@ -80,8 +80,8 @@ def line_of(key, hard, given, holders=()):
         "the alternative that was taken",
     ],
 )
-def test_an_allocation_counts_toward_the_quota_of_its_device_class(key, given, asked):
-    assert line_of(key, "100Gi", [given])[0] == asked
+def test_an_allocation_counts_toward_the_quota_of_its_device_class(key, given, requested):
+    assert line_of(key, "100Gi", [given])[0] == requested
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_unreadable_quota_lines_are_named_and_the_others_apply():
 
 
 def test_keys_amounts_and_scopes_are_judged_as_the_table_says():
-    """The kind itself refuses the same on an API server: e2e/kubernetes/test_kinds.py."""
+    """The definition of the kind refuses the same on an API server: e2e/kubernetes/test_kinds.py."""
     for value, good in quota_samples.cases():
         errors = [problem for problem in problems(value, gates.DEFAULT) if CODES[problem.code].severity == "error"]
         assert bool(errors) != good, (value["spec"], errors)
@@ -141,13 +141,13 @@ def test_a_quota_key_is_read_as_device_class_and_resource():
 
 
 def test_hostile_quotas_are_bounded():
-    """Ten thousand keys, amounts below nothing and beyond everything, keys in any script."""
+    """A quota has ten thousand keys, negative and huge amounts, and keys in any script."""
     hard = {f"c{at}/devices": 1 for at in range(10_000)}
     many = of(quota_samples.scoped_quota(hard))
     assert len(list(limits_of(many))) == 64
-    said = misread(many)
-    assert "9931 more" in said
-    assert len(said) < 600
+    mistakes = misread(many)
+    assert "9931 more" in mistakes
+    assert len(mistakes) < 600
     huge = of(quota_samples.scoped_quota({"a/devices": "1e4000", "b/devices": "-5", "c/memory": "-1e4000"}))
     texts = [str(limit.hard) for limit in limits_of(huge)]
     assert texts[1:] == ["0", "0"]
@@ -167,16 +167,16 @@ SCOPED = [
 ]
 
 
-@pytest.mark.parametrize(("requirement", "about"), SCOPED, ids=[one[0][0] for one in SCOPED])
+@pytest.mark.parametrize(("requirement", "about"), SCOPED, ids=[requirement[0][0] for requirement in SCOPED])
 def test_a_quota_is_about_pods_of_its_priority_classes(requirement, about):
-    one = of(quota_samples.scoped_quota({"gpu/devices": 1}, quota_samples.scope(*requirement)))
-    assert {name for name in ("", "high", "low") if in_scope(one, name)} == about
+    quota = of(quota_samples.scoped_quota({"gpu/devices": 1}, quota_samples.scope(*requirement)))
+    assert {name for name in ("", "high", "low") if in_scope(quota, name)} == about
 
 
 def test_requirements_of_a_scope_are_met_together():
     both = quota_samples.scope("Exists"), quota_samples.scope("NotIn", "low")
-    one = of(quota_samples.scoped_quota({"gpu/devices": 1}, *both))
-    assert [in_scope(one, name) for name in ("", "high", "low")] == [False, True, False]
+    quota = of(quota_samples.scoped_quota({"gpu/devices": 1}, *both))
+    assert [in_scope(quota, name) for name in ("", "high", "low")] == [False, True, False]
 
 
 def test_a_scoped_quota_counts_claims_of_matching_pods_only():
@@ -185,8 +185,8 @@ def test_a_scoped_quota_counts_claims_of_matching_pods_only():
     stock = STOCK.with_all(claims)
 
     def used(*requirement):
-        one = of(quota_samples.scoped_quota({"gpu/devices": 9}, quota_samples.scope(*requirement)))
-        held = held_of_quota(one, stock, lambda namespace, name: pods.get(name) if namespace == "team" else None)
+        quota = of(quota_samples.scoped_quota({"gpu/devices": 9}, quota_samples.scope(*requirement)))
+        held = held_of_quota(quota, stock, lambda namespace, name: pods.get(name) if namespace == "team" else None)
         return held.get(("gpu", "devices"), 0) // 10**9
 
     assert used("In", "high") == 2
@@ -207,8 +207,8 @@ class Unwalked(dict):
 def test_a_scoped_quota_is_counted_without_iterating_over_all_claims():
     stock = STOCK.with_all([held_by("a")])
     stock = replace(stock, claims=Unwalked(stock.claims))
-    one = of(quota_samples.scoped_quota({"gpu/devices": 9}, quota_samples.scope("DoesNotExist")))
-    assert held_of_quota(one, stock, lambda *_: None)["gpu", "devices"] == 10**9
+    quota = of(quota_samples.scoped_quota({"gpu/devices": 9}, quota_samples.scope("DoesNotExist")))
+    assert held_of_quota(quota, stock, lambda *_: None)["gpu", "devices"] == 10**9
 
 
 def held_by(name, *pods):
@@ -220,10 +220,10 @@ def held_by(name, *pods):
 def test_the_wildcard_class_counts_every_device_in_scope():
     quotas = [of(quota_samples.scoped_quota({"*/devices": 2})), of(quota_samples.scoped_quota({"*/devices": 9}, quota_samples.scope("In", "high")))]  # fmt: skip
     stock = STOCK.with_object(holding("a", {}, class_name="other"))
-    asked = amounts([holding("b", {}, {})])
+    requested = amounts([holding("b", {}, {})])
     held = partial(held_of_quota, stock=stock, find_pod=lambda *_: None)
     for priority_class, lines_ in (("", 1), ("high", 2)):
-        found = quota_lines(quotas, ("team", priority_class), asked, held)
-        assert len(found) == lines_
-        assert str(found[0]) == "quota team/q: */devices: 2 asked for, 1 of 2 used; the most that would pass is 1"
-    assert quota_lines(quotas, ("other", ""), asked, held) == ()
+        lines = quota_lines(quotas, ("team", priority_class), requested, held)
+        assert len(lines) == lines_
+        assert str(lines[0]) == "quota team/q: */devices: 2 asked for, 1 of 2 used; the most that would pass is 1"
+    assert quota_lines(quotas, ("other", ""), requested, held) == ()

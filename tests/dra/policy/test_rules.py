@@ -1,4 +1,4 @@
-"""Groups (KEP-5963) and compatibleOnlyWith: which devices may be in use together."""
+"""Groups (KEP-5963) and compatibleOnlyWith: which devices may be in use at the same time."""
 
 import pytest
 
@@ -88,7 +88,7 @@ def conflicts(*rules, devices=DEVICES):
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "together"),
+    ("first", "other", "together"),
     [
         ("F", "P1", False),
         ("P1", "P2", True),
@@ -98,10 +98,10 @@ def conflicts(*rules, devices=DEVICES):
         ("P1", "G", False),
     ],
 )
-def test_the_proposals_patterns_in_pool_scope(one, other, together):
-    found = conflicts(*RULES)
-    assert (other not in found.get(one, ())) is together
-    assert (one not in found.get(other, ())) is together
+def test_the_proposals_patterns_in_pool_scope(first, other, together):
+    conflicting = conflicts(*RULES)
+    assert (other not in conflicting.get(first, ())) is together
+    assert (first not in conflicting.get(other, ())) is together
 
 
 def test_the_narrow_scope_leaves_devices_on_other_hardware_alone():
@@ -113,20 +113,20 @@ def test_the_narrow_scope_leaves_devices_on_other_hardware_alone():
     counters = slice_("c", count=2, counters={"dev-0": {"c": "1"}, "dev-1": {"c": "1"}})
     stock = Stock.of(slices=[slice_("a", *devices, count=2), counters], nodes=[node()])
     narrow = [compatibility("hardware", RULES[1].spec.compatible_only_with, RULES[1].spec.selector, scope="counterSet")]
-    found = Rules(narrow).conflicts(stock.pools("n0")[0])
-    assert "G" not in found.get("P1", ())
-    assert "S" in found["P1"]
+    conflicting = Rules(narrow).conflicts(stock.pools("n0")[0])
+    assert "G" not in conflicting.get("P1", ())
+    assert "S" in conflicting["P1"]
 
 
 def test_a_device_never_judges_itself_and_false_makes_it_exclusive():
-    found = conflicts(compatibility("alone", "false"), devices=[mode("x", "dev-0"), mode("y", "dev-0")])
-    assert found == {"x": {"y"}, "y": {"x"}}
+    conflicting = conflicts(compatibility("alone", "false"), devices=[mode("x", "dev-0"), mode("y", "dev-0")])
+    assert conflicting == {"x": {"y"}, "y": {"x"}}
 
 
 @pytest.mark.parametrize("expression", ["device.attributes[", 'device.attributes["other"].x == 1', "1"])
 def test_a_rule_that_cannot_be_evaluated_permits_no_other_device(expression):
-    found = conflicts(compatibility("broken", expression), devices=[mode("x", "dev-0"), mode("y", "dev-0")])
-    assert found == {"x": {"y"}, "y": {"x"}}
+    conflicting = conflicts(compatibility("broken", expression), devices=[mode("x", "dev-0"), mode("y", "dev-0")])
+    assert conflicting == {"x": {"y"}, "y": {"x"}}
 
 
 def test_the_conflicting_devices_in_use_are_listed():
@@ -135,7 +135,7 @@ def test_the_conflicting_devices_in_use_are_listed():
 
 
 def on_nodes(scope="node", expression="false", **where):
-    """Two devices of each of two pools; what rules say of the first one, in its pool and beyond."""
+    """Two devices of each of two pools; the conflicts of the first one in its pool and across pools."""
     slices = [slice_("a", "x", "y"), slice_("b", "x", "z", pool="q", **where)]
     pools = Stock.of(slices=slices, nodes=[node()]).pools("n0")
     rules = Rules([compatibility("r", expression, scope=scope)])
@@ -157,9 +157,9 @@ def test_a_node_rule_covers_one_driver_on_one_node():
     here, there = {"name": "x", "nodeName": "n0"}, {"name": "z", "nodeName": "n1"}
     slices = [slice_("a", "x"), slice_("b", here, there, pool="q", perDeviceNodeSelection=True)]
     pools = Stock.of(slices=slices, nodes=[node()]).pools("n0")
-    found = Rules([compatibility("r", "false", scope="node")]).conflicts_across(pools, "n0")
-    assert found[POOL] == {"x": {(DRIVER, "q", "x")}}
-    assert "z" not in found[DRIVER, "q"]
+    conflicting = Rules([compatibility("r", "false", scope="node")]).conflicts_across(pools, "n0")
+    assert conflicting[POOL] == {"x": {(DRIVER, "q", "x")}}
+    assert "z" not in conflicting[DRIVER, "q"]
 
 
 def test_devices_of_two_nodes_in_one_pool_are_independent():

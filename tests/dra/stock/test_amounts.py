@@ -1,4 +1,4 @@
-"""Sums of what namespaces hold: after whatever changes, what a walk through all claims finds."""
+"""Sums of what namespaces hold: after any changes they equal a full recount."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ REQUESTS = [
 
 names = st.sampled_from
 taken = st.dictionaries(names(CAPACITIES), st.integers(0, 9).map(str), max_size=2)
-published = st.dictionaries(names(CAPACITIES), st.integers(0, 9).map(lambda one: {"value": str(one)}), max_size=3)
+published = st.dictionaries(names(CAPACITIES), st.integers(0, 9).map(lambda number: {"value": str(number)}), max_size=3)
 
 
 @st.composite
@@ -78,9 +78,9 @@ def pages(draw):
 
 
 changes = st.one_of(
-    st.builds(lambda one: lambda stock: stock.with_object(one), claims()),
-    st.builds(lambda one: lambda stock: stock.with_object(one), pages()),
-    st.builds(lambda one: lambda stock: stock.with_object(rule(device=one)), names(DEVICE_NAMES)),
+    st.builds(lambda obj: lambda stock: stock.with_object(obj), claims()),
+    st.builds(lambda obj: lambda stock: stock.with_object(obj), pages()),
+    st.builds(lambda name: lambda stock: stock.with_object(rule(device=name)), names(DEVICE_NAMES)),
     st.builds(lambda some: lambda stock: stock.with_all(some), st.lists(claims() | pages(), max_size=3)),
     st.builds(
         lambda some, gone: lambda stock: stock.with_all(some, gone),
@@ -99,32 +99,34 @@ changes = st.one_of(
 
 
 def walk(stock):
-    """What each namespace holds, as one would count it by hand."""
-    found = {}
+    """The amounts of each class that each namespace holds, counted from all claims."""
+    sums = {}
     for claim in stock.claims.values():
         for result in claim.status.allocation.devices.results if claim.status.allocation else ():
             request, _, alternative = result.request.partition("/")
-            for one in claim.spec.devices.requests:
-                classes = {each.name: each.device_class_name for each in one.first_available}
-                class_name = classes.get(alternative) if alternative else one.exactly and one.exactly.device_class_name
-                if one.name == request and class_name and not result.admin_access:
-                    add(found, claim, class_name, DEVICES, Quantity.from_int(1).nano)
+            for claimed in claim.spec.devices.requests:
+                classes = {each.name: each.device_class_name for each in claimed.first_available}
+                class_name = (
+                    classes.get(alternative) if alternative else claimed.exactly and claimed.exactly.device_class_name
+                )
+                if claimed.name == request and class_name and not result.admin_access:
+                    add(sums, claim, class_name, DEVICES, Quantity.from_int(1).nano)
                     for what, amount in took(result, node_of(claim.status.allocation), stock):
                         if what not in (DEVICES, SHARES):
-                            add(found, claim, class_name, what, amount)
+                            add(sums, claim, class_name, what, amount)
                     if result.share_id:
-                        add(found, claim, class_name, SHARES, Quantity.from_int(1).nano)
-    return {namespace: held for namespace, held in found.items() if held}
+                        add(sums, claim, class_name, SHARES, Quantity.from_int(1).nano)
+    return {namespace: held for namespace, held in sums.items() if held}
 
 
 def holders(stock):
-    """Which claims hold something, by namespace: access for admins is nothing held."""
-    found = {}
+    """The claims that hold devices, by namespace. A device with access for admins is not held."""
+    by_namespace = {}
     for key, claim in stock.claims.items():
         allocation = claim.status.allocation
         if allocation and any(not result.admin_access for result in allocation.devices.results):
-            found.setdefault(claim.metadata.namespace or "default", set()).add(key)
-    return found
+            by_namespace.setdefault(claim.metadata.namespace or "default", set()).add(key)
+    return by_namespace
 
 
 def took(result, node, stock):
@@ -133,14 +135,14 @@ def took(result, node, stock):
     published = []
     for page in stock.pages_of.get((result.driver, result.pool), ()):
         where = page.slice.spec.node_name or ""
-        for one in page.devices:
-            if one.name == result.device and (not node or where in (node, "")):
+        for device in page.devices:
+            if device.name == result.device and (not node or where in (node, "")):
                 stranger = bool(where) if not node else not where
-                published.append((stranger, -page.generation, one))
+                published.append((stranger, -page.generation, device))
     published.sort(key=lambda entry: entry[:2])
-    whole = [one for _, _, one in published][:1]
-    parts = [(what, amount.value.nano) for one in whole for what, amount in one.capacity.items()]
-    if any(one.consumes_counters for one in whole):
+    whole = [device for _, _, device in published][:1]
+    parts = [(what, amount.value.nano) for device in whole for what, amount in device.capacity.items()]
+    if any(device.consumes_counters for device in whole):
         parts += [
             (what, amount * 10**9)
             for what, amount in ((f"{PROFILE}1g", 1), ("counter.compute", 4), ("counter.memory", 10))
@@ -148,16 +150,16 @@ def took(result, node, stock):
     return parts
 
 
-def add(found, claim, class_name, what, amount):
+def add(sums, claim, class_name, what, amount):
     if amount:
-        held = found.setdefault(claim.metadata.namespace or "default", {})
+        held = sums.setdefault(claim.metadata.namespace or "default", {})
         for key in ((class_name, what), (ALL_CLASSES, what)):
             held[key] = held.get(key, 0) + amount
 
 
 @settings(max_examples=draws(300), deadline=None)
 @given(st.lists(changes, max_size=20))
-def test_the_sums_are_what_a_walk_finds_after_any_changes(some):
+def test_the_sums_equal_a_full_recount_after_any_changes(some):
     stock = Stock.of()
     for change in some:
         before, sums = stock, {namespace: dict(held) for namespace, held in stock.sums.items()}
@@ -168,20 +170,20 @@ def test_the_sums_are_what_a_walk_finds_after_any_changes(some):
 
 
 def test_a_recreated_claim_counts_for_its_own_class():
-    """Both changes came in one."""
+    """The deletion and the creation arrive as one change."""
     result = {"request": "r", "driver": DRIVER, "pool": "p", "device": "d0"}
     status = {"allocation": {"devices": {"results": [result]}}}
     meta = {"name": "c", "namespace": "team"}
     first, second = (
-        convert({"metadata": meta, "spec": {"devices": {"requests": [one]}}, "status": status}, ResourceClaim)
-        for one in REQUESTS[:2]
+        convert({"metadata": meta, "spec": {"devices": {"requests": [request]}}, "status": status}, ResourceClaim)
+        for request in REQUESTS[:2]
     )
     stock = Stock.of(claims=[first]).with_object(second)
     assert stock.sums == {"team": {("small", DEVICES): 10**9, (ALL_CLASSES, DEVICES): 10**9}}
 
 
-def test_a_device_of_less_than_nothing_makes_no_room():
-    """The API server takes negative amounts, and a node may publish what it likes."""
+def test_a_device_with_negative_capacity_makes_no_room():
+    """The API server accepts negative amounts, and a node may publish them."""
     less = {"name": "d0", "capacity": {"memory": {"value": "-80Gi"}}} | part("d0", {})
     less["capacity"] = {"memory": {"value": "-80Gi"}}
     less["consumesCounters"] = [{"counterSet": "one", "counters": {"compute": {"value": "-3"}}}]

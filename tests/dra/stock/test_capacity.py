@@ -1,4 +1,4 @@
-"""What a request is charged, with the policies' rounding (KEP-5075)."""
+"""The capacity that a request consumes, rounded by the request policy (KEP-5075)."""
 
 import pytest
 
@@ -17,8 +17,8 @@ def capacity(value, policy=None):
 
 
 def charged(request, value, policy=None):
-    found = charges({"c": Quantity.parse(request)} if request else {}, {"c": capacity(value, policy)})
-    return None if found is None else str(found["c"])
+    charges_ = charges({"c": Quantity.parse(request)} if request else {}, {"c": capacity(value, policy)})
+    return None if charges_ is None else str(charges_["c"])
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def charged(request, value, policy=None):
         (None, {"default": "20", "validRange": {"min": "1", "max": "6"}}, "20"),
     ],
 )
-def test_amounts(request_, policy, expected):
+def test_amounts_follow_the_request_policy(request_, policy, expected):
     assert charged(request_, "16", policy) == expected
 
 
@@ -57,8 +57,8 @@ def test_the_bare_and_the_qualified_name_are_two_capacities():
 
 
 def test_all_capacities_are_charged_named_or_not():
-    found = charges({"c": Quantity.parse("1")}, {"c": capacity("8"), "bw": capacity("10Gi")})
-    assert {name: str(amount) for name, amount in found.items()} == {"c": "1", "bw": "10Gi"}
+    charges_ = charges({"c": Quantity.parse("1")}, {"c": capacity("8"), "bw": capacity("10Gi")})
+    assert {name: str(amount) for name, amount in charges_.items()} == {"c": "1", "bw": "10Gi"}
 
 
 @pytest.mark.parametrize("request_", ["1500001u", "9223372036854775807"])
@@ -69,6 +69,6 @@ def test_an_uncountable_request_is_an_error_not_a_refusal(request_):
 
 
 @pytest.mark.parametrize(("request_", "value"), [(None, "-1"), ("-1", "8")])
-def test_less_than_nothing_is_an_error(request_, value):
+def test_a_negative_amount_is_an_error(request_, value):
     with pytest.raises(CapacityError, match="negative"):
         charged(request_, value)

@@ -1,4 +1,4 @@
-"""What is left of shared counters (KEP-4815)."""
+"""The remaining amounts of shared counters (KEP-4815)."""
 
 from dra.stock.counters import available, overdrawn
 from dra.stock.stock import Stock
@@ -15,18 +15,18 @@ def left(*claims, devices=(), counters=None):
 
 def test_a_shared_device_consumes_its_counters_once():
     devices = [consuming("x", s={"m": "1"}), consuming("y", s={"m": "2"})]
-    found = left(holding("1", "x", share="a"), holding("2", "x", share="b"), devices=devices)
-    assert found == {"s": {"m": 3 * NANO}}
+    counters = left(holding("1", "x", share="a"), holding("2", "x", share="b"), devices=devices)
+    assert counters == {"s": {"m": 3 * NANO}}
 
 
 def test_admin_access_and_vanished_devices_charge_nothing():
-    found = left(holding("1", "x", admin=True), holding("2", "gone"), devices=[consuming("x", s={"m": "1"})])
-    assert found == {"s": {"m": 4 * NANO}}
+    counters = left(holding("1", "x", admin=True), holding("2", "gone"), devices=[consuming("x", s={"m": "1"})])
+    assert counters == {"s": {"m": 4 * NANO}}
 
 
-def test_a_set_may_be_overdrawn():
-    found = left(holding("1", "x", "y"), devices=[consuming("x", s={"m": "3"}), consuming("y", s={"m": "3"})])
-    assert overdrawn(found) == [("s", "m")]
+def test_a_counter_set_may_be_overdrawn():
+    counters = left(holding("1", "x", "y"), devices=[consuming("x", s={"m": "3"}), consuming("y", s={"m": "3"})])
+    assert overdrawn(counters) == [("s", "m")]
 
 
 def test_devices_of_other_nodes_are_charged_too():

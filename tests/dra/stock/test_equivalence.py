@@ -1,10 +1,12 @@
+from weakref import WeakSet
+
 from dra.objects import Device
 from dra.stock import body
 from dra.stock.equivalence import LEFT_OUT, Interner
 from dra.wire import convert
 
 
-def test_equal_contents_have_one_token_and_others_another():
+def test_only_equal_contents_have_equal_tokens():
     tokens = Interner()
     first = tokens.token(("a", (1, 2)), object)
     assert tokens.token(("a", (1, 2)), object) is first
@@ -12,15 +14,26 @@ def test_equal_contents_have_one_token_and_others_another():
 
 
 def test_an_interner_forgets_rather_than_grow():
+    class Token:
+        pass
+
+    def make():
+        token = Token()
+        alive.add(token)
+        return token
+
+    alive = WeakSet()
     tokens = Interner(100_000)
     for number in range(10_000):
-        tokens.token((f"device-{number}" * 5, number), object)
-    assert len(tokens) < 1_500
-    tokens.token(("x" * 200_000,), object)
-    assert len(tokens) < 1_500
+        token = tokens.token((f"device-{number}" * 5, number), make)
+    kept = len(alive)
+    assert 250 < kept < 1_500
+    assert tokens.token((f"device-{number}" * 5, number), make) is token
+    tokens.token(("x" * 200_000,), make)
+    assert len(alive) == kept
 
 
-def test_devices_with_one_body_are_told_from_those_with_another():
+def test_devices_with_different_bodies_are_distinguished():
     def device(name, memory):
         return convert({"name": name, "capacity": {"memory": {"value": memory}}}, Device)
 
@@ -52,8 +65,8 @@ WHOLE = {
 def changed(value, path=()):
     """Every device that differs from a value in one place, by that place."""
     if isinstance(value, dict):
-        for name, one in value.items():
-            yield from ((place, {**value, name: other}) for place, other in changed(one, (*path, name)))
+        for name, item in value.items():
+            yield from ((place, {**value, name: other}) for place, other in changed(item, (*path, name)))
     elif isinstance(value, list):
         yield from ((place, [other]) for place, other in changed(value[0], path))
     else:
@@ -67,11 +80,11 @@ def changed(value, path=()):
 def test_every_field_distinguishes_devices_except_the_excluded_ones():
     assert set(WHOLE) == set(Device.__struct_encode_fields__) - {"attributes"}, "add the new field to WHOLE"
     first = body(convert(WHOLE, Device))
-    told = {place: body(convert(other, Device)) is not first for place, other in changed(WHOLE)}
-    assert len(told) == 24
+    distinguished = {place: body(convert(other, Device)) is not first for place, other in changed(WHOLE)}
+    assert len(distinguished) == 24
     binding = {("bindsToNode",), ("bindingConditions",), ("bindingFailureConditions",)}
     counted = {("nodeAllocatableResources", "cpu", "overhead", "perPod")}
-    same = {place for place, differs in told.items() if not differs}
+    same = {place for place, differs in distinguished.items() if not differs}
     assert same == {("name",), ("taints", "timeAdded")} | binding | counted
 
 

@@ -1,4 +1,4 @@
-"""Which slices make a pool, which devices a node can reach, and what makes a pool useless."""
+"""Which slices form a pool, which devices a node can reach, and what makes a pool invalid."""
 
 import pytest
 
@@ -25,24 +25,24 @@ def test_devices_are_ordered_by_slice_name_then_as_listed():
 
 
 def test_pools_come_in_byte_order_of_driver_and_name():
-    found = pools(*(slice_(name, "d", pool=name) for name in ("gpu-2", "gpu-10", "gpu-1")))
-    assert [pool.id[1] for pool in found] == ["gpu-1", "gpu-10", "gpu-2"]
+    listed = pools(*(slice_(name, "d", pool=name) for name in ("gpu-2", "gpu-10", "gpu-1")))
+    assert [pool.id[1] for pool in listed] == ["gpu-1", "gpu-10", "gpu-2"]
 
 
 def test_a_pool_with_empty_binding_conditions_comes_last():
     bound = {"name": "d", "bindingConditions": [], "bindingFailureConditions": []}
-    found = pools(slice_("a", bound, pool="a"), slice_("b", "d", pool="b"))
-    assert [pool.id[1] for pool in found] == ["b", "a"]
+    listed = pools(slice_("a", bound, pool="a"), slice_("b", "d", pool="b"))
+    assert [pool.id[1] for pool in listed] == ["b", "a"]
 
 
 def test_binding_conditions_on_another_node_do_not_count():
     bound = {"name": "d", "bindingConditions": ["x"], "bindingFailureConditions": ["y"]}
-    found = pools(
+    listed = pools(
         slice_("a", "d", pool="a", count=2),
         slice_("a2", bound, pool="a", count=2, node="n1"),
         slice_("b", "d", pool="b"),
     )
-    assert [pool.id[1] for pool in found] == ["a", "b"]
+    assert [pool.id[1] for pool in listed] == ["a", "b"]
 
 
 def test_only_the_highest_generation_counts():
@@ -154,8 +154,8 @@ def test_a_slice_with_counters_yields_no_devices():
 def test_two_reachable_devices_of_one_name_invalidate_the_pool(first, second, used):
     pool = [slice_("a", "x", count=2, **first), slice_("b", "x", count=2, **second)]
     assert bool(usable(pool)) is used
-    (found,) = pools(*pool, at=node(zone="a"))
-    assert (found.status is PoolStatus.OK) is used
+    (pool_,) = pools(*pool, at=node(zone="a"))
+    assert (pool_.status is PoolStatus.OK) is used
 
 
 def test_a_pool_whose_devices_use_undeclared_counters_is_invalid():
@@ -170,7 +170,7 @@ SHARED = {"node": "", "allNodes": True}
 
 
 def kept(choose, *slices):
-    return [one.metadata.name for one in choose(slices)]
+    return [slice_.metadata.name for slice_ in choose(slices)]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def kept(choose, *slices):
 )
 @pytest.mark.parametrize("choose", [newest, usable])
 def test_a_node_cannot_disturb_the_pool_of_another_node(choose, stolen):
-    """NodeRestriction looks at nodeName alone: a stolen node names what pool it likes."""
+    """NodeRestriction checks nodeName only, so a stolen node can publish any pool name."""
     theirs = [
         slice_("a", consuming("x", k={"m": "1"}), node="n1", count=2),
         slice_("c", node="n1", count=2, counters={"k": {"m": "4"}}),
@@ -205,14 +205,14 @@ def test_a_newer_generation_of_a_node_supersedes_its_own_slices():
     assert kept(newest, slice_("old", "x", **SHARED), slice_("new", "y", generation=2)) == ["old", "new"]
 
 
-def test_slices_of_other_nodes_may_be_what_a_pool_lacks():
+def test_missing_slices_of_a_pool_may_be_on_other_nodes():
     first = slice_("a", "x", count=2)
     assert kept(usable, first) == []
     assert kept(usable, first, slice_("b", "y", node="n1", count=2)) == ["a", "b"]
 
 
 def test_a_node_cannot_reuse_the_name_of_a_shared_device():
-    """The node that uses it makes the pool invalid for itself alone."""
+    """The pool becomes invalid only for the node that reuses the name."""
     pool = [slice_("a", "x", count=2), slice_("b", "x", count=2, **SHARED)]
     assert kept(usable, *pool) == ["b"]
     assert pools(*pool)[0].status is PoolStatus.INVALID
@@ -225,9 +225,9 @@ def test_a_node_cannot_reuse_the_name_of_a_shared_device():
 def test_a_claim_prefers_the_device_of_its_own_node(of, where):
     slices = [slice_("a", "x"), slice_("b", "x", node="n1"), slice_("c", "x", **SHARED)]
     for given in (slices, slices[::-1]):
-        found = PoolDevices.index(map(page_of, given)).find("x", of)
-        assert found is not None
-        assert (found[0].slice.spec.node_name or "") == where
+        published = PoolDevices.index(map(page_of, given)).find("x", of)
+        assert published is not None
+        assert (published[0].slice.spec.node_name or "") == where
     alone = PoolDevices.index([page_of(slices[0])])
     assert (alone.find("x", of) is not None) is (of in ("", "n0"))
 
@@ -237,4 +237,4 @@ def test_an_unusable_pool_lists_its_own_slices_first():
     mine = slice_("a", "x", node="n1", count=3), slice_("old", "z", node="n1", generation=0)
     (pool,) = pools(stolen, *mine, slice_("all", "y", generation=0, **SHARED), at=node("n1"))
     assert pool.status is PoolStatus.INCOMPLETE
-    assert [one.name for one in pool.unusable] == ["a", "old", "all", "lie"]
+    assert [slice_of_pool.name for slice_of_pool in pool.unusable] == ["a", "old", "all", "lie"]

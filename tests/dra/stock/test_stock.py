@@ -1,4 +1,4 @@
-"""The stock: indexes that follow changes, sharing what did not change, and who may be concerned."""
+"""The stock: its indexes follow changes, share unchanged parts, and give the nodes that a change affects."""
 
 import random
 
@@ -11,7 +11,7 @@ POOL = (DRIVER, "p")
 
 
 def view(stock):
-    """Everything that can be asked of a stock, in comparable form."""
+    """All properties of a stock in comparable form."""
     return {
         "pools": {
             name: [
@@ -21,7 +21,7 @@ def view(stock):
             for name in stock.nodes
         },
         "uses": {pool: (use.dedicated, use.shared, use.used) for pool, use in stock.uses.items()},
-        "keys": [list(one) for one in (stock.slices, stock.nodes, stock.rules, stock.claims)],
+        "keys": [list(objects) for objects in (stock.slices, stock.nodes, stock.rules, stock.claims)],
     }
 
 
@@ -64,14 +64,14 @@ def test_a_batch_counts_as_one_change_of_each_kind():
     rng = random.Random(2)
     stock = Stock.of(nodes=[node("n0"), node("n1"), node("n2")])
     for _ in range(200):
-        some = {(type(one), one.metadata.name): one for one in [lots(rng) for _ in range(6)]}
-        gone = {key: one for key, one in some.items() if rng.random() < 0.3}
-        there = [one for key, one in some.items() if key not in gone]
+        some = {(type(obj), obj.metadata.name): obj for obj in [lots(rng) for _ in range(6)]}
+        gone = {key: obj for key, obj in some.items() if rng.random() < 0.3}
+        there = [obj for key, obj in some.items() if key not in gone]
         each = stock
-        for one in gone.values():
-            each = without(each, one)
-        for one in there:
-            each = each.with_object(one)
+        for obj in gone.values():
+            each = without(each, obj)
+        for obj in there:
+            each = each.with_object(obj)
         at_once = stock.with_all(there, gone.values())
         assert view(at_once) == view(each)
         assert at_once.history.length - stock.history.length == len({kind for kind, _ in some})
@@ -143,7 +143,7 @@ def concerned(stock, obj):
     return stock.with_object(obj).changed_since(stock)
 
 
-def test_only_the_nodes_of_a_changed_pool_are_concerned():
+def test_only_the_nodes_of_a_changed_pool_are_affected():
     stock = Stock.of(
         slices=[slice_("a", "x"), slice_("b", "x", node="n1", pool="q"), slice_("c", "x", pool="net", allNodes=True)]
     )
@@ -155,7 +155,7 @@ def test_only_the_nodes_of_a_changed_pool_are_concerned():
     assert concerned(stock, slice_("c", "y", pool="net", allNodes=True)) is None
 
 
-def test_two_futures_of_one_stock_do_not_mix():
+def test_two_successors_of_a_stock_are_independent():
     stock = Stock.of(slices=[slice_("a", "x"), slice_("b", "x", node="n1", pool="q")])
     first, second = stock.with_object(slice_("a", "y")), stock.with_object(slice_("b", "y", node="n1", pool="q"))
     assert first.changed_since(stock) == {"n0"}
@@ -184,7 +184,7 @@ def test_a_stock_is_immutable_once_handed_out():
     assert stock.changed_since(second) is None
 
 
-def test_a_trial_leaves_the_line_as_it_was():
+def test_a_trial_leaves_the_history_unchanged():
     stock = Stock.of(slices=[slice_("a", "x")])
     stock.with_object(holding("c", "x")).with_object(holding("d", "x"))
     assert stock.with_object(node()).changed_since(stock) == {"n0"}

@@ -1,4 +1,4 @@
-"""The referee of this room: the API server's own validation."""
+"""The API server's own validation, as a fixture."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.referees import referee
 
 
 class ApiServer:
-    """What a kube-apiserver would answer, asked in bulk."""
+    """The answers of a kube-apiserver to many objects at once."""
 
     def __init__(self, oracle):
         self._oracle = oracle

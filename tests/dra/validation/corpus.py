@@ -1,4 +1,4 @@
-"""Objects that the API server takes, with as many fields in use as one object can have, and ways to break them."""
+"""Objects that the API server accepts, with as many fields as possible, and changes that make them invalid."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""Short ways to write the objects of a case, and to read what a review says of them."""
+"""Short forms of the objects of a case, and of the findings about them."""
 
 from cluster import manifests
 from dra.server import NEWEST, Server
@@ -8,22 +8,28 @@ from dra.validation.review import review
 API = "resource.k8s.io/v1"
 
 
-def found(text, inventory="", enabled=gates.ALL):
+def codes_and_paths(text, inventory="", enabled=gates.ALL):
     """Codes and paths of the findings about a text of manifests."""
     objects = [document.object for document in manifests.parse(text)]
     known = [document.object for document in manifests.parse(inventory)]
-    return {(one.code, one.path) for found in review(objects, known, Server(NEWEST, enabled)) for one in found}
+    return {
+        (finding.code, finding.path)
+        for of_object in review(objects, known, Server(NEWEST, enabled))
+        for finding in of_object
+    }
 
 
 def codes(text, inventory="", enabled=gates.ALL):
-    return {code for code, _ in found(text, inventory, enabled)}
+    return {code for code, _ in codes_and_paths(text, inventory, enabled)}
 
 
 def messages(text, inventory=""):
     objects = [document.object for document in manifests.parse(text)]
     known = [document.object for document in manifests.parse(inventory)]
     return [
-        one.message + " " + one.remedy for found in review(objects, known, Server(NEWEST, gates.ALL)) for one in found
+        finding.message + " " + finding.remedy
+        for of_object in review(objects, known, Server(NEWEST, gates.ALL))
+        for finding in of_object
     ]
 
 

@@ -1,4 +1,4 @@
-"""The fields of pods and of the kinds with pods in them, read from an OpenAPI document of Kubernetes (`/openapi/v2`).
+"""The fields of pods and of workload kinds, read from an OpenAPI document of Kubernetes (`/openapi/v2`).
 
     python -m tests.dra.validation.openapi FILE
 
@@ -21,15 +21,15 @@ def fields_of(document):
     """The fields of each type that a kind with pods reaches, with their types as the table writes them."""
     definitions = document["definitions"]
     roots = [f"io.k8s.api.{group or 'core'}.v1.{kind}" for group, kind in POD_TEMPLATES]
-    found = {}
+    by_kind = {}
     full_names = {}
 
     def visit(full_name):
         name = full_name.rpartition(".")[2]
         assert full_names.setdefault(name, full_name) == full_name
-        if name in found:
+        if name in by_kind:
             return name
-        fields = found[name] = {}
+        fields = by_kind[name] = {}
         for field, schema in sorted(definitions[full_name]["properties"].items()):
             judged_elsewhere = field == "metadata" and (full_name in roots or name == "PodTemplateSpec")
             dropped = field == "status" and "metadata" in definitions[full_name]["properties"]
@@ -54,14 +54,14 @@ def fields_of(document):
 
     for root in roots:
         visit(root)
-    return found
+    return by_kind
 
 
-def table(found):
+def table(by_kind):
     """The table as the module has it."""
     lines = []
-    for name in sorted(found):
-        line = f"{name} = {', '.join(f'{field}:{type_}' for field, type_ in found[name].items())}"
+    for name in sorted(by_kind):
+        line = f"{name} = {', '.join(f'{field}:{type_}' for field, type_ in by_kind[name].items())}"
         lines += textwrap.wrap(line, WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines)
 

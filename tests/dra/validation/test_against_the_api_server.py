@@ -1,4 +1,4 @@
-"""What the API server refuses we refuse, and nothing else: valid objects, and everything one or two changes make of them.
+"""Our validation refuses exactly what the API server refuses: valid objects, and one or two changes of each.
 
 The referee runs the registry's own create and status paths. The long form tries every change.
 """
@@ -26,8 +26,8 @@ GATES = {"none": frozenset(), "default": gates.DEFAULT, "beta": BETA, "all": gat
 
 
 def errors(value, enabled):
-    found = problems(json.loads(json.dumps(value)), enabled)
-    return [problem for problem in found if CODES[problem.code].severity == "error"]
+    reported = problems(json.loads(json.dumps(value)), enabled)
+    return [problem for problem in reported if CODES[problem.code].severity == "error"]
 
 
 def disagreements(api_server, objects, enabled):
@@ -165,8 +165,8 @@ def test_pod_claims_and_metadata_are_validated_as_by_the_server(api_server):
     objects = [POD] + [m for path, m in corpus.mutations(POD) if judged & set(path)]
     answers = api_server.ask(objects)
     for value, answer in zip(objects, answers, strict=True):
-        found = pod_problems(json.loads(json.dumps(value)), World(()), complete=False)
-        ours = [problem for problem in found if CODES[problem.code].severity == "error"]
+        reported = pod_problems(json.loads(json.dumps(value)), World(()), complete=False)
+        ours = [problem for problem in reported if CODES[problem.code].severity == "error"]
         assert api_server.refuses(answer) == bool(ours), (
             corpus.shown(value),
             answer.get("decode") or answer["errors"],

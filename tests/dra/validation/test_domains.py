@@ -1,4 +1,4 @@
-"""ComputeDomains: channels that belong to none, template names, and the nodes that a domain waits for."""
+"""ComputeDomains: channels without a domain, names of templates, and the number of nodes."""
 
 import json
 import time
@@ -8,8 +8,8 @@ import pytest
 from dra.objects import ResourceClaim
 from dra.validation.fleet.domains import ComputeDomains, channel_problems, domain_problems
 from dra.wire import convert
-from tests.dra.validation.manifests import codes, found, join, messages
-from tests.dra.validation.test_parameters import UID, typed
+from tests.dra.validation.driver_parameters import UID, typed
+from tests.dra.validation.manifests import codes, codes_and_paths, join, messages
 from tests.objects import claim, claim_template, container, exactly, obj, owner, pod, workload
 
 DRIVER = "compute-domain.nvidia.com"
@@ -58,24 +58,24 @@ def channel_pod(name="p", *, by=None):
 
 
 def of_domains(*texts):
-    return {one for one in found(join(*texts)) if one[0] in ("D206", "D710", "D711")}
+    return {finding for finding in codes_and_paths(join(*texts)) if finding[0] in ("D206", "D710", "D711")}
 
 
 # Which domain a channel belongs to
 
 
 def test_a_channel_without_a_domain_is_reported():
-    assert found(channel_claim()) == {("D710", "/spec/devices/requests/0")}
+    assert codes_and_paths(channel_claim()) == {("D710", "/spec/devices/requests/0")}
     daemon = channel_claim(channel(), class_name="compute-domain-daemon.nvidia.com")
-    assert found(daemon) == {("D710", "/spec/devices/requests/0")}
-    assert not found(channel_claim(channel()))
-    assert not found(channel_claim(class_name="other.example.com"))
+    assert codes_and_paths(daemon) == {("D710", "/spec/devices/requests/0")}
+    assert not codes_and_paths(channel_claim(channel()))
+    assert not codes_and_paths(channel_claim(class_name="other.example.com"))
 
 
-def test_a_class_may_say_it_for_its_channels():
+def test_a_class_may_configure_its_channels():
     config = [{"opaque": {"driver": DRIVER, "parameters": channel()}}]
     class_ = json.dumps({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": CHANNEL}, "spec": {"config": config}})  # fmt: skip
-    assert not found(join(channel_claim(), class_))
+    assert not codes_and_paths(join(channel_claim(), class_))
 
 
 def test_an_entry_must_have_the_uid_of_its_domain():
@@ -139,7 +139,7 @@ def test_a_handwritten_template_conflicts_with_that_of_the_domain():
     ids=["as many", "and a pod", "a Job", "two workloads", "each counted once", "whose owner is not here", "on all nodes", "that is only called so",
          "with another template", "in another namespace", "of an unknown kind", "no pod"],
 )  # fmt: skip
-def test_a_domain_whose_nodes_may_all_come_is_fine(texts):
+def test_a_domain_with_enough_nodes_has_no_finding(texts):
     waits = 3 if workload_of(9, uses="other", name="o") in texts else 4
     assert NODES not in of_domains(domain(nodes=waits), *texts)
 
@@ -150,10 +150,10 @@ def test_a_domain_whose_nodes_may_all_come_is_fine(texts):
 )
 def test_a_domain_with_the_wrong_number_of_nodes_is_reported(texts, pods):
     everything = join(domain(nodes=4), *texts)
-    assert NODES in found(everything)
+    assert NODES in codes_and_paths(everything)
     assert f"write numNodes: {pods}, or leave it out" in " ".join(messages(everything))
-    assert NODES not in found(join(domain(nodes=0), *texts))
-    assert NODES not in found(join(domain(), *texts))
+    assert NODES not in codes_and_paths(join(domain(nodes=0), *texts))
+    assert NODES not in codes_and_paths(join(domain(), *texts))
 
 
 MANY = 20_000
@@ -180,15 +180,15 @@ def test_very_many_domains_are_judged_in_bounded_time(objects):
     values = [json.loads(text) for text in objects()]
     began = time.process_time()
     domains = ComputeDomains(values)
-    found = [problem for _, problem in domain_problems(values, domains)]
+    problems = [problem for _, problem in domain_problems(values, domains)]
     for value in values:
         if value["kind"] == "ResourceClaim":
             typed_claim = convert(value, ResourceClaim)
-            found += channel_problems(typed_claim.spec.devices, "", "other", domains)
-    # Far above what is needed on a busy machine, far below what anything quadratic takes.
+            problems += channel_problems(typed_claim.spec.devices, "", "other", domains)
+    # Far more than needed on a busy machine, far less than for quadratic work.
     assert time.process_time() - began < 15
-    assert {problem.code for problem in found} <= {"D710", "D711"}
-    assert found
+    assert {problem.code for problem in problems} <= {"D710", "D711"}
+    assert problems
 
 
 @pytest.mark.parametrize(

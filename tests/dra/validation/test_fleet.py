@@ -1,8 +1,8 @@
-"""Claims and classes against what is published: what can never be had, and what fails on the way."""
+"""Claims and classes compared with published devices: requests that can never be met, and selectors that fail."""
 
 import pytest
 
-from tests.dra.validation.manifests import cel, claim, class_, codes, found, join, messages, request, slice_
+from tests.dra.validation.manifests import cel, claim, class_, codes, codes_and_paths, join, messages, request, slice_
 
 MODEL = 'device.attributes["gpu.example.com"].model'
 DEVICES = """  - {name: a, attributes: {model: {string: big}, numa: {int: 0}}, capacity: {memory: {value: 80Gi}}}
@@ -11,27 +11,27 @@ DEVICES = """  - {name: a, attributes: {model: {string: big}, numa: {int: 0}}, c
 FLEET = join(slice_(devices=DEVICES), class_())
 
 
-def asked(exactly, more=""):
+def claim_text(exactly, more=""):
     return claim(request(exactly=f"deviceClassName: gpu, {exactly}"), more)
 
 
 def test_a_claim_that_the_fleet_can_meet_has_no_findings():
-    assert not codes(asked("count: 1, capacity: {requests: {memory: 80Gi}}, " + cel(MODEL + ' == "big"')), FLEET)
+    assert not codes(claim_text("count: 1, capacity: {requests: {memory: 80Gi}}, " + cel(MODEL + ' == "big"')), FLEET)
 
 
 def test_without_a_fleet_devices_have_no_finding():
-    assert not codes(asked(cel(MODEL + ' == "gigantic"')))
-    assert not codes(asked("count: 5"), class_())
+    assert not codes(claim_text(cel(MODEL + ' == "gigantic"')))
+    assert not codes(claim_text("count: 5"), class_())
 
 
 def test_an_unknown_class_is_answered_with_the_nearest_one():
     text = claim(request(exactly="deviceClassName: gpus"))
-    assert found(text, FLEET) == {("D301", "/spec/devices/requests/0/exactly/deviceClassName")}
+    assert codes_and_paths(text, FLEET) == {("D301", "/spec/devices/requests/0/exactly/deviceClassName")}
     assert any("did you mean gpu?" in message for message in messages(text, FLEET))
     assert not codes(text)
 
 
-def test_a_class_that_is_not_among_the_manifests_may_come_with_its_driver():
+def test_a_missing_class_may_come_with_its_driver():
     text = claim(request(exactly="deviceClassName: gpu.nvidia.com"))
     assert not codes(join(FLEET, text))
     assert codes(text, FLEET) == {"D301"}
@@ -43,58 +43,60 @@ def test_a_missing_class_of_an_alternative_fails_the_claim():
     alternatives = (
         "    - {name: r, firstAvailable: [{name: one, deviceClassName: gpu}, {name: two, deviceClassName: gone}]}"
     )
-    assert found(claim(alternatives), FLEET) == {("D301", "/spec/devices/requests/0/firstAvailable/1/deviceClassName")}
+    assert codes_and_paths(claim(alternatives), FLEET) == {
+        ("D301", "/spec/devices/requests/0/firstAvailable/1/deviceClassName")
+    }
 
 
 def test_a_selector_that_matches_no_device_is_pointed_out():
-    assert codes(asked(cel(MODEL + ' == "gigantic"')), FLEET) == {"D302"}
+    assert codes(claim_text(cel(MODEL + ' == "gigantic"')), FLEET) == {"D302"}
 
 
 def test_an_unpublished_attribute_is_reported_with_the_nearest_name():
-    text = asked(cel('device.attributes["gpu.example.com"].?modell.orValue("") == "big"'))
+    text = claim_text(cel('device.attributes["gpu.example.com"].?modell.orValue("") == "big"'))
     assert codes(text, FLEET) == {"D303"}
     assert any("did you mean model?" in message for message in messages(text, FLEET))
-    other = asked(cel('device.attributes["gpu.exampel.com"].?model.orValue("") == "big"'))
+    other = claim_text(cel('device.attributes["gpu.exampel.com"].?model.orValue("") == "big"'))
     assert any("did you mean gpu.example.com?" in message for message in messages(other, FLEET))
 
 
 def test_a_driver_without_slices_is_named_instead_of_attributes():
-    """As compute domains are, of which NVIDIA's chart brings the classes to every cluster."""
+    """Compute domains are an example: NVIDIA's chart installs their classes in every cluster."""
     expression = (
         "device.driver == 'compute-domain.nvidia.com' && device.attributes['compute-domain.nvidia.com'].type == 'channel' "
         "&& device.attributes['compute-domain.nvidia.com'].id == 0"
     )
-    [said] = messages(asked(cel(expression)), FLEET)
-    assert said.startswith("no device of driver compute-domain.nvidia.com is published")
-    assert codes(asked(cel(expression)), FLEET) == {"D302"}
+    [message] = messages(claim_text(cel(expression)), FLEET)
+    assert message.startswith("no device of driver compute-domain.nvidia.com is published")
+    assert codes(claim_text(cel(expression)), FLEET) == {"D302"}
     two = " || ".join(
         f"device.driver == '{name}' && device.attributes['{name}'].id == 0 && has(device.capacity['{name}'].lanes)"
         for name in ("far.away.org", "nowhere.at-all.net")
     )
-    assert len(messages(asked(cel(two)), FLEET)) == 2
+    assert len(messages(claim_text(cel(two)), FLEET)) == 2
     misspelt = """device.driver == "gpu.exampel.com" && device.attributes["gpu.exampel.com"].model == "big\""""
-    assert codes(asked(cel(misspelt)), FLEET) == {"D303"}
+    assert codes(claim_text(cel(misspelt)), FLEET) == {"D303"}
 
 
 def test_a_has_guard_on_an_unpublished_attribute_is_accepted():
-    assert not codes(asked(cel('!has(device.attributes["gpu.example.com"].sick)')), FLEET)
+    assert not codes(claim_text(cel('!has(device.attributes["gpu.example.com"].sick)')), FLEET)
 
 
 def test_an_unguarded_attribute_that_some_device_lacks_ends_scheduling():
-    text = asked(cel('device.attributes["gpu.example.com"].numa == 0'))
-    assert found(text, FLEET) == {("D304", "/spec/devices/requests/0/exactly/selectors/0/cel/expression")}
+    text = claim_text(cel('device.attributes["gpu.example.com"].numa == 0'))
+    assert codes_and_paths(text, FLEET) == {("D304", "/spec/devices/requests/0/exactly/selectors/0/cel/expression")}
     assert any("gpu.example.com/p/b" in message and ".?numa.orValue" in message for message in messages(text, FLEET))
 
 
 def test_requests_ignore_devices_that_their_class_excludes():
     fleet = join(slice_(devices=DEVICES), class_(spec=cel(MODEL + ' == "big"')))
-    assert not codes(asked(cel('device.attributes["gpu.example.com"].numa == 0')), fleet)
+    assert not codes(claim_text(cel('device.attributes["gpu.example.com"].numa == 0')), fleet)
 
 
 def test_requests_larger_than_any_device_are_pointed_out():
-    assert codes(asked("capacity: {requests: {memory: 81Gi}}"), FLEET) == {"D305"}
-    assert codes(asked("capacity: {requests: {memory: 11Gi}}, " + cel(MODEL + ' == "small"')), FLEET) == {"D305"}
-    assert codes(asked("count: 3"), FLEET) == {"D305"}
+    assert codes(claim_text("capacity: {requests: {memory: 81Gi}}"), FLEET) == {"D305"}
+    assert codes(claim_text("capacity: {requests: {memory: 11Gi}}, " + cel(MODEL + ' == "small"')), FLEET) == {"D305"}
+    assert codes(claim_text("count: 3"), FLEET) == {"D305"}
 
 
 def test_a_request_outside_the_request_policy_is_reported():
@@ -102,12 +104,12 @@ def test_a_request_outside_the_request_policy_is_reported():
     shared = slice_(
         devices=f"  - {{name: a, allowMultipleAllocations: true, capacity: {{memory: {{value: 80Gi, {policy}}}}}}}"
     )
-    assert codes(asked("capacity: {requests: {memory: 5Gi}}"), join(shared, class_())) == {"D305"}
-    assert not codes(asked("capacity: {requests: {memory: 4Gi}}"), join(shared, class_()))
+    assert codes(claim_text("capacity: {requests: {memory: 5Gi}}"), join(shared, class_())) == {"D305"}
+    assert not codes(claim_text("capacity: {requests: {memory: 4Gi}}"), join(shared, class_()))
 
 
 def test_bare_and_qualified_capacity_names_are_two_names():
-    text = asked("capacity: {requests: {gpu.example.com/memory: 1Gi}}")
+    text = claim_text("capacity: {requests: {gpu.example.com/memory: 1Gi}}")
     assert codes(text, FLEET) == {"D314"}
     assert any("write memory" in message for message in messages(text, FLEET))
 
@@ -119,18 +121,22 @@ def test_a_share_without_an_amount_takes_all_of_it():
 
 def test_a_constraint_on_an_absent_attribute_fits_no_device():
     constraint = "    constraints: [{matchAttribute: gpu.example.com/rack}]"
-    assert found(asked("count: 2", constraint), FLEET) == {("D306", "/spec/devices/constraints/0/matchAttribute")}
-    assert not codes(asked("count: 2", constraint.replace("rack", "numa")), FLEET)
+    assert codes_and_paths(claim_text("count: 2", constraint), FLEET) == {
+        ("D306", "/spec/devices/constraints/0/matchAttribute")
+    }
+    assert not codes(claim_text("count: 2", constraint.replace("rack", "numa")), FLEET)
 
 
 def test_of_two_attributes_in_one_constraint_only_one_counts():
     constraint = "    constraints: [{matchAttribute: a.b/c, distinctAttribute: a.b/d}]"
-    assert found(asked("count: 1", constraint)) == {("D306", "/spec/devices/constraints/0/distinctAttribute")}
+    assert codes_and_paths(claim_text("count: 1", constraint)) == {
+        ("D306", "/spec/devices/constraints/0/distinctAttribute")
+    }
 
 
 @pytest.mark.parametrize(("count", "codes_"), [(32, set()), (33, {"D307"})])
 def test_a_claim_gets_at_most_32_devices(count, codes_):
-    assert codes(asked(f"count: {count}")) == codes_
+    assert codes(claim_text(f"count: {count}")) == codes_
 
 
 def test_alternatives_count_with_their_smallest():
@@ -140,28 +146,28 @@ def test_alternatives_count_with_their_smallest():
 
 def test_mode_all_with_constraints_or_alternatives_is_reported():
     constraint = "    constraints: [{requests: [r], matchAttribute: gpu.example.com/numa}]"
-    assert codes(asked("allocationMode: All", constraint)) == {"D308"}
+    assert codes(claim_text("allocationMode: All", constraint)) == {"D308"}
     alternative = "    - {name: r, firstAvailable: [{name: x, deviceClassName: gpu, allocationMode: All}]}"
     assert codes(claim(alternative)) == {"D308"}
-    assert not codes(asked("allocationMode: All"))
+    assert not codes(claim_text("allocationMode: All"))
 
 
-def test_two_classes_with_one_extended_resource_are_both_told():
+def test_two_classes_with_one_extended_resource_are_both_reported():
     spec = "extendedResourceName: example.com/gpu"
-    assert found(join(class_("a", spec), class_("b", spec))) == {("D309", "/spec/extendedResourceName")}
+    assert codes_and_paths(join(class_("a", spec), class_("b", spec))) == {("D309", "/spec/extendedResourceName")}
     assert codes(class_("a", spec), class_("b", spec)) == {"D309"}
 
 
 def test_admin_access_is_allowed_with_a_reminder():
-    assert codes(asked("adminAccess: true")) == {"D310"}
+    assert codes(claim_text("adminAccess: true")) == {"D310"}
 
 
-def test_a_class_that_configures_another_driver_is_asked_about_it():
+def test_a_class_that_configures_another_driver_is_reported():
     spec = "config: [{opaque: {driver: other.example.com, parameters: {a: 1}}}]"
     assert codes(class_("b", spec), FLEET) == {"D313"}
 
 
-def test_a_class_that_selects_nothing_or_fails_is_told():
+def test_a_class_selector_that_matches_nothing_or_fails_is_reported():
     assert codes(class_("b", cel(MODEL + ' == "none"')), FLEET) == {"D302"}
     assert codes(class_("b", cel('device.attributes["gpu.example.com"].numa == 0')), FLEET) == {"D304"}
 
@@ -177,20 +183,20 @@ def test_a_class_that_selects_nothing_or_fails_is_told():
     ],
 )
 def test_outdated_selectors_are_answered_with_the_modern_form(expression):
-    assert any('device.attributes["domain"].name' in message for message in messages(asked(cel(expression))))
+    assert any('device.attributes["domain"].name' in message for message in messages(claim_text(cel(expression))))
 
 
 def test_only_the_newest_generation_counts():
     old = slice_("old", "  - {name: a}", generation=1)
     new = slice_("new", "  - {name: b, attributes: {model: {string: big}}}", generation=2)
-    assert not codes(asked(cel(MODEL + ' == "big"')), join(old, new, class_()))
+    assert not codes(claim_text(cel(MODEL + ' == "big"')), join(old, new, class_()))
 
 
 def test_templates_are_judged_like_claims():
-    text = asked("count: 3").replace("kind: ResourceClaim", "kind: ResourceClaimTemplate")
+    text = claim_text("count: 3").replace("kind: ResourceClaim", "kind: ResourceClaimTemplate")
     spec = text.partition("spec:\n")
     nested = spec[0] + "spec:\n  spec:\n" + "\n".join("  " + line for line in spec[2].splitlines())
-    assert found(nested, FLEET) == {("D305", "/spec/spec/devices/requests/0/exactly/count")}
+    assert codes_and_paths(nested, FLEET) == {("D305", "/spec/spec/devices/requests/0/exactly/count")}
 
 
 def test_parameters_of_classes_and_claim_must_fit_into_an_allocation():
@@ -201,7 +207,7 @@ def test_parameters_of_classes_and_claim_must_fit_into_an_allocation():
     config = f"    config: [{entry}]"
     two = request() + "\n" + request("s", "deviceClassName: nic")
     assert not codes(claim(two), classes)
-    assert found(claim(two, config), classes) == {("D316", "/spec/devices/config")}
+    assert codes_and_paths(claim(two, config), classes) == {("D316", "/spec/devices/config")}
 
 
 def tainting(key, *devices, effect="NoSchedule"):
@@ -211,7 +217,7 @@ def tainting(key, *devices, effect="NoSchedule"):
 
 
 @pytest.mark.parametrize(
-    ("rules", "told"),
+    ("rules", "is_reported"),
     [
         (tainting("a.b/c", "a", "b"), True),
         (tainting("a.b/c", "a", "b", effect="NoExecute"), True),
@@ -221,11 +227,11 @@ def tainting(key, *devices, effect="NoSchedule"):
         ((*tainting("a.b/c", "a"), *tainting("drawbridge.dev/fence", "b")), False),
     ],
 )
-def test_an_extended_resource_with_tainted_devices_only_is_reported(rules, told):
+def test_an_extended_resource_with_tainted_devices_only_is_reported(rules, is_reported):
     served = class_("served", "extendedResourceName: example.com/gpu")
     inventory = join(slice_(devices=DEVICES), *rules)
-    assert found(served, inventory) == ({("D318", "/spec/extendedResourceName")} if told else set())
-    assert not found(class_(), inventory)
+    assert codes_and_paths(served, inventory) == ({("D318", "/spec/extendedResourceName")} if is_reported else set())
+    assert not codes_and_paths(class_(), inventory)
 
 
 @pytest.mark.parametrize(
@@ -237,10 +243,10 @@ def test_an_extended_resource_with_tainted_devices_only_is_reported(rules, told)
         ("deviceSelector: {device: a}, ", None),
     ],
 )
-def test_taint_rules_that_taint_nothing_or_everything_are_told(selector, path):
+def test_taint_rules_for_no_or_every_device_are_reported(selector, path):
     text = f"""apiVersion: resource.k8s.io/v1
 kind: DeviceTaintRule
 metadata: {{name: rule}}
 spec: {{{selector}taint: {{key: a, effect: NoSchedule}}}}
 """
-    assert found(text, FLEET) == ({("D317", path)} if path else set())
+    assert codes_and_paths(text, FLEET) == ({("D317", path)} if path else set())

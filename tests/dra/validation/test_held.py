@@ -1,6 +1,6 @@
-"""What claims hold: devices given away twice, devices that are gone, and more in use than there is."""
+"""Allocated devices: allocated twice, no longer published, or consumed beyond their capacity."""
 
-from tests.dra.validation.manifests import claim, codes, found, join, request, slice_
+from tests.dra.validation.manifests import claim, codes, codes_and_paths, join, request, slice_
 
 UUID = "8f5a8a1e-6d4b-4d9c-9f57-0d1f7c1b2a3"
 PATH = "/status/allocation/devices/results/0"
@@ -20,36 +20,36 @@ FLEET = slice_(
 )
 
 
-def test_one_holder_a_device_is_as_it_should_be():
+def test_one_holder_per_device_has_no_finding():
     assert not codes(join(holder("one"), holder("two", device="b")))
 
 
-def test_a_device_that_two_claims_hold_is_told_to_both():
-    assert found(join(holder("one"), holder("two"))) == {("D601", PATH)}
+def test_a_device_held_by_two_claims_is_reported_on_both():
+    assert codes_and_paths(join(holder("one"), holder("two"))) == {("D601", PATH)}
     assert codes(join(holder("one"), holder("two", more=share(1, "1Gi")))) == {"D601"}
     assert codes(holder("one"), holder("two")) == {"D601"}
 
 
-def test_admin_access_and_shares_hold_nothing_alone():
+def test_admin_access_and_shares_are_not_double_allocations():
     assert "D601" not in codes(join(holder("one"), holder("two", more=", adminAccess: true")))
     assert not codes(join(holder("one", more=share(1, "4Gi")), holder("two", more=share(2, "4Gi"))), FLEET)
 
 
-def test_more_of_a_capacity_than_the_device_has_is_told():
+def test_an_exceeded_capacity_is_reported():
     text = join(holder("one", more=share(1, "4Gi")), holder("two", more=share(2, "5Gi")))
-    assert found(text, FLEET) == {("D603", f"{PATH}/consumedCapacity/memory")}
+    assert codes_and_paths(text, FLEET) == {("D603", f"{PATH}/consumedCapacity/memory")}
 
 
 def test_a_vanished_device_is_reported_if_slices_are_known():
     assert not codes(holder("one", device="gone"))
-    assert found(holder("one", device="gone"), FLEET) == {("D602", PATH)}
+    assert codes_and_paths(holder("one", device="gone"), FLEET) == {("D602", PATH)}
 
 
-def test_more_of_a_counter_than_its_set_has_is_told():
+def test_an_exceeded_counter_is_reported():
     consumer = "  - {{name: {}, consumesCounters: [{{counterSet: set, counters: {{m: {{value: 5}}}}}}]}}"
     devices = "\n".join(consumer.format(name) for name in ("a", "b"))
     fleet = join(
         slice_("d", devices, count=2), slice_("c", counters="  - {name: set, counters: {m: {value: 8}}}", count=2)
     )
     assert not codes(holder("one"), fleet)
-    assert found(join(holder("one"), holder("two", device="b")), fleet) == {("D604", PATH)}
+    assert codes_and_paths(join(holder("one"), holder("two", device="b")), fleet) == {("D604", PATH)}

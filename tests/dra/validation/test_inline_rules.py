@@ -1,4 +1,4 @@
-"""`compatibleOnlyWith` inside of a ResourceSlice: a pointer to our object, written out, and it says the same."""
+"""`compatibleOnlyWith` in a ResourceSlice is reported with an equivalent DeviceCompatibility."""
 
 import json
 
@@ -13,7 +13,7 @@ from dra.stock import Stock
 from dra.validation import review
 from dra.wire import convert
 from tests.dra.samples import DRIVER, node
-from tests.dra.validation.manifests import codes, found, slice_
+from tests.dra.validation.manifests import codes, codes_and_paths, slice_
 
 MODE = f'device.attributes["{DRIVER}"].mode'
 HARDWARE = f'{MODE} == "hardware"'
@@ -28,8 +28,8 @@ def device(name, rule="", **attributes):
 
 def hints(*devices, **more):
     [document] = manifests.parse(slice_(devices="\n".join(devices), **more))
-    told = [one for one in review([document.object])[0] if one.code == "D506"]
-    return document.object, told
+    findings = [finding for finding in review([document.object])[0] if finding.code == "D506"]
+    return document.object, findings
 
 
 def written(finding):
@@ -51,11 +51,11 @@ def inline_conflicts(slice_object):
     """The proposal's rule, read off the devices themselves: each must permit the other."""
     raw = slice_object["spec"]["devices"]
     typed = convert(slice_object, ResourceSlice).spec.devices
-    rules = [compile_selector(one["compatibleOnlyWith"]["expression"]) if "compatibleOnlyWith" in one else None for one in raw]  # fmt: skip
-    views = [view_of(DRIVER, one) for one in typed]
+    rules = [compile_selector(device["compatibleOnlyWith"]["expression"]) if "compatibleOnlyWith" in device else None for device in raw]  # fmt: skip
+    views = [view_of(DRIVER, device) for device in typed]
 
-    def permits(one, other):
-        return rules[one] is None or rules[one].matches(views[other])
+    def permits(first, other):
+        return rules[first] is None or rules[first].matches(views[other])
 
     pairs = range(len(raw))
     return {
@@ -67,19 +67,19 @@ def inline_conflicts(slice_object):
 
 
 def test_written_out_rules_exclude_the_devices_that_inline_rules_exclude():
-    slice_object, told = hints(*PROPOSAL, nodes="nodeName: n0")
-    objects = [convert(written(one), DeviceCompatibility) for one in told]
+    slice_object, findings = hints(*PROPOSAL, nodes="nodeName: n0")
+    objects = [convert(written(hint), DeviceCompatibility) for hint in findings]
     assert len(objects) == 2
-    assert not any(review([written(one) for one in told]))
+    assert not any(review([written(hint) for hint in findings]))
     stock = Stock.of(slices=[convert(slice_object, ResourceSlice)], nodes=[node()])
     [pool] = stock.pools("n0")
-    apart = {(one, other) for one, others in Rules(objects).conflicts(pool).items() for other in others}
+    apart = {(device, other) for device, others in Rules(objects).conflicts(pool).items() for other in others}
     assert apart == inline_conflicts(slice_object)
     assert ("full", "part-0") in apart
 
 
 def test_equal_inline_rules_are_reported_once():
-    assert found(slice_(devices="\n".join(PROPOSAL))) == {
+    assert codes_and_paths(slice_(devices="\n".join(PROPOSAL))) == {
         ("D506", "/spec/devices/0/compatibleOnlyWith"),
         ("D506", "/spec/devices/1/compatibleOnlyWith"),
     }
@@ -97,8 +97,8 @@ def test_equal_inline_rules_are_reported_once():
     ],
 )  # fmt: skip
 def test_the_selector_picks_those_that_carried_the_rule(devices, selector):
-    _, [told] = hints(*devices)
-    assert written(told)["spec"].get("selector") == selector
+    _, [finding] = hints(*devices)
+    assert written(finding)["spec"].get("selector") == selector
 
 
 @pytest.mark.parametrize(
@@ -106,22 +106,22 @@ def test_the_selector_picks_those_that_carried_the_rule(devices, selector):
     [
         [device("a", "true", mode="x"), device("b", mode="x")],
         [device("a", "true"), device("b", mode="x")],
-        [device("a", "true", whole=False), device("b")],  # false is what a device without it says, too
+        [device("a", "true", whole=False), device("b")],  # false is also the value of a device without it
         [*(device(f"d{at}", "true", slot=at + 1) for at in range(9)), device("b")],
     ],
 )
-def test_where_no_attribute_tells_devices_apart_that_is_said(devices):
-    _, [told] = hints(*devices)
-    assert "no attribute tells" in told.remedy
+def test_devices_without_a_distinguishing_attribute_are_reported(devices):
+    _, [finding] = hints(*devices)
+    assert "no attribute tells" in finding.remedy
 
 
 def test_a_malformed_inline_rule_is_the_only_finding():
     text = slice_(devices="  - {name: a, compatibleOnlyWith: 7, attributes: {m: {string: x}}}\n  - {name: b, compatibleOnlyWith: {expression: [1]}}")  # fmt: skip
-    assert {code for code, _ in found(text)} == {"D506"}
+    assert {code for code, _ in codes_and_paths(text)} == {"D506"}
 
 
 def test_findings_of_an_old_slice_have_their_original_place():
     text = slice_(devices="  - {name: a, basic: {compatibleOnlyWith: {expression: 'true'}}}").replace(
         "/v1\n", "/v1beta1\n"
     )
-    assert ("D506", "/spec/devices/0/basic/compatibleOnlyWith") in found(text)
+    assert ("D506", "/spec/devices/0/basic/compatibleOnlyWith") in codes_and_paths(text)

@@ -1,4 +1,4 @@
-"""Single objects: the findings of wrong types, unknown fields, old versions and dropped fields, and that it helps."""
+"""Single objects: wrong types, unknown fields, old versions and dropped fields, with remedies."""
 
 import re
 import tracemalloc
@@ -13,7 +13,7 @@ from dra.objects import versions
 from dra.validation import CODES
 from dra.validation.fields import gates
 from dra.validation.objects.judge import judge
-from tests.dra.validation.manifests import claim, class_, codes, found, messages, request, slice_
+from tests.dra.validation.manifests import claim, class_, codes, codes_and_paths, messages, request, slice_
 
 ROOT = Path(__file__).parents[3]
 
@@ -60,15 +60,15 @@ def test_common_manifest_mistakes_are_answered_with_the_current_form(text, words
 def test_fields_of_disabled_gates_are_dropped_with_a_warning():
     device = "  - {name: a, consumesCounters: [{counterSet: s, counters: {a: {value: 1}}, compatibilityGroups: [BAD, one, two]}]}"
     path = "/spec/devices/0/consumesCounters/0/compatibilityGroups"
-    assert found(slice_(devices=device, count=2), enabled=gates.DEFAULT) >= {("D006", path)}
-    assert ("D104", path) in found(slice_(devices=device, count=2), enabled=gates.ALL)
+    assert codes_and_paths(slice_(devices=device, count=2), enabled=gates.DEFAULT) >= {("D006", path)}
+    assert ("D104", path) in codes_and_paths(slice_(devices=device, count=2), enabled=gates.ALL)
 
 
 def test_findings_point_into_the_object_as_it_was_written():
     old = claim("    - {name: r, count: -1, deviceClassName: gpu}").replace("/v1", "/v1beta1")
-    assert ("D108", "/spec/devices/requests/0/count") in found(old)
+    assert ("D108", "/spec/devices/requests/0/count") in codes_and_paths(old)
     old = slice_(devices="  - {name: a, basic: {capacity: {'bad name': {value: 1}}}}").replace("/v1", "/v1beta1")
-    assert ("D102", "/spec/devices/0/basic/capacity/bad name") in found(old)
+    assert ("D102", "/spec/devices/0/basic/capacity/bad name") in codes_and_paths(old)
 
 
 def test_a_namespace_on_a_cluster_object_is_mentioned():
@@ -95,7 +95,7 @@ def test_plain_amounts_of_v1alpha3_become_values():
 @pytest.mark.parametrize(
     "kind", ["ResourceClaim", "ResourceSlice", "DeviceClass", "ResourceClaimTemplate", "DeviceCompatibility"]
 )
-def test_nonsense_never_breaks_the_review(spec, version, kind):
+def test_arbitrary_values_never_break_the_review(spec, version, kind):
     from dra.validation.review import review
 
     for metadata in (
@@ -115,15 +115,15 @@ def quota(hard):
 def test_quotas_limit_counts_and_capacities_of_classes():
     assert not codes(quota("{gpu/devices: 4, gpu/memory: 80Gi, gpu/gpu.example.com/cores: 10}"))
     path = "/spec/hard/gpu~1devices"
-    assert found(quota("{gpu/devices: -1}")) == {("D108", path)}
-    assert found(quota("{gpu/devices: 1500m}")) == {("D108", path)}
-    assert found(quota("{gpu: 1}")) == {("D102", "/spec/hard/gpu")}
+    assert codes_and_paths(quota("{gpu/devices: -1}")) == {("D108", path)}
+    assert codes_and_paths(quota("{gpu/devices: 1500m}")) == {("D108", path)}
+    assert codes_and_paths(quota("{gpu: 1}")) == {("D102", "/spec/hard/gpu")}
     assert codes(quota("{GPU/devices: 1}")) == {"D102"}
     assert codes(quota("{}")) == {"D101"}
-    assert found(quota("{gpus/devices: 1}"), class_()) == {("D301", "/spec/hard/gpus~1devices")}
+    assert codes_and_paths(quota("{gpus/devices: 1}"), class_()) == {("D301", "/spec/hard/gpus~1devices")}
 
 
-def test_unknown_kinds_of_our_own_group_are_told():
+def test_unknown_kinds_of_our_group_are_reported():
     assert codes(quota("{}").replace("DeviceQuota", "DeviceQota")) == {"D004"}
     assert not codes(quota("{}").replace("DeviceQuota", "DrawbridgeConfiguration"))
 

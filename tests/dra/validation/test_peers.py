@@ -1,11 +1,11 @@
-"""DeviceCompatibility: rules that are wrong, do nothing, disagree or reach too far."""
+"""DeviceCompatibility: rules that are invalid, ineffective, contradictory or too broad."""
 
 import re
 import sys
 from pathlib import Path
 
 from dra.validation.fleet import peers
-from tests.dra.validation.manifests import codes, found, join, messages, rule, slice_
+from tests.dra.validation.manifests import codes, codes_and_paths, join, messages, rule, slice_
 
 KIND = 'device.attributes["gpu.example.com"]'
 
@@ -31,12 +31,12 @@ FLEET = pool(device("mig-0", "mig"), device("mig-1", "mig"), device("mps-0", "mp
 MIG = f'{KIND}.mode == "mig"'
 
 
-def test_a_rule_that_makes_sense_has_no_findings():
+def test_a_valid_rule_has_no_findings():
     assert not codes(only(MIG, selector=MIG), FLEET)
 
 
 def test_broken_rules_are_errors():
-    assert found(only("device.")) == {("D110", "/spec/compatibleOnlyWith")}
+    assert codes_and_paths(only("device.")) == {("D110", "/spec/compatibleOnlyWith")}
     assert codes(rule(spec="scope: card, compatibleOnlyWith: 'true'")) == {"D106"}
     assert codes(rule(spec="groups: mine, compatibleOnlyWith: 'true'")) == {"D106"}
     assert codes(rule(spec="selector: 'true'")) == {"D118"}
@@ -44,10 +44,10 @@ def test_broken_rules_are_errors():
 
 
 def test_a_rule_that_no_device_carries_is_pointed_out():
-    assert found(only("true", selector=f'{KIND}.mode == "none"'), FLEET) == {("D503", "/spec/selector")}
+    assert codes_and_paths(only("true", selector=f'{KIND}.mode == "none"'), FLEET) == {("D503", "/spec/selector")}
 
 
-def test_a_rule_that_fails_on_a_device_counts_as_no():
+def test_a_rule_that_fails_on_a_device_is_false():
     assert "D505" in codes(only(f'{KIND}.mode == "mig" || {KIND}.rack == 1', selector=MIG), FLEET)
 
 
@@ -60,7 +60,7 @@ def test_two_rules_that_disagree_are_pointed_out():
 
 def test_a_rule_over_other_hardware_needs_a_narrower_scope():
     fleet = pool(device("mig-0", "mig"), device("full-0", "full"), device("full-1", "full", "set-1"))
-    assert found(only(MIG, selector=MIG), fleet) == {("D502", "/spec/compatibleOnlyWith")}
+    assert codes_and_paths(only(MIG, selector=MIG), fleet) == {("D502", "/spec/compatibleOnlyWith")}
     assert not codes(only(MIG, selector=MIG, more=", scope: counterSet"), fleet)
     elsewhere = f'{KIND}.gpu != "set-0" || {KIND}.mode == "mig"'
     assert not codes(only(elsewhere, selector=MIG), fleet)
@@ -90,7 +90,7 @@ def test_a_rule_about_nodes_is_judged_across_pools():
 def test_a_node_rule_ignores_devices_without_a_node():
     fleet = two_pools(plain("a", "mig"), plain("b", "mig"), where="allNodes: true")
     scoped = only(MIG, selector=MIG, more=", scope: node")
-    assert found(scoped, fleet) == {("D508", "/spec/scope")}
+    assert codes_and_paths(scoped, fleet) == {("D508", "/spec/scope")}
     assert "gpu.example.com/q/b is on no single node" in " ".join(messages(scoped, fleet))
     assert not codes(only(MIG, selector=MIG), fleet)
     named = two_pools(plain("a", "mig"), plain("b", "mig", "nodeName: n1, "), where="perDeviceNodeSelection: true")
@@ -111,7 +111,7 @@ def plain(name, mode, more=""):
 
 
 def lines_of(work, module):
-    """How many lines of a module some work runs through: a count, where a clock would say how busy the machine is."""
+    """The number of executed lines of a module. Unlike time, it does not depend on the load of the machine."""
     count = 0
 
     def trace(frame, event, _):
@@ -137,9 +137,9 @@ def test_the_work_grows_linearly_with_the_devices():
         mine = only("true")
         # Each permits all of its own, so no pair disagrees and all of them are examined.
         theirs = only("true", selector=MIG).replace("name: rule", "name: other")
-        found = []
-        counted = lines_of(lambda: found.extend(codes(join(mine, theirs), fleet)), peers)
-        assert not found
+        reported = []
+        counted = lines_of(lambda: reported.extend(codes(join(mine, theirs), fleet)), peers)
+        assert not reported
         return counted
 
     small, large = lines(20), lines(120)
@@ -150,9 +150,9 @@ def test_devices_sharing_a_counter_set_are_not_compared_pairwise():
     def lines(size):
         fleet = pool(*[device(f"d-{n}", "mig" if n % 2 else "mps", f"set-{n % 2}") for n in range(size)])
         mine = only(f'{KIND}.mode == "mig" || {KIND}.mode == "mps"')
-        found = []
-        counted = lines_of(lambda: found.extend(codes(mine, fleet)), peers)
-        assert not found
+        reported = []
+        counted = lines_of(lambda: reported.extend(codes(mine, fleet)), peers)
+        assert not reported
         return counted
 
     small, large = lines(20), lines(120)
@@ -160,14 +160,14 @@ def test_devices_sharing_a_counter_set_are_not_compared_pairwise():
 
 
 def test_rules_and_devices_beyond_the_comparison_limit_are_reported(monkeypatch):
-    """The sixty-fifth rule of a driver was compared with nothing, without a word."""
+    """The sixty-fifth rule of a driver was compared with no other rule, and nothing reported it."""
     monkeypatch.setattr(peers, "_MAX_RULES", 2)
     monkeypatch.setattr(peers, "_MAX_DEVICES", 3)
     two, three = (
         [only(MIG, selector=MIG).replace("name: rule", f"name: rule-{n}") for n in range(many)] for many in (2, 3)
     )
     assert not codes(join(*two), FLEET)
-    assert found(join(*three), FLEET) == {("D509", "/spec/driver")}
-    assert all("has 3 rules" in said for said in messages(join(*three), FLEET))
+    assert codes_and_paths(join(*three), FLEET) == {("D509", "/spec/driver")}
+    assert all("has 3 rules" in message for message in messages(join(*three), FLEET))
     more = pool(*[device(f"mig-{n}", "mig") for n in range(4)])
-    assert found(join(*two), more) == {("D509", "/spec/scope")}
+    assert codes_and_paths(join(*two), more) == {("D509", "/spec/scope")}

@@ -1,4 +1,4 @@
-"""Pods and workloads that ask for devices in ways that do not work."""
+"""Pods and workloads whose device requests do not work."""
 
 import json
 
@@ -9,7 +9,7 @@ from dra.objects import PodSpec
 from dra.validation import misnamed_kind, review
 from dra.validation.fields import pod_schema, shape
 from tests.dra.validation import openapi
-from tests.dra.validation.manifests import claim, codes, found, join, messages, request
+from tests.dra.validation.manifests import claim, codes, codes_and_paths, join, messages, request
 
 SPEC = """containers: [{name: c, image: x, resources: {claims: [{name: gpu}]}}], resourceClaims: [{name: gpu, resourceClaimName: c}]"""
 
@@ -35,26 +35,28 @@ def test_a_pod_with_its_claim_has_no_findings():
 
 
 def test_a_pod_claim_must_have_exactly_one_source():
-    assert found(pod("containers: [], resourceClaims: [{name: gpu}]")) >= {("D201", "/spec/resourceClaims/0")}
+    assert codes_and_paths(pod("containers: [], resourceClaims: [{name: gpu}]")) >= {("D201", "/spec/resourceClaims/0")}
     both = "containers: [], resourceClaims: [{name: gpu, resourceClaimName: a, resourceClaimTemplateName: b}]"
-    assert found(pod(both)) >= {("D203", "/spec/resourceClaims/0")}
+    assert codes_and_paths(pod(both)) >= {("D203", "/spec/resourceClaims/0")}
 
 
 def test_an_unknown_claim_of_a_container_gets_a_suggestion():
     text = pod(SPEC.replace("claims: [{name: gpu}]", "claims: [{name: gpus}]"))
-    assert ("D202", "/spec/containers/0/resources/claims/0/name") in found(text)
+    assert ("D202", "/spec/containers/0/resources/claims/0/name") in codes_and_paths(text)
     assert any("did you mean gpu?" in message for message in messages(text))
 
 
 def test_a_request_must_be_one_of_the_claims():
     text = pod(SPEC.replace("{name: gpu}]}}", "{name: gpu, request: s}]}}"))
-    assert found(join(text, claim(request()))) == {("D205", "/spec/containers/0/resources/claims/0/request")}
+    assert codes_and_paths(join(text, claim(request()))) == {("D205", "/spec/containers/0/resources/claims/0/request")}
     assert not codes(join(text.replace("request: s", "request: r"), claim(request())))
 
 
 def test_a_missing_claim_is_reported_only_among_others():
     assert not codes(pod())
-    assert found(join(pod(), claim(request(), name="other"))) == {("D206", "/spec/resourceClaims/0/resourceClaimName")}
+    assert codes_and_paths(join(pod(), claim(request(), name="other"))) == {
+        ("D206", "/spec/resourceClaims/0/resourceClaimName")
+    }
 
 
 def test_a_claim_in_another_namespace_is_pointed_at():
@@ -95,7 +97,7 @@ def test_an_unknown_pod_field_is_a_warning_with_a_suggestion(spec, path, hint, w
     text = wrap(spec)
     at = {"Pod": "/spec", "Deployment": "/spec/template/spec", "CronJob": "/spec/jobTemplate/spec/template/spec"}
     [value] = load(text)
-    [finding] = [one for one in review([value])[0] if one.code == "D002"]
+    [finding] = [candidate for candidate in review([value])[0] if candidate.code == "D002"]
     assert (finding.path, finding.severity) == (at[value["kind"]] + path, "warning")
     assert hint in finding.remedy
 
@@ -119,7 +121,7 @@ MISTYPED = [
 @pytest.mark.parametrize(("spec", "path", "says"), MISTYPED)
 def test_a_pod_value_of_the_wrong_type_is_an_error(spec, path, says):
     [value] = load(deployment(1, spec))
-    [finding] = [one for one in review([value])[0] if one.code == "D001"]
+    [finding] = [candidate for candidate in review([value])[0] if candidate.code == "D001"]
     assert (finding.path, finding.severity) == (f"/spec/template/spec{path}", "error")
     assert says in finding.message
 
@@ -137,11 +139,15 @@ WORKLOADS = [
 
 @pytest.mark.parametrize(("text", "path"), WORKLOADS)
 def test_an_unknown_field_of_a_workload_is_a_warning(text, path):
-    assert [one.path for found in review(load(text)) for one in found if one.code == "D002"] == [path]
+    assert [finding.path for of_object in review(load(text)) for finding in of_object if finding.code == "D002"] == [
+        path
+    ]
 
 
 def test_a_list_instead_of_a_spec_is_an_error():
-    assert found("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: [1]") == {("D001", "/spec")}
+    assert codes_and_paths("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: [1]") == {
+        ("D001", "/spec")
+    }
 
 
 @pytest.mark.real
@@ -172,7 +178,7 @@ def test_keys_of_patches_and_expressions_are_not_called_fields():
 
 def test_a_wrong_type_in_an_unread_field_hides_no_finding():
     text = pod(f"{SPEC.replace('resourceClaimName: c', '')}, hostNetwork: 'no'")
-    assert {code for code, _ in found(text)} == {"D001", "D201"}
+    assert {code for code, _ in codes_and_paths(text)} == {"D001", "D201"}
 
 
 @pytest.mark.parametrize(("replicas", "codes_"), [(1, set()), (2, {"D207"})])
@@ -182,12 +188,12 @@ def test_many_pods_on_one_claim_are_mentioned(replicas, codes_):
 
 def test_paths_lead_into_the_template_of_a_workload():
     text = deployment(1, "containers: [], resourceClaims: [{name: gpu}]")
-    assert ("D201", "/spec/template/spec/resourceClaims/0") in found(text)
+    assert ("D201", "/spec/template/spec/resourceClaims/0") in codes_and_paths(text)
     job = "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: j}\nspec: {jobTemplate: {spec: {template: {spec: {containers: [], resourceClaims: [{}]}}}}}"
-    assert ("D101", "/spec/jobTemplate/spec/template/spec/resourceClaims/0/name") in found(job)
+    assert ("D101", "/spec/jobTemplate/spec/template/spec/resourceClaims/0/name") in codes_and_paths(job)
 
 
-def test_a_pod_that_passes_the_scheduler_by_gets_no_devices():
+def test_a_pod_that_bypasses_the_scheduler_gets_no_devices():
     assert codes(pod(SPEC + ", nodeName: node-1")) == {"D208"}
 
 
@@ -198,7 +204,7 @@ def test_the_pod_claim_form_before_131_gets_the_current_form():
 
 
 def _compare(read, known, path):
-    """Yield the places where a shape that is read accepts less than the one of the table."""
+    """Yield the places where a shape in the code accepts less than that of the table."""
     if isinstance(read, shape.Fields):
         assert not read.demanded
         for name, member in read.fields.items():
@@ -224,7 +230,7 @@ def test_both_field_tables_reject_the_same_pod_values():
 
 def test_wrong_types_are_found_in_the_pod_fields_read():
     text = pod("containers: [{name: c, image: x, env: [{name: A, value: 1}], resources: {limits: {cpu: [1]}}}]")
-    assert found(text) == {
+    assert codes_and_paths(text) == {
         ("D001", "/spec/containers/0/env/0/value"),
         ("D001", "/spec/containers/0/resources/limits/cpu"),
     }
@@ -255,8 +261,8 @@ AMOUNTS = [
 def test_amounts_of_extended_resources_are_whole_and_not_overcommitted(resources, paths):
     for kind in ("containers", "initContainers"):
         containers = f"{kind}: [{{name: c, image: x, resources: {{{resources}}}}}]"
-        told = {("R001", f"/spec/{kind}/0/resources/{path}") for path in paths}
-        assert found(pod(containers)) == told
+        reported = {("R001", f"/spec/{kind}/0/resources/{path}") for path in paths}
+        assert codes_and_paths(pod(containers)) == reported
 
 
 NAMES = [
@@ -276,7 +282,7 @@ NAMES = [
 @pytest.mark.parametrize(("resources", "paths"), NAMES)
 def test_a_resource_without_a_domain_must_be_native(resources, paths):
     containers = f"containers: [{{name: c, image: x, resources: {{{resources}}}}}]"
-    assert found(pod(containers)) == {("D213", f"/spec/containers/0/resources/{path}") for path in paths}
+    assert codes_and_paths(pod(containers)) == {("D213", f"/spec/containers/0/resources/{path}") for path in paths}
 
 
 @pytest.mark.real
@@ -288,19 +294,19 @@ def test_extended_resource_amounts_are_validated_as_by_the_server(control_plane)
     for text, paths in (*pods, whole):
         done = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=pod(text), check=False)
         assert bool(done.returncode) == bool(paths), (text, done.stderr)
-        assert bool(found(pod(text))) == bool(paths)
+        assert bool(codes_and_paths(pod(text))) == bool(paths)
 
 
 EPHEMERAL = "ephemeralContainers: [{name: e, image: x, terminationMessagePolicy: File, imagePullPolicy: Always}]"
 
 
-def test_ephemeral_containers_come_to_pods_that_are_there():
+def test_ephemeral_containers_are_added_to_existing_pods():
     text = f"containers: [{{name: c, image: x}}], {EPHEMERAL}"
-    assert found(pod(text)) == {("D210", "/spec/ephemeralContainers")}
-    assert found(pod(text).replace("{name: p}", "{name: p, uid: u}")) == set(), "read from a cluster"
-    assert found(pod("containers: [{name: c, image: x}], ephemeralContainers: []")) == set()
+    assert codes_and_paths(pod(text)) == {("D210", "/spec/ephemeralContainers")}
+    assert codes_and_paths(pod(text).replace("{name: p}", "{name: p, uid: u}")) == set(), "read from a cluster"
+    assert codes_and_paths(pod("containers: [{name: c, image: x}], ephemeralContainers: []")) == set()
     template = deployment(1).replace("{spec: {containers", f"{{spec: {{{EPHEMERAL}, containers")
-    assert found(template) == {("D210", "/spec/template/spec/ephemeralContainers")}
+    assert codes_and_paths(template) == {("D210", "/spec/template/spec/ephemeralContainers")}
 
 
 @pytest.mark.real
@@ -315,7 +321,7 @@ def test_ephemeral_containers_are_refused_at_creation(control_plane):
 
 def test_a_pod_as_a_whole_asks_for_no_extended_resource():
     text = pod("containers: [{name: c, image: x}], resources: {limits: {cpu: 1, nvidia.com/gpu: 1}}")
-    assert found(text) == {("R001", "/spec/resources/limits/nvidia.com~1gpu")}
+    assert codes_and_paths(text) == {("R001", "/spec/resources/limits/nvidia.com~1gpu")}
 
 
 def test_objects_and_fields_unrelated_to_dra_are_not_judged():
@@ -329,7 +335,7 @@ def test_an_object_without_a_kind_is_reported_unless_foreign():
     assert codes("apiVersion: v1\nKind: Pod\nmetadata: {name: c}") == {"D008"}
     assert codes("apiVersion: v1\nmetadata: {name: c}\nspec: {a: 1}") == {"D008"}
     given = {"apiversion": "v1", "kind": "Pod", "metadata": {"name": "c"}}
-    assert [one.remedy for one in review([given])[0]] == ["write apiVersion for apiversion"]
+    assert [finding.remedy for finding in review([given])[0]] == ["write apiVersion for apiversion"]
     assert not codes("apiVersion: example.com/v1\nkind: Deployment\nmetadata: {name: d}\nbogus: 1\nspec: [1]")
 
 
@@ -338,12 +344,12 @@ def test_labels_and_annotations_must_be_texts_in_the_template_too():
         "{spec: {containers", "{metadata: {annotations: {a: true}, labels: {b: 1}}, spec: {containers"
     )
     path = "/spec/template/metadata"
-    assert found(text) == {("D001", f"{path}/annotations/a"), ("D001", f"{path}/labels/b")}
+    assert codes_and_paths(text) == {("D001", f"{path}/annotations/a"), ("D001", f"{path}/labels/b")}
     assert any("quote it" in message for message in messages(text))
     assert codes(pod().replace("{name: p}", "{name: P_1}")) == {"D102"}
 
 
-def test_a_pod_without_a_name_is_told():
+def test_a_pod_without_a_name_is_reported():
     assert codes(pod().replace("metadata: {name: p}\n", "")) == {"D101"}
 
 
@@ -353,7 +359,7 @@ def test_a_pod_without_a_name_is_told():
 )  # fmt: skip
 def test_a_misspelt_kind_is_reported(version, kind, meant):
     text = f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: p}}"
-    assert found(text) == {("D004", "/kind")}
+    assert codes_and_paths(text) == {("D004", "/kind")}
     assert any(f"it is called {meant}" in message for message in messages(text))
     assert not codes(text.replace(version, "example.com/v1"))
 
@@ -369,5 +375,5 @@ def test_a_misspelt_kind_is_reported(version, kind, meant):
 def test_a_kind_in_the_wrong_version_is_reported(version, kind, hint):
     problem = misnamed_kind({"apiVersion": version, "kind": kind})
     assert (problem.code, problem.path, problem.remedy) == ("D004", "/apiVersion", hint)
-    assert found(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: p}}") == {("D004", "/apiVersion")}
+    assert codes_and_paths(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: p}}") == {("D004", "/apiVersion")}
     assert misnamed_kind({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": kind}) is None

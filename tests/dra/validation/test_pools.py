@@ -1,6 +1,6 @@
-"""What drivers publish wrongly although the API server takes it."""
+"""Mistakes in published slices that the API server accepts."""
 
-from tests.dra.validation.manifests import codes, found, join, messages, slice_
+from tests.dra.validation.manifests import codes, codes_and_paths, join, messages, slice_
 
 GPU = "  - {name: gpu-0}"
 COUNTERS = "  - {name: set, counters: {memory: {value: 80Gi}, slices: {value: '7'}}}"
@@ -20,7 +20,7 @@ def test_a_sound_pool_has_no_findings():
 
 
 def test_missing_and_surplus_slices_make_a_pool_incomplete():
-    assert found(slice_(devices=GPU, count=2)) == {("D401", "/spec/pool/resourceSliceCount")}
+    assert codes_and_paths(slice_(devices=GPU, count=2)) == {("D401", "/spec/pool/resourceSliceCount")}
     assert codes(join(slice_("a", GPU), slice_("b", "  - {name: gpu-1}"))) == {"D401"}
 
 
@@ -28,7 +28,7 @@ def test_slices_of_the_inventory_complete_a_pool():
     assert not codes(slice_("a", GPU, count=2), slice_("b", "  - {name: gpu-1}", count=2))
 
 
-def test_slices_that_disagree_about_their_number_are_told_so():
+def test_slices_with_different_slice_counts_are_reported():
     assert codes(join(slice_("a", GPU, count=2), slice_("b", "  - {name: gpu-1}", count=3))) == {"D403"}
 
 
@@ -44,15 +44,17 @@ def test_equal_pool_names_on_two_nodes_are_valid():
 
 
 def test_device_names_are_unique_per_pool_and_node():
-    assert found(join(slice_("a", GPU, count=2), slice_("b", GPU, count=2))) == {("D404", "/spec/devices/0/name")}
+    assert codes_and_paths(join(slice_("a", GPU, count=2), slice_("b", GPU, count=2))) == {
+        ("D404", "/spec/devices/0/name")
+    }
     assert not codes(join(slice_("a", GPU, count=2), slice_("b", GPU, count=2, nodes="nodeName: m")))
 
 
 def test_counter_sets_and_counters_must_exist_in_a_complete_pool():
-    assert found(pool(consumer("a", counter_set="other"))) == {
+    assert codes_and_paths(pool(consumer("a", counter_set="other"))) == {
         ("D405", "/spec/devices/0/consumesCounters/0/counterSet")
     }
-    assert found(pool(consumer("a", "cores: {value: 1}"))) == {
+    assert codes_and_paths(pool(consumer("a", "cores: {value: 1}"))) == {
         ("D405", "/spec/devices/0/consumesCounters/0/counters/cores")
     }
     assert codes(slice_(devices=consumer("a"), count=2)) == {"D401"}
@@ -69,14 +71,14 @@ def test_negative_amounts_are_pointed_out():
 
 
 def test_a_device_beyond_its_counters_is_reported():
-    assert found(pool(consumer("a", "memory: {value: 81Gi}"))) == {
+    assert codes_and_paths(pool(consumer("a", "memory: {value: 81Gi}"))) == {
         ("D407", "/spec/devices/0/consumesCounters/0/counters/memory")
     }
 
 
 def test_large_partitions_before_small_ones_are_advised_against_once():
     large = consumer("large", "memory: {value: 40Gi}")
-    assert found(pool(large, consumer("b"), consumer("c"))) == {("D410", "/spec/devices/1")}
+    assert codes_and_paths(pool(large, consumer("b"), consumer("c"))) == {("D410", "/spec/devices/1")}
 
 
 def test_a_device_without_groups_among_grouped_ones_is_pointed_out():
@@ -99,7 +101,7 @@ def test_groups_of_all_or_one_device_are_reported_as_ineffective():
     assert not codes(pool(consumer("a", groups="one, two"), consumer("b", groups="one"), consumer("c", groups="two")))
 
 
-def test_one_name_bare_and_qualified_is_left_to_chance():
+def test_a_name_both_bare_and_qualified_is_ambiguous():
     assert codes(slice_(devices="  - {name: a, attributes: {m: {int: 1}, gpu.example.com/m: {int: 2}}}")) == {"D409"}
     assert not codes(slice_(devices="  - {name: a, attributes: {m: {int: 1}, other.example.com/m: {int: 2}}}"))
 

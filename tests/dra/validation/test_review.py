@@ -1,4 +1,4 @@
-"""Many objects together: order, names, and that nothing one object says can break the review of the others."""
+"""Many objects together: order and names of findings, and a broken object does not affect the others."""
 
 import json
 import random
@@ -17,7 +17,7 @@ def test_findings_come_in_the_order_of_the_objects():
     from cluster import manifests
 
     objects = [d.object for d in manifests.parse(join(claim(request("A")), class_(), claim(request("B"))))]
-    assert [bool(found) for found in review(objects)] == [True, False, True]
+    assert [bool(of_object) for of_object in review(objects)] == [True, False, True]
 
 
 def test_objects_are_named_by_kind_namespace_and_name():
@@ -39,11 +39,12 @@ def test_broken_objects_together_never_break_a_review():
         random.Random(seed).shuffle(objects)
         objects = [json.loads(json.dumps(value)) for value in objects]
         for server in (server_of(), server_of(34), EVERYTHING):
-            found = review(objects, [], server)
+            by_object = review(objects, [], server)
             assert [
-                {one.object for one in about} - {name(value)} for about, value in zip(found, objects, strict=True)
+                {finding.object for finding in about} - {name(value)}
+                for about, value in zip(by_object, objects, strict=True)
             ] == [set()] * len(objects)
-            find_unservable(objects, [], found)
+            find_unservable(objects, [], by_object)
 
 
 def claim_of(spec, **metadata):
@@ -96,5 +97,5 @@ HOSTILE = {
 def test_hostile_objects_are_judged_in_bounded_time(name):
     began = time.process_time()
     review([HOSTILE[name]], [], EVERYTHING)
-    # Far above what is needed on a busy machine, far below what anything quadratic takes.
+    # Far more than needed on a busy machine, far less than for quadratic work.
     assert time.process_time() - began < 15

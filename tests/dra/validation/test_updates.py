@@ -1,4 +1,4 @@
-"""What may not change on update, beside what the API server's referee compares."""
+"""Fields that may not change on update, beyond those compared with the API server."""
 
 import pytest
 
@@ -24,7 +24,7 @@ CLAIM = {
 }
 
 
-def said(problems):
+def summary(problems):
     return [(problem.path, problem.message) for problem in problems]
 
 
@@ -41,7 +41,7 @@ def slice_with(**spec):
     ],
 )
 def test_a_slice_stays_with_its_driver_pool_and_node(path, spec):
-    assert said(update_errors(slice_with(**spec), SLICE)) == [(path, "field is immutable")]
+    assert summary(update_errors(slice_with(**spec), SLICE)) == [(path, "field is immutable")]
 
 
 def test_an_old_invalid_value_does_not_block_an_update():
@@ -49,7 +49,7 @@ def test_an_old_invalid_value_does_not_block_an_update():
     labelled = {**old, "metadata": {"name": "s", "labels": {"a": "b"}}}
     assert update_errors(labelled, old) == []
     worse = slice_with(devices=[{"name": "Not A Label"}, {"name": "Nor This"}])
-    assert [path for path, _ in said(update_errors(worse, old))] == ["/spec/devices/1/name"]
+    assert [path for path, _ in summary(update_errors(worse, old))] == ["/spec/devices/1/name"]
 
 
 def test_server_defaults_are_not_a_change_of_the_spec():
@@ -57,12 +57,12 @@ def test_server_defaults_are_not_a_change_of_the_spec():
     filled = {**CLAIM, "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}
     assert update_errors(CLAIM, filled) == []
     two = {**CLAIM, "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly | {"count": 2}}]}}}
-    assert said(update_errors(two, CLAIM)) == [("/spec", "field is immutable")]
+    assert summary(update_errors(two, CLAIM)) == [("/spec", "field is immutable")]
 
 
 def test_a_status_update_is_validated_by_its_status_only():
     reserved = [{"resource": "pods", "name": "p", "uid": "1"}]
     new = {**CLAIM, "metadata": {"name": "NOT A NAME"}, "status": {"reservedFor": reserved}}
-    assert said(update_errors(new, CLAIM, status=True)) == [
+    assert summary(update_errors(new, CLAIM, status=True)) == [
         ("/status/reservedFor", "may not be specified when `allocated` is not set")
     ]

@@ -1,4 +1,4 @@
-"""Sights of a node for the tests of the audit."""
+"""Snapshots of a node for the tests of the audit."""
 
 from dra.objects import Node, ObjectMeta, ResourceSlice
 from dra.quantity import parse
@@ -10,6 +10,7 @@ from tests.node.machines import DRIVER, LAYOUT, NODE, gpu, machine, result
 from tests.objects import resource_slice, typed
 
 RESOURCE = "example.com/gpu"
+UID = "0f0e0d0c-1111-4222-8333-444455556666"
 PARTS = [
     gpu(0, place={"pciBusId": "0000:3b:00.0"}),
     gpu(1, layout="small"),
@@ -26,7 +27,7 @@ def slices(driver=DRIVER, **parts):
 
 
 def published(driver, *devices, pool=NODE, counters=()):
-    """A slice as any driver may publish it: devices by name, with their attributes."""
+    """Return a slice as any driver may publish it: devices by name, with their attributes."""
     whole = [{"name": name, "attributes": attributes} for name, attributes in devices]
     fields = {"driver": driver, "pool": pool, "nodeName": NODE, "sharedCounters": list(counters)}
     return typed(resource_slice(f"{driver}-{pool}", *whole, **fields))
@@ -37,12 +38,12 @@ def device(name, driver=DRIVER, pool=NODE):
 
 
 def plugged(pod, *ids, resource=RESOURCE):
-    """A pod whose container has devices of a plugin."""
+    """Return a pod whose container has devices of a plugin."""
     return PodHolding(name=pod, namespace="ns", containers=(ContainerHolding(name="c", devices=(PluginHolding(resource=resource, ids=ids),)),))  # fmt: skip
 
 
 def claiming(pod, claim, *devices, driver=DRIVER, namespace="ns"):
-    """A pod whose container has devices of a claim."""
+    """Return a pod whose container has devices of a claim."""
     held = tuple(ClaimDevice(driver=driver, pool=NODE, device=device) for device in devices)
     claims = (ClaimHolding(claim=claim, namespace=namespace, devices=held),)
     return PodHolding(name=pod, namespace=namespace, containers=(ContainerHolding(name="c", claims=claims),))
@@ -79,3 +80,11 @@ def hardware(seen):
 
 def owner():
     return Node(metadata=ObjectMeta(name=NODE, uid="node-uid"))
+
+
+ROW = {"namespace": "ns", "claim": "c", "uid": "u", "inDoubt": True}
+DEVICE = {"driver": DRIVER, "pool": NODE, "device": "gpu-0", "shareId": "s"}
+
+
+def answer(**changes):
+    return {"node": NODE, "reservations": [ROW | {"devices": [DEVICE]} | changes]}

@@ -1,10 +1,11 @@
-"""A contradiction on a node is found, agreement is not, and a source that is away accuses no pod."""
+"""Contradictions on a node are findings; agreement and missing sources are not."""
 
 from msgspec.structs import replace
 
 from node.audit import FindingAges, FindingKind, examine
 from node.audit.findings import LATE, MOST, SOON
 from tests.node.audit.snapshots import (
+    UID,
     allocated,
     claiming,
     hardware,
@@ -16,8 +17,6 @@ from tests.node.audit.snapshots import (
     snapshot,
 )
 from tests.node.machines import DRIVER
-
-UID = "0f0e0d0c-1111-4222-8333-444455556666"
 
 
 def found(seen):
@@ -40,7 +39,7 @@ def test_a_node_without_contradictions_has_no_findings():
     assert found(seen) == ()
 
 
-def test_a_device_of_a_plugin_and_of_a_claim_is_given_twice():
+def test_a_device_of_a_plugin_and_a_claim_is_found():
     seen = snapshot(
         plugged("old", "GPU-0"),
         claiming("new", "c", "gpu-0"),
@@ -57,8 +56,8 @@ def test_a_device_of_a_plugin_and_of_a_claim_is_given_twice():
     assert "ns/" not in finding.pod_message
 
 
-def test_so_is_one_that_a_claim_has_of_which_the_kubelet_says_nothing_yet():
-    """Its pod is on its way: bound to this node, and not prepared."""
+def test_a_plugin_device_allocated_to_an_unprepared_claim_is_found():
+    """The claim's pod is bound to this node and not prepared yet."""
     seen = snapshot(
         plugged("old", "GPU-1"), pods=[pod("new", "c", phase="Pending")], claims=[allocated("c", "gpu-1-1g-2")]
     )
@@ -66,19 +65,19 @@ def test_so_is_one_that_a_claim_has_of_which_the_kubelet_says_nothing_yet():
     assert (finding.kind, finding.object) == (FindingKind.GIVEN_TWICE, f"Device/{DRIVER}/node-1/gpu-1-1g-2")
 
 
-def test_so_is_one_by_the_kubelets_word_alone():
+def test_a_device_given_twice_is_found_without_pods():
     seen = snapshot(plugged("old", "GPU-0"), claiming("new", "c", "gpu-0"), pods=None or ())
     assert kinds(replace(seen, pods=None)) == [FindingKind.GIVEN_TWICE]
 
 
-def test_a_pod_that_has_ended_has_nothing():
+def test_a_finished_pod_holds_no_device():
     seen = snapshot(
         plugged("old", "GPU-0"), pods=[pod("new", "c", phase="Succeeded")], claims=[allocated("c", "gpu-0")]
     )
     assert found(seen) == ()
 
 
-def test_admins_may_look_at_what_a_plugin_gave():
+def test_a_claim_with_admin_access_may_use_plugin_devices():
     seen = snapshot(
         plugged("old", "GPU-0"),
         claiming("new", "c", "gpu-0"),
@@ -88,7 +87,7 @@ def test_admins_may_look_at_what_a_plugin_gave():
     assert found(seen) == ()
 
 
-def test_two_drivers_that_publish_one_device_and_two_claims():
+def test_one_device_of_two_drivers_in_two_claims_is_found():
     mine = published("a.example.com", ("x", {"uuid": {"string": "GPU-7"}}))
     theirs = published("b.example.com", ("y", {"uuid": {"string": "GPU-7"}}))
     seen = snapshot(
@@ -102,7 +101,7 @@ def test_two_drivers_that_publish_one_device_and_two_claims():
     assert "ns/c, ns/d" in finding.message
 
 
-def test_prepared_and_not_allocated():
+def test_a_prepared_device_without_an_allocation_is_found():
     seen = snapshot(pods=[], claims=[allocated("c"), allocated("d", "gpu-1")], prepared=(prepared("c", "gpu-0"), prepared("d", "gpu-0")))  # fmt: skip
     assert [(finding.kind, finding.object) for finding in found(seen)] == [
         (FindingKind.NOT_ALLOCATED, "ResourceClaim/ns/c"),
@@ -110,17 +109,18 @@ def test_prepared_and_not_allocated():
     ]
 
 
-def test_a_claim_that_could_not_be_read_is_neither_allocated_nor_gone():
+def test_an_unread_claim_is_neither_allocated_nor_gone():
     assert found(snapshot(prepared=(prepared("c", "gpu-0"),))) == ()
 
 
-def test_allocated_and_running_and_never_prepared():
+def test_an_unprepared_claim_of_a_running_pod_is_found():
     seen = snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")])
     [finding] = found(seen)
     assert (finding.kind, finding.users) == (FindingKind.NOT_PREPARED, (("ns", "p"),))
 
 
-def test_a_pod_that_is_pending_terminating_or_needs_no_preparing_has_no_finding():
+def test_a_pod_without_a_need_to_prepare_has_no_finding():
+    """Pending, terminating, without devices, or with skipNodeOperations."""
     for seen in (
         snapshot(pods=[pod("p", "c", phase="Pending")], claims=[allocated("c", "gpu-0")]),
         snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0", skipNodeOperations=["All"])]),
@@ -132,7 +132,7 @@ def test_a_pod_that_is_pending_terminating_or_needs_no_preparing_has_no_finding(
     assert found(snapshot(pods=[going], claims=[allocated("c", "gpu-0")])) == ()
 
 
-def test_a_claim_that_no_container_names_is_prepared_unseen():
+def test_an_unprepared_claim_of_no_container_is_ignored():
     """The kubelet's answer lists claims by container, and no container uses this one."""
     consumer = pod("p", "c")
     consumer = replace(consumer, spec=replace(consumer.spec, containers=()))
@@ -144,7 +144,7 @@ def test_an_unavailable_kubelet_causes_no_findings():
     assert found(replace(seen, kubelet=None)) == ()
 
 
-def test_shares_that_are_more_than_the_device():
+def test_shares_that_exceed_the_device_are_found():
     seen = snapshot(
         claims=[
             allocated("c", "gpu-2-shared", shareID="s", consumedCapacity={"memory": "30Gi"}),
@@ -159,7 +159,7 @@ def test_shares_that_are_more_than_the_device():
     assert (finding.kind, finding.object) == (FindingKind.SUMS, f"Device/{DRIVER}/node-1/gpu-2-shared")
 
 
-def test_a_share_that_is_not_what_the_status_says():
+def test_a_share_that_differs_from_its_status_is_found():
     seen = snapshot(
         claims=[allocated("c", "gpu-2-shared", shareID="s", consumedCapacity={"memory": "10Gi"})],
         prepared=(prepared("c", "gpu-2-shared", share="s", memory="30Gi"),),
@@ -183,7 +183,7 @@ def test_cdi_files_of_missing_claims_are_reported():
     assert [finding.object for finding in found(seen)] == [f"CDI file drawbridge_{DRIVER}_{UID}.json", f"CDI file k8s.{DRIVER}-claim_{UID}.yaml"]  # fmt: skip
 
 
-def test_a_cdi_file_is_reported_as_orphaned_only_if_all_claims_could_be_read():
+def test_cdi_files_are_orphaned_only_if_all_claims_were_read():
     files = (f"drawbridge_{DRIVER}_{UID}.json",)
     assert found(snapshot(files=files, prepared=(prepared("c", "gpu-0"),))) == ()
     assert found(snapshot(files=files, pods=[pod("p", "c", phase="Pending")])) == ()
@@ -191,13 +191,13 @@ def test_a_cdi_file_is_reported_as_orphaned_only_if_all_claims_could_be_read():
     assert found(snapshot(files=files, claims=[allocated("c", "gpu-0")], prepared=(prepared("c", "gpu-0", uid=UID),)))[0].object == "ResourceClaim/ns/c"  # fmt: skip
 
 
-def test_a_node_that_is_all_wrong_has_an_end():
+def test_the_number_of_findings_is_bounded():
     gone = [f"c{number}" for number in range(MOST + 50)]
     seen = snapshot(gone=gone, prepared=tuple(prepared(name, "gpu-0") for name in gone))
     assert len(found(seen)) == MOST
 
 
-def test_a_finding_that_may_resolve_itself_is_reported_only_if_it_persists():
+def test_a_finding_that_may_resolve_itself_must_persist():
     [left] = found(snapshot(gone=["c"], prepared=(prepared("c", "gpu-0"),)))
     [missing] = found(snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")]))
     [twice] = found(snapshot(plugged("old", "GPU-0"), claiming("p", "c", "gpu-0")))
@@ -210,5 +210,14 @@ def test_a_finding_that_may_resolve_itself_is_reported_only_if_it_persists():
     assert not patience.is_old(left, 100.0 + LATE), "it was gone in between"
 
 
-def test_the_slices_of_these_tests_are_a_drivers():
+def test_the_example_slices_have_one_driver():
     assert len({slice_.spec.driver for slice_ in slices()}) == 1
+
+
+def test_invented_findings_of_a_driver_do_not_hide_other_kinds():
+    lies = tuple(prepared("c", f"made-up-{number}") for number in range(5000))
+    seen = snapshot(
+        pods=[pod("p", "d")], claims=[allocated("c", "gpu-0"), allocated("d", "gpu-1")], gone=["e"], prepared=(*lies, prepared("e", "gpu-0"))
+    )  # fmt: skip
+    kinds = {finding.kind for finding in examine(seen, hardware(seen))}
+    assert kinds == {FindingKind.NOT_ALLOCATED, FindingKind.NOT_PREPARED, FindingKind.LEFT}

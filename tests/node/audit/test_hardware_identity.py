@@ -1,4 +1,4 @@
-"""A device of a plugin is found among the devices of claims by what it is, and so is all that is made of it."""
+"""A plugin's device is matched with the devices of slices: the same hardware, its partitions and its shares."""
 
 import pytest
 from msgspec.structs import replace
@@ -24,17 +24,17 @@ def test_a_whole_device_is_found_by_uuid_and_by_address(described, id_):
     assert names(described.excluded_by_plugin(RESOURCE, id_)) == ["gpu-0"]
 
 
-def test_with_a_card_go_its_partitions(described):
+def test_a_card_excludes_its_partitions(described):
     assert names(described.excluded_by_plugin(RESOURCE, "GPU-1")) == ["gpu-1", "gpu-1-1g-0", "gpu-1-1g-1", "gpu-1-1g-2", "gpu-1-2g-0", "gpu-1-2g-2"]  # fmt: skip
 
 
-def test_with_a_partition_go_the_card_and_what_overlaps_it_and_no_partition_beside_it(described):
-    """2g at 0 lies on the slices 0 and 1, and all compute that three partitions of one have besides is one."""
+def test_a_partition_excludes_its_card_and_overlapping_partitions_only(described):
+    """2g at 0 uses the slices 0 and 1. It leaves 1 of 3 compute, so the other 2g partition does not fit either."""
     assert names(described.excluded_by_plugin(RESOURCE, "GPU-1/2g/0")) == ["gpu-1", "gpu-1-1g-0", "gpu-1-1g-1", "gpu-1-2g-0", "gpu-1-2g-2"]  # fmt: skip
     assert names(described.excluded_by_plugin(RESOURCE, "GPU-1/1g/2")) == ["gpu-1", "gpu-1-1g-2", "gpu-1-2g-2"]
 
 
-def test_a_shared_device_goes_with_the_card(described):
+def test_a_card_excludes_its_shared_device(described):
     assert names(described.excluded_by_plugin(RESOURCE, "GPU-2")) == ["gpu-2", "gpu-2-shared"]
 
 
@@ -43,7 +43,7 @@ def test_a_plugin_id_that_no_slice_publishes_matches_no_device(described, id_):
     assert described.excluded_by_plugin(RESOURCE, id_) == frozenset()
 
 
-def test_a_number_means_a_device_of_the_same_vendor_only():
+def test_an_index_matches_devices_of_the_same_vendor_only():
     first = published("gpu.example.com", ("a", {"index": {"int": 0}}))
     other = published("nic.other.org", ("b", {"index": {"int": 0}}))
     hardware = Hardware([first, other])
@@ -53,19 +53,20 @@ def test_a_number_means_a_device_of_the_same_vendor_only():
     assert names(hardware.excluded_by_plugin("ample.com/gpu", "0")) == []
 
 
-def test_a_number_is_not_a_uuid():
+def test_an_index_matches_no_uuid():
     hardware = Hardware([published("nic.other.org", ("b", {"uuid": {"string": "0"}}))])
     assert hardware.excluded_by_plugin("example.com/gpu", "0") == frozenset()
 
 
-def test_a_device_of_our_adapter_matches_the_plugin_device_by_resource_and_id():
+def test_an_adapter_device_matches_its_plugin_device_by_id():
+    """The resource must be the same."""
     attributes = {"resource": {"string": RESOURCE}, "id": {"string": "Dev:1"}}
     hardware = Hardware([published("plugins.drawbridge.dev", ("d", attributes))])
     assert names(hardware.excluded_by_plugin(RESOURCE, "Dev:1")) == ["d"]
     assert names(hardware.excluded_by_plugin("example.com/other", "Dev:1")) == []
 
 
-def test_two_drivers_may_publish_one_device():
+def test_two_drivers_may_publish_the_same_device():
     mine = published("a.example.com", ("x", {"uuid": {"string": "GPU-7"}}))
     theirs = published("b.example.com", ("y", {"b.example.com/uuid": {"string": "GPU-7"}}), ("z", {}))
     hardware = Hardware([mine, theirs])
@@ -81,8 +82,8 @@ def test_an_invalid_address_is_ignored(address):
 
 
 @pytest.mark.parametrize("same", ["uuid", "counter"])
-def test_a_pool_of_very_many_devices_of_one_card_is_not_followed_through_all_pairs_and_is_named(same):
-    """10,000 of them, each in the way of each other, would keep the agent busy for minutes, and mark as many."""
+def test_devices_of_one_card_are_compared_up_to_a_limit(same):
+    """10,000 devices that exclude each other would keep the agent busy for minutes, and taint as many devices."""
     uuid = {"string": "GPU-7"}
     slice_ = published("liar.example.com", *((f"d{number}", {"uuid": uuid} if same == "uuid" else {}) for number in range(2 * MOST_BESIDE)))  # fmt: skip
     if same == "counter":

@@ -1,4 +1,4 @@
-"""Which container has which device: by the kubelet's word, and what the pod and the claim say of it."""
+"""Containers and their devices, by the kubelet's answer, the pod and the claim."""
 
 from dra.objects import Pod
 from dra.quantity import parse
@@ -19,7 +19,7 @@ def rows(*held, **more):
     return list(holders(seen, hardware(seen)))
 
 
-def test_a_device_of_a_claim_has_the_names_that_exporters_know():
+def test_a_claims_device_has_the_ids_that_exporters_use():
     [row] = rows(claiming("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")])
     assert (row.namespace, row.pod, row.container) == ("ns", "p", "c")
     assert (row.claim, row.driver, row.pool, row.device, row.share, row.resource) == ("c", DRIVER, NODE, "gpu-0", "", "")  # fmt: skip
@@ -27,20 +27,20 @@ def test_a_device_of_a_claim_has_the_names_that_exporters_know():
     assert row.amounts == {}
 
 
-def test_a_partition_has_the_uuid_of_its_card_beside_its_own():
+def test_a_partition_has_its_own_uuid_and_its_cards():
     [row] = rows(claiming("p", "c", "gpu-1-1g-0"), claims=[allocated("c", "gpu-1-1g-0")])
     assert row.exporter_ids == ExporterIds("GPU-1/1g/0", "GPU-1", "")
 
 
-def test_a_share_says_how_much_it_is_and_another_share_of_the_device_does_not_count():
+def test_a_share_has_its_own_amounts_only():
     first = holding(result("gpu-2-shared", share="s1", memory="8Gi"), result("gpu-2-shared", share="s2", memory="2Gi"))
     held = having("p", container("c", ("c", shared("s2"))))
     [row] = rows(held, pods=[pod("p", "c")], claims=[first])
     assert (row.share, row.amounts) == ("s2", {"memory": parse("2Gi")})
 
 
-def test_a_container_has_what_its_requests_were_given_and_not_what_another_containers_were():
-    """The kubelet lists all devices of the claim with both."""
+def test_a_container_has_only_the_devices_of_its_own_requests():
+    """The kubelet lists all devices of the claim for both containers."""
     both = holding(result("gpu-0", "a"), result("gpu-1", "b/large"))
     held = having("p", container("one", ("c", "gpu-0", "gpu-1")), container("two", ("c", "gpu-0", "gpu-1")))
     of = two_containers(one=[{"name": "c", "request": "a"}], two=[{"name": "c", "request": "b"}])
@@ -54,7 +54,7 @@ def test_a_container_has_what_its_requests_were_given_and_not_what_another_conta
     assert names(rows(held, pods=[earlier], claims=[both])) == everything, "nor of a pod that says nothing of it"
 
 
-def test_an_extended_resource_is_its_containers():
+def test_an_extended_resource_belongs_to_its_container():
     both = holding(result("gpu-0", "container-0-request-0"), result("gpu-1", "container-1-request-0"))
     held = having("p", container("one", ("c", "gpu-0", "gpu-1")), container("two", ("c", "gpu-0", "gpu-1")))
     mappings = [
@@ -71,7 +71,7 @@ def test_a_claim_with_admin_access_holds_no_device():
     assert rows(claiming("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=[looking]) == []
 
 
-def test_a_plugins_device_is_known_by_what_is_published_of_it_or_by_its_id():
+def test_a_plugin_device_has_its_published_uuid_or_its_id():
     known = {row.device: row.exporter_ids for row in rows(plugged("p", "GPU-0", "GPU-0::3", f"{CARD}::1", "3B:00.0", "thing"))}  # fmt: skip
     whole = ExporterIds("GPU-0", "GPU-0", "0000:3b:00.0")
     assert known["GPU-0"] == known["GPU-0::3"] == known["3B:00.0"] == whole
@@ -79,7 +79,7 @@ def test_a_plugins_device_is_known_by_what_is_published_of_it_or_by_its_id():
     assert known["thing"] == ExporterIds()
 
 
-def test_two_devices_that_a_plugins_could_be_give_it_no_name():
+def test_a_plugin_device_with_two_matches_has_no_uuid():
     twice = [published(driver, ("d", {"index": {"int": 0}, "uuid": {"string": f"GPU-of-{driver}"}})) for driver in ("a.example.com", "b.example.com")]  # fmt: skip
     assert Hardware(twice).exporter_ids_of_plugin(RESOURCE, "0") == ExporterIds()
     assert Hardware(twice[:1]).exporter_ids_of_plugin(RESOURCE, "0") == ExporterIds(
@@ -87,7 +87,7 @@ def test_two_devices_that_a_plugins_could_be_give_it_no_name():
     )
 
 
-def test_a_kubelet_that_is_away_has_no_rows():
+def test_without_the_kubelets_answer_there_are_no_rows():
     seen = snapshot()
     assert list(holders(type(seen)(NODE), hardware(seen))) == []
 

@@ -1,4 +1,4 @@
-"""Marks come with what a plugin holds and go with it; slices that are away for a moment, and a tampered mark, change nothing of that."""
+"""Taint rules follow the devices that plugins allocate. Missing slices and modified rules do not change that."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -25,7 +25,7 @@ def made(*given, now=NOW):
     return [convert(body, DeviceTaintRule) for body in plan(owner(), wanted(*given), given, (), now).new]
 
 
-def test_a_mark_keeps_claims_off_one_device_and_belongs_to_the_node():
+def test_a_taint_rule_selects_one_device_of_its_node():
     [rule] = made(HELD)
     selector = rule.spec.device_selector
     assert (selector.driver, selector.pool, selector.device) == device("gpu-0")
@@ -38,30 +38,30 @@ def test_a_mark_keeps_claims_off_one_device_and_belongs_to_the_node():
     assert seen_at(rule) == NOW
 
 
-def test_a_mark_that_is_already_correct_is_left_unchanged():
+def test_a_correct_taint_rule_is_left_unchanged():
     assert plan(owner(), wanted(HELD), [HELD], made(HELD), NOW).is_empty
 
 
-def test_it_goes_when_the_plugins_pod_does():
+def test_a_taint_rule_is_deleted_after_its_pod():
     planned = plan(owner(), {}, [], made(HELD), NOW)
     assert [rule.spec.device_selector.device for rule in planned.deleted] == ["gpu-0"]
 
 
-def test_slices_that_are_away_take_no_mark_with_them():
-    """A kubelet that starts deletes its node's slices, and the driver publishes them again."""
+def test_a_taint_rule_stays_while_its_slices_are_missing():
+    """A starting kubelet deletes the slices of its node, and the driver publishes them again."""
     assert plan(owner(), {}, [HELD], made(HELD), NOW).is_empty
 
 
-def test_of_two_holders_of_a_card_one_may_go():
+def test_a_taint_rule_stays_for_the_remaining_holder():
     both = [NodePluginDevice(RESOURCE, "GPU-0::1", "ns", "p"), NodePluginDevice(RESOURCE, "GPU-0::2", "ns", "q")]
     [rule] = made(*both)
-    [(name, told)] = plan(owner(), wanted(both[1]), both[1:], [rule], NOW).renewed
+    [(name, body)] = plan(owner(), wanted(both[1]), both[1:], [rule], NOW).renewed
     assert name == rule.metadata.name
-    assert told["metadata"]["annotations"]["drawbridge.dev/held-as"] == f"{RESOURCE} GPU-0::2"
+    assert body["metadata"]["annotations"]["drawbridge.dev/held-as"] == f"{RESOURCE} GPU-0::2"
 
 
 @pytest.mark.parametrize("seen", ["2025-12-31T23:50:00+00:00", "2027-01-01T00:00:00+00:00", "", "2026-01-01T00:00:00", "yesterday"])  # fmt: skip
-def test_an_agent_stands_by_its_marks_now_and_then(seen):
+def test_an_old_taint_rule_is_confirmed(seen):
     [rule] = made(HELD)
     rule.metadata.annotations["drawbridge.dev/seen"] = seen
     planned = plan(owner(), wanted(HELD), [HELD], [rule], NOW)
@@ -78,7 +78,7 @@ def test_a_modified_taint_rule_is_deleted_and_then_created_again():
     assert len(plan(owner(), wanted(HELD), [HELD], [], NOW + timedelta(seconds=2)).new) == 1
 
 
-def test_a_device_of_another_pool_is_named_and_not_marked():
+def test_a_device_of_another_pool_is_reported_not_tainted():
     marks = {device("x", pool="shelf"): frozenset({str(HELD)})}
     assert plan(owner(), marks, [HELD], [], NOW).is_empty
     [finding] = unmarkable(NODE, marks, served=True)
@@ -88,7 +88,7 @@ def test_a_device_of_another_pool_is_named_and_not_marked():
     assert unmarkable(NODE, wanted(HELD), served=True) == ()
 
 
-def test_of_very_many_devices_the_first_are_marked_and_that_others_are_not_is_said():
+def test_devices_beyond_the_maximum_are_reported_and_not_tainted():
     many = {device(f"d{number:05}"): frozenset({"r d"}) for number in range(MOST_MARKS + 100)}
     chosen = markable(NODE, many)
     assert list(chosen) == sorted(many)[:MOST_MARKS]
@@ -98,7 +98,7 @@ def test_of_very_many_devices_the_first_are_marked_and_that_others_are_not_is_sa
     assert f"{MOST_MARKS} other devices" in findings[0].message
 
 
-def test_names_stay_within_what_the_server_takes():
+def test_the_names_of_taint_rules_are_valid():
     long = {device("d" * 63): frozenset({str(HELD)})}
     [body] = plan(owner(), long, [HELD], [], NOW).new
     assert list(errors(body)) == []
@@ -106,7 +106,7 @@ def test_names_stay_within_what_the_server_takes():
 
 
 @pytest.mark.parametrize("id_", [f"line\n{HELD}", "\x1b[2J", "x" * 1_000_000, "\n" * 1000])
-def test_a_plugin_that_calls_its_devices_as_it_likes_is_written_down_in_one_short_line(id_):
+def test_an_odd_plugin_device_id_becomes_one_short_line(id_):
     given = NodePluginDevice(RESOURCE, id_, "ns", "p")
     marks = {device("gpu-0"): frozenset({str(given)})}
     [body] = plan(owner(), marks, [given], [], NOW).new

@@ -1,4 +1,4 @@
-"""The kubelet's memory as it writes it, and invalid forms of it; names of CDI files; and what the kubelet answers on the wire."""
+"""The kubelet's state file, names of CDI files, and the kubelet's answer on the wire."""
 
 import json
 from zlib import crc32
@@ -8,9 +8,7 @@ import pytest
 from node.audit import UnreadableState, read_state
 from node.audit.findings import claim_uid
 from node.messages import PodHoldings, decode, encode
-from tests.node.audit.snapshots import claiming, device, plugged
-
-UID = "0f0e0d0c-1111-4222-8333-444455556666"
+from tests.node.audit.snapshots import UID, claiming, device, plugged
 
 
 def memory(inner):
@@ -23,7 +21,7 @@ def state(**driver_state):
     return {"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1", "ClaimInfoStateList": [claim]}
 
 
-def test_the_kubelets_memory():
+def test_the_kubelets_state_file_is_read():
     devices = [{"PoolName": "pool", "DeviceName": "gpu-0", "ShareID": "s", "RequestNames": ["r"], "CDIDeviceIDs": None}]
     [record] = read_state(memory(state(**{"a.example.com": {"Devices": devices}})))
     assert (record.namespace, record.claim, record.uid, record.share) == ("ns", "c", UID, "s")
@@ -31,7 +29,7 @@ def test_the_kubelets_memory():
 
 
 @pytest.mark.parametrize("inner", [state(), state(a={"Devices": None}), {"ClaimInfoStateList": None}, {}])
-def test_a_memory_of_nothing(inner):
+def test_a_state_file_without_claims_is_empty(inner):
     assert read_state(memory(inner)) == ()
 
 
@@ -39,7 +37,7 @@ def test_a_memory_of_nothing(inner):
     "data",
     [b"", b"{}", b"[]", b"\xff", b'{"Data":"{}","Checksum":1}', memory([]), memory({"ClaimInfoStateList": 1}), b"[" * 100_000],
 )  # fmt: skip
-def test_a_state_file_that_the_kubelet_did_not_write_is_unreadable(data):
+def test_a_state_file_not_written_by_the_kubelet_is_unreadable(data):
     with pytest.raises(UnreadableState):
         read_state(data)
 
@@ -48,7 +46,7 @@ def test_a_state_file_that_the_kubelet_did_not_write_is_unreadable(data):
     "name",
     [f"drawbridge_a.example.com_{UID}.json", f"a.example.com-{UID}.yaml", f"k8s.a.example.com-claim_{UID}.json"],
 )
-def test_a_file_of_a_claim(name):
+def test_a_cdi_file_name_contains_the_uid_of_its_claim(name):
     assert claim_uid(name, {"a.example.com"}) == UID
 
 
@@ -63,14 +61,14 @@ def test_a_file_of_a_claim(name):
         "",
     ],
 )
-def test_a_file_of_no_claim(name):
+def test_other_file_names_contain_no_uid_of_a_claim(name):
     assert claim_uid(name, {"a.example.com"}) == ""
 
 
 def test_the_kubelets_answer_survives_encoding_and_other_fields_are_skipped():
-    said = PodHoldings(pods=(plugged("old", "GPU-0", "GPU-1"), claiming("new", "c", "gpu-0")))
-    assert decode(encode(said), PodHoldings) == said
-    container = encode(said.pods[0].containers[0]) + bytes([3 << 3 | 2, 3, 1, 0x80, 1])  # CPUs, packed
+    answer = PodHoldings(pods=(plugged("old", "GPU-0", "GPU-1"), claiming("new", "c", "gpu-0")))
+    assert decode(encode(answer), PodHoldings) == answer
+    container = encode(answer.pods[0].containers[0]) + bytes([3 << 3 | 2, 3, 1, 0x80, 1])  # CPUs, packed
     pod = bytes([3 << 3 | 2, len(container)]) + container
     [read] = decode(bytes([1 << 3 | 2, len(pod)]) + pod, PodHoldings).pods
-    assert read.containers == said.pods[0].containers
+    assert read.containers == answer.pods[0].containers

@@ -1,4 +1,4 @@
-"""Reservations of an allocator against what is held on the node: contradictions are found, a commit on its way is not."""
+"""Reservations of the allocator beside what containers and claims hold on a node."""
 
 import json
 
@@ -8,7 +8,10 @@ from node.audit import FindingKind, InvalidAnswer, NodeReservation, examine, in_
 from node.audit.reservations import LONGEST, MOST
 from node.audit.snapshot import NodeReservedDevice
 from tests.node.audit.snapshots import (
+    DEVICE,
+    ROW,
     allocated,
+    answer,
     claiming,
     device,
     hardware,
@@ -35,18 +38,18 @@ def kinds(*held, **more):
     return [finding.kind for finding in found(*held, **more)]
 
 
-def test_a_reservation_of_a_device_that_no_container_holds_has_no_finding():
+def test_a_reservation_of_an_unused_device_has_no_finding():
     assert found(plugged("old", "GPU-1"), reservations=(reserved("c", "gpu-0"),)) == ()
 
 
-def test_a_commit_on_its_way_has_no_finding():
-    """The claim is allocated and prepared meanwhile, by the kubelet's word, which has no uid, and by the driver's, which has."""
+def test_a_reservation_in_commit_has_no_finding():
+    """The claim is allocated and prepared meanwhile. The kubelet's record has no uid, the driver's record has it."""
     seen = {"reservations": (reserved("c", "gpu-0"),), "claims": [allocated("c", "gpu-0")], "pods": [pod("p", "c")]}
     assert found(claiming("p", "c", "gpu-0"), prepared=(prepared("c", "gpu-0"),), **seen) == ()
     assert found(claiming("p", "c", "gpu-0"), **seen) == ()
 
 
-def test_a_reservation_of_a_device_that_a_plugin_gave_to_a_pod_is_found():
+def test_a_reserved_device_that_a_plugin_allocated_is_found():
     [finding] = found(plugged("old", "GPU-0"), reservations=(reserved("c", "gpu-0"),))
     assert (finding.kind, finding.object) == (FindingKind.RESERVED_ELSEWHERE, f"Device/{device('gpu-0')}")
     assert finding.users == (("ns", "old"),)
@@ -54,7 +57,7 @@ def test_a_reservation_of_a_device_that_a_plugin_gave_to_a_pod_is_found():
     assert "ns/" not in finding.pod_message
 
 
-def test_a_part_of_what_a_plugin_gave_is_reserved_elsewhere_too():
+def test_a_reserved_partition_of_a_plugins_device_is_found():
     assert kinds(plugged("old", "GPU-1"), reservations=(reserved("c", "gpu-1-1g-2"),)) == [
         FindingKind.RESERVED_ELSEWHERE
     ]
@@ -70,7 +73,7 @@ def test_a_part_of_what_a_plugin_gave_is_reserved_elsewhere_too():
     ],
     ids=["a driver", "the kubelet", "the claim of that name that was before", "prepared without a name"],
 )
-def test_a_reservation_of_a_device_that_another_claim_has_is_found(seen):
+def test_a_reserved_device_that_another_claim_holds_is_found(seen):
     held = [seen.pop("held")] if "held" in seen else []
     claims = [allocated("d", "gpu-0")]
     pods = [pod("q", "d")]
@@ -79,7 +82,8 @@ def test_a_reservation_of_a_device_that_another_claim_has_is_found(seen):
     )
 
 
-def test_a_partition_beside_the_whole_and_another_drivers_name_for_it_are_the_same_hardware():
+def test_a_reservation_conflicts_under_any_name_of_the_hardware():
+    """A partition of a prepared device, and the same device of another driver."""
     whole = prepared("d", "gpu-1")
     assert kinds(claims=[allocated("d", "gpu-1")], pods=[pod("q", "d")], prepared=(whole,), reservations=(reserved("c", "gpu-1-1g-2"),)).count(FindingKind.RESERVED_ELSEWHERE) == 1  # fmt: skip
     twin = published("b.example.com", ("y", {"uuid": {"string": "GPU-7"}}))
@@ -107,14 +111,14 @@ def test_a_claim_with_admin_access_does_not_hold_the_device():
     assert found(claiming("q", "d", "gpu-0"), pods=[pod("q", "d")], claims=[looking], reservations=(reserved("c", "gpu-0"),)) == ()  # fmt: skip
 
 
-def test_doubt_is_a_finding():
+def test_a_reservation_in_doubt_is_found():
     [finding] = found(reservations=(reserved("c", "gpu-0", in_doubt=True), reserved("d", "gpu-1")))
     assert (finding.kind, finding.object) == (FindingKind.IN_DOUBT, "ResourceClaim/ns/c")
     assert str(device("gpu-0")) in finding.message
 
 
-def test_only_what_stood_all_the_while_counts():
-    """A device that was given up in between, or reserved anew, may have been another claim's when it was looked at."""
+def test_only_reservations_in_both_answers_count():
+    """A device that was released or reserved again in between may have belonged to another claim during the reading."""
     kept, went, moved = reserved("kept", "gpu-0"), reserved("went", "gpu-1"), reserved("moved", "gpu-2")
     came, doubted = reserved("moved", "gpu-1"), reserved("kept", "gpu-0", in_doubt=True)
     assert in_both((kept, went, moved), (came, doubted)) == (kept,), "and it was in doubt for a part of it only"
@@ -122,15 +126,7 @@ def test_only_what_stood_all_the_while_counts():
     assert in_both((doubted,), (doubted,)) == (doubted,)
 
 
-ROW = {"namespace": "ns", "claim": "c", "uid": "u", "inDoubt": True}
-DEVICE = {"driver": DRIVER, "pool": NODE, "device": "gpu-0", "shareId": "s"}
-
-
-def answer(**changes):
-    return {"node": NODE, "reservations": [ROW | {"devices": [DEVICE]} | changes]}
-
-
-def test_an_answer_is_read():
+def test_the_allocators_answer_is_read():
     [reservation] = read_reservations(json.dumps(answer()).encode(), NODE)
     assert reservation == NodeReservation("ns", "c", "u", True, (NodeReservedDevice(DRIVER, NODE, "gpu-0", "s"),))
 
@@ -155,7 +151,7 @@ def test_an_answer_is_read():
         json.dumps({"node": NODE, "reservations": [ROW | {"devices": []}] * (MOST + 1)}),
     ],
 )
-def test_an_invalid_answer_of_the_allocator_is_refused_as_a_whole(data):
+def test_an_invalid_answer_of_the_allocator_is_refused_completely(data):
     with pytest.raises(InvalidAnswer) as refused:
         read_reservations(data if isinstance(data, bytes) else data.encode(), NODE)
     assert len(str(refused.value)) < 600

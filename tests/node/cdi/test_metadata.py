@@ -1,4 +1,4 @@
-"""What a container can read about its devices: where a program that knows its pod's manifest looks, and of its own devices only."""
+"""Metadata files: a container reads about its own devices where its pod's manifest says."""
 
 import json
 
@@ -27,17 +27,17 @@ def prepared(*results, entry=""):
 
 
 def metadata_files(record, made=MACHINE):
-    """The objects of each file, by its name."""
+    """Return the objects of each file, by file name."""
     return {name: list(map(json.loads, text.splitlines())) for name, text in metadata_of(record, made).items()}
 
 
 def mounts(record):
-    """The mounts of each CDI device, in their order."""
+    """Return the mounts of each CDI device, in order."""
     spec = json.loads(spec_of(record, MACHINE, "/state/metadata"))
     return [device["containerEdits"].get("mounts", []) for device in spec["devices"]]
 
 
-def test_a_device_is_told_with_its_attributes_in_every_version_the_newest_first():
+def test_metadata_has_every_version_and_the_newest_first():
     [(name, objects)] = metadata_files(prepared(result("gpu-0"))).items()
     assert name == "uid-c_0.json"
     assert [obj.pop("apiVersion") for obj in objects] == [
@@ -70,7 +70,7 @@ def test_a_device_is_told_with_its_attributes_in_every_version_the_newest_first(
     }
 
 
-def test_each_request_has_a_file_that_its_first_device_brings():
+def test_each_request_has_a_file_mounted_by_its_first_device():
     record = prepared(result("gpu-0", "gpus"), result("gpu-1", "gpus"), result("nic", "net/fast"))
     files = metadata_files(record)
     assert [[device["name"] for device in first["requests"][0]["devices"]] for first, _ in files.values()] == [
@@ -89,13 +89,13 @@ def test_each_request_has_a_file_that_its_first_device_brings():
     assert second["containerPath"] == f"{CLAIMS}/c/net/{DRIVER}-metadata.json"
 
 
-def test_two_shares_of_a_device_are_one_device():
+def test_two_shares_of_a_device_are_listed_once():
     record = prepared(*(result("gpu-2-shared", share=share, memory="10Gi", cores="30") for share in "st"))
     [(first, _)] = metadata_files(record).values()
     assert [device["name"] for device in first["requests"][0]["devices"]] == ["gpu-2-shared"]
 
 
-def test_a_claim_made_from_a_template_has_the_name_that_the_pod_has_for_it():
+def test_a_claim_of_a_template_has_its_pods_claim_name():
     record = prepared(result("gpu-0"), entry="accelerator")
     [(first, _)] = metadata_files(record).values()
     assert first["podClaimName"] == "accelerator"
@@ -103,19 +103,19 @@ def test_a_claim_made_from_a_template_has_the_name_that_the_pod_has_for_it():
 
 
 @pytest.mark.parametrize("entry", ["../../../../etc", "a/b", "..", "A", "a" * 64, "a\n"])
-def test_an_annotation_that_would_lead_elsewhere_is_not_a_name(entry):
+def test_an_unsafe_pod_claim_name_is_ignored(entry):
     """Any user who may create claims can set the annotation, so it must not lead out of the folder."""
     record = prepared(result("gpu-0"), entry=entry)
     assert mounts(record)[0][0]["containerPath"] == f"{CLAIMS}/c/r/{DRIVER}-metadata.json"
     assert "podClaimName" not in metadata_files(record)["uid-c_0.json"][0]
 
 
-def test_a_device_that_the_machine_has_no_more_is_still_named():
+def test_a_device_missing_from_the_machine_keeps_its_name():
     [(first, _)] = metadata_files(prepared(result("gpu-0")), machine(gpus=[gpu(1)])).values()
     assert first["requests"][0]["devices"] == [{"driver": DRIVER, "pool": NODE, "name": "gpu-0"}]
 
 
-def test_files_of_other_claims_and_unfinished_ones_are_told_apart():
+def test_only_complete_files_of_known_claims_are_metadata():
     assert is_metadata_of("uid-c_0.json", ["uid-c"])
     for name in ("uid-d_0.json", "uid-c_0.json.new", "uid-c", "_0.json"):
         assert not is_metadata_of(name, ["uid-c"])
@@ -123,7 +123,7 @@ def test_files_of_other_claims_and_unfinished_ones_are_told_apart():
 
 @pytest.mark.oracle
 @pytest.mark.live
-def test_kubernetes_own_reader_reads_every_version_and_finds_it_valid(metadata_oracle):
+def test_kubernetes_reader_accepts_every_version(metadata_oracle):
     record = prepared(result("gpu-0", "gpus"), result("gpu-1", "gpus"), result("nic", "net/fast"), entry="accelerator")
     texts = [text.decode() for text in metadata_of(record, MACHINE).values()]
     # The newest version alone, the older one alone, and both as they are in the file.

@@ -1,4 +1,4 @@
-"""What a container sees: each device by itself, nothing of others, and names that the runtime accepts."""
+"""CDI files: each device by itself, and names that the runtime accepts."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def edits(*results):
     return [(device.requests, [by_name[name] for name in device.cdi]) for device in answer.devices]
 
 
-def test_a_whole_device_is_a_variable_and_its_files():
+def test_a_whole_device_has_variables_and_device_nodes():
     [(requests, [edit])] = edits(result("gpu-0", "main/alternative"))
     assert requests == ("main",)
     assert edit == {
@@ -43,7 +43,7 @@ def test_a_whole_device_is_a_variable_and_its_files():
     }
 
 
-def test_a_share_says_how_much_it_is():
+def test_a_share_has_its_amounts_in_variables():
     [(_, [edit])] = edits(result("gpu-2-shared", share="s", memory="10Gi", cores="30"))
     assert edit["env"] == [
         "DRAWBRIDGE_DEVICE_GPU_2_SHARED=GPU-2",
@@ -53,26 +53,26 @@ def test_a_share_says_how_much_it_is():
     ]
 
 
-def test_two_shares_of_one_device_for_one_request_are_more_of_it():
+def test_two_shares_of_a_device_in_one_request_are_added():
     shares = [result("gpu-2-shared", share=name, memory="10Gi", cores="30") for name in ("s", "t")]
     (_, [first]), (_, [second]) = edits(*shares)
     assert first == second
     assert f"DRAWBRIDGE_DEVICE_GPU_2_SHARED_MEMORY={20 << 30}" in first["env"]
 
 
-def test_the_list_of_visible_devices_is_that_of_the_request():
+def test_the_visible_devices_are_those_of_the_request():
     (_, [first]), (_, [second]), (_, [third]) = edits(result("gpu-0"), result("gpu-1"), result("nic", "net"))
     assert "VISIBLE=GPU-0,GPU-1" in first["env"]
     assert "VISIBLE=GPU-0,GPU-1" in second["env"]
     assert third == {"env": ["DRAWBRIDGE_DEVICE_NIC=eth1"]}
 
 
-def test_cpus_are_those_that_were_chosen():
+def test_the_variable_of_cpus_has_the_chosen_cpus():
     [(_, [edit])] = edits(result("cpus-numa-0", share="s", cpus="2"))
     assert edit["env"] == ["DRAWBRIDGE_DEVICE_CPUS_NUMA_0=0-1", "DRAWBRIDGE_DEVICE_CPUS_NUMA_0_CPUS=2"]
 
 
-def test_names_are_such_as_the_runtime_takes():
+def test_kind_and_device_names_are_valid_for_cdi():
     spec = json.loads(spec_of(prepared(result("gpu-0"), result("nic", "net")), MACHINE, "/told"))
     assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*/[A-Za-z][A-Za-z0-9_-]*", spec["kind"])
     names = [device["name"] for device in spec["devices"]]
@@ -80,7 +80,7 @@ def test_names_are_such_as_the_runtime_takes():
     assert all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]*[A-Za-z0-9]", name) for name in names)
 
 
-def test_files_tell_whose_they_are():
+def test_file_names_contain_driver_and_uid():
     name = file_name(DRIVER, "uid-c")
     assert (is_ours(DRIVER, name), uid_of(DRIVER, name)) == (True, "uid-c")
     assert (is_ours(DRIVER, name + ".new"), uid_of(DRIVER, name + ".new")) == (True, "")
@@ -88,8 +88,8 @@ def test_files_tell_whose_they_are():
     assert not is_ours(DRIVER, "nvidia.json")
 
 
-def test_a_device_that_the_machine_has_no_more_is_still_named():
-    """The claim's container runs; only what the device was called is not known any more."""
+def test_a_device_missing_from_the_machine_keeps_its_variable():
+    """The container of the claim runs; only the device's uuid is unknown."""
     spec = json.loads(spec_of(prepared(result("gpu-0")), machine(gpus=[gpu(1)]), "/told"))
     edit = spec["devices"][0]["containerEdits"]
     assert (edit["env"], "deviceNodes" in edit) == (["DRAWBRIDGE_DEVICE_GPU_0="], False)

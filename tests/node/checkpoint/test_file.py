@@ -1,4 +1,4 @@
-"""The checkpoint: nothing of it is lost without notice, and versions may come and go."""
+"""The checkpoint: no loss is unnoticed, and other versions can read it."""
 
 import msgspec
 import pytest
@@ -12,9 +12,9 @@ from node.checkpoint import (
     Write,
     _sum,
     decode,
+    durable_steps,
     encode,
-    shown,
-    written,
+    unflushed_steps,
 )
 
 HELD = HeldDevice(request="r", device="d", share_id="s", consumed={"memory": parse("1Gi")}, cpus="0-3")
@@ -28,7 +28,7 @@ def test_a_written_checkpoint_is_read_back():
     assert decode(encode(Checkpoint())).claims == {}
 
 
-def test_no_byte_can_be_lost():
+def test_a_checkpoint_with_a_missing_byte_is_refused():
     for at in range(len(WHOLE)):
         with pytest.raises(BrokenCheckpoint):
             decode(WHOLE[:at] + WHOLE[at + 1 :])
@@ -36,7 +36,7 @@ def test_no_byte_can_be_lost():
             decode(WHOLE[:at])
 
 
-def test_no_byte_can_be_changed_or_added():
+def test_a_checkpoint_with_a_changed_or_additional_byte_is_refused():
     for at in range(len(WHOLE)):
         changed = bytearray(WHOLE)
         changed[at] ^= 1
@@ -49,7 +49,7 @@ def test_no_byte_can_be_changed_or_added():
 
 
 def with_more(data):
-    """The same file as a later version would write it, with a field more in each record."""
+    """Return the file as a later version would write it, with an additional field in each record."""
     _head, _, body = data.partition(b"\n")
     plain = msgspec.json.decode(body)
     for record in plain["claims"].values():
@@ -62,7 +62,7 @@ def signed(body, version, oldest):
     return b"drawbridge-checkpoint %s %s\n%s" % (numbers, _sum(numbers, body), body)
 
 
-def test_a_way_back_keeps_what_the_later_version_wrote_of_claims_that_stay():
+def test_a_rollback_keeps_unknown_fields_of_unchanged_claims():
     later = decode(signed(with_more(WHOLE), 2, 1))
     assert later.claims == {"u1": ONE, "u2": TWO}
     body = encode(later.without("u1").with_records(ONE)).partition(b"\n")[2]
@@ -71,12 +71,12 @@ def test_a_way_back_keeps_what_the_later_version_wrote_of_claims_that_stay():
     assert "later" not in claims["u1"]
 
 
-def test_a_record_that_changes_is_written_as_it_is_now():
+def test_a_changed_record_is_written():
     other = Prepared(uid="u1", namespace="ns", name="one", pool="another")
     assert decode(encode(decode(WHOLE).with_records(other))).claims == {"u1": other, "u2": TWO}
 
 
-def test_a_version_that_this_one_cannot_read_is_named():
+def test_an_unsupported_version_is_named():
     with pytest.raises(BrokenCheckpoint, match="version 9 wrote it, and reading it needs at least version 8"):
         decode(signed(with_more(WHOLE), 9, 8))
 
@@ -86,8 +86,8 @@ def test_an_invalid_record_is_reported():
         decode(signed(b'{"claims":{"u":{"uid":7}}}\n', 1, 1))
 
 
-def test_the_steps_write_beside_and_put_in_place_at_the_end():
-    steps = written("/a/b", b"x")
+def test_a_file_is_written_under_another_name_then_renamed():
+    steps = durable_steps("/a/b", b"x")
     assert steps[0] == Write("/a/b.new", b"x")
     assert [type(step).__name__ for step in steps] == ["Write", "SyncFile", "Rename", "SyncFolder"]
-    assert shown("/a/b", b"x") == (steps[0], steps[2])
+    assert unflushed_steps("/a/b", b"x") == (steps[0], steps[2])

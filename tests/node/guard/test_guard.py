@@ -1,4 +1,4 @@
-"""The guard: no device for two claims, no more of it than there is, nothing beside what must not be beside it."""
+"""The guard: no device for two claims, no share beyond the device, and no incompatible devices together."""
 
 import msgspec
 import pytest
@@ -24,7 +24,7 @@ def guard(made=ALL, rules=None):
 
 
 def after(*claims, by=None):
-    """What is prepared after these claims were, one after the other."""
+    """Return the prepared claims after preparing these claims one after the other."""
     judge = by or guard()
     held = {}
     for prepared in claims:
@@ -34,8 +34,8 @@ def after(*claims, by=None):
     return held
 
 
-def refused(asked, held=None, by=None, ref=None):
-    answer = (by or guard()).judge(asked, ref or reference(asked.metadata.name), held or {})
+def refused(claim, held=None, by=None, ref=None):
+    answer = (by or guard()).judge(claim, ref or reference(claim.metadata.name), held or {})
     assert isinstance(answer, GuardRefusal), answer
     return answer
 
@@ -73,11 +73,11 @@ CONTRADICTIONS = {
 
 
 @pytest.mark.parametrize("reason", CONTRADICTIONS)
-def test_a_claim_that_contradicts_its_status_or_the_machine_is_refused(reason):
+def test_a_claim_that_contradicts_its_status_or_machine_is_refused(reason):
     assert refused(CONTRADICTIONS[reason]).reason == reason
 
 
-def test_a_request_that_the_claim_has_not_is_refused():
+def test_a_result_for_an_unknown_request_is_refused():
     made = claim("a", result("gpu-1"))
     plain = msgspec.to_builtins(made.status.allocation.devices.results[0]) | {"request": "strange"}
     odd = convert(
@@ -90,36 +90,37 @@ def test_a_request_that_the_claim_has_not_is_refused():
     assert refused(odd).reason == "UnknownRequest"
 
 
-def test_a_claim_of_the_same_name_and_another_uid_is_another_claim():
+def test_a_claim_with_another_uid_is_another_claim():
     ref = ClaimReference(namespace="ns", name="a", uid="uid-old")
     assert refused(claim("a", result("gpu-1")), ref=ref).reason == "AnotherClaim"
 
 
 @pytest.mark.parametrize("uid", ["", "../../x", "a/b", "a" * 64, "-x"])
-def test_a_uid_that_would_not_do_as_a_name_of_a_file_is_not_a_claim(uid):
+def test_a_claim_with_an_unsafe_uid_is_refused(uid):
+    """The uid becomes part of a file name."""
     odd = claim("a", result("gpu-1"))
     odd = replace(odd, metadata=replace(odd.metadata, uid=uid))
     assert refused(odd, ref=ClaimReference(uid=uid)).reason == "AnotherClaim"
 
 
-def test_a_device_of_another_claim_is_refused_and_its_holder_named():
+def test_a_device_of_another_claim_is_refused_with_its_holder():
     answer = refused(claim("b", result("gpu-1")), after(claim("a", result("gpu-1"))))
     assert answer == GuardRefusal("Taken", "gpu-1 is prepared for ns/a")
 
 
-def test_the_same_claim_is_given_the_same_again_whatever_the_rules_say_now():
+def test_a_prepared_claim_keeps_its_devices_after_the_rules_change():
     first = claim("a", result("gpu-1"))
     held = after(first)
     fewer = guard(machine(gpus=[gpu(1)]))
     assert fewer.judge(first, reference("a"), held) == held["uid-a"]
 
 
-def test_a_claim_whose_devices_changed_meanwhile_is_not_given_the_new_ones_beside_the_old():
+def test_a_prepared_claim_with_other_devices_is_refused():
     held = after(claim("a", result("gpu-1")))
     assert refused(claim("a", result("gpu-2")), held).reason == "Changed"
 
 
-def test_shares_add_up_to_the_device_and_not_beyond():
+def test_shares_never_exceed_the_device():
     held = after(claim("a", share(10, 30)), claim("b", share(30, 30)))
     answer = refused(claim("c", share(1, 30)), held)
     assert answer.reason == "Exceeded"
@@ -134,18 +135,18 @@ def test_a_share_that_the_policy_does_not_offer_is_refused(odd):
     assert refused(claim("a", odd)).reason == "NotAShare"
 
 
-def test_a_shared_device_is_not_given_whole():
+def test_a_shared_device_is_refused_without_a_share():
     assert refused(claim("a", result("gpu-0-shared"))).reason == "NotShared"
 
 
-def test_a_device_that_became_shared_while_a_claim_had_all_of_it_is_still_taken():
-    """An inventory may change under prepared claims."""
+def test_a_device_held_whole_stays_taken_after_becoming_shared():
+    """The inventory may change while claims are prepared."""
     exclusive = machine(gpus=[gpu(0, name="gpu-0-shared")])
     held = after(claim("a", result("gpu-0-shared")), by=guard(exclusive))
     assert refused(claim("b", share(1)), held) == GuardRefusal("Taken", "gpu-0-shared is prepared as a whole for ns/a")
 
 
-def test_admin_access_is_granted_on_a_held_device_and_holds_no_device():
+def test_admin_access_works_on_held_devices_and_holds_none():
     held = after(claim("a", result("gpu-1")), claim("admin", foreign(adminAccess=True), admin=True))
     assert refused(claim("c", result("gpu-1")), held).reason == "Taken"
     only_admin = after(claim("admin", foreign(adminAccess=True), admin=True))
@@ -155,15 +156,15 @@ def test_admin_access_is_granted_on_a_held_device_and_holds_no_device():
 @pytest.mark.parametrize(("first", "second"), [
     ("gpu-0", "gpu-0-1g-0"), ("gpu-0-1g-0", "gpu-0"), ("gpu-0-2g-0", "gpu-0-1g-1"), ("gpu-0-2g-0", "gpu-0-2g-2"),
 ])  # fmt: skip
-def test_devices_of_the_same_silicon_are_not_given_out_together(first, second):
+def test_overlapping_devices_are_not_prepared_together(first, second):
     assert refused(claim("b", result(second)), after(claim("a", result(first)))).reason == "Overlap"
 
 
-def test_partitions_that_fit_together_are():
+def test_partitions_that_do_not_overlap_are_prepared_together():
     assert len(after(claim("a", result("gpu-0-1g-0")), claim("b", result("gpu-0-2g-2")))) == 2
 
 
-def test_a_second_share_charges_no_second_time():
+def test_shares_of_a_device_consume_its_counters_once():
     assert len(after(claim("a", share(1)), claim("b", share(1)))) == 2
     assert refused(claim("c", result("gpu-0-1g-0")), after(claim("a", share(1)))).reason == "Overlap"
 
@@ -174,7 +175,7 @@ def grouped():
     return machine(layouts=[LAYOUT | {"partitions": partitions}], gpus=[gpu(layout="small")])
 
 
-def test_devices_without_a_group_in_common_are_not_given_out_together():
+def test_devices_without_a_common_group_are_not_prepared_together():
     by = guard(grouped())
     held = after(claim("a", result("gpu-0-1g-0")), by=by)
     assert refused(claim("b", result("gpu-0-2g-2")), held, by=by).reason == "Incompatible"
@@ -187,16 +188,16 @@ def rules(expression, scope="pool"):
 
 
 @pytest.mark.parametrize("scope", ["pool", "node"])
-def test_a_declared_rule_about_devices_beside_each_other_is_kept(scope):
+def test_a_compatibility_rule_applies_to_prepared_devices(scope):
     strict = guard(rules=rules("false", scope))
     held = after(claim("a", result("gpu-1")), by=strict)
     answer = refused(claim("b", result("gpu-2")), held, by=strict)
     assert answer == GuardRefusal("Incompatible", "gpu-2 must not be used together with gpu-1, which ns/a has")
-    strict.follow(Rules())
+    strict.use_rules(Rules())
     assert isinstance(strict.judge(claim("b", result("gpu-2")), reference("b"), held), Prepared)
 
 
-def test_every_claim_of_cpus_gets_its_own():
+def test_every_claim_gets_its_own_cpus():
     held = after(
         claim("a", result("cpus-numa-0", share="s1", cpus="3")),
         claim("b", result("cpus-numa-0", share="s2", cpus="2"), result("cpus-numa-0", "q", share="s3", cpus="1")),

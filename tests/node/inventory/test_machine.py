@@ -1,4 +1,4 @@
-"""From a description to devices: names, counters, shares, and the examples that are shipped."""
+"""From an inventory to devices: names, counters, shares, and the examples that are shipped."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from cluster.manifests import read as read_files
 from dra.objects import ResourceSlice
 from dra.validation import errors
 from dra.wire import builtins
-from node.inventory import listed, machine_of, numbers_of, read
+from node.inventory import listed, machine_of, numbers_of, read_inventory
 from node.slices import pages_of
 from tests.node.machines import EXAMPLES, LAYOUT, STEPS, described, gpu, machine, shared_gpu
 
@@ -15,7 +15,7 @@ def names(made):
     return [device.name for device in made.devices]
 
 
-def test_a_gpu_of_one_kind_is_one_device_and_needs_no_counters():
+def test_a_gpu_with_one_use_is_a_device_without_counters():
     made = machine(gpus=[gpu(place={"pciBusId": "0000:3b:00.0", "pcieRoot": "pci0000:3a", "numaNode": 1})])
     [device] = made.devices
     assert made.counter_sets == ()
@@ -32,7 +32,8 @@ def test_a_gpu_of_one_kind_is_one_device_and_needs_no_counters():
     }
 
 
-def test_whole_shares_and_partitions_of_a_gpu_draw_on_one_counter_set_small_ones_first():
+def test_all_devices_of_a_gpu_consume_one_counter_set():
+    """Partitions are listed first, then the shared device and the whole GPU."""
     made = machine(layouts=[LAYOUT], gpus=[shared_gpu(layout="small")])
     partitions = ["gpu-0-1g-0", "gpu-0-1g-1", "gpu-0-1g-2", "gpu-0-2g-0", "gpu-0-2g-2"]
     assert names(made) == [*partitions, "gpu-0-shared", "gpu-0"]
@@ -50,7 +51,7 @@ def test_whole_shares_and_partitions_of_a_gpu_draw_on_one_counter_set_small_ones
     }
 
 
-def test_shares_end_at_the_last_step_that_fits():
+def test_the_largest_share_is_the_last_step_that_fits():
     steps = {"minimum": "1Gi", "step": "3Gi"}
     made = machine(gpus=[gpu(whole=False, memory="12Gi", sharing={"memory": steps})])
     [device] = made.devices
@@ -59,7 +60,7 @@ def test_shares_end_at_the_last_step_that_fits():
     assert str(policy.default) == "1Gi"
 
 
-def test_a_card_is_taken_whole_or_by_functions():
+def test_a_nic_is_allocated_whole_or_by_virtual_functions():
     function = {"name": "vf-0", "interface": "e0v0", "rdmaDevice": "mlx5_1", "bandwidth": "25G"}
     made = machine(
         nics=[{"name": "nic", "interface": "e0", "virtualFunctions": [function, function | {"name": "vf-1"}]}]
@@ -71,7 +72,7 @@ def test_a_card_is_taken_whole_or_by_functions():
     assert made.by_name["nic"].attributes["rdma"].bool_ is False
 
 
-def test_a_numa_node_offers_its_cpus_and_pages_in_pieces():
+def test_a_numa_node_offers_shares_of_cpus_and_hugepages():
     made = machine(numaNodes=[{"number": 1, "cpus": "4-7,12", "hugepages": {"2Mi": 512}}])
     cpus, pages = made.devices
     assert (cpus.name, str(cpus.capacity["cpus"].value)) == ("cpus-numa-1", "5")
@@ -88,9 +89,9 @@ def test_lists_of_cpus_are_read_as_linux_writes_them(text, numbers):
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.stem)
-def test_every_example_is_good_and_what_it_publishes_is_taken(file):
+def test_every_example_inventory_makes_valid_slices(file):
     [document] = read_files([str(file)])
-    inventory, problems = read(document.object)
+    inventory, problems = read_inventory(document.object)
     assert problems == []
     pages = pages_of(machine_of(inventory), "n")
     for number, page in enumerate(pages):
@@ -123,11 +124,11 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("parts", "path", "hint"), WRONG)
-def test_a_wrong_description_is_reported_with_its_path_and_a_hint(parts, path, hint):
-    inventory, problems = read(described(**parts))
+def test_an_invalid_inventory_is_reported_with_path_and_hint(parts, path, hint):
+    inventory, problems = read_inventory(described(**parts))
     assert inventory is None
     assert any(problem.path == path and hint in problem.remedy for problem in problems), problems
 
 
-def test_a_file_that_is_not_an_object_is_reported_as_such():
-    assert read(["gpus"])[0] is None
+def test_a_file_that_is_not_an_object_is_refused():
+    assert read_inventory(["gpus"])[0] is None

@@ -1,4 +1,4 @@
-"""The bytes between kubelet and driver: as protocol buffers have them, and no message breaks the reader."""
+"""Messages between kubelet and driver: the bytes of protocol buffers, and no message breaks the reader."""
 
 import random
 from contextlib import suppress
@@ -72,12 +72,12 @@ def test_fields_that_a_later_kubelet_adds_are_skipped():
         b"\x0d\x01",
     ],
 )
-def test_bytes_that_are_no_message_are_said_to_be_none(data):
+def test_bytes_that_are_no_message_are_an_error(data):
     with pytest.raises(ProtobufError):
         decode(data, ClaimReference)
 
 
-def test_no_bytes_do_anything_but_make_a_message_or_a_protobuf_error():
+def test_arbitrary_bytes_decode_or_raise_only_a_protobuf_error():
     chance = random.Random(7)
     whole = encode(PrepareResponse(claims={"u": PreparedClaim(devices=(DEVICE, DEVICE))}))
     outcomes = set()
@@ -97,7 +97,7 @@ def test_no_bytes_do_anything_but_make_a_message_or_a_protobuf_error():
     [(PrepareRequest, b""), (PrepareResponse, b"\x0a\x80\x80\x80\x02")],
     ids=["list", "entry of a map"],
 )
-def test_a_message_of_two_million_nothings_is_not_read(type_, head):
+def test_a_message_with_two_million_empty_fields_is_refused(type_, head):
     with pytest.raises(ProtobufError, match="more than 40000 fields"):
         decode(head + b"\x1a\x00" * (2 << 20), type_)
 
@@ -121,8 +121,8 @@ WORST = {
 
 
 @pytest.mark.parametrize("what", WORST)
-def test_no_message_holds_the_loop_for_100_ms(what):
-    """Where counting to 200,000 takes 3.3 ms; slower machines have as much longer."""
+def test_no_message_blocks_the_loop_for_100_ms(what):
+    """On a machine that counts to 200,000 in 3.3 ms. The limit is relative to that time."""
     type_, data = WORST[what]
 
     def seconds(work):

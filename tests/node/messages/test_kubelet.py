@@ -85,13 +85,13 @@ CASES = [(package, theirs) for package, pairs in OURS.items() for theirs in pair
 
 
 def fields_of(package, message):
-    """The fields of a message of the kubelet."""
+    """Return the fields of a message of the kubelet."""
     section = re.search(rf"^package {re.escape(package)};\n(.*?)(?=^package|\Z)", TEXT, re.DOTALL | re.MULTILINE)[1]
     return list(FIELD.finditer(re.search(rf"^message {message} {{(.*?)}}$", section, re.DOTALL | re.MULTILINE)[1]))
 
 
 def expected(package, message):
-    """What `node.messages` has to know of the fields that it reads."""
+    """Return the fields that `node.messages` must declare."""
     ours = getattr(messages, OURS[package][message])
     for field in fields_of(package, message):
         number = int(field["number"])
@@ -110,22 +110,22 @@ def expected(package, message):
 
 
 @pytest.mark.parametrize(("package", "message"), CASES)
-def test_a_message_has_the_fields_of_the_kubelets(package, message):
+def test_a_message_has_the_fields_of_its_proto_file(package, message):
     assert messages._fields(getattr(messages, OURS[package][message])) == dict(expected(package, message))
 
 
 @pytest.mark.parametrize(("package", "message"), CASES)
-def test_no_field_of_the_kubelet_is_unknown(package, message):
+def test_every_unread_field_is_listed(package, message):
     last = max(int(field["number"]) for field in fields_of(package, message))
     assert last - len(getattr(messages, OURS[package][message]).__struct_fields__) == UNREAD.get(message, 0)
 
 
-def test_the_kubelets_files_are_of_the_version_that_the_end_to_end_tests_build():
+def test_the_proto_files_match_the_kubelet_version_of_e2e():
     pins = (ROOT / "e2e" / "binaries" / "kubernetes" / "go.mod").read_text(encoding="utf-8")
     assert re.search(r"k8s\.io/kubelet v[\d.]+", TEXT)[0] in pins
 
 
-def test_every_message_of_ours_is_one_of_the_kubelets():
+def test_every_message_class_is_in_a_proto_file():
     known = {ours for pairs in OURS.values() for ours in pairs.values()}
     subclasses = {class_.__name__ for class_ in messages.Message.__subclasses__()}
     assert subclasses - {"Empty", "Skipped"} == known

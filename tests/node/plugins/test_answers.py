@@ -1,4 +1,4 @@
-"""What a plugin answers, as a CDI file that a runtime obeys as root."""
+"""Answers of a plugin as a CDI file, which a runtime applies as root."""
 
 import json
 
@@ -15,7 +15,7 @@ def answered(*edits):
     return AllocateResponse(containers=edits)
 
 
-def test_a_file_has_a_device_for_each_request():
+def test_a_cdi_file_has_a_device_for_each_request():
     first = Edits(
         variables={"NVIDIA_VISIBLE_DEVICES": "GPU-1", "A": "b"},
         mounts=(PluginMount(container_path="/in", host_path="/out", read_only=True),),
@@ -38,16 +38,18 @@ def test_a_file_has_a_device_for_each_request():
     assert "vendor.com" not in json.dumps(spec), "containers cannot be annotated by a claim"
 
 
-def test_the_kubelet_is_told_what_the_file_has():
+def test_the_answer_to_the_kubelet_names_the_files_devices():
     named = Edits(cdi=(CdiName(name="vendor.com/gpu=0"), CdiName(name="vendor.com/gpu=1")))
     held = tuple(
         HeldDevice(request=request, device=name) for request, name in (("a/x", "d1"), ("a/x", "d2"), ("b", "d3"))
     )
     record = Prepared(uid="u", namespace="n", name="c", pool="node", devices=held)
     spec = spec_of_answers(DRIVER, record, {"a": named, "b": Edits()})
-    told = [(device.requests, device.device, device.cdi) for device in answer_from_spec(DRIVER, record, spec).devices]
+    named_devices = [
+        (device.requests, device.device, device.cdi) for device in answer_from_spec(DRIVER, record, spec).devices
+    ]
     ours = f"{DRIVER}/claim=u"
-    assert told == [
+    assert named_devices == [
         (("a",), "d1", (f"{ours}-0", "vendor.com/gpu=0", "vendor.com/gpu=1")),
         (("a",), "d2", ()),
         (("b",), "d3", (f"{ours}-1",)),
@@ -61,7 +63,7 @@ def test_a_corrupted_cdi_file_is_rejected(spec):
         answer_from_spec(DRIVER, record, spec)
 
 
-LIES = {
+INVALID_ANSWERS = {
     "a relative path": Edits(mounts=(PluginMount(container_path="in", host_path="/out"),)),
     "a path that leads elsewhere": Edits(mounts=(PluginMount(container_path="/in", host_path="/dev/../etc"),)),
     "a line break in a path": Edits(nodes=(PluginNode(container_path="/dev/a\n", host_path="/dev/a"),)),
@@ -76,13 +78,13 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("what", LIES)
-def test_a_lie_is_refused_with_what_is_wrong(what):
+@pytest.mark.parametrize("what", INVALID_ANSWERS)
+def test_an_invalid_answer_of_a_plugin_is_refused(what):
     with pytest.raises(PluginFault):
-        read_answer(answered(LIES[what]), ["a"])
+        read_answer(answered(INVALID_ANSWERS[what]), ["a"])
 
 
 @pytest.mark.parametrize("count", [0, 2])
-def test_an_answer_to_another_question_is_refused(count):
+def test_an_answer_for_another_number_of_requests_is_refused(count):
     with pytest.raises(PluginFault, match=f"answered {count} of 1 requests"):
         read_answer(answered(*[Edits()] * count), ["a"])

@@ -20,9 +20,9 @@ def device(id_="dev-1", health="Healthy", numa=()):
     return PluginDevice(id=id_, health=health, topology=NumaNodes(nodes=nodes))
 
 
-def machine(*devices, resource="example.com/thing", connected=True, facts=None, found=None):
+def machine(*devices, resource="example.com/thing", connected=True, facts=None, sysfs=None):
     plugin = Plugged(resource=resource, devices=devices, connected=connected)
-    return machine_of_plugins(DRIVER, [plugin], FactSources(facts or {}, found or {}))
+    return machine_of_plugins(DRIVER, [plugin], FactSources(facts or {}, sysfs or {}))
 
 
 def only(*args, **kwargs):
@@ -34,14 +34,14 @@ def texts(offered):
     return {name: value.string for name, value in offered.attributes.items() if value.string is not None}
 
 
-def test_a_device_says_whose_it_is():
+def test_a_device_has_its_resource_and_id_as_attributes():
     offered = only(device())
     assert offered.name == "example-com-thing-dev-1"
     assert texts(offered) == {"resource": "example.com/thing", "id": "dev-1"}
     assert offered.taints == ()
 
 
-def test_the_id_and_numa_nodes_of_a_plugin_device_become_attributes():
+def test_id_and_numa_nodes_of_plugin_devices_become_attributes():
     assert texts(only(device(UUID)))["uuid"] == UUID
     pci = only(device("0000:3b:00.0"))
     assert texts(pci)["resource.kubernetes.io/pciBusID"] == "0000:3b:00.0"
@@ -51,7 +51,7 @@ def test_the_id_and_numa_nodes_of_a_plugin_device_become_attributes():
     assert "resource.kubernetes.io/numaNode" not in between.attributes
 
 
-def test_a_file_knows_better():
+def test_facts_from_the_file_override_the_plugins():
     facts = {"dev-1": Facts(numa_node=0, pcie_root="pci0000:17", product="A100")}
     offered = only(device(numa=[1]), facts=facts)
     assert offered.attributes["resource.kubernetes.io/numaNode"].int_ == 0
@@ -59,18 +59,18 @@ def test_a_file_knows_better():
     assert texts(offered)["product"] == "A100"
 
 
-def test_sysfs_facts_fill_in_attributes_that_the_plugin_does_not_report():
+def test_sysfs_fills_in_attributes_that_the_plugin_omits():
     sysfs_facts = facts_of([PciDevice(address="0000:3b:00.0", kind=2, root="pci0000:3a", numa_node=1)])
-    offered = only(device("0000:3b:00.0"), found=sysfs_facts)
+    offered = only(device("0000:3b:00.0"), sysfs=sysfs_facts)
     assert texts(offered)["resource.kubernetes.io/pcieRoot"] == "pci0000:3a"
     assert offered.attributes["resource.kubernetes.io/numaNode"].int_ == 1
-    named = only(device(UUID), facts={UUID: Facts(pci_bus_id="0000:3b:00.0")}, found=sysfs_facts)
+    named = only(device(UUID), facts={UUID: Facts(pci_bus_id="0000:3b:00.0")}, sysfs=sysfs_facts)
     assert texts(named)["resource.kubernetes.io/pcieRoot"] == "pci0000:3a"
-    nearer = only(device("0000:3b:00.0", numa=[0]), found=sysfs_facts)
+    nearer = only(device("0000:3b:00.0", numa=[0]), sysfs=sysfs_facts)
     assert nearer.attributes["resource.kubernetes.io/numaNode"].int_ == 0, "the plugin knows better"
 
 
-def test_replicas_are_devices_that_tell_their_card():
+def test_replicas_are_devices_with_their_card_as_attribute():
     first, second = machine(device(f"{UUID}::0"), device(f"{UUID}::1")).devices
     assert {texts(replica)["card"] for replica in (first, second)} == {UUID}
     assert {texts(replica)["uuid"] for replica in (first, second)} == {UUID}
@@ -89,12 +89,12 @@ def test_a_device_id_that_appears_twice_is_not_published():
     ]
 
 
-def test_ids_of_two_plugins_do_not_meet():
+def test_equal_ids_of_two_plugins_are_two_devices():
     plugins = [Plugged(resource=resource, devices=(device("0"),)) for resource in ("nvidia.com/gpu", "amd.com/gpu")]
     assert len(machine_of_plugins(DRIVER, plugins, FactSources()).devices) == 2
 
 
-def test_absurd_ids_are_passed_over():
+def test_devices_with_invalid_ids_are_skipped():
     assert machine(device(""), device("a" * 65), device("a\n"), device("\0")).devices == ()
 
 
@@ -104,7 +104,7 @@ IDS = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_si
 
 @settings(max_examples=draws(300), deadline=None)
 @given(ids=st.sets(IDS | st.from_regex(r"[A-Za-z0-9:._-]{1,64}", fullmatch=True), max_size=8))
-def test_every_id_has_its_own_name_that_leads_back(ids):
+def test_every_id_has_a_unique_name_that_identifies_it(ids):
     devices = tuple(device(id_) for id_ in sorted(ids))
     plugin = Plugged(resource="example.com/thing", devices=devices)
     made = machine_of_plugins(DRIVER, [plugin], FactSources())

@@ -1,4 +1,4 @@
-"""In which order a plugin would hand out its devices."""
+"""The order of devices that a plugin prefers."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,16 +13,16 @@ def devices(*ids, sick=()):
 
 
 def ask(preference, chooses):
-    """Ask a plugin until it has no more to say; the questions."""
-    asked = []
+    """Call a plugin until no call is left; return the calls."""
+    calls = []
     while choice := preference.next_choice():
-        asked.append(choice)
+        calls.append(choice)
         preference.learn(PreferenceResponse(containers=(DeviceIds(ids=tuple(chooses(choice))),)))
-    return asked
+    return calls
 
 
 def pairs(choice):
-    """A plugin that knows 0 and 2 to be near each other, and 1 and 3."""
+    """A plugin that prefers 0 with 2, and 1 with 3."""
     want = ["0", "2", "1", "3"]
     return sorted(
         choice.included
@@ -30,30 +30,31 @@ def pairs(choice):
     )
 
 
-def test_the_devices_stand_as_the_plugin_would_choose():
+def test_devices_are_ordered_as_the_plugin_prefers():
     preference = PluginPreference(devices("0", "1", "2", "3"))
-    asked = ask(preference, pairs)
+    calls = ask(preference, pairs)
     assert [offered.id for offered in preference.ordered()] == ["0", "2", "1", "3"]
-    assert [choice.size for choice in asked] == [1, 2, 3]
-    assert [choice.included for choice in asked] == [(), ("0",), ("0", "2")]
+    assert [choice.size for choice in calls] == [1, 2, 3]
+    assert [choice.included for choice in calls] == [(), ("0",), ("0", "2")]
 
 
-def test_an_unhealthy_device_is_not_offered_and_follows_the_preferred_ones():
+def test_an_unhealthy_device_comes_after_the_preferred_devices():
+    """The adapter does not offer it to the plugin either."""
     preference = PluginPreference(devices("0", "1", "2", sick=("0",)))
     [first] = ask(preference, lambda _: ["2"])
     assert first.available == ("1", "2")
     assert [offered.id for offered in preference.ordered()] == ["2", "0", "1"]
 
 
-def test_a_plugin_that_answers_nonsense_is_asked_no_more():
+def test_an_invalid_preference_ends_the_calls():
     for nonsense in ([], ["9"], ["0", "1"]):
         preference = PluginPreference(devices("0", "1", "2"))
-        assert len(ask(preference, lambda _, said=nonsense: said)) == 1
+        assert len(ask(preference, lambda _, answer=nonsense: answer)) == 1
         assert [offered.id for offered in preference.ordered()] == ["0", "1", "2"]
 
 
 class Compared(str):
-    """An id that counts how often it is compared."""
+    """An id that counts its comparisons."""
 
     __slots__ = ()
     times = 0
@@ -64,8 +65,8 @@ class Compared(str):
         return str.__eq__(self, other)
 
 
-def test_an_answer_of_as_many_ids_as_a_message_may_have_holds_the_adapter_for_no_time():
-    """Each of 40,000 ids was compared with each of 1,024 devices: a second in the event loop, for each of sixteen questions."""
+def test_a_preference_with_very_many_ids_is_compared_quickly():
+    """Comparing 40,000 ids with 1,024 devices each took a second of the event loop, for each of sixteen calls."""
     preference = PluginPreference(devices(*map(str, range(1024))))
     ask(preference, lambda _: [Compared(f"x{number}") for number in range(10_000)])
     assert Compared.times < 100_000
@@ -73,9 +74,9 @@ def test_an_answer_of_as_many_ids_as_a_message_may_have_holds_the_adapter_for_no
 
 @settings(max_examples=draws(200), deadline=None)
 @given(data=st.data(), count=st.integers(0, 40))
-def test_any_answers_of_a_plugin_keep_each_device_once_and_the_questions_end(data, count):
+def test_any_preference_keeps_each_device_once_in_few_calls(data, count):
     every = [str(number) for number in range(count)]
     preference = PluginPreference(devices(*every))
-    asked = ask(preference, lambda choice: data.draw(st.lists(st.sampled_from([*every, "x"]), max_size=4)) if data.draw(st.booleans()) else list(choice.available[: choice.size]))  # fmt: skip
-    assert len(asked) <= 16
+    calls = ask(preference, lambda choice: data.draw(st.lists(st.sampled_from([*every, "x"]), max_size=4)) if data.draw(st.booleans()) else list(choice.available[: choice.size]))  # fmt: skip
+    assert len(calls) <= 16
     assert sorted(offered.id for offered in preference.ordered()) == sorted(every)

@@ -6,26 +6,26 @@ from node.messages import RegisterRequest
 from node.plugins import refusal
 
 
-def asked(**changes):
+def request(**changes):
     return RegisterRequest(**{"version": "v1beta1", "endpoint": "nvidia.sock", "resource": "nvidia.com/gpu"} | changes)
 
 
 @pytest.mark.parametrize(
     "resource", ["nvidia.com/gpu", "huawei.com/Ascend910", "rdma/hca_shared_devices_a", "a.b/c.d-e_f"]
 )
-def test_a_resource_name_is_accepted_only_if_its_domain_has_a_dot(resource):
+def test_a_resource_name_needs_a_domain_with_a_dot(resource):
     expected = "" if "." in resource.partition("/")[0] else "is not a valid resource name"
-    assert expected in refusal(asked(resource=resource))
-    assert bool(refusal(asked(resource=resource))) == bool(expected)
+    assert expected in refusal(request(resource=resource))
+    assert bool(refusal(request(resource=resource))) == bool(expected)
 
 
 @pytest.mark.parametrize("endpoint", ["nvidia.sock", "gdp-c3F1YXQuYWkvemVybw==-1795365625.sock", "a+b_c.sock"])
-def test_the_sockets_names_of_public_plugins_are_taken(endpoint):
-    assert refusal(asked(endpoint=endpoint)) == ""
+def test_socket_names_of_public_plugins_are_accepted(endpoint):
+    assert refusal(request(endpoint=endpoint)) == ""
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "words"),
     [
         ({"version": "v1alpha1"}, "(expected v1beta1)"),
         ({"version": ""}, "(expected v1beta1)"),
@@ -42,5 +42,5 @@ def test_the_sockets_names_of_public_plugins_are_taken(endpoint):
         ({"resource": "a.b/" + "c" * 61}, "at most 64 characters"),
     ],
 )
-def test_an_invalid_registration_is_refused_with_its_reason(changes, said):
-    assert said in refusal(asked(**changes))
+def test_an_invalid_registration_is_refused_with_its_reason(changes, words):
+    assert words in refusal(request(**changes))

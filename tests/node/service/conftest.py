@@ -1,4 +1,7 @@
-"""A cluster with the node on which the driver and the adapter run."""
+"""A cluster with the node on which the driver and the adapter run, and a kubelet that calls the driver."""
+
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -6,6 +9,7 @@ from cluster.embedded import Embedded
 from cluster.resources import NAMESPACES, NODES
 from dra.objects import Node, ObjectMeta
 from tests.node.machines import NODE
+from tests.node.service.fake_kubelet import Kubelet
 
 
 @pytest.fixture
@@ -15,3 +19,15 @@ async def cluster():
     await made.create(NAMESPACES, {"metadata": {"name": "ns"}})
     yield made
     await made.close()
+
+
+@pytest.fixture
+def folder():
+    """Return a folder with a short path, for sockets."""
+    with tempfile.TemporaryDirectory(prefix="k", dir="/tmp") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def kubelet(folder):
+    return Kubelet(folder)

@@ -1,4 +1,4 @@
-"""A device plugin that does as it is told: well, late, wrongly, or not at all."""
+"""A device plugin whose answers a test sets: right, late, wrong or missing."""
 
 import asyncio
 import sys
@@ -27,7 +27,7 @@ UNARY, STREAM = Cardinality.UNARY_UNARY, Cardinality.UNARY_STREAM
 
 
 class DevicePlugin:
-    """One plugin; `answers` and `prefers` are functions that a test may change, `asked` is what it was asked."""
+    """One plugin; a test may replace the functions `answers` and `prefers`, and `asked` lists its calls."""
 
     def __init__(self, folder, resource="example.com/thing", *ids, endpoint="thing.sock"):
         self.folder, self.resource, self.endpoint = folder, resource, endpoint
@@ -61,11 +61,11 @@ class DevicePlugin:
         await self.server.wait_closed()
 
     async def register(self, **changes):
-        asked = {"version": "v1beta1", "endpoint": self.endpoint, "resource": self.resource, "options": self.options}
+        fields = {"version": "v1beta1", "endpoint": self.endpoint, "resource": self.resource, "options": self.options}
         channel = Channel(path=str(self.folder / "kubelet.sock"), codec=Codec())
         try:
             call = UnaryUnaryMethod(channel, "/v1beta1.Registration/Register", RegisterRequest, Empty)
-            await call(RegisterRequest(**asked | changes), timeout=PATIENCE)
+            await call(RegisterRequest(**fields | changes), timeout=PATIENCE)
         finally:
             channel.close()
 
@@ -103,7 +103,7 @@ class DevicePlugin:
 
 
 async def serve(folder, resource, *ids):
-    """Be a plugin until this process is ended."""
+    """Serve as a plugin until this process ends."""
     plugin = DevicePlugin(Path(folder), resource, *ids)
     await plugin.start()
     await plugin.register()

@@ -1,4 +1,4 @@
-"""Device plugins as a driver: what they say is published and prepared, and remembered over a restart."""
+"""Device plugins behind a DRA driver: their devices are published and prepared, and saved for a restart."""
 
 import asyncio
 import json
@@ -18,6 +18,7 @@ from node.service.disk import Disk
 from tests.limits import PATIENCE
 from tests.node.machines import NODE
 from tests.node.service.device_plugin import DevicePlugin
+from tests.waiting import until
 
 DRIVER = "plugins.drawbridge.dev"
 THING = "example.com/thing"
@@ -25,14 +26,14 @@ THING = "example.com/thing"
 
 @pytest.fixture
 def tmp_path():
-    """A folder whose name leaves room for a socket's path."""
+    """Return a folder with a short path, for sockets."""
     with TemporaryDirectory(prefix="db-") as folder:
         yield Path(folder)
 
 
 @asynccontextmanager
 async def adapting(cluster, folder):
-    """An adapter that runs, and what it looks like from the cluster."""
+    """Run an adapter."""
     for name in ("sockets", "kubelet/plugins_registry"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     paths = NodePaths(NODE, str(folder / "kubelet"), str(folder / "cdi"))
@@ -40,9 +41,7 @@ async def adapting(cluster, folder):
     adapter = Adapter(cluster, DRIVER, folder / "sockets", facts, paths)
     stop = asyncio.Event()
     running = asyncio.create_task(adapter.run(stop))
-    async with asyncio.timeout(PATIENCE):
-        while not (folder / "sockets/kubelet.sock").exists() and not running.done():  # noqa: ASYNC110  a socket has no event
-            await asyncio.sleep(0.01)
+    await until(lambda: (folder / "sockets/kubelet.sock").exists() or running.done())
     try:
         yield adapter
     finally:
@@ -61,7 +60,7 @@ async def plugged(folder, *ids):
 
 
 async def published(cluster, expected):
-    """Wait until the cluster knows devices, by id, with their taints."""
+    """Wait until the cluster has these devices, by id, with their taints."""
     async with asyncio.timeout(PATIENCE):
         while (current := await devices(cluster)) != expected:  # noqa: ASYNC110  slices of another task have no event
             await asyncio.sleep(0.01)
@@ -78,10 +77,10 @@ async def devices(cluster):
 
 
 async def claim(cluster, name, *names, request="r"):
-    """A claim that has been given devices."""
+    """Create a claim with allocated devices."""
     results = [{"request": request, "driver": DRIVER, "pool": NODE, "device": name} for name in names]
-    asked = {"name": request, "exactly": {"deviceClassName": "c", "count": max(1, len(names))}}
-    made = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"devices": {"requests": [asked]}}}
+    requested = {"name": request, "exactly": {"deviceClassName": "c", "count": max(1, len(names))}}
+    made = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"devices": {"requests": [requested]}}}
     stored = await cluster.create(RESOURCE_CLAIMS, made)
     reserved = [{"resource": "pods", "name": "p", "uid": "1"}]
     status = {"status": {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}}
@@ -110,18 +109,18 @@ async def test_the_devices_of_a_plugin_are_published_prepared_and_unprepared(clu
             containers=(Edits(variables={"THINGS": "a"}, cdi=(CdiName(name="vendor.com/x=1"),)),)
         )
         reference = await claim(cluster, "one", name("a"))
-        told = await prepare(adapter, reference)
-        assert told.error == ""
-        assert told.devices[0].cdi == (f"{DRIVER}/claim={reference.uid}-0", "vendor.com/x=1")
+        answer = await prepare(adapter, reference)
+        assert answer.error == ""
+        assert answer.devices[0].cdi == (f"{DRIVER}/claim={reference.uid}-0", "vendor.com/x=1")
         [file] = (tmp_path / "cdi").iterdir()
         assert json.loads(file.read_text())["devices"][0]["containerEdits"]["env"] == ["THINGS=a"]
-        assert await prepare(adapter, reference) == told
+        assert await prepare(adapter, reference) == answer
         assert plugin.asked == [("allocate", (("a",),))], "asked once"
         await adapter.driver._preparing.unprepare(PrepareRequest(claims=(reference,)))
         assert list((tmp_path / "cdi").iterdir()) == []
 
 
-async def test_a_device_of_another_claim_is_not_even_asked_for(cluster, tmp_path):
+async def test_a_taken_device_causes_no_call_of_the_plugin(cluster, tmp_path):
     async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
         await plugin.register()
         await published(cluster, {"a": []})
@@ -131,7 +130,7 @@ async def test_a_device_of_another_claim_is_not_even_asked_for(cluster, tmp_path
         assert len(plugin.asked) == 1
 
 
-async def test_a_plugin_that_lies_is_named_and_asked_again(cluster, tmp_path):
+async def test_an_invalid_answer_is_reported_and_the_call_repeated(cluster, tmp_path):
     async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
         await plugin.register()
         await published(cluster, {"a": []})
@@ -143,16 +142,16 @@ async def test_a_plugin_that_lies_is_named_and_asked_again(cluster, tmp_path):
         assert (await prepare(adapter, reference)).error == ""
 
 
-async def test_a_restart_takes_nothing_away_and_asks_nothing_again(cluster, tmp_path):
+async def test_a_restarted_adapter_keeps_devices_and_prepared_claims(cluster, tmp_path):
     async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a", "b") as plugin:
         await plugin.register()
         await published(cluster, {"a": [], "b": []})
         reference = await claim(cluster, "one", name("a"))
-        told = await prepare(adapter, reference)
+        answer = await prepare(adapter, reference)
     async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a", "b") as plugin:
         gone = f"{DRIVER}/disconnected"
         await published(cluster, {"a": [gone], "b": [gone]})
-        assert await prepare(adapter, reference) == told
+        assert await prepare(adapter, reference) == answer
         assert plugin.asked == []
         waiting = await claim(cluster, "two", name("b"))
         assert "not connected" in (await prepare(adapter, waiting)).error
@@ -161,22 +160,22 @@ async def test_a_restart_takes_nothing_away_and_asks_nothing_again(cluster, tmp_
         assert (await prepare(adapter, waiting)).error == ""
 
 
-async def test_files_that_a_reboot_took_are_made_anew_when_the_kubelet_asks(cluster, tmp_path):
+async def test_lost_files_are_written_again_when_the_kubelet_prepares(cluster, tmp_path):
     async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
         await plugin.register()
         await published(cluster, {"a": []})
         reference = await claim(cluster, "one", name("a"))
-        told = await prepare(adapter, reference)
+        answer = await prepare(adapter, reference)
         for spoil in ("gone", "half"):
             [file] = (tmp_path / "cdi").iterdir()
             whole = file.read_bytes()
             file.unlink() if spoil == "gone" else file.write_bytes(whole[:40])
-            assert await prepare(adapter, reference) == told
+            assert await prepare(adapter, reference) == answer
             assert file.read_bytes() == whole
         assert len(plugin.asked) == 3
 
 
-async def test_a_memory_that_was_spoilt_is_left(cluster, tmp_path):
+async def test_a_corrupted_file_of_saved_plugins_is_ignored(cluster, tmp_path):
     folder = tmp_path / "kubelet/plugins" / DRIVER
     folder.mkdir(parents=True)
     (folder / "plugins").write_bytes(b'[{"resource": 1')
@@ -185,7 +184,7 @@ async def test_a_memory_that_was_spoilt_is_left(cluster, tmp_path):
         await published(cluster, {"a": []})
 
 
-async def test_health_follows_the_plugin(cluster, tmp_path):
+async def test_device_health_follows_the_plugin(cluster, tmp_path):
     async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a", "b") as plugin:
         await plugin.register()
         await published(cluster, {"a": [], "b": []})
@@ -197,7 +196,7 @@ async def test_health_follows_the_plugin(cluster, tmp_path):
 
 @pytest.fixture
 def slow_disk(monkeypatch):
-    """A disk that blocks before the plugins' devices are written, until it is released; and what was written."""
+    """Block the write of plugins' devices until it is released; return the written devices."""
     go, wrote = threading.Event(), []
     carry_out = Disk.carry_out
 
@@ -214,18 +213,14 @@ def slow_disk(monkeypatch):
 
 
 async def says(adapter, id_):
-    async with asyncio.timeout(PATIENCE):
-        while [plugin.devices[0].id for plugin in adapter.host.plugins() if plugin.devices] != [id_]:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: [plugin.devices[0].id for plugin in adapter.host.plugins() if plugin.devices] == [id_])
 
 
-async def test_devices_are_saved_before_publishing_and_a_slow_disk_blocks_no_plugin(cluster, tmp_path, slow_disk):
+async def test_devices_are_saved_before_publishing_without_blocking_plugins(cluster, tmp_path, slow_disk):
     go, wrote = slow_disk
     async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
         await plugin.register()
-        async with asyncio.timeout(PATIENCE):
-            while not wrote:  # noqa: ASYNC110  in a thread
-                await asyncio.sleep(0.01)
+        await until(lambda: wrote)
         for id_ in ("b", "c"):
             plugin.change(PluginDevice(id=id_, health="Healthy"))
             await says(adapter, id_)
@@ -237,7 +232,21 @@ async def test_devices_are_saved_before_publishing_and_a_slow_disk_blocks_no_plu
     assert [saved["id"] for saved in kept[0]["devices"]] == ["c"]
 
 
-async def test_the_last_word_is_written_on_the_way_out(cluster, tmp_path, slow_disk):
+async def test_a_restarted_adapter_publishes_saved_devices_without_saving(cluster, tmp_path, slow_disk):
+    go, wrote = slow_disk
+    go.set()
+    async with adapting(cluster, tmp_path), plugged(tmp_path, "a") as plugin:
+        await plugin.register()
+        await published(cluster, {"a": []})
+    go.clear()
+    wrote.clear()
+    async with adapting(cluster, tmp_path):
+        await published(cluster, {"a": [f"{DRIVER}/disconnected"]})
+        go.set()
+    assert wrote == []
+
+
+async def test_the_latest_devices_are_saved_during_shutdown(cluster, tmp_path, slow_disk):
     go, wrote = slow_disk
     async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
         await plugin.register()
@@ -248,16 +257,14 @@ async def test_the_last_word_is_written_on_the_way_out(cluster, tmp_path, slow_d
     assert wrote[-1] == ["b"]
 
 
-async def test_a_plugin_problem_is_reported_and_does_not_make_the_adapter_unready(cluster, tmp_path):
+async def test_a_plugin_problem_is_reported_and_the_adapter_stays_ready(cluster, tmp_path):
     async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
         await plugin.register()
         await says(adapter, "a")
         registry = adapter.driver.metrics.registry
         assert registry.get_sample_value("drawbridge_driver_plugins") == 1
         plugin.change(PluginDevice(id="x" * (5 << 20), health="Healthy"))
-        async with asyncio.timeout(PATIENCE):
-            while not adapter.host.problems():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(adapter.host.problems)
         problems, notes = adapter.driver.metrics.readiness()
         assert "is the maximum" in notes[f"plugin {THING}"]
         assert not any("plugin" in problem for problem in problems)

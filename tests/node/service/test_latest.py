@@ -1,4 +1,4 @@
-"""What is heard of a source that says much."""
+"""The latest message of a stream with many messages."""
 
 import asyncio
 
@@ -7,23 +7,23 @@ import pytest
 from node.service.adapting.plugin_host import Latest
 
 
-async def test_a_superseded_message_is_skipped_and_the_last_one_is_delivered():
-    said = asyncio.Event()
+async def test_superseded_messages_are_skipped_and_the_last_is_delivered():
+    continued = asyncio.Event()
 
     async def much():
         yield 0
-        await said.wait()
+        await continued.wait()
         for number in range(1, 1000):
             yield number
 
     latest = Latest(much(), interval=0.0)
     assert await anext(latest) == 0
-    said.set()
+    continued.set()
     await latest._reading
     assert [message async for message in latest] == [999]
 
 
-async def test_no_more_is_read_than_there_is_time_for():
+async def test_the_stream_is_not_read_during_the_interval():
     read = []
 
     async def much():
@@ -38,7 +38,7 @@ async def test_no_more_is_read_than_there_is_time_for():
     await latest.close()
 
 
-async def test_the_error_that_ended_a_stream_is_raised_after_its_last_message():
+async def test_a_streams_error_is_raised_after_its_last_message():
     async def broken():
         yield 1
         raise OSError("gone")

@@ -1,4 +1,4 @@
-"""The kubelet's side of device plugins, with plugins that come, go, lie and sleep."""
+"""The host of device plugins, with plugins that stop, restart, send wrong answers or none."""
 
 import asyncio
 import socket
@@ -33,7 +33,7 @@ THING = "example.com/thing"
 
 @asynccontextmanager
 async def hosting(folder, *remembered, **settings):
-    """A host, and an event for each time that something changed."""
+    """Run a host; yield it with an event for its changes."""
     changed = asyncio.Event()
     host = PluginHost(folder, changed.set, **settings)
     async with host.serving(remembered):
@@ -51,7 +51,7 @@ async def plugged(folder, *ids, **settings):
 
 
 async def until(changed, holds):
-    """Wait until something holds, looking whenever the host tells of a change."""
+    """Wait until a condition holds, and check it after each change of the host."""
     async with asyncio.timeout(PATIENCE):
         while not holds():
             changed.clear()
@@ -64,7 +64,7 @@ def ids(host):
     return [(plugin.resource, plugin.connected, [device.id for device in plugin.devices]) for plugin in host.plugins()]
 
 
-async def test_a_plugin_that_registers_is_followed(tmp_path):
+async def test_the_device_list_of_a_registered_plugin_is_followed(tmp_path):
     async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a", "b") as plugin:
         await plugin.register()
         await until(changed, lambda: ids(host) == [(THING, True, ["a", "b"])])
@@ -73,7 +73,7 @@ async def test_a_plugin_that_registers_is_followed(tmp_path):
         assert host.plugins()[0].devices[0].health == "Unhealthy"
 
 
-async def test_devices_are_asked_for_by_request_and_then_started(tmp_path):
+async def test_devices_are_allocated_by_request_and_then_started(tmp_path):
     async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a", "b", "c") as plugin:
         plugin.options = PluginOptions(before_start=True)
         await plugin.register()
@@ -86,7 +86,7 @@ async def test_devices_are_asked_for_by_request_and_then_started(tmp_path):
         assert plugin.asked == [("allocate", (("a", "b"), ("c",))), ("start", ("a", "b")), ("start", ("c",))]
 
 
-async def test_the_devices_that_a_plugin_prefers_come_first(tmp_path):
+async def test_preferred_devices_come_first(tmp_path):
     async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a", "b", "c") as plugin:
         plugin.options = PluginOptions(prefers=True)
         plugin.prefers = lambda request: PreferenceResponse(
@@ -101,7 +101,7 @@ async def test_the_devices_that_a_plugin_prefers_come_first(tmp_path):
 
 
 @pytest.mark.parametrize("changes", [{"version": "v9"}, {"endpoint": "../x"}, {"resource": "cpu"}])
-async def test_an_invalid_registration_of_a_plugin_is_refused_with_a_message(tmp_path, changes):
+async def test_an_invalid_plugin_registration_is_refused_with_a_message(tmp_path, changes):
     async with hosting(tmp_path) as (host, _), plugged(tmp_path, "a") as plugin:
         with pytest.raises(GRPCError) as refused:
             await plugin.register(**changes)
@@ -109,7 +109,7 @@ async def test_an_invalid_registration_of_a_plugin_is_refused_with_a_message(tmp
         assert host.plugins() == ()
 
 
-async def test_a_plugin_that_is_gone_keeps_its_devices_for_a_while(tmp_path):
+async def test_a_stopped_plugin_keeps_its_devices_until_the_timeout(tmp_path):
     async with hosting(tmp_path, patience=PluginPatience(reconnect=0.05)) as (host, changed):
         command = [sys.executable, "-m", "tests.node.service.device_plugin", str(tmp_path), THING, "a"]
         process = await asyncio.create_subprocess_exec(*command)
@@ -124,7 +124,7 @@ async def test_a_plugin_that_is_gone_keeps_its_devices_for_a_while(tmp_path):
             await host.allocate(THING, {"one": ["a"]})
 
 
-async def test_a_new_version_takes_over_from_the_old(tmp_path):
+async def test_a_new_version_of_a_plugin_replaces_the_old(tmp_path):
     async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as old:
         await old.register()
         await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
@@ -135,18 +135,18 @@ async def test_a_new_version_takes_over_from_the_old(tmp_path):
             assert (old.asked, len(new.asked)) == ([], 1)
 
 
-async def test_of_concurrent_registrations_only_the_last_is_followed(tmp_path):
+async def test_only_the_last_of_concurrent_registrations_is_followed(tmp_path):
     async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as plugin:
         await plugin.register()
         await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
-        asked = [RegisterRequest(version="v1beta1", endpoint="thing.sock", resource=THING) for _ in range(8)]
-        await asyncio.gather(*map(host.begin_session, asked))
+        requests = [RegisterRequest(version="v1beta1", endpoint="thing.sock", resource=THING) for _ in range(8)]
+        await asyncio.gather(*map(host.begin_session, requests))
         await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
         followed = [task for task in asyncio.all_tasks() if "_Session._follow" in str(task.get_coro())]
         assert len(followed) == 1
 
 
-async def test_a_plugin_that_has_no_socket_costs_nothing(tmp_path):
+async def test_a_plugin_without_a_socket_is_ignored(tmp_path):
     async with hosting(tmp_path) as (host, _), plugged(tmp_path, "a") as plugin:
         await plugin.register(endpoint="missing.sock", resource="example.com/missing")
         await plugin.register()
@@ -154,7 +154,7 @@ async def test_a_plugin_that_has_no_socket_costs_nothing(tmp_path):
             await host.allocate("example.com/missing", {"one": ["a"]})
 
 
-async def test_one_that_lies_or_sleeps_is_named(tmp_path):
+async def test_a_lying_or_silent_plugin_is_reported(tmp_path):
     async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as plugin:
         await plugin.register()
         await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
@@ -209,8 +209,8 @@ TYPE, STATUS = ("content-type", "application/grpc+proto"), (":status", "200")
     ],
     ids=["no status", "no end of the stream", "no message", "no such status"],
 )
-async def test_a_plugin_that_answers_nonsense_is_disconnected_and_named(headers, data, left, tmp_path):
-    """An answer without a status ended what follows the plugin: its devices stayed as healthy as they had been, forever."""
+async def test_a_plugin_with_invalid_messages_is_disconnected_and_reported(headers, data, left, tmp_path):
+    """An answer without a status ended the task that follows the plugin: its devices stayed healthy forever."""
     async with (
         hosting(tmp_path, patience=PluginPatience(answer=0.2)) as (host, changed),
         plugged(tmp_path, "a") as plugin,
@@ -228,8 +228,8 @@ async def test_a_plugin_that_answers_nonsense_is_disconnected_and_named(headers,
             await host.allocate(THING, {"one": ["a"]})
 
 
-async def test_a_plugin_that_registers_again_and_sends_no_list_is_named(tmp_path):
-    """The devices of the plugin that it replaced were offered as healthy forever, and no pod that got one started."""
+async def test_a_plugin_without_a_list_after_registering_again_is_reported(tmp_path):
+    """Devices of the replaced plugin stayed healthy forever, and no pod that got one started."""
     async with (
         hosting(tmp_path, patience=PluginPatience(answer=0.2)) as (host, changed),
         plugged(tmp_path, "a") as plugin,
@@ -248,7 +248,7 @@ async def test_a_plugin_that_registers_again_and_sends_no_list_is_named(tmp_path
         assert host.problems() == {}
 
 
-async def test_there_are_so_many_plugins_and_no_more(tmp_path):
+async def test_the_number_of_plugins_is_bounded(tmp_path):
     async with hosting(tmp_path, most=2), plugged(tmp_path, "a") as plugin:
         await plugin.register(resource="example.com/a")
         await plugin.register(resource="example.com/b")
@@ -257,7 +257,7 @@ async def test_there_are_so_many_plugins_and_no_more(tmp_path):
         await plugin.register(resource="example.com/b")
 
 
-async def test_a_plugin_that_has_too_many_devices_offers_the_first_and_is_named(tmp_path):
+async def test_a_plugins_devices_beyond_the_maximum_are_dropped_and_reported(tmp_path):
     async with hosting(tmp_path) as (host, changed), plugged(tmp_path, *map(str, range(1030))) as plugin:
         await plugin.register()
         await until(changed, lambda: host.plugins() and host.plugins()[0].connected)
@@ -268,7 +268,7 @@ async def test_a_plugin_that_has_too_many_devices_offers_the_first_and_is_named(
         assert host.problems() == {}
 
 
-async def test_a_message_that_is_too_long_is_not_read_and_its_plugin_is_named(tmp_path):
+async def test_a_plugin_with_a_too_long_message_is_disconnected(tmp_path):
     async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as plugin:
         await plugin.register()
         await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
@@ -283,8 +283,8 @@ async def test_a_message_that_is_too_long_is_not_read_and_its_plugin_is_named(tm
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_of_what_a_plugin_sends_little_is_handled_in_one_turn_of_the_loop(loop, tmp_path, monkeypatch):
-    """A plugin that sent 20,000 empty frames at once held the adapter for a second."""
+def test_one_loop_iteration_reads_a_limited_number_of_bytes(loop, tmp_path, monkeypatch):
+    """20,000 empty frames of one plugin blocked the adapter for a second."""
     lengths, receive = [], grpc._receive
     monkeypatch.setattr(grpc, "_receive", lambda line, data: lengths.append(len(data)) or receive(line, data))
     long = ["x" * (1 << 20)]
@@ -302,7 +302,7 @@ def test_of_what_a_plugin_sends_little_is_handled_in_one_turn_of_the_loop(loop, 
     assert max(lengths) <= 4096
 
 
-async def test_an_answer_that_is_too_long_is_not_read(tmp_path):
+async def test_a_too_long_answer_is_refused(tmp_path):
     async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as plugin:
         await plugin.register()
         await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
@@ -313,7 +313,7 @@ async def test_an_answer_that_is_too_long_is_not_read(tmp_path):
             await plugin.register(version="x" * (5 << 20))
 
 
-async def test_the_devices_of_a_plugin_are_remembered_until_it_registers_again(tmp_path):
+async def test_known_devices_are_kept_until_the_plugin_registers_again(tmp_path):
     known = Plugged(resource=THING, devices=(PluginDevice(id="a", health="Healthy"),), connected=False)
     async with hosting(tmp_path, known) as (host, changed), plugged(tmp_path, "a", "b") as plugin:
         assert ids(host) == [(THING, False, ["a"])]
@@ -321,7 +321,7 @@ async def test_the_devices_of_a_plugin_are_remembered_until_it_registers_again(t
         await until(changed, lambda: ids(host) == [(THING, True, ["a", "b"])])
 
 
-async def test_a_stale_temporary_socket_does_not_block_a_new_plugin_host(tmp_path):
+async def test_a_stale_temporary_socket_does_not_block_a_host(tmp_path):
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(tmp_path / ".kubelet.sock"))
     async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as plugin:
@@ -329,7 +329,7 @@ async def test_a_stale_temporary_socket_does_not_block_a_new_plugin_host(tmp_pat
         await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
 
 
-async def test_a_host_that_starts_again_takes_the_place_of_the_old(tmp_path):
+async def test_a_restarted_host_replaces_the_old_socket(tmp_path):
     (tmp_path / "kubelet.sock").write_text("left behind")
     async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as plugin:
         await plugin.register()

@@ -9,7 +9,7 @@ from node.service.auditing.watcher import AsNode
 
 
 class Refusing:
-    """A cluster that permits no reads."""
+    """A cluster that refuses all reads."""
 
     def __init__(self, error):
         self.error = error
@@ -35,19 +35,19 @@ async def cluster_with(name):
 
 
 async def read(reader):
-    """The pods that a list shows, and the first that a watch shows."""
+    """Return the pods of a list, and the first pod of a watch."""
     page = await reader.list(PODS, fields="spec.nodeName=")
     async with reader.watch(PODS, initial=True, timeout=1) as events:
         first = await anext(events)
     return [item.metadata.name for item in page.items], first.object.metadata.name
 
 
-async def test_an_agent_that_may_impersonate_the_node_reads_as_the_node():
+async def test_an_agent_reads_as_its_node_if_permitted():
     reader = AsNode(await cluster_with("seen"), Refusing(AssertionError("asked as the agent")))
     assert await read(reader) == (["seen"], "seen")
 
 
-async def test_an_agent_that_may_not_impersonate_the_node_reads_as_itself():
+async def test_an_agent_reads_as_itself_without_permission_to_impersonate():
     reader = AsNode(Refusing(Forbidden("cannot impersonate")), await cluster_with("seen"))
     assert await read(reader) == (["seen"], "seen")
 
@@ -62,7 +62,8 @@ async def watched(reader):
 
 
 @pytest.mark.parametrize("reads", [listed, watched])
-async def test_a_refusal_of_the_agent_is_raised_and_an_outage_causes_no_fallback(reads):
+async def test_an_outage_causes_no_fallback_to_the_agents_account(reads):
+    """A refusal of both accounts is raised."""
     both = AsNode(Refusing(Forbidden("as the node")), Refusing(Forbidden("as the agent")))
     with pytest.raises(Forbidden, match="as the agent"):
         await reads(both)

@@ -1,4 +1,4 @@
-"""What a kill at any step, a full disk and a second process leave: never one device for two claims, never one held forever."""
+"""The prepared store after a kill at any step, on a full disk and beside a second process: no device is prepared twice or held forever."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ MACHINE = machine(gpus=[gpu(0), gpu(1)])
 
 
 class Killed(BaseException):
-    """Not an error to handle: the process is gone."""
+    """The process is killed; this is not an error to handle."""
 
 
 class Mortal(Disk):
@@ -37,7 +37,7 @@ class Mortal(Disk):
 
 
 class Full(Disk):
-    """A disk that has no room for files of a kind."""
+    """A disk without room for files of a kind."""
 
     def __init__(self, kind):
         self.kind = kind
@@ -63,7 +63,7 @@ def files(folder):
 
 
 def published_files(folder):
-    """The files that containers can read."""
+    """Return the names of the files that containers can read."""
     return sorted(path.name for path in (folder / "metadata").iterdir())
 
 
@@ -71,7 +71,7 @@ A, B = claim("a", result("gpu-0")), claim("b", result("gpu-0"))
 FILE = f"drawbridge_{DRIVER}_uid-a.json"
 
 
-def test_a_prepared_claim_is_in_the_checkpoint_and_in_a_file_and_is_answered_the_same_again(tmp_path):
+def test_preparing_writes_checkpoint_and_file_and_is_repeatable(tmp_path):
     first = prepare(store(tmp_path), A)
     assert first["uid-a"].error == ""
     assert [device.cdi for device in first["uid-a"].devices] == [(f"{DRIVER}/claim=uid-a-0",)]
@@ -86,14 +86,14 @@ def test_an_unprepared_claim_leaves_nothing_and_may_be_unprepared_again(tmp_path
         assert (dict(store(tmp_path).claims()), files(tmp_path), published_files(tmp_path)) == ({}, [], [])
 
 
-def test_one_claim_that_is_refused_keeps_nothing_of_the_others_back(tmp_path):
+def test_a_refused_claim_does_not_block_the_others(tmp_path):
     answers = prepare(store(tmp_path), A, B, claim("c", result("gpu-1")))
     assert [bool(answers[uid].error) for uid in ("uid-a", "uid-b", "uid-c")] == [False, True, False]
     assert answers["uid-b"].error == "ResourceClaim ns/b: Taken: gpu-0 is prepared for ns/a"
 
 
 @pytest.mark.parametrize("half", [False, True], ids=["between steps", "in a write"])
-def test_a_kill_at_any_step_of_preparing_is_repaired_and_the_kubelet_gets_the_same(tmp_path, half):
+def test_a_kill_at_any_step_of_preparing_is_repaired(tmp_path, half):
     (tmp_path / "whole").mkdir()
     whole = prepare(store(tmp_path / "whole"), A)
     kills = 0
@@ -120,7 +120,7 @@ def test_a_kill_at_any_step_of_preparing_is_repaired_and_the_kubelet_gets_the_sa
     assert kills == 8  # a checkpoint in four steps, and two files in two each
 
 
-def test_a_kill_at_any_step_of_unpreparing_leaves_a_claim_that_can_be_unprepared(tmp_path):
+def test_a_kill_at_any_step_of_unpreparing_is_repaired(tmp_path):
     kills = 0
     for steps in range(40):
         folder = tmp_path / f"{steps}"
@@ -142,7 +142,7 @@ def test_a_kill_at_any_step_of_unpreparing_leaves_a_claim_that_can_be_unprepared
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "cdi", "metadata"])
-def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path, kind):
+def test_a_full_disk_is_an_error_without_loss(tmp_path, kind):
     prepare(store(tmp_path), A)
     before = (tmp_path / "checkpoint").read_bytes()
     answers = prepare(store(tmp_path, Full(kind)), A, claim("c", result("gpu-1")))
@@ -153,7 +153,7 @@ def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path, kind):
     assert prepare(store(tmp_path), claim("c", result("gpu-1")))["uid-c"].error == ""
 
 
-def test_a_disk_that_fills_in_a_write_keeps_no_part_of_it(tmp_path, monkeypatch):
+def test_a_write_to_a_full_disk_leaves_no_partial_file(tmp_path, monkeypatch):
     def full(descriptor, data):
         raise OSError(28, "No space left on device")
 
@@ -162,7 +162,7 @@ def test_a_disk_that_fills_in_a_write_keeps_no_part_of_it(tmp_path, monkeypatch)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cdi", "lock", "metadata"]
 
 
-def test_a_driver_that_starts_on_a_full_disk_starts_and_repairs_when_the_kubelet_asks(tmp_path):
+def test_a_driver_starts_on_a_full_disk_and_repairs_later(tmp_path):
     first = prepare(store(tmp_path), A)
     (tmp_path / "cdi" / FILE).unlink()
     store(tmp_path, Full("cdi")).repair()
@@ -180,7 +180,7 @@ def test_a_reboot_that_empties_the_folder_of_files_is_repaired(tmp_path):
 
 
 @pytest.mark.parametrize("lost", ["cdi", "metadata"])
-def test_files_that_are_deleted_while_the_driver_runs_are_written_again(tmp_path, lost):
+def test_files_deleted_while_the_driver_runs_are_restored(tmp_path, lost):
     prepare(store(tmp_path), A, claim("c", result("gpu-1")))
     running = store(tmp_path)
     folder = tmp_path / lost
@@ -194,14 +194,14 @@ def test_files_that_are_deleted_while_the_driver_runs_are_written_again(tmp_path
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == written
 
 
-def test_a_file_that_another_version_wrote_differently_is_not_replaced_while_both_run(tmp_path):
+def test_a_different_file_of_another_version_is_not_replaced(tmp_path):
     prepare(store(tmp_path), A)
     (tmp_path / "cdi" / FILE).write_bytes(b"{}")
     store(tmp_path).restore()
     assert (tmp_path / "cdi" / FILE).read_bytes() == b"{}"
 
 
-def test_a_file_that_cannot_be_written_again_is_reported_and_the_others_are_written(tmp_path):
+def test_a_file_that_cannot_be_restored_does_not_block_others(tmp_path):
     prepare(store(tmp_path), A, claim("c", result("gpu-1")))
     shutil.rmtree(tmp_path / "metadata")
     (tmp_path / "cdi" / FILE).unlink()
@@ -211,7 +211,7 @@ def test_a_file_that_cannot_be_written_again_is_reported_and_the_others_are_writ
     assert len(files(tmp_path)) == 2
 
 
-def test_a_modified_cdi_file_is_restored_when_the_kubelet_prepares_again(tmp_path):
+def test_preparing_a_claim_again_restores_its_modified_cdi_file(tmp_path):
     first = prepare(store(tmp_path), A)
     written = (tmp_path / "cdi" / FILE).read_bytes()
     (tmp_path / "cdi" / FILE).write_bytes(b"{}")
@@ -219,7 +219,7 @@ def test_a_modified_cdi_file_is_restored_when_the_kubelet_prepares_again(tmp_pat
     assert (tmp_path / "cdi" / FILE).read_bytes() == written
 
 
-def test_files_that_nothing_is_prepared_for_go_and_others_stay(tmp_path):
+def test_only_files_without_a_prepared_claim_are_removed(tmp_path):
     prepare(store(tmp_path), A)
     for name in (
         f"drawbridge_{DRIVER}_gone.json",
@@ -232,7 +232,7 @@ def test_files_that_nothing_is_prepared_for_go_and_others_stay(tmp_path):
     assert files(tmp_path) == [FILE, "drawbridge_other.example.com_x.json", "nvidia.json"]
 
 
-def test_a_metadata_file_is_readable_by_any_user_and_restored_when_lost(tmp_path):
+def test_a_metadata_file_is_world_readable_and_restored_when_lost(tmp_path):
     prepare(store(tmp_path), A)
     file = tmp_path / "metadata" / "uid-a_0.json"
     content = file.read_bytes()
@@ -245,7 +245,7 @@ def test_a_metadata_file_is_readable_by_any_user_and_restored_when_lost(tmp_path
     assert (published_files(tmp_path), file.read_bytes()) == ([file.name], content)
 
 
-def test_a_checkpoint_of_which_a_byte_is_lost_is_never_worked_with(tmp_path):
+def test_a_truncated_checkpoint_is_refused_and_not_overwritten(tmp_path):
     prepare(store(tmp_path), A)
     data = (tmp_path / "checkpoint").read_bytes()
     (tmp_path / "checkpoint").write_bytes(data[:-1])
@@ -259,7 +259,7 @@ def test_a_checkpoint_of_which_a_byte_is_lost_is_never_worked_with(tmp_path):
     assert (tmp_path / "checkpoint").read_bytes() == data[:-1]
 
 
-def test_without_an_api_answer_prepared_claims_stay_and_new_ones_are_refused(tmp_path):
+def test_without_an_api_answer_only_prepared_claims_are_answered(tmp_path):
     first = prepare(store(tmp_path), A)
     references = [reference("a"), reference("b")]
     answers = store(tmp_path).prepare(references, {"uid-a": "no answer", "uid-b": "no answer"})
@@ -269,15 +269,15 @@ def test_without_an_api_answer_prepared_claims_stay_and_new_ones_are_refused(tmp
     assert "the claim is gone" in gone["uid-a"].error
 
 
-def test_of_two_drivers_at_once_one_gives_the_device(tmp_path):
-    """As in a rolling update: each has its own process, and the files are the same."""
+def test_only_one_of_two_concurrent_drivers_prepares_a_device(tmp_path):
+    """As in a rolling update: two processes with the same files."""
     claims = [claim(f"c{number}", result("gpu-0")) for number in range(8)]
     answers = {}
 
-    def ask(asked):
-        answers.update(prepare(store(tmp_path), asked))
+    def ask(wanted):
+        answers.update(prepare(store(tmp_path), wanted))
 
-    threads = [threading.Thread(target=ask, args=(asked,)) for asked in claims]
+    threads = [threading.Thread(target=ask, args=(wanted,)) for wanted in claims]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -286,8 +286,8 @@ def test_of_two_drivers_at_once_one_gives_the_device(tmp_path):
     assert len(store(tmp_path).claims()) == 1
 
 
-def test_the_lock_is_held_while_a_claim_is_prepared_or_unprepared(tmp_path):
-    """Another process is as far away as another descriptor of the file."""
+def test_the_lock_is_held_while_preparing_and_unpreparing(tmp_path):
+    """A second descriptor of the file behaves like another process."""
     steps = []
 
     class Watched(Disk):

@@ -1,4 +1,4 @@
-"""What sysfs tells, on a made-up tree and on this machine's own."""
+"""Hardware discovered from sysfs, on a constructed tree and on this machine."""
 
 from node.inventory import discovered, machine_of, unpublishable
 from node.service import numa_nodes, pci_devices
@@ -7,7 +7,7 @@ DRIVER = "devices.example.com"
 
 
 def tree(folder, files, links=()):
-    """Make a sysfs tree: devices below their root, with links from the bus."""
+    """Create a sysfs tree: devices below their root, with links from the bus."""
     for path, text in files.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def found(sysfs):
     return discovered(DRIVER, pci_devices(sysfs), numa_nodes(sysfs))
 
 
-def test_cards_functions_and_nodes_are_found_where_they_are(tmp_path):
+def test_cards_virtual_functions_and_numa_nodes_are_discovered(tmp_path):
     inventory = found(tree(tmp_path, FILES, [(f"{VF}/physfn", NIC)]))
     [gpu], [nic] = inventory.gpus, inventory.nics
     assert (gpu.name, gpu.uuid, gpu.product, str(gpu.memory)) == (
@@ -70,7 +70,7 @@ def test_cards_functions_and_nodes_are_found_where_they_are(tmp_path):
     }  # fmt: skip
 
 
-def test_an_interface_of_a_virtual_machine_stands_below_its_virtio_device(tmp_path):
+def test_a_virtual_machines_interface_is_found_below_its_virtio_device(tmp_path):
     card = "devices/pci0000:00/0000:00:03.0"
     inventory = found(tree(tmp_path, {f"{card}/class": "0x020000", f"{card}/virtio2/net/eth0/speed": "-1"}))
     assert [(nic.interface, nic.bandwidth) for nic in inventory.nics] == [("eth0", None)]
@@ -85,6 +85,6 @@ def test_a_sysfs_value_that_cannot_be_read_is_unknown(tmp_path):
     assert found(str(tmp_path / "nothing")).gpus == ()
 
 
-def test_this_machine_can_be_published():
+def test_the_machine_of_the_tests_can_be_published():
     machine = machine_of(found("/sys"))
     assert list(unpublishable(machine)) == []

@@ -1,4 +1,4 @@
-"""Publishing: in pieces that the server takes, in as few writes as may be, and never a mixture of two pools."""
+"""Slices of a pool: sizes that the server accepts, few writes, and no mixture of generations."""
 
 import pytest
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ def published(pages, generation=1):
 
 
 def stored(existing, decided):
-    """What is there after a plan was carried out."""
+    """Return the slices after a plan is carried out."""
     gone = {slice_.metadata.name for slice_ in decided.deleted}
     changed = {rewritten.slice.metadata.name: rewritten.spec for rewritten in decided.rewritten}
     kept = [slice_ for slice_ in existing if slice_.metadata.name not in gone]
@@ -34,13 +34,14 @@ def many(count):
 
 
 @pytest.mark.parametrize(("count", "slices"), [(0, 1), (1, 1), (64, 1), (65, 2), (130, 3)])
-def test_a_machine_is_cut_into_slices_of_64_devices(count, slices):
+def test_a_slice_has_at_most_64_devices(count, slices):
     pages = pages_of(many(count), NODE)
     assert [len(page.devices) for page in pages][:-1] == [64] * (slices - 1)
     assert {page.pool.resource_slice_count for page in pages} == {len(pages)} == {slices}
 
 
-def test_counters_stand_in_slices_of_their_own_and_devices_with_them_64_a_slice():
+def test_counter_sets_and_devices_are_in_separate_slices():
+    """A slice has at most 8 counter sets or 64 devices."""
     made = machine(layouts=[LAYOUT], gpus=[gpu(number, layout="small") for number in range(20)])
     pages = pages_of(made, NODE)
     assert [(len(page.shared_counters), len(page.devices)) for page in pages] == [
@@ -58,13 +59,13 @@ def test_a_pool_that_is_already_published_is_not_written_again():
     assert not plan(list(reversed(published(pages))), pages)
 
 
-def test_a_first_publication_is_of_the_first_generation():
+def test_a_first_publication_has_generation_1():
     decided = plan([], pages_of(many(100), NODE))
     assert (decided.deleted, decided.rewritten) == ((), ())
     assert [spec.pool.generation for spec in decided.new] == [1, 1]
 
 
-def test_one_slice_changes_within_the_generation():
+def test_one_changed_slice_keeps_the_generation():
     before, after = many(100), many(100)
     after = replace(after, devices=(*after.devices[:-1], Device(name="other")))
     decided = plan(published(pages_of(before, NODE), 3), pages_of(after, NODE))
@@ -75,14 +76,14 @@ def test_one_slice_changes_within_the_generation():
     assert rewritten.body["spec"]["sharedCounters"] is None
 
 
-def test_two_slices_that_change_are_a_new_generation_of_all():
+def test_two_changed_slices_increment_the_generation_of_all():
     before, after = many(150), many(150)
     changed = [Device(name="other-0"), *after.devices[1:-1], Device(name="other-1")]
     decided = plan(published(pages_of(before, NODE), 3), pages_of(replace(after, devices=tuple(changed)), NODE))
     assert [rewritten.spec.pool.generation for rewritten in decided.rewritten] == [4, 4, 4]
 
 
-def test_slices_that_count_themselves_wrongly_are_written_again():
+def test_slices_with_a_wrong_slice_count_are_written_again():
     pages = pages_of(many(100), NODE)
     wrong = [replace(page, pool=replace(page.pool, resource_slice_count=3)) for page in pages]
     decided = plan(published(wrong, 3), pages)
@@ -92,7 +93,8 @@ def test_slices_that_count_themselves_wrongly_are_written_again():
 
 
 @pytest.mark.parametrize(("before", "after"), [(300, 100), (100, 300), (300, 299), (65, 64), (1, 0), (0, 300)])
-def test_otherwise_all_slices_get_the_next_generation_and_the_pool_is_whole(before, after):
+def test_after_any_change_the_pool_is_complete_in_one_generation(before, after):
+    """A changed number of slices increments the generation."""
     existing = published(pages_of(many(before), NODE), 4)
     wanted = pages_of(many(after), NODE)
     decided = plan(existing, wanted)
@@ -106,7 +108,7 @@ def test_otherwise_all_slices_get_the_next_generation_and_the_pool_is_whole(befo
     assert not plan(there, wanted)
 
 
-def test_slices_of_an_older_generation_and_of_another_pool_go():
+def test_slices_of_older_generations_and_other_pools_are_deleted():
     pages = pages_of(many(3), NODE)
     old = replace(published(pages, 1)[0], metadata=ObjectMeta(name="old"))
     other = replace(
@@ -117,7 +119,7 @@ def test_slices_of_an_older_generation_and_of_another_pool_go():
     assert (decided.rewritten, decided.new) == ((), ())
 
 
-def test_fields_that_the_server_drops_are_detected_and_not_written_again():
+def test_fields_that_the_server_drops_are_not_written_again():
     [wanted] = pages_of(machine(gpus=[gpu()]), NODE)
     less = replace(wanted, devices=(replace(wanted.devices[0], capacity={}),))
     echo = dropped(wanted, less)
@@ -127,7 +129,7 @@ def test_fields_that_the_server_drops_are_detected_and_not_written_again():
     assert not plan(published([less]), [wanted], dict([echo]))
 
 
-def test_a_taint_that_stays_keeps_its_time():
+def test_an_unchanged_taint_keeps_its_time():
     taint = DeviceTaint(key="k", effect="NoSchedule")
     timed = replace(taint, time_added="2026-01-01T00:00:00Z")
     tainted = Machine(DRIVER, (Device(name="d", taints=(taint,)),))
@@ -138,7 +140,7 @@ def test_a_taint_that_stays_keeps_its_time():
     assert rewritten.spec.devices[0].taints == (timed, replace(taint, key="l"))
 
 
-def test_a_device_that_fails_is_one_write_within_the_generation():
+def test_a_failed_device_causes_one_write_in_the_same_generation():
     made = many(150)
     decided = plan(published(pages_of(made, NODE), 3), pages_of(tainted(made, {"d-70"}), NODE))
     assert (decided.deleted, decided.new) == ((), ())
@@ -147,11 +149,11 @@ def test_a_device_that_fails_is_one_write_within_the_generation():
     assert [device.name for device in rewritten.spec.devices if device.taints] == ["d-70"]
 
 
-def test_the_time_that_a_server_gives_a_taint_is_nothing_that_it_dropped():
+def test_a_server_set_taint_time_is_not_a_dropped_field():
     taint = DeviceTaint(key="k", effect="NoSchedule")
-    [said] = pages_of(Machine(DRIVER, (Device(name="d", taints=(taint,)),)), NODE)
-    device = replace(said.devices[0], taints=(replace(taint, time_added="2026-01-01T00:00:00Z"),))
-    kept = replace(said, devices=(device,))
-    assert dropped(said, kept) is None
-    less = replace(said, devices=(replace(device, taints=()),))
-    assert dropped(said, less) is not None
+    [wanted] = pages_of(Machine(DRIVER, (Device(name="d", taints=(taint,)),)), NODE)
+    device = replace(wanted.devices[0], taints=(replace(taint, time_added="2026-01-01T00:00:00Z"),))
+    kept = replace(wanted, devices=(device,))
+    assert dropped(wanted, kept) is None
+    less = replace(wanted, devices=(replace(device, taints=()),))
+    assert dropped(wanted, less) is not None

@@ -1,4 +1,4 @@
-"""The claim controller: its decisions as a table, and its work beside the real one's, on both clusters."""
+"""The claim controller on a cluster."""
 
 import asyncio
 import contextlib
@@ -11,30 +11,20 @@ from cluster import Merge
 from cluster.embedded.embedded import Embedded
 from cluster.errors import NotFound
 from cluster.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from dra.objects.claim import POD_CLAIM_NAME, ResourceClaim
+from dra.objects.claim import POD_CLAIM_NAME
 from dra.objects.pod import Pod
-from dra.wire import convert
 from runtime.controllers.claim_controller import ClaimController
-from runtime.controllers.claim_decisions import (
-    Create,
-    Delete,
-    RecordNames,
-    Write,
-    actions_for_claim,
-    actions_for_pod,
-    generate_name,
-)
+from runtime.controllers.claim_decisions import Create, generate_name
 from runtime.informers import Batch
 from tests.cluster.conftest import eventually
-from tests.cluster.objects import allocation, claim, pod, template
+from tests.cluster.objects import FINALIZER, allocation, claim, pod, pod_with_claim, template
 
-FINALIZER = "resource.kubernetes.io/delete-protection"
 NODE = "node-a"
 
 
 @pytest.fixture
 async def controlled(cluster):
-    """A cluster with a claim controller: a real one brings its own."""
+    """A cluster with a claim controller; a real cluster has its own."""
     if not isinstance(cluster, Embedded):
         yield cluster
         return
@@ -45,24 +35,18 @@ async def controlled(cluster):
         await task
 
 
-def user(name, entry="gpu", source="t", **more):
-    claims = [{"name": entry, "resourceClaimTemplateName": source}]
-    containers = [{"name": "main", "image": "i", "resources": {"claims": [{"name": entry}]}}]
-    return pod(name, resourceClaims=claims, containers=containers, **more)
-
-
 async def create_pod(cluster, home, body):
     return await eventually(lambda: cluster.create(PODS, body, home))
 
 
-async def made_for(cluster, home, name, entry="gpu"):
+async def claim_of_pod(cluster, home, name, entry="gpu"):
     """Wait for the claim of a pod, as its status names it."""
 
     async def look():
-        found = await cluster.get(PODS, name, home)
+        pod_ = await cluster.get(PODS, name, home)
         named = {
             resource_claim_status.name: resource_claim_status.resource_claim_name
-            for resource_claim_status in found.status.resource_claim_statuses
+            for resource_claim_status in pod_.status.resource_claim_statuses
         }
         return named.get(entry) and await cluster.get(RESOURCE_CLAIMS, named[entry], home)
 
@@ -70,9 +54,9 @@ async def made_for(cluster, home, name, entry="gpu"):
 
 
 async def allocate(cluster, home, name, *pods):
-    """Do what an allocator does: protect, allocate, reserve."""
+    """Act as an allocator: add the finalizer, allocate, reserve."""
     await cluster.patch(RESOURCE_CLAIMS, name, Merge({"metadata": {"finalizers": [FINALIZER]}}), home)
-    entries = [{"resource": "pods", "name": one.metadata.name, "uid": one.metadata.uid} for one in pods]
+    entries = [{"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid} for pod in pods]
     status = {"allocation": allocation(), "reservedFor": entries}
     return await cluster.patch(RESOURCE_CLAIMS, name, Merge({"status": status}), home, subresource="status")
 
@@ -94,8 +78,8 @@ async def is_gone(cluster, home, name):
 
 async def test_a_template_and_a_pod_become_a_claim(controlled, home):
     await controlled.create(RESOURCE_CLAIM_TEMPLATES, template("t", labels={"a": "b"}, annotations={"c": "d"}), home)
-    owner = await create_pod(controlled, home, user("train"))
-    made = await made_for(controlled, home, "train")
+    owner = await create_pod(controlled, home, pod_with_claim("train"))
+    made = await claim_of_pod(controlled, home, "train")
     meta = made.metadata
     assert meta.generate_name == "train-gpu-"
     assert meta.labels == {"a": "b"}
@@ -107,26 +91,26 @@ async def test_a_template_and_a_pod_become_a_claim(controlled, home):
 
 
 async def test_a_template_may_come_after_its_pod(controlled, home):
-    await create_pod(controlled, home, user("early"))
+    await create_pod(controlled, home, pod_with_claim("early"))
     await controlled.create(RESOURCE_CLAIM_TEMPLATES, template("other"), home)
-    await create_pod(controlled, home, user("later", source="other"))
-    assert await made_for(controlled, home, "later"), "the first pod was looked at before this one"
+    await create_pod(controlled, home, pod_with_claim("later", source="other"))
+    assert await claim_of_pod(controlled, home, "later"), "the controller saw the first pod before this one"
     await controlled.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
-    assert await made_for(controlled, home, "early")
+    assert await claim_of_pod(controlled, home, "early")
 
 
-async def test_a_claim_that_was_deleted_is_made_again(controlled, home):
+async def test_a_deleted_claim_is_created_again(controlled, home):
     await controlled.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
-    await create_pod(controlled, home, user("train"))
-    first = await made_for(controlled, home, "train")
+    await create_pod(controlled, home, pod_with_claim("train"))
+    first = await claim_of_pod(controlled, home, "train")
     await controlled.delete(RESOURCE_CLAIMS, first.metadata.name, home)
     looks = itertools.count()
 
     async def another():
-        # The real controller looks again only when the pod changes; ours does so at once.
+        # The real controller retries only when the pod changes; ours retries at once.
         await controlled.patch(PODS, "train", Merge({"metadata": {"labels": {"look": str(next(looks))}}}), home)
-        found = (await controlled.list(RESOURCE_CLAIMS, home)).items
-        return [one for one in found if one.metadata.uid != first.metadata.uid]
+        claims = (await controlled.list(RESOURCE_CLAIMS, home)).items
+        return [claim for claim in claims if claim.metadata.uid != first.metadata.uid]
 
     (again,) = await eventually(another)
     assert again.metadata.annotations[POD_CLAIM_NAME] == "gpu"
@@ -135,23 +119,23 @@ async def test_a_claim_that_was_deleted_is_made_again(controlled, home):
 async def test_many_pods_get_one_claim_each(controlled, home):
     await controlled.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
     for number in range(20):
-        await create_pod(controlled, home, user(f"p-{number}"))
-    names = {(await made_for(controlled, home, f"p-{number}")).metadata.name for number in range(20)}
-    found = await controlled.list(RESOURCE_CLAIMS, home)
-    assert names == {item.metadata.name for item in found.items}
+        await create_pod(controlled, home, pod_with_claim(f"p-{number}"))
+    names = {(await claim_of_pod(controlled, home, f"p-{number}")).metadata.name for number in range(20)}
+    page = await controlled.list(RESOURCE_CLAIMS, home)
+    assert names == {item.metadata.name for item in page.items}
     assert len(names) == 20
 
 
 async def test_a_pod_bound_elsewhere_is_added_to_reserved_for(controlled, home):
     await controlled.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
-    owner = await create_pod(controlled, home, user("train"))
-    made = await made_for(controlled, home, "train")
+    owner = await create_pod(controlled, home, pod_with_claim("train"))
+    made = await claim_of_pod(controlled, home, "train")
     await allocate(controlled, home, made.metadata.name)
     await controlled.bind("train", home, NODE)
 
     async def reserved():
-        found = await controlled.get(RESOURCE_CLAIMS, made.metadata.name, home)
-        return [one.uid for one in found.status.reserved_for] == [owner.metadata.uid]
+        claim_ = await controlled.get(RESOURCE_CLAIMS, made.metadata.name, home)
+        return [consumer.uid for consumer in claim_.status.reserved_for] == [owner.metadata.uid]
 
     assert await eventually(reserved)
 
@@ -166,8 +150,8 @@ async def test_the_last_user_takes_the_allocation_with_it(controlled, home):
     await finish(controlled, home, "one")
 
     async def left():
-        found = await controlled.get(RESOURCE_CLAIMS, "shared", home)
-        return [one.name for one in found.status.reserved_for] == ["two"] and found
+        claim_ = await controlled.get(RESOURCE_CLAIMS, "shared", home)
+        return [consumer.name for consumer in claim_.status.reserved_for] == ["two"] and claim_
 
     kept = await eventually(left)
     assert kept.status.allocation is not None
@@ -175,25 +159,25 @@ async def test_the_last_user_takes_the_allocation_with_it(controlled, home):
     await finish(controlled, home, "two", "Failed")
 
     async def free():
-        found = await controlled.get(RESOURCE_CLAIMS, "shared", home)
-        return found.status.allocation is None and not found.metadata.finalizers
+        claim_ = await controlled.get(RESOURCE_CLAIMS, "shared", home)
+        return claim_.status.allocation is None and not claim_.metadata.finalizers
 
     assert await eventually(free)
 
 
-class Late(Embedded):
-    """A cluster that tells of what becomes of its pods only when the test lets it."""
+class LatePodEvents(Embedded):
+    """A cluster whose watch delivers later events of pods only once `released` is set."""
 
     def __init__(self):
         super().__init__()
-        self.told = asyncio.Event()
+        self.released = asyncio.Event()
 
     @contextlib.asynccontextmanager
     async def watch(self, resource, *args, **kwargs):
         async def late(events):
             async for event in events:
                 if not getattr(event, "initial_end", False):
-                    await self.told.wait()
+                    await self.released.wait()
                 yield event
 
         async with super().watch(resource, *args, **kwargs) as events:
@@ -201,7 +185,7 @@ class Late(Embedded):
 
 
 async def test_an_unseen_pod_keeps_its_reservation():
-    cluster, home = Late(), "default"
+    cluster, home = LatePodEvents(), "default"
     controller = ClaimController(cluster)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(controller.run())
@@ -213,23 +197,23 @@ async def test_an_unseen_pod_keeps_its_reservation():
         await allocate(cluster, home, "shared", owner, gone)
 
         async def left():
-            found = await cluster.get(RESOURCE_CLAIMS, "shared", home)
-            return len(found.status.reserved_for) < 2 and found
+            claim_ = await cluster.get(RESOURCE_CLAIMS, "shared", home)
+            return len(claim_.status.reserved_for) < 2 and claim_
 
         kept = await eventually(left)
-        assert [one.uid for one in kept.status.reserved_for] == [owner.metadata.uid]
+        assert [consumer.uid for consumer in kept.status.reserved_for] == [owner.metadata.uid]
         assert kept.status.allocation is not None
-        cluster.told.set()
+        cluster.released.set()
         running.cancel()
 
 
 async def test_a_claim_missing_in_an_old_list_is_not_recreated():
-    """The reading of the whole collection was under way when the claim was made."""
+    """The claim was created while the list was being read."""
     cluster, home = Embedded(), "default"
     controller = ClaimController(cluster)
     before = (await cluster.list(RESOURCE_CLAIMS, home)).resource_version
     await cluster.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
-    owner = await cluster.create(PODS, user("train"), home)
+    owner = await cluster.create(PODS, pod_with_claim("train"), home)
     await controller._act(Create("gpu", "t"), home, owner)
     controller._on_claims(Batch((), before, complete=True))
     await controller._act(Create("gpu", "t"), home, owner)
@@ -239,23 +223,23 @@ async def test_a_claim_missing_in_an_old_list_is_not_recreated():
     controller._on_claims(Batch((), later, complete=True))
     await controller._act(Create("gpu", "t"), home, owner)
     (again,) = (await cluster.list(RESOURCE_CLAIMS, home)).items
-    assert again.metadata.uid != made.metadata.uid, "what a later reading does not have is gone"
+    assert again.metadata.uid != made.metadata.uid, "a claim that a later list lacks is gone"
 
 
 async def test_the_claim_of_a_finished_pod_is_deleted(controlled, home):
     await controlled.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
-    owner = await create_pod(controlled, home, user("train"))
-    made = await made_for(controlled, home, "train")
+    owner = await create_pod(controlled, home, pod_with_claim("train"))
+    made = await claim_of_pod(controlled, home, "train")
     await controlled.bind("train", home, NODE)
     await allocate(controlled, home, made.metadata.name, owner)
     await finish(controlled, home, "train")
     assert await is_gone(controlled, home, made.metadata.name)
 
 
-async def test_a_claim_made_for_a_pod_goes_with_the_pod(controlled, home):
+async def test_a_pods_claim_is_deleted_with_the_pod(controlled, home):
     await controlled.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
-    owner = await create_pod(controlled, home, user("train"))
-    made = await made_for(controlled, home, "train")
+    owner = await create_pod(controlled, home, pod_with_claim("train"))
+    made = await claim_of_pod(controlled, home, "train")
     await allocate(controlled, home, made.metadata.name, owner)
     await controlled.delete(PODS, "train", home, grace=0)
     assert await is_gone(controlled, home, made.metadata.name)
@@ -270,7 +254,7 @@ async def test_a_deleted_claim_waits_for_its_user(controlled, home):
         await allocate(controlled, home, source, owner)
         await controlled.delete(RESOURCE_CLAIMS, source, home)
     await finish(controlled, home, "two")
-    assert await is_gone(controlled, home, "witness"), "what was deleted before it was looked at, too"
+    assert await is_gone(controlled, home, "witness"), "also a claim that was deleted before the controller saw it"
     held = await controlled.get(RESOURCE_CLAIMS, "shared", home)
     assert held.metadata.deletion_timestamp
     assert held.status.allocation is not None
@@ -294,8 +278,8 @@ async def test_a_consumer_of_an_unknown_kind_is_left_alone(controlled, home):
     await controlled.patch(RESOURCE_CLAIMS, "shared", Merge(body), home, subresource="status")
 
     async def left():
-        found = await controlled.get(RESOURCE_CLAIMS, "shared", home)
-        return [one.resource for one in found.status.reserved_for] == ["robots"] and found
+        claim_ = await controlled.get(RESOURCE_CLAIMS, "shared", home)
+        return [consumer.resource for consumer in claim_.status.reserved_for] == ["robots"] and claim_
 
     assert (await eventually(left)).status.allocation is not None
 
@@ -312,94 +296,3 @@ async def test_a_consumer_of_an_unknown_kind_is_left_alone(controlled, home):
 def test_long_names_are_shortened_in_proportion(pod_name, entry, expected):
     assert generate_name(pod_name, entry) == expected
     assert len(expected) <= 58
-
-
-def typed_pod(**status):
-    body = user("train", metadata={"uid": "p-1", "namespace": "ns"}) | {"status": {"phase": "Pending"} | status}
-    return convert(body, Pod)
-
-
-def typed_claim(name="train-gpu-abcde", *, owned=True, finalizers=(), **status):
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "train", "uid": "p-1", "controller": True}
-    meta = {
-        "uid": "c-1",
-        "resourceVersion": "7",
-        "finalizers": list(finalizers),
-        "annotations": {POD_CLAIM_NAME: "gpu"},
-    }
-    return convert(
-        claim(name, metadata=meta | ({"ownerReferences": [owner]} if owned else {}), status=status), ResourceClaim
-    )
-
-
-NAMED = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "train-gpu-abcde"}]}
-USER = {"resource": "pods", "name": "train", "uid": "p-1"}
-
-
-def kinds(actions):
-    return [type(action).__name__ for action in actions]
-
-
-@pytest.mark.parametrize(
-    ("pod", "claims", "expected"),
-    [
-        (typed_pod(), [], [Create("gpu", "t")]),
-        (typed_pod(), [typed_claim(owned=False)], [Create("gpu", "t")]),
-        (typed_pod(**NAMED), [typed_claim()], []),
-        (typed_pod(**NAMED), [], [Create("gpu", "t")]),
-        (typed_pod(resourceClaimStatuses=[{"name": "gpu"}]), [], []),
-        (typed_pod(phase="Succeeded"), [], []),
-    ],
-    ids=["new", "foreign claim of the name", "made", "made and lost", "none needed", "finished"],
-)
-def test_a_missing_claim_of_a_pod_is_created(pod, claims, expected):
-    assert actions_for_pod(pod, claims) == expected
-
-
-def test_a_claim_missing_in_the_pod_status_is_found():
-    assert kinds(actions_for_pod(typed_pod(), [typed_claim()])) == ["RecordNames"]
-
-
-@pytest.mark.parametrize(
-    ("claim", "pod", "expected"),
-    [
-        (typed_claim(), typed_pod(), []),
-        (typed_claim(allocation=allocation(), reservedFor=[USER]), typed_pod(), []),
-        (typed_claim(), typed_pod(phase="Failed"), [Delete("train-gpu-abcde", "c-1")]),
-        (typed_claim(), None, []),
-    ],
-    ids=["waiting", "in use", "finished", "orphaned: left to the collector"],
-)
-def test_a_claim_is_deleted_only_when_its_pod_has_finished(claim, pod, expected):
-    assert actions_for_claim(claim, lambda _: pod) == expected
-
-
-def test_an_allocation_without_our_finalizer_is_not_taken_back():
-    (write,) = actions_for_claim(typed_claim(allocation=allocation(), reservedFor=[USER]), lambda _: None)
-    assert write.patch.body["status"] == {"reservedFor": None}
-
-
-def test_a_protected_claim_keeps_its_finalizer_until_deletion():
-    assert actions_for_claim(typed_claim(finalizers=[FINALIZER]), lambda _: typed_pod()) == []
-    going = typed_claim(finalizers=[FINALIZER])
-    going = msgspec.structs.replace(
-        going, metadata=msgspec.structs.replace(going.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
-    )
-    (write,) = actions_for_claim(going, lambda _: None)
-    assert write.patch.body == {"metadata": {"uid": "c-1", "resourceVersion": "7", "finalizers": None}}
-
-
-def test_a_release_names_the_version_it_was_decided_on():
-    held = typed_claim(allocation=allocation(), reservedFor=[USER], finalizers=[FINALIZER])
-    (write,) = actions_for_claim(held, lambda _: None)
-    assert isinstance(write, Write)
-    assert write.patch.body == {
-        "metadata": {"uid": "c-1", "resourceVersion": "7"},
-        "status": {"reservedFor": None, "allocation": None, "devices": None},
-    }
-
-
-def test_a_recorded_name_is_forced_by_the_controllers_own_manager():
-    (record,) = actions_for_pod(typed_pod(), [typed_claim()])
-    assert isinstance(record, RecordNames)
-    assert (record.patch.manager, record.patch.force) == ("ResourceClaimController", True)

@@ -12,7 +12,7 @@ from runtime.controllers.election import Election, StoreRestoredError, Term
 from tests.limits import PATIENCE
 from tests.waiting import until
 
-# Terms that end while the test goes on, for one candidate; where there are several, a machine that stalls must end none.
+# Terms that end during the test, for a single candidate. With several candidates, a stalled machine must not end a term.
 QUICK = Term(duration=0.2, retry=0.01)
 SLOW = Term(duration=3600, retry=0.01)
 
@@ -35,7 +35,7 @@ class Candidate:
 
     async def leave(self):
         self.task.cancel()
-        with suppress(asyncio.CancelledError):  # and nothing else: two that lead at once are told here
+        with suppress(asyncio.CancelledError):  # and no other error: two leaders at once would raise one here
             await self.task
 
 
@@ -43,7 +43,7 @@ async def holder(cluster):
     return (await cluster.get(resources.LEASES, "lock", "default")).spec.holder_identity
 
 
-async def test_one_of_several_leads():
+async def test_a_single_candidate_of_several_leads():
     cluster, leading = Embedded(), set()
     candidates = [Candidate(cluster, f"c{i}", leading, SLOW) for i in range(4)]
     await until(lambda: leading)
@@ -141,8 +141,8 @@ async def test_a_former_leader_leads_again_after_its_rest():
     await candidate.leave()
 
 
-async def test_a_former_leader_without_a_write_under_way_needs_no_rest():
-    """So that somebody leads soon although the successor ends within the rest."""
+async def test_a_former_leader_without_pending_writes_needs_no_rest():
+    """Otherwise nobody would lead when the successor ends within the rest."""
     cluster, leading = Embedded(), set()
     candidate = Candidate(cluster, "c", leading, SLOW._replace(rest=3600))
     await until(lambda: leading)
@@ -160,21 +160,21 @@ class Restored(Embedded):
     older = False
 
     async def get(self, resource, name, namespace=None):
-        found = await super().get(resource, name, namespace)
-        return self._aged(found) if resource is resources.LEASES else found
+        obj = await super().get(resource, name, namespace)
+        return self._aged(obj) if resource is resources.LEASES else obj
 
     async def patch(self, resource, name, patch, namespace=None, **how):
         if self.older:
             patch.body["metadata"].pop("resourceVersion", None)
-        found = await super().patch(resource, name, patch, namespace, **how)
-        return self._aged(found) if resource is resources.LEASES else found
+        obj = await super().patch(resource, name, patch, namespace, **how)
+        return self._aged(obj) if resource is resources.LEASES else obj
 
     def _aged(self, lease):
         return replace(lease, metadata=replace(lease.metadata, resource_version="1")) if self.older else lease
 
 
 @pytest.mark.parametrize("leads", [True, False], ids=["leader", "standby"])
-async def test_a_candidate_that_ends_on_a_restore_of_the_store_says_so(leads):
+async def test_a_candidate_ends_with_an_error_on_a_restored_store(leads):
     cluster, leading = Restored(), set()
     if not leads:
         first = Candidate(cluster, "first", set(), SLOW)
@@ -207,7 +207,7 @@ async def test_a_lease_taken_away_by_hand_is_given_up():
     await candidate.leave()
 
 
-async def test_an_error_of_the_work_is_not_swallowed():
+async def test_an_error_of_the_leaders_work_is_raised():
     async def broken():
         raise RuntimeError("a bug")
 

@@ -1,4 +1,4 @@
-"""Events about objects: written once, counted after that, and never in the way."""
+"""Events about objects: written once, counted afterwards, and never an error of their caller."""
 
 import asyncio
 import itertools
@@ -30,52 +30,54 @@ def recorder(cluster, time, first=1):
 
 
 async def events(cluster, namespace):
-    found = (await cluster.list(EVENTS, namespace)).items
+    recorded = (await cluster.list(EVENTS, namespace)).items
     return sorted(
-        (one.reason, one.message, one.type, one.count) for one in found if one.source.component == "drawbridge"
+        (event.reason, event.message, event.type, event.count)
+        for event in recorded
+        if event.source.component == "drawbridge"
     )
 
 
 async def test_a_repeated_event_is_counted(cluster, home):
     time = Time()
-    told = recorder(cluster, time)
+    events_recorder = recorder(cluster, time)
     made = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
     for second in (0, 1, 2, 7, 8):
         time.seconds = second
-        await told.record(made, "Busy", "all GPUs are in use", warning=True)
-    await told.record(made, "Reserved", "gpu-0")
+        await events_recorder.record(made, "Busy", "all GPUs are in use", warning=True)
+    await events_recorder.record(made, "Reserved", "gpu-0")
     assert await events(cluster, home) == [
         ("Busy", "all GPUs are in use", "Warning", 4),
         ("Reserved", "gpu-0", "Normal", 1),
     ]
     time.seconds = 20
-    await told.record(made, "Busy", "all GPUs are in use", warning=True)
+    await events_recorder.record(made, "Busy", "all GPUs are in use", warning=True)
     assert (await events(cluster, home))[0][3] == 6
-    (busy, _) = sorted((await cluster.list(EVENTS, home)).items, key=lambda one: one.reason)
+    (busy, _) = sorted((await cluster.list(EVENTS, home)).items, key=lambda event: event.reason)
     assert (busy.first_timestamp, busy.last_timestamp) == ("2026-01-01T00:00:00Z", "2026-01-01T00:00:20Z")
     assert busy.involved_object.uid == made.metadata.uid
     assert busy.involved_object.kind == "ResourceClaim"
 
 
-async def test_an_event_that_was_forgotten_is_written_anew(cluster, home):
+async def test_a_forgotten_event_is_written_as_a_new_event(cluster, home):
     time = Time()
-    told = recorder(cluster, time)
+    events_recorder = recorder(cluster, time)
     made = await cluster.create(RESOURCE_CLAIMS.raw, claim("one"), home)
-    await told.record(made, "Busy", "m")
+    await events_recorder.record(made, "Busy", "m")
     (first,) = (await cluster.list(EVENTS, home)).items
     await cluster.delete(EVENTS, first.metadata.name, home)
     time.seconds = 10
-    await told.record(made, "Busy", "m")
+    await events_recorder.record(made, "Busy", "m")
     assert await events(cluster, home) == [("Busy", "m", "Normal", 1)]
 
 
 async def test_a_repetition_much_later_is_a_new_event():
     cluster, time = Embedded(), Time()
-    told = recorder(cluster, time)
+    events_recorder = recorder(cluster, time)
     made = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
     for second in (0, 3600):
         time.seconds = second
-        await told.record(made, "Busy", "m")
+        await events_recorder.record(made, "Busy", "m")
     assert await events(cluster, "default") == [("Busy", "m", "Normal", 1)] * 2
 
 
@@ -109,11 +111,11 @@ async def test_an_event_that_cannot_be_written_is_logged(caplog):
 
 async def test_the_number_of_remembered_events_is_bounded():
     cluster = Embedded()
-    told = recorder(cluster, Time())
+    events_recorder = recorder(cluster, Time())
     body = claim("one", metadata={"namespace": "default"})
     for number in range(MOST_REMEMBERED + 10):
-        await told.record(body, "Busy", str(number))
-    assert len(told._known) == MOST_REMEMBERED
+        await events_recorder.record(body, "Busy", str(number))
+    assert len(events_recorder._known) == MOST_REMEMBERED
 
 
 async def test_a_new_recorder_updates_an_existing_event(cluster, home):
@@ -126,16 +128,16 @@ async def test_a_new_recorder_updates_an_existing_event(cluster, home):
 
 async def test_a_kept_event_that_was_deleted_is_written_again(cluster, home):
     made = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
-    told = recorder(cluster, Time())
-    await told.keep(made, "Busy", "x")
+    events_recorder = recorder(cluster, Time())
+    await events_recorder.keep(made, "Busy", "x")
     [event] = [item for item in (await cluster.list(EVENTS, home)).items if item.reason == "Busy"]
     await cluster.delete(EVENTS, event.metadata.name, home)
-    assert await told.keep(made, "Busy", "x")
+    assert await events_recorder.keep(made, "Busy", "x")
     assert len(await events(cluster, home)) == 1
 
 
 class Crowded(Embedded):
-    """A cluster in which others have their turns before any answer, as many as the seed says."""
+    """A cluster in which a random number of other tasks runs before each answer."""
 
     def __init__(self, seed):
         super().__init__()
@@ -158,10 +160,10 @@ class Crowded(Embedded):
 async def test_an_event_recorded_several_times_at_once_is_one_event(seed):
     cluster, time = Crowded(seed), Time()
     made = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
-    told = recorder(cluster, time)
-    await asyncio.gather(*(told.record(made, "Busy", "m") for _ in range(4)))
+    events_recorder = recorder(cluster, time)
+    await asyncio.gather(*(events_recorder.record(made, "Busy", "m") for _ in range(4)))
     time.seconds = 10
-    await told.record(made, "Busy", "m")
+    await events_recorder.record(made, "Busy", "m")
     assert await events(cluster, "default") == [("Busy", "m", "Normal", 5)]
 
 
@@ -170,7 +172,7 @@ async def test_two_recorders_of_one_event_both_count(seed):
     cluster = Crowded(seed)
     made = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
     two = [recorder(cluster, Time(), first=first) for first in (1, 9)]
-    assert await asyncio.gather(*(one.keep(made, "Busy", "m") for one in two)) == [True, True]
+    assert await asyncio.gather(*(recorder.keep(made, "Busy", "m") for recorder in two)) == [True, True]
     assert len(await events(cluster, "default")) == 1
 
 

@@ -1,4 +1,4 @@
-"""Records: however small a peer makes them, a turn of the loop decrypts a few, and the connection ends after some hundred of them."""
+"""TLS records of any size: an iteration of the loop decrypts few, and a connection with too many ends."""
 
 import asyncio
 import gc
@@ -75,7 +75,7 @@ async def listening(*, client_ca=b""):
 
 
 async def ask(reader, writer, pieces):
-    """Send a request whose body comes in so many records of as many bytes each; return the answer's body."""
+    """Send a request whose body has a record of each of these sizes; return the answer's body."""
     writer.write(HEAD % sum(pieces))
     for size in pieces:
         writer.write(b" " * size)
@@ -84,7 +84,7 @@ async def ask(reader, writer, pieces):
 
 
 async def test_one_byte_records_end_only_their_own_connection(monkeypatch):
-    """OpenSSL decrypted all that had arrived, 12,000 records in 100 ms, before any other connection was read from."""
+    """OpenSSL decrypted all arrived bytes, 12,000 records in 100 ms, before any other connection was read."""
     decrypted, clock = Decrypted(monkeypatch), count(0.0, reading.SHARE / 3)
     monkeypatch.setattr(reading, "thread_time", lambda: next(clock))
     async with listening() as (port, trusting, refused):
@@ -111,7 +111,7 @@ async def test_one_byte_records_end_only_their_own_connection(monkeypatch):
 
 
 async def test_wasteful_connections_are_read_from_one_at_a_time(monkeypatch):
-    """Eight records of each of a thousand connections would be a tenth of a second."""
+    """Eight records of each of a thousand connections would take a tenth of a second."""
     decrypted = Decrypted(monkeypatch)
     async with listening() as (port, trusting, _):
         hostile = [await asyncio.open_connection("127.0.0.1", port, ssl=trusting) for _ in range(6)]
@@ -134,7 +134,7 @@ async def test_wasteful_connections_are_read_from_one_at_a_time(monkeypatch):
 
 
 async def test_key_updates_are_records_too():
-    """OpenSSL handles all that it has been given in one call, and each is answered with a record."""
+    """OpenSSL handles all of its input in one call and answers each KeyUpdate with a record."""
     async with listening() as (port, _, refused):
         sock, sealer = await connect(Target(("127.0.0.1", port), 0.0, ()), "127.0.0.1")
         with sock:
@@ -177,23 +177,23 @@ async def test_small_requests_on_one_connection_are_each_counted_alone():
 
 @pytest.mark.parametrize(("number", "is_served"), [(4, True), (100, False)])
 async def test_a_chain_of_many_certificates_is_not_verified(tmp_path, number, is_served):
-    """OpenSSL takes 100 KiB of them, and spends 40 ms of CPU on what the authority did not sign."""
+    """OpenSSL accepts 100 KiB of certificates and spends 40 ms of CPU on a chain that the authority did not sign."""
     clients = certificate("clients")
     made, key = certificate("peer", clients)
     (tmp_path / "chain.pem").write_bytes(pem(made, key) + pem(clients[0]) * (number - 1))
     async with listening(client_ca=pem(clients[0])) as (port, trusting, refused):
         trusting.load_cert_chain(tmp_path / "chain.pem")
-        asked = b""
+        received = b""
         with suppress(OSError, asyncio.IncompleteReadError):
             reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
-            asked = await ask(reader, writer, [2])
+            received = await ask(reader, writer, [2])
             writer.close()
-    assert (asked, refused) == ((b"2", []) if is_served else (b"", ["handshake"]))
+    assert (received, refused) == ((b"2", []) if is_served else (b"", ["handshake"]))
 
 
 @pytest.mark.parametrize("end", ["answered", "no handshake", "too small records"])
 async def test_an_ended_connection_leaves_nothing_for_the_garbage_collector(end):
-    """A collection of some thousand connections held every review for a tenth of a second."""
+    """A garbage collection of some thousand connections delayed every review by a tenth of a second."""
     async with listening() as (port, trusting, _):
         gc.collect()
         gc.disable()

@@ -1,4 +1,4 @@
-"""A site: its routes, what it refuses, and answers in parts."""
+"""A site: its routes, the requests that it refuses, and streamed answers."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ ROUTES = [
 ]
 
 
-async def asked(url, request):
+async def answer_to(url, request):
     """The status, the head and the body of an answer."""
     host, _, port = url.removeprefix("http://").rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
@@ -89,8 +89,8 @@ FORM = "Content-Type: application/x-www-form-urlencoded; charset=utf-8\r\n"
 )  # fmt: skip
 async def test_a_request_is_answered_by_its_route_or_refused(sent, status, says):
     async with Site(ROUTES, Limits(body=1000), headers=[("X-All", "yes")]).open("127.0.0.1", 0) as url:
-        found, head, body = await asked(url, sent)
-        assert (found, body) == (status, says)
+        answered_status, head, body = await answer_to(url, sent)
+        assert (answered_status, body) == (status, says)
         assert "X-All: yes" in head
         assert ("Allow: POST, PUT" in head) == (status == 405)
         assert ("Retry-After: 7" in head) == (status == 503)
@@ -107,9 +107,9 @@ async def test_a_request_is_answered_by_its_route_or_refused(sent, status, says)
         ("", "Origin: null\r\n", 403),
     ],
 )
-async def test_a_site_with_a_login_has_any_name_and_still_no_page_of_another_origin(host, origin, status):
+async def test_a_site_for_any_host_still_refuses_other_origins(host, origin, status):
     async with Site(ROUTES, Limits(), any_host=True).open("127.0.0.1", 0) as url:
-        assert (await asked(url, request("GET", "/named/a", origin, host=host)))[0] == status
+        assert (await answer_to(url, request("GET", "/named/a", origin, host=host)))[0] == status
 
 
 class Streamed:
@@ -135,17 +135,17 @@ class Streamed:
         return Reply(200, b"first;", "text/event-stream", parts=self.parts())
 
 
-async def test_an_answer_in_parts_ends_with_its_connection():
+async def test_a_streamed_answer_ends_with_its_connection():
     streamed = Streamed(b"second;", b"third")
     async with Site([Route("GET", "/", streamed)], Limits()).open("127.0.0.1", 0) as url:
-        status, head, body = await asked(url, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        status, head, body = await answer_to(url, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert (status, body) == (200, "first;second;third")
         assert "Content-Length" not in head
         assert "Connection: close" in head
 
 
 @pytest.mark.parametrize("gone", ["reads nothing", "closes", "is told to end"])
-async def test_an_answer_in_parts_ends_when_its_peer_does_not_read_it(gone):
+async def test_a_streamed_answer_ends_when_its_peer_stops_reading(gone):
     streamed = Streamed(then=lambda: b"x" * (1 << 20 if gone == "reads nothing" else 1))
     async with asyncio.timeout(PATIENCE):
         async with Site([Route("GET", "/", streamed)], Limits(flush=0.3)).open("127.0.0.1", 0) as url:

@@ -1,4 +1,4 @@
-"""Handshakes: however many there are and in however many pieces, a turn of the loop begins a few, known peers among them."""
+"""TLS handshakes: an iteration of the loop begins few of them, and known peers are among these."""
 
 import asyncio
 import socket
@@ -13,12 +13,12 @@ from tests.limits import PATIENCE
 
 
 def hello():
-    """What a client of OpenSSL says first."""
-    said = ssl.MemoryBIO()
-    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).wrap_bio(ssl.MemoryBIO(), said, server_hostname="x")
+    """The ClientHello of OpenSSL."""
+    outgoing = ssl.MemoryBIO()
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="x")
     with suppress(ssl.SSLWantReadError):
         client.do_handshake()
-    return said.read()
+    return outgoing.read()
 
 
 HELLO = hello()
@@ -27,13 +27,13 @@ HELLO = hello()
 class Guest:
     """A peer that has sent a hello, or part of it."""
 
-    def __init__(self, peer, said=HELLO):
+    def __init__(self, peer, sent=HELLO):
         self.peer = peer
         self.handshake_task = None
         self.was_cut = False
         self.ours, self.theirs = socket.socketpair()
         self.ours.setblocking(False)
-        self.theirs.sendall(said)
+        self.theirs.sendall(sent)
 
     def cut(self):
         self.was_cut = True
@@ -47,18 +47,18 @@ class Guest:
 def guests():
     made = []
 
-    def make(*peers, said=HELLO):
-        new = [Guest(peer, said) for peer in peers]
+    def make(*peers, sent=HELLO):
+        new = [Guest(peer, sent) for peer in peers]
         made.extend(new)
         return new
 
     yield make
-    for one in made:
-        one.close()
+    for connection in made:
+        connection.close()
 
 
 class Log:
-    """The clients that are greeted, by the turn of the loop; each stays for so long as `stay` is not set."""
+    """Records the greeted clients by turn of the loop; each handshake lasts until `stay` is set."""
 
     def __init__(self, greetings, *, known=()):
         self.greetings, self.known = greetings, known
@@ -103,7 +103,7 @@ async def test_too_many_handshakes_cut_those_of_the_largest_peer(guests):
     log = Log(Handshakes(turn=16, most=4))
     log.stay.clear()
     many, (honest,) = guests(*["many"] * 4), guests("honest")
-    tasks = [asyncio.create_task(log.greet(one)) for one in many]
+    tasks = [asyncio.create_task(log.greet(connection)) for connection in many]
     async with asyncio.timeout(PATIENCE):
         while len(log.greeted) < 4:  # noqa: ASYNC110  the product has no event for it, and needs none
             await asyncio.sleep(0)
@@ -111,49 +111,49 @@ async def test_too_many_handshakes_cut_those_of_the_largest_peer(guests):
         tasks.append(asyncio.create_task(log.greet(*guests("many"))))
         while len(log.greeted) < 6:  # noqa: ASYNC110  as above
             await asyncio.sleep(0)
-        assert [one.was_cut for one in many] == [True, True, False, False]
+        assert [connection.was_cut for connection in many] == [True, True, False, False]
         assert not honest.was_cut
         log.stay.set()
         await asyncio.gather(*tasks)
     assert not log.greetings._in_progress
 
 
-@pytest.mark.parametrize("said", [b"", HELLO[:1], HELLO[:8], HELLO[:-1]])
-async def test_an_incomplete_client_hello_is_cleaned_up(guests, said):
+@pytest.mark.parametrize("sent", [b"", HELLO[:1], HELLO[:8], HELLO[:-1]])
+async def test_an_incomplete_client_hello_is_cleaned_up(guests, sent):
     log = Log(Handshakes(turn=1))
-    slow, others = guests(*["slow"] * 8, said=said), guests(*["other"] * 20)
-    tasks = [asyncio.create_task(log.greet(one)) for one in slow]
+    slow, others = guests(*["slow"] * 8, sent=sent), guests(*["other"] * 20)
+    tasks = [asyncio.create_task(log.greet(connection)) for connection in slow]
     async with asyncio.timeout(PATIENCE):
         await asyncio.gather(*map(log.greet, others))
-        slow[0].theirs.sendall(HELLO[len(said) :])
+        slow[0].theirs.sendall(HELLO[len(sent) :])
         await tasks[0]
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert [guest.peer for guest, _ in log.greeted] == ["other"] * 20 + ["slow"]
     assert not asyncio.get_running_loop().remove_reader(slow[1].ours)
-    assert all(one.handshake_task is None for one in slow)
+    assert all(connection.handshake_task is None for connection in slow)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sent",
     [
         b"GET / HTTP/1.1\r\n\r\n",
-        b"\x16\x03\x01\xff\xff\x01",  # a record larger than there are
+        b"\x16\x03\x01\xff\xff\x01",  # a record larger than the maximum
         HELLO[:3] + b"\x00\x05" + HELLO[5:10],  # a hello in pieces, each a record
-        b"\x16\x03\x01\x00\x04\x02\x00\x00\x00",  # the other side's hello
+        b"\x16\x03\x01\x00\x04\x02\x00\x00\x00",  # a ServerHello
     ],
 )
-async def test_a_fragmented_client_hello_gets_no_handshake(guests, said):
+async def test_a_fragmented_client_hello_gets_no_handshake(guests, sent):
     log = Log(Handshakes())
-    (guest,) = guests("odd", said=said)
+    (guest,) = guests("odd", sent=sent)
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(ConnectionAbortedError):
             await log.greet(guest)
     assert not log.greeted
 
 
-def test_a_hello_is_whole_with_its_last_byte():
+def test_a_client_hello_is_complete_with_its_last_byte():
     assert [is_whole(HELLO[:count]) for count in range(1, len(HELLO) + 1)] == [False] * (len(HELLO) - 1) + [True]
     with pytest.raises(ConnectionResetError):
         is_whole(b"")

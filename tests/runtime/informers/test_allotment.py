@@ -1,4 +1,4 @@
-"""A copy takes so much memory and no more: what there is no room for is counted by owner, and keeps out no other owner's."""
+"""A cache has bounded memory: objects without room are counted by owner and displace no other owner's."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ from runtime.informers import Informer, Quarantine, informer
 from runtime.informers.allotment import FLOOR, MIB, Allotment
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import claim, template
-from tests.runtime.informers.test_informer import QUICK, running
+from tests.runtime.informers.running import QUICK, running
 
 LARGE = {"metadata": {"annotations": {"note": "x" * (FLOOR // 2)}}}
 TEMPLATES = replace(RESOURCE_CLAIM_TEMPLATES, room=8 * MIB)
@@ -43,7 +43,7 @@ def test_a_changed_object_takes_its_room_once():
     assert room.take(("a", "y"), "a", 2 * MIB)
 
 
-def test_one_that_grows_beyond_the_room_has_none_any_more():
+def test_an_object_that_outgrows_the_room_is_dropped():
     room = Allotment(4 * MIB)
     assert room.take(("a", "x"), "a", MIB)
     assert not room.take(("a", "x"), "a", 3 * MIB)
@@ -168,10 +168,10 @@ async def test_a_claim_without_room_keeps_its_allocation():
     await cluster.patch(RESOURCE_CLAIMS, "held", Merge({"status": ALLOCATED}), "default", subresource="status")
     async with running(copy):
         assert await copy.wait_for_sync(10)
-        one = copy.objects["default", "held"]
-        assert [result.device for result in one.status.allocation.devices.results] == ["g"]
-        assert [consumer.uid for consumer in one.status.reserved_for] == ["u"]
-        assert footprint(one) < 20_000
+        claim_ = copy.objects["default", "held"]
+        assert [result.device for result in claim_.status.allocation.devices.results] == ["g"]
+        assert [consumer.uid for consumer in claim_.status.reserved_for] == ["u"]
+        assert footprint(claim_) < 20_000
         assert [request.name for request in copy.objects["default", "free"].spec.devices.requests] == [NOT_KEPT]
         assert copy.incomplete
         await cluster.patch(
@@ -190,9 +190,9 @@ def test_the_outline_of_a_large_object_is_small():
     amounts = {f"e.x/{number}": "1" for number in range(5000)}
     containers = [{"name": "c", "env": [{"name": "E"}] * 5000, "resources": {"limits": amounts, "requests": amounts}}]
     spec = {"containers": containers, "tolerations": [{}] * 5000, "affinity": wide(5000), "nodeSelector": wide(5000)}
-    found = outline_of_pod(convert({"metadata": metadata, "spec": spec}, Pod))
-    assert footprint(found) < 64 * 1024
-    assert [gate.name for gate in found.spec.scheduling_gates] == [NOT_KEPT]
+    outline = outline_of_pod(convert({"metadata": metadata, "spec": spec}, Pod))
+    assert footprint(outline) < 64 * 1024
+    assert [gate.name for gate in outline.spec.scheduling_gates] == [NOT_KEPT]
     spec = {"devices": {"config": ALLOCATED["allocation"]["devices"]["config"] * 100}}
     assert footprint(outline_of_claim(convert({"metadata": metadata, "spec": spec}, ResourceClaim))) < 64 * 1024
 
@@ -200,11 +200,11 @@ def test_the_outline_of_a_large_object_is_small():
 def test_an_outlined_pod_keeps_its_node_and_claims():
     uses = [{"name": "gpu", "resourceClaimName": "c"}]
     made = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"nodeName": "node", "resourceClaims": uses}, "status": {"phase": "Running"}}  # fmt: skip
-    found = outline_of_pod(convert(made, Pod))
-    assert (found.metadata.uid, found.spec.node_name, found.status.phase) == ("u", "node", "Running")
-    assert found.spec.resource_claims[0].resource_claim_name == "c"
-    assert not found.spec.scheduling_gates
+    outline = outline_of_pod(convert(made, Pod))
+    assert (outline.metadata.uid, outline.spec.node_name, outline.status.phase) == ("u", "node", "Running")
+    assert outline.spec.resource_claims[0].resource_claim_name == "c"
+    assert not outline.spec.scheduling_gates
 
 
-def test_every_collection_has_room():
-    assert {one.room > FLOOR for one in (PODS, CONFIG_MAPS, RESOURCE_CLAIMS)} == {True}
+def test_every_watched_collection_has_a_bound():
+    assert {resource.room > FLOOR for resource in (PODS, CONFIG_MAPS, RESOURCE_CLAIMS)} == {True}

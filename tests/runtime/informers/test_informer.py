@@ -1,10 +1,8 @@
-"""Informers: on both clusters as they are, and on the embedded one with the trouble that real ones make."""
+"""Informers: on both clusters, and on an embedded cluster that fails as real ones do."""
 
 import asyncio
-import contextlib
 import itertools
 import logging
-from collections import deque
 from contextlib import asynccontextmanager
 
 import pytest
@@ -13,27 +11,13 @@ from cluster import Merge
 from cluster.embedded.embedded import Embedded
 from cluster.errors import BadRequest, ConfigError, Gone, Invalid, Throttled, Unavailable
 from cluster.protocol import Change
-from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS, metadata
+from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS
 from runtime.informers.backoff import Backoff
 from runtime.informers.informer import Informer
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import claim, config_map
 from tests.limits import PATIENCE
-
-QUICK = Backoff(least=0.001, most=0.01)
-
-
-@asynccontextmanager
-async def running(informer):
-    """Run an informer in the background, and see it end."""
-    async with asyncio.timeout(PATIENCE):
-        task = asyncio.ensure_future(informer.run())
-        try:
-            yield informer
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+from tests.runtime.informers.running import QUICK, Trouble, agrees, running
 
 
 def record(informer):
@@ -48,19 +32,8 @@ def record(informer):
     return heard
 
 
-async def agrees(cluster, informer, home):
-    """Wait until the copy is what the cluster has."""
-
-    async def look():
-        found = (await cluster.list(informer.resource, home)).items
-        have = {(one.metadata.namespace, one.metadata.name): one.metadata.resource_version for one in found}
-        return have == {where: metadata(one).resource_version for where, one in informer.objects.items()}
-
-    return await eventually(look)
-
-
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "listed"])
-async def test_a_copy_begins_whole_and_follows(cluster, home, stream):
+async def test_a_copy_starts_complete_and_follows_changes(cluster, home, stream):
     for name in ("a", "b", "c"):
         await cluster.create(RESOURCE_CLAIMS, claim(name), home)
     informer = Informer(cluster, RESOURCE_CLAIMS, home, page=2, stream=stream)
@@ -89,7 +62,7 @@ async def test_an_empty_collection_is_synced_too(cluster, home):
 
 
 class Counting:
-    """A cluster that knows how many watches it has opened."""
+    """A cluster that counts the watches it has opened."""
 
     def __init__(self, inner):
         self._inner = inner
@@ -116,7 +89,7 @@ async def test_a_watch_that_ends_is_resumed_where_it_was(cluster, home):
     assert informer.health.reads == 1
 
 
-async def test_a_late_listener_hears_what_is_there():
+async def test_a_late_listener_gets_the_existing_objects():
     cluster = Embedded()
     await cluster.create(CONFIG_MAPS, config_map("a"), "default")
     informer = Informer(cluster, CONFIG_MAPS)
@@ -129,42 +102,8 @@ async def test_a_wait_for_sync_that_times_out_returns_false():
     assert not await Informer(Embedded(), CONFIG_MAPS).wait_for_sync(0.01)
 
 
-class Trouble:
-    """An embedded cluster whose next lists and watches fail as told. `None` is a call that works."""
-
-    def __init__(self, *, lists=(), watches=(), cut=()):
-        self.inner = Embedded()
-        self._lists, self._watches, self._cut = deque(lists), deque(watches), deque(cut)
-        self.listed, self.watched, self.asked = 0, [], []
-
-    async def list(self, *args, **options):
-        self.listed += 1
-        if self._lists and (error := self._lists.popleft()):
-            raise error
-        return await self.inner.list(*args, **options)
-
-    @asynccontextmanager
-    async def watch(self, *args, **options):
-        self.watched.append(options)
-        self.asked.append(asyncio.get_running_loop().time())
-        if self._watches and (error := self._watches.popleft()):
-            raise error
-        cut = self._cut.popleft() if self._cut else None
-        async with self.inner.watch(*args, **options) as events:
-            yield self._passed(events, cut) if cut else events
-
-    async def _passed(self, events, cut):
-        """Let so many events pass, then break."""
-        count, error = cut
-        async for event in events:
-            if count == 0:
-                raise error
-            count -= 1
-            yield event
-
-
 async def follow(trouble, *, stream=True, page=500):
-    """Run an informer over trouble until its copy is right again; give it back with what it heard."""
+    """Run an informer over a failing cluster until its cache is correct again; return it with its recorded batches."""
     informer = Informer(trouble, CONFIG_MAPS, "default", backoff=QUICK, stream=stream, page=page)
     heard = record(informer)
     for name in ("a", "b", "c"):
@@ -177,7 +116,7 @@ async def follow(trouble, *, stream=True, page=500):
     return informer, heard
 
 
-async def test_a_server_without_streamed_lists_is_asked_for_pages():
+async def test_a_server_without_streamed_lists_is_listed_in_pages():
     trouble = Trouble(watches=[Invalid("sendInitialEvents: Forbidden: not supported")])
     informer, _ = await follow(trouble)
     assert trouble.listed == 1
@@ -222,19 +161,19 @@ async def test_an_expired_version_causes_one_relist_with_differences():
     assert sorted(delta for deltas, _ in heard[1:] for delta in deltas) == [("a", True, True), ("b", True, False)]
 
 
-async def test_a_throttled_informer_waits_as_long_as_it_is_told():
+async def test_a_throttled_informer_waits_for_the_retry_delay():
     trouble = Trouble(
         watches=[Throttled("later", retry_after=0.3), Unavailable("down", retry_after=0.2), Unavailable("down")]
     )
     informer = Informer(trouble, CONFIG_MAPS, backoff=QUICK)
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
-    waits = [after - before for before, after in itertools.pairwise(trouble.asked)]
+    waits = [after - before for before, after in itertools.pairwise(trouble.request_times)]
     assert waits[0] >= 0.3
     assert waits[1] >= 0.2
 
 
-async def test_trouble_shows_in_the_health_and_goes_away(caplog):
+async def test_errors_appear_in_the_health_until_recovery(caplog):
     caplog.set_level(logging.WARNING)
     trouble = Trouble(watches=[Unavailable("no server answers")] * 10_000)
     informer = Informer(trouble, CONFIG_MAPS, backoff=Backoff(least=0.05, most=0.05))
@@ -249,23 +188,23 @@ async def test_trouble_shows_in_the_health_and_goes_away(caplog):
 
 
 async def test_a_repeated_error_is_logged_once_per_occurrence(caplog):
-    """An older server never has the kind: it is logged once."""
+    """An older server never has the kind, so its error is logged once."""
     caplog.set_level(logging.WARNING)
     trouble = Trouble(watches=[*[Unavailable("down")] * 3, Unavailable("busy"), None, *[Unavailable("down")] * 3], cut=[(0, Unavailable("down"))])  # fmt: skip
     informer = Informer(trouble, CONFIG_MAPS, backoff=QUICK)
     async with running(informer):
         await eventually(lambda: asyncio.sleep(0, len(trouble.watched) >= 9))
-    told = [record.message.partition("; ")[0].rpartition(" ")[2] for record in caplog.records]
-    assert told == ["down", "busy", "down"]
+    logged = [record.message.partition("; ")[0].rpartition(" ")[2] for record in caplog.records]
+    assert logged == ["down", "busy", "down"]
 
 
-async def test_a_broken_set_up_is_not_waited_out():
+async def test_a_broken_configuration_is_not_retried():
     trouble = Trouble(watches=[ConfigError("no kubeconfig")])
     with pytest.raises(ConfigError):
         await asyncio.wait_for(Informer(trouble, CONFIG_MAPS).run(), PATIENCE)
 
 
-async def test_a_listener_that_breaks_ends_the_informer_loudly():
+async def test_a_failing_listener_ends_the_informer_with_an_error():
     informer = Informer(Embedded(), CONFIG_MAPS)
     informer.listen(lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -293,7 +232,7 @@ async def test_a_server_ending_every_watch_is_not_hammered():
     assert asyncio.get_running_loop().time() - begun > 0.05, "with a pause between two"
 
 
-async def test_an_object_that_cannot_be_read_hides_nothing_else():
+async def test_an_unreadable_object_hides_no_other_object():
     cluster = Embedded()
     cluster.load([claim("bad", spec={"devices": {"requests": "none"}}), claim("good")])
     informer = Informer(cluster, RESOURCE_CLAIMS)
@@ -306,12 +245,12 @@ async def test_an_object_that_cannot_be_read_hides_nothing_else():
         await eventually(lambda: asyncio.sleep(0, not informer.unreadable))
 
 
-async def test_a_storm_of_changes_ends_in_the_right_copy():
+async def test_a_burst_of_changes_ends_in_an_equal_copy():
     cluster = Embedded(window=50)
     informer = Informer(cluster, CONFIG_MAPS, "default", backoff=QUICK)
     async with running(informer):
         await informer.wait_for_sync(PATIENCE)
-        cluster._turned = float("inf")  # no turn but where this says so, however slow the machine
+        cluster._turned = float("inf")  # turns happen only where the test allows them, even on a slow machine
         for number in range(2000):
             name = f"c-{number % 7}"
             if number % 14 < 7:
@@ -343,7 +282,7 @@ def test_an_object_that_cannot_be_loaded_is_named(obj, text):
         Embedded.holding([obj])
 
 
-async def test_others_get_their_turn_in_a_storm():
+async def test_other_tasks_run_during_a_burst_of_changes():
     class Storm(Trouble):
         @asynccontextmanager
         async def watch(self, *_args, **_options):
@@ -362,85 +301,3 @@ async def test_others_get_their_turn_in_a_storm():
             turns += 1
             await asyncio.sleep(0)
     assert turns > 5
-
-
-class Mute(Trouble):
-    """An embedded cluster whose watches say nothing after so many events, though something happens; and which may list nothing either."""
-
-    def __init__(self, *after, lists=True):
-        super().__init__()
-        self._after = deque(after)
-        self.is_listed = lists
-        self.refused = 0
-
-    async def list(self, *args, **options):
-        if not self.is_listed:
-            self.refused += 1
-            raise Unavailable("no answer")
-        return await super().list(*args, **options)
-
-    @asynccontextmanager
-    async def watch(self, *args, **options):
-        self.watched.append(options)
-        async with self.inner.watch(*args, **options) as events:
-            yield self._muted(events, self._after.popleft()) if self._after else events
-
-    async def _muted(self, events, count):
-        async for event in events:
-            if count == 0:
-                await asyncio.Event().wait()
-            count -= 1
-            yield event
-
-
-@pytest.mark.parametrize("later", [(), (0,) * 100], ids=["once", "each one"])
-async def test_a_collection_is_listed_whose_watch_says_nothing_though_the_next_ones_say_nothing_either(later):
-    mute = Mute(1, *later)  # the mark that ends the streamed list, then silence
-    informer = Informer(mute, CONFIG_MAPS, "default", backoff=QUICK, silence=0.1)
-    async with running(informer):
-        assert await informer.wait_for_sync(PATIENCE)
-        await mute.inner.create(CONFIG_MAPS, config_map("a"), "default")
-        assert await agrees(mute.inner, informer, "default")
-        assert len(mute.watched) <= 2 or later
-    assert informer.health.reads >= 2
-
-
-async def test_a_watch_that_is_not_believed_ends_at_once_and_the_collection_is_listed():
-    mute = Mute(1, *[0] * 100)
-    informer = Informer(mute, CONFIG_MAPS, "default", backoff=QUICK, silence=3600)
-    informer.distrust_watch()  # there is none yet
-    async with running(informer):
-        assert await informer.wait_for_sync(PATIENCE)
-        await mute.inner.create(CONFIG_MAPS, config_map("a"), "default")
-        informer.distrust_watch()
-        assert await agrees(mute.inner, informer, "default")
-
-
-async def test_only_received_data_confirms_a_cache():
-    now = itertools.count(1000)
-    mute = Mute(1, *[0] * 1000, lists=False)
-    informer = Informer(mute, CONFIG_MAPS, "default", backoff=QUICK, silence=0.01, clock=lambda: next(now))
-    assert informer.confirmed_at == float("-inf")
-    async with running(informer):
-        assert await informer.wait_for_sync(PATIENCE)
-        confirmed = informer.confirmed_at
-        assert confirmed >= 1000
-        await eventually(lambda: asyncio.sleep(0, mute.refused > 5))
-        assert informer.confirmed_at == confirmed
-        assert "no answer" in informer.health.error
-        mute._after.clear()
-        mute.is_listed = True
-        await mute.inner.create(CONFIG_MAPS, config_map("a"), "default")
-        await eventually(lambda: asyncio.sleep(0, informer.confirmed_at > confirmed))
-    assert informer.health.confirmed_at == informer.confirmed_at
-
-
-async def test_a_cache_of_a_quiet_collection_is_confirmed_repeatedly(cluster, home):
-    informer = Informer(cluster, RESOURCE_CLAIMS, home, watch_seconds=3, silence=30)
-    async with running(informer):
-        assert await informer.wait_for_sync(PATIENCE)
-        for _ in range(2):
-            before = informer.confirmed_at
-            await eventually(lambda before=before: asyncio.sleep(0, informer.confirmed_at > before))
-    assert informer.health.reads == 1
-    assert informer.health.failures == 0

@@ -1,4 +1,4 @@
-"""Bounds on copies grow with the memory limit of the process."""
+"""The bounds of caches grow with the memory limit of the process."""
 
 import pytest
 
@@ -11,7 +11,7 @@ GIB = 1 << 30
     ("text", "scale"),
     [
         (f"{4 * GIB}\n", 4.0),
-        (f"{GIB // 2}\n", 1.0),  # the bounds are what is needed at least
+        (f"{GIB // 2}\n", 1.0),  # the bounds are the least amounts that are needed
         ("max\n", 1.0),
         ("9223372036854771712\n", 1.0),  # cgroup v1 without a limit
         ("", 1.0),

@@ -1,4 +1,6 @@
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -6,7 +8,7 @@ from runtime.workers.slots import RECENT, REMEMBERED, SLOW, Crowded, Requester, 
 
 
 class Waiting:
-    """Callers that want places, in order; each says when it has one."""
+    """Callers that wait for slots, in order, and a record of those that were served."""
 
     def __init__(self, places):
         self.places, self.served, self.tasks = places, [], {}
@@ -31,7 +33,7 @@ async def turn():
         await asyncio.sleep(0)
 
 
-async def test_one_account_never_has_all_places_and_another_finds_one():
+async def test_an_account_never_occupies_all_places():
     waiting = Waiting(Slots(2, 16))
     for name in ("a1", "a2", "a3", "b1"):
         await waiting.ask(name)
@@ -109,7 +111,7 @@ async def test_a_cancelled_rejected_waiter_releases_no_slot():
     assert waiting.served == ["a1", "b1"]
 
 
-async def test_room_that_is_made_of_a_leaving_request_is_room():
+async def test_a_leaving_request_makes_room_for_a_new_request():
     waiting = Waiting(Slots(1, 2))
     tasks = [await waiting.ask(name) for name in ("a1", "a2", "a3")]
     tasks[2].cancel()
@@ -133,7 +135,7 @@ async def test_many_namespaces_do_not_give_a_peer_every_place():
     assert waiting.served[-1] == "i1@api"
 
 
-async def test_the_only_peer_there_is_has_all_places(monkeypatch):
+async def test_a_single_peer_may_use_all_places(monkeypatch):
     waiting = Waiting(Slots(2, 16))
     await waiting.ask("x1@probe")
     waiting.places.leave(who("x1@probe"))
@@ -184,7 +186,7 @@ async def test_in_a_full_queue_a_peer_loses_its_own_places():
     assert sorted(waiting.served[1:]) == ["a1@mallory", "b1@mallory", "h1@api", "h2@api"]
 
 
-async def test_peers_that_are_remembered_are_bounded():
+async def test_the_number_of_remembered_peers_is_bounded():
     waiting = Waiting(Slots(2, 16))
     for number in range(REMEMBERED + 10):
         name = f"a{number}@{number}"
@@ -219,7 +221,7 @@ async def test_used_seconds_are_forgotten(monkeypatch, later, next_):
 
 @pytest.mark.parametrize(("slots", "served"), [(2, ["l1", "s1", "s2"]), (1, ["l1", "s1", "s2"])])
 async def test_large_requests_leave_the_last_slot_to_small_ones(slots, served):
-    """They had both slots for a second and a half each, and small ones were not decided in time."""
+    """Large requests occupied both slots for 1.5 s each, and small requests were not decided in time."""
     places, order = Slots(slots, 16), []
 
     async def use(name, account):
@@ -239,3 +241,26 @@ async def test_large_requests_leave_the_last_slot_to_small_ones(slots, served):
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_rejected_request_is_freed_at_once():
+    """Its frames hold the body of a review: kept until the garbage collector runs, such bodies took 2 GiB."""
+
+    class Body:
+        """Something that a weak reference can be made to."""
+
+    async def ask(body):
+        await slots.take(Requester(f"{body}"))
+
+    slots = Slots(1, 0)
+    await slots.take(Requester("a"))
+    body = Body()
+    is_there = weakref.ref(body)
+    gc.disable()
+    try:
+        with pytest.raises(Crowded):
+            await ask(body)
+        del body
+        assert is_there() is None
+    finally:
+        gc.enable()

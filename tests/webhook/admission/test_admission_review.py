@@ -19,13 +19,13 @@ def decode(value):
     return reviews.decode(json.dumps(value).encode())
 
 
-def test_a_sound_review_is_read_and_its_objects_stay_raw():
+def test_a_valid_review_is_read_and_its_objects_stay_raw():
     request = decode(changed_review())
     assert (request.uid, request.operation, request.dry_run) == (UID, "CREATE", True)
     assert reviews.read(request.object) == {"kind": "Pod"}
 
 
-def test_fields_newer_than_we_are_do_not_disturb():
+def test_unknown_newer_fields_are_ignored():
     value = changed_review(fromTheFuture=1)
     value["request"]["alsoNew"] = {"x": [1]}
     assert decode(value).uid == UID
@@ -70,7 +70,7 @@ def test_an_object_of_another_type_is_refused(raw):
         reviews.read(reviews.decode(body).object)
 
 
-def test_an_answer_without_changes_carries_no_patch():
+def test_a_response_without_changes_has_no_patch():
     assert json.loads(reviews.encode(reviews.allow(UID))) == {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",

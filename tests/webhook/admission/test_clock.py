@@ -1,4 +1,4 @@
-"""The answer about a pod does not depend on how busy a machine is: the same words, or that it was not found out in time."""
+"""A decision does not depend on the load of the machine: it is the same, or reports that the time ended."""
 
 import json
 
@@ -9,9 +9,9 @@ from dra import wire
 from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.objects import DeviceTaintRule
-from tests.webhook.admission.test_decide import gpu_pod, review, state
-from tests.webhook.admission.test_feasibility import DRIVER, claim_for, stock, typed_class
-from tests.webhook.admission.test_parameters import WRONG, bringing, spec
+from tests.webhook.admission.fleets import DRIVER, claim_for, stock, typed_class
+from tests.webhook.admission.reviews import gpu_pod, review, state
+from tests.webhook.admission.test_parameters import WRONG, pod_with_own_claim, spec
 from webhook.admission import review as admission
 from webhook.admission.feasibility import NO_TIME, UNKNOWN, Feasibility, judge
 from webhook.service.deciding.decider import ReviewDecider
@@ -42,7 +42,7 @@ QUESTIONS = {
 
 
 class Impatient:
-    """Waits for so many looks, and no longer."""
+    """Becomes impatient after a number of calls."""
 
     def __init__(self, looks):
         self.left = looks
@@ -54,8 +54,8 @@ class Impatient:
         return self.left < 0
 
 
-def asked(fleet, claims, budget, **more):
-    """A judgement; an ended question has none."""
+def judged(fleet, claims, budget, **more):
+    """Return the judgement; None if the question ended early."""
     try:
         return judge(fleet, claims, budget=budget, **more)
     except OutOfBudget:
@@ -63,43 +63,43 @@ def asked(fleet, claims, budget, **more):
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_whenever_time_ends_the_words_are_the_same_or_say_so(name):
+def test_a_verdict_cut_short_never_contradicts_the_full_verdict(name):
     fleet, claims = QUESTIONS[name]
     whole = judge(fleet, claims)
     ends = set()
     for looks in range(10_000):
         clock = Impatient(looks)
         budget = Budget(1_000_000, clock)
-        told = asked(fleet, claims, budget)
+        judgement = judged(fleet, claims, budget)
         assert budget.is_late == clock.ended
         if not clock.ended:
             break
-        ends.add(told.verdict)
-        if told.verdict is Feasibility.NEVER:
+        ends.add(judgement.verdict)
+        if judgement.verdict is Feasibility.NEVER:
             assert whole.verdict is Feasibility.NEVER
-            assert (told.code, told.claim) == (whole.code, whole.claim)
-            assert told.text.split(": ")[0] == whole.text.split(": ")[0]
-            assert told == whole or told.remedy == NO_TIME
-    assert told == whole
+            assert (judgement.code, judgement.claim) == (whole.code, whole.claim)
+            assert judgement.text.split(": ")[0] == whole.text.split(": ")[0]
+            assert judgement == whole or judgement.remedy == NO_TIME
+    assert judgement == whole
     assert Feasibility.UNKNOWN in ends
-    if whole.verdict is Feasibility.NEVER and name != "a sum":  # its words are what it was decided by
-        assert Feasibility.NEVER in ends, "the verdict stands when the words do not"
+    if whole.verdict is Feasibility.NEVER and name != "a sum":  # its message names the reason of the decision
+        assert Feasibility.NEVER in ends, "the verdict is found although no time is left for its message"
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_facts_remembered_from_earlier_searches_do_not_change_an_answer(name):
-    """Remembered facts leave more steps, and do not change the answer."""
+    """Remembered facts save steps of the budget."""
     fleet, claims = QUESTIONS[name]
     memo = FleetMemo()
     whole = judge(fleet, claims)
     for steps in (20, 200, 2_000, 20_000, 200_000):
         for _ in range(2):
-            told = asked(fleet, claims, Budget(steps), memo=memo)
-            assert told == whole or told.verdict is Feasibility.UNKNOWN
+            judgement = judged(fleet, claims, Budget(steps), memo=memo)
+            assert judgement == whole or judgement.verdict is Feasibility.UNKNOWN
 
 
 class Clock:
-    """A clock that goes on by so much at each look: a machine that is so slow."""
+    """A clock that advances by a fixed amount at each call, as on a slow machine."""
 
     def __init__(self, step):
         self.now, self.step = 0.0, step
@@ -111,39 +111,39 @@ class Clock:
 
 PODS = {
     "fits": gpu_pod(),
-    "parameters that a driver refuses": bringing(),
+    "parameters that a driver refuses": pod_with_own_claim(),
     "too many": gpu_pod(limits={"nvidia.com/gpu": "16"}),
     "as many as there are": gpu_pod(limits={"nvidia.com/gpu": "4"}),
 }
 MODES = {mode: state(mode=mode, templates={("ns", "t"): spec(WRONG)}) for mode in ("enforce", "observe", "warn")}
-# A look stands for 256 steps: so long on a machine as they are meant for, and on others.
+# A check stands for 256 steps, on a machine of the intended speed and on others.
 SPEEDS = [256e-6 * speed for speed in (1 / 50, 1, 50, 250, 400, 600, 900, 1_300, 2_000, 4_000)]
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", PODS)
-def test_a_slow_machine_says_the_same_of_a_pod_or_that_it_was_not_decided(name, mode):
-    on, body = MODES[mode], review(PODS[name])
-    whole = admission.mutate(body, on)
+def test_a_slow_machine_gives_the_same_decision_or_none(name, mode):
+    world, body = MODES[mode], review(PODS[name])
+    whole = admission.decide_review("mutate", body, world)
     late = 0
     assert bool(whole.record.problems) == (name in ("too many", "parameters that a driver refuses"))
     for step in SPEEDS:
-        decider = ReviewDecider(None, None, str, clock=Clock(step))
+        decider = ReviewDecider(None, None, clock=Clock(step))
         for _ in range(3):
-            told = decider.decide("mutate", body, on, 1.0)
-            late += told.is_late
-            if not told.is_late:
-                assert told == whole
+            outcome_of_review = decider.decide("mutate", body, world, 1.0)
+            late += outcome_of_review.is_late
+            if not outcome_of_review.is_late:
+                assert outcome_of_review == whole
                 continue
-            outcome = told.record.outcome
+            outcome = outcome_of_review.record.outcome
             assert outcome == "undecided" or (
                 outcome == whole.record.outcome and outcome in ("refused", "would refuse")
             )
-            said = json.loads(told.body)["response"]
+            response = json.loads(outcome_of_review.body)["response"]
             if outcome == "would refuse":
                 continue
             if outcome == "refused":
-                assert NO_TIME in said["status"]["message"]
+                assert NO_TIME in response["status"]["message"]
             elif mode != "observe":
-                assert any("could not be decided in time" in text for text in said["warnings"])
+                assert any("could not be decided in time" in text for text in response["warnings"])
     assert late

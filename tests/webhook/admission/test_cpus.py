@@ -1,14 +1,13 @@
-"""Reviews of Guaranteed pods where CPUs are claimed: no pod is turned back for them, and files get the same decisions."""
+"""Reviews of Guaranteed pods whose CPUs are claimed: no pod is refused for its CPUs, and files get the same decisions."""
 
 import pytest
 
 from cluster.patch import apply_json_patch
 from dra.stock.stock import Stock
-from tests.webhook.admission.test_decide import answer, applied, review
+from tests.webhook.admission.reviews import answer, applied, review
 from tests.webhook.pods import KEY, WHOLE, configured, pod
-from tests.webhook.translate.test_cpus import CLASS, EVERYWHERE, GROUPS, TWO, gpus, held, labelled_node, published
-from webhook.admission import decide_object
-from webhook.admission.review import mutate, validate
+from tests.webhook.translate.cpu_fleets import CLASS, EVERYWHERE, GROUPS, TWO, gpus, held, labelled_node, published
+from webhook.admission import decide_object, decide_review
 from webhook.dialects.table import Outcome
 from webhook.names import TEMPLATES, TRANSLATED_LABEL
 from webhook.state import Inventory, State
@@ -33,11 +32,11 @@ def world(*objects, mode="enforce", **fields):
 
 def reviewed(value, state):
     value = {"apiVersion": "v1", "kind": "Pod", **value}
-    outcome = mutate(review(value, namespace="n"), state)
+    outcome = decide_review("mutate", review(value, namespace="n"), state)
     return value, outcome
 
 
-def test_a_guaranteed_pod_is_answered_with_a_signed_claim_and_a_second_review_of_it_with_nothing():
+def test_a_guaranteed_pod_gets_a_signed_claim_for_cpus_once():
     state = world()
     value, outcome = reviewed(pod(TWO), state)
     assert outcome.record.outcome == "translated"
@@ -48,8 +47,8 @@ def test_a_guaranteed_pod_is_answered_with_a_signed_claim_and_a_second_review_of
     _, again = reviewed(stored, state)
     assert answer(again).get("patch") is None
     assert again.record.outcome == "untouched"
-    assert answer(validate(review(stored, namespace="n"), state))["allowed"]
-    update = mutate(review(stored, operation="UPDATE", old=stored, namespace="n"), state)
+    assert answer(decide_review("validate", review(stored, namespace="n"), state))["allowed"]
+    update = decide_review("mutate", review(stored, operation="UPDATE", old=stored, namespace="n"), state)
     assert answer(update).get("patch") is None
 
 
@@ -58,8 +57,8 @@ def test_a_guaranteed_pod_is_answered_with_a_signed_claim_and_a_second_review_of
 def test_cpus_beyond_every_node_stay_with_the_kubelet(mode, impossible):
     state = world(mode=mode, impossible=impossible)
     value, outcome = reviewed(DOOMED, state)
-    said = answer(outcome)
-    assert (said["allowed"], said.get("patch"), said.get("warnings")) == (True, None, None)
+    response = answer(outcome)
+    assert (response["allowed"], response.get("patch"), response.get("warnings")) == (True, None, None)
     assert outcome.record.outcome == "left"
     assert {decision.outcome for decision in outcome.record.decisions} == {Outcome.LEFT}
     assert "no node could serve claims for them" in outcome.record.decisions[0].detail
@@ -74,7 +73,7 @@ def test_cpus_beyond_every_node_stay_with_the_kubelet(mode, impossible):
 def test_a_gpu_is_claimed_where_its_cpus_cannot_be():
     value, outcome = reviewed(pod(CPUS | GPU, CPUS, CPUS), world(*gpus("a")))
     stored = applied(value, outcome)
-    assert [one["name"] for one in stored["spec"]["resourceClaims"]] == ["drawbridge-c0-gpu"]
+    assert [entry["name"] for entry in stored["spec"]["resourceClaims"]] == ["drawbridge-c0-gpu"]
     assert [decision.outcome for decision in outcome.record.decisions] == [Outcome.TRANSLATED, *[Outcome.LEFT] * 3]
     state = world(*gpus("a"))
     of_file = decide_object(value, state)
@@ -97,7 +96,7 @@ def test_a_deployment_in_a_file_gets_cpus_like_its_pods(number):
     state = world()
     limits = {"cpu": number, "memory": "1Gi"}
     value, outcome = reviewed(pod(limits), state)
-    of_pod = [one["name"] for one in applied(value, outcome)["spec"]["resourceClaims"]]
+    of_pod = [entry["name"] for entry in applied(value, outcome)["spec"]["resourceClaims"]]
     template = {"metadata": {}, "spec": value["spec"]}
     deployment = {
         "apiVersion": "apps/v1",
@@ -108,4 +107,4 @@ def test_a_deployment_in_a_file_gets_cpus_like_its_pods(number):
     done = decide_object(deployment, state)
     assert set(done.templates) == set(outcome.record.templates)
     made = apply_json_patch(deployment, done.operations)
-    assert [one["name"] for one in made["spec"]["template"]["spec"]["resourceClaims"]] == of_pod
+    assert [entry["name"] for entry in made["spec"]["template"]["spec"]["resourceClaims"]] == of_pod

@@ -10,7 +10,7 @@ from tests.webhook.pods import KEY, KOORD, SIZES, WHOLE, configured, container, 
 from webhook.admission import decide_object
 from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES
 from webhook.state import State
-from webhook.state.configuration import read
+from webhook.state.configuration import read_configuration
 from webhook.translate.translate import translate
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
@@ -58,7 +58,7 @@ def places(value, path=()):
 
 @st.composite
 def spoiled(draw, seeds):
-    """A good value with some of its parts replaced by anything."""
+    """Draw a valid value with some parts replaced by random values."""
     value = copy.deepcopy(draw(st.sampled_from(seeds)))
     for _ in range(draw(st.integers(1, 3))):
         path = draw(st.sampled_from(list(places(value))))
@@ -91,7 +91,7 @@ def test_a_spoiled_pod_never_causes_an_error(value):
 
 @many
 @given(spoiled([{"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": SEEDS[0]}}]), st.booleans())
-def test_a_spoiled_workload_is_not_an_error_either(value, unknown):
+def test_a_spoiled_workload_never_causes_an_error(value, unknown):
     if isinstance(value, dict):
         decide_object(value, STATE, rewrite_unknown=unknown)
 
@@ -114,5 +114,5 @@ GOOD = {
 @many
 @given(spoiled([GOOD]))
 def test_a_spoiled_configuration_is_valid_or_has_findings(value):
-    configuration, findings = read(value)
+    configuration, findings = read_configuration(value)
     assert (configuration is None) == bool(findings)

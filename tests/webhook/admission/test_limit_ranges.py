@@ -1,4 +1,4 @@
-"""Pods in files are judged with what LimitRanges give their containers, and keep what they say themselves."""
+"""Pods in files are judged with the defaults of LimitRanges, and the patch does not write these defaults."""
 
 import copy
 
@@ -34,7 +34,7 @@ def pod_of(*containers, init=(), namespace="n", **metadata):
 def state(*ranges, **fields):
     read = [wire.convert(range_, LimitRange) for range_ in ranges]
     configuration = configured(**({"cpuClaims": {"default": "translate"}} | WHOLE | CLAIMED | fields))
-    keys = frozenset().union(*(one.keys for one in read))
+    keys = frozenset().union(*(limit_range.keys for limit_range in read))
     return State(
         configuration=configuration,
         limit_ranges={"n": keys},
@@ -55,12 +55,12 @@ CONTAINERS = RESOURCES.map(lambda some: {"name": "c", "image": "i"} | ({} if som
 
 
 def plainly(value):
-    """A pod in which empty parts of resources are left out."""
+    """Return a pod without empty parts of resources."""
     made = copy.deepcopy(value)
-    for one in [*made["spec"].get("initContainers", []), *made["spec"]["containers"]]:
-        resources = {part: amounts for part, amounts in one.pop("resources", {}).items() if amounts}
+    for each_container in [*made["spec"].get("initContainers", []), *made["spec"]["containers"]]:
+        resources = {part: amounts for part, amounts in each_container.pop("resources", {}).items() if amounts}
         if resources:
-            one["resources"] = resources
+            each_container["resources"] = resources
     return made
 
 
@@ -73,7 +73,7 @@ def test_a_pod_is_judged_as_limit_ranger_defaults_it(ranges, containers, init):
     filled = fill_in(value, state(*made))
     assert value == before
     assert plainly(with_requests(filled.object)) == plainly(admitted(value, made))
-    # Amounts that are filled in are taken back from any result.
+    # The defaults are removed from every result.
     marked = ({"op": "add", "path": "/spec/containers/0/resources", "value": {**filled.object["spec"]["containers"][0].get("resources", {}), "claims": [{"name": "x"}]}},)  # fmt: skip
     undone = apply_json_patch(value, filled.undo(marked))
     value["spec"]["containers"][0].setdefault("resources", {})["claims"] = [{"name": "x"}]
@@ -81,23 +81,24 @@ def test_a_pod_is_judged_as_limit_ranger_defaults_it(ranges, containers, init):
     assert filled.undo(()) == ()
 
 
-def test_a_pod_that_is_guaranteed_by_a_limit_range_alone_has_its_cpus_by_claim_and_prints_no_default():
+def test_a_pod_guaranteed_by_limit_range_defaults_gets_cpu_claims():
+    """The patch does not write the defaults of the LimitRange into the pod."""
     now = state(limit_range({"default": TWO}))
     value = pod_of({"name": "c", "image": "i"}, {"name": "d", "image": "i", "resources": {"limits": {"cpu": "3"}}})
     done = decide_object(value, now)
     after = apply_json_patch(value, done.operations)
-    assert [one["resources"] for one in after["spec"]["containers"]] == [
+    assert [container["resources"] for container in after["spec"]["containers"]] == [
         {"claims": [{"name": "drawbridge-c-cpus"}]},
         {"limits": {"cpu": "3"}, "claims": [{"name": "drawbridge-d-cpus"}]},
     ]
     assert decide_object(after, now).operations == ()
     assert decide_object(value, state()).operations == ()
     assert decide_object(value | {"metadata": {"name": "p", "namespace": "other"}}, now).operations == ()
-    # A server has given it already.
+    # A pod from a server has the defaults already.
     assert decide_object(pod_of({"name": "c", "image": "i"}, uid="1"), now).operations == ()
 
 
-def test_a_key_that_goes_leaves_nothing_of_the_defaults_behind():
+def test_a_translated_key_leaves_no_limit_range_default_behind():
     now = state(limit_range({"default": {"cpu": "1"}, "defaultRequest": {"cpu": "100m", "memory": "1Gi"}}))
     value = pod_of(container("c", {GPU: "1", "nvidia.com/gpumem": "1000", "nvidia.com/gpucores": "10"}))
     after = apply_json_patch(value, decide_object(value, now).operations)
@@ -107,7 +108,7 @@ def test_a_key_that_goes_leaves_nothing_of_the_defaults_behind():
     assert after["spec"]["containers"][0]["resources"] == {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}, "claims": [{"name": "drawbridge-c-gpu"}]}  # fmt: skip
 
 
-def test_devices_that_a_limit_range_gives_are_told_of():
+def test_devices_added_by_a_limit_range_are_reported():
     done = decide_object(pod_of({"name": "c", "image": "i"}), state(limit_range({"default": {GPU: "1"}})))
     assert [(decision.container, decision.key, str(decision.outcome)) for decision in done.decisions] == [
         ("c", GPU, "left")
@@ -120,7 +121,7 @@ FOO = "example.com/foo"
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Deployment"])
-def test_a_pod_is_valid_as_it_is_filled_in_and_a_workload_as_it_is_written(kind):
+def test_limit_range_defaults_make_pods_valid_but_not_workloads(kind):
     now = state(limit_range({"default": {FOO: "2"}}))
     value = pod_of({"name": "c", "image": "i", "resources": {"requests": {FOO: "2"}}})
     if kind == "Deployment":
@@ -138,7 +139,7 @@ def limited(name, again=False, **limits):
 
 
 @pytest.mark.parametrize(
-    ("bounds", "init", "own", "told"),
+    ("bounds", "init", "own", "messages"),
     [
         ({"max": {"cpu": "2"}}, (), {}, []),
         ({"max": {"cpu": "1"}}, (), {}, ["limit 2 is above 1", "request 2 is above 1"]),
@@ -155,16 +156,18 @@ def limited(name, again=False, **limits):
         ({"maxLimitRequestRatio": {"cpu": "2"}}, (), {"requests": {"cpu": "500m"}}, ["limit 2 is more than 2 times request 500m"]),
     ],
 )  # fmt: skip
-def test_each_limit_range_violation_of_a_whole_pod_is_named(bounds, init, own, told):
+def test_each_limit_range_violation_of_a_whole_pod_is_named(bounds, init, own, messages):
     value = pod_of(limited("a", cpu="1"), limited("b", cpu="1"), init=init)
     value["spec"] |= {"resources": own} if own else {}
-    found = out_of_bounds(value, state(limit_range({"type": "Pod"} | bounds)))
+    decisions = out_of_bounds(value, state(limit_range({"type": "Pod"} | bounds)))
     opening = "LimitRange l would have the API server refuse it: all containers together: "
-    assert [(one.container, one.detail) for one in found] == [("", opening + one) for one in told]
+    assert [(decision.container, decision.detail) for decision in decisions] == [
+        ("", opening + text) for text in messages
+    ]
 
 
 @pytest.mark.parametrize(
-    ("bounds", "resources", "told"),
+    ("bounds", "resources", "messages"),
     [
         ({"max": {"cpu": "2"}}, {"limits": {"cpu": "3"}}, ["limit 3 is above 2", "request 3 is above 2"]),
         ({"max": {"cpu": "2"}}, {"requests": {"cpu": "3"}}, ["request 3 is above 2"]),
@@ -179,16 +182,16 @@ def test_each_limit_range_violation_of_a_whole_pod_is_named(bounds, init, own, t
         ({"max": {"cpu": "2"}}, {"limits": {"cpu": "many"}}, ["limit is missing, which is above 2", "request is missing"]),
     ],
 )  # fmt: skip
-def test_each_limit_range_violation_of_a_container_is_named(bounds, resources, told):
-    found = out_of_bounds(pod_of({"name": "c", "image": "i", "resources": resources}), state(limit_range(bounds)))
-    assert all(one.code == "D219" and one.container == "c" for one in found)
+def test_each_limit_range_violation_of_a_container_is_named(bounds, resources, messages):
+    decisions = out_of_bounds(pod_of({"name": "c", "image": "i", "resources": resources}), state(limit_range(bounds)))
+    assert all(decision.code == "D219" and decision.container == "c" for decision in decisions)
     expected = [
-        f"LimitRange l would have the API server refuse it: {one}" for one in told if "many" not in str(resources)
+        f"LimitRange l would have the API server refuse it: {line}" for line in messages if "many" not in str(resources)
     ]
-    if expected or not told:
-        assert [one.detail for one in found] == expected
+    if expected or not messages:
+        assert [decision.detail for decision in decisions] == expected
     else:
-        assert found
+        assert decisions
     assert (
         out_of_bounds(pod_of({"name": "c", "image": "i", "resources": resources}, uid="1"), state(limit_range(bounds)))
         == []

@@ -1,4 +1,4 @@
-"""No false denial: a pod that the webhook refuses, Kubernetes' own allocator cannot serve either, with nothing in use."""
+"""No false denial: Kubernetes' own allocator cannot serve a pod that the webhook refuses, even if no device is in use."""
 
 import os
 import random
@@ -11,10 +11,10 @@ from dra.objects.claim import ResourceClaim
 from dra.wire import convert
 from tests.allocator.differ import stock_of
 from tests.allocator.generate import FAMILIES, case_of
-from tests.allocator.test_all_nodes import assembled
+from tests.allocator.mixed_fleets import assembled
 from tests.draws import draws
 from webhook.admission.feasibility import Feasibility, judge
-from webhook.admission.found import MayServe
+from webhook.admission.problems import MayServe
 
 CASES, RECORDED = 60, 20  # a family, in the default form: 840 in all
 LONG = int(os.environ.get("DRAWBRIDGE_CASES", "20000"))
@@ -24,17 +24,17 @@ FIRST = int(os.environ.get("DRAWBRIDGE_FIRST_CASE", "0"))
 def compare(oracle, family, seeds):
     """Compare a stretch of cases; answers with how often which verdicts met.
 
-    Nothing is asserted of pods that the webhook admits: what fits beside a device in use, of which a further share is free, need not fit an idle fleet.
+    Admitted pods are not checked: a pod that fits a further share of a device in use need not fit an idle fleet.
     """
     met = Counter()
     cases = [case_of(family, seed) for seed in seeds]
     idle = [case | {"allocatedClaims": []} for case in cases]
     for seed, case, theirs in zip(seeds, cases, oracle.ask_all(idle), strict=True):
-        claims = [convert(one, ResourceClaim) for one in case["claims"]]
-        found = judge(stock_of(case), claims)
-        met[found.verdict, theirs["verdict"]] += 1
-        denied_falsely = found.verdict is Feasibility.NEVER and theirs["verdict"] == "feasible"
-        assert not denied_falsely, f"{family} {seed}: {found.text}"
+        claims = [convert(claim, ResourceClaim) for claim in case["claims"]]
+        judgement = judge(stock_of(case), claims)
+        met[judgement.verdict, theirs["verdict"]] += 1
+        denied_falsely = judgement.verdict is Feasibility.NEVER and theirs["verdict"] == "feasible"
+        assert not denied_falsely, f"{family} {seed}: {judgement.text}"
     return met
 
 
@@ -45,14 +45,14 @@ def test_a_pod_is_refused_only_if_no_reachable_node_serves():
             rng = random.Random(f"reach {family} {seed}")
             stock, claims = assembled(family, 40_000 + seed, rng)
             within = frozenset(rng.sample(sorted(stock.nodes), rng.choice((1, 2, 4))))
-            before, found = judge(stock, claims), judge(stock, claims, within=within)
+            before, judgement = judge(stock, claims), judge(stock, claims, within=within)
             idle = [allocate(stock.idle(), node, claims).verdict.value for node in sorted(within)]
-            never = found.verdict is Feasibility.NEVER
+            never = judgement.verdict is Feasibility.NEVER
             if before.verdict not in (Feasibility.FITS, Feasibility.BUSY):
-                assert found == before
+                assert judgement == before
             elif never:
-                assert set(idle) == {"infeasible"}, (family, seed, found.text)
-            met[found.may_serve] += 1
+                assert set(idle) == {"infeasible"}, (family, seed, judgement.text)
+            met[judgement.may_serve] += 1
     assert met[MayServe.PLUGIN | MayServe.NEW_NODE | MayServe.UNREACHED], met
 
 
@@ -75,7 +75,7 @@ def test_the_verdict_never_is_common_enough_to_test(allocate_oracle):
 
 @pytest.mark.long
 @pytest.mark.oracle
-def test_no_false_denial_for_as_long_as_it_takes(allocate_oracle):
+def test_many_random_fleets_show_no_false_denial(allocate_oracle):
     met = Counter()
     each, step = LONG // len(FAMILIES) + 1, 100
     for first in range(FIRST, FIRST + each, step):

@@ -1,4 +1,4 @@
-"""Whatever a pod looks like: what bears our names when it is admitted is ours, and observing changes nothing."""
+"""Every drawbridge annotation or label on an admitted pod was written by drawbridge, and observe mode changes nothing."""
 
 import copy
 import random
@@ -6,7 +6,7 @@ import random
 import pytest
 
 from tests.draws import draws
-from tests.webhook.admission.test_decide import FORGED, answer, applied, broken, gpu_pod, mutated, review, state
+from tests.webhook.admission.reviews import FORGED, answer, applied, broken, gpu_pod, mutated, review, state
 from webhook import names
 from webhook.admission import ReviewError
 from webhook.admission import review as admission
@@ -19,7 +19,7 @@ TEXTS = ["{}", "[]", '{"a":1}', '"x"', "[" * 5000, "null"]
 
 
 def spoiled(rng):
-    """A pod with some of its parts, and one of our annotations, replaced by anything."""
+    """Return a pod with some parts, and one of our annotations, replaced by random values."""
     value = rng.choice(STARTS)
     for _ in range(rng.randint(0, 3)):
         value = broken(value, rng)
@@ -36,7 +36,7 @@ def test_a_pod_keeps_only_valid_drawbridge_marks(seed):
     for mode in ("enforce", "warn", "observe", "off"):
         here = state(mode=mode)
         try:
-            outcome = admission.mutate(review(value), here)
+            outcome = admission.decide_review("mutate", review(value), here)
         except ReviewError:
             return
         if not answer(outcome)["allowed"]:

@@ -1,4 +1,4 @@
-"""Driver parameters at the webhook: a parameter that a driver would refuse is a warning where the claim, the template or its pod is asked for."""
+"""Driver parameters at the webhook: the claim, the template or the pod with an invalid parameter gets a warning."""
 
 import json
 
@@ -10,8 +10,8 @@ from dra.budget import Budget
 from dra.objects import DeviceClass, ResourceClaimSpec, claim_spec
 from dra.stock.stock import Stock
 from dra.validation import CODES
-from tests.dra.validation.test_parameters import BAD, GOOD, typed
-from tests.webhook.admission.test_decide import (
+from tests.dra.validation.driver_parameters import BAD, GOOD, typed
+from tests.webhook.admission.reviews import (
     CLASS,
     ENFORCE,
     GPU,
@@ -33,7 +33,7 @@ TEMPLATES = {"resource": "resourceclaimtemplates", "group": "resource.k8s.io"}
 CLASSES = {"resource": "deviceclasses", "group": "resource.k8s.io"}
 WRONG = typed("GpuConfig", sharin={})
 AT = "/devices/config/0/opaque/parameters/sharin"
-SAID = f"D702 /spec{AT}: unknown field 'sharin' (did you mean sharing?)"
+MESSAGE = f"D702 /spec{AT}: unknown field 'sharin' (did you mean sharing?)"
 
 
 def devices(driver, *parameters, class_name=GPU, count=1):
@@ -47,134 +47,136 @@ def spec(*parameters, **more):
 
 
 def claimed(*parameters, driver=GPU, **more):
-    asked = devices(driver, *parameters, **more)
-    return {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": asked}}
+    requested_devices = devices(driver, *parameters, **more)
+    return {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": requested_devices}}
 
 
-def bringing(template="t"):
+def pod_with_own_claim(template="t"):
     item = gpu_pod(limits={})
     item["spec"]["resourceClaims"] = [{"name": "own", "resourceClaimTemplateName": template}]
     return item
 
 
 def world(mode="enforce", **templates):
-    return state(mode=mode, templates={("ns", name): one for name, one in templates.items()})
+    return state(mode=mode, templates={("ns", name): template for name, template in templates.items()})
 
 
-def given(obj, known, **kwargs):
-    return admission.mutate(review(obj), known, **kwargs)
+def decided(obj, known, **kwargs):
+    return admission.decide_review("mutate", review(obj), known, **kwargs)
 
 
 def test_parameters_that_the_driver_would_refuse_are_warned_about():
-    outcome = given(bringing(), world(t=spec(WRONG)))
+    outcome = decided(pod_with_own_claim(), world(t=spec(WRONG)))
     assert answer(outcome)["allowed"]
-    assert answer(outcome)["warnings"] == [f"claim own: {SAID}"]
+    assert answer(outcome)["warnings"] == [f"claim own: {MESSAGE}"]
     assert answer(outcome)["auditAnnotations"] == {"outcome": "warned", "mode": "enforce"}
-    assert applied(bringing(), outcome) == bringing()
+    assert applied(pod_with_own_claim(), outcome) == pod_with_own_claim()
 
 
 @pytest.mark.parametrize("parameters", [(), (typed("GpuConfig"),)])
-def test_a_pod_whose_parameters_are_fine_hears_nothing(parameters):
-    assert answer(given(bringing(), world(t=spec(*parameters)))) == {"uid": "u", "allowed": True}
+def test_a_pod_with_valid_parameters_gets_no_warning(parameters):
+    assert answer(decided(pod_with_own_claim(), world(t=spec(*parameters)))) == {"uid": "u", "allowed": True}
 
 
 def test_a_setting_dependent_on_driver_options_causes_no_warning():
     shared = typed("GpuConfig", sharing={"strategy": "MPS"})
-    assert answer(given(bringing(), world(t=spec(shared)))) == {"uid": "u", "allowed": True}
+    assert answer(decided(pod_with_own_claim(), world(t=spec(shared)))) == {"uid": "u", "allowed": True}
 
 
-def test_where_nothing_is_to_be_said_nothing_is():
-    told = given(bringing(), world("observe", t=spec(WRONG)))
-    assert "warnings" not in answer(told)
-    assert told.record.problems == (f"claim own: {SAID}",)
+def test_observe_mode_records_bad_parameters_without_a_warning():
+    outcome = decided(pod_with_own_claim(), world("observe", t=spec(WRONG)))
+    assert "warnings" not in answer(outcome)
+    assert outcome.record.problems == (f"claim own: {MESSAGE}",)
 
 
-def test_a_refusal_stays_one_beside_warnings():
-    outcome = given(bringing(), world(t=spec(WRONG, count=16)))
+def test_a_refusal_remains_a_refusal_beside_warnings():
+    outcome = decided(pod_with_own_claim(), world(t=spec(WRONG, count=16)))
     assert not answer(outcome)["allowed"]
-    assert answer(outcome)["warnings"] == [f"claim own: {SAID}"]
+    assert answer(outcome)["warnings"] == [f"claim own: {MESSAGE}"]
 
 
 def test_bad_parameters_are_warned_about_on_claims_and_templates():
-    told = answer(validated(claimed(WRONG), **claim_request()))
-    assert told["allowed"]
-    assert told["warnings"] == [SAID]
+    response = answer(validated(claimed(WRONG), **claim_request()))
+    assert response["allowed"]
+    assert response["warnings"] == [MESSAGE]
     template = {"kind": "ResourceClaimTemplate", "metadata": {"name": "t"}, "spec": {"spec": claimed(WRONG)["spec"]}}
-    told = answer(validated(template, **TEMPLATES))
-    assert told["allowed"]
-    assert told["warnings"] == [SAID.replace("/spec", "/spec/spec", 1)]
+    response = answer(validated(template, **TEMPLATES))
+    assert response["allowed"]
+    assert response["warnings"] == [MESSAGE.replace("/spec", "/spec/spec", 1)]
 
 
-def test_a_class_hears_it_when_it_is_written():
+def test_bad_parameters_are_warned_about_on_classes():
     config = [{"opaque": {"driver": GPU, "parameters": WRONG}}]
     class_ = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "c"}, "spec": {"config": config}}  # fmt: skip
-    told = answer(validated(class_, **CLASSES))
-    assert told["allowed"]
-    assert told["warnings"] == ["D702 /spec/config/0/opaque/parameters/sharin: unknown field 'sharin' (did you mean sharing?)"]  # fmt: skip
+    response = answer(validated(class_, **CLASSES))
+    assert response["allowed"]
+    assert response["warnings"] == ["D702 /spec/config/0/opaque/parameters/sharin: unknown field 'sharin' (did you mean sharing?)"]  # fmt: skip
 
 
-def test_classes_that_the_webhook_knows_tell_a_strategy_for_other_devices():
+def test_a_strategy_unsuitable_for_a_known_class_is_warned_about():
     mig = f"device.driver == '{GPU}' && device.attributes['{GPU}'].type == 'mig'"
     class_ = wire.convert(
         {"metadata": {"name": "mig"}, "spec": {"selectors": [{"cel": {"expression": mig}}]}}, DeviceClass
     )
     stock = Stock.of(slices=[SLICE], classes=[CLASS, class_], nodes=[NODE])
-    asked = spec(typed("GpuConfig", sharing={"strategy": "MPS"}), class_name="mig")
-    told = parameter_warnings(asked.devices, "/spec/devices", state(stock=stock), Budget())
-    assert [text[:4] for text in told] == ["D705"]
-    assert not parameter_warnings(asked.devices, "/spec/devices", state(stock=None), Budget())
+    claim_spec = spec(typed("GpuConfig", sharing={"strategy": "MPS"}), class_name="mig")
+    warnings = parameter_warnings(claim_spec.devices, "/spec/devices", state(stock=stock), Budget())
+    assert [text[:4] for text in warnings] == ["D705"]
+    assert not parameter_warnings(claim_spec.devices, "/spec/devices", state(stock=None), Budget())
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_every_good_entry_passes_in_silence(name):
+def test_every_valid_entry_is_admitted_without_a_warning(name):
     driver, _, parameters = GOOD[name]
-    asked = claimed(parameters, driver=driver)
+    claim = claimed(parameters, driver=driver)
     known = msgspec.structs.replace(ENFORCE, stock=None)
-    assert "warnings" not in answer(validated(asked, known, **claim_request()))
+    assert "warnings" not in answer(validated(claim, known, **claim_request()))
 
 
 @pytest.mark.parametrize(("driver", "_", "parameters", "code", "where"), BAD)
-def test_every_bad_entry_is_admitted_with_its_warning(driver, _, parameters, code, where):
+def test_every_invalid_entry_is_admitted_with_its_warning(driver, _, parameters, code, where):
     known = msgspec.structs.replace(ENFORCE, stock=None)
-    told = answer(validated(claimed(parameters, driver=driver), known, **claim_request()))
-    assert told["allowed"]
+    response = answer(validated(claimed(parameters, driver=driver), known, **claim_request()))
+    assert response["allowed"]
     if code == "D705" or CODES[code].severity.value != "warning":  # needs classes; is information
-        assert "warnings" not in told
+        assert "warnings" not in response
         return
     start = f"{code} /spec/devices/config/0/opaque/parameters{where}: "
-    assert [text[: len(start)] for text in told["warnings"]] == [start]
+    assert [text[: len(start)] for text in response["warnings"]] == [start]
 
 
-def test_no_time_for_parameters_takes_no_verdict_away():
+def test_a_timeout_in_parameter_checks_keeps_the_verdict():
     full = [typed("GpuConfig", **{f"x{number}": number for number in range(500)}) for _ in range(32)]
-    asked = spec(*full, count=16)
-    assert not parameter_warnings(asked.devices, "", ENFORCE, Budget(1_000))
-    assert parameter_warnings(asked.devices, "", ENFORCE, Budget(1_000_000))
-    many = spec(*full, *full, *full, count=16)  # more than the API server takes
-    outcome = given(bringing(), world(t=many))
+    claim_spec = spec(*full, count=16)
+    assert not parameter_warnings(claim_spec.devices, "", ENFORCE, Budget(1_000))
+    assert parameter_warnings(claim_spec.devices, "", ENFORCE, Budget(1_000_000))
+    many = spec(*full, *full, *full, count=16)  # more than the API server accepts
+    outcome = decided(pod_with_own_claim(), world(t=many))
     assert not answer(outcome)["allowed"]
     assert not [text for text in answer(outcome).get("warnings", ()) if "D702" in text]
 
 
-def test_a_channel_of_no_domain_is_told_although_there_is_no_entry_at_all():
+def test_a_channel_claim_without_any_configuration_is_warned_about():
     known = msgspec.structs.replace(ENFORCE, stock=None)
-    asked = claimed(class_name="compute-domain-default-channel.nvidia.com")
-    [text] = answer(validated(asked, known, **claim_request()))["warnings"]
+    claim = claimed(class_name="compute-domain-default-channel.nvidia.com")
+    [text] = answer(validated(claim, known, **claim_request()))["warnings"]
     assert text.startswith("D710 /spec/devices/requests/0: no ComputeDomainChannelConfig says")
 
 
-def test_files_are_told_the_same():
-    item = bringing() | {"metadata": {"name": "p", "namespace": "ns"}}
-    told = decide_object(item, world(t=spec(WRONG)))
-    assert told.warnings == (f"claim own: {SAID}",)
-    assert not told.refusals
+def test_files_get_the_same_parameter_warnings():
+    item = pod_with_own_claim() | {"metadata": {"name": "p", "namespace": "ns"}}
+    verdict = decide_object(item, world(t=spec(WRONG)))
+    assert verdict.warnings == (f"claim own: {MESSAGE}",)
+    assert not verdict.refusals
 
 
 def test_parameters_of_an_unknown_driver_are_not_validated():
-    asked = {"anything": [1, {"at": "all"}]}
-    told = answer(
+    parameters = {"anything": [1, {"at": "all"}]}
+    response = answer(
         validated(
-            claimed(asked, driver="gpu.example.com"), msgspec.structs.replace(ENFORCE, stock=None), **claim_request()
+            claimed(parameters, driver="gpu.example.com"),
+            msgspec.structs.replace(ENFORCE, stock=None),
+            **claim_request(),
         )
     )
-    assert json.dumps(told) == json.dumps({"uid": "u", "allowed": True})
+    assert json.dumps(response) == json.dumps({"uid": "u", "allowed": True})

@@ -1,4 +1,4 @@
-"""Pods that device plugins alone can serve: refused where no node could ever hand out so much, at the webhook and in files."""
+"""Pods that only device plugins can serve: refused if no node could ever serve them, at the webhook and in files."""
 
 import random
 
@@ -8,8 +8,8 @@ import pytest
 from dra import wire
 from dra.objects import DeviceClass, Node
 from tests.objects import node
-from tests.webhook.admission.test_decide import answer, gpu_pod, review
-from tests.webhook.admission.test_extended_claims import CLASS, with_mode
+from tests.webhook.admission.extended_resources import CLASS, with_mode
+from tests.webhook.admission.reviews import answer, gpu_pod, review
 from tests.webhook.pods import configured
 from webhook.admission import decide_object
 from webhook.admission import review as admission
@@ -36,7 +36,7 @@ def built(*nodes, classes=(), installed=None, **fields):
     builder = StateBuilder(configured(mode="enforce", **fields), keys=(b"key",))
     builder.learn(features=Features(minor=37), installed=installed)
     builder.take_in(
-        [wire.convert(one, Node) for one in nodes]
+        [wire.convert(node, Node) for node in nodes]
         + [wire.convert(device_class, DeviceClass) for device_class in classes]
     )
     builder.settle()
@@ -60,9 +60,9 @@ def on(name):
     return {"nodeSelector": {"kubernetes.io/hostname": name}}
 
 
-def said(obj, state):
+def response_to(obj, state):
     """The webhook's answer, after a check that files get the same."""
-    there = answer(admission.mutate(review(obj), state))
+    there = answer(admission.decide_review("mutate", review(obj), state))
     here = decide_object(obj, state)
     if there["allowed"]:
         assert not here.refusals
@@ -92,14 +92,14 @@ def test_where_an_autoscaler_is_installed_a_pod_is_warned():
 
 
 def warned_of(autoscaler, state):
-    there = said(requesting(9), state)
+    there = response_to(requesting(9), state)
     assert there["allowed"]
     opening = f"this may never work, but an autoscaler may make another node ({autoscaler}): none of"
-    assert [one.startswith(opening) for one in there["warnings"]].count(True) == 1
+    assert [warning.startswith(opening) for warning in there["warnings"]].count(True) == 1
 
 
 def refused(obj, state):
-    return said(obj, state).get("status", {}).get("message", "")
+    return response_to(obj, state).get("status", {}).get("message", "")
 
 
 def test_more_than_the_largest_node_advertises_is_refused():
@@ -124,8 +124,8 @@ def test_more_than_reachable_nodes_advertise_is_refused(place):
 
 
 def other_warnings(obj, state):
-    """The warnings, but for the one that the key is left."""
-    return [one for one in said(obj, state).get("warnings", []) if "left as it is" not in one]
+    """Return the warnings except the one about the left key."""
+    return [warning for warning in response_to(obj, state).get("warnings", []) if "left as it is" not in warning]
 
 
 SILENT = {
@@ -147,7 +147,7 @@ SILENT = {
 @pytest.mark.parametrize(("obj", "nodes", "more"), SILENT.values(), ids=SILENT)
 def test_a_pod_that_may_be_served_is_not_refused(obj, nodes, more):
     state = world(*nodes, **more)
-    assert said(obj, state)["allowed"]
+    assert response_to(obj, state)["allowed"]
     assert other_warnings(obj, state) == []
 
 
@@ -169,8 +169,10 @@ def test_a_node_counts_as_soon_as_it_is_read():
     assert refused(requesting(10), builder.state(fresh=True))
 
 
-def test_a_pod_of_a_dump_that_runs_was_let_in():
-    pending, running = [requesting(5, nodeName="small") | {"status": {"phase": one}} for one in ("Pending", "Running")]
+def test_a_running_pod_of_a_dump_is_not_refused():
+    pending, running = [
+        requesting(5, nodeName="small") | {"status": {"phase": phase}} for phase in ("Pending", "Running")
+    ]
     assert decide_object(pending, world(*TWO)).refusals
     assert not decide_object(running, world(*TWO)).refusals
 
@@ -180,19 +182,19 @@ def test_skipped_pods_mirror_pods_and_old_copies_are_not_judged():
     skipped, mirror = requesting(9), requesting(9, nodeName="small")
     skipped["metadata"]["labels"] = {"drawbridge.dev/skip": "true"}
     mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
-    assert said(skipped, state)["allowed"]
-    assert said(mirror, state)["allowed"]
-    assert said(requesting(9), msgspec.structs.replace(state, confirmed=False, stock=None))["allowed"]
-    unread = said(requesting(9), msgspec.structs.replace(state, incomplete=frozenset({"Node"})))
+    assert response_to(skipped, state)["allowed"]
+    assert response_to(mirror, state)["allowed"]
+    assert response_to(requesting(9), msgspec.structs.replace(state, confirmed=False, stock=None))["allowed"]
+    unread = response_to(requesting(9), msgspec.structs.replace(state, incomplete=frozenset({"Node"})))
     assert unread["warnings"][0].startswith("this may never work, but some Node objects could not be read: ")
 
 
 def test_modes_and_impossible_warn_as_for_claims():
-    assert said(requesting(9), world(*TWO, impossible="warn"))["warnings"][0].startswith(
+    assert response_to(requesting(9), world(*TWO, impossible="warn"))["warnings"][0].startswith(
         "this can never work: none of 3"
     )
     warned = with_mode(world(*TWO), "warn")
-    there = answer(admission.mutate(review(requesting(9)), warned))
+    there = answer(admission.decide_review("mutate", review(requesting(9)), warned))
     assert there["allowed"]
     assert there["warnings"][0].startswith("drawbridge would refuse this Pod (warn): none of 3 nodes")
     obj = requesting(9)
@@ -213,7 +215,7 @@ def test_containers_count_as_the_scheduler_counts_them():
 
 
 def mutated(obj, state):
-    return admission.mutate(review(obj), state)
+    return admission.decide_review("mutate", review(obj), state)
 
 
 def test_a_request_removed_by_translation_is_not_counted():
@@ -226,7 +228,7 @@ def test_a_request_removed_by_translation_is_not_counted():
     assert plugin_request(several, world(*TWO), both) is None
 
 
-def test_of_two_names_one_node_needs_enough_of_both():
+def test_a_node_needs_enough_of_both_requested_names():
     both = gpu_pod(limits={GPU: "8", NIC: "2"})
     apart = plugin_node("a", {GPU: 8, NIC: 1}), plugin_node("b", {GPU: 4, NIC: 2})
     message = refused(both, world(*apart))
@@ -246,12 +248,12 @@ def test_a_full_fleet_is_reported_if_usage_is_known():
     assert refused(requesting(9), full)
 
 
-def test_a_workload_is_told_what_its_pods_will_meet():
+def test_a_workload_is_warned_about_its_pods():
     template = requesting(9)
     kind = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "ns"}}
     workload = kind | {"spec": {"template": {key: template[key] for key in ("metadata", "spec")}}}
     request = review(workload, group="apps", resource="deployments")
-    warning = answer(admission.validate(request, world(*TWO)))["warnings"][0]
+    warning = answer(admission.decide_review("validate", request, world(*TWO)))["warnings"][0]
     assert warning.startswith("its pods will be refused: none of 3 nodes could serve this pod even if idle: ")
     assert "[R023]" in str(decide_object(workload, world(*TWO)).refusals[0])
 
@@ -266,10 +268,10 @@ def test_a_pod_is_refused_if_no_kubelet_admits_it(seed):
         nodes.append(
             plugin_node(name, {GPU: sizes[GPU] - (1 if ill and sizes[GPU] > 1 else 0), NIC: sizes[NIC]}, sizes)
         )
-    asked = {key: rng.randrange(1, 10) for key in rng.sample((GPU, NIC), rng.randrange(1, 3))}
+    amounts = {key: rng.randrange(1, 10) for key in rng.sample((GPU, NIC), rng.randrange(1, 3))}
     place = on(rng.choice("abc")) if rng.random() < 0.5 else {}
-    obj = gpu_pod(limits={key: str(amount) for key, amount in asked.items()})
+    obj = gpu_pod(limits={key: str(amount) for key, amount in amounts.items()})
     obj["spec"] |= place
-    there = [one for one in nodes if not place or one["metadata"]["labels"] == place["nodeSelector"]]
-    could = any(all(int(one["status"]["capacity"][key]) >= amount for key, amount in asked.items()) for one in there)
+    there = [node for node in nodes if not place or node["metadata"]["labels"] == place["nodeSelector"]]
+    could = any(all(int(obj["status"]["capacity"][key]) >= amount for key, amount in amounts.items()) for obj in there)
     assert answer(mutated(obj, world(*nodes)))["allowed"] is could

@@ -1,4 +1,4 @@
-"""Of a pod only what decisions read is made into values (`admission_review.decode_pod`): here it is seen what they read."""
+"""`admission_review.decode_pod` decodes exactly the parts of a pod that decisions read."""
 
 import random
 
@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.draws import draws
-from tests.webhook.admission.test_decide import ENFORCE, review
+from tests.webhook.admission.reviews import ENFORCE, review
 from tests.webhook.pods import configured
 from tests.webhook.service.test_remembered import CONFIGURATIONS, PATIENCE, Authors, World, webhook
 from webhook.admission import admission_review as reviews
@@ -18,7 +18,7 @@ POD, SPEC, CONTAINER = (
 
 
 class Watched(dict):
-    """A mapping that notes what is asked of it."""
+    """A mapping that records which keys are read."""
 
     def __init__(self, value, seen):
         super().__init__(value)
@@ -38,7 +38,7 @@ class Watched(dict):
 
 
 def watching(seen):
-    """Read a pod whole, and note which of its members are looked at."""
+    """Return a pod that records which of its members are read."""
 
     def read(body):
         request = reviews.decode(body)
@@ -48,7 +48,7 @@ def watching(seen):
         spec = pod["spec"]
         for name in ("containers", "initContainers"):
             if name in spec:
-                spec[name] = [Watched(one, seen["container"]) for one in spec[name]]
+                spec[name] = [Watched(container, seen["container"]) for container in spec[name]]
         pod["spec"] = Watched(spec, seen["spec"])
         return request, Watched(pod, seen["pod"])
 
@@ -57,7 +57,7 @@ def watching(seen):
 
 @pytest.mark.parametrize("mode", ["enforce", "warn", "observe"])
 @pytest.mark.parametrize("name", [name for name in CONFIGURATIONS if name != "mixed fleet"])
-def test_decisions_read_no_more_of_a_pod_than_is_read_for_them(monkeypatch, name, mode):
+def test_decisions_read_only_the_pod_fields_that_are_decoded(monkeypatch, name, mode):
     seen = {"pod": set(), "spec": set(), "container": set()}
     chance = random.Random(f"{name} {mode}")
     configuration = configured(**{"mode": mode, **CONFIGURATIONS[name]})
@@ -84,7 +84,7 @@ def test_a_pod_of_another_shape_is_read_as_it_is(spec):
     for how in (lambda body: (reviews.decode(body), None), reviews.decode_pod):
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(admission.reviews, "decode_pod", how)
-            read.append(admission.mutate(body, ENFORCE))
+            read.append(admission.decide_review("mutate", body, ENFORCE))
     assert read[0] == read[1]
 
 
@@ -105,17 +105,17 @@ def test_unused_pod_fields_are_not_decoded():
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"kind":"AdmissionReview"}', b"\xff", review({}, uid="")])
-def test_both_decoders_reject_a_malformed_review_with_the_same_words(body):
-    said = []
+def test_both_decoders_reject_malformed_reviews_with_the_same_message(body):
+    errors = []
     for how in (reviews.decode, reviews.decode_pod):
         with pytest.raises(reviews.ReviewError) as refused:
             how(body)
-        said.append((refused.value.status, str(refused.value)))
-    assert said[0] == said[1]
+        errors.append((refused.value.status, str(refused.value)))
+    assert errors[0] == errors[1]
 
 
 @pytest.mark.parametrize("variable", [{"value": "H100"}, {"valueFrom": {"fieldRef": {}}}, {"value": 5}, {}])
-def test_a_table_that_reads_variables_decides_on_the_parts_as_on_the_whole_pod(monkeypatch, variable):
+def test_a_dialect_with_variables_decides_equally_on_partly_decoded_pods(monkeypatch, variable):
     keys = [
         {"name": "m.example/gpu", "role": "count", "unit": "count", "meaning": "cards"},
         {"name": "M_PRODUCT", "role": "models", "unit": "list", "place": "env", "meaning": "products"},
@@ -124,7 +124,7 @@ def test_a_table_that_reads_variables_decides_on_the_parts_as_on_the_whole_pod(m
     state = msgspec.structs.replace(ENFORCE, configuration=configured(dialects=[table]))
     asking = {"name": "c", "env": [{"name": "M_PRODUCT", **variable}], "resources": {"limits": {"m.example/gpu": "1"}}}
     body = review({"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [asking]}})
-    on_parts = admission.mutate(body, state)
-    monkeypatch.setattr(admission.reviews, "decode_pod", lambda one: (reviews.decode(one), None))
-    assert admission.mutate(body, state) == on_parts
+    on_parts = admission.decide_review("mutate", body, state)
+    monkeypatch.setattr(admission.reviews, "decode_pod", lambda body: (reviews.decode(body), None))
+    assert admission.decide_review("mutate", body, state) == on_parts
     assert on_parts.record.decisions

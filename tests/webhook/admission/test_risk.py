@@ -1,4 +1,4 @@
-"""A risk of a scheduler that knows no DeviceCompatibility is a warning for the pod's creator, and no pod is refused for it."""
+"""A scheduler that does not know DeviceCompatibility may break a rule: the pod's creator gets a warning, and no pod is refused."""
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ from dra.wire import convert
 from tests.allocator.search.test_node_scope import MODE, claims_for, stocked
 from tests.cli.running import MODES
 from tests.dra.samples import compatibility, holding
-from tests.webhook.admission.test_decide import answer, review, state
+from tests.webhook.admission.reviews import answer, review, state
 from webhook.admission import review as admission
 from webhook.admission.risk import find_broken_rule
 from webhook.state import Configuration
@@ -22,17 +22,17 @@ NODE = "gpu-node"
 
 
 def documents(*names):
-    return [one.object for name in names for one in manifests.read([MODES / f"{name}.yaml"])]
+    return [document.object for name in names for document in manifests.read([MODES / f"{name}.yaml"])]
 
 
 def claim_in_mode(mode, held=""):
-    [found] = [read_object(document) for document in documents("claims") if document["metadata"]["name"] == mode]
+    [claim] = [read_object(document) for document in documents("claims") if document["metadata"]["name"] == mode]
     meta = {"name": mode, "namespace": "ns", "uid": mode}
     raw = {"metadata": meta, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": mode, "allocationMode": "ExactCount", "count": 1}}]}}}  # fmt: skip
     if held:
         result = {"request": "gpu", "driver": "gpu.example.com", "pool": NODE, "device": held}
         raw["status"] = {"allocation": {"devices": {"results": [result]}}}
-    assert found.spec.devices.requests[0].exactly.device_class_name == mode
+    assert claim.spec.devices.requests[0].exactly.device_class_name == mode
     return convert(raw, ResourceClaim)
 
 
@@ -56,35 +56,35 @@ SAID = "on gpu-node it may give gpu-0-mig-0 beside gpu-0-mps-0, against DeviceCo
 
 
 @pytest.mark.parametrize(
-    ("files", "held", "mode", "said"),
+    ("files", "held", "mode", "risk"),
     [
         (["plain", "expressions"], BESIDE_MPS, "mig", SAID),
         (["plain", "expressions"], BESIDE_MPS, "fractioning", ""),
         (["plain", "expressions"], [], "mig", ""),
         (["plain"], BESIDE_MPS, "mig", ""),
-        (["groups"], BESIDE_MPS, "mig", ""),  # Kubernetes keeps groups apart by itself
+        (["groups"], BESIDE_MPS, "mig", ""),  # Kubernetes itself keeps groups apart
         (["plain", "expressions"], BESIDE_MPS, "exclusive", ""),  # the counters keep every claim from that
     ],
 )
-def test_a_risk_is_what_the_rule_keeps_apart_and_nothing_else_does(files, held, mode, said):
-    assert find_broken_rule(stock(*files, held=held), [claim_in_mode(mode)], Budget(1_000_000)) == said
+def test_only_devices_that_the_rule_excludes_are_a_risk(files, held, mode, risk):
+    assert find_broken_rule(stock(*files, held=held), [claim_in_mode(mode)], Budget(1_000_000)) == risk
 
 
-def test_a_class_of_devices_of_which_some_are_left_is_a_risk_as_long_as_others_would_be_taken():
-    """The rule leaves mig-0; a scheduler that does not know it begins with what is published first."""
+def test_a_class_with_some_excluded_devices_is_a_risk():
+    """The rule leaves mig-0 free. A scheduler that does not know the rule takes the device that is published first."""
     both = convert({"metadata": {"name": "both"}, "spec": {"selectors": [{"cel": {"expression": 'device.attributes["gpu.example.com"].mode in ["mig", "mps"]'}}]}}, DeviceClass)  # fmt: skip
-    asked = convert({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "both", "allocationMode": "ExactCount", "count": 1}}]}}}, ResourceClaim)  # fmt: skip
-    found = find_broken_rule(
-        stock("plain", "expressions", held=[("mig", "gpu-0-mig-1")]).with_object(both), [asked], Budget(1_000_000)
+    claim = convert({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "both", "allocationMode": "ExactCount", "count": 1}}]}}}, ResourceClaim)  # fmt: skip
+    risk = find_broken_rule(
+        stock("plain", "expressions", held=[("mig", "gpu-0-mig-1")]).with_object(both), [claim], Budget(1_000_000)
     )
-    assert found == "on gpu-node it may give gpu-0-mps-0 beside gpu-0-mig-1, against DeviceCompatibility/gpu-mig"
+    assert risk == "on gpu-node it may give gpu-0-mps-0 beside gpu-0-mig-1, against DeviceCompatibility/gpu-mig"
 
 
-@pytest.mark.parametrize(("scope", "said"), [("node", ACROSS), ("pool", "")])
-def test_a_rule_about_nodes_is_a_risk_across_pools(scope, said):
+@pytest.mark.parametrize(("scope", "risk"), [("node", ACROSS), ("pool", "")])
+def test_a_rule_about_nodes_is_a_risk_across_pools(scope, risk):
     rule = compatibility("mig", MIG, MIG, scope=scope)
-    found = stocked(holding("theirs", "mig-0"), rules=[rule])
-    assert find_broken_rule(found, claims_for("full"), Budget(1_000_000)) == said
+    fleet = stocked(holding("theirs", "mig-0"), rules=[rule])
+    assert find_broken_rule(fleet, claims_for("full"), Budget(1_000_000)) == risk
 
 
 def world(bridge=None):
@@ -98,7 +98,7 @@ def warnings(scheduler, bridge=None):
     spec = {"containers": [{"name": "main"}], "resourceClaims": [entry]} | ({"schedulerName": scheduler} if scheduler else {})  # fmt: skip
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": spec}
     there = world(bridge)
-    outcome = admission.mutate(review(pod), there)
+    outcome = admission.decide_review("mutate", review(pod), there)
     assert answer(outcome)["allowed"]
     return answer(outcome).get("warnings", [])
 

@@ -1,10 +1,10 @@
-"""Which pods are looked at once more: the label that the webhook gives, against authors who would rather not have it."""
+"""Reinvocation of the webhook: which labels select a pod for another review, and what its author can change about that."""
 
 import copy
 
 import pytest
 
-from tests.webhook.admission.test_decide import ENFORCE, KEY, answer, gpu_pod, mutated, state, validated
+from tests.webhook.admission.reviews import ENFORCE, KEY, answer, gpu_pod, mutated, state, validated
 from webhook.claims import template, template_lifecycle
 from webhook.registration import Registration, validating
 from webhook.state import Configuration
@@ -18,7 +18,9 @@ def selected(item):
     labels = item["metadata"].get("labels") or {}
     selector = webhook["objectSelector"]
     named = all(labels.get(key) == value for key, value in selector["matchLabels"].items())
-    return named and not any(labels.get(one["key"]) in one["values"] for one in selector["matchExpressions"])
+    return named and not any(
+        labels.get(expression["key"]) in expression["values"] for expression in selector["matchExpressions"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,7 +41,7 @@ def test_a_translated_pod_is_reviewed_again_despite_its_labels(labels):
     )
 
 
-def test_a_label_that_was_taken_off_between_is_there_again_with_the_key_that_was_put_back():
+def test_a_removed_label_returns_when_a_key_was_restored():
     after, _ = mutated(gpu_pod())
     del after["metadata"]["labels"]
     after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
@@ -71,7 +73,7 @@ def test_a_pod_forged_as_translated_is_allowed():
     assert answer(validated(own, ENFORCE))["allowed"]
 
 
-def test_a_pod_whose_template_is_there_is_looked_at_again_and_not_followed():
+def test_a_pod_whose_template_exists_is_reviewed_but_unfollowed():
     first, _ = mutated(gpu_pod())
     (entry,) = first["spec"]["resourceClaims"]
     name = entry["resourceClaimTemplateName"]

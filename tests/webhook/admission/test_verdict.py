@@ -1,4 +1,4 @@
-"""The decision about a file is the webhook's decision about the pod, in the same words, and what the API server says of the result."""
+"""The decision about a file equals the webhook's decision about its pod, and the API server accepts the result."""
 
 import json
 import random
@@ -9,7 +9,7 @@ from cluster import manifests
 from dra import wire
 from tests.draws import draws
 from tests.objects import container, pod, template_entries
-from tests.webhook.admission.test_decide import KEY, answer, applied, review
+from tests.webhook.admission.reviews import KEY, answer, applied, review
 from tests.webhook.pods import CLAIMED, EXAMPLES, configured, refused_by_server, state_of_files
 from webhook.admission import decide_object
 from webhook.admission import review as reviewing
@@ -29,14 +29,14 @@ STATE = state()
 
 
 def at_admission(pod, world=STATE) -> tuple[str, ...]:
-    """Take a pod through both reviews, as an API server does; why it is refused."""
+    """Review a pod twice, as an API server does, and return why it is refused."""
     namespace = pod["metadata"].get("namespace") or "default"
-    first = reviewing.mutate(review(pod, namespace=namespace), world)
+    first = reviewing.decide_review("mutate", review(pod, namespace=namespace), world)
     if not answer(first)["allowed"]:
         return _reasons(first)
     after = applied(pod, first)
     if after.get("spec", {}).get("resourceClaims"):
-        second = reviewing.validate(review(after, namespace=namespace), world)
+        second = reviewing.decide_review("validate", review(after, namespace=namespace), world)
         if not answer(second)["allowed"]:
             return _reasons(second)
     return ()
@@ -48,7 +48,7 @@ def _reasons(outcome) -> tuple[str, ...]:
 
 
 def in_a_file(pod, world=STATE) -> tuple[str, ...]:
-    """What the decision about a file says, without what only the API server would."""
+    """Return the messages of the decision about a file, without messages that only the API server would return."""
     done = decide_object(pod, world)
     return (
         ()
@@ -104,16 +104,18 @@ REFUSED = {name for name in PODS if name not in ("one", "blanks", "its own alone
 
 
 @pytest.mark.parametrize("name", PODS)
-def test_a_file_and_the_webhook_agree_in_the_same_words(name):
-    told = at_admission(PODS[name], WITH_THREE)
-    said = decide_object(PODS[name], WITH_THREE)
-    assert bool(told) == bool(said.refusals) == (name in REFUSED), (told, said.refusals)
-    assert name == "its own beside" or in_a_file(PODS[name], WITH_THREE) == told
-    if said.refusals:
-        assert (said.operations, said.templates) == ((), {})
+def test_a_file_and_the_webhook_give_equal_messages(name):
+    refusal = at_admission(PODS[name], WITH_THREE)
+    done = decide_object(PODS[name], WITH_THREE)
+    assert bool(refusal) == bool(done.refusals) == (name in REFUSED), (refusal, done.refusals)
+    assert name == "its own beside" or in_a_file(PODS[name], WITH_THREE) == refusal
+    if done.refusals:
+        assert (done.operations, done.templates) == ((), {})
 
 
-@pytest.mark.parametrize("document", manifests.read([EXAMPLES / "pods"]), ids=lambda one: one.file.rpartition("/")[2])
+@pytest.mark.parametrize(
+    "document", manifests.read([EXAMPLES / "pods"]), ids=lambda document: document.file.rpartition("/")[2]
+)
 def test_a_file_and_the_webhook_agree_about_the_examples(document):
     if document.object["kind"] != "Pod":
         return
@@ -129,11 +131,11 @@ def test_the_webhook_and_file_checks_agree_on_random_resource_combinations():
     refused = 0
     for _ in range(draws(300)):
         limits = {key: random_.choice(amounts) for key in random_.sample(keys, random_.randrange(1, 4))}
-        asked = pod_in_n(limits, annotations={"nvidia.com/use-gputype": random_.choice(["A100", "L40S", "B9"])})
-        told, said = at_admission(asked), decide_object(asked, STATE)
-        by_server = refused_by_server(said)
-        assert bool(told) == (bool(said.refusals) and not by_server), (limits, told, said.refusals)
-        refused += bool(told)
+        item = pod_in_n(limits, annotations={"nvidia.com/use-gputype": random_.choice(["A100", "L40S", "B9"])})
+        refusal, done = at_admission(item), decide_object(item, STATE)
+        by_server = refused_by_server(done)
+        assert bool(refusal) == (bool(done.refusals) and not by_server), (limits, refusal, done.refusals)
+        refused += bool(refusal)
     assert draws(300) // 6 < refused < draws(300)
 
 
@@ -148,7 +150,7 @@ def test_a_pod_invalid_for_the_api_server_is_refused():
     )
 
 
-def test_a_refusal_names_the_container_and_the_key_that_asked():
+def test_a_refusal_names_the_requesting_container_and_key():
     (refusal,) = [decision for decision in decide_object(PODS["nine"], STATE).decisions if decision.code]
     assert (refusal.object, refusal.container, refusal.key, refusal.code) == ("Pod/n/p", "main", GPU, "R023")
     assert "container main (nvidia.com/gpu: 9) asks for 9 devices" in refusal.detail
@@ -156,7 +158,7 @@ def test_a_refusal_names_the_container_and_the_key_that_asked():
 
 
 def test_the_record_of_a_refusal_has_its_code():
-    outcome = reviewing.mutate(review(PODS["nine"]), STATE)
+    outcome = reviewing.decide_review("mutate", review(PODS["nine"]), STATE)
     assert [decision.code for decision in outcome.record.decisions if decision.code] == ["R023"]
     assert json.loads(wire.encode(outcome.record))["decisions"][-1]["container"] == "main"
 
@@ -167,7 +169,7 @@ def test_a_template_of_the_same_input_is_known():
     assert "does not exist yet" in decide_object(PODS["its own alone"], STATE).warnings[0]
 
 
-def test_pods_of_a_workload_are_judged_and_of_a_strange_one_if_asked():
+def test_pods_of_known_and_unknown_workload_kinds_are_judged():
     template = {"spec": pod_in_n({GPU: 9})["spec"]}
     known = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": template}}
     strange = {"apiVersion": "x.io/v1", "kind": "Odd", "metadata": {"name": "o"}, "spec": {"a": {"template": template}}}

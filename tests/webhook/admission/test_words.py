@@ -1,4 +1,4 @@
-"""Refusals in the words of the pod's author: what there is instead, and what a misspelt word most likely stands for."""
+"""Refusals list what exists instead, and suggest a correction of a misspelt value."""
 
 import pytest
 
@@ -8,8 +8,8 @@ from webhook.admission import decide_object
 LIKE = {"nvidia.com/use-gputype": "A10O"}
 
 
-def refusal(asked) -> str:
-    (text,) = decide_object(asked, STATE).refusals
+def refusal(item) -> str:
+    (text,) = decide_object(item, STATE).refusals
     return str(text)
 
 
@@ -20,15 +20,15 @@ def test_a_refused_fraction_names_the_keys_for_shares():
 
 
 @pytest.mark.parametrize(
-    ("asked", "meant"),
+    ("requested", "meant"),
     [
         (pod_in_n({GPU: 1, MEM: 1000}, annotations=LIKE), "did you mean A100?"),
         (pod_in_n({"nvidia.com/mig-1g.6gb": 1}), "did you mean 1g.5gb?"),
         (pod_in_n({"nvidia.com/mig-7g.141gb": 1}), "ask for one of these"),
     ],
 )
-def test_an_unknown_product_or_profile_is_refused_with_a_suggestion(asked, meant):
-    text = refusal(asked)
+def test_an_unknown_product_or_profile_is_refused_with_a_suggestion(requested, meant):
+    text = refusal(requested)
     assert f"({meant}) [R022]" in text
     assert "is one of" in text
 
@@ -53,7 +53,7 @@ def test_an_invalid_quantity_is_reported_once():
         "($gpus)",
     ],
 )
-def test_a_placeholder_is_told_for_what_it_is(text):
+def test_a_placeholder_amount_is_reported_as_a_placeholder(text):
     done = decide_object(pod_in_n({GPU: text}), STATE)
     [decision] = done.decisions
     assert (done.refusals, decision.outcome, decision.code) == ((), "unknown", "D011")

@@ -29,10 +29,10 @@ def seen(value: dict) -> tuple[dict[str, set[tuple[str, str, int]]], int]:
         requests = done.templates[entry["resourceClaimTemplateName"]]["spec"]["devices"]["requests"]
         parts[entry["name"]] = {request["name"]: request["exactly"]["count"] for request in requests}
     views = {}
-    for one in (*spec.get("initContainers", []), *spec["containers"]):
-        views[one["name"]] = {
+    for each_container in (*spec.get("initContainers", []), *spec["containers"]):
+        views[each_container["name"]] = {
             (claim["name"], name, i)
-            for claim in one["resources"].get("claims", [])
+            for claim in each_container["resources"].get("claims", [])
             for name, count in parts[claim["name"]].items()
             if claim.get("request", name) == name
             for i in range(count)
@@ -43,14 +43,16 @@ def seen(value: dict) -> tuple[dict[str, set[tuple[str, str, int]]], int]:
 def effective(value: dict) -> int:
     """Kubernetes' effective request of a pod (k8s.io/component-helpers/resource, PodRequests)."""
     lasting, most = 0, 0
-    for one in value["spec"].get("initContainers", []):
-        count = one["resources"]["limits"].get(GPU, 0)
-        if one.get("restartPolicy") == "Always":
+    for each_container in value["spec"].get("initContainers", []):
+        count = each_container["resources"]["limits"].get(GPU, 0)
+        if each_container.get("restartPolicy") == "Always":
             lasting += count
             most = max(most, lasting)
         else:
             most = max(most, lasting + count)
-    return max(most, lasting + sum(one["resources"]["limits"].get(GPU, 0) for one in value["spec"]["containers"]))
+    return max(
+        most, lasting + sum(container["resources"]["limits"].get(GPU, 0) for container in value["spec"]["containers"])
+    )
 
 
 @st.composite
@@ -69,8 +71,8 @@ def pods(draw, most: int = 5) -> dict:
 def test_each_container_sees_its_number_of_devices(value):
     views, total = seen(value)
     assert total == effective(value)
-    for one in (*value["spec"]["initContainers"], *value["spec"]["containers"]):
-        assert len(views[one["name"]]) == one["resources"]["limits"].get(GPU, 0)
+    for each_container in (*value["spec"]["initContainers"], *value["spec"]["containers"]):
+        assert len(views[each_container["name"]]) == each_container["resources"]["limits"].get(GPU, 0)
 
 
 @settings(max_examples=draws(150), deadline=None)
@@ -78,18 +80,18 @@ def test_each_container_sees_its_number_of_devices(value):
 def test_concurrent_containers_never_share_a_device(value):
     views, _ = seen(value)
     running: set = set()
-    for one in value["spec"]["initContainers"]:
-        mine = views[one["name"]]
+    for each_container in value["spec"]["initContainers"]:
+        mine = views[each_container["name"]]
         assert not mine & running
-        if one.get("restartPolicy") == "Always":
+        if each_container.get("restartPolicy") == "Always":
             running |= mine
-    for one in value["spec"]["containers"]:
-        mine = views[one["name"]]
+    for each_container in value["spec"]["containers"]:
+        mine = views[each_container["name"]]
         assert not mine & running
         running |= mine
 
 
-def test_spans_are_cut_also_where_a_claim_is_full():
+def test_spans_are_cut_at_a_full_claim():
     value = pod({GPU: 40}, init=(sized("i", 35),))
     views, total = seen(value)
     assert (len(views["i"]), len(views["c0"]), total) == (35, 40, 40)
@@ -113,8 +115,8 @@ def shares(*limits: dict, init: dict) -> tuple[dict, tuple[str, ...]]:
     done = became(value)
     after = patched(value, done)["spec"]
     names = {
-        one["name"]: [claim["name"] for claim in one["resources"]["claims"]]
-        for one in (*after["initContainers"], *after["containers"])
+        container["name"]: [claim["name"] for claim in container["resources"]["claims"]]
+        for container in (*after["initContainers"], *after["containers"])
     }
     return names, done.warnings
 
@@ -139,13 +141,13 @@ def test_a_larger_share_gets_its_own_claim_with_a_warning():
     assert any("until the pod ends" in warning for warning in warnings)
 
 
-def test_two_init_containers_share_what_both_need():
+def test_two_init_containers_share_their_common_devices():
     value = pod({}, init=(container("a", {MEM: 1000}), container("b", {MEM: 1000})))
     after = patched(value, became(value))["spec"]
     assert len(after["resourceClaims"]) == 1
 
 
-def test_a_sidecar_started_before_keeps_its_share_to_itself():
+def test_an_earlier_sidecar_shares_its_devices_with_no_container():
     value = pod({}, init=(container("s", {MEM: 1000}, restartPolicy="Always"), container("i", {MEM: 1000})))
     after = patched(value, became(value))["spec"]
     assert len(after["resourceClaims"]) == 2

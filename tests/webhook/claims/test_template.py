@@ -1,4 +1,4 @@
-"""Templates are what their names say, and only what we signed is ours."""
+"""The name of a template is a hash of its content, and only drawbridge can sign templates."""
 
 import hmac
 
@@ -34,11 +34,11 @@ def test_the_order_of_members_does_not_change_the_name(value):
     assert template.name_of(value) == template.name_of(dict(reversed(value.items())))
 
 
-def test_another_content_is_another_name():
+def test_different_content_gets_a_different_name():
     assert template.name_of({"spec": {}}) != NAME
 
 
-def test_a_name_fits_its_content_alone():
+def test_a_name_matches_only_its_own_content():
     assert template.name_matches(NAME, SPEC)
     assert not template.name_matches(NAME[:-16], SPEC)
     assert not template.name_matches(NAME, {"spec": {}})
@@ -63,20 +63,20 @@ def test_an_older_key_still_reads_during_a_rotation():
         SignedPod("team-a", "train-default", "", POD.original),
     ],
 )
-def test_on_another_pod_a_signature_is_worth_nothing(other):
+def test_a_signature_is_invalid_on_another_pod(other):
     with pytest.raises(TemplatesError, match="for this pod"):
         template.verify(template.sign({NAME: SPEC}, KEY, POD), other, KEY)
 
 
 def test_the_secrets_own_key_signs_nothing_by_itself():
-    """A text that another purpose writes with the same key does not verify."""
+    """A signature that another purpose made with the same key is invalid."""
     body = template.canonical({NAME: SPEC})
     parts = [part.encode() for part in POD]
     covered = b"".join(b"%d:%b," % (len(part), part) for part in parts) + body
     assert template.code_of(body, KEY, POD) != hmac.new(KEY, covered, "sha256").hexdigest()
 
 
-def test_raw_and_typed_pods_are_the_same_bearer():
+def test_raw_and_typed_pods_have_the_same_identity():
     raw = {
         "metadata": {"generateName": "train-", "name": "train-x7", "annotations": {ORIGINAL: "{}"}},
         "spec": {"serviceAccountName": "builder"},
@@ -86,7 +86,7 @@ def test_raw_and_typed_pods_are_the_same_bearer():
 
 
 @pytest.mark.parametrize("raw", [{}, {"metadata": None, "spec": []}, {"metadata": {"annotations": 1, "name": 7}}])
-def test_a_misshapen_pod_is_a_bearer_without_a_name(raw):
+def test_a_malformed_pod_has_an_identity_without_a_name(raw):
     assert template.identify_raw(raw, "team-a").namespace == "team-a"
 
 
@@ -111,6 +111,6 @@ def test_a_templates_annotation_without_a_valid_signature_is_refused(value):
         template.verify(value, POD, KEY)
 
 
-def test_without_any_key_nothing_is_believed():
+def test_without_a_key_no_signature_is_valid():
     with pytest.raises(TemplatesError):
         template.verify(template.sign({NAME: SPEC}, KEY, POD), POD)

@@ -46,33 +46,33 @@ def stored(spec, name=NAME, labels=None, **metadata):
     return wire.convert(value, ResourceClaimTemplate)
 
 
-def test_a_pod_that_proves_its_templates_wants_them():
+def test_a_pod_with_signed_templates_needs_them():
     signed = sign({NAME: WANTED})
     assert template_lifecycle.read_proven(signed_pod(NAME, annotation=signed), [OTHER, KEY]) == {("ns", NAME): WANTED}
 
 
-def test_a_template_without_a_reference_is_not_wanted():
+def test_a_template_without_a_reference_is_not_needed():
     signed = sign({NAME: WANTED})
     assert template_lifecycle.read_proven(signed_pod("another-pods", annotation=signed), [KEY]) == {}
 
 
-def test_a_pod_that_is_over_wants_nothing():
+def test_a_finished_pod_needs_no_template():
     signed = sign({NAME: WANTED})
     assert template_lifecycle.read_proven(signed_pod(NAME, annotation=signed, phase="Succeeded"), [KEY]) == {}
     assert template_lifecycle.templates_of(signed_pod(NAME, phase="Failed")) == frozenset()
 
 
-def test_a_pod_without_the_annotation_wants_nothing():
+def test_a_pod_without_the_annotation_needs_no_template():
     assert template_lifecycle.read_proven(signed_pod(NAME), [KEY]) == {}
 
 
 @pytest.mark.parametrize("annotation", ["x", "v2 00 {}", sign({NAME: WANTED}, OTHER), sign({NAME: spec(2)})])
-def test_a_forged_proof_does_not_count(annotation):
+def test_a_forged_signature_does_not_count(annotation):
     with pytest.raises(template.TemplatesError):
         template_lifecycle.read_proven(signed_pod(NAME, annotation=annotation), [KEY])
 
 
-def test_admin_access_is_never_made_even_with_a_proof():
+def test_admin_access_is_never_created_even_with_a_signature():
     wanted = spec(adminAccess=True)
     name = template.name_of(wanted)
     assert template_lifecycle.read_proven(signed_pod(name, annotation=sign({name: wanted})), [KEY]) == {}
@@ -84,7 +84,7 @@ def test_only_a_missing_template_is_created():
     assert template_lifecycle.due(WANTED, stored(WANTED, labels={})) is Due.NOTHING
 
 
-def test_defaults_that_the_api_server_filled_in_are_no_difference():
+def test_api_server_defaults_are_not_a_difference():
     bare = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}}
     assert template_lifecycle.due(bare, stored(WANTED)) is Due.NOTHING
 
@@ -101,23 +101,23 @@ def test_a_mismatched_unused_template_has_no_grace_period():
     assert template_lifecycle.sweep({}, [other], frozenset({("ns", NAME)}), now=0.0, grace=60.0)[1] == []
 
 
-# A proof says what was allowed once; what is allowed now is asked again
+# The signature proves an earlier permission; the present one is checked again
 
 
 def state(mode="enforce", **fields):
     return State(namespaces={"ns": {"drawbridge.dev/mode": mode}}, **fields)
 
 
-def test_in_a_namespace_that_enforces_there_is_no_objection():
+def test_an_enforcing_namespace_has_no_objection():
     assert template_lifecycle.objection(signed_pod(NAME), [WANTED], state()) == ""
 
 
 @pytest.mark.parametrize("mode", ["off", "observe", "warn"])
-def test_where_the_webhook_would_change_nothing_nothing_is_made(mode):
+def test_no_template_is_made_where_the_webhook_changes_nothing(mode):
     assert template_lifecycle.objection(signed_pod(NAME), [WANTED], state(mode)) == f"the mode is {mode}"
 
 
-def test_a_pod_that_is_skipped_gets_nothing():
+def test_a_skipped_pod_gets_no_template():
     assert "skip" in template_lifecycle.objection(
         signed_pod(NAME, labels={"drawbridge.dev/skip": "true"}), [WANTED], state()
     )
@@ -158,14 +158,14 @@ def test_no_template_is_made_in_an_unreadable_namespace(kind):
 
 
 def test_the_canary_decides_as_it_did_at_admission():
-    """A pod with a made name was hashed by its prefix; with its full name it would be another workload."""
+    """A pod with a generated name was hashed by its prefix at admission. Its full name would make it another workload."""
     for percent in range(5, 100, 5):
         canary = Configuration(msgspec.structs.replace(DEFAULT, canary=percent))
-        asked = state(configuration=canary)
+        world = state(configuration=canary)
         metadata = {"generateName": "train-"}
-        there = mode_of(asked, workload("ns", metadata)) is Mode.ENFORCE
+        there = mode_of(world, workload("ns", metadata)) is Mode.ENFORCE
         stored_pod = signed_pod(NAME, generateName="train-", name="train-x7f2q")
-        assert (template_lifecycle.objection(stored_pod, [WANTED], asked) == "") is there
+        assert (template_lifecycle.objection(stored_pod, [WANTED], world) == "") is there
 
 
 # A name that is taken
@@ -202,7 +202,7 @@ def test_our_templates_are_swept_after_the_grace_period():
     assert template_lifecycle.sweep(since, everything, frozenset(), now=160.0, grace=60.0)[1] == [mine]
 
 
-def test_use_ends_the_waiting():
+def test_a_used_template_is_no_longer_due_for_deletion():
     key = ("ns", NAME)
     since, _ = template_lifecycle.sweep({}, [stored(WANTED)], frozenset(), now=0.0, grace=60.0)
     since, _ = template_lifecycle.sweep(since, [stored(WANTED)], frozenset({key}), now=50.0, grace=60.0)

@@ -10,7 +10,7 @@ _MEMBERS = {Position.ANNOTATION: "annotations", Position.LABEL: "labels"}
 
 
 class Row(NamedTuple):
-    """A pod that says the row's key, and what becomes of the key: an outcome, or "" where it is known and says nothing."""
+    """A pod with the row's key, and the outcome of the key, or "" if a known key has no effect."""
 
     pod: dict
     becomes: str

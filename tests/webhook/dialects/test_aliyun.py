@@ -19,17 +19,17 @@ def test_two_containers_share_one_card():
     value = pod({MEMORY: 3}, {MEMORY: 3})
     done = became(value)
     assert exactly(done) == [share(memory="6Gi", cores="0")]
-    assert {str(one["resources"]["claims"]) for one in patched(value, done)["spec"]["containers"]} == {
+    assert {str(container["resources"]["claims"]) for container in patched(value, done)["spec"]["containers"]} == {
         "[{'name': 'drawbridge-pod-gpu'}]"
     }
 
 
-def test_the_unit_can_be_set():
+def test_the_memory_unit_is_configurable():
     assert exactly(became(pod({MEMORY: 512}), aliyun={"memoryUnit": "MiB"})) == [share(memory="512Mi", cores="0")]
 
 
 @pytest.mark.parametrize("cores", [3, 105])
-def test_compute_comes_in_steps(cores):
+def test_compute_outside_the_steps_is_refused(cores):
     assert refused(became(pod({MEMORY: 8, CORES: cores})))
 
 
@@ -37,5 +37,5 @@ def test_compute_alone_is_not_a_request():
     assert untouched(became(pod({CORES: 30})))
 
 
-def test_whole_gpus():
+def test_whole_gpus_are_requested_by_count():
     assert exactly(became(pod({WHOLE_GPUS: 2}))) == [{"class": "gpu.nvidia.com", "count": 2}]

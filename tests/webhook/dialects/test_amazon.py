@@ -5,7 +5,7 @@ import pytest
 from tests.webhook.dialects.rows import Row, rows_left
 from tests.webhook.pods import became, devices, exactly, outcomes, pod, untouched
 from webhook.dialects.plugins.amazon import DIALECT
-from webhook.state.configuration import read
+from webhook.state.configuration import read_configuration
 
 NEURON, CORES = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
 ONE = [{"class": "neuron.aws.com", "count": 1, "cel": ['device.attributes["neuron.aws.com"].?resourceType.orValue("") == "neuron_device"']}]  # fmt: skip
@@ -17,17 +17,17 @@ ROWS = {
 }
 
 
-def test_a_device_is_one_and_no_whole_node():
+def test_a_single_device_is_requested():
     assert exactly(became(pod({NEURON: 1}))) == ONE
 
 
-def test_several_devices_may_be_anywhere_which_is_said():
+def test_several_devices_without_groups_are_approximated():
     done = became(pod({NEURON: 16}))
     assert outcomes(done) == {NEURON: "approximated"}
     assert "constraints" not in devices(done)
 
 
-def test_groups_of_connected_devices_where_they_are_published():
+def test_connected_devices_are_requested_where_groups_are_published():
     done = became(pod({NEURON: 16}), amazon={"deviceGroups": True})
     assert devices(done)["constraints"] == [{"matchAttribute": "resource.aws.com/devicegroup16_id", "requests": ["neuron"]}]  # fmt: skip
     assert "constraints" not in devices(became(pod({NEURON: 3}), amazon={"deviceGroups": True}))
@@ -36,26 +36,26 @@ def test_groups_of_connected_devices_where_they_are_published():
 @pytest.mark.parametrize(("cores", "count"), [(1, 1), (2, 1), (3, 2), (16, 8)])
 def test_cores_are_rounded_up_to_devices(cores, count):
     done = became(pod({CORES: cores}), amazon={"coresPerDevice": 2})
-    assert [one["count"] for one in exactly(done)] == [count]
+    assert [request["count"] for request in exactly(done)] == [count]
 
 
-def test_cores_of_an_unknown_device_stay():
+def test_cores_of_an_unknown_device_are_left():
     assert untouched(became(pod({CORES: 2})))
 
 
 def test_a_device_with_too_many_cores_does_not_count():
     value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "amazon": {"coresPerDevice": 65}}  # fmt: skip
-    configuration, (finding,) = read(value)
+    configuration, (finding,) = read_configuration(value)
     assert configuration is None
     assert finding.path == "/amazon/coresPerDevice"
 
 
-def test_slots_of_the_old_plugin_are_shares_where_an_administrator_says_how_large_one_is():
+def test_old_plugin_slots_become_shares_of_the_declared_size():
     slots = {"name": "k8s.amazonaws.com/vgpu", "meaning": "slots", "role": "cores", "unit": "percent", "expression": "int(value) * 10"}  # fmt: skip
     ours = {"name": "slots", "title": "Slots as shares", "target": "vgpu", "keys": [slots]}
-    asked = pod({slots["name"]: 3})
-    done = became(asked, dialects=[ours], keys={"amazon": {slots["name"]: ""}})
+    value = pod({slots["name"]: 3})
+    done = became(value, dialects=[ours], keys={"amazon": {slots["name"]: ""}})
     [request] = devices(done)["requests"]
     assert request["exactly"]["capacity"]["requests"] == {"cores": "30"}
     assert [decision.detail for decision in done.decisions] == ["(class hami-core-gpu.project-hami.io)"]
-    assert untouched(became(asked))
+    assert untouched(became(value))

@@ -1,4 +1,4 @@
-"""AMD: whole GPUs where a unit is one, partitions by name."""
+"""AMD: whole GPUs where the declared unit is a GPU, and partitions by their profile."""
 
 import pytest
 
@@ -29,32 +29,32 @@ def test_a_whole_gpu_is_not_a_partition():
     assert done.decisions[0].detail == "1 whole GPU (class gpu.amd.com)"
 
 
-def test_an_amd_gpu_whose_meaning_is_not_declared_is_left_unchanged():
+def test_an_amd_gpu_without_a_declared_meaning_is_left():
     assert untouched(became(pod(GPU)))
 
 
 @pytest.mark.parametrize("profile", ["cpx_nps4", "spx_nps1"])
-def test_a_partition_is_asked_for_by_its_profile_whatever_its_type(profile):
+def test_a_partition_is_requested_by_profile_regardless_of_device_type(profile):
     done = became(pod({f"amd.com/{profile}": 1}))
     for kind in ("amdgpu", "amdgpu-partition"):
         assert selected(done, type=kind, partitionProfile=profile)
         assert not selected(done, type=kind, partitionProfile="dpx_nps2")
 
 
-def test_a_selector_on_a_partition_makes_it_one():
+def test_a_partition_selector_requests_a_partition():
     done = became(pod(GPU, nodeSelector={PARTITION: "cpx_nps4"}), **CARDS)
     assert selected(done, type="amdgpu-partition", partitionProfile="cpx_nps4")
     assert not selected(done, type="amdgpu", partitionProfile="spx_nps1")
 
 
-def test_two_partitions_may_be_either():
+def test_a_choice_of_two_partitions_is_left():
     expression = {"key": PARTITION, "operator": "In", "values": ["cpx_nps4", "spx_nps1"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     assert untouched(became(pod(GPU, affinity=affinity), **CARDS))
 
 
-def test_a_declared_partition():
+def test_a_declared_partition_is_requested():
     done = became(pod(GPU), meanings={"amd.com/gpu": "partition:cpx_nps1"})
     assert selected(done, partitionProfile="cpx_nps1")
 
@@ -65,6 +65,6 @@ def test_hamis_part_of_an_amd_gpu_keeps_the_whole_container():
     assert set(outcomes(done).values()) == {"left"}
 
 
-def test_none_of_hamis_part_of_an_amd_gpu_asks_for_nothing():
+def test_zero_hami_memory_leaves_an_amd_gpu_whole():
     done = became(pod(GPU | {"amd.com/gpumem": 0}), **CARDS)
     assert exactly(done)[0]["class"] == "gpu.amd.com"

@@ -1,4 +1,4 @@
-"""Ascend cards: templates become memory and a percentage of time, limits stay what they are, and whole cards name no amounts."""
+"""Ascend: templates become memory and a percentage of time, limits are kept, and whole cards have no capacity."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from dra.objects.device import Device, DeviceAttribute
 from tests.webhook.dialects.rows import Row, rows_left
 from tests.webhook.pods import became, devices, exactly, outcomes, pod, refused, untouched
 from webhook.dialects.plugins.ascend import DIALECT
-from webhook.state.configuration import read
+from webhook.state.configuration import read_configuration
 
 DRIVER = "ascend.project-hami.io"
 CARD = "huawei.com/Ascend310P"
@@ -23,9 +23,11 @@ ROWS = {
 
 
 def capacity(limits: dict, **more) -> dict:
-    """What each request names of a card; {} of a whole one."""
-    (said,) = {tuple(sorted(one.get("capacity", {}).items())) for one in exactly(became(pod(limits, **more)))}
-    return dict(said)
+    """Return the capacity of each request; {} for a whole card."""
+    (amounts,) = {
+        tuple(sorted(request.get("capacity", {}).items())) for request in exactly(became(pod(limits, **more)))
+    }
+    return dict(amounts)
 
 
 def product(done, *names: str) -> list[str]:
@@ -47,7 +49,7 @@ def product(done, *names: str) -> list[str]:
         (24576, {}),
     ],
 )
-def test_memory_is_rounded_up_to_a_template_and_above_the_largest_to_the_card(memory, given):
+def test_memory_is_rounded_up_to_a_template_or_whole_card(memory, given):
     assert capacity({CARD: 1, MEMORY: memory}) == given
 
 
@@ -74,44 +76,46 @@ def test_a_template_is_a_part_of_one_card():
         ({}, {}),
     ],
 )
-def test_limits_are_taken_as_they_are(limits, given):
+def test_limits_are_requested_unchanged(limits, given):
     assert capacity({CARD: 2, **limits}, annotations=SOFT) == given
 
 
-def test_cores_alone_say_that_limits_are_meant():
+def test_cores_alone_select_the_limit_mode():
     assert capacity({CARD: 1, MEMORY: 1000, CORE: 30}) == {"memory": "1000Mi", "cores": "30"}
 
 
-def test_limits_without_cores_say_that_compute_is_unreserved():
+def test_limits_without_cores_are_approximated():
     done = became(pod({CARD: 1, MEMORY: 1000}, annotations=SOFT))
     assert outcomes(done) == {CARD: "approximated", MEMORY: "translated", "huawei.com/vnpu-mode": "translated"}
 
 
 @pytest.mark.parametrize("word", ["use", "no-use"])
-def test_a_pod_that_names_cards_stays(word):
+def test_a_pod_that_names_cards_is_left(word):
     done = became(pod({CARD: 1}, annotations={f"hami.io/{word}-Ascend310P-uuid": "1-2"}))
     assert untouched(done)
     assert "node and number" in done.warnings[0]
 
 
-def test_parts_of_two_cards_lie_on_two_cards():
+def test_parts_of_two_cards_are_on_distinct_cards():
     done = became(pod({CARD: 2, MEMORY: 1000}, annotations=SOFT))
-    assert [one["distinctAttribute"] for one in devices(done)["constraints"]] == ["ascend.project-hami.io/uuid"]
+    assert [constraint["distinctAttribute"] for constraint in devices(done)["constraints"]] == [
+        "ascend.project-hami.io/uuid"
+    ]
 
 
-def test_a_card_is_of_its_model():
+def test_a_card_is_requested_by_its_model():
     assert product(became(pod({"huawei.com/Ascend910B4": 1})), "910B4", "910B4-1", "310P3") == ["910B4"]
     assert product(became(pod({CARD: 1})), "310P1", "310P3") == ["310P3"]
 
 
-def test_two_models_in_one_container_stay():
+def test_two_models_in_one_container_are_left():
     done = became(pod({CARD: 1, "huawei.com/Ascend910B3": 2}))
     assert untouched(done)
     assert "one set of limits" in done.warnings[0]
 
 
 @pytest.mark.parametrize("key", ["huawei.com/Ascend910C", "huawei.com/Ascend310P-2c"])
-def test_a_name_of_an_unknown_model_stays(key):
+def test_a_name_of_an_unknown_model_is_left(key):
     done = became(pod({key: 2}))
     assert untouched(done)
     assert "`ascend.products` does not say" in done.warnings[0]
@@ -132,13 +136,13 @@ def test_a_model_without_templates_is_not_divided():
 
 
 @pytest.mark.parametrize("limits", [{MEMORY: 3072}, {CARD: 0, MEMORY: 3072}, {CORE: 10}])
-def test_without_a_number_of_cards_nothing_is_asked_for(limits):
+def test_without_a_card_count_nothing_is_requested(limits):
     done = became(pod(limits))
     assert untouched(done)
     assert set(outcomes(done).values()) == {"left"}
 
 
-def test_another_mode_stays():
+def test_another_mode_is_left():
     done = became(pod({CARD: 1}, annotations={"huawei.com/vnpu-mode": "other"}))
     assert untouched(done)
     assert "'other'" in done.warnings[0]
@@ -154,7 +158,7 @@ def test_another_mode_stays():
 )
 def test_an_invalid_ascend_option_is_rejected_at_its_path(option, place):
     value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "ascend": option}
-    configuration, findings = read(value)
+    configuration, findings = read_configuration(value)
     assert configuration is None
     assert [finding.path for finding in findings] == [place]
 
@@ -162,7 +166,7 @@ def test_an_invalid_ascend_option_is_rejected_at_its_path(option, place):
 HUAWEI = "huawei.com/Ascend910"
 
 
-def test_a_card_of_any_910_is_served_by_huaweis_own_driver():
+def test_any_ascend_910_card_is_served_by_huaweis_own_driver():
     done = became(pod({HUAWEI: 8}))
     assert outcomes(done) == {HUAWEI: "translated"}
     (request,) = exactly(done)
@@ -179,7 +183,7 @@ def test_a_card_of_any_910_is_served_by_huaweis_own_driver():
     assert taken == ["Ascend910", "Ascend910B", "Ascend910A3"]
 
 
-def test_a_declared_product_of_a_910_is_served_by_hamis_driver():
+def test_a_910_of_a_declared_product_uses_hamis_driver():
     done = became(pod({HUAWEI: 1}), ascend={"products": {"Ascend910": "910B3"}})
     (request,) = exactly(done)
     assert request["class"] == "hami-vnpu-core.project-hami.io"

@@ -1,4 +1,4 @@
-"""Readers fuzzed: every row of every dialect with odd values, several systems at once. Never an exception, never half a translation, never a claim that is refused."""
+"""Random values for every row of every dialect: no exception, no half translation and no claim that the API server refuses."""
 
 import re
 
@@ -14,7 +14,7 @@ from webhook.dialects.table import Position
 from webhook.state import State
 from webhook.translate.translate import translate
 
-ROWS = [row for one in VOCABULARIES for row in one.table.keys]
+ROWS = [row for dialect in VOCABULARIES for row in dialect.table.keys]
 PARTS = st.sampled_from(["x1", "1g.5gb", "1g.5gb.me", "nps1", "nps4", "a10_24g", "..", "-", "X" * 200])
 AMOUNTS = st.sampled_from([0, 1, 2, 3, 33, 50, 100, 129, 150, 1024, 2**31, 2**63, -1, "1k", "0.5", "1500m", "3Gi", "", "9" * 70, None, True, [], 1.0])  # fmt: skip
 TEXTS = st.sampled_from(["true", "false", "", ",", "A100,", "a, b", "mig", "{}", "[]", '{"gpu":', '{"rdma":{"allocateStrategy":"ApplyForAll"}}', "1g.5gb", "huawei", "in\x00side", "\ud800", '"]) || true // "', "x" * 20_000, None, 7, {"a": 1}])  # fmt: skip
@@ -36,7 +36,7 @@ PLACES = {Position.ANNOTATION: "annotations", Position.LABEL: "labels"}
 
 def names(place: Position) -> st.SearchStrategy[str]:
     every = sorted(row.name for row in ROWS if row.place is place)
-    return st.tuples(st.sampled_from(every), PARTS).map(lambda one: re.sub("<[A-Za-z]+>", lambda _: one[1], one[0]))
+    return st.tuples(st.sampled_from(every), PARTS).map(lambda pair: re.sub("<[A-Za-z]+>", lambda _: pair[1], pair[0]))
 
 
 LIMITS = st.dictionaries(names(Position.RESOURCE), AMOUNTS, max_size=4)
@@ -56,12 +56,12 @@ def pods(draw) -> dict:
 
 def amounts(pod: dict) -> dict[str, set[str]]:
     every = (*pod["spec"]["containers"], *pod["spec"]["initContainers"])
-    return {one["name"]: set(one["resources"].get("limits", {})) for one in every}
+    return {container["name"]: set(container["resources"].get("limits", {})) for container in every}
 
 
 @given(pods(), CONFIGURATIONS)
 @settings(max_examples=draws(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_odd_words_are_translated_whole_or_not_at_all(pod, configuration):
+def test_odd_values_are_translated_wholly_or_not_at_all(pod, configuration):
     done = translate(pod, State(configuration=configuration, fleet=UNKNOWN, keys=(KEY,)), namespace="n")
     for name, spec in done.templates.items():
         assert validation.errors(template.object_of(name, spec, "n")) == []
@@ -72,11 +72,11 @@ def test_odd_words_are_translated_whole_or_not_at_all(pod, configuration):
     for container_name, keys in before.items():
         gone, kept = keys - after[container_name], after[container_name]
         assert bool(gone) <= bool(done.templates), "keys only go where claims come"
-        for one in VOCABULARIES:
-            mine = {row.name for row in one.table.keys if row.place is Position.RESOURCE and "<" not in row.name}
+        for dialect in VOCABULARIES:
+            mine = {row.name for row in dialect.table.keys if row.place is Position.RESOURCE and "<" not in row.name}
             if gone & mine:
                 asking = {key for key in kept & mine if not _common(key)}
-                assert not asking, f"half of {one.table.name} on {container_name}"
+                assert not asking, f"half of {dialect.table.name} on {container_name}"
 
 
 def _common(key: str) -> bool:

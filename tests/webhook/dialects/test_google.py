@@ -1,4 +1,4 @@
-"""TPUs: chips by number; the selectors of the machine stay."""
+"""Google TPUs: chips are counted, and the node selectors stay."""
 
 from tests.webhook.dialects.rows import Row, rows_left
 from tests.webhook.pods import became, exactly, patched, pod
@@ -16,5 +16,5 @@ def test_chips_are_counted_and_the_selectors_stay():
     assert patched(value, done)["spec"]["nodeSelector"] == selectors
 
 
-def test_none_asks_for_nothing():
+def test_zero_requests_nothing():
     assert not became(pod({"google.com/tpu": 0})).templates

@@ -1,4 +1,4 @@
-"""Hygon: whole cards, by their driver's class; parts of them stay, with the reason."""
+"""Hygon: whole cards use the class of their driver; parts of cards are left with the reason."""
 
 import pytest
 
@@ -9,7 +9,8 @@ DCU, HCU = "hygon.com/dcu", "hygon.cn/hcu"
 ROWS = {DCU: Row(pod({DCU: 1}), "translated"), HCU: Row(pod({HCU: 2}), "translated")}
 
 
-def test_whole_cards_name_no_amounts_for_then_the_driver_gives_all_of_one():
+def test_a_request_for_whole_cards_has_no_capacity():
+    """Without amounts the driver allocates all of a card."""
     done = became(pod({DCU: 4}))
     (request,) = exactly(done)
     assert (request["class"], request["count"]) == ("dra.hygon.com", 4)
@@ -19,18 +20,18 @@ def test_whole_cards_name_no_amounts_for_then_the_driver_gives_all_of_one():
 
 
 @pytest.mark.parametrize("limits", [{HCU: 0, DCU: 1}, {DCU: 0, HCU: 1}, {DCU: 1, HCU: 0}])
-def test_of_two_names_for_the_number_of_cards_one_that_says_none_takes_nothing_away(limits):
-    """Only the first name used to count, so both keys were removed without a claim."""
+def test_a_zero_card_count_does_not_cancel_the_other_name(limits):
+    """Only the first name counted, so both keys were removed without a claim."""
     (request,) = exactly(became(pod(limits)))
     assert (request["class"], request["count"]) == ("dra.hygon.com", 1)
 
 
-def test_a_part_of_a_card_stays_and_says_that_there_is_a_driver():
+def test_a_part_of_a_card_is_left_mentioning_the_driver():
     done = became(pod({"hygon.com/dcunum": 1, "hygon.com/dcucores": 30, "hygon.com/dcumem": 8192}))
     assert untouched(done)
     assert "counts a share's compute in units" in done.warnings[0]
     assert "whole cards" not in done.warnings[0]
 
 
-def test_a_card_cut_by_hand_is_known():
+def test_a_manually_partitioned_card_is_recognised():
     assert outcomes(became(pod({"hygon.com/dcu-share-4c-16g": 1}))) == {"hygon.com/dcu-share-4c-16g": "left"}

@@ -1,4 +1,4 @@
-"""Intel: whole cards by kernel driver, where a unit is one; Gaudi; QAT by services."""
+"""Intel: whole cards by their kernel driver, Gaudi, and QAT by its services."""
 
 import pytest
 
@@ -19,36 +19,36 @@ ROWS = {
 }
 
 
-def test_the_kernel_driver_is_asked_for():
+def test_the_kernel_driver_is_selected():
     done = became(pod({I915: 1}), **CARDS)
     assert selected(done, type="gpu", driver="i915")
     assert not selected(done, type="gpu", driver="xe")
     assert not selected(done, type="vf", driver="i915")
 
 
-def test_a_unit_that_may_be_shared_stays():
+def test_a_possibly_shared_unit_is_left():
     assert untouched(became(pod({I915: 1})))
     assert untouched(became(pod({XE: 1}), meanings={I915: "whole"}))
 
 
-def test_a_whole_card_is_not_asked_for_beside_a_part_of_one():
+def test_a_whole_card_beside_a_part_is_left():
     done = became(pod({I915: 1, "gpu.intel.com/millicores": 500}), **CARDS)
     assert untouched(done)
     assert set(outcomes(done).values()) == {"left"}
 
 
-def test_gaudi_cards_are_healthy_ones():
+def test_only_healthy_gaudi_cards_are_requested():
     (request,) = exactly(became(pod({GAUDI: 8, "hugepages-2Mi": "9500Mi"})))
     assert (request["class"], request["count"]) == ("gaudi.intel.com", 8)
     assert request["cel"] == ['device.attributes["gaudi.intel.com"].?healthy.orValue(false)']
 
 
 @pytest.mark.parametrize(("name", "services"), SERVICES.items())
-def test_a_function_is_asked_for_by_what_it_can_do(name, services):
+def test_a_qat_function_is_requested_by_its_services(name, services):
     done = became(pod({f"{QAT}{name}": 2}))
     (request,) = exactly(done)
     assert (request["class"], request["count"]) == ("qat.intel.com", 2)
-    assert [one for one in SERVICES.values() if selected(done, services=one)] == [services]
+    assert [service for service in SERVICES.values() if selected(done, services=service)] == [services]
 
 
 def test_crypto_and_compression_side_by_side_are_two_claims():

@@ -1,4 +1,4 @@
-"""KAI and Run:ai: annotations that ask by themselves, where the pod is KAI's."""
+"""KAI and Run:ai: annotations that request GPUs on pods of KAI's scheduler."""
 
 import json
 from fractions import Fraction
@@ -45,8 +45,8 @@ def queued_pod(key: str, value: str, *, queue: str = "", scheduler: str = "") ->
 
 def fractional(*limits: dict, labels: dict | None = None, init: tuple = (), **annotations: str) -> dict:
     """`fractional(gpu_memory="2000")`: a pod of KAI's; an underscore stands for a hyphen."""
-    said = {key.replace("_", "-"): value for key, value in annotations.items()}
-    made = pod(*(limits or ({},)), annotations=said, init=init, **KAIS)
+    renamed = {key.replace("_", "-"): value for key, value in annotations.items()}
+    made = pod(*(limits or ({},)), annotations=renamed, init=init, **KAIS)
     if labels:
         made["metadata"]["labels"] = labels
     return made
@@ -54,7 +54,7 @@ def fractional(*limits: dict, labels: dict | None = None, init: tuple = (), **an
 
 @pytest.mark.parametrize(("key", "value"), [("gpu-fraction", "0.5"), ("gpu-memory", "2000")])
 @pytest.mark.parametrize("whose", [KAIS, {"queue": "kai.scheduler/queue"}, {"queue": "runai/queue"}])
-def test_a_share_stays_and_a_warning_says_why(key, value, whose):
+def test_a_share_is_left_with_a_warning(key, value, whose):
     done = became(queued_pod(key, value, **whose))
     assert untouched(done)
     assert outcomes(done) == {key: "left"}
@@ -63,7 +63,7 @@ def test_a_share_stays_and_a_warning_says_why(key, value, whose):
 
 @pytest.mark.parametrize("options", [{}, MOVED])
 @pytest.mark.parametrize("key", ["gpu-fraction", "gpu-memory"])
-def test_the_same_words_on_pods_of_other_schedulers_say_nothing(key, options):
+def test_kai_annotations_are_ignored_for_other_schedulers(key, options):
     done = became(queued_pod(key, "1"), **options)
     assert not done.decisions
     assert not done.warnings
@@ -114,10 +114,10 @@ def test_a_fraction_need_not_be_a_whole_percentage(text, first):
 
 
 @given(mib=some.integers(100, 2**20), text=some.decimals("0.01", "0.99", places=4).map(str))
-def test_a_fraction_of_a_size_is_rounded_down_to_a_mib(mib, text):
+def test_a_fraction_is_rounded_down_to_whole_mebibytes(mib, text):
     done = became(fractional(gpu_fraction=text), models=[{"product": "A", "memory": f"{mib}Mi"}], **MOVED)
-    ((one,),) = alternatives(done)
-    assert parse(one["memory"]).as_int() == int(mib * Fraction(text)) << 20
+    ((amounts,),) = alternatives(done)
+    assert parse(amounts["memory"]).as_int() == int(mib * Fraction(text)) << 20
 
 
 def test_several_devices_are_distinct():
@@ -129,11 +129,11 @@ def test_several_devices_are_distinct():
 def users(value: dict, done) -> list[str]:
     after = patched(value, done)["spec"]
     every = (*after.get("initContainers", ()), *after["containers"])
-    return [one["name"] for one in every if one["resources"].get("claims")]
+    return [container["name"] for container in every if container["resources"].get("claims")]
 
 
 @pytest.mark.parametrize(("named", "user"), [({}, "c0"), ({"gpu_fraction_container_name": "c1"}, "c1"), ({"gpu_fraction_container_name": "i0"}, "i0")])  # fmt: skip
-def test_the_claim_is_the_named_containers_or_the_first_ones(named, user):
+def test_the_named_or_first_container_gets_the_claim(named, user):
     value = fractional({}, {}, init=(container("i0", {}),), gpu_memory="2000", **named)
     assert users(value, became(value, **MOVED)) == [user]
 
@@ -148,7 +148,7 @@ def test_the_claim_is_the_named_containers_or_the_first_ones(named, user):
         {"gpu_memory": "2000", "gpu_fraction_container_name": "other"},
     ],
 )  # fmt: skip
-def test_a_pod_that_kai_denies_is_refused_if_translated_and_else_left(annotations):
+def test_a_pod_that_kai_denies_is_refused_only_if_translated(annotations):
     assert refused(became(fractional(**annotations), **MOVED))
     assert untouched(became(fractional(**annotations)))
 
@@ -160,13 +160,13 @@ def test_whole_gpus_beside_a_fraction_are_refused_as_kai_does():
 
 
 @pytest.mark.parametrize("key", ["nvidia.com/gpumem", "nvidia.com/mig-1g.5gb"])
-def test_other_keys_beside_a_fraction_stay_with_it(key):
+def test_other_keys_beside_a_left_fraction_are_left(key):
     done = became(fractional({key: 1}, gpu_memory="2000"), **MOVED)
     assert untouched(done)
     assert outcomes(done) == {"gpu-memory": "left", key: "left"}
 
 
-def test_a_network_device_beside_a_fraction_moves_as_well():
+def test_a_network_device_beside_a_fraction_is_translated_too():
     value = fractional({"vpc.amazonaws.com/efa": 1}, gpu_memory="2000")
     done = became(value, **MOVED)
     assert len(done.templates) == 2
@@ -174,7 +174,7 @@ def test_a_network_device_beside_a_fraction_moves_as_well():
 
 
 @pytest.mark.parametrize("key", ["runai/shared-gpu-configmap", "received-resource-type", "gpu-fraction-limit"])
-def test_a_pod_that_kai_has_prepared_or_that_may_burst_is_left(key):
+def test_pods_prepared_by_kai_or_allowed_to_burst_are_left(key):
     value = fractional(gpu_memory="2000")
     value["metadata"]["annotations"][key] = "x"
     done = became(value, **MOVED)
@@ -182,7 +182,7 @@ def test_a_pod_that_kai_has_prepared_or_that_may_burst_is_left(key):
     assert outcomes(done)[key] == outcomes(done)["gpu-memory"] == "left"
 
 
-def test_a_memory_limit_of_runai_keeps_the_pod():
+def test_a_pod_with_a_runai_memory_limit_is_left():
     value = fractional(gpu_memory="2000")
     value["spec"]["containers"][0]["env"] = [{"name": "RUNAI_GPU_MEMORY_LIMIT", "value": "4G"}]
     assert untouched(became(value, **MOVED))
@@ -202,7 +202,7 @@ def test_a_memory_limit_of_runai_keeps_the_pod():
         ("pod-group-name", "g", "approximated"),
     ],
 )
-def test_a_word_that_only_kai_keeps_is_said_to_be_lost(key, value, outcome):
+def test_an_annotation_that_only_kai_honours_is_reported_as_lost(key, value, outcome):
     made = fractional(gpu_memory="2000")
     made["metadata"]["annotations"][key] = value
     done = became(made, **MOVED)
@@ -210,25 +210,25 @@ def test_a_word_that_only_kai_keeps_is_said_to_be_lost(key, value, outcome):
     assert outcomes(done).get(key, "") == outcome
 
 
-def test_approximations_that_are_not_wanted_keep_the_pod():
+def test_a_pod_is_left_if_approximations_are_disabled():
     assert untouched(became(fractional(gpu_memory="2000"), approximations="leave", **MOVED))
 
 
-def test_a_second_review_changes_nothing_and_an_update_takes_the_annotation_off_again():
+def test_a_second_review_changes_nothing_and_an_update_is_replayed():
     value = fractional(gpu_memory="2000", gpu_fraction_num_devices="2", labels={"kai.scheduler/queue": "q"})
     after = patched(value, became(value, **MOVED))
     again = became(after, **MOVED)
     assert not again.operations
     assert not again.warnings
-    asked = {**after, "metadata": {**after["metadata"], "annotations": {**after["metadata"]["annotations"], "gpu-memory": "2000"}}}  # fmt: skip
-    asked["spec"] = {**after["spec"], "schedulerName": "kai-scheduler"}
-    assert patched(asked, replayed(asked, after)) == after
-    asked["metadata"]["annotations"]["gpu-memory"] = "3000"
-    assert patched(asked, replayed(asked, after))["metadata"]["annotations"]["gpu-memory"] == "3000"
+    updated = {**after, "metadata": {**after["metadata"], "annotations": {**after["metadata"]["annotations"], "gpu-memory": "2000"}}}  # fmt: skip
+    updated["spec"] = {**after["spec"], "schedulerName": "kai-scheduler"}
+    assert patched(updated, replayed(updated, after)) == after
+    updated["metadata"]["annotations"]["gpu-memory"] = "3000"
+    assert patched(updated, replayed(updated, after))["metadata"]["annotations"]["gpu-memory"] == "3000"
 
 
 @pytest.mark.parametrize(("text", "is_refused"), [("2000", False), ("3000", True)])
-def test_an_annotation_that_another_webhook_puts_back_goes_again_or_is_a_second_request(text, is_refused):
+def test_an_annotation_restored_by_another_webhook_is_removed_or_refused(text, is_refused):
     value = fractional(gpu_memory="2000")
     after = patched(value, became(value, **MOVED))
     after["metadata"]["annotations"]["gpu-memory"] = text
@@ -250,7 +250,7 @@ def test_the_api_server_sends_fractions_only_where_they_are_translated():
     )
 
 
-def test_renamed_annotations_are_read_and_taken_off_under_their_names():
+def test_renamed_annotations_are_read_and_removed_by_their_names():
     value = fractional(vram="2000", how_many="2")
     renamed = {"kai": {"gpu-memory": "vram", "gpu-fraction-num-devices": "how-many"}}
     done = became(value, keys=renamed, **MOVED)
@@ -258,7 +258,7 @@ def test_renamed_annotations_are_read_and_taken_off_under_their_names():
     assert {"vram", "how-many"}.isdisjoint(patched(value, done)["metadata"]["annotations"])
 
 
-def test_the_record_says_which_words_were_annotations():
+def test_the_record_lists_the_removed_annotations():
     value = fractional({"vpc.amazonaws.com/efa": 1}, gpu_memory="2000")
     annotations = patched(value, became(value, **MOVED))["metadata"]["annotations"]
     record = json.loads(annotations["drawbridge.dev/original"])
@@ -266,22 +266,22 @@ def test_the_record_says_which_words_were_annotations():
     assert record["containers"]["c0"] == {"gpu-memory": "2000", "vpc.amazonaws.com/efa": 1}
 
 
-def test_a_workload_in_a_file_tolerates_no_taint_of_an_annotations_name():
+def test_an_annotation_gives_a_workload_in_a_file_no_toleration():
     value = fractional({"vpc.amazonaws.com/efa": 1}, gpu_memory="2000")
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "n"}, "spec": {"template": value}}  # fmt: skip
     done = decide_object(job, State(configuration=configured(**MOVED)))
     template = patched(job, done)["spec"]["template"]
-    assert [one["key"] for one in template["spec"]["tolerations"]] == ["vpc.amazonaws.com/efa"]
+    assert [toleration["key"] for toleration in template["spec"]["tolerations"]] == ["vpc.amazonaws.com/efa"]
     assert "gpu-memory" not in template["metadata"]["annotations"]
 
 
 def nvfractions(scheduler: str = "kai-scheduler", **amounts: str) -> dict:
-    """`nvfractions(c0_request="4Gi")`: a pod of two containers that asks by KAI's annotations for one container."""
-    said = {}
+    """`nvfractions(c0_request="4Gi")`: a pod of two containers with KAI's annotations for one container."""
+    renamed = {}
     for name, text in amounts.items():
         of, _, what = name.partition("_")
-        said[of_container(of, what) if what in ("request", "limit") else name.replace("_", "-")] = text
-    return pod({}, {}, annotations=said, scheduler=scheduler)
+        renamed[of_container(of, what) if what in ("request", "limit") else name.replace("_", "-")] = text
+    return pod({}, {}, annotations=renamed, scheduler=scheduler)
 
 
 def of_container(name: str, what: str) -> str:
@@ -312,7 +312,7 @@ def test_memory_of_a_container_becomes_its_share(name):
     assert untouched(became(nvfractions(**amounts)))
 
 
-def test_memory_of_a_container_is_asked_of_each_of_several_gpus():
+def test_container_memory_is_requested_from_each_of_several_gpus():
     done = became(nvfractions(c0_request="4Gi", gpu_fraction_num_devices="2"), **MOVED)
     assert exactly(done) == [share(memory="4Gi", cores="0")] * 2
 
@@ -343,13 +343,13 @@ def test_a_container_that_kai_denies_is_refused_if_translated(amounts, reason):
         {"c0_request": "9Ei"},
     ],
 )
-def test_a_container_that_may_burst_or_asks_twice_stays(amounts):
+def test_a_container_that_may_burst_or_requests_twice_is_left(amounts):
     done = became(nvfractions(**amounts), **MOVED)
     assert untouched(done)
     assert "left" in outcomes(done).values()
 
 
-def test_a_container_that_kai_has_given_gpus_stays():
+def test_a_container_that_kai_gave_gpus_is_left():
     value = nvfractions(c0_request="4Gi")
     value["metadata"]["annotations"]["nvidia.com/container.c0.gpus.devices"] = "GPU-0"
     done = became(value, **MOVED)
@@ -358,13 +358,13 @@ def test_a_container_that_kai_has_given_gpus_stays():
 
 
 @pytest.mark.parametrize("options", [{}, MOVED])
-def test_memory_of_a_container_says_nothing_on_pods_of_other_schedulers(options):
+def test_container_memory_is_ignored_on_pods_of_other_schedulers(options):
     done = became(nvfractions(scheduler="other", c0_request="4Gi"), **options)
     assert not done.decisions
     assert not done.warnings
 
 
-def test_the_api_server_is_told_of_annotations_by_their_beginning():
+def test_match_conditions_select_annotations_by_prefix():
     condition = registration.on_mutate(configured(**MOVED).dialects)
     assert "k.startsWith('nvidia.com/container.')" in condition
     assert "nvidia.com/container." not in registration.on_mutate(configured().dialects)

@@ -26,7 +26,7 @@ from tests.webhook.pods import (
 )
 from webhook.dialects.plugins.nics import DIALECT
 from webhook.state import Inventory, installed
-from webhook.state.configuration import read
+from webhook.state.configuration import read_configuration
 
 EFA, POOL, RDMA = "vpc.amazonaws.com/efa", "openshift.io/mlxnics", "rdma/hca_shared_devices_a"
 POOLS = ("openshift.io/", "intel.com/", "mellanox.com/", "k8s.cni.cncf.io/", "nvidia.com/sriov_")
@@ -44,7 +44,7 @@ ROWS = {
 }
 
 
-def test_a_pool_is_asked_for_by_its_published_name_and_multus_keeps_its_networks():
+def test_a_pool_is_requested_by_name_and_multus_networks_stay():
     value = pod({POOL: 2}, annotations={"k8s.v1.cni.cncf.io/networks": "a,b"})
     done = became(value, nics={"pools": [POOL]})
     guarded = f'device.attributes["k8s.cni.cncf.io"].?resourceName.orValue("") == "{POOL}"'
@@ -52,7 +52,7 @@ def test_a_pool_is_asked_for_by_its_published_name_and_multus_keeps_its_networks
     assert patched(value, done)["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"] == "a,b"
 
 
-def test_a_device_plugin_pool_that_is_not_declared_is_left_unchanged():
+def test_an_undeclared_device_plugin_pool_is_left_unchanged():
     assert untouched(became(pod({POOL: 2}), nics={"pools": ["openshift.io/other"]}))
 
 
@@ -61,14 +61,14 @@ def test_a_network_device_of_nvidias_is_not_a_gpu():
     assert outcomes(done) == {"nvidia.com/hostdev": "left"}
 
 
-def test_handles_of_shared_rdma_stay_and_the_gpu_beside_them_moves():
+def test_a_gpu_beside_shared_rdma_handles_is_translated_without_them():
     value = pod({"nvidia.com/gpu": 8, "rdma/hca_shared_devices_a": 1})
     done = became(value, **WHOLE)
     assert outcomes(done) == {"nvidia.com/gpu": "translated", "rdma/hca_shared_devices_a": "left"}
     assert patched(value, done)["spec"]["containers"][0]["resources"]["limits"] == {"rdma/hca_shared_devices_a": 1}
 
 
-def test_an_address_of_the_vpc_stays_and_the_gpu_beside_it_moves():
+def test_a_gpu_beside_a_vpc_address_is_translated_without_it():
     value = pod({"nvidia.com/gpu": 1, "vpc.amazonaws.com/pod-eni": 1})
     done = became(value, **WHOLE)
     assert outcomes(done) == {"nvidia.com/gpu": "translated", "vpc.amazonaws.com/pod-eni": "left"}
@@ -96,25 +96,25 @@ def nics(*, shared=False):
     given = read_objects(manifests.read([EXAMPLES / "drivers" / "dra.net.yaml", EXAMPLES / "drivers" / "nodes.yaml"]))
     slices = [
         replace(
-            one,
+            slice_,
             spec=replace(
-                one.spec, devices=tuple(replace(d, allow_multiple_allocations=True) for d in one.spec.devices)
+                slice_.spec, devices=tuple(replace(d, allow_multiple_allocations=True) for d in slice_.spec.devices)
             ),
         )
         if shared
-        else one
-        for one in given.of_type(ResourceSlice)
+        else slice_
+        for slice_ in given.of_type(ResourceSlice)
     ]
     return Inventory.gather(given.of_type(DeviceClass), slices, given.of_type(Node))
 
 
-def test_a_pool_with_a_target_is_asked_for_by_the_selectors_of_the_target():
+def test_a_pool_with_a_target_uses_its_targets_selectors():
     done = became(pod({POOL: 2}), **OF_POOL)
     assert exactly(done) == [{"class": SRIOV, "count": 2, "cel": HCA["selectors"]}]
     assert outcomes(done) == {POOL: "translated"}
 
 
-def test_networks_of_multus_beside_a_pool_with_a_target_are_an_approximation():
+def test_multus_networks_beside_a_targeted_pool_are_an_approximation():
     done = became(pod({POOL: 2}, annotations={"k8s.v1.cni.cncf.io/networks": "a,b"}), **OF_POOL)
     assert outcomes(done) == {POOL: "approximated"}
     assert any(f"only where the driver publishes the name {POOL}" in decision.detail for decision in done.decisions)
@@ -125,18 +125,18 @@ def test_a_device_in_place_of_handles_pairs_with_a_gpu():
     joint = [{"primary": "nvidia.com/gpu", "secondary": RDMA}]
     file = {"targets": [target], "nics": {"targets": {RDMA: "hca"}}, "joint": joint, **WHOLE}
     done = became(pod({"nvidia.com/gpu": 1, RDMA: 1}), **file)
-    assert [one["class"] for one in exactly(done)] == ["gpu.nvidia.com", "dranet"]
+    assert [request["class"] for request in exactly(done)] == ["gpu.nvidia.com", "dranet"]
     assert devices(done)["constraints"][0]["matchAttribute"] == "resource.kubernetes.io/pcieRoot"
     assert any("fewer pods fit on a node" in decision.detail for decision in done.decisions)
 
 
-def test_a_pod_in_the_network_of_its_host_gets_no_device_that_is_moved():
+def test_a_host_network_pod_requests_no_device_that_changes_namespace():
     file = {**OF_HCA, "targets": [{**HCA, "moved": True}]}
     assert untouched(became(pod({RDMA: 1}, hostNetwork=True), **file))
     assert not untouched(became(pod({RDMA: 1}), **file))
 
 
-def test_handles_of_shared_rdma_become_one_whole_device_where_a_target_is_named():
+def test_shared_rdma_handles_with_a_target_become_one_whole_device():
     for fleet in (Inventory(), nics()):
         done = became(pod({RDMA: 1000}), fleet=fleet, **OF_HCA)
         truth = 'device.attributes["dra.net"].?rdma.orValue(false)'
@@ -145,21 +145,21 @@ def test_handles_of_shared_rdma_become_one_whole_device_where_a_target_is_named(
         assert any("fewer pods fit on a node" in decision.detail for decision in done.decisions)
 
 
-def test_handles_of_shared_rdma_become_all_devices_of_the_pool_where_pods_can_share_them():
+def test_shared_rdma_handles_become_all_shareable_devices_of_the_pool():
     done = became(pod({RDMA: 1}), fleet=nics(shared=True), **OF_HCA)
     (request,) = devices(done)["requests"]
     assert request["exactly"]["allocationMode"] == "All"
-    texts = [one["cel"]["expression"] for one in request["exactly"]["selectors"]]
+    texts = [selector["cel"]["expression"] for selector in request["exactly"]["selectors"]]
     assert texts[-1] == "device.allowMultipleAllocations"
     assert texts[0] == HCA["selectors"][0]
     assert any("shared with other pods" in decision.detail for decision in done.decisions)
 
 
-def test_handles_of_shared_rdma_are_left_where_approximations_are():
+def test_shared_rdma_handles_are_left_if_approximations_are_disabled():
     assert untouched(became(pod({RDMA: 1}), approximations="leave", **OF_HCA))
 
 
-def test_a_pool_that_is_left_is_told_with_what_its_plugin_selects():
+def test_a_left_pool_is_reported_with_its_plugins_selectors():
     value = {"resourceList": [{"resourceName": "mlxnics", "selectors": {"vendors": ["15b3"], "isRdma": True}}]}
     maps = [
         config_map("device-plugin-config", "kube-system", edge_1=value),
@@ -184,8 +184,8 @@ def test_a_pool_that_is_left_is_told_with_what_its_plugin_selects():
         ({"targets": {POOL: "vf"}, "pools": [POOL]}, "/nics/targets/openshift.io~1mlxnics", "also named under `pools`"),
     ],
 )
-def test_a_table_of_pools_that_makes_no_sense_is_turned_back(table, path, message):
-    configuration, findings = read(
+def test_an_invalid_table_of_pools_is_rejected_at_its_path(table, path, message):
+    configuration, findings = read_configuration(
         {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "nics": table}
     )
     assert configuration is None
@@ -202,28 +202,28 @@ def test_a_table_of_pools_that_makes_no_sense_is_turned_back(table, path, messag
         ('device.attributes["a"].?b.orValue("").matches("(a*)*b") || ' * 120 + "true", "too long or costs too much"),
     ],
 )
-def test_a_selector_of_a_target_that_would_fail_in_a_claim_is_turned_back(text, message):
+def test_a_target_selector_that_fails_is_rejected_at_its_path(text, message):
     file = {
         "apiVersion": "drawbridge.dev/v1alpha1",
         "kind": "DrawbridgeConfiguration",
         "targets": [{**HCA, "selectors": [text]}],
     }
-    configuration, findings = read(file)
+    configuration, findings = read_configuration(file)
     assert configuration is None
     assert [(finding.path, message in finding.message) for finding in findings] == [("/targets/0/selectors/0", True)]
 
 
-def test_selectors_of_a_target_are_few():
+def test_the_number_of_target_selectors_is_limited():
     assert configured(targets=[{**HCA, "selectors": ["true"] * 8}])
     file = {
         "apiVersion": "drawbridge.dev/v1alpha1",
         "kind": "DrawbridgeConfiguration",
         "targets": [{**HCA, "selectors": ["true"] * 9}],
     }
-    assert read(file)[0] is None
+    assert read_configuration(file)[0] is None
 
 
-def test_gpus_and_adapters_in_pairs_under_one_switch():
+def test_gpus_and_adapters_are_paired_under_one_switch():
     joint = [{"primary": "nvidia.com/gpu", "secondary": EFA}]
     done = became(pod({"nvidia.com/gpu": 8, EFA: 32}), joint=joint, **WHOLE)
     (spec,) = done.templates.values()
@@ -233,13 +233,13 @@ def test_gpus_and_adapters_in_pairs_under_one_switch():
     assert len(done.given) == 2
 
 
-def test_an_adapter_is_not_moved_out_of_the_hosts_network():
+def test_a_host_network_pod_keeps_its_adapter():
     done = became(pod({EFA: 1}, hostNetwork=True))
     assert untouched(done)
     assert "hostNetwork" in done.warnings[0]
 
 
-def test_a_paired_key_does_not_go_where_its_partner_stays():
+def test_a_paired_key_is_left_if_its_partner_is_left():
     joint = [{"primary": "nvidia.com/gpu", "secondary": EFA}]
     done = became(
         pod({"nvidia.com/gpu": 1, EFA: 1}), joint=joint, quota=frozenset({"requests.nvidia.com/gpu"}), **WHOLE

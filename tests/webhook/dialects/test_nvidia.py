@@ -1,4 +1,4 @@
-"""The device plugin's words: whole GPUs, replicas, MIG devices, and what gives away which of them is meant."""
+"""NVIDIA's device plugin: whole GPUs, replicas and MIG devices, and the evidence for which of them a key means."""
 
 import pytest
 
@@ -21,7 +21,7 @@ ONE = {"nvidia.com/gpu": 1}
 
 
 def on(selector: str, value: str) -> dict:
-    """A pod that asks for one GPU on nodes with this label."""
+    """A pod that requests a GPU on nodes with this label."""
     return pod(ONE, nodeSelector={selector: value})
 
 
@@ -31,7 +31,7 @@ def with_variable(name: str, value: str) -> dict:
     return made
 
 
-# Node selectors that stay where they are and say nothing about what a unit is.
+# Node selectors that stay, and do not affect the meaning of a unit.
 QUIET = {
     "nvidia.com/gpu.present": "true",
     "nvidia.com/gpu.memory": "40960",
@@ -61,11 +61,9 @@ FAMILIES = {
 }
 # In the table twice: a resource name, and a selector that says nothing.
 MIG = Row(
-    pod({"nvidia.com/mig-1g.5gb": 1}, nodeSelector={"nvidia.com/mig-1g.5gb": "x"}),
-    "translated",
-    key="nvidia.com/mig-1g.5gb",
-)
-
+    pod({"nvidia.com/mig-1g.5gb": 1}, nodeSelector={"nvidia.com/mig-1g.5gb": "x"}), "translated", key="nvidia.com/mig-1g.5gb"
+)  # fmt: skip
+DRAINS = ("nvidia.com/gpu-driver-upgrade-drain.skip", "nvidia.com/ofed-driver-upgrade-drain.skip")
 ROWS = {
     "nvidia.com/gpu": Row(pod(ONE), "translated", WHOLE),
     "nvidia.com/gpu.shared": Row(
@@ -91,7 +89,8 @@ ROWS = {
     "nvidia.com/gpu.slices.<part>": Row(on("nvidia.com/gpu.slices.gi", "1"), "left", WHOLE, key="nvidia.com/gpu"),
     **{name: Row(on(name, value), "", WHOLE) for name, value in QUIET.items()},
     **{name: Row(on(key, "1"), "", WHOLE, key=key) for name, key in FAMILIES.items()},
-}
+    **{name: Row(pod(ONE) | {"metadata": {"name": "p", "namespace": "n", "labels": {name: "true"}}}, "", WHOLE) for name in DRAINS},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -125,7 +124,7 @@ def test_replicas_are_left(key):
     assert outcomes(done) == {key: "left"}
 
 
-def test_a_replica_is_a_unit_of_shares_where_the_driver_publishes_them():
+def test_a_replica_becomes_one_share_if_the_driver_publishes_shares():
     done = became(pod({"nvidia.com/gpu.shared": 1}), nvidia={"consumableShares": True})
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1, "capacity": {"shares": "1"}}]
     assert outcomes(done) == {"nvidia.com/gpu.shared": "approximated"}
@@ -152,7 +151,7 @@ def test_a_replica_under_mps_is_left_for_its_limits(label, time_slicing):
 @pytest.mark.parametrize(
     ("operator", "values", "kept"), [("In", ["mps", "time-slicing"], True), ("NotIn", ["mps"], False)]
 )
-def test_where_a_replica_may_be_under_mps_it_is_left(operator, values, kept):
+def test_a_replica_possibly_under_mps_is_left(operator, values, kept):
     term = {"matchExpressions": [{"key": "nvidia.com/gpu.sharing-strategy", "operator": operator, "values": values}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
     done = became(pod({"nvidia.com/gpu.shared": 1}, affinity=affinity), nvidia={"consumableShares": True})
@@ -182,7 +181,7 @@ def test_a_selector_that_shows_a_replica_wins_over_a_declaration(selector):
         {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-3g.20gb"},
     ],
 )
-def test_a_selector_can_make_a_gpu_a_mig_device_and_stays(selector):
+def test_a_mig_node_selector_requests_a_mig_device_and_stays(selector):
     value = pod({"nvidia.com/gpu": 1}, nodeSelector=selector)
     done = became(value)
     assert selected(done, profile="3g.20gb")
@@ -245,7 +244,7 @@ NOT_WHOLE = {
 
 
 @pytest.mark.parametrize("terms", NOT_WHOLE.values(), ids=NOT_WHOLE)
-def test_a_node_affinity_that_allows_partial_gpus_is_never_read_as_whole_gpus(terms):
+def test_an_affinity_that_allows_partial_gpus_never_means_whole_gpus(terms):
     done = became(pod(ONE, affinity=required(*terms)), **WHOLE)
     assert untouched(done)
     assert outcomes(done) == {"nvidia.com/gpu": "left"}
@@ -260,7 +259,7 @@ def test_a_node_affinity_that_allows_partial_gpus_is_never_read_as_whole_gpus(te
         {"nvidia.com/mig.config": "ours"},
     ],
 )
-def test_a_node_selector_can_show_a_part_as_well(selector):
+def test_a_node_selector_can_indicate_a_partial_gpu(selector):
     assert untouched(became(pod(ONE, nodeSelector=selector), **WHOLE))
 
 
@@ -278,7 +277,7 @@ STILL_WHOLE = {
 
 
 @pytest.mark.parametrize("terms", STILL_WHOLE.values(), ids=STILL_WHOLE)
-def test_demands_that_shut_parts_out_change_nothing(terms):
+def test_selectors_that_exclude_partial_gpus_change_nothing(terms):
     done = became(pod(ONE, affinity=required(*terms)), **WHOLE)
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
 
@@ -297,14 +296,14 @@ def test_one_profile_in_every_alternative_is_a_mig_device(terms):
     assert exactly(done)[0]["class"] == "mig.nvidia.com"
 
 
-def test_a_preference_says_nothing():
+def test_a_preferred_affinity_is_ignored():
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [
         {"weight": 1, "preference": {"matchExpressions": [{"key": STRATEGY, "operator": "In", "values": ["mps"]}]}}
     ]}  # fmt: skip
     assert exactly(became(pod(ONE, affinity={"nodeAffinity": preferred}), **WHOLE))
 
 
-def test_a_configuration_of_the_plugin_is_a_doubt_that_a_declaration_settles():
+def test_a_custom_plugin_configuration_is_left_unless_declared_whole():
     value = on("nvidia.com/device-plugin.config", "shared-4")
     assert untouched(became(value))
     assert "device-plugin.config" in became(value).warnings[0]
@@ -324,14 +323,14 @@ def test_a_plain_product_selector_stays_and_changes_nothing():
     ]
 
 
-def test_a_gpu_and_a_mig_device_in_one_container_are_two_claims():
+def test_a_gpu_and_a_mig_device_are_two_claims():
     value = pod({"nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 1})
     done = became(value, **WHOLE)
     claims = patched(value, done)["spec"]["containers"][0]["resources"]["claims"]
     assert claims == [{"name": "drawbridge-c0-gpu"}, {"name": "drawbridge-c0-mig"}]
 
 
-def test_meanings_decide():
+def test_the_declared_meaning_decides():
     value = pod({"nvidia.com/gpu": 1})
     assert exactly(became(value, meanings={"nvidia.com/gpu": "mig:1g.5gb"}))[0]["class"] == "mig.nvidia.com"
     assert exactly(became(value, meanings={"nvidia.com/gpu": "hami"})) == [{"class": HAMI, "count": 1}]
@@ -350,7 +349,7 @@ def test_17_a_mig_name_gets_its_plus_sign_back():
 
 
 @pytest.mark.parametrize("key", ["rdma/hca_shared_devices_a", "nvidia.com/hostdev"], ids=["20", "21"])
-def test_names_that_are_no_gpus_are_left(key):
+def test_names_other_than_gpus_are_left(key):
     done = became(pod({key: 1}), **WHOLE)
     assert untouched(done)
     assert outcomes(done) == {key: "left"}

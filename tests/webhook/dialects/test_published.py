@@ -1,4 +1,4 @@
-"""The slices and classes of examples and of e2e are those that drivers publish and charts install (published.yaml)."""
+"""Slices and classes of examples and of e2e equal those that drivers publish and charts install (published.yaml)."""
 
 import re
 from pathlib import Path
@@ -18,49 +18,49 @@ _WORD = re.compile(r"(?P<name>[^:=?+]+)(:(?P<kind>\w+))?(=(?P<value>\S+?))?(?P<p
 
 
 def words(text: str) -> dict[str, re.Match[str]]:
-    found = [_WORD.fullmatch(one) for one in text.split()]
-    return {one["name"]: one for one in found if one}
+    matches = [_WORD.fullmatch(word) for word in text.split()]
+    return {match["name"]: match for match in matches if match}
 
 
 def differences(driver: str, device: dict[str, Any], kind: dict[str, Any]) -> list[str]:
-    """Say how a device differs from what a driver publishes of one kind."""
+    """Return how a device differs from the devices that a driver publishes of one kind."""
     named = {key.removeprefix(f"{driver}/"): value for key, value in device.get("attributes", {}).items()}
     expected = {key.removeprefix(f"{driver}/"): word for key, word in words(kind["attributes"]).items()}
     amounts, capacities = device.get("capacity", {}), words(kind.get("capacity", ""))
     amounts = {key.removeprefix(f"{driver}/"): value for key, value in amounts.items()}
     capacities = {key.removeprefix(f"{driver}/"): word for key, word in capacities.items()}
-    said = [
+    problems = [
         f"lacks {key}"
         for key, word in (expected | capacities).items()
         if not word["optional"] and key not in named | amounts
     ]
-    said += [f"has {key}" for key in named if key not in expected]
-    said += [f"has capacity {key}" for key in amounts if key not in capacities]
+    problems += [f"has {key}" for key in named if key not in expected]
+    problems += [f"has capacity {key}" for key in amounts if key not in capacities]
     for key in named.keys() & expected.keys():
         [(held, value)] = named[key].items()
         if held != (expected[key]["kind"] or "string"):
-            said.append(f"{key} is a {held}")
+            problems.append(f"{key} is a {held}")
         elif expected[key]["value"] not in {None, value}:
-            said.append(f"{key} is {value}")
-    said += [
+            problems.append(f"{key} is {value}")
+    problems += [
         f"{key}: request policy" for key in amounts.keys() & capacities.keys()
         if bool(amounts[key].get("requestPolicy")) != bool(capacities[key]["policy"])
     ]  # fmt: skip
     if bool(device.get("allowMultipleAllocations")) != kind.get("shared", False):
-        said.append("allowMultipleAllocations")
-    return said
+        problems.append("allowMultipleAllocations")
+    return problems
 
 
 def published(objects: list[dict[str, Any]]) -> list[str]:
-    """Say what of these objects no driver publishes, and no chart installs."""
-    said = []
+    """Return the names in these objects that no driver publishes and no chart installs."""
+    problems = []
     for obj in objects:
         if obj["kind"] == "ResourceSlice" and (facts := FACTS.get(obj["spec"]["driver"])):
             driver = obj["spec"]["driver"]
             for device in obj["spec"].get("devices", ()):
                 nearest = min((differences(driver, device, kind) for kind in facts["devices"]), key=len)
-                said += [f"{driver} {device['name']}: {', '.join(nearest)}"] if nearest else []
-    return said
+                problems += [f"{driver} {device['name']}: {', '.join(nearest)}"] if nearest else []
+    return problems
 
 
 @pytest.mark.parametrize("name", INVENTORIES)
@@ -82,7 +82,7 @@ def test_every_driver_that_a_target_names_has_its_facts():
 
 
 @pytest.mark.parametrize("driver", FACTS)
-def test_an_inventory_has_the_classes_of_its_chart_and_the_names_they_serve(driver):
+def test_an_inventory_has_the_classes_and_names_of_its_chart(driver):
     objects = [document.object for document in manifests.read([EXAMPLES / "drivers" / f"{driver}.yaml"])]
     classes = {
         obj["metadata"]["name"]: obj["spec"].get("extendedResourceName", "")
@@ -94,7 +94,7 @@ def test_an_inventory_has_the_classes_of_its_chart_and_the_names_they_serve(driv
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "problem"),
     [
         (lambda device: device["attributes"].pop("uuid"), "lacks uuid"),
         (lambda device: device["attributes"].update(index={"int": 0}), "has index"),
@@ -104,24 +104,24 @@ def test_an_inventory_has_the_classes_of_its_chart_and_the_names_they_serve(driv
         (lambda device: device.update(allowMultipleAllocations=True), "allowMultipleAllocations"),
     ],
 )
-def test_a_device_that_no_driver_publishes_is_named(change, said):
+def test_a_device_that_no_driver_publishes_is_reported(change, problem):
     (device,) = fleet.whole_gpus(1)
     change(device)
-    found = published(fleet.slices(fleet.NVIDIA, "n", [device]))
-    assert len(found) == 1
-    assert said in found[0]
+    problems = published(fleet.slices(fleet.NVIDIA, "n", [device]))
+    assert len(problems) == 1
+    assert problem in problems[0]
 
 
-def test_the_page_of_drivers_says_what_was_read():
-    """Every driver has an item, with the commit that was read, its classes, and the names that core serves by them."""
+def test_the_drivers_page_matches_the_published_facts():
+    """Every driver has an item with the commit that was read, its classes, and their extended resource names."""
     page = (EXAMPLES.parents[1] / "docs" / "drivers.md").read_text()
-    items = dict(one.split("`\n", 1) for one in page.split("\n- `")[1:])
+    items = dict(item.split("`\n", 1) for item in page.split("\n- `")[1:])
     assert set(items) == set(FACTS)
     for driver, facts in FACTS.items():
-        said = {key: text for key, _, text in (line.partition(": ") for line in items[driver].split("\n  - "))}
-        said = {key.strip(" -"): " ".join(text.split()) for key, text in said.items()}
-        assert re.match(r"[\w-]+/[\w-]+ [0-9a-f]{7}\b|its documentation ", said["read in"])
-        assert set(re.findall(r"`([^`-][^`]+)`", said["classes"].split(";")[0])) == set(facts["classes"])
-        assert set(re.findall(r"`([^`]+/[^`]+)`", said.get("served by core", ""))) == {
-            one.rstrip("?") for one in facts["classes"].values() if one
+        fields = {key: text for key, _, text in (line.partition(": ") for line in items[driver].split("\n  - "))}
+        fields = {key.strip(" -"): " ".join(text.split()) for key, text in fields.items()}
+        assert re.match(r"[\w-]+/[\w-]+ [0-9a-f]{7}\b|its documentation ", fields["read in"])
+        assert set(re.findall(r"`([^`-][^`]+)`", fields["classes"].split(";")[0])) == set(facts["classes"])
+        assert set(re.findall(r"`([^`]+/[^`]+)`", fields.get("served by core", ""))) == {
+            name.rstrip("?") for name in facts["classes"].values() if name
         }

@@ -1,4 +1,4 @@
-"""Rebellions: whole NPUs, of a family by the name of the product."""
+"""Rebellions: whole NPUs; the product name selects the family."""
 
 import pytest
 
@@ -12,12 +12,12 @@ ROWS = {key: Row(pod({key: 1}), "translated") for key in (NPU, ATOM, REBEL)}
 @pytest.mark.parametrize(
     ("key", "products"), [(NPU, ["RBLN-CA22", "RBLN-CR03"]), (ATOM, ["RBLN-CA22"]), (REBEL, ["RBLN-CR03"])]
 )
-def test_a_family_is_told_by_the_product(key, products):
+def test_the_product_determines_the_family(key, products):
     done = became(pod({key: 4}))
     (request,) = exactly(done)
     assert (request["class"], request["count"]) == ("npu.rebellions.ai", 4)
-    assert [one for one in ("RBLN-CA22", "RBLN-CR03") if selected(done, productName=one)] == products
+    assert [product for product in ("RBLN-CA22", "RBLN-CR03") if selected(done, productName=product)] == products
 
 
-def test_none_asks_for_nothing():
+def test_zero_requests_nothing():
     assert not became(pod({ATOM: 0})).templates

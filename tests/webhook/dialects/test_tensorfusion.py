@@ -1,4 +1,4 @@
-"""Tensor Fusion: the pod is theirs by its label."""
+"""Tensor Fusion: pods with its label request shares by annotations."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ from tests.webhook.pods import (
 from webhook import registration
 from webhook.admission import decide_object
 from webhook.dialects.systems.tensor_fusion import TENSOR_FUSION
-from webhook.state.configuration import read
+from webhook.state.configuration import read_configuration
 from webhook.state.state import State
 
 ROWS = rows_left(TENSOR_FUSION, {}, scheduler="tensor-fusion-scheduler")
@@ -45,20 +45,20 @@ def labelled(value: str, *limits: dict) -> dict:
 
 def tensorfusion_pod(*limits: dict, scheduler: str = "", **annotations: str) -> dict:
     """`asking(vram_limit="8Gi")`: a pod of Tensor Fusion's; an underscore stands for a hyphen."""
-    said = {f"{DOMAIN}/{key.replace('_', '-')}": value for key, value in annotations.items()}
-    made = pod(*(limits or ({},)), annotations=said, scheduler=scheduler)
+    renamed = {f"{DOMAIN}/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    made = pod(*(limits or ({},)), annotations=renamed, scheduler=scheduler)
     made["metadata"]["labels"] = {ENABLED: "true"}
     return made
 
 
-def test_a_pod_enabled_for_tensor_fusion_is_left_even_with_gpu_limits():
+def test_a_tensor_fusion_pod_with_gpu_limits_is_left():
     done = became(labelled("true", {"nvidia.com/gpu": 1}), **WHOLE)
     assert untouched(done)
     assert outcomes(done)[ENABLED] == outcomes(done)["nvidia.com/gpu"] == "left"
 
 
 @pytest.mark.parametrize("options", [{}, MOVED])
-def test_a_pod_that_is_not_enabled_is_not_theirs(options):
+def test_a_pod_without_the_label_is_ignored(options):
     done = became(labelled("false", {"nvidia.com/gpu": 1}), **WHOLE, **options)
     assert outcomes(done) == {"nvidia.com/gpu": "translated"}
 
@@ -76,7 +76,7 @@ def test_a_pod_that_is_not_enabled_is_not_theirs(options):
         ({"vram_limit": "0", "vram_request": "2Gi"}, "2Gi", "0"),
     ],
 )
-def test_the_limit_of_each_amount_is_claimed_and_else_the_request(annotations, memory, cores):
+def test_the_limit_of_an_amount_is_claimed_before_its_request(annotations, memory, cores):
     value = tensorfusion_pod(**annotations)
     done = became(value, **MOVED)
     assert exactly(done) == [share(memory=memory, cores=cores)]
@@ -105,7 +105,7 @@ def test_tflops_become_a_percentage_by_the_declared_model(annotations, cores, mo
     assert not selected(done, productName="NVIDIA L40S")
 
 
-def test_tflops_without_a_model_are_of_the_only_one_that_is_declared():
+def test_tflops_without_a_model_use_the_only_declared_model():
     value = tensorfusion_pod(vram_limit="8Gi", tflops_limit="500")
     done = became(value, **ONE)
     assert exactly(done)[0]["capacity"] == {"memory": "8Gi", "cores": "50"}
@@ -116,14 +116,14 @@ def test_tflops_without_a_model_are_of_the_only_one_that_is_declared():
         assert "the model" in done.warnings[0]
 
 
-def test_tflops_of_a_model_that_is_not_declared_are_left_with_what_to_declare():
+def test_tflops_of_an_undeclared_model_are_left_with_a_remedy():
     done = became(tensorfusion_pod(vram_limit="8Gi", tflops_limit="5", gpu_model="L40S"), **COUNTED)
     assert untouched(done)
     assert "`tensorfusion: {tflops: {L40S: TFLOPS}}`" in done.warnings[0]
 
 
 @given(tflops=some.integers(1, 5000), whole=some.integers(1, 5000))
-def test_tflops_are_rounded_up_to_a_percent_and_never_more_than_a_gpu(tflops, whole):
+def test_tflops_are_rounded_up_to_percent_within_one_gpu(tflops, whole):
     options = {"tensorfusion": {"fractions": "translate", "tflops": {"H100": whole}}}
     done = became(tensorfusion_pod(vram_limit="8Gi", tflops_limit=str(tflops)), **options)
     if tflops > whole:
@@ -133,7 +133,7 @@ def test_tflops_are_rounded_up_to_a_percent_and_never_more_than_a_gpu(tflops, wh
     assert (cores - 1) * whole < 100 * tflops <= cores * whole
 
 
-def test_a_count_of_gpus_are_different_ones():
+def test_several_gpus_are_distinct():
     done = became(tensorfusion_pod(vram_limit="8Gi", gpu_count="2"), **MOVED)
     assert exactly(done) == [share(memory="8Gi", cores="0")] * 2
     assert devices(done)["constraints"][0]["distinctAttribute"] == f"{HAMI}/uuid"
@@ -143,7 +143,7 @@ def test_a_count_of_gpus_are_different_ones():
     "annotations",
     [{"dedicated_gpu": "true", "gpu_model": "H100", "vram_limit": "1Gi"}, {"isolation": "shared", "gpu_model": "H100"}],
 )
-def test_a_dedicated_or_shared_gpu_is_a_whole_one_of_its_model(annotations):
+def test_dedicated_and_shared_gpus_become_whole_gpus_of_their_model(annotations):
     done = became(tensorfusion_pod(gpu_count="3", **annotations), **MOVED)
     (request,) = exactly(done)
     assert (request["count"], "capacity" in request) == (3, False)
@@ -152,10 +152,14 @@ def test_a_dedicated_or_shared_gpu_is_a_whole_one_of_its_model(annotations):
 
 
 def users(value: dict, done) -> list[str]:
-    return [one["name"] for one in patched(value, done)["spec"]["containers"] if one["resources"].get("claims")]
+    return [
+        container["name"]
+        for container in patched(value, done)["spec"]["containers"]
+        if container["resources"].get("claims")
+    ]
 
 
-def test_the_containers_that_are_named_see_the_same_gpus():
+def test_the_named_containers_see_the_same_gpus():
     value = tensorfusion_pod({}, {}, {}, vram_limit="8Gi", inject_container="c2, c0")
     done = became(value, **MOVED)
     assert users(value, done) == ["c0", "c2"]
@@ -171,7 +175,7 @@ def test_the_containers_that_are_named_see_the_same_gpus():
         *(tensorfusion_pod(vram_limit="8Gi", gpu_count=text) for text in ("0", "129", "-1", "two", "")),
     ],
 )
-def test_a_pod_that_tensor_fusion_denies_is_refused_if_translated_and_else_left(value):
+def test_a_pod_denied_by_tensor_fusion_is_refused_if_translated(value):
     assert refused(became(value, **MOVED))
     assert untouched(became(value))
 
@@ -202,7 +206,7 @@ def test_a_pod_that_tensor_fusion_denies_is_refused_if_translated_and_else_left(
         ("inject-container", "other"),
     ],
 )
-def test_a_word_that_a_claim_cannot_say_keeps_the_pod(key, value):
+def test_a_pod_with_an_inexpressible_annotation_is_left(key, value):
     made = tensorfusion_pod(vram_limit="8Gi")
     made["metadata"]["annotations"][f"{DOMAIN}/{key}"] = value
     done = became(made, **MOVED)
@@ -211,30 +215,31 @@ def test_a_word_that_a_claim_cannot_say_keeps_the_pod(key, value):
 
 
 @pytest.mark.parametrize("annotations", [{}, {"compute_percent_limit": "50"}, {"gpu_count": "2"}])
-def test_a_pod_that_asks_for_no_memory_is_left(annotations):
+def test_a_pod_without_a_memory_request_is_left(annotations):
     assert untouched(became(tensorfusion_pod(**annotations), **MOVED))
 
 
 @pytest.mark.parametrize("key", ["qos", "gpupool", "autoscale"])
-def test_a_word_that_a_claim_loses_is_told_and_stays_on_the_pod(key):
+def test_an_annotation_no_claim_expresses_is_reported_and_kept(key):
     value = tensorfusion_pod(vram_limit="8Gi", **{key: "true"})
     done = became(value, **MOVED)
     assert outcomes(done)[f"{DOMAIN}/{key}"] == "approximated"
     assert f"{DOMAIN}/{key}" in patched(value, done)["metadata"]["annotations"]
 
 
-def test_keys_on_containers_beside_the_label_keep_the_pod():
+def test_a_labelled_pod_with_container_keys_is_left():
     done = became(tensorfusion_pod({"nvidia.com/gpu": 1}, vram_limit="8Gi"), **WHOLE, **MOVED)
     assert untouched(done)
 
 
-def test_a_worker_of_tensor_fusions_own_is_left():
+def test_a_worker_pod_of_tensor_fusion_is_left():
     worker = tensorfusion_pod(vram_limit="8Gi", scheduler="tensor-fusion-scheduler")
     del worker["metadata"]["labels"]
     assert untouched(became(worker, **MOVED))
 
 
-def test_a_translated_pod_leaves_the_scheduler_of_tensor_fusion_and_a_second_review_changes_nothing():
+def test_a_translated_pod_leaves_the_scheduler_of_tensor_fusion():
+    """A second review changes nothing."""
     value = tensorfusion_pod(vram_limit="8Gi", gpu_count="2", scheduler="tensor-fusion-scheduler")
     after = patched(value, became(value, **MOVED))
     assert after["spec"]["schedulerName"] == "default-scheduler"
@@ -250,7 +255,7 @@ def test_an_init_container_gets_no_gpu():
     assert users(value, became(value, **MOVED)) == ["c0"]
 
 
-def test_the_api_server_sends_the_label_only_where_it_is_translated():
+def test_pods_with_the_label_are_sent_only_if_translated():
     assert f"'{ENABLED}'" in registration.on_mutate(configured(**MOVED).dialects)
     assert f"'{ENABLED}'" not in registration.on_mutate(configured().dialects)
     assert ENABLED in registration.names_not_sent(configured(**MOVED), configured())
@@ -259,12 +264,12 @@ def test_the_api_server_sends_the_label_only_where_it_is_translated():
 @pytest.mark.parametrize("tflops", [{"H100": 0}, {"": 100}])
 def test_a_model_without_a_name_or_tflops_is_a_mistake(tflops):
     value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "tensorfusion": {"tflops": tflops}}  # fmt: skip
-    configuration, findings = read(value)
+    configuration, findings = read_configuration(value)
     assert configuration is None
     assert findings[0].path.startswith("/tensorfusion/tflops")
 
 
-def test_a_pod_that_was_translated_in_a_file_asks_for_nothing_more():
+def test_a_pod_translated_in_a_file_is_not_translated_again():
     value = tensorfusion_pod(vram_limit="8Gi")
     made = {"apiVersion": "v1", "kind": "Pod", **value}
     written = patched(made, decide_object(made, State(configuration=configured(**MOVED))))

@@ -1,4 +1,4 @@
-"""Devices without a DRA driver: they stay, and nothing else on the pod is kept from moving by them."""
+"""Devices without a DRA driver are left, and the other requests of the pod are translated."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_the_reason_names_the_device():
     assert outcomes(done) == {"mthreads.com/vgpu": "left", "mthreads.com/sgpu-memory": "left"}
 
 
-def test_where_there_is_a_driver_the_reason_says_why_it_does_not_serve_this():
+def test_the_reason_names_an_existing_driver_unknown_to_drawbridge():
     done = became(pod({"enflame.com/drs-gcu": 1, "enflame.com/gcu-memory": 6144}))
     assert untouched(done)
     assert "HAMi's Enflame DRA driver is unknown to drawbridge" in done.warnings[0]
@@ -25,26 +25,26 @@ def test_where_there_is_a_driver_the_reason_says_why_it_does_not_serve_this():
 
 
 @pytest.mark.parametrize("key", ["mthreads.com/vgpu", "vke.volcengine.com/rdma"])
-def test_a_gpu_beside_another_vendors_device_moves(key):
+def test_a_gpu_beside_another_vendors_device_is_translated(key):
     value = pod({"nvidia.com/gpu": 1, key: 1})
     done = became(value, **WHOLE)
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
     assert patched(value, done)["spec"]["containers"][0]["resources"]["limits"] == {key: 1}
 
 
-def test_the_scheduler_that_counts_another_vendors_device_is_kept():
+def test_a_scheduler_that_counts_another_vendors_device_is_kept():
     value = pod(HAMI_SHARE, {"hygon.com/dcunum": 1}, scheduler="hami-scheduler")
     done = became(value)
     assert done.templates
     assert patched(value, done)["spec"]["schedulerName"] == "hami-scheduler"
 
 
-def test_without_the_other_device_it_is_not_kept():
+def test_without_another_vendors_device_the_scheduler_is_replaced():
     value = pod(HAMI_SHARE, scheduler="hami-scheduler")
     assert patched(value, became(value))["spec"]["schedulerName"] == "default-scheduler"
 
 
-def test_koordinator_on_another_vendor_stays():
+def test_koordinator_keys_on_another_vendor_are_left():
     value = pod({KOORD + "gpu.shared": 1, KOORD + "gpu-memory": "8Gi", "metax-tech.com/sgpu": 1})
     done = became(value)
     assert untouched(done)
@@ -52,7 +52,7 @@ def test_koordinator_on_another_vendor_stays():
     assert "metax-tech.com/sgpu" in done.warnings[0]
 
 
-def test_koordinator_with_amds_gpus_stays():
+def test_koordinator_keys_on_amd_gpus_are_left():
     done = became(pod({KOORD + "rdma": 100, "amd.com/gpu": 1}, scheduler="koord-scheduler"))
     assert untouched(done)
     assert outcomes(done) == {KOORD + "rdma": "left", "amd.com/gpu": "left"}

@@ -1,4 +1,4 @@
-"""What holds for every vocabulary: each row of its table has a case, and a word says what the case says of it.
+"""Properties of every dialect: each row of its table has a case, and each key is translated as its case states.
 
 A new dialect fails here until `test_<name>.py` is there with a `ROWS` that has a case for every row of its table.
 """
@@ -26,20 +26,22 @@ def rows_of(name: str) -> dict[str, Row]:
 
 
 CASES = {
-    f"{one.table.name}: {name}": (name, row) for one in VOCABULARIES for name, row in rows_of(one.table.name).items()
+    f"{dialect.table.name}: {name}": (name, row)
+    for dialect in VOCABULARIES
+    for name, row in rows_of(dialect.table.name).items()
 }
 
 
-@pytest.mark.parametrize("name", [one.table.name for one in VOCABULARIES])
+@pytest.mark.parametrize("name", [dialect.table.name for dialect in VOCABULARIES])
 def test_every_row_of_a_dialect_has_a_case(name):
-    table = next(one.table for one in VOCABULARIES if one.table.name == name)
+    table = next(dialect.table for dialect in VOCABULARIES if dialect.table.name == name)
     missing = {row.name for row in table.keys} - rows_of(name).keys()
     assert not missing, f"tests/webhook/dialects/test_{name}.py has no case in ROWS for these rows of the table"
     assert not rows_of(name).keys() - {row.name for row in table.keys}
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_word_becomes_what_its_case_says(case):
+def test_each_key_is_translated_as_its_case_states(case):
     name, row = CASES[case]
     key = row.key or name
     done = became(row.pod, **row.config)
@@ -48,7 +50,7 @@ def test_a_word_becomes_what_its_case_says(case):
 
 
 @pytest.mark.parametrize("case", [case for case, (_, row) in CASES.items() if not row.becomes])
-def test_a_word_that_says_nothing_changes_nothing(case):
+def test_a_key_without_effect_changes_nothing(case):
     name, row = CASES[case]
     bare = copy.deepcopy(row.pod)
     for place in (*bare["metadata"].values(), bare["spec"].get("nodeSelector"), bare["spec"]["containers"][0]):
@@ -58,39 +60,39 @@ def test_a_word_that_says_nothing_changes_nothing(case):
     assert became(row.pod, **row.config).templates == became(bare, **row.config).templates
 
 
-@pytest.mark.parametrize("vocabulary", VOCABULARIES, ids=lambda one: one.table.name)
-def test_a_vocabulary_fits_into_the_configuration_file(vocabulary):
+@pytest.mark.parametrize("vocabulary", VOCABULARIES, ids=lambda dialect: dialect.table.name)
+def test_every_dialect_fits_into_the_configuration_file(vocabulary):
     assert vocabulary.table.name not in File.__struct_fields__, "its options would hide a field of the file"
     assert vocabulary.table.target in configured().targets
     assert not list(vocabulary.options().mistakes()), "the defaults make sense"
     assert set(vocabulary.schedulers) <= set(vocabulary.table.schedulers)
 
 
-def test_every_row_says_why_it_is_not_plainly_translated():
-    for one in VOCABULARIES:
-        for row in one.table.keys:
+def test_every_row_without_plain_translation_gives_a_reason():
+    for dialect in VOCABULARIES:
+        for row in dialect.table.keys:
             assert row.meaning, row.name
             assert row.because or row.outcome is Outcome.TRANSLATED, row.name
 
 
-@pytest.mark.parametrize("one", KEYS, ids=lambda one: f"{one.dialect} {one.name}")
-def test_every_key_that_pods_use_in_public_has_one_action(one):
-    place = Position(one.place)
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: f"{key.dialect} {key.name}")
+def test_every_key_that_pods_use_in_public_has_one_action(key):
+    place = Position(key.place)
     configuration = configured()
-    known = configuration.resource(one.name) if place is Position.RESOURCE else configuration.word(place, one.name)
-    declared = [str(entry.row.outcome) for entry in known if entry.dialect.name == one.dialect]
-    assert declared == [one.outcome]
+    known = configuration.resource(key.name) if place is Position.RESOURCE else configuration.word(place, key.name)
+    declared = [str(entry.row.outcome) for entry in known if entry.dialect.name == key.dialect]
+    assert declared == [key.outcome]
 
 
 def test_no_dialect_has_a_key_twice():
-    for one in VOCABULARIES:
-        names = [(row.place, row.name) for row in one.table.keys]
-        assert len(names) == len(set(names)), one.table.name
+    for dialect in VOCABULARIES:
+        names = [(row.place, row.name) for row in dialect.table.keys]
+        assert len(names) == len(set(names)), dialect.table.name
 
 
 def test_resource_names_are_qualified():
-    for one in VOCABULARIES:
-        for row in one.table.keys:
+    for dialect in VOCABULARIES:
+        for row in dialect.table.keys:
             assert "/" in row.name or row.place is not Position.RESOURCE, row.name
 
 

@@ -1,4 +1,4 @@
-"""Volcano's vGPU: where it differs from HAMi."""
+"""Volcano's vGPU: the differences from HAMi."""
 
 import pytest
 
@@ -45,26 +45,26 @@ ROWS = {
 }
 
 
-def asked(**limits):
+def translated(**limits):
     return became(pod({V + name.replace("_", "-"): value for name, value in limits.items()}), **SIZES)
 
 
 def test_a_number_alone_is_the_whole_memory_and_no_compute():
-    assert exactly(asked(number=1)) == [share(cores="0")]
+    assert exactly(translated(number=1)) == [share(cores="0")]
 
 
 def test_memory_alone_is_one_gpu():
-    assert exactly(asked(memory=4000)) == [share(memory="4000Mi", cores="0")]
+    assert exactly(translated(memory=4000)) == [share(memory="4000Mi", cores="0")]
 
 
 def test_numbers_are_for_each_of_several_gpus():
-    done = asked(number=2, memory=3000, cores=30)
+    done = translated(number=2, memory=3000, cores=30)
     assert exactly(done) == [share(memory="3000Mi", cores="30")] * 2
     assert devices(done)["constraints"][0]["distinctAttribute"] == f"{HAMI}/uuid"
 
 
 def test_the_percentage_wins_over_the_amount():
-    done = asked(number=1, memory=3000, memory_percentage=50)
+    done = translated(number=1, memory=3000, memory_percentage=50)
     assert alternatives(done) == [[{"memory": "20Gi", "cores": "0"}, {"memory": "23034Mi", "cores": "0"}]]
     assert outcomes(done)[V + "memory"] == "translated"
 
@@ -75,12 +75,12 @@ def test_where_the_percentage_has_no_name_the_amount_counts():
 
 
 def test_no_percent_of_the_memory_is_refused():
-    assert refused(asked(number=1, memory_percentage=0))
+    assert refused(translated(number=1, memory_percentage=0))
 
 
 @pytest.mark.parametrize("limits", [{"cores": 50}, {"memory_percentage": 50}, {"number": 0, "memory": 3000}])
 def test_volcano_limits_without_a_positive_vgpu_number_are_left(limits):
-    assert untouched(asked(**limits))
+    assert untouched(translated(**limits))
 
 
 def test_memory_is_counted_in_factors():
@@ -97,12 +97,12 @@ def typed(use: str | None = None, nouse: str | None = None):
     return became(pod(MEMORY, annotations={key: text for key, text in annotations.items() if text is not None}))
 
 
-def test_a_type_that_is_wanted_silences_those_that_are_not():
+def test_a_wanted_type_overrides_unwanted_types():
     (request,) = exactly(typed("A100", "A100"))
     assert len(request["cel"]) == 1
 
 
-def test_an_empty_entry_is_in_every_name():
+def test_an_empty_entry_matches_every_name():
     assert "cel" not in exactly(typed("A100,"))[0]
     assert refused(typed(None, "A100,"))
 
@@ -112,7 +112,7 @@ def test_entries_are_not_trimmed():
     assert '" v100"' in request["cel"][0]
 
 
-def test_a_pod_of_a_group_keeps_volcano_and_so_its_words():
+def test_a_pod_of_a_group_keeps_the_volcano_scheduler():
     grouped = pod(MEMORY, scheduler="volcano", annotations={"scheduling.k8s.io/group-name": "g"})
     assert untouched(became(grouped)), "this Volcano is not said to understand claims"
     done = became(grouped, **UNDERSTOOD)
@@ -120,7 +120,7 @@ def test_a_pod_of_a_group_keeps_volcano_and_so_its_words():
     assert patched(grouped, done)["spec"]["schedulerName"] == "volcano"
 
 
-def test_a_pod_by_itself_goes_to_the_clusters_scheduler():
+def test_a_pod_without_a_group_gets_the_default_scheduler():
     value = pod(MEMORY, scheduler="volcano")
     assert patched(value, became(value))["spec"]["schedulerName"] == "default-scheduler"
 
@@ -131,7 +131,7 @@ def test_types_alone_are_hamis_unless_volcano_is_named():
     assert untouched(became(pod({"nvidia.com/gpu": 1}, annotations=annotations, scheduler="volcano")))
 
 
-def test_a_group_is_spread_by_the_bridge_as_all_pods_are():
+def test_the_bridge_spreads_a_pod_group_like_other_pods():
     value = hinted(podgroup_policy="spread")
     value["spec"]["schedulerName"] = "volcano"
     done = became(value, bridge={"schedulerName": "drawbridge", "drivers": [HAMI]})

@@ -1,4 +1,4 @@
-"""Volcano's gpushare: the pod's sum on one card."""
+"""Volcano's gpushare: the sum of a pod's requests is on one card."""
 
 from tests.webhook.dialects.rows import Row, rows_left
 from tests.webhook.pods import became, container, exactly, outcomes, patched, pod, refused, share, untouched
@@ -12,26 +12,26 @@ ROWS = {
 }
 
 
-def test_the_sum_lies_on_one_card_that_the_containers_that_ask_see():
+def test_requesting_containers_share_a_card_that_holds_their_sum():
     value = pod({MEMORY: 1000}, {MEMORY: 500}, {})
     done = became(value)
     assert exactly(done) == [share(memory="1500Mi", cores="0")]
-    seen = [one["resources"].get("claims", []) for one in patched(value, done)["spec"]["containers"]]
+    seen = [container["resources"].get("claims", []) for container in patched(value, done)["spec"]["containers"]]
     assert [len(claims) for claims in seen] == [1, 1, 0]
     assert seen[0] == seen[1]
 
 
-def test_an_init_container_takes_what_the_others_have_not_yet():
+def test_an_init_container_adds_only_its_excess():
     done = became(pod({MEMORY: 1000}, init=(container("i", {MEMORY: 1800}),)))
     assert exactly(done) == [share(memory="1800Mi", cores="0")]
 
 
-def test_numbers_are_whole_gpus_and_no_share():
+def test_gpu_numbers_request_whole_gpus():
     assert exactly(became(pod({NUMBER: 1}, {NUMBER: 2}))) == [{"class": "gpu.nvidia.com", "count": 3}]
     assert refused(became(pod({NUMBER: 1}, {MEMORY: 2})))
 
 
-def test_none_is_nothing():
+def test_zero_memory_requests_nothing():
     assert untouched(became(pod({MEMORY: 0})))
     assert outcomes(became(pod({MEMORY: 0})))[MEMORY] in {"left", "translated"}
 

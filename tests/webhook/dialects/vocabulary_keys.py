@@ -1,6 +1,6 @@
-"""Every key of the vocabularies that pods use in public, as their documentation and sources name them, and what becomes of each.
+"""Every published key of the vocabularies, from documentation and sources, and its outcome.
 
-A line: the dialect, where the key stands, what becomes of it, and keys. A key that several systems use stands once for each.
+A line has the dialect, the place of the key, the outcome, and keys. A key of several systems is listed for each.
 Written from the systems' own pages, not from our tables: `test_vocabularies.py` holds the tables to it.
 """
 
@@ -138,12 +138,12 @@ nics annotation left k8s.v1.cni.cncf.io/networks
 
 
 def _read() -> tuple[Key, ...]:
-    found = []
+    keys = []
     for line in _LINES.split("\n"):
         if line:
             dialect, place, outcome, *names = line.split(" ")
-            found += [Key(dialect, place, outcome, name) for name in names]
-    return tuple(found)
+            keys += [Key(dialect, place, outcome, name) for name in names]
+    return tuple(keys)
 
 
 KEYS = _read()

@@ -1,6 +1,4 @@
-"""A pod of the old kind finds its devices on either side of a mixed fleet: the webhook and the files say which, and why."""
-
-import json
+"""In a mixed fleet a pod gets its devices from a device plugin or by a claim; the webhook and the files report which, and why."""
 
 import msgspec
 import pytest
@@ -8,16 +6,15 @@ import pytest
 from cluster import manifests
 from dra.budget import Budget
 from tests.objects import allocated, claim, device_class, exactly, node, pod, resource_slice, result
-from tests.webhook.admission.test_decide import KEY, answer, applied, device, review
+from tests.webhook.admission.reviews import KEY, answer, applied, device, review
 from tests.webhook.pods import configured, state_of_files
 from webhook.admission import decide_object
 from webhook.admission import review as reviewing
-from webhook.mixed_fleet import place_of, read_preference
+from webhook.mixed_fleet import node_constraints, read_preference
 from webhook.mixed_fleet.choice import choose
 from webhook.mixed_fleet.reach import NodeIndex
 from webhook.names import MODE_LABEL
 from webhook.state import workload
-from webhook.state.configuration import read
 
 GPU, DRIVER = "nvidia.com/gpu", "gpu.nvidia.com"
 DRA, PLUGIN = {"prefer": "dra"}, {"prefer": "plugin"}
@@ -25,7 +22,7 @@ CLASS = device_class(DRIVER, f"device.driver == '{DRIVER}'")
 
 
 def plugin_node(name, amount=None, *, labels=None, **spec):
-    """A node whose device plugin hands out so many GPUs."""
+    """Return a node whose device plugin offers `amount` GPUs."""
     return node(name, allocatable=None if amount is None else {GPU: str(amount)}, labels=labels, **spec)
 
 
@@ -39,12 +36,12 @@ def old(name, amount=4, **more):
 
 
 def new(name, count=4, **more):
-    """A node that has moved; its kubelet still knows the name, of which it has none left."""
+    """A migrated node; its kubelet still reports the resource name with the amount 0."""
     return [plugin_node(name, 0, **more), published(name, count)]
 
 
 def held(name, count):
-    """A claim that holds so many devices of a node."""
+    """Return a claim that holds `count` devices of a node."""
     status = allocated(*(result(f"gpu-{i}", driver=DRIVER, pool=name) for i in range(count)))
     return claim(f"of-{name}", exactly(DRIVER, count=count), namespace="x", uid=name, status=status)
 
@@ -60,7 +57,7 @@ IDLE["spec"]["containers"][0]["resources"] = {"limits": {"example.com/other": 1}
 
 
 def fleet(*objects, policy=None, counted=True, **fields):
-    """A state of these objects; with `counted`, pods are known, those that there are."""
+    """Return the state with these objects; with `counted`, the pods are known."""
     flat = [CLASS, *(IDLE for _ in range(counted))]
     for obj in objects:
         flat += obj if isinstance(obj, list) else [obj]
@@ -70,23 +67,23 @@ def fleet(*objects, policy=None, counted=True, **fields):
     return msgspec.structs.replace(state, keys=(KEY,))
 
 
-def decided(asked, world):
-    """Which side the webhook sends a pod to, and why; the files say the same."""
-    outcome = reviewing.mutate(review(asked, namespace=asked["metadata"]["namespace"]), world)
-    said = answer(outcome)
-    assert said["allowed"], said
-    translated = "patch" in said
-    done = decide_object(asked, world)
+def decided(item, world):
+    """The mechanism that the webhook chooses for a pod, and the reason; the decision about a file is equal."""
+    outcome = reviewing.decide_review("mutate", review(item, namespace=item["metadata"]["namespace"]), world)
+    response = answer(outcome)
+    assert response["allowed"], response
+    translated = "patch" in response
+    done = decide_object(item, world)
     assert bool(done.operations) is translated, "files and webhook agree"
     assert not done.refusals
-    told = {decision.key: decision.basis if translated else decision.detail for decision in outcome.record.decisions}
+    reasons = {decision.key: decision.basis if translated else decision.detail for decision in outcome.record.decisions}
     filed = {decision.key: decision.basis if translated else decision.detail for decision in done.decisions}
-    assert told[GPU] == filed[GPU]
+    assert reasons[GPU] == filed[GPU]
     assert {str(decision.outcome) for decision in outcome.record.decisions} == {"translated" if translated else "left"}
     if not translated:
-        assert applied(asked, outcome) == asked
+        assert applied(item, outcome) == item
         assert outcome.record.templates == ()
-    return ("dra" if translated else "plugin"), told[GPU], said
+    return ("dra" if translated else "plugin"), reasons[GPU], response
 
 
 MIXED = (*old("old-1"), *old("old-2"), *old("old-3"), *new("new-1"))
@@ -95,7 +92,7 @@ NEW_FULL = held("new-1", 4)
 
 
 def test_without_a_policy_advertising_nodes_keep_the_key():
-    outcome = reviewing.mutate(review(gpu_pod()), fleet(*MIXED))
+    outcome = reviewing.decide_review("mutate", review(gpu_pod()), fleet(*MIXED))
     assert outcome.record.outcome == "left"
     assert "still serves it" in outcome.record.decisions[0].detail
 
@@ -119,21 +116,22 @@ def test_without_a_policy_advertising_nodes_keep_the_key():
     ids=["dra", "plugin", "dra is full", "plugins are full", "all full, dra", "all full, plugin", "one node is free"],
 )
 def test_the_preferred_mechanism_is_used_unless_only_it_is_full(policy, besides, side, words):
-    went, why, said = decided(gpu_pod(), fleet(*MIXED, *besides, policy=policy))
+    went, why, response = decided(gpu_pod(), fleet(*MIXED, *besides, policy=policy))
     assert went == side
     assert words in why
     assert (
-        said["auditAnnotations"]["served-by"] == why.rpartition("publish it as a whole GPU (class gpu.nvidia.com); ")[2]
+        response["auditAnnotations"]["served-by"]
+        == why.rpartition("publish it as a whole GPU (class gpu.nvidia.com); ")[2]
     )
 
 
 def test_a_pod_without_the_preferred_mechanism_is_warned():
     assert "warnings" not in decided(gpu_pod(), fleet(*MIXED, policy=PLUGIN))[2]
     assert "warnings" not in decided(gpu_pod(), fleet(*MIXED, policy=DRA))[2]
-    [told] = decided(gpu_pod(), fleet(*MIXED, NEW_FULL, policy=DRA))[2]["warnings"]
-    assert "all devices there are in use" in told
-    [told] = decided(gpu_pod(), fleet(*MIXED, *OLD_FULL, policy=PLUGIN))[2]["warnings"]
-    assert "node new-1, with a driver, has a free one" in told
+    [warning] = decided(gpu_pod(), fleet(*MIXED, NEW_FULL, policy=DRA))[2]["warnings"]
+    assert "all devices there are in use" in warning
+    [warning] = decided(gpu_pod(), fleet(*MIXED, *OLD_FULL, policy=PLUGIN))[2]["warnings"]
+    assert "node new-1, with a driver, has a free one" in warning
 
 
 def test_an_impossible_mechanism_is_avoided_even_if_preferred():
@@ -147,8 +145,8 @@ def test_an_impossible_mechanism_is_avoided_even_if_preferred():
     assert "none of them could serve this pod" in why
 
 
-def test_devices_that_are_spread_over_nodes_serve_no_pod():
-    """Four are free on the old side, and no node has two."""
+def test_devices_spread_over_nodes_serve_no_pod():
+    """Four devices are free on nodes with the device plugin, and no node has two of them."""
     ones = [gpu_pod(f"full-{i}", 3, nodeName=f"old-{i}") for i in (1, 2, 3)]
     assert decided(gpu_pod(amount=2), fleet(*MIXED, *ones, policy=PLUGIN))[0] == "dra"
     assert decided(gpu_pod(amount=1), fleet(*MIXED, *ones, policy=PLUGIN))[0] == "plugin"
@@ -182,14 +180,14 @@ WHERE = {
 @pytest.mark.parametrize("where", WHERE.values(), ids=WHERE)
 def test_a_pod_goes_to_its_only_possible_mechanism(where):
     in_a, in_b = {"labels": {"pool": "a"}}, {"labels": {"pool": "b"}}
-    asked = gpu_pod(**where)
-    side, why, _ = decided(asked, fleet(*old("in-a", **in_a), *new("in-b", **in_b), policy=DRA))
+    item = gpu_pod(**where)
+    side, why, _ = decided(item, fleet(*old("in-a", **in_a), *new("in-b", **in_b), policy=DRA))
     assert side == "plugin"
     assert why == "0 of 1 reachable nodes serve claims, and node in-a serves nvidia.com/gpu by a device plugin"
-    assert decided(asked, fleet(*new("in-a", **in_a), *old("in-b", **in_b), policy=PLUGIN))[0] == "dra"
+    assert decided(item, fleet(*new("in-a", **in_a), *old("in-b", **in_b), policy=PLUGIN))[0] == "dra"
 
 
-def test_a_node_that_is_being_drained_has_nothing_free():
+def test_a_drained_node_has_no_free_devices():
     assert decided(gpu_pod(), fleet(*old("old-1", unschedulable=True), *new("new-1"), policy=PLUGIN))[0] == "dra"
     taint = {"key": "moving", "effect": "NoSchedule"}
     assert decided(gpu_pod(), fleet(*old("old-1"), *new("new-1", taints=[taint]), policy=DRA))[0] == "plugin"
@@ -219,20 +217,20 @@ def test_unknown_device_usage_does_not_rule_out_the_preferred_mechanism():
 
 def test_a_stale_cache_does_not_change_the_mechanism():
     world = msgspec.structs.replace(fleet(*MIXED, *OLD_FULL, policy=PLUGIN), stock=None, confirmed=False)
-    outcome = reviewing.mutate(review(gpu_pod()), world)
+    outcome = reviewing.decide_review("mutate", review(gpu_pod()), world)
     assert outcome.record.outcome == "left"
     assert "free devices are not known" in outcome.record.decisions[0].detail
 
 
-def test_when_all_nodes_have_moved_the_policy_is_over():
-    side, why, said = decided(gpu_pod(), fleet(*new("new-1"), *new("new-2"), policy=PLUGIN))
+def test_the_policy_ends_when_all_nodes_have_moved():
+    side, why, response = decided(gpu_pod(), fleet(*new("new-1"), *new("new-2"), policy=PLUGIN))
     assert side == "dra"
-    assert "served-by" not in said["auditAnnotations"]
+    assert "served-by" not in response["auditAnnotations"]
     assert "prefer" not in why
 
 
-def test_before_any_node_has_moved_everything_stays():
-    outcome = reviewing.mutate(review(gpu_pod()), fleet(*old("old-1"), *old("old-2"), policy=DRA))
+def test_before_any_node_has_moved_every_key_is_left():
+    outcome = reviewing.decide_review("mutate", review(gpu_pod()), fleet(*old("old-1"), *old("old-2"), policy=DRA))
     assert outcome.record.outcome == "left"
 
 
@@ -255,12 +253,12 @@ def test_pods_that_require_a_node_with_these_labels_prefer_drivers():
 
 
 def owned(number, kind="ReplicaSet", name="web-5d9"):
-    asked = gpu_pod(f"{name}-{number}")
-    asked["metadata"] |= {
+    item = gpu_pod(f"{name}-{number}")
+    item["metadata"] |= {
         "labels": {"pod-template-hash": "5d9"},
         "ownerReferences": [{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "u", "controller": True}],
     }
-    return asked
+    return item
 
 
 def test_a_growing_percentage_only_adds_workloads():
@@ -286,8 +284,8 @@ def test_a_deployment_in_a_file_is_decided_like_its_pods():
             "metadata": {"name": name, "namespace": "ns"},
             "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
         }
-        asked = owned(1, name=f"{name}-5d9")
-        assert bool(decide_object(deployment, half).operations) is (decided(asked, half)[0] == "dra")
+        item = owned(1, name=f"{name}-5d9")
+        assert bool(decide_object(deployment, half).operations) is (decided(item, half)[0] == "dra")
 
 
 def test_observe_and_warn_decide_equally_without_changes():
@@ -295,28 +293,28 @@ def test_observe_and_warn_decide_equally_without_changes():
         for policy, would in ((PLUGIN, "left"), (DRA, "would translate")):
             world = fleet(*MIXED, policy=policy)
             world = msgspec.structs.replace(world, namespaces={"ns": {MODE_LABEL: mode}})
-            outcome = reviewing.mutate(review(gpu_pod(), namespace="ns"), world)
+            outcome = reviewing.decide_review("mutate", review(gpu_pod(), namespace="ns"), world)
             assert outcome.record.outcome == would
             assert "patch" not in answer(outcome)
 
 
 def test_a_pod_with_claims_of_its_own_has_no_choice():
-    asked = gpu_pod(resourceClaims=[{"name": "own", "resourceClaimName": "c"}])
-    outcome = reviewing.mutate(review(asked), fleet(*MIXED, policy=PLUGIN))
+    item = gpu_pod(resourceClaims=[{"name": "own", "resourceClaimName": "c"}])
+    outcome = reviewing.decide_review("mutate", review(item), fleet(*MIXED, policy=PLUGIN))
     assert outcome.record.outcome == "translated"
 
 
 def test_a_translated_pod_stays_translated_on_reinvocation():
-    """A neighbour's change makes the API server ask again; by then the devices may be in use."""
+    """Another webhook's change makes the API server call us again. The devices may be in use by then."""
     before = fleet(*MIXED, policy=DRA)
-    after = applied(gpu_pod(), reviewing.mutate(review(gpu_pod()), before))
+    after = applied(gpu_pod(), reviewing.decide_review("mutate", review(gpu_pod()), before))
     full = fleet(*MIXED, NEW_FULL, policy=DRA)
-    outcome = reviewing.mutate(review(after), full)
+    outcome = reviewing.decide_review("mutate", review(after), full)
     assert "patch" not in answer(outcome)
 
 
 def test_a_lying_node_affects_only_itself():
-    """What a stolen node hands out draws pods to it, as it does without us; it takes no free device of another out of account."""
+    """A stolen node that reports free devices attracts pods, with and without drawbridge. It does not hide free devices of other nodes."""
     liar = plugin_node("liar", 10**9)
     assert decided(gpu_pod(), fleet(*MIXED, liar, policy=DRA))[0] == "dra"
     assert decided(gpu_pod(), fleet(*MIXED, plugin_node("liar", -4), policy=PLUGIN))[0] == "plugin"
@@ -324,35 +322,13 @@ def test_a_lying_node_affects_only_itself():
     assert decided(gpu_pod(), fleet(*MIXED, liar, beyond, policy=PLUGIN))[0] == "plugin"
 
 
-def test_labels_that_say_shared_count_all_the_same():
-    """A policy says which nodes are preferred, and not what a unit is: replicas stay with their plugin."""
+def test_labels_for_shared_gpus_take_precedence():
+    """A policy states which nodes are preferred, not what a unit means: replicas stay with their plugin."""
     shared = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
-    nodes = [one for i in range(3) for one in old(f"shared-{i}", labels=shared)]
-    outcome = reviewing.mutate(review(gpu_pod()), fleet(*nodes, *new("new-1"), policy=DRA))
+    nodes = [node for i in range(3) for node in old(f"shared-{i}", labels=shared)]
+    outcome = reviewing.decide_review("mutate", review(gpu_pod()), fleet(*nodes, *new("new-1"), policy=DRA))
     assert outcome.record.outcome == "left"
     assert "time-slicing" in outcome.record.decisions[0].detail
-
-
-WRONG = {
-    "nothing said": ({GPU: {}}, "/mixed/nvidia.com~1gpu", "nothing says"),
-    "two words": ({GPU: {"prefer": "dra", "percent": 3}}, "/mixed/nvidia.com~1gpu", "more than one field"),
-    "no percentage": ({GPU: {"percent": 101}}, "/mixed/nvidia.com~1gpu/percent", "101 is not a percentage"),
-    "no side": ({GPU: {"prefer": "both"}}, "/mixed/nvidia.com~1gpu/prefer", ""),
-    "an unknown key": ({"example.com/x": DRA}, "/mixed/example.com~1x", "no dialect knows"),
-    "no namespace": ({GPU: DRA | {"namespaces": {"A*": DRA}}}, "/mixed/nvidia.com~1gpu/namespaces/A*", "not the name"),
-    "nothing for a namespace": ({GPU: DRA | {"namespaces": {"a": {}}}}, "/mixed/nvidia.com~1gpu/namespaces/a", "nothing says"),
-    "one in another": ({GPU: DRA | {"namespaces": {"a": DRA | {"namespaces": {}}}}}, "/mixed/nvidia.com~1gpu/namespaces/a", ""),
-    "no mapping": ([], "/mixed", ""),
-    "a text": ({GPU: "dra"}, "/mixed/nvidia.com~1gpu", ""),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("mixed", "path", "words"), WRONG.values(), ids=WRONG)
-def test_a_bad_policy_is_named_and_never_in_force(mixed, path, words):
-    value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mixed": mixed}
-    configuration, findings = read(json.loads(json.dumps(value)))
-    assert configuration is None
-    assert any(finding.path.startswith(path) and words in finding.message for finding in findings), findings
 
 
 def test_a_device_plugin_workload_has_no_claim_warnings():
@@ -364,18 +340,18 @@ def test_a_device_plugin_workload_has_no_claim_warnings():
         "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
     }
 
-    def told(policy):
+    def warnings_with(policy):
         world = fleet(*MIXED, NEW_FULL, *OLD_FULL, policy=policy)
-        return answer(reviewing.validate(review(deployment, group="apps", resource="deployments"), world)).get(
-            "warnings", []
-        )
+        return answer(
+            reviewing.decide_review("validate", review(deployment, group="apps", resource="deployments"), world)
+        ).get("warnings", [])
 
-    assert any("waits until devices are free" in text for text in told(DRA))
-    assert told(PLUGIN) == []
+    assert any("waits until devices are free" in text for text in warnings_with(DRA))
+    assert warnings_with(PLUGIN) == []
 
 
-def test_a_choice_looks_at_each_node_once_for_each_question():
-    many = [one for i in range(60) for one in (*old(f"o-{i}", 1), *new(f"n-{i}", 1))]
+def test_each_node_is_examined_once_per_question():
+    many = [obj for i in range(60) for obj in (*old(f"o-{i}", 1), *new(f"n-{i}", 1))]
     held_by = [gpu_pod(f"f-{i}", 1, nodeName=f"o-{i}") for i in range(60)]
     world = fleet(*many, *held_by, policy=PLUGIN)
     preference = read_preference(gpu_pod(), workload("ns", {}), ["nvidia.com/gpu"], world)
@@ -386,15 +362,15 @@ def test_a_choice_looks_at_each_node_once_for_each_question():
 
 
 @pytest.mark.parametrize("terms", [8, 200])
-def test_very_many_words_about_its_node_cost_a_pod_little(terms):
-    """A label costs a look at each node, so only so many are looked up: a pod with more is taken to reach every node."""
+def test_very_many_node_selector_terms_cost_little(terms):
+    """Each term costs a scan of the nodes, so their number is limited: a pod with more terms counts as able to reach every node."""
     expressions = [{"key": f"pool-{at}", "operator": "NotIn", "values": ["v"]} for at in range(4)]
     required = {"nodeSelectorTerms": [{"matchExpressions": expressions}] * terms}
     wordy = gpu_pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
-    many = [one for i in range(60) for one in old(f"o-{i}", 1)]
+    many = [node for i in range(60) for node in old(f"o-{i}", 1)]
     for policy, side in ((PLUGIN, "plugin"), (DRA, "dra")):
         world = fleet(*many, *new("new-1"), policy=policy)
         assert decided(wordy, world)[0] == side
         budget = Budget(10**6)
-        assert len(NodeIndex(world.fleet.nodes).reach(place_of(wordy["spec"]), budget).nodes) == 61
+        assert len(NodeIndex(world.fleet.nodes).reach(node_constraints(wordy["spec"]), budget).nodes) == 61
         assert budget.spent < 1_000

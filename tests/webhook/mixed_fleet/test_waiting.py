@@ -1,4 +1,4 @@
-"""Mixed fleets and pins, drawn: no translated pod waits where its original would have run, by kube-scheduler's own plugins and allocator."""
+"""Random mixed fleets and policies: no translated pod waits if its original would have run. kube-scheduler's own plugins decide."""
 
 import random
 from collections import Counter
@@ -44,7 +44,7 @@ def drawn_fleet(rng):
         objects.append({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": status})
         if kind in ("driver", "both"):
             objects.append(published(name, rng.choice([1, 2, 4])))
-    if rng.random() < 0.3:  # devices of no node: of all, or of those that their slice selects
+    if rng.random() < 0.3:  # devices without a node: for all nodes, or for those that their slice selects
         network = published("network", 2)
         del network["spec"]["nodeName"]
         term = {"matchExpressions": [{"key": "kind", "operator": "In", "values": ["pool"]}]}
@@ -66,7 +66,7 @@ def requirement(rng):
 
 
 def drawn_pod(rng):
-    """A pod that asks for GPUs, pinned in one of the ways that there are, or in none."""
+    """A pod that requests GPUs, pinned to nodes in one of several ways or not at all."""
     resources = {"limits": {GPU: rng.choice(["1", "1", "1", "2", "4"]), "cpu": rng.choice(["1", "1", "8"])}}
     resources["requests"] = dict(resources["limits"])
     spec = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
@@ -105,7 +105,7 @@ def drawn_pod(rng):
 
 
 def without_key(pod):
-    """The pod as a claim serves it: without the key."""
+    """Return the pod without the key that a claim replaces."""
     plain = deepcopy(pod)
     for amounts in plain["spec"]["containers"][0]["resources"].values():
         del amounts[GPU]
@@ -113,13 +113,13 @@ def without_key(pod):
 
 
 def question_of(pod, nodes, objects):
-    """Ask on which of these nodes so many devices can be allocated; what is asked hangs on nothing that drawbridge writes."""
-    asked = {
+    """Return the question on which of these nodes the pod's devices can be allocated. It does not depend on drawbridge."""
+    question = {
         "deviceClassName": DRIVER,
         "allocationMode": "ExactCount",
         "count": int(pod["spec"]["containers"][0]["resources"]["limits"][GPU]),
     }
-    spec = {"devices": {"requests": [{"name": "r", "exactly": asked}]}}
+    spec = {"devices": {"requests": [{"name": "r", "exactly": question}]}}
     claim = {"metadata": {"name": "c", "namespace": "n", "uid": "c"}, "spec": spec}
     slices = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
     return {"nodes": nodes, "claims": [claim], "slices": slices, "classes": [CLASS]}
@@ -133,17 +133,17 @@ def test_no_translated_pod_waits_where_its_original_would_have_run(declared, fil
         objects, pod = drawn_fleet(rng), drawn_pod(rng)
         nodes = [obj for obj in objects if obj["kind"] == "Node"]
         state = state_of_files(manifests.parse(manifests.dump(objects)), configured(mode="enforce", **declared))
-        done = decide_object(pod, state)
-        before, after = filter_oracle.ask_all([{"pod": one, "nodes": nodes} for one in (pod, without_key(pod))])
+        verdict = decide_object(pod, state)
+        before, after = filter_oracle.ask_all([{"pod": variant, "nodes": nodes} for variant in (pod, without_key(pod))])
         reached = [node for node in nodes if node["metadata"]["name"] in after["nodes"]]
         question = question_of(pod, reached, objects)
         served = allocate_oracle.ask(**question).get("fits", []) if reached else []
-        if not done.operations:
+        if not verdict.operations:
             met["left", bool(before["nodes"])] += 1
             continue
         met["translated", bool(before["nodes"]), bool(served)] += 1
-        assert served or not before["nodes"], f"{seed}: {before} {done.decisions} {pod['spec']}"
-        [template] = done.templates.values()
+        assert served or not before["nodes"], f"{seed}: {before} {verdict.decisions} {pod['spec']}"
+        [template] = verdict.templates.values()
         [request] = template["spec"]["devices"]["requests"]
         of_ours, of_theirs = request["exactly"], question["claims"][0]["spec"]["devices"]["requests"][0]["exactly"]
         assert {key: of_ours[key] for key in of_theirs} == of_theirs

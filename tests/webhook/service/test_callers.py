@@ -9,7 +9,7 @@ import pytest
 from runtime.authentication import Callers, Credentials
 from tests.certs.peers import certificate, pem
 from tests.webhook import tls
-from tests.webhook.service.test_app import JSON, REVIEW, Allowing
+from tests.webhook.service.serving import JSON, REVIEW, Allowing
 from webhook.service.app import App
 from webhook.service.metrics import WebhookMetrics
 
@@ -60,7 +60,7 @@ async def test_reviews_are_answered_only_for_callers_with_the_token(serve, folde
     assert await status(url, context, Authorization="Bearer ") == 401
 
 
-async def test_while_the_token_file_cannot_be_read_what_it_said_last_holds(serve, folder, caplog):
+async def test_the_last_token_stays_valid_while_its_file_is_unreadable(serve, folder, caplog):
     file = folder / "token"
     file.write_text("sesame")
     url, context = await serve(Credentials(token_file=str(file)), every=0.0)

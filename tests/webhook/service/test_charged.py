@@ -1,6 +1,6 @@
 """Every loop over what a caller sent charges the review's budget: nothing interrupts a decision on the loop but its budget.
 
-Counted are the lines of Python between two charges, so a busy machine gives the same result. Not counted is what is one call for a budget
+The tests count lines of Python between two charges, so a busy machine gives the same result. They do not count what is one call for a budget
 (`Budget.charge_whole`): a library's, whose input has at most `DecisionLimits.inline` bytes, and compiling a selector.
 """
 
@@ -126,22 +126,23 @@ class Stretch:
 
 @pytest.fixture(scope="module", autouse=True)
 def loaded():
-    """Imports are no part of a decision."""
+    """Import and compile everything before the tests, because this is no part of a decision."""
     cel.compile(WHOLE_LANGUAGE)
-    admission.mutate(review(crowded_pod()), FLEET)
+    admission.decide_review("mutate", review(crowded_pod()), FLEET)
 
 
 @pytest.mark.parametrize("name", INLINE)
-def test_a_decision_on_the_loop_executes_few_lines_between_two_charges(name, monkeypatch):
+def test_a_decision_executes_few_lines_between_two_charges(name, monkeypatch):
     path, make = (REVIEWS | CORPUS | MORE)[name]
-    decide = admission.validate if path == "validate" else admission.mutate
     body, seen = make(), Stretch()
     monkeypatch.setattr(cel, "compile", seen.skip(cel.compile))
     FLEET.memo.clear()
 
     def answer():
         with suppress(ReviewError):
-            assert decide(body, FLEET, impatient=lambda: seen.total > PATIENCE, longest=LIMITS.hold * 400_000).body
+            assert admission.decide_review(
+                path, body, FLEET, impatient=lambda: seen.total > PATIENCE, longest=LIMITS.hold * 400_000
+            ).body
 
     seen.measure(answer)
     assert seen.longest < UNCHARGED, f"{seen.longest} lines of {seen.total}"

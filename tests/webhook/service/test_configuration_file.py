@@ -29,14 +29,14 @@ def test_a_file_that_does_not_change_changes_nothing(file):
     assert source.current is before
 
 
-def test_a_new_content_is_in_force_at_the_next_look(file):
+def test_new_content_is_in_force_at_the_next_reload(file):
     source = Source(str(file))
     file.write_text(GOOD.format(mode="observe"))
     assert source.reload()
     assert source.current.file.mode == "observe"
 
 
-def test_a_file_that_changes_while_it_is_looked_at_is_in_force_as_it_was_seen_and_then_as_it_is(file):
+def test_a_file_changed_while_being_read_is_read_again(file):
     source = Source(str(file))
     file.write_text(GOOD.format(mode="observe"))
     real = source._bytes
@@ -52,7 +52,7 @@ def test_a_file_that_changes_while_it_is_looked_at_is_in_force_as_it_was_seen_an
     source._bytes = real
     assert source.reload()
     assert source.current.file.mode == "off"
-    assert not source.reload(), "nothing is told twice"
+    assert not source.reload(), "an unchanged file is no new configuration"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_file_that_changes_while_it_is_looked_at_is_in_force_as_it_was_seen_an
         (None, "drawbridge.yaml"),
     ],
 )
-def test_a_bad_content_is_named_and_the_last_good_one_stays(file, content, says):
+def test_an_invalid_file_is_reported_and_the_old_configuration_stays(file, content, says):
     source = Source(str(file))
     file.unlink() if content is None else file.write_text(content)
     assert not source.reload()
@@ -77,7 +77,7 @@ def test_a_bad_content_is_named_and_the_last_good_one_stays(file, content, says)
     assert (source.current.file.mode, source.problem) == ("off", "")
 
 
-def test_a_bad_file_at_the_start_is_an_error_with_every_reason(file):
+def test_an_invalid_file_at_startup_is_reported_with_all_reasons(file):
     file.write_text(GOOD.format(mode="loud") + "canary: many\n")
     with pytest.raises(ConfigurationError) as caught:
         Source(str(file))
@@ -124,15 +124,15 @@ def test_the_digest_is_that_of_the_content_in_force(file):
     assert Source().digest == ""
 
 
-def test_a_refused_configuration_is_reported_in_one_line_with_its_place(file):
+def test_a_rejected_configuration_is_reported_in_one_short_line(file):
     source = Source(str(file))
     assert not any(source.notes().values())
     file.write_text(GOOD.format(mode="loud") + "canary: many\n" + TABLE.replace("count", "x" * 5000))
     source.reload()
-    told = source.notes()["configuration"]
-    assert f"{file}:3:" in told
-    assert told.endswith("(and 2 more, in the log)")
-    words = "meanings: {nvidia.com/gpu: " + "x" * 200 + "}\n"  # which is answered with all dialects there are
+    note = source.notes()["configuration"]
+    assert f"{file}:3:" in note
+    assert note.endswith("(and 2 more, in the log)")
+    words = "meanings: {nvidia.com/gpu: " + "x" * 200 + "}\n"  # the error lists all dialects
     file.write_text(GOOD.format(mode="warn") + words)
     source.reload()
     assert len(source.problem) > 500
@@ -142,10 +142,10 @@ def test_a_refused_configuration_is_reported_in_one_line_with_its_place(file):
     assert not any(source.notes().values())
 
 
-def test_names_that_the_api_server_was_not_told_of_are_told(file):
+def test_keys_missing_in_the_webhook_configuration_are_reported(file):
     source = Source(str(file))
-    for name, told in [("nvidia.com/our-gpu", False), ("our.org/gpu", True), ("amd.com/our-gpu", False)]:
+    for name, reported in [("nvidia.com/our-gpu", False), ("our.org/gpu", True), ("amd.com/our-gpu", False)]:
         file.write_text(GOOD.format(mode="warn") + TABLE.replace("NAME", name))
         assert source.reload()
-        assert ("names of our.org to the webhook" in source.notes()["webhooks"]) == told
+        assert ("names of our.org to the webhook" in source.notes()["webhooks"]) == reported
     assert not Source(str(file)).notes()["webhooks"]

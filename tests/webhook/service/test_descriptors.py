@@ -1,4 +1,4 @@
-"""A process that may open 160 files, and a crowd that wants more: honest reviews are answered all the same."""
+"""A process with a limit of 160 open files answers honest reviews while many clients open connections."""
 
 import asyncio
 import subprocess

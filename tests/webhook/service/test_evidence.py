@@ -1,4 +1,4 @@
-"""How device plugins and autoscalers are set up, read of a cluster: what counts, and what becomes of the rest."""
+"""How the webhook reads the installation of device plugins and autoscalers from a cluster."""
 
 import asyncio
 from pathlib import Path
@@ -27,7 +27,7 @@ CONFIGURATION = {"evidence": {"namespaces": [HOME]}}
 
 
 class Installed(Embedded):
-    """A cluster with objects of device plugins and autoscalers; `fails` says by plural what a request for some ends with."""
+    """A cluster with objects of device plugins and autoscalers; `fails` maps a plural to the error of its requests."""
 
     def __init__(self):
         super().__init__()
@@ -39,18 +39,18 @@ class Installed(Embedded):
         self.asked.add((resource.plural, namespace))
         if resource.plural in self.fails:
             raise self.fails[resource.plural]
-        kinds = [one for one in self.there if one["kind"] == resource.kind]
+        kinds = [obj for obj in self.there if obj["kind"] == resource.kind]
         return [kind for kind in kinds if namespace in (None, kind["metadata"].get("namespace"))]
 
     async def list(self, resource, namespace=None, **more):
-        if resource.plural not in {one.plural for one in (*OF_CLUSTER, *OF_OPERATORS, *OF_NAMESPACES)}:
+        if resource.plural not in {kind.plural for kind in (*OF_CLUSTER, *OF_OPERATORS, *OF_NAMESPACES)}:
             return await super().list(resource, namespace, **more)
         return ListPage(tuple(self._of(resource, namespace)), "1")
 
     async def get(self, resource, name, namespace=None):
-        for one in self._of(resource, namespace):
-            if one["metadata"]["name"] == name:
-                return one
+        for obj in self._of(resource, namespace):
+            if obj["metadata"]["name"] == name:
+                return obj
         raise NotFound(name)
 
 
@@ -85,7 +85,7 @@ async def test_evidence_counts_from_the_first_read_until_it_is_gone():
     await following(cluster, check, **CONFIGURATION)
 
 
-async def test_the_config_map_of_a_network_plugin_is_read_by_the_name_that_its_daemon_set_mounts():
+async def test_a_network_plugins_mounted_config_map_is_read():
     cluster = Installed()
     pools = {"resourceList": [{"resourceName": "vfs", "selectors": {"vendors": ["15b3"]}}]}
     image = "quay.io/openshift/origin-sriov-network-device-plugin:4.20"
@@ -100,7 +100,7 @@ async def test_the_config_map_of_a_network_plugin_is_read_by_the_name_that_its_d
     await following(cluster, check, **CONFIGURATION)
 
 
-async def test_a_gpu_cluster_is_read_and_beside_a_policy_it_replaces_no_plugin():
+async def test_a_gpu_cluster_beside_a_cluster_policy_replaces_no_plugin():
     cluster = Installed()
     cluster.there = [gpu_cluster(), policy(), config_map(any=sharing())]
 
@@ -115,7 +115,7 @@ async def test_a_gpu_cluster_is_read_and_beside_a_policy_it_replaces_no_plugin()
     await following(cluster, check, **CONFIGURATION)
 
 
-async def test_without_a_declaration_nothing_is_asked():
+async def test_without_a_declaration_no_evidence_is_read():
     cluster = Installed()
     cluster.there = [pool(), karpenter()]
 
@@ -127,7 +127,7 @@ async def test_without_a_declaration_nothing_is_asked():
     await following(cluster, check)
 
 
-async def test_a_missing_right_is_told_and_keeps_nothing_waiting():
+async def test_a_missing_right_is_reported_and_blocks_nothing():
     cluster = Installed()
     cluster.there = [scaler("1.31.0") | {"metadata": {"name": "x", "namespace": HOME}}, policy()]
     cluster.fails = {
@@ -145,7 +145,7 @@ async def test_a_missing_right_is_told_and_keeps_nothing_waiting():
     await following(cluster, check, **CONFIGURATION)
 
 
-async def test_while_the_server_does_not_answer_what_was_read_last_stays():
+async def test_evidence_stays_while_the_api_server_does_not_answer():
     cluster = Installed()
     cluster.there = [pool()]
 
@@ -157,7 +157,7 @@ async def test_while_the_server_does_not_answer_what_was_read_last_stays():
     await following(cluster, check, **CONFIGURATION)
 
 
-async def test_of_config_maps_those_that_a_plugin_is_given_are_read_and_no_other():
+async def test_only_config_maps_used_by_a_plugin_are_read():
     cluster = Installed()
     cluster.there = [CHART, policy(name="of-the-policy"), karpenter() | {"metadata": {"name": "k", "namespace": HOME}}]
     cluster.there += [config_map(name, where, any=sharing()) for name in ("plugin", "other") for where in (HOME, "b")]
@@ -167,15 +167,15 @@ async def test_of_config_maps_those_that_a_plugin_is_given_are_read_and_no_other
     assert {where for _, where in cluster.asked} == {None, HOME, "b"}
 
 
-async def test_of_a_runtime_class_its_handler_and_nodes_count():
+async def test_handler_and_nodes_of_a_runtime_class_count():
     cluster = Installed()
     cluster.there = [
         runtime("cards", "nvidia", nodeSelector={"pool": "old"}) | {"overhead": {"podFixed": {"cpu": "1"}}}
     ]
     read = await read_evidence(cluster, [HOME])
     assert "overhead" not in read.objects[0]
-    found = installed(read.objects).runtimes["cards"]
-    assert (found.handler, found.node_selector) == ("nvidia", {"pool": "old"})
+    runtime_class = installed(read.objects).runtimes["cards"]
+    assert (runtime_class.handler, runtime_class.node_selector) == ("nvidia", {"pool": "old"})
 
 
 async def test_operators_are_read_for_commands_alone():
@@ -189,8 +189,10 @@ async def test_operators_are_read_for_commands_alone():
 @pytest.mark.parametrize(
     ("file", "kinds"), [("survey/role.yaml", (*OF_CLUSTER, *OF_OPERATORS)), ("evidence/cluster.yaml", OF_CLUSTER)]
 )
-def test_the_roles_let_every_kind_be_listed_that_is_read_as_evidence(file, kinds):
-    role = next(one.object for one in read_files([MANIFESTS / file]) if one.object["kind"] == "ClusterRole")
+def test_the_cluster_roles_allow_listing_every_kind_of_evidence(file, kinds):
+    role = next(
+        document.object for document in read_files([MANIFESTS / file]) if document.object["kind"] == "ClusterRole"
+    )
     # The one rule with a name is that of the installed configuration.
     rules = [rule for rule in role["rules"] if "resourceNames" not in rule]
     given = {(group, plural): rule["verbs"] for rule in rules for group in rule["apiGroups"] for plural in rule["resources"]}  # fmt: skip
@@ -202,6 +204,6 @@ def test_the_roles_let_every_kind_be_listed_that_is_read_as_evidence(file, kinds
 
 
 @pytest.mark.parametrize("names", [["Kube_System"], ["../../nodes"], [f"n-{n}" for n in range(17)]])
-def test_a_name_that_no_namespace_has_and_too_many_are_refused(names):
+def test_invalid_or_too_many_evidence_namespaces_are_rejected(names):
     with pytest.raises(AssertionError):
         configured(evidence={"namespaces": names})

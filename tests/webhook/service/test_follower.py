@@ -31,8 +31,8 @@ async def following(cluster, check, pace=Pace(), world=None):  # noqa: B008  a v
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_collection_that_is_read_again_moves_the_stock_once_however_much_has_changed():
-    """After an API server was away thousands of claims are new at once: one by one they held all reviews for seconds."""
+async def test_a_relisted_collection_changes_the_stock_once():
+    """After an outage of the API server thousands of claims are new at once. Added one by one they delayed all reviews for seconds."""
     cluster = Embedded()
 
     async def check(follower):
@@ -52,7 +52,7 @@ async def test_a_collection_that_is_read_again_moves_the_stock_once_however_much
     await following(cluster, check)
 
 
-async def test_a_kind_that_the_server_lacks_is_not_waited_for_forever():
+async def test_a_kind_missing_on_the_server_does_not_block_readiness():
     class Lacking(Embedded):
         def watch(self, resource, *args, **kwargs):
             if resource.plural == "devicetaintrules":
@@ -107,7 +107,7 @@ def gpu_pod(name, node, phase="Running"):
     }
 
 
-async def test_pods_on_nodes_are_counted_from_when_a_policy_asks_for_them():
+async def test_device_usage_is_counted_once_a_policy_needs_it():
     cluster = Embedded.holding([gpu_pod("one", "a"), gpu_pod("two", "a"), gpu_pod("ended", "a", "Succeeded")])
     world = StateBuilder(Configuration())
 
@@ -130,7 +130,7 @@ async def test_pods_on_nodes_are_counted_from_when_a_policy_asks_for_them():
     await following(cluster, check, Pace(refresh=0.01), world)
 
 
-async def test_pods_that_may_not_be_listed_are_told_and_stop_nothing():
+async def test_a_missing_right_to_list_pods_is_only_reported():
     class Blind(Embedded):
         def watch(self, resource, *args, **kwargs):
             if resource.plural == "pods":
@@ -146,7 +146,7 @@ async def test_pods_that_may_not_be_listed_are_told_and_stop_nothing():
     await following(Blind(), check, Pace(refresh=0.01), StateBuilder(configured(mixed=MIXED)))
 
 
-async def test_a_right_that_is_missing_is_named():
+async def test_a_missing_right_is_reported():
     class Forbidding(Embedded):
         def watch(self, resource, *args, **kwargs):
             if resource.plural == "resourcequotas":
@@ -161,7 +161,7 @@ async def test_a_right_that_is_missing_is_named():
     await following(Forbidding(), check)
 
 
-async def test_a_kind_is_incomplete_as_long_as_an_object_of_it_cannot_be_read():
+async def test_a_kind_with_an_unreadable_object_is_incomplete():
     unreadable = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
@@ -171,18 +171,18 @@ async def test_a_kind_is_incomplete_as_long_as_an_object_of_it_cannot_be_read():
     cluster = Embedded.holding([unreadable])
 
     async def check(follower):
-        decider = ReviewDecider(follower._builder, follower, str)
+        decider = ReviewDecider(follower._builder, follower)
         async with asyncio.timeout(PATIENCE):
             await follower.wait_for_sync()
         assert decider.state().unseen == ("DeviceClass",)
-        assert decider.state() is decider.state()  # what did not change is known again
-        assert decider.notes()["stock"].endswith("objects are set aside of: DeviceClass")
-        for number in range(2 * REMEMBERED):  # however many others are in the list of what is set aside
+        assert decider.state() is decider.state()  # an unchanged state is the same object
+        assert follower.stale().endswith("objects of these kinds are set aside: DeviceClass")
+        for number in range(2 * REMEMBERED):  # with any number of other objects that are set aside
             follower.quarantine.hold(("pods", "default", str(number)), "bad")
         assert decider.state().unseen == ("DeviceClass",)
         await cluster.delete(DEVICE_CLASSES, "odd")
         await until(lambda: not decider.state().incomplete)
-        assert decider.notes()["stock"] == ""
+        assert follower.stale() == ""
 
     await following(cluster, check)
 
@@ -196,12 +196,12 @@ async def test_a_kind_is_incomplete_as_long_as_an_object_of_it_cannot_be_read():
     ],
     ids=["Namespace", "ResourceQuota", "LimitRange"],
 )
-async def test_a_namespace_with_an_unreadable_object_is_left_alone_and_a_warning_says_why(resource, odd):
+async def test_a_namespace_with_an_unreadable_object_only_warns(resource, odd):
     cluster = Embedded.holding([{"apiVersion": "v1", "kind": resource.kind, **odd}])
     world = StateBuilder(Configuration(msgspec.structs.replace(DEFAULT, mode="enforce")))
 
     async def check(follower):
-        decider = ReviewDecider(world, follower, str)
+        decider = ReviewDecider(world, follower)
 
         def mode(namespace):
             return mode_of(decider.state(), PodOwner(namespace, "Pod", "p"))
@@ -210,15 +210,15 @@ async def test_a_namespace_with_an_unreadable_object_is_left_alone_and_a_warning
             await follower.wait_for_sync()
         assert (mode("ns"), mode("other")) == (Mode.WARN, Mode.ENFORCE)
         assert decider.state() is decider.state()
-        assert decider.notes()["namespaces"].endswith(f"could not be read: ns ({resource.kind} could not be read)")
+        assert follower.unsure().endswith(f"could not be read: ns ({resource.kind} could not be read)")
         await cluster.delete(resource, odd["metadata"]["name"], odd["metadata"].get("namespace"))
         await until(lambda: mode("ns") is Mode.ENFORCE)
-        assert decider.notes()["namespaces"] == ""
+        assert follower.unsure() == ""
 
     await following(cluster, check, world=world)
 
 
-async def test_of_many_namespaces_some_are_named_and_the_others_counted():
+async def test_some_namespaces_are_named_and_the_rest_counted():
     quotas = [
         {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": f"ns-{n:02}"}, "spec": []}
         for n in range(NAMED + 3)
@@ -234,7 +234,7 @@ async def test_of_many_namespaces_some_are_named_and_the_others_counted():
 
 
 @pytest.mark.parametrize("broken", [True, False])
-async def test_the_age_of_the_state_grows_only_while_the_api_server_is_away(broken):
+async def test_state_age_grows_only_while_the_api_server_is_away(broken):
     class Leaving(Embedded):
         away = False
         watches = 0
@@ -256,7 +256,7 @@ async def test_the_age_of_the_state_grows_only_while_the_api_server_is_away(brok
                     await asyncio.sleep(0.05)
             else:
                 before = asyncio.get_running_loop().time()
-                many = cluster.watches + 30  # of several collections, each of which ends and is opened again
+                many = cluster.watches + 30  # several collections, whose watches end and are opened again
                 while cluster.watches < many:  # noqa: ASYNC110  time has to pass
                     await asyncio.sleep(0.01)
                 assert follower.age() < asyncio.get_running_loop().time() - before
@@ -265,18 +265,17 @@ async def test_the_age_of_the_state_grows_only_while_the_api_server_is_away(brok
 
 
 class Silent(Embedded):
-    """A cluster that tells nothing of its gates."""
+    """A cluster that does not report its feature gates."""
 
     async def server(self, *, probe=True):
         return msgspec.structs.replace(await super().server(probe=probe), gates={})
 
 
-async def test_readiness_names_the_gates_that_are_a_guess():
+async def test_readiness_names_the_assumed_feature_gates():
     async def check(follower):
-        decider = ReviewDecider(follower._builder, follower, str)
-        assert decider.notes()["server"] == ""  # nothing was asked yet
+        assert follower.doubts() == ""  # nothing was asked yet
         await follower.wait_for_sync()
-        assert "DRAConsumableCapacity (on by default)" in decider.notes()["server"]
+        assert "DRAConsumableCapacity (on by default)" in follower.doubts()
 
     await following(Silent(), check)
 

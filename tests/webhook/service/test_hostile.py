@@ -1,4 +1,4 @@
-"""A live webhook over TLS between honest reviews and hostile ones: no honest review is held or lost."""
+"""A live webhook over TLS with honest and hostile reviews: no honest review is delayed or lost."""
 
 import asyncio
 import gc
@@ -11,9 +11,9 @@ from time import thread_time
 import aiohttp
 import pytest
 
-from tests.webhook.admission.test_decide import gpu_pod, review
+from tests.webhook.admission.reviews import gpu_pod, review
 from tests.webhook.hostile import CORPUS, REVIEWS
-from tests.webhook.service.test_service import cluster, running, trust  # noqa: F401  a fixture
+from tests.webhook.service.processes import running, trust
 from webhook.admission import answer_timeout
 from webhook.admission import review as reviewing
 
@@ -23,30 +23,30 @@ PROMISE = 0.1
 
 @pytest.fixture(autouse=True, scope="module")
 def old_objects_rest():
-    """Objects of earlier tests do not belong to the webhook: to look through it takes the collector 90 ms, in one piece."""
+    """Keep the garbage collector away from objects of earlier tests: one pass over them would stop the webhook for 90 ms."""
     gc.collect()
-    gc.freeze()  # for good: reviews that come after them would look through it, too
+    gc.freeze()  # permanently, because later reviews would otherwise pay for its collection
 
 
 class Held(list):
-    """What each review costs the loop, in seconds of its own CPU: on a crowded machine the clock on the wall says nothing."""
+    """The CPU seconds of the loop for each review. Wall-clock time would depend on the load of the machine."""
 
     def start(self):
-        """Begin a round. What a review costs it costs in each; what the machine or the collector adds comes in one."""
+        """Begin a round. The cost of a review is in every round; disturbances by the machine or the collector are in one."""
         self.append([])
 
     def most(self):
-        return min(max(one) for one in self)
+        return min(max(times) for times in self)
 
 
 def held(app, monkeypatch):
     took = Held()
 
     def timed(work):
-        def do(*asked):
+        def do(*arguments):
             started = thread_time()
             try:
-                return work(*asked)
+                return work(*arguments)
             finally:
                 if took:
                     took[-1].append(thread_time() - started)
@@ -65,7 +65,7 @@ async def post(session, url, body):
 
 @asynccontextmanager
 async def honest(session, url):
-    """A stream of small honest reviews, each of which must be answered with a patch; the block ends when it has seen some."""
+    """Send small honest reviews, which must all be answered with a patch; the block ends after some of them."""
     stop, seen = asyncio.Event(), []
 
     async def stream():
@@ -86,7 +86,7 @@ async def honest(session, url):
 
 
 @pytest.mark.parametrize("what", REVIEWS)
-async def test_a_hostile_review_is_answered_and_does_not_delay_other_reviews(cluster, what, monkeypatch):  # noqa: F811
+async def test_a_hostile_review_is_answered_without_delaying_other_reviews(cluster, what, monkeypatch):
     path, make = REVIEWS[what]
     body = make()
     async with (
@@ -104,7 +104,7 @@ async def test_a_hostile_review_is_answered_and_does_not_delay_other_reviews(clu
         assert took.most() <= PROMISE
 
 
-async def test_a_crowd_of_hostile_reviews_costs_the_honest_nothing_but_time(cluster, monkeypatch):  # noqa: F811
+async def test_honest_reviews_survive_a_crowd_of_hostile_reviews(cluster, monkeypatch):
     # To write them out takes half a second, in which the loop has to turn.
     bodies = [(path, await asyncio.to_thread(make)) for path, make in (REVIEWS | CORPUS).values()]
     async with (
@@ -121,7 +121,7 @@ async def test_a_crowd_of_hostile_reviews_costs_the_honest_nothing_but_time(clus
         assert took.most() <= PROMISE
 
 
-async def test_a_review_that_no_worker_decides_is_allowed_unchanged_warned_and_counted(cluster):  # noqa: F811
+async def test_a_review_undecided_by_workers_is_allowed_with_a_warning(cluster):
     path, make = REVIEWS["3 MiB of labels"]  # large: a worker decides
     async with (
         running(cluster) as here,
@@ -139,9 +139,9 @@ async def test_a_review_that_no_worker_decides_is_allowed_unchanged_warned_and_c
         assert count("drawbridge_workers_killed") == 1
 
 
-async def test_a_pod_is_translated_even_if_its_verdict_is_not_ready_in_time(cluster):  # noqa: F811
-    """Whether a pod's devices are there may take long to say; what it requests was said before."""
-    asked = review(gpu_pod(limits={"nvidia.com/gpu": "1"}))
+async def test_a_pod_is_translated_even_if_its_verdict_times_out(cluster):
+    """The translation is complete before the feasibility check begins."""
+    gpu_review = review(gpu_pod(limits={"nvidia.com/gpu": "1"}))
     async with (
         running(cluster) as here,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trust(cluster))) as session,
@@ -151,10 +151,10 @@ async def test_a_pod_is_translated_even_if_its_verdict_is_not_ready_in_time(clus
 
         def late(_path, body, state, _patience):
             looks = iter([False])  # the first comes while the keys are translated
-            return reviewing.mutate(body, state, impatient=lambda: next(looks, True))
+            return reviewing.decide_review("mutate", body, state, impatient=lambda: next(looks, True))
 
         app._decider.decide = late
-        status, text = await post(session, f"https://{here.address}/mutate", asked)
+        status, text = await post(session, f"https://{here.address}/mutate", gpu_review)
         answer = json.loads(text)["response"]
         assert (status, answer["allowed"], "patch" in answer) == (200, True, True)
         assert "drawbridge did not check this pod" in answer["warnings"][0]

@@ -39,7 +39,7 @@ def record(**more):
     return Record(path="mutate", uid="u", outcome="translated", mode="enforce", decisions=(decision,), **more)
 
 
-def test_a_decision_is_one_line_of_json_with_everything_about_it(stream):
+def test_a_decision_is_logged_as_one_line_of_json(stream):
     log.configure("info", stream).write(record(dry_run=True), 0.000123)
     (line,) = lines(stream)
     assert (line["level"], line["outcome"], line["mode"], line["dryRun"], line["us"]) == (
@@ -73,13 +73,13 @@ def test_other_loggers_write_json_too_with_extras_and_exceptions(stream):
     assert "ValueError" in line["exception"]
 
 
-def test_characters_that_a_terminal_obeys_or_hides_are_escaped_and_read_back_as_they_were(stream):
+def test_control_and_invisible_characters_are_escaped_in_the_log(stream):
     odd = "ü 模 \x1b[2J\x7f\x9b2J\x85\u202e\u2028\u200b"
     decisions = log.configure("info", stream)
     decisions.write(record(problems=(odd, odd * 3000)), 0.0)
     logging.getLogger("drawbridge.test").warning("%s", odd, extra={"pod": odd})
     text = stream.getvalue().decode()
-    assert [one for one in text if not one.isprintable() and one != "\n"] == []
+    assert [character for character in text if not character.isprintable() and character != "\n"] == []
     _, last = lines(stream)
     assert (last["msg"], last["pod"]) == (odd, odd)
     assert "ü 模" in text
@@ -89,7 +89,7 @@ def test_without_a_stream_nothing_is_written_and_nothing_breaks():
     log.Decisions().write(record(), 0.0)
 
 
-def test_no_line_is_longer_than_a_collector_takes_and_each_is_still_json(stream):
+def test_long_log_lines_are_cut_and_stay_valid_json(stream):
     decisions = log.configure("info", stream)
     many = record()
     decisions.write(msgspec.structs.replace(many, decisions=many.decisions * 5_000), 0.0)
@@ -104,7 +104,7 @@ def test_no_line_is_longer_than_a_collector_takes_and_each_is_still_json(stream)
 
 @pytest.fixture
 def pipe(stream):
-    """Both ends of a pipe without a reader: to read is the test's business."""
+    """Both ends of a pipe. Nothing reads from it unless the test does."""
     theirs, ours = os.pipe()
     with os.fdopen(theirs, "rb", 0) as reader, os.fdopen(ours, "wb") as writer:
         yield reader, writer
@@ -120,12 +120,12 @@ def read(reader):
 
 
 @pytest.mark.parametrize("letters", [1, 9_000])
-def test_a_stalled_log_collector_blocks_no_write_and_lost_lines_are_counted(pipe, letters):
-    """A write to a full pipe waited, and the whole webhook with it."""
+def test_a_stalled_log_collector_blocks_nothing_and_losses_are_counted(pipe, letters):
+    """A write to a full pipe blocked the whole webhook."""
     reader, writer = pipe
     decisions = log.configure("info", writer)
-    asked = 2 * (1 << 20) // letters if letters > 1 else 5_000  # more than any pipe holds
-    for _ in range(asked):
+    count = 2 * (1 << 20) // letters if letters > 1 else 5_000  # more than any pipe holds
+    for _ in range(count):
         decisions.write(record(problems=("x" * letters,)), 0.0)
     logging.getLogger("a.b").warning("neither does this")
     *whole, torn = read(reader).split(b"\n")
@@ -135,14 +135,14 @@ def test_a_stalled_log_collector_blocks_no_write_and_lost_lines_are_counted(pipe
     decisions.write(record(), 0.0)
     after = read(reader)
     assert after.startswith(b"\n") is bool(torn), "the line that was torn ends before the next one"
-    lost, told = after.strip().split(b"\n")
-    assert json.loads(lost)["lines"] == asked + 1 - len(whole)
-    assert json.loads(told)["uid"] == "u"
+    lost, last = after.strip().split(b"\n")
+    assert json.loads(lost)["lines"] == count + 1 - len(whole)
+    assert json.loads(last)["uid"] == "u"
     decisions.write(record(), 0.0)
     assert json.loads(read(reader))["uid"] == "u", "the loss is logged once"
 
 
-def test_long_and_short_log_lines_arrive_whole_while_the_pipe_is_read(pipe):
+def test_log_lines_of_any_length_arrive_whole_through_a_pipe(pipe):
     reader, writer = pipe
     decisions = log.configure("info", writer)
     for length in (1, 4_000, 5_000, 15_000):
@@ -150,7 +150,7 @@ def test_long_and_short_log_lines_arrive_whole_while_the_pipe_is_read(pipe):
         assert json.loads(read(reader))["problems"] == ["x" * length]
 
 
-def test_a_collector_that_has_gone_fails_no_answer(pipe):
+def test_a_closed_log_pipe_fails_no_review(pipe):
     reader, writer = pipe
     decisions = log.configure("info", writer)
     reader.close()
@@ -158,8 +158,8 @@ def test_a_collector_that_has_gone_fails_no_answer(pipe):
     logging.getLogger("a.b").warning("neither does this")
 
 
-def test_threads_that_write_at_once_fail_no_answer_and_tear_no_line(pipe):
-    """A line of a thread that follows the cluster, at the moment of a decision's, made that review an error."""
+def test_concurrent_log_writes_raise_nothing_and_keep_lines_whole(pipe):
+    """A log line of a watch thread during a decision's line turned that review into an error."""
     reader, writer = pipe
     decisions = log.configure("info", writer)
     threads, each, length = 4, 25, 5_000  # each longer than a piece, all together less than a pipe holds
@@ -181,6 +181,6 @@ def test_threads_that_write_at_once_fail_no_answer_and_tear_no_line(pipe):
     collector.join(30)
     for writing in writers:
         writing.result()
-    told = [json.loads(line) for line in b"".join(received).splitlines() if line]
-    lost = sum(line.get("lines", 0) for line in told)
-    assert len([line for line in told if line.get("uid") == "u"]) + lost == threads * each
+    logged = [json.loads(line) for line in b"".join(received).splitlines() if line]
+    lost = sum(line.get("lines", 0) for line in logged)
+    assert len([line for line in logged if line.get("uid") == "u"]) + lost == threads * each

@@ -1,4 +1,4 @@
-"""Pods that came in as they were written while the webhook was away: found, told so, and evicted where that is allowed, within bounds."""
+"""Pods that were admitted while the webhook was away: reported, and evicted within limits where that is enabled."""
 
 import re
 
@@ -13,7 +13,7 @@ from dra import wire
 from dra.finding import stated
 from dra.objects import Node, Pod
 from runtime.controllers import Recorder
-from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, gpu_pod, state
+from tests.webhook.admission.reviews import CLASS, NODE, SLICE, gpu_pod, state
 from tests.webhook.pods import ROOT
 from webhook.names import MODE_LABEL, ORIGINAL, SKIP_LABEL
 from webhook.refusals import Code
@@ -35,8 +35,8 @@ OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "r
 
 def waiting(name="p", namespace="default", *, owner=OWNER, conditions=(REFUSED,), **changes):
     metadata = {"namespace": namespace, "ownerReferences": [owner] if owner else [], **changes.pop("metadata", {})}
-    one = gpu_pod(name=name, **metadata, **changes)
-    return one | {"status": {"phase": "Pending", "conditions": list(conditions)}}
+    pod = gpu_pod(name=name, **metadata, **changes)
+    return pod | {"status": {"phase": "Pending", "conditions": list(conditions)}}
 
 
 def handing_out(amount):
@@ -44,10 +44,10 @@ def handing_out(amount):
     return msgspec.structs.replace(state(), fleet=Inventory.gather([CLASS], [SLICE], [node]))
 
 
-def test_a_pod_that_would_be_translated_now_and_that_no_plugin_serves_was_missed():
-    found = find_missed(wire.convert(waiting(), Pod), state())
-    assert found.message == "no node has nvidia.com/gpu, and the pod was created without a claim for it"
-    assert found.remedy == "delete the pod, and ReplicaSet web creates another"
+def test_an_unserved_pod_that_would_be_translated_now_was_missed():
+    missed = find_missed(wire.convert(waiting(), Pod), state())
+    assert missed.message == "no node has nvidia.com/gpu, and the pod was created without a claim for it"
+    assert missed.remedy == "delete the pod, and ReplicaSet web creates another"
     bare = find_missed(wire.convert(waiting(owner=None), Pod), state())
     assert bare.remedy == "delete the pod and create it again"
     assert find_missed(wire.convert(waiting(), Pod), handing_out("0")) is not None
@@ -70,12 +70,12 @@ NOT_MISSED = {
 
 
 @pytest.mark.parametrize("case", NOT_MISSED)
-def test_another_pod_was_not_missed(case):
-    one, known = NOT_MISSED[case]
-    assert find_missed(wire.convert(one, Pod), known) is None
+def test_other_pods_are_not_reported_as_missed(case):
+    pod, known = NOT_MISSED[case]
+    assert find_missed(wire.convert(pod, Pod), known) is None
 
 
-# What a pod asks for, what a node hands out beside nvidia.com/gpu, and what is meant.
+# The pod's request, the node's resources besides nvidia.com/gpu, and the intended resource.
 MISSPELT = [
     ({"nvdia.com/gpu": "1"}, {}, {"nvdia.com/gpu": "nvidia.com/gpu"}),
     ({"nvidia.com/gppu": "1"}, {}, {"nvidia.com/gppu": "nvidia.com/gpu"}),
@@ -93,7 +93,7 @@ MISSPELT = [
 
 
 @pytest.mark.parametrize(("limits", "allocatable", "meant"), MISSPELT)
-def test_a_name_that_no_table_node_or_class_has_is_found_with_the_one_that_is_meant(limits, allocatable, meant):
+def test_an_unknown_resource_name_is_found_with_the_likely_name(limits, allocatable, meant):
     node = wire.convert({"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}, Node)
     known = msgspec.structs.replace(state(), fleet=Inventory.gather([CLASS], [SLICE], [node]))
     assert find_unknown(wire.convert(waiting(limits=limits), Pod), known) == meant
@@ -104,8 +104,8 @@ UNKNOWN = {"nvdia.com/gpu": "1"}
 
 
 def with_spec(**fields):
-    one = waiting(limits=UNKNOWN)
-    return one | {"spec": one["spec"] | fields}
+    pod = waiting(limits=UNKNOWN)
+    return pod | {"spec": pod["spec"] | fields}
 
 
 NOT_JUDGED = {
@@ -118,12 +118,12 @@ NOT_JUDGED = {
 
 
 @pytest.mark.parametrize("case", NOT_JUDGED)
-def test_no_name_is_called_unknown_where_that_is_not_known_or_does_not_matter(case):
-    one, known = NOT_JUDGED[case]
-    assert find_unknown(wire.convert(one, Pod), known) == {}
+def test_names_are_unjudged_if_uncertain_or_without_effect(case):
+    pod, known = NOT_JUDGED[case]
+    assert find_unknown(wire.convert(pod, Pod), known) == {}
 
 
-async def test_an_author_is_told_of_a_misspelt_name_once():
+async def test_a_misspelt_name_is_reported_to_the_author_once():
     cluster = Evicting()
     skipped = waiting("skipped", limits=UNKNOWN, metadata={"labels": {SKIP_LABEL: "true"}})
     await made(cluster, waiting(limits=UNKNOWN), skipped, waiting("other", limits={"example.com/x": "1"}))
@@ -136,7 +136,7 @@ async def test_an_author_is_told_of_a_misspelt_name_once():
     assert cluster.evicted == []
 
 
-def test_the_policy_admits_what_the_controller_says_of_pods():
+def test_the_policy_admits_the_controllers_events():
     documents = manifests.read([ROOT / "manifests/base/policies.yaml"])
     [policy] = [document.object for document in documents if document.object["metadata"]["name"] == "drawbridge-events" and document.object["kind"] == "ValidatingAdmissionPolicy"]  # fmt: skip
     [validation] = policy["spec"]["validations"]
@@ -145,7 +145,7 @@ def test_the_policy_admits_what_the_controller_says_of_pods():
 
 
 @pytest.mark.parametrize(("mode", "events"), [("enforce", 1), ("warn", 1), ("observe", 0), ("off", 0)])
-async def test_a_misspelt_name_is_told_where_authors_are_warned(mode, events):
+async def test_a_misspelt_name_is_reported_only_in_warning_modes(mode, events):
     cluster = Evicting()
     await made(cluster, waiting(limits=UNKNOWN, owner=None))
     await looking(cluster, known=state(mode=mode)).check()
@@ -154,7 +154,7 @@ async def test_a_misspelt_name_is_told_where_authors_are_warned(mode, events):
 
 
 class Evicting(Embedded):
-    """Answers evictions as told, and remembers them."""
+    """A cluster that answers evictions with a given error, and records them."""
 
     def __init__(self, answer=None):
         super().__init__()
@@ -187,12 +187,12 @@ def looking(cluster, *, evict=0, known=None, refused=None):
     return MissedPods(cluster, lambda: known, recorder, WebhookMetrics(), refused=refused)
 
 
-async def told(cluster):
+async def events_of(cluster):
     events = (await cluster.list(resources.EVENTS)).items
     return sorted((event.involved_object.namespace, event.involved_object.name, event.reason) for event in events)
 
 
-async def test_it_is_told_once_with_what_helps():
+async def test_a_missed_pod_is_reported_once_with_a_remedy():
     cluster = Evicting()
     await made(cluster, waiting(), waiting("fine", limits={"cpu": "1"}))
     controller = looking(cluster)
@@ -205,7 +205,7 @@ async def test_it_is_told_once_with_what_helps():
     assert controller._metrics.missed.collect()[0].samples[0].value == 1
 
 
-async def test_so_many_a_minute_are_evicted_of_those_that_were_told_and_that_a_controller_makes_again():
+async def test_evictions_are_limited_per_minute_to_reported_controlled_pods():
     cluster = Evicting()
     mirror = {**OWNER, "kind": "Node", "uid": "node"}
     await made(
@@ -224,7 +224,7 @@ async def test_so_many_a_minute_are_evicted_of_those_that_were_told_and_that_a_c
     assert not {"bare", "static"} & set(paths)
 
 
-async def test_where_the_next_pod_is_missed_as_well_its_owner_is_left_alone():
+async def test_an_owner_whose_replacement_is_missed_again_is_left_alone():
     cluster = Evicting()
     await made(cluster, waiting())
     controller = looking(cluster, evict=60)
@@ -234,7 +234,7 @@ async def test_where_the_next_pod_is_missed_as_well_its_owner_is_left_alone():
     assert cluster.evicted == []
 
 
-async def test_a_clock_ahead_of_the_api_servers_evicts_no_third_pod():
+async def test_a_clock_ahead_of_the_server_causes_no_extra_eviction():
     cluster = Evicting()
     controller = looking(cluster, evict=60)
     for second, name in ((10, "p0"), (12, "p1"), (11, "p2"), (13, "next")):
@@ -252,46 +252,46 @@ async def test_a_clock_ahead_of_the_api_servers_evicts_no_third_pod():
 
 
 @pytest.mark.parametrize(
-    ("answer", "asked"), [(Throttled("a budget"), 3), (NotFound("gone"), 3), (Forbidden("no right"), 1)]
+    ("answer", "attempts"), [(Throttled("a budget"), 3), (NotFound("gone"), 3), (Forbidden("no right"), 1)]
 )
-async def test_an_eviction_that_is_refused_ends_nothing(answer, asked):
+async def test_a_refused_eviction_does_not_stop_the_controller(answer, attempts):
     cluster = Evicting(answer)
     await made(cluster, *(waiting(f"p{at}") for at in range(3)))
     controller = looking(cluster, evict=60)
     await controller.check()
     await controller.check()
-    assert len(cluster.evicted) == asked
+    assert len(cluster.evicted) == attempts
 
 
-async def test_a_namespace_full_of_missed_pods_keeps_no_other_from_being_told():
+async def test_a_namespace_full_of_missed_pods_hides_no_other_namespace():
     cluster = Evicting()
     await made(cluster, *(waiting(f"a{at:03}", "a") for at in range(2 * EVENTS)), waiting("only", "z"))
     controller = looking(cluster)
     await controller.check()
-    first = await told(cluster)
+    first = await events_of(cluster)
     assert len(first) == EVENTS
     assert ("z", "only", "NotTranslated") in first
     await controller.check()
     await controller.check()
-    assert len(await told(cluster)) == 2 * EVENTS + 1
+    assert len(await events_of(cluster)) == 2 * EVENTS + 1
 
 
-async def test_pods_beyond_what_a_round_judges_have_their_turn_in_the_next(monkeypatch):
+async def test_pods_beyond_the_limit_of_a_check_are_judged_later(monkeypatch):
     monkeypatch.setattr(missed_pods, "JUDGED", 3)
     cluster = Evicting()
     await made(cluster, *(waiting(f"p{at}") for at in range(5)))
     controller = looking(cluster)
     await controller.check()
-    assert len(await told(cluster)) == 3
+    assert len(await events_of(cluster)) == 3
     await controller.check()
-    assert len(await told(cluster)) == 5
+    assert len(await events_of(cluster)) == 5
 
 
 DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "drawbridge-controller"}, "spec": {}}
 
 
 async def administered(*pods, refused=None):
-    """A cluster with the controller's Deployment, and a controller that knows no class."""
+    """A cluster with the controller's Deployment, and a controller without any DeviceClass."""
     cluster = Evicting()
     await cluster.create(resources.NAMESPACES, {"metadata": {"name": "drawbridge-system"}})
     await cluster.create(resources.DEPLOYMENTS, DEPLOYMENT, "drawbridge-system")
@@ -300,7 +300,7 @@ async def administered(*pods, refused=None):
     return cluster, looking(cluster, known=known, refused=refused)
 
 
-async def test_problems_for_an_admin_are_reported_once_on_the_controller_deployment():
+async def test_admin_problems_are_reported_once_on_the_controller_deployment():
     denial = stated(Code.NO_CLASS, "there is no DeviceClass x", "ask an administrator")
     cluster, controller = await administered(
         waiting("p"), waiting("q"), refused={("Deployment", ("a", name)): denial for name in ("web", "worker")}
@@ -320,7 +320,7 @@ async def test_problems_for_an_admin_are_reported_once_on_the_controller_deploym
     )
 
 
-async def test_an_administrator_is_told_so_much_of_one_namespace_and_so_much_in_all():
+async def test_admin_events_are_limited_per_namespace_and_in_total():
     def denials(namespace):
         return {("Job", (namespace, f"j{at}")): stated(Code.NO_CLASS, f"{namespace} {at}") for at in range(50)}
 

@@ -1,4 +1,4 @@
-"""What a webhook remembers (compiled selectors, claims made for a demand, answers about a fleet) never changes an answer.
+"""The webhook's caches (compiled selectors, claims of a request, facts about a fleet) never change an answer.
 
 Random reviews go twice to one webhook, while the cluster changes in between, and once to a webhook that was started for each of
 them: nothing in its caches, and the cluster read anew. The answers are equal, and so is what is logged.
@@ -21,13 +21,13 @@ from dra import wire
 from dra.cache import Cache
 from dra.objects import DeviceClass, Node, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from tests.draws import draws
-from tests.webhook.admission.test_decide import review
+from tests.webhook.admission.reviews import review
 from tests.webhook.pods import CLAIMED, EXAMPLES, WHOLE, configured
 from webhook import names
 from webhook.service.deciding.decider import ReviewDecider
 from webhook.state import StateBuilder
 
-CLAIMS = 16  # that come and go
+CLAIMS = 16  # claims that are created and deleted
 KEYS = b"k" * 32, b"o" * 32
 PATIENCE = 60.0
 ROOMS = ("allocator", "cluster", "dra", "runtime", "webhook")
@@ -51,22 +51,22 @@ LIMITS = (
 )
 NAMESPACES = {"ns": {}, "other": {}, "warned": {names.MODE_LABEL: "warn"}, "off": {names.MODE_LABEL: "off"}}
 CLASS = "gpu.nvidia.com"
-# What a template holds that bears the name of ours and is another one's.
+# The content of a foreign template with a name of ours.
 ANOTHER = {"spec": {"devices": {"requests": [{"name": "x", "exactly": {"deviceClassName": CLASS}}]}}}
 
 
 def fleet():
     """The objects of the example fleet, by kind and name."""
-    found = {}
+    objects = {}
     for document in manifests.read([EXAMPLES / "fleet"]):
         resource = resources.resource_of(document.object)
         if resource is not None:
             obj = wire.convert(document.object, resource.type)
-            found[type(obj).__name__, obj.metadata.namespace, obj.metadata.name] = obj
+            objects[type(obj).__name__, obj.metadata.namespace, obj.metadata.name] = obj
     for name, labels in NAMESPACES.items():
         obj = wire.convert({"metadata": {"name": name, "labels": labels}}, resources.NAMESPACES.type)
-        found["Namespace", "", name] = obj
-    return found
+        objects["Namespace", "", name] = obj
+    return objects
 
 
 FLEET = fleet()
@@ -74,19 +74,19 @@ SLICES = tuple(key for key in FLEET if key[0] == "ResourceSlice")
 
 
 class World:
-    """A cluster that changes: what there is, and the builder that a webhook has followed it with."""
+    """A cluster that changes: its objects, and the builder of a webhook that follows it."""
 
     def __init__(self, chance, configuration):
         self.chance, self.configuration = chance, configuration
         self.keys = KEYS[:1]
-        # A part of the fleet: what one claim takes, or one node, is noticed.
+        # A part of the fleet, so small that one claim or one node matters.
         away = chance.choice([(), SLICES, SLICES[1:], SLICES[:-1]])
         self.objects = {key: obj for key, obj in FLEET.items() if key not in away or chance.random() < 0.3}
         self.fresh = True
         self.followed = self.read()
 
     def read(self):
-        """What a webhook that is started now reads."""
+        """Return what a freshly started webhook reads."""
         builder = StateBuilder(self.configuration, keys=self.keys)
         builder.take_in(list(self.objects.values()))
         builder.settle()
@@ -105,7 +105,7 @@ class World:
             self.followed.take_in([], [self.objects.pop(key)])
 
     def change(self, template):
-        """Something happens in the cluster; `template` is the name of one that a pod was given."""
+        """Change the cluster at random; `template` is the name of a pod's template."""
         chance = self.chance
         match chance.randrange(12):
             case 0 | 8 | 9:
@@ -136,7 +136,7 @@ class World:
                 self.put(wire.convert(plain, Node))
 
     def another_class(self):
-        """One of the classes, with other selectors: none, or one that nothing or not everything fits."""
+        """Return a class with other selectors: none, or one that selects no device or some."""
         key = self.chance.choice([key for key in FLEET if key[0] == "DeviceClass"])
         expression = self.chance.choice(["false", "device.driver != ''", "!device.allowMultipleAllocations"])
         selectors = self.chance.choice([[], [{"cel": {"expression": expression}}]])
@@ -148,9 +148,9 @@ class World:
         slices = [obj.spec for obj in self.objects.values() if isinstance(obj, ResourceSlice) and obj.spec.devices]
         status = {}
         if slices and chance.random() < 0.85:
-            one = chance.choice(slices)
-            device = chance.choice(one.devices).name
-            result = {"request": "r", "driver": one.driver, "pool": one.pool.name, "device": device}
+            slice_ = chance.choice(slices)
+            device = chance.choice(slice_.devices).name
+            result = {"request": "r", "driver": slice_.driver, "pool": slice_.pool.name, "device": device}
             status = {"allocation": {"devices": {"results": [result]}}}
         metadata = {"name": f"c{chance.randrange(CLAIMS)}", "namespace": "ns"}
         requests = [{"name": "r", "exactly": {"deviceClassName": CLASS}}]
@@ -160,13 +160,13 @@ class World:
 
 
 class Authors:
-    """A sender of pods: honest, forging, or sending again what was answered before."""
+    """A sender of pods: new ones, forged ones, or earlier answers again."""
 
     def __init__(self, chance):
         self.chance = chance
-        self.earlier = []  # what was sent
-        self.answered = []  # what became of it, and its namespace
-        self.template = ""  # the last that a pod was given
+        self.earlier = []  # the pods that were sent
+        self.answered = []  # the changed pod, and its namespace
+        self.template = ""  # the latest template of a pod
 
     def request(self):
         """The arguments of the next review."""
@@ -186,7 +186,7 @@ class Authors:
             "dryRun": chance.random() < 0.2,
             "userInfo": {"username": chance.choice(["", "alice", "system:serviceaccount:kube-system:replicaset"])},
         }
-        if self.answered and chance.random() < 0.25:  # what another webhook had looked at again, or an update of it
+        if self.answered and chance.random() < 0.25:  # a pod that another webhook has changed, or an update
             made["obj"], made["namespace"] = chance.choice(self.answered)
             if chance.random() < 0.5:
                 made |= {"operation": "UPDATE", "old": made["obj"], "obj": self.applied_again(made["obj"])}
@@ -196,7 +196,7 @@ class Authors:
         return made
 
     def applied_again(self, pod):
-        """A pod that was translated, with the words of its manifest back on it."""
+        """Return a translated pod with the keys of its manifest added again."""
         changed = json.loads(json.dumps(pod))
         changed["spec"]["containers"][0].setdefault("resources", {})["limits"] = dict(self.chance.choice(LIMITS))
         return changed
@@ -237,7 +237,7 @@ class Authors:
         return self.some(words)
 
     def annotations(self):
-        """Some of ours: real ones of this or of another pod, or forged; and what others say."""
+        """Some of our annotations, real or forged, of this pod or of another, and some of other owners."""
         words = {
             names.ORIGINAL: ["{}", '{"containers":{"c0":{"nvidia.com/gpu":"1"}}}', "x"],
             names.TEMPLATES: ["v2 00 {}", "v1 x", "", "no words", "v2"],
@@ -246,17 +246,17 @@ class Authors:
             "nvidia.com/use-gputype": ["A100", "L40S"],
             "note": ["x", "y" * 3000],
         }
-        found = self.some(words)
+        chosen = self.some(words)
         if self.answered and self.chance.random() < 0.5:
             real, _ = self.chance.choice(self.answered)
-            found |= self.some({key: [value] for key, value in real["metadata"].get("annotations", {}).items()})
-        return found
+            chosen |= self.some({key: [value] for key, value in real["metadata"].get("annotations", {}).items()})
+        return chosen
 
     def some(self, words):
         return {key: self.chance.choice(values) for key, values in words.items() if self.chance.random() < 0.3}
 
     def take(self, request, outcome):
-        """Remember what became of a pod."""
+        """Record the outcome for a pod."""
         patch = json.loads(outcome.body)["response"].get("patch")
         if patch:
             pod = jsonpatch.apply_patch(request["obj"], json.loads(base64.b64decode(patch)))
@@ -266,24 +266,24 @@ class Authors:
 
 
 def caches():
-    """Everything that the product's modules remember in, by name; what hangs on objects goes with the objects."""
-    found = {}
+    """Return all caches of the product's modules, by name. Caches of objects end with the objects."""
+    by_name = {}
     for name, module in sys.modules.items():
         if name.partition(".")[0] in ROOMS:
-            for its, one in vars(module).items():
-                if isinstance(one, Cache | _lru_cache_wrapper):
-                    found[f"{name}.{its}"] = one
-    return found
+            for its, value in vars(module).items():
+                if isinstance(value, Cache | _lru_cache_wrapper):
+                    by_name[f"{name}.{its}"] = value
+    return by_name
 
 
 def forget_everything():
-    """Start anew, as far as a process can."""
+    """Clear all caches of the process."""
     for cache in caches().values():
         cache.clear() if isinstance(cache, Cache) else cache.cache_clear()
 
 
 def webhook():
-    return ReviewDecider(None, None, lambda: "")
+    return ReviewDecider(None, None)
 
 
 GPU_CONTAINER = {"name": "c0", "resources": {"limits": {GPU: "1"}}}
@@ -297,9 +297,9 @@ CONFIGURATIONS = {
 
 
 def differing(seed, count, configuration):
-    """How many answers to random reviews differ from those of a webhook that was just started, and the first such."""
+    """Return how many answers to random reviews differ from those of a freshly started webhook, and the first difference."""
     chance = random.Random(seed)
-    world, authors, one = World(chance, configured(**configuration)), Authors(chance), webhook()
+    world, authors, decider = World(chance, configured(**configuration)), Authors(chance), webhook()
     wrong = []
     for number in range(count):
         for _ in range(chance.randrange(3)):
@@ -308,7 +308,7 @@ def differing(seed, count, configuration):
         path = "validate" if chance.random() < 0.1 else "mutate"
         now = world.state(world.followed)
         bodies = [review(request["obj"], **_rest(request), uid=f"uid-{number}-{turn}") for turn in range(2)]
-        answers = [_attempt(one, path, body, now) for body in bodies]
+        answers = [_attempt(decider, path, body, now) for body in bodies]
         forget_everything()
         for body, given in zip(bodies, answers, strict=True):
             anew = _attempt(webhook(), path, body, world.state(world.read()))
@@ -323,9 +323,9 @@ def _rest(request):
     return {key: value for key, value in request.items() if key != "obj"}
 
 
-def _attempt(one, path, body, state):
+def _attempt(decider, path, body, state):
     try:
-        return one.decide(path, body, state, PATIENCE)
+        return decider.decide(path, body, state, PATIENCE)
     except Exception as error:  # noqa: BLE001  it is compared: a review that cannot be read is refused, anything else is a 500
         return repr(error)
 
@@ -337,9 +337,9 @@ def test_caches_change_no_answer(name):
 
 
 def test_the_caches_are_found_and_all_of_them_are_cleared():
-    """The names here are a sample: one of each sort."""
-    found = caches()
-    assert found.keys() >= {
+    """The names are a sample with one cache of each sort."""
+    by_name = caches()
+    assert by_name.keys() >= {
         "webhook.claims.maker.claim_maker",
         "webhook.claims.maker._NAMED",
         "webhook.claims.device_selectors._WRITTEN",
@@ -350,12 +350,14 @@ def test_the_caches_are_found_and_all_of_them_are_cleared():
     differing("some", 10, WHOLE)
     forget_everything()
     assert not [
-        name for name, one in found.items() if (len(one) if isinstance(one, Cache) else one.cache_info().currsize)
+        name
+        for name, value in by_name.items()
+        if (len(value) if isinstance(value, Cache) else value.cache_info().currsize)
     ]
 
 
 def fails_once(error, kept, into):
-    """A method of a memo that fails the first time, as one would that was left half written."""
+    """Return a method of a memo that fails at the first call, as after an interrupted write."""
     inner = getattr(kept, into)
     failed = []
 
@@ -372,7 +374,7 @@ def fails_once(error, kept, into):
 @pytest.mark.parametrize(
     ("kept", "into"), [(FleetMemo, "query"), (CompileCache, "__init__"), (PageCache, "keep")], ids=str
 )
-def test_a_failure_to_remember_costs_no_answer(monkeypatch, caplog, error, kept, into):
+def test_a_failing_cache_costs_no_answer(monkeypatch, caplog, error, kept, into):
     world = World(random.Random(1), configured(**WHOLE, **CLAIMED))
     body = review({"metadata": {"name": "p"}, "spec": {"containers": [GPU_CONTAINER]}})
     fresh = webhook().decide("mutate", body, world.state(world.read()), PATIENCE)
@@ -385,7 +387,7 @@ def test_a_failure_to_remember_costs_no_answer(monkeypatch, caplog, error, kept,
     assert webhook().decide("mutate", body, state, PATIENCE) == fresh, "nothing half written is left"
 
 
-def test_an_error_that_persists_without_caches_is_raised_as_a_bug(monkeypatch):
+def test_an_error_that_persists_without_caches_is_raised(monkeypatch):
     def failing(*_, **__):
         raise KeyError("always")
 

@@ -7,32 +7,32 @@ from io import BytesIO
 import aiohttp
 
 from tests.limits import PATIENCE
-from tests.webhook.admission.test_decide import gpu_pod, review
-from tests.webhook.service.test_service import cluster, running, trust  # noqa: F401  a fixture
+from tests.webhook.admission.reviews import gpu_pod, review
+from tests.webhook.service.processes import running, trust
 
 JSON = {"Content-Type": "application/json"}
-NOTICE = 2.0  # seconds in which a replica that is to go is not ready any more, and answers
+NOTICE = 2.0  # seconds for which a terminating replica is unready and still answers
 
 
 class Endpoints:
-    """What a kubelet and a Service do: ask each replica whether it is ready, and send reviews to those that are."""
+    """A kubelet's readiness probes and a Service: reviews go to the ready replicas."""
 
     def __init__(self, session):
         self.session = session
         self.replicas = []
         self.ready = []
         self.turn = 0
-        # When the probes began that `ready` is of.
+        # When the probes of `ready` began.
         self.probed = 0.0
 
     async def probe(self):
         while True:
-            found, begun = [], asyncio.get_running_loop().time()
+            ready, begun = [], asyncio.get_running_loop().time()
             for address in tuple(self.replicas):
                 with suppress(aiohttp.ClientError):
                     async with self.session.get(f"https://{address}/readyz") as response:
-                        found += [address] if response.status == 200 else []
-            self.ready, self.probed = found, begun
+                        ready += [address] if response.status == 200 else []
+            self.ready, self.probed = ready, begun
             await asyncio.sleep(0.02)
 
     async def has(self, count):
@@ -40,9 +40,9 @@ class Endpoints:
             await asyncio.sleep(0.01)
 
     async def ask(self, body):
-        """As an API server: a kept connection that was closed before the answer began does not fail, another is taken.
+        """Send a review as an API server does: if a kept connection was closed before the answer began, use another one.
 
-        Nor is it the replica's failure if it was not probed for as long as it gives notice: the machine stood still.
+        A replica that was not probed during its notice has not failed, because the machine was paused.
         """
         tries = 0
         while tries < 2:
@@ -61,7 +61,7 @@ class Endpoints:
         raise AssertionError("no replica has answered")
 
 
-async def test_two_replicas_are_replaced_under_load_without_a_lost_review(cluster):  # noqa: F811
+async def test_two_replicas_are_replaced_under_load_without_a_lost_review(cluster):
     body, statuses, over = review(gpu_pod()), [], asyncio.Event()
     async with running(cluster, identity="z"), AsyncExitStack() as stack:
         connector = aiohttp.TCPConnector(ssl=await trust(cluster), limit=20)

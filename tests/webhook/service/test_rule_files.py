@@ -1,4 +1,4 @@
-"""Rule files as they lie on a disk: any that is refused is refused with line and column, and none takes long or loses what is in force."""
+"""Files with rules of an administrator: a rejected file is reported with line and column, in bounded time, and the old rules stay."""
 
 import asyncio
 
@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from cluster import manifests
 from tests.draws import draws
 from tests.limits import PATIENCE
-from tests.webhook.dialects.test_rules import FILES, HEAD
+from tests.webhook.dialects.rule_tables import HEAD
+from tests.webhook.dialects.test_rules import FILES
 from tests.webhook.pods import EXAMPLES
-from tests.webhook.service.test_service import replace
+from tests.webhook.service.processes import replace
 from webhook.service.configuration_file import ConfigurationError, Source, load_configuration
-from webhook.state.configuration import read
+from webhook.state.configuration import read_configuration
 
 BEGIN = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
 ROW = "  - {name: our.org/gpu, meaning: GPUs, role: count}\n"
@@ -45,7 +46,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_file_is_refused_in_words_and_the_last_good_one_stays(name, tmp_path):
+def test_a_hostile_file_is_rejected_and_the_old_rules_stay(name, tmp_path):
     content, line = HOSTILE[name]
     file = tmp_path / "rules.yaml"
     file.write_text(TABLE)
@@ -67,7 +68,7 @@ def mistyped(number):
     return BEGIN + "meanings:\n" + "".join(f"  our.org/{i}: x\n" for i in range(number))
 
 
-def test_of_very_many_mistakes_the_first_are_told(tmp_path):
+def test_only_the_first_of_many_mistakes_are_reported(tmp_path):
     file = tmp_path / "rules.yaml"
     file.write_text(TABLE)
     source = Source(str(file))
@@ -79,7 +80,7 @@ def test_of_very_many_mistakes_the_first_are_told(tmp_path):
 
 
 async def test_reviews_go_on_while_a_large_file_is_read(tmp_path):
-    """The loop has to turn, as it has to in every test; to read this file takes more processor time than a turn may."""
+    """Reading this file takes more CPU time than one iteration of the loop may."""
     file = tmp_path / "rules.yaml"
     file.write_text(TABLE)
     source = Source(str(file), every=0.0)
@@ -97,7 +98,7 @@ async def test_reviews_go_on_while_a_large_file_is_read(tmp_path):
     assert source.current is heard[0]
 
 
-def test_a_file_of_as_many_rows_as_it_may_have_is_read(tmp_path):
+def test_a_file_with_the_maximum_number_of_rows_is_read(tmp_path):
     file = tmp_path / "rules.yaml"
     file.write_text(TABLE + "".join(f"  - {{name: our.org/x{i}, meaning: m}}\n" for i in range(511)))
     assert len(load_configuration(str(file)).resource("our.org/x510")) == 1
@@ -105,11 +106,11 @@ def test_a_file_of_as_many_rows_as_it_may_have_is_read(tmp_path):
 
 @given(FILES)
 @settings(max_examples=draws(100), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture])  # fmt: skip
-def test_any_file_is_taken_or_refused_with_line_and_column(tmp_path, file):
+def test_any_file_is_accepted_or_rejected_with_its_position(tmp_path, file):
     whole = {**HEAD, **file}
     path = tmp_path / "rules.yaml"
     path.write_text(manifests.dump([whole]))
-    _, findings = read(whole)
+    _, findings = read_configuration(whole)
     problems = problems_of(path)
     assert {problem.pointer for problem in problems} == {finding.path for finding in findings}
     lines = path.read_text().splitlines()
@@ -119,7 +120,7 @@ def test_any_file_is_taken_or_refused_with_line_and_column(tmp_path, file):
 
 
 def problems_of(path):
-    """Why a file is refused; nothing where it is taken."""
+    """Return why a file is refused; [] if it is accepted."""
     try:
         load_configuration(str(path))
     except ConfigurationError as error:
@@ -133,10 +134,10 @@ RULES = [path.read_text() for path in sorted((EXAMPLES / "rules").glob("*/rules.
 
 @given(st.sampled_from(RULES), st.data())
 @settings(max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_typo_in_a_valid_rule_file_is_accepted_or_reported_with_its_line(tmp_path, text, data):
+def test_a_typo_is_accepted_or_reported_with_its_line(tmp_path, text, data):
     at = data.draw(st.integers(0, len(text) - 1))
     typed = data.draw(st.sampled_from(["", " ", "x", ":", "'", "-", "\t", "{", "\n", "0", "#", "&", "*", "é"]))
     path = tmp_path / "rules.yaml"
     path.write_text(text[:at] + typed + text[at + data.draw(st.integers(0, 2)) :])
-    told = [problem for problem in problems_of(path) if "this one holds" not in problem.message]
-    assert all(problem.message and problem.line for problem in told)
+    problems = [problem for problem in problems_of(path) if "this one holds" not in problem.message]
+    assert all(problem.message and problem.line for problem in problems)

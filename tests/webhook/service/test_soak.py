@@ -1,4 +1,4 @@
-"""The short form of `make soak`, and what its judgement is worth."""
+"""The short form of `make soak`, and the checks that it applies to its samples."""
 
 from time import thread_time
 
@@ -9,7 +9,7 @@ from bench.webhook.soak import UNASKED, Held, Sample, Seen, soak, what_is_lost
 
 
 @pytest.mark.linux("reads /proc")
-async def test_a_live_webhook_between_hostile_reviews_loses_nothing_and_stays_small():
+async def test_a_webhook_under_hostile_reviews_loses_nothing_and_stays_small():
     with admission.server("webhook") as where:
         seen = await soak(where, seconds=8, reviews=2_000, share=0.5, hostile=100)
     assert not seen.lost
@@ -39,7 +39,7 @@ def test_growth_of_memory_or_descriptors_is_reported(memory, descriptors, proble
     assert bool(seen.problems) == bool(problem)
 
 
-def test_an_honest_review_that_was_held_or_lost_is_told():
+def test_held_and_lost_honest_reviews_are_reported():
     flat = [Sample(float(n), 100.0, 20) for n in range(60)]
     held = UNASKED._replace(processor=Held.of([0.001] * 200 + [0.4]))
     assert Seen({200: 1}, 0, flat, beside=held).problems == [
@@ -63,11 +63,11 @@ def test_an_honest_review_that_was_held_or_lost_is_told():
         (200, b'{"response": {"allowed": false}}', '{"allowed": false}'),
     ],
 )
-def test_the_report_says_how_an_honest_review_was_lost(status, text, why):
+def test_the_report_explains_how_an_honest_review_was_lost(status, text, why):
     assert what_is_lost(status, text) == why
 
 
-def test_the_recorder_writes_each_piece_of_work_and_lists_those_of_an_interval(tmp_path):
+def test_the_recorder_lists_the_pieces_of_work_in_an_interval(tmp_path):
     class Work:
         def outer(self, seconds):
             self.inner(seconds)
@@ -87,7 +87,7 @@ def test_the_recorder_writes_each_piece_of_work_and_lists_those_of_an_interval(t
     inner, outer = pieces.read(tmp_path / "pieces")
     assert (inner.what, inner.depth, outer.what, outer.depth) == ("inner", 1, "outer 0.002", 0)
     assert outer.seconds >= inner.seconds >= pieces.LEAST
-    told = list(pieces.between([inner, outer], outer.begun, outer.ended))
-    assert [line.split(" ms ")[1] for line in told] == ["outer 0.002", "inner"]
+    lines = list(pieces.between([inner, outer], outer.begun, outer.ended))
+    assert [line.split(" ms ")[1] for line in lines] == ["outer 0.002", "inner"]
     assert not list(pieces.between([inner, outer], outer.ended, outer.ended + 1))
     assert not list(pieces.between([inner, outer], 0.0, outer.begun))

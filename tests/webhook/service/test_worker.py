@@ -9,9 +9,8 @@ from runtime.http import Reply
 from runtime.workers import Bug, Requester, Undecided, WorkerPool
 from tests.limits import PATIENCE
 from tests.waiting import until
-from tests.webhook.admission.test_decide import ENFORCE, gpu_pod, review
-from webhook.admission import Answer
-from webhook.admission.review import mutate
+from tests.webhook.admission.reviews import ENFORCE, gpu_pod, review
+from webhook.admission import Answer, decide_review
 
 
 def answer(path, body):
@@ -28,8 +27,8 @@ def answer(path, body):
                 held.append(bytearray(16 << 20))
         case b"bug":
             raise RuntimeError("a bug")
-    said = f"{os.getpid()} {len(body)}".encode()
-    return Reply(200, said)
+    body_of_answer = f"{os.getpid()} {len(body)}".encode()
+    return Reply(200, body_of_answer)
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ async def gone(pid):
     await until(lambda: not alive(pid))
 
 
-async def test_a_review_is_decided_in_another_process_that_serves_again_while_the_state_is_the_same(pool):
+async def test_a_worker_process_is_reused_while_the_state_is_unchanged(pool):
     first, size = await ask(pool, b"x" * 5_000_000)
     assert first != os.getpid()
     assert size == 5_000_000
@@ -74,7 +73,7 @@ async def test_without_a_state_a_worker_decides_once(pool):
     assert (await ask(pool, state=None))[0] != first
 
 
-async def test_a_worker_that_takes_too_long_is_killed_and_its_review_is_undecided(pool):
+async def test_a_slow_worker_is_killed_and_its_review_left_undecided(pool):
     pid, _ = await ask(pool)
     with pytest.raises(Undecided, match=r"more than 0.2 s"):  # the work itself never ends
         await ask(pool, b"spin", seconds=0.2)
@@ -85,7 +84,7 @@ async def test_a_worker_that_takes_too_long_is_killed_and_its_review_is_undecide
 @pytest.mark.parametrize(
     "body", [b"die", pytest.param(b"eat", marks=pytest.mark.linux("limits a worker by what /proc says of it"))]
 )
-async def test_a_worker_that_ends_by_itself_or_by_its_limit_of_memory_leaves_a_review_undecided(pool, body):
+async def test_a_worker_that_ends_leaves_its_review_undecided(pool, body):
     with pytest.raises(Undecided, match="ended"):
         await ask(pool, body, seconds=30)
     assert (await ask(pool))[1] == 0
@@ -93,17 +92,19 @@ async def test_a_worker_that_ends_by_itself_or_by_its_limit_of_memory_leaves_a_r
 
 @pytest.mark.parametrize("pool", [Answer], indirect=True)
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
-async def test_the_memory_of_a_worker_is_enough_for_the_largest_pod_that_can_be_stored(pool, operation):
-    """An etcd takes 1.5 MiB; nothing is dearer to read than many small values."""
+async def test_a_worker_has_enough_memory_for_the_largest_pod(pool, operation):
+    """etcd stores at most 1.5 MiB per object. Many small values take the most memory to decode."""
     full = gpu_pod()
     full["spec"]["containers"][0]["env"] = [{"name": "a"}] * 120_000
     body = review(full, operation=operation, old=full if operation == "UPDATE" else None)
-    outcome = await pool.decide(lambda _, asked: mutate(asked, ENFORCE), ENFORCE, "mutate", body, 60.0)
+    outcome = await pool.decide(
+        lambda path, stored: decide_review(path, stored, ENFORCE), ENFORCE, "mutate", body, 60.0
+    )
     assert outcome.record.outcome == ("translated" if operation == "CREATE" else "untouched")
 
 
-async def test_a_request_to_a_worker_that_was_killed_while_idle_goes_to_another_worker(pool):
-    """The kernel takes workers first where memory runs out, and the next review has done nothing."""
+async def test_a_request_to_a_killed_idle_worker_goes_to_another(pool):
+    """When memory runs out, the kernel kills workers first. The next review is not the cause."""
     pid, _ = await ask(pool)
     os.kill(pid, signal.SIGKILL)
     other, _ = await ask(pool, b"honest")
@@ -111,8 +112,8 @@ async def test_a_request_to_a_worker_that_was_killed_while_idle_goes_to_another_
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-async def test_a_review_whose_worker_is_killed_under_it_is_decided_by_another(pool, tmp_path, stopped):
-    first, told = tmp_path / "first", tmp_path / "told"
+async def test_a_review_whose_worker_is_killed_is_decided_by_another(pool, tmp_path, stopped):
+    first, last = tmp_path / "first", tmp_path / "told"
 
     def decide(path, body):
         if not first.exists():
@@ -121,19 +122,19 @@ async def test_a_review_whose_worker_is_killed_under_it_is_decided_by_another(po
                 os.kill(os.getpid(), signal.SIGSTOP)
             while True:
                 signal.pause()
-        told.write_text(str(os.getpid()))
+        last.write_text(str(os.getpid()))
         return answer(path, body)
 
-    asked = asyncio.create_task(pool.decide(decide, "a state", "mutate", b"honest", 60.0))
+    decision = asyncio.create_task(pool.decide(decide, "a state", "mutate", b"honest", 60.0))
     await until(lambda: first.exists() and first.read_text())
     os.kill(int(first.read_text()), signal.SIGKILL)
-    await asked
-    assert told.read_text() != first.read_text()
+    await decision
+    assert last.read_text() != first.read_text()
 
 
 @pytest.mark.parametrize("idle", [True, False])
-async def test_a_request_to_a_worker_that_stays_stopped_is_decided_by_another_worker(pool, tmp_path, idle):
-    """It passed undecided when its time was over, though it was not looked at."""
+async def test_a_request_to_a_stopped_worker_is_decided_by_another(pool, tmp_path, idle):
+    """Such a request timed out undecided, although no worker had read it."""
     first = tmp_path / "first"
 
     def decide(path, body):
@@ -153,7 +154,7 @@ async def test_a_request_to_a_worker_that_stays_stopped_is_decided_by_another_wo
     await gone(int(first.read_text()))
 
 
-async def test_a_worker_at_work_is_not_taken_for_a_stopped_one(pool, tmp_path):
+async def test_a_busy_worker_is_not_mistaken_for_a_stopped_worker(pool, tmp_path):
     release = tmp_path / "release"
 
     def decide(path, body):
@@ -161,60 +162,60 @@ async def test_a_worker_at_work_is_not_taken_for_a_stopped_one(pool, tmp_path):
             pass
         return answer(path, body)
 
-    asked = asyncio.create_task(pool.decide(decide, "a state", "mutate", b"", 60.0))
+    decision = asyncio.create_task(pool.decide(decide, "a state", "mutate", b"", 60.0))
     await until(lambda: pool._watch is not None)
     for _ in range(3):
         pool._find_stopped()
     release.touch()
-    await asked
+    await decision
     assert pool.counts == {"forked": 1, "decided": 1, "killed": 0, "crowded": 0}
 
 
 @pytest.mark.linux("limits a worker by what /proc says of it")
-async def test_an_honest_review_in_a_worker_that_others_have_filled_is_decided_by_another(pool):
-    """The memory that a worker's reviews leave behind is never collected: the last drop is not the fault of the pod that comes with it."""
+async def test_a_review_in_a_full_worker_is_decided_by_another(pool):
+    """A worker never collects the memory of its reviews. The pod whose review exceeds the limit is not the cause."""
     left = []
 
     def decide(path, body):
         left.append(bytearray(100 << 20))  # of 128 MiB that a worker may have
         return answer(path, body)
 
-    # A process that was forked from a large one may have given some of that back: then it bears one more.
+    # A process that was forked from a large one may have freed memory since, and then survives one more round.
     answers = [await pool.decide(decide, "a state", "mutate", b"", 60.0) for _ in range(6)]
     assert len({answer.body for answer in answers}) > 1
     assert pool.counts["killed"] == len({answer.body for answer in answers}) - 1
 
 
-async def test_a_process_is_copied_in_its_own_turn_and_a_request_gone_meanwhile_keeps_no_place():
-    """To copy one takes as long as a slow review, and workers that end together are replaced together."""
+async def test_a_fork_waits_its_turn_and_cancelled_requests_free_slots():
+    """A fork takes as long as a slow review, and workers that end together are replaced together."""
     turns = asyncio.Semaphore(0)
     pool = WorkerPool(1, Reply, turn=turns.acquire)
-    gone, asked = [asyncio.create_task(ask(pool, account=name)) for name in ("gone", "asked")]
+    cancelled, waiting = [asyncio.create_task(ask(pool, account=name)) for name in ("gone", "asked")]
     await until(lambda: pool._slots._free == 0)
     assert pool.counts["forked"] == 0
-    gone.cancel()
-    await asyncio.gather(gone, return_exceptions=True)
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
     turns.release()
     turns.release()
-    pid, _ = await asked
+    pid, _ = await waiting
     assert pool.counts["forked"] == 1
     assert (await ask(pool))[0] == pid, "a pod that is there needs no turn"
     pool.close()
 
 
-async def test_a_bug_is_told_and_the_worker_goes_on(pool):
+async def test_a_bug_is_reported_and_the_worker_continues(pool):
     pid, _ = await ask(pool)
     with pytest.raises(Bug, match="RuntimeError: a bug"):
         await ask(pool, b"bug")
     assert (await ask(pool))[0] == pid
 
 
-async def test_the_parent_turns_while_workers_work_and_a_crowd_is_sent_away_at_once(pool):
-    async def one(number):
+async def test_excess_requests_are_rejected_at_once_while_workers_are_busy(pool):
+    async def spin(number):
         with suppress(Undecided):
             await ask(pool, b"spin", seconds=0.5, account=f"ns{number % 2}")
 
-    spinning = [asyncio.create_task(one(number)) for number in range(18)]
+    spinning = [asyncio.create_task(spin(number)) for number in range(18)]
     await asyncio.sleep(0)  # now each of them has asked
     with pytest.raises(Undecided, match="too many"):
         await ask(pool, account="ns0")
@@ -231,7 +232,7 @@ async def test_workers_hold_none_of_the_parents_connections(pool):
     os.close(theirs)
 
 
-async def test_where_no_process_can_be_made_a_review_is_undecided_and_the_next_may_be_luckier(pool, monkeypatch):
+async def test_a_failed_fork_leaves_only_that_review_undecided(pool, monkeypatch):
     def refuse():
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
@@ -242,8 +243,8 @@ async def test_where_no_process_can_be_made_a_review_is_undecided_and_the_next_m
     assert (await ask(pool))[1] == 0
 
 
-async def test_other_requests_do_not_wait_for_a_killed_worker_and_it_is_reaped(pool, monkeypatch):
-    """To take down 250 MiB takes the kernel 50 ms, in which the loop stood still."""
+async def test_a_killed_worker_is_reaped_without_delaying_other_requests(pool, monkeypatch):
+    """The kernel needs 50 ms to free 250 MiB. The event loop waited for it."""
     waits, waitpid = [], os.waitpid
     dying = asyncio.Event()
 
@@ -262,10 +263,10 @@ async def test_other_requests_do_not_wait_for_a_killed_worker_and_it_is_reaped(p
     assert set(waits) == {os.WNOHANG}
 
 
-async def test_the_slot_of_a_killed_worker_is_not_reused_before_its_process_is_gone(monkeypatch):
-    """Else there were four of them for a while, where two have their memory."""
+async def test_a_killed_workers_slot_is_free_after_its_process_ends(monkeypatch):
+    """Otherwise four workers exist for a while, and there is memory for two."""
     pool, gone, waitpid = WorkerPool(1, Reply), [], os.waitpid
-    monkeypatch.setattr("runtime.workers.pool.os.waitpid", lambda *asked: waitpid(*asked) if gone else (0, 0))
+    monkeypatch.setattr("runtime.workers.pool.os.waitpid", lambda *arguments: waitpid(*arguments) if gone else (0, 0))
     for body, why in ((b"spin", "more than"), (b"die", "more than"), (b"", "more than")):
         with pytest.raises(Undecided, match=why):
             await ask(pool, body, seconds=0.2)

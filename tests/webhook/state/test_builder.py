@@ -8,10 +8,10 @@ from dra.objects.node import Node
 from dra.server import EVERYTHING, NEWEST
 from dra.stock.stock import Stock
 from tests.objects import allocated, claim, namespace, resource_quota, result, typed
-from tests.webhook.admission.test_decide import CLASS, NODE, SLICE
+from tests.webhook.admission.reviews import CLASS, NODE, SLICE
 from tests.webhook.pods import configured
 from webhook.state.builder import StateBuilder
-from webhook.state.configuration import DEFAULT, Configuration, read
+from webhook.state.configuration import DEFAULT, Configuration, read_configuration
 from webhook.state.features import Features
 
 
@@ -42,7 +42,7 @@ def labelled_namespace(name, **labels):
     return typed(namespace(name, labels=labels))
 
 
-def test_there_is_no_stock_before_everything_was_read():
+def test_the_stock_is_absent_until_everything_is_read():
     state = world(CLASS, SLICE, NODE).state(fresh=True)
     assert state.stock is None
     assert not state.fleet.known
@@ -61,7 +61,7 @@ def test_an_object_deleted_before_the_first_stock_is_absent():
     assert not made.state(fresh=True).stock.claims
 
 
-def test_changes_afterwards_move_the_stock_as_a_whole_reading_would():
+def test_incremental_changes_equal_a_full_reading():
     made = settled(CLASS, NODE)
     made.take_in([SLICE])
     made.take_in([holding("a")])
@@ -73,7 +73,7 @@ def test_changes_afterwards_move_the_stock_as_a_whole_reading_would():
         assert getattr(moved, field) == getattr(whole, field), field
 
 
-def test_the_fleet_is_looked_at_again_when_there_is_time():
+def test_the_fleet_is_rescanned_when_idle():
     made = settled(CLASS, NODE)
     made.take_in([SLICE])
     assert made.state(fresh=True).fleet.classes["gpu.nvidia.com"].devices == 0
@@ -103,7 +103,7 @@ def test_a_stale_state_lacks_only_the_stock():
     assert state.namespaces["ns"] == {"a": "b"}
 
 
-def test_namespaces_come_change_and_go():
+def test_namespaces_are_added_changed_and_removed():
     made = settled(labelled_namespace("a", x="1"))
     made.take_in([labelled_namespace("a", x="2")])
     assert made.state(fresh=True).namespaces == {"a": {"x": "2"}}
@@ -165,7 +165,7 @@ def test_limit_ranges_of_a_namespace_add_up(kind, part):
     assert made.state(fresh=True).limit_ranges == {}
 
 
-def test_a_limit_range_of_volume_claims_says_nothing_about_pods():
+def test_a_limit_range_of_volume_claims_does_not_affect_pods():
     assert settled(limit_range("a", "storage", kind="PersistentVolumeClaim")).state(fresh=True).limit_ranges == {}
 
 
@@ -190,7 +190,7 @@ def test_devices_are_judged_by_the_allocator_of_the_server():
     made = settled(CLASS, SLICE, NODE)
     whole = made.state(fresh=True).stock
     made.learn(features=Features(minor=37))
-    assert made.state(fresh=True).stock is whole  # gates that were not told are taken to be on
+    assert made.state(fresh=True).stock is whole  # unreported gates count as on
     made.learn(features=Features.combine(36, {"DRAConsumableCapacity": False}))
     assert (
         made.state(fresh=True).stock is whole
@@ -200,7 +200,7 @@ def test_devices_are_judged_by_the_allocator_of_the_server():
     survey.count_devices()
     made.take(survey)
     assert NODE.metadata.name in whole.nodes
-    assert NODE.metadata.name not in made.state(fresh=True).stock.nodes  # a change meanwhile is not lost
+    assert NODE.metadata.name not in made.state(fresh=True).stock.nodes  # the change in between is not lost
     stock = made.state(fresh=True).stock
     assert (stock.reading.server.minor, stock.reading.enabled("DRAConsumableCapacity")) == (36, False)
     assert stock.slices == whole.slices
@@ -211,7 +211,7 @@ def test_devices_are_judged_by_the_allocator_of_the_server():
 
 
 def declaring(**kubernetes):
-    configuration, _ = read(
+    configuration, _ = read_configuration(
         {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "kubernetes": kubernetes}
     )
     return configuration
@@ -232,9 +232,9 @@ def test_unreported_feature_gates_come_from_the_configuration():
     assert made.state(fresh=True).stock.reading.enabled(shares)
     made.configure(declaring())
     assert f"{counters}=false" not in made.state(fresh=True).features.doubts()
-    told = made.state(fresh=True).features
+    features = made.state(fresh=True).features
     made.learn(features=Features.combine(37, {shares: True, counters: True}))
-    assert made.state(fresh=True).features is told  # so that replicas are decided once still
+    assert made.state(fresh=True).features is features  # so that replicas are decided once still
 
 
 def test_an_unknown_feature_gate_disables_nothing_and_is_reported():

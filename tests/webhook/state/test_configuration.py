@@ -1,45 +1,18 @@
-"""A configuration is read strictly, whole, and with every mistake named."""
+"""A configuration is read strictly, and all its mistakes are reported at once."""
 
 import pytest
 
 from cluster import manifests
-from dra import wire
-from dra.objects import DeviceClass, Node, ResourceSlice
-from tests.webhook.pods import (
-    EXAMPLES,
-    HAMI,
-    SIZES,
-    WHOLE,
-    became,
-    configured,
-    container,
-    devices,
-    exactly,
-    example_fleet,
-    patched,
-    pod,
-    read_objects,
-    untouched,
-)
-from webhook.dialects import PCIE_ROOT
-from webhook.state import Inventory
-from webhook.state.configuration import Configuration, read
+from tests.webhook.pods import EXAMPLES, configured
+from tests.webhook.state.configurations import HEAD, PAIR, mistakes
+from webhook.state.configuration import Configuration, read_configuration
 
 BY_CLASS = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
-HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration"}
-
-
-def mistakes(**fields) -> dict[str, str]:
-    """Message by pointer."""
-    configuration, findings = read({**HEAD, **fields})
-    assert configuration is None
-    assert all(finding.remedy for finding in findings)
-    return {finding.path: finding.message for finding in findings}
 
 
 def test_an_unknown_feature_gate_is_a_warning():
     kubernetes = {"version": "1.36", "featureGates": {"DRADeviceTaint": True, "DRAPartitionableDevices": False}}
-    configuration, findings = read({**HEAD, "mode": "warn", "kubernetes": kubernetes})
+    configuration, findings = read_configuration({**HEAD, "mode": "warn", "kubernetes": kubernetes})
     assert configuration.file.mode == "warn"
     assert dict(configuration.file.kubernetes.declared().gates) == {"DRAPartitionableDevices": False}
     [finding] = findings
@@ -48,20 +21,23 @@ def test_an_unknown_feature_gate_is_a_warning():
     assert mistakes(kubernetes={"featureGates": {"DRADeviceTaints": "yes"}}).keys() == {"/kubernetes/featureGates/DRADeviceTaints"}  # fmt: skip
 
 
-def test_the_example_is_good():
+def test_the_example_configuration_is_valid():
     (document,) = manifests.read([EXAMPLES / "configuration.yaml"])
-    configuration, findings = read(document.object)
+    configuration, findings = read_configuration(document.object)
     assert findings == []
     assert configuration is not None
 
 
-def test_an_empty_one_is_the_default():
+def test_an_empty_configuration_is_the_default():
     assert configured().file == Configuration().file
 
 
-def fenced(fence=True, **said):
-    """A configuration of a fenced driver, and what becomes of pods that ask by the name of a class."""
-    return {"bridge": {"schedulerName": "drawbridge", "drivers": ["x.com"], "fence": fence}, "extendedResources": said}
+def fenced(fence=True, **extended_resources):
+    """A configuration with a fenced driver, and with a setting for pods that request an extended resource."""
+    return {
+        "bridge": {"schedulerName": "drawbridge", "drivers": ["x.com"], "fence": fence},
+        "extendedResources": extended_resources,
+    }
 
 
 @pytest.mark.parametrize(
@@ -73,7 +49,7 @@ def fenced(fence=True, **said):
         fenced(fence=False, default="leave", namespaces={"ml": "leave"}),
     ],
 )
-def test_pods_may_be_left_to_core_where_no_fence_keeps_it_from_their_devices(value):
+def test_unfenced_pods_may_be_left_to_the_default_scheduler(value):
     assert configured(**value).file.bridge is not None
 
 
@@ -84,13 +60,13 @@ def placing(**fields):
 
 @pytest.mark.parametrize("value", [None, [], "text", 3, {}])
 def test_a_value_other_than_a_configuration_is_rejected(value):
-    configuration, findings = read(value)
+    configuration, findings = read_configuration(value)
     assert configuration is None
     assert findings
 
 
-def test_every_mistake_is_named_at_once():
-    found = mistakes(
+def test_all_mistakes_are_reported_at_once():
+    reported = mistakes(
         mode="enforcing",
         canary=101,
         aproximations="warn",
@@ -98,7 +74,7 @@ def test_every_mistake_is_named_at_once():
         models=[{"product": "x"}, {"product": "x", "memory": "1Gi", "size": 1}],
         koordinator={"webhook": "yes"},
     )
-    assert set(found) == {
+    assert set(reported) == {
         "/mode",
         "/canary",
         "/aproximations",
@@ -112,18 +88,18 @@ def test_every_mistake_is_named_at_once():
 def test_names_in_a_broken_table_are_not_called_unknown():
     table = {"name": "ours", "title": 7, "keys": [{"name": "our.org/nic", "meaning": "NICs"}]}
     joint = [{"primary": "nvidia.com/gpu", "secondary": "our.org/nic"}]
-    found = mistakes(dialects=[table], joint=joint, meanings={"x": "ours"}, disabled=["ours"], canary=101)
-    assert set(found) == {"/dialects/0/title", "/canary"}
+    reported = mistakes(dialects=[table], joint=joint, meanings={"x": "ours"}, disabled=["ours"], canary=101)
+    assert set(reported) == {"/dialects/0/title", "/canary"}
 
 
-def test_a_member_that_is_null_is_not_set():
-    configuration, findings = read({**HEAD, "mode": None, "models": None, "hami": {"memoryFactor": None}})
+def test_a_null_field_counts_as_absent():
+    configuration, findings = read_configuration({**HEAD, "mode": None, "models": None, "hami": {"memoryFactor": None}})
     assert findings == []
     assert configuration.file == Configuration().file
 
 
 def test_a_misspelt_field_gets_a_suggestion():
-    _, findings = read({**HEAD, "aproximations": "warn"})
+    _, findings = read_configuration({**HEAD, "aproximations": "warn"})
     assert "approximations" in findings[0].remedy
 
 
@@ -137,10 +113,10 @@ def test_a_misspelt_field_gets_a_suggestion():
     ],
 )
 def test_a_misspelt_word_gets_one_suggestion(fields, meant):
-    _, findings = read({**HEAD, **fields})
-    (one,) = findings
-    assert one.remedy.startswith(f"did you mean {meant}? ")
-    words = one.remedy.partition("? ")[2].removeprefix("one of ").split(", ")
+    _, findings = read_configuration({**HEAD, **fields})
+    (finding,) = findings
+    assert finding.remedy.startswith(f"did you mean {meant}? ")
+    words = finding.remedy.partition("? ")[2].removeprefix("one of ").split(", ")
     assert len(words) == len(set(words)) > 2
 
 
@@ -222,7 +198,7 @@ def test_an_invalid_field_is_reported_at_its_path(fields, path):
 )
 def test_a_quota_key_that_counts_no_claims_is_rejected(quota):
     assert list(mistakes(quotas={"nvidia.com/gpu": quota})) == ["/quotas/nvidia.com~1gpu"]
-    _, (finding,) = read({**HEAD, "quotas": {"nvidia.com/gpu": quota}})
+    _, (finding,) = read_configuration({**HEAD, "quotas": {"nvidia.com/gpu": quota}})
     for form in ("CLASS.deviceclass.resource.k8s.io/devices", "requests.NAME", "count/resourceclaims.resource.k8s.io"):
         assert form in finding.remedy
 
@@ -240,9 +216,6 @@ def test_a_quota_key_that_counts_no_claims_is_rejected(quota):
 )
 def test_every_resource_quota_key_for_claims_is_accepted(quota):
     assert configured(quotas={"nvidia.com/gpu": quota}).file.quotas == {"nvidia.com/gpu": quota}
-
-
-PAIR = {"primary": "nvidia.com/gpu", "secondary": "vpc.amazonaws.com/efa"}
 
 
 @pytest.mark.parametrize(
@@ -268,212 +241,12 @@ PAIR = {"primary": "nvidia.com/gpu", "secondary": "vpc.amazonaws.com/efa"}
         ({"nodeTemplates": [{"name": "x", "allocatable": {"nvidia com/gpu": 1}}]}, "/nodeTemplates/0/allocatable/nvidia com~1gpu"),
     ],
 )  # fmt: skip
-def test_a_name_that_no_object_can_have_is_turned_back(fields, path):
+def test_an_invalid_object_name_is_rejected(fields, path):
     assert list(mistakes(**fields)) == [path]
 
 
-def test_keys_may_be_renamed_to_names_that_objects_can_have():
-    renames = {"hami": {"nvidia.com/gpumem": "our.org/mem", "nvidia.com/gpucores": ""}}
-    patterned = {"nvidia": {"nvidia.com/mig-<profile>": "our.org/mig-<profile>"}}
-    assert configured(keys={**renames, **patterned}, joint=[{**PAIR, "attribute": "our.org/root"}, PAIR])
-    assert configured(bridge={"schedulerName": "x", "drivers": ["gpu.nvidia.com"]}, kueue={"deviceClasses": ["gpu.x"]})
-    assert configured(evidence={"drivers": ["gpu.nvidia.com"], "nodeSelector": {"our.org/pool": ""}})
-
-
-def table(*keys: dict, name: str = "ours", **more) -> dict:
-    return {"name": name, "title": "Ours", "keys": [{"meaning": "m", **key} for key in keys], **more}
-
-
-@pytest.mark.parametrize(
-    ("fields", "path", "says"),
-    [
-        (
-            {"dialects": [table({"name": "our/mem", "place": "annotation", "role": "memory", "unit": "MiB"})]},
-            "keys/0/role",
-            "container",
-        ),
-        ({"dialects": [table({"name": "OUR_MEM", "place": "env", "role": "placed"})]}, "keys/0/role", "env"),
-        ({"dialects": [table({"name": "cpu", "role": "count"})]}, "keys/0/name", "Kubernetes"),
-        ({"dialects": [table({"name": "kubernetes.io/x", "role": "count"})]}, "keys/0/name", "Kubernetes"),
-        ({"dialects": [table({"name": "our/x", "role": "profile"})]}, "keys/0/role", "profile"),
-        ({"dialects": [table({"name": "nvidia.com/gpumem", "role": "memory", "unit": "MiB"})]}, "keys/0/name", "hami"),
-        (
-            {"dialects": [table({"name": "our/x"}), table({"name": "our/x"}, name="b")]},
-            "dialects/1/keys/0/name",
-            "ours",
-        ),
-        ({"dialects": [table({"name": "rdma/hca", "role": "nic"}, target="nic")]}, "keys/0/role", "RDMA"),
-        ({"dialects": [table({"name": "our/x", "least": 3, "most": 2})]}, "keys/0/most", "below"),
-        ({"classes": {"gpu": "dranet"}}, "/classes/gpu", "'nic'"),
-        (
-            {
-                "targets": [{"name": "mi300", "driver": "gpu.amd.com", "classes": ["gpu.amd.com"]}],
-                "classes": {"gpu": "gpu.amd.com"},
-            },
-            "/classes/gpu",
-            "'mi300'",
-        ),
-        ({"targets": [{"name": "gpu", "driver": "gpu.amd.com"}]}, "/targets/0/name", "exists"),
-        ({"targets": [{"name": "mi300", "driver": ""}]}, "/targets/0/driver", "no driver"),
-        ({"targets": [{"name": "mi300", "driver": "d", "instead": "x"}]}, "/targets/0/instead", "unknown target"),
-        ({"targets": [{"name": "mi300"}]}, "/targets/0", "driver"),
-        ({"targets": [{"name": "mi300", "driver": "d", "request": "GPU_"}]}, "/targets/0/request", "request"),
-        ({"targets": [{"name": "mi300", "driver": "d", "unique": "uuid"}]}, "/targets/0/unique", "full name"),
-        (
-            {"targets": [{"name": "mi300", "driver": "dra.cpu", "cores": "dra.cpu/cpu"}]},
-            "/targets/0/cores",
-            "the driver's domain",
-        ),
-        ({"hami": {"defaultCores": 101}}, "/hami/defaultCores", "percentage"),
-    ],
-)
-def test_an_ineffective_table_is_rejected(fields, path, says):
-    ((where, message),) = mistakes(**fields).items()
-    assert where.endswith(path)
-    assert says in message
-
-
-def test_a_row_may_reuse_a_renamed_or_disabled_key():
-    ours = [table({"name": "nvidia.com/gpumem", "role": "memory", "unit": "MiB"}, target="vgpu")]
-    assert configured(dialects=ours, keys={"hami": {"nvidia.com/gpumem": ""}})
-    assert configured(dialects=ours, disabled=["hami"])
-
-
-AMD = {
-    "name": "mi300",
-    "title": "AMD GPU",
-    "driver": "gpu.amd.com",
-    "classes": ["gpu.amd.com"],
-    "unique": "gpu.amd.com/uuid",
-}
-
-
-def test_a_declared_device_kind_is_added_to_ours():
-    ours = table({"name": "amd.example.com/gpu", "role": "count"}, target="mi300")
-    done = became(pod({"amd.example.com/gpu": 2}, {"nvidia.com/gpu": 1}), targets=[AMD], dialects=[ours], **WHOLE)
-    requests = [spec["spec"]["devices"]["requests"][0]["exactly"] for spec in done.templates.values()]
-    assert {(request["deviceClassName"], request["count"]) for request in requests} == {
-        ("gpu.amd.com", 2),
-        ("gpu.nvidia.com", 1),
-    }
-
-
-def test_two_kinds_of_one_name_get_distinct_request_names():
-    ours = table({"name": "amd.example.com/gpu", "role": "count"}, target="mi300")
-    joint = [{"primary": "nvidia.com/gpu", "secondary": "amd.example.com/gpu", "attribute": PCIE_ROOT}]
-    target = {**AMD, "attributes": [PCIE_ROOT]}
-    value = pod({"nvidia.com/gpu": 2, "amd.example.com/gpu": 2})
-    done = became(value, targets=[target], dialects=[ours], joint=joint, **WHOLE)
-    assert [one["name"] for one in devices(done)["requests"]] == ["gpu-0", "gpu-beside-0", "gpu-1", "gpu-beside-1"]
-
-
-def test_a_key_needing_an_undeclared_target_field_is_left():
-    target = {"name": "mi300", "driver": "gpu.amd.com", "classes": ["gpu.amd.com"]}
-    rows = [{"name": "our/gpu", "role": "count"}, {"name": "our/mem", "role": "memory", "unit": "bytes"}]
-    percent = {"name": "our/percent", "role": "memoryPercent"}
-    config = {"targets": [target], "dialects": [table(*rows, percent, target="mi300")], **SIZES, "unresolved": "leave"}
-    several, relative = became(pod({"our/gpu": 2, "our/mem": 5}), **config), became(pod({"our/percent": 50}), **config)
-    assert untouched(several)
-    assert "unique" in several.warnings[0]
-    assert untouched(relative)
-    assert "product" in relative.warnings[0]
-    assert became(pod({"our/gpu": 1, "our/mem": 5}), **config).changed
-
-
-def test_a_class_of_another_driver_does_not_serve_a_target():
-    classes = [
-        {"metadata": {"name": "odd"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'dra.net'"}}]}}
-    ]
-    example = read_objects(manifests.read([EXAMPLES / "fleet"]))
-    odd = [wire.convert(device_class, DeviceClass) for device_class in classes]
-    fleet = Inventory.gather(odd, example.of_type(ResourceSlice), example.of_type(Node))
-    done = became(pod({"nvidia.com/gpu": 1}), fleet=fleet, classes={"gpu": "odd"}, **WHOLE)
-    assert untouched(done)
-    assert "dra.net" in done.warnings[0]
-    assert "targets" in done.warnings[0]
-
-
-def test_network_devices_with_rdma_are_asked_for_by_their_role():
-    ours = table({"name": "rdma/hca", "role": "rdma"}, target="nic")
-    (request,) = exactly(became(pod({"rdma/hca": 1}), dialects=[ours], fleet=example_fleet()))
-    assert request["cel"] == ['device.attributes["dra.net"].?rdma.orValue(false)']
-
-
-def test_a_label_of_a_table_of_ones_own_can_keep_us_away():
-    rows = [
-        {"name": "our/gpu", "role": "count"},
-        {"name": "our/done", "place": "label", "role": "placed", "because": "x"},
-    ]
-    value = pod({"our/gpu": 1})
-    assert became(value, dialects=[table(*rows)]).changed
-    value["metadata"]["labels"] = {"our/done": "yes"}
-    assert untouched(became(value, dialects=[table(*rows)]))
-
-
-def test_keys_can_have_this_clusters_names():
-    renamed = {"keys": {"hami": {"nvidia.com/gpumem": "our.org/vmem"}}}
-    assert exactly(became(pod({"our.org/vmem": 100}), **renamed))[0]["class"] == HAMI
-    assert untouched(became(pod({"nvidia.com/gpumem": 100}), **renamed))
-
-
-def test_a_key_or_a_dialect_can_be_switched_off():
-    value = pod({"nvidia.com/gpumem": 100})
-    assert untouched(became(value, keys={"hami": {"nvidia.com/gpumem": ""}}))
-    assert untouched(became(value, disabled=["hami"]))
-
-
-def test_an_administrators_table_is_a_dialect_like_ours():
-    table = {
-        "name": "ours",
-        "title": "Ours",
-        "target": "vgpu",
-        "keys": [
-            {"name": "our.org/slices", "meaning": "GPUs", "role": "count"},
-            {"name": "our.org/gib", "meaning": "memory of each", "unit": "GiB", "role": "memory", "most": 80},
-            {"name": "our.org/percent", "meaning": "compute of each", "unit": "percent", "role": "cores", "most": 100},
-            {"name": "our.org/old", "meaning": "unknown", "outcome": "left", "because": "unclear"},
-        ],
-    }
-    value = pod({"our.org/slices": 2, "our.org/gib": 4, "our.org/percent": 20})
-    done = became(value, dialects=[table])
-    assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "4Gi", "cores": "20"}}] * 2
-    assert untouched(became(pod({"our.org/slices": 1, "our.org/old": 1}), dialects=[table]))
-    assert became(pod({"our.org/gib": 81}), dialects=[table]).refusals
-
-
-def test_virtual_functions_are_asked_for_by_their_pool():
-    table = {
-        "name": "pools",
-        "title": "pools",
-        "target": "vf",
-        "keys": [{"name": "openshift.io/mlxnics", "meaning": "virtual functions", "role": "nic"}],
-    }
-    (request,) = exactly(became(pod({"openshift.io/mlxnics": 2}), dialects=[table]))
-    assert request == {
-        "class": "sriovnetwork.k8snetworkplumbingwg.io",
-        "count": 2,
-        "cel": ['device.attributes["k8s.cni.cncf.io"].?resourceName.orValue("") == "openshift.io/mlxnics"'],
-    }
-
-
-def test_a_table_of_pod_scope_adds_up_and_is_seen_by_the_containers_that_ask():
-    table = {
-        "name": "sums",
-        "title": "sums",
-        "scope": "pod",
-        "target": "vgpu",
-        "keys": [{"name": "our.org/gib", "meaning": "memory of one GPU", "unit": "GiB", "role": "memory"}],
-    }
-    value = pod({"our.org/gib": 3}, {"our.org/gib": 3}, {}, init=(container("i", {"our.org/gib": 5}),))
-    done = became(value, dialects=[table])
-    assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "6Gi"}}]
-    after = patched(value, done)["spec"]
-    every = [*after["initContainers"], *after["containers"]]
-    assert [bool(one["resources"].get("claims")) for one in every] == [True, True, True, False]
-
-
-def test_of_many_names_that_there_are_some_are_told_in_order():
-    _, [finding] = read({**HEAD, "keys": {"nvidia": {"gpuu": "x"}}})
-    told = finding.remedy.removeprefix("one of ").split(", ")
-    assert told == sorted(told)
-    assert told[-1].endswith(" more")
+def test_a_remedy_lists_some_of_many_names_in_order():
+    _, [finding] = read_configuration({**HEAD, "keys": {"nvidia": {"gpuu": "x"}}})
+    names = finding.remedy.removeprefix("one of ").split(", ")
+    assert names == sorted(names)
+    assert names[-1].endswith(" more")

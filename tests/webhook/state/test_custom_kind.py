@@ -130,7 +130,7 @@ def drawn_schema(chance: random.Random, depth: int) -> dict:
 
 
 def drawn_value(chance: random.Random, depth: int, schema: dict | None = None):
-    """Draw a value that mostly has the shape of a schema, because one that has another is dropped at once."""
+    """Draw a value that mostly matches a schema, because other values are dropped at once."""
     kind = chance.choice(("object", "array", "string")) if depth else "string"
     if schema and chance.random() < 0.85:
         kind = schema["type"]

@@ -1,4 +1,4 @@
-"""Installed components are read from objects in which every field may be of another shape."""
+"""Installed components are read from objects in which every field may have an unexpected type."""
 
 import pytest
 
@@ -34,7 +34,7 @@ OBJECTS = (
 
 
 def mistyped(value):
-    """Give an object many times, each time with one part of another shape."""
+    """Yield copies of a value, each with one part of an unexpected type."""
     yield from ODD
     if isinstance(value, dict):
         for name, inner in value.items():
@@ -47,8 +47,8 @@ def mistyped(value):
 
 
 @pytest.mark.parametrize("obj", OBJECTS, ids=lambda obj: f"{obj['kind']} {obj['metadata']['name']}")
-def test_a_misshapen_part_counts_as_absent(obj):
-    others = [unfold(one, IN_CONFIG_MAPS) for one in OBJECTS if one is not obj]
+def test_a_part_of_an_unexpected_type_counts_as_absent(obj):
+    others = [unfold(other, IN_CONFIG_MAPS) for other in OBJECTS if other is not obj]
     for odd in mistyped(unfold(obj, IN_CONFIG_MAPS)):
         if isinstance(odd, dict):
             read = installed([*others, odd])
@@ -65,16 +65,16 @@ def secretive(value, around=""):
     return value
 
 
-def test_an_outline_says_the_same_and_nothing_else():
-    unfolded = [unfold(one, IN_CONFIG_MAPS) for one in OBJECTS]
-    labels = ("labels", "nodeSelector")  # which all are read
-    for one in unfolded:
-        whole = secretive({name: part for name, part in one.items() if name != "data"})
+def test_an_outline_keeps_exactly_what_is_read():
+    unfolded = [unfold(obj, IN_CONFIG_MAPS) for obj in OBJECTS]
+    labels = ("labels", "nodeSelector")  # all of their entries are read
+    for obj in unfolded:
+        whole = secretive({name: part for name, part in obj.items() if name != "data"})
         hidden = str(outline(whole))
         for name in labels:
             hidden = hidden.replace(f"'{name}': {{'a': 'b', 'password': 'hunter2'}}", "")
         assert "hunter2" not in hidden
-        assert str(outline(one)) == str(outline(outline(one)))
+        assert str(outline(obj)) == str(outline(outline(obj)))
     text = '{"version": "v1", "flags": {"migStrategy": "none", "x": "hunter2"}, "sharing": {"mps": {"x": "hunter2"}}}'
     kept = outline(unfold(config_map(a=text, b="resources: hunter2", c="hunter2"), IN_CONFIG_MAPS))
     assert kept["data"] == {"a": {"version": "v1", "flags": {"migStrategy": "none"}, "sharing": {"mps": {}}}}
@@ -83,13 +83,13 @@ def test_an_outline_says_the_same_and_nothing_else():
 
 @pytest.mark.parametrize("part", ["@", ":1.1@", ":", "/"])
 def test_reading_an_image_name_takes_linear_time(part):
-    """100 KB of @ and a line break took more than 30 s."""
+    """With a backtracking pattern, 100 KB of @ and a line break took more than 30 s."""
     assert_linear(lambda image: installed([deployment(image)]), lambda size: part * (size // len(part)) + "\nx")
 
 
 @pytest.mark.parametrize("version", ["v1.33.0", "v1.33.0@sha256:0f", "1.33"])
-def test_a_digest_behind_the_version_of_an_autoscaler_changes_nothing(version):
-    """Nor does the port of a registry."""
+def test_an_image_digest_does_not_hide_the_autoscaler_version(version):
+    """The port of a registry does not hide it either."""
     image = f"registry.example.com:5000/autoscaling/cluster-autoscaler:{version}"
-    [found] = installed([deployment(image, "--enable-dynamic-resource-allocation")]).autoscalers
-    assert (found.minor, found.considers) == (33, True)
+    [autoscaler] = installed([deployment(image, "--enable-dynamic-resource-allocation")]).autoscalers
+    assert (autoscaler.minor, autoscaler.considers) == (33, True)

@@ -1,4 +1,4 @@
-"""One class with devices of several kinds: a node speaks only for the kind that it publishes."""
+"""A class with devices of several kinds: a node is evidence only for the kind that it publishes."""
 
 import pytest
 
@@ -17,7 +17,7 @@ VF = (INTEL, {"type": "vf", "driver": "xe"})
 
 
 def fleet(*nodes: tuple) -> Inventory:
-    """One node for each kind of device, with one of it."""
+    """Return a fleet with one node, with one device, for each kind of device."""
     classes, slices = [], []
     for driver in {driver for driver, _ in nodes}:
         selector = {"cel": {"expression": f"device.driver == '{driver}'"}}
@@ -43,7 +43,7 @@ def fleet(*nodes: tuple) -> Inventory:
         ("amd.com/gpu", (WHOLE, WHOLE, PART), "2 of 3 nodes publish it as a whole AMD GPU (class gpu.amd.com)"),
     ],
 )
-def test_a_node_speaks_for_the_kind_that_it_publishes(key, nodes, basis):
+def test_a_node_is_evidence_only_for_its_own_kind(key, nodes, basis):
     done = became(pod({key: 1}), fleet=fleet(*nodes))
     assert outcomes(done) == {key: "translated"}
     assert done.decisions[0].basis == basis
@@ -73,7 +73,7 @@ def test_a_key_of_an_unpublished_device_kind_is_left(key, nodes, reason):
 
 
 def gpus(*policies: dict | None) -> Inventory:
-    """Nodes with one GPU each, by what a claim takes of its four shares if it does not say; a plain one is not shared."""
+    """Nodes with one GPU of four shares each; a policy gives how many of them a claim takes by default. A plain GPU is not shared."""
     slices = []
     for number, policy in enumerate(policies):
         capacity = {

@@ -19,18 +19,18 @@ def seen(configured, labels, **more):
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-def test_a_namespace_decides_for_itself(mode):
+def test_a_namespace_label_overrides_the_configuration(mode):
     assert mode_of(seen(configuration(mode="observe"), {LABEL: mode.value}), TRAIN) is mode
 
 
 @pytest.mark.parametrize("labels", [{}, {LABEL: ""}])
-def test_a_label_that_says_nothing_leaves_it_to_the_configuration(labels):
+def test_an_empty_label_leaves_the_mode_to_the_configuration(labels):
     assert mode_of(seen(configuration(mode="warn"), labels), TRAIN) is Mode.WARN
 
 
 @pytest.mark.parametrize("word", ["ENFORCE", "Off", "on", "enforce ", "false"])
 @pytest.mark.parametrize("mode", list(Mode))
-def test_a_misspelt_mode_is_told_at_most_and_what_is_wrong_with_it(word, mode):
+def test_a_misspelt_mode_warns_at_most_and_is_reported(word, mode):
     state = seen(configuration(mode=mode.value), {LABEL: word})
     assert mode_of(state, TRAIN) is (Mode.WARN if mode is Mode.ENFORCE else mode)
     (why,) = doubts(state, "ns")
@@ -50,7 +50,7 @@ def test_the_canary_never_raises_a_mode(mode):
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-def test_where_something_could_not_be_read_a_mode_is_told_at_most(mode):
+def test_a_namespace_with_unread_objects_warns_at_most(mode):
     unsure = {"ns": ("Namespace",)}
-    found = mode_of(seen(configuration(), {LABEL: mode.value}, unsure=unsure), TRAIN)
-    assert found is (Mode.WARN if mode is Mode.ENFORCE else mode)
+    effective = mode_of(seen(configuration(), {LABEL: mode.value}, unsure=unsure), TRAIN)
+    assert effective is (Mode.WARN if mode is Mode.ENFORCE else mode)

@@ -1,4 +1,4 @@
-"""Pools of network devices, read of the ConfigMaps of two plugins, in which anything may be of another shape."""
+"""Pools of network devices, read from the ConfigMaps of two device plugins, in which any field may have another shape."""
 
 import json
 
@@ -54,8 +54,8 @@ NAMED = {
 @pytest.mark.parametrize("case", NAMED)
 def test_a_pool_has_the_resource_name_of_its_plugin(case):
     objects, name = NAMED[case]
-    found = read(*objects)
-    assert (list(found.pools), found.mistakes) == ([name], ())
+    network = read(*objects)
+    assert (list(network.pools), network.mistakes) == ([name], ())
 
 
 def test_the_policy_of_the_network_operator_counts_in_files():
@@ -64,12 +64,17 @@ def test_the_policy_of_the_network_operator_counts_in_files():
         "rdmaSharedDevicePlugin": {"config": json.dumps(shared(pool("rdma_shared_device_a")))},
         "sriovDevicePlugin": {"config": json.dumps(hostdev)},
     }
-    one = {"apiVersion": "mellanox.com/v1alpha1", "kind": "NicClusterPolicy", "metadata": {"name": "p"}, "spec": spec}
-    found = read(one).pools
-    assert list(found) == ["rdma/rdma_shared_device_a", "nvidia.com/hostdev"]
-    assert found["nvidia.com/hostdev"].where == "NicClusterPolicy p (sriovDevicePlugin)"
+    policy = {
+        "apiVersion": "mellanox.com/v1alpha1",
+        "kind": "NicClusterPolicy",
+        "metadata": {"name": "p"},
+        "spec": spec,
+    }
+    pools = read(policy).pools
+    assert list(pools) == ["rdma/rdma_shared_device_a", "nvidia.com/hostdev"]
+    assert pools["nvidia.com/hostdev"].where == "NicClusterPolicy p (sriovDevicePlugin)"
     for broken in ('{"configList": [', '{"configList": ' + "[" * 100_000 + "}", '{"configList": []}' + " " * (1 << 20)):
-        (mistake,) = read({**one, "spec": {"rdmaSharedDevicePlugin": {"config": broken}}}).mistakes
+        (mistake,) = read({**policy, "spec": {"rdmaSharedDevicePlugin": {"config": broken}}}).mistakes
         assert "is not valid JSON" in mistake.problem
 
 
@@ -78,25 +83,25 @@ def test_selectors_of_several_nodes_are_alternatives_of_one_pool():
         sriov(pool(selectors={"pfNames": ["a"]})),
         sriov(pool(selectors=[{"pfNames": ["b"]}, {"pfNames": ["a"]}])),
     )
-    (found,) = read(config_map("device-plugin-config", node_1=first, node_2=second, node_3=first)).pools.values()
-    assert found.alternatives == ({"pfNames": ("a",)}, {"pfNames": ("b",)})
-    assert found.where == "ConfigMap gpu-operator/device-plugin-config (node-1)"
-    assert str(found) == f"pfNames=a… in {found.where}"
+    (pool_,) = read(config_map("device-plugin-config", node_1=first, node_2=second, node_3=first)).pools.values()
+    assert pool_.alternatives == ({"pfNames": ("a",)}, {"pfNames": ("b",)})
+    assert pool_.where == "ConfigMap gpu-operator/device-plugin-config (node-1)"
+    assert str(pool_) == f"pfNames=a… in {pool_.where}"
 
 
 def test_all_selectors_are_read_and_booleans_only_if_true():
     text = {"vendors": ["15b3"], "IsRdma": True, "needVhostNet": False, "vdpaType": "vhost", "drivers": ["mlx5_core"]}
-    (found,) = read(config_map(config=sriov(pool(selectors=text, deviceType="auxNetDevice")))).pools.values()
-    assert found.alternatives == (
+    (pool_,) = read(config_map(config=sriov(pool(selectors=text, deviceType="auxNetDevice")))).pools.values()
+    assert pool_.alternatives == (
         {"deviceType": ("auxNetDevice",), "vendors": ("15b3",), "drivers": ("mlx5_core",), "isRdma": (), "vdpaType": ("vhost",)},
     )  # fmt: skip
-    (found,) = read(config_map(config=sriov(pool(selectors=text | {"IsRdma": False})))).pools.values()
-    assert "isRdma" not in found.alternatives[0]
+    (pool_,) = read(config_map(config=sriov(pool(selectors=text | {"IsRdma": False})))).pools.values()
+    assert "isRdma" not in pool_.alternatives[0]
 
 
 def test_devices_of_the_shared_rdma_plugin_are_interfaces():
-    (found,) = read(config_map(config=shared({"resourceName": "a", "devices": ["ib0", "ib1"]}))).pools.values()
-    assert (found.alternatives, found.is_shared) == (({"ifNames": ("ib0", "ib1")},), True)
+    (pool_,) = read(config_map(config=shared({"resourceName": "a", "devices": ["ib0", "ib1"]}))).pools.values()
+    assert (pool_.alternatives, pool_.is_shared) == (({"ifNames": ("ib0", "ib1")},), True)
 
 
 MISTAKEN = {
@@ -120,11 +125,11 @@ MISTAKEN = {
 @pytest.mark.parametrize("case", MISTAKEN)
 def test_a_bad_pool_is_reported_and_the_others_are_read(case):
     _, value, problem = MISTAKEN[case]
-    found = read(config_map(config=value), config_map("good", config=sriov(pool("good"))))
-    (mistake,) = found.mistakes
+    network = read(config_map(config=value), config_map("good", config=sriov(pool("good"))))
+    (mistake,) = network.mistakes
     assert mistake.where == "ConfigMap gpu-operator/plugin (config)"
     assert problem in mistake.problem
-    assert "intel.com/good" in found.pools
+    assert "intel.com/good" in network.pools
 
 
 @pytest.mark.parametrize("value", [[], 5, "resourceList", {"resourceList": 5}, {"resourceList": [5, None]}, {"configList": {}}, {5: 5}])  # fmt: skip
@@ -132,18 +137,18 @@ def test_a_configuration_of_another_shape_has_no_pools(value):
     assert names({**config_map(), "data": {"config": value}}) == []
 
 
-def test_a_text_of_something_else_is_not_a_mistake():
+def test_unrelated_text_is_not_a_mistake():
     assert read(config_map(function='{"kind": "ResourceList", "items": [')).mistakes == ()
 
 
-def test_pools_beyond_the_limit_are_told_and_not_kept():
+def test_pools_beyond_the_limit_are_reported_and_dropped():
     many = [sriov(*(pool(f"p{i}_{j}") for j in range(100))) for i in range(4)]
-    found = read(config_map(**{f"node_{i}": one for i, one in enumerate(many)}))
-    assert len(found.pools) == 256
-    assert {mistake.problem for mistake in found.mistakes} == {"has more than 256 pools"}
+    network = read(config_map(**{f"node_{i}": config for i, config in enumerate(many)}))
+    assert len(network.pools) == 256
+    assert {mistake.problem for mistake in network.mistakes} == {"has more than 256 pools"}
 
 
-def test_config_maps_of_a_plugin_are_those_that_it_mounts():
+def test_the_config_maps_of_a_plugin_are_its_mounts():
     assert config_maps_of(plugin(SRIOV)) == config_maps_of(plugin(RDMA)) == [("gpu-operator", "plugin")]
     assert config_maps_of(plugin("registry.example/other:1")) == []
 

@@ -1,4 +1,4 @@
-"""Nodes that an autoscaler can make count as fleet for "never", and for nothing else."""
+"""Nodes that an autoscaler can add count only when a pod would otherwise be refused."""
 
 import msgspec
 import pytest
@@ -7,18 +7,18 @@ from dra import wire
 from dra.objects.device import Device
 from dra.objects.node import Node
 from dra.stock import Stock
-from tests.webhook.admission.test_feasibility import DRIVER, claim_for, gpu_slice, typed_class, typed_node
-from tests.webhook.state.test_configuration import HEAD, mistakes
+from tests.webhook.admission.fleets import DRIVER, claim_for, gpu_slice, typed_class, typed_node
+from tests.webhook.state.configurations import HEAD, mistakes
 from webhook.admission import Feasibility, judge
 from webhook.refusals import Code
-from webhook.state import prospects, read
+from webhook.state import prospects, read_configuration
 from webhook.state.schema import TemplateDevices
 
 EIGHT = {"driver": DRIVER, "count": 8, "capacity": {"memory": {"value": "141Gi"}}}
 BIG = {"name": "big", "labels": {"pool": "big"}, "maxNodes": 3, "devices": [EIGHT]}
 
 
-# What a node that does not exist yet cannot have, and what its slice says.
+# Fields of a device that a future node cannot have, or that its slice sets.
 ELSEWHERE = {
     "name",
     "consumes_counters",  # counter sets are not declared in a template
@@ -38,7 +38,7 @@ def test_a_node_template_can_declare_every_field_of_a_device():
 
 
 def templates(*values):
-    configuration, findings = read({**HEAD, "nodeTemplates": list(values)})
+    configuration, findings = read_configuration({**HEAD, "nodeTemplates": list(values)})
     assert findings == []
     return configuration.file.node_templates
 
@@ -56,9 +56,9 @@ def fleet(*nodes):
     )
 
 
-def judged(asked, *values, stock=None):
+def judged(claim, *values, stock=None):
     stock = stock or fleet()
-    return judge(stock, [asked], prospects=prospects(templates(*values), stock))
+    return judge(stock, [claim], prospects=prospects(templates(*values), stock))
 
 
 def test_a_pod_waits_for_the_named_node_template():
@@ -89,41 +89,41 @@ def test_no_template_is_named_if_the_fleet_serves_the_pod():
 @pytest.mark.parametrize(
     ("there", "verdict"), [(0, Feasibility.BUSY), (2, Feasibility.BUSY), (3, Feasibility.NEVER), (4, Feasibility.NEVER)]
 )
-def test_a_template_at_its_limit_makes_no_node(there, verdict):
+def test_a_node_template_at_its_limit_adds_no_node(there, verdict):
     nodes = [labelled(f"b{i}", pool="big") for i in range(there)]
     assert judged(claim_for(8), BIG, stock=fleet(*nodes)).verdict is verdict
 
 
-def test_a_template_without_a_bound_can_always_make_another():
+def test_an_unlimited_node_template_can_always_add_a_node():
     endless = {name: value for name, value in BIG.items() if name not in ("maxNodes", "labels")}
     assert judged(claim_for(8), endless).verdict is Feasibility.BUSY
     assert judged(claim_for(8), BIG | {"maxNodes": 0}).verdict is Feasibility.NEVER
 
 
-def test_the_first_template_that_would_do_is_named():
+def test_the_first_sufficient_node_template_is_named():
     small = {"name": "small", "devices": [EIGHT | {"count": 6}]}
     assert "of template big " in judged(claim_for(8), small, BIG).text
     assert "of template small " in judged(claim_for(6), small, BIG).text
 
 
-def test_devices_of_several_entries_of_one_driver_are_one_pool():
+def test_several_entries_of_a_driver_form_one_pool():
     two = {"name": "two", "devices": [EIGHT | {"count": 3}, EIGHT | {"count": 4, "capacity": {}}]}
     assert judged(claim_for(7), two).verdict is Feasibility.BUSY
     assert judged(claim_for(8), two).verdict is Feasibility.NEVER
 
 
-def test_devices_of_no_node_are_there_for_new_nodes_too():
+def test_devices_without_a_node_also_serve_new_nodes():
     """A GPU of the node and a device of the network: the second is published for all nodes."""
     nic = gpu_slice("net", 1)
     nic = msgspec.structs.replace(nic, spec=msgspec.structs.replace(nic.spec, driver="nic.example.com", node_name=None, all_nodes=True))  # fmt: skip
     net = typed_class("nic", "device.driver == 'nic.example.com'")
     stock = Stock.of(nodes=[typed_node("n0")], slices=[gpu_slice("n0", 4), nic], classes=[typed_class(), net])
-    asked = [claim_for(8, name="gpus"), claim_for(1, name="nics", class_="nic")]
-    assert judge(stock, asked).verdict is Feasibility.NEVER
-    assert judge(stock, asked, prospects=prospects(templates(BIG), stock)).verdict is Feasibility.BUSY
+    claims = [claim_for(8, name="gpus"), claim_for(1, name="nics", class_="nic")]
+    assert judge(stock, claims).verdict is Feasibility.NEVER
+    assert judge(stock, claims, prospects=prospects(templates(BIG), stock)).verdict is Feasibility.BUSY
 
 
-def test_without_templates_nothing_is_laid_out():
+def test_without_node_templates_nothing_is_simulated():
     assert prospects((), fleet()) is None
 
 

@@ -1,4 +1,4 @@
-"""A pod that was translated is decided again as it was at first: when other webhooks change a pod, the API server asks once more."""
+"""A second review of a translated pod makes the same decisions. The API server sends one if another webhook changes the pod."""
 
 import random
 import re
@@ -29,16 +29,16 @@ TEXTS = ("1", "0.5", "true", "A100", "[]", "{}", "a,b", "4Gi", "0", "x", '{"devi
 
 def pod_of(*limits, annotations=None, scheduler="default-scheduler"):
     """A pod with a container for each of these limits."""
-    containers = [container(f"c{i}", one) for i, one in enumerate(limits)]
+    containers = [container(f"c{i}", amounts) for i, amounts in enumerate(limits)]
     return pod(namespace="", containers=containers, schedulerName=scheduler, annotations=annotations)
 
 
 def rows():
-    found = defaultdict(list)
-    for one in VOCABULARIES:
-        for row in one.table.keys:
-            found[row.place].append(row)
-    return found
+    by_dialect = defaultdict(list)
+    for dialect in VOCABULARIES:
+        for row in dialect.table.keys:
+            by_dialect[row.place].append(row)
+    return by_dialect
 
 
 ROWS = rows()
@@ -53,27 +53,27 @@ def drawn(draw):
         return name, row.when or draw.choice(NUMBERS if place is Position.RESOURCE else TEXTS)
 
     def limits():
-        found = dict(key(Position.RESOURCE) for _ in range(draw.choice((0, 1, 1, 2))))
-        return found | draw.choice(({}, {"nvidia.com/gpu": "1"}, SHARE, {"volcano.sh/vgpu-number": "1"}))
+        amounts = dict(key(Position.RESOURCE) for _ in range(draw.choice((0, 1, 1, 2))))
+        return amounts | draw.choice(({}, {"nvidia.com/gpu": "1"}, SHARE, {"volcano.sh/vgpu-number": "1"}))
 
     annotations = dict(key(Position.ANNOTATION) for _ in range(draw.choice((0, 1, 2))))
     scheduler = draw.choice(("default-scheduler", "hami-scheduler", "kai-scheduler", "volcano"))
     return pod_of(*(limits() for _ in range(draw.choice((1, 2, 2, 3)))), annotations=annotations, scheduler=scheduler)
 
 
-def assert_decided_as_before(asked, state):
+def assert_decided_as_before(item, state):
     """Return whether the pod was changed."""
-    done = translate(asked, state, namespace="n", sign=True)
+    done = translate(item, state, namespace="n", sign=True)
     if not done.changed or done.refusals:
         return False
-    after = patched(asked, done)
+    after = patched(item, done)
     again = translate(after, state, namespace="n", sign=True)
-    assert (again.refusals, again.operations) == ((), ()), asked
+    assert (again.refusals, again.operations) == ((), ()), item
     return True
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "item",
     [
         pod_of(
             {"nvidia.com/gpu": "1", "xilinx.com/x": "1"}, {"volcano.sh/vgpu-number": "1"}, scheduler="hami-scheduler"
@@ -84,11 +84,11 @@ def assert_decided_as_before(asked, state):
     ids=["a plain key beside another system's", "a malformed annotation", "one of another system"],
 )
 @pytest.mark.parametrize("state", STATES)
-def test_removed_keys_still_identify_the_system_of_a_pod(asked, state):
-    assert_decided_as_before(asked, STATES[state])
+def test_removed_keys_still_identify_the_system_of_a_pod(item, state):
+    assert_decided_as_before(item, STATES[state])
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_pod_of_any_systems_is_decided_again_as_before(state):
+def test_deciding_any_translated_pod_again_changes_nothing(state):
     draw = random.Random(state)
     assert sum(assert_decided_as_before(drawn(draw), STATES[state]) for _ in range(draws(2_000))) > 20

@@ -1,4 +1,4 @@
-"""What files without an inventory mean: the commonest meaning where a key has one, and else a table to declare, ready to paste."""
+"""Files without an inventory: a key has its most common meaning; for a key without one, a table to paste is printed."""
 
 import re
 
@@ -8,7 +8,7 @@ import yaml
 from cluster import manifests
 from tests.webhook.pods import EXAMPLES, pod
 from webhook.admission import decide_object
-from webhook.state import Inventory, State, read
+from webhook.state import Inventory, State, read_configuration
 from webhook.translate import translate
 
 FILES = Inventory(assumes=True)
@@ -30,7 +30,7 @@ def test_a_whole_device_is_assumed_only_in_files(key):
 def test_node_selectors_and_declared_meanings_take_precedence_over_assumptions():
     shared = pod({"nvidia.com/gpu": 1}, nodeSelector={"nvidia.com/gpu.product": "NVIDIA-L4-SHARED"})
     assert translate(shared, State(fleet=FILES), namespace="n").decisions[0].outcome == "left"
-    declared, _ = read(configuration({"meanings": {"nvidia.com/gpu": "mig:1g.5gb"}}))
+    declared, _ = read_configuration(configuration({"meanings": {"nvidia.com/gpu": "mig:1g.5gb"}}))
     done = translate(pod({"nvidia.com/gpu": 1}), State(configuration=declared, fleet=FILES), namespace="n")
     assert (done.decisions[0].assumed, "mig.nvidia.com" in done.decisions[0].detail) == (False, True)
 
@@ -39,7 +39,7 @@ def configuration(table):
     return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", **table}
 
 
-def test_each_table_that_a_message_prints_settles_what_it_is_printed_for():
+def test_every_configuration_in_a_message_resolves_its_decision():
     printed = {}
     for document in manifests.read([EXAMPLES / folder for folder in FOLDERS]):
         for decision in decide_object(document.object, State(fleet=FILES)).decisions:
@@ -48,8 +48,10 @@ def test_each_table_that_a_message_prints_settles_what_it_is_printed_for():
     words = {table.partition(":")[0] for table in printed}
     assert words == {"models", "nics", "nvidia", "amazon", "schedulers"}
     for table, (obj, left) in printed.items():
-        declared, mistakes = read(configuration(yaml.safe_load(table.replace("SIZE", "80Gi"))))
+        declared, mistakes = read_configuration(configuration(yaml.safe_load(table.replace("SIZE", "80Gi"))))
         assert declared is not None, mistakes
         after = decide_object(obj, State(configuration=declared, fleet=FILES)).decisions
-        now = {one.outcome for one in after if (one.container, one.key) == (left.container, left.key)}
+        now = {
+            decision.outcome for decision in after if (decision.container, decision.key) == (left.container, left.key)
+        }
         assert now <= {"translated", "approximated"}, table

@@ -1,4 +1,4 @@
-"""The example pods on the example fleet: what becomes of each, and that the claims get the devices they are meant to get."""
+"""The example pods on the example fleet: the outcome of each, and the devices of its claims."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from dra.stock.stock import Stock
 from tests.webhook.pods import EXAMPLES, example_fleet, read_objects
 from webhook.admission import decide_object
 from webhook.state import State
-from webhook.state.configuration import read
+from webhook.state.configuration import read_configuration
 from webhook.translate import paths, resolve_pointer
 
 
@@ -23,7 +23,7 @@ def example(name: str) -> dict:
 
 
 def translated(name: str):
-    configuration, _ = read(manifests.read([EXAMPLES / "configuration.yaml"])[0].object)
+    configuration, _ = read_configuration(manifests.read([EXAMPLES / "configuration.yaml"])[0].object)
     return decide_object(example(name), State(configuration=configuration, fleet=example_fleet()))
 
 
@@ -50,13 +50,13 @@ def given_on(name: str) -> dict[str, list[str]]:
     """The devices that a pod would get, by node."""
     inventory, claims = stock(), claims_of(name)
     assert claims
-    found = {}
+    given = {}
     for node in inventory.nodes:
         answer = allocator.allocate(inventory, node, claims)
         assert answer.error in (None, ""), answer.error
         if answer.verdict == "feasible":
-            found[node] = [r.device for allocation in answer.allocations for r in allocation.allocation.devices.results]
-    return found
+            given[node] = [r.device for allocation in answer.allocations for r in allocation.allocation.devices.results]
+    return given
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def given_on(name: str) -> dict[str, list[str]]:
     ],
 )
 def test_an_example_gets_its_devices(name, nodes, devices):
-    found = given_on(name)
-    assert set(found) == nodes
-    assert {len(set(each)) for each in found.values()} == {devices}
+    given = given_on(name)
+    assert set(given) == nodes
+    assert {len(set(each)) for each in given.values()} == {devices}
 
 
 def test_joint_devices_share_their_pcie_root():
@@ -85,7 +85,7 @@ def test_joint_devices_share_their_pcie_root():
 
 
 @pytest.mark.parametrize("name", ["hami-wrong-unit", "koordinator-indivisible"])
-def test_an_example_that_legacy_would_not_have_served_is_refused(name):
+def test_an_example_unserved_by_device_plugins_is_refused(name):
     assert translated(name).refusals
 
 
@@ -97,7 +97,7 @@ def test_an_example_is_left(name):
     assert {str(decision.outcome) for decision in done.decisions} in ({"left"}, {"served"})
 
 
-def test_the_example_fleet_is_one_that_an_api_server_takes():
+def test_the_example_fleet_is_valid_for_the_api_server():
     for document in manifests.read([EXAMPLES / "fleet"]):
         if document.object["kind"] != "Node":
             assert validation.errors(document.object) == []

@@ -1,4 +1,4 @@
-"""No pod that the API server lets through costs more than it is worth, or ends in anything but a decision."""
+"""A pod that the API server accepts has bounded cost and always gets a decision."""
 
 from functools import partial
 
@@ -22,7 +22,7 @@ LETTERS = 600
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("name", PODS)
-def test_a_hostile_pod_gets_a_short_answer_soon(name, state):
+def test_a_hostile_pod_gets_a_short_answer_quickly(name, state):
     ask = partial(translate, state=STATES[state], namespace="n", sign=True)
     assert_cheaper(ask, PODS[name], DEAREST)
     done = ask(PODS[name]())

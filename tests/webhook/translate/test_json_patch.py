@@ -16,7 +16,7 @@ objects = st.fixed_dictionaries({"parts": st.lists(st.fixed_dictionaries({}, opt
 
 
 @given(objects, st.data())
-def test_they_make_the_same_object_as_the_library_and_change_nothing_in_place(obj, data):
+def test_operations_match_the_jsonpatch_library_and_change_nothing_in_place(obj, data):
     before = copy.deepcopy(obj)
     operations = []
     for number, part in enumerate(obj["parts"]):
@@ -30,7 +30,7 @@ def test_they_make_the_same_object_as_the_library_and_change_nothing_in_place(ob
     assert obj == before
 
 
-def test_an_item_is_inserted_before_its_index_and_the_rest_is_shared():
+def test_an_item_is_inserted_without_copying_the_rest():
     obj = {"list": [1, 3], "rest": {"a": 1}}
     changed = apply_own(obj, [{"op": "add", "path": "/list/1", "value": 2}])
     assert changed == {"list": [1, 2, 3], "rest": {"a": 1}}

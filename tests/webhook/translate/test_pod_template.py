@@ -56,7 +56,7 @@ def test_every_kubernetes_kind_with_a_pod_template_is_tested():
 
 
 @pytest.mark.parametrize(("api_version", "kind", "path"), KINDS)
-def test_every_kind_with_a_pod_template_is_rewritten_there(api_version, kind, path):
+def test_every_pod_template_is_rewritten_in_place(api_version, kind, path):
     obj = workload(api_version, kind, path, pod({"nvidia.com/gpumem": 1000}))
     done = run(obj)
     after = apply_json_patch(obj, done.operations)
@@ -67,16 +67,16 @@ def test_every_kind_with_a_pod_template_is_rewritten_there(api_version, kind, pa
 
 
 @pytest.mark.parametrize(("api_version", "kind", "path"), KINDS)
-def test_templates_get_the_tolerations_that_their_pods_would_have_got(api_version, kind, path):
+def test_templates_get_the_tolerations_of_their_pods(api_version, kind, path):
     obj = workload(api_version, kind, path, pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000}))
-    found = resolve_pointer(apply_json_patch(obj, run(obj).operations), f"{path}/spec").get("tolerations")
+    tolerations = resolve_pointer(apply_json_patch(obj, run(obj).operations), f"{path}/spec").get("tolerations")
     wanted = [
         {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in ("nvidia.com/gpu", "nvidia.com/gpumem")
     ]
-    assert found == (wanted if path else None)  # a pod got its own before any webhook saw it
+    assert tolerations == (wanted if path else None)  # a pod got its own before any webhook saw it
 
 
-def test_a_toleration_that_is_there_is_not_added_again():
+def test_an_existing_toleration_is_not_added_again():
     have = {"key": "nvidia.com/gpumem", "operator": "Exists", "effect": "NoSchedule"}
     obj = workload("apps/v1", "Deployment", "/spec/template", pod({"nvidia.com/gpumem": 1}, tolerations=[have]))
     assert apply_json_patch(obj, run(obj).operations)["spec"]["template"]["spec"]["tolerations"] == [have]
@@ -125,5 +125,5 @@ def test_an_object_without_a_valid_pod_template_passes_unchanged(obj):
     assert not run(obj, unknown=True).changed
 
 
-def test_names_say_kind_namespace_and_name():
+def test_names_contain_kind_namespace_and_name():
     assert name_of({"kind": "Job", "metadata": {"generateName": "j-"}}) == "Job/default/j-*"

@@ -1,4 +1,4 @@
-"""What holds for every pod, whatever it says: the patch does what was meant, touches nothing else, and can be taken back."""
+"""Properties of every translation: the patch makes the intended changes only, and it can be reversed."""
 
 import copy
 import json
@@ -60,16 +60,16 @@ def limits(draw) -> dict:
 def containers(draw, prefix: str, most: int) -> list[dict]:
     made = []
     for i in range(draw(st.integers(0 if prefix == "i" else 1, most))):
-        one = container(f"{prefix}{i}", draw(st.none() | limits()))
-        if one["resources"] and draw(st.booleans()):
-            del one["resources"]["requests"]
+        drawn = container(f"{prefix}{i}", draw(st.none() | limits()))
+        if drawn["resources"] and draw(st.booleans()):
+            del drawn["resources"]["requests"]
         if draw(st.booleans()):
-            one["resources"]["claims"] = [{"name": "mine"}]
+            drawn["resources"]["claims"] = [{"name": "mine"}]
         if prefix == "i" and draw(st.booleans()):
-            one["restartPolicy"] = "Always"
+            drawn["restartPolicy"] = "Always"
         if draw(st.booleans()):
-            one["fieldFromTheFuture"] = {"deep": [1, {"er": None}]}
-        made.append(one)
+            drawn["fieldFromTheFuture"] = {"deep": [1, {"er": None}]}
+        made.append(drawn)
     return made
 
 
@@ -80,7 +80,7 @@ def pods(draw) -> dict:
         spec["initContainers"] = inits
     if scheduler := draw(st.sampled_from(["", "default-scheduler", "hami-scheduler", "koord-scheduler", "elsewhere"])):
         spec["schedulerName"] = scheduler
-    if any("claims" in one["resources"] for one in (*spec["containers"], *spec.get("initContainers", []))):
+    if any("claims" in container["resources"] for container in (*spec["containers"], *spec.get("initContainers", []))):
         spec["resourceClaims"] = [
             {"name": "mine", "resourceClaimName": "x"},
             {"name": "drawbridge-c0-gpu", "resourceClaimName": "y"},
@@ -113,7 +113,7 @@ def run(pod, world, key=KEY):
 
 
 def undone(pod: dict) -> dict:
-    """Take back what the record says was done, knowing only the record and our prefix."""
+    """Reverse a translation with nothing but its record and our prefix."""
     before = copy.deepcopy(pod)
     annotations = before["metadata"]["annotations"]
     record = json.loads(annotations[ORIGINAL])
@@ -130,18 +130,18 @@ def undone(pod: dict) -> dict:
     spec["resourceClaims"] = [entry for entry in spec["resourceClaims"] if entry["name"] not in ours]
     if "scheduledBy" in record:
         spec["schedulerName"] = record.get("schedulerName")
-    for one in (*spec["containers"], *spec.get("initContainers", [])):
-        resources = one.get("resources", {})
+    for each_container in (*spec["containers"], *spec.get("initContainers", [])):
+        resources = each_container.get("resources", {})
         resources["claims"] = [claim for claim in resources.get("claims", []) if claim["name"] not in ours]
-        resources["limits"] = {**resources.get("limits", {}), **record["containers"].get(one["name"], {})}
+        resources["limits"] = {**resources.get("limits", {}), **record["containers"].get(each_container["name"], {})}
     return before
 
 
 def plain(pod: dict) -> dict:
     """Normalize a pod: drop empty maps and lists, and requests that equal the limits."""
     value = copy.deepcopy(pod)
-    for one in (*value["spec"]["containers"], *value["spec"].get("initContainers", [])):
-        one.get("resources", {}).pop("requests", None)
+    for each_container in (*value["spec"]["containers"], *value["spec"].get("initContainers", [])):
+        each_container.get("resources", {}).pop("requests", None)
     return pruned(value)
 
 
@@ -163,7 +163,7 @@ def test_a_patch_is_reversible_and_leaves_the_input_unmodified(pod, world):
 
 @every
 @given(pods(), worlds)
-def test_doing_it_again_changes_nothing(pod, world):
+def test_a_second_translation_changes_nothing(pod, world):
     done = run(pod, world)
     assert done == run(copy.deepcopy(pod), world)
     if done.changed:
@@ -172,7 +172,7 @@ def test_doing_it_again_changes_nothing(pod, world):
 
 
 def _is_bound(known):
-    """Whether a key stays or goes with others of its container; separate devices stay or go alone."""
+    """Return whether a key is translated only together with others of its container. Keys of separate devices are not."""
     return bool(known) and not known[0].dialect.independent
 
 
@@ -199,17 +199,17 @@ def test_applying_the_manifest_again_is_undone_by_the_replay(pod, world):
     if not done.changed:
         return
     stored = patched(pod, done)
-    asked = copy.deepcopy(
+    applied = copy.deepcopy(
         stored
-    )  # as kubectl's three-way merge makes it: the manifest's fields on top of what is stored
+    )  # the result of kubectl's three-way merge: the manifest's fields over the stored object
     if "schedulerName" in pod["spec"]:
-        asked["spec"]["schedulerName"] = pod["spec"]["schedulerName"]
+        applied["spec"]["schedulerName"] = pod["spec"]["schedulerName"]
     for part in ("containers", "initContainers"):
-        for old, new in zip(pod["spec"].get(part, []), asked["spec"].get(part, []), strict=True):
+        for old, new in zip(pod["spec"].get(part, []), applied["spec"].get(part, []), strict=True):
             for amounts in ("limits", "requests"):
                 if amounts in old["resources"]:
                     new["resources"][amounts] = copy.deepcopy(old["resources"][amounts])
-    assert pruned(patched(asked, replayed(asked, stored))) == pruned(stored)
+    assert pruned(patched(applied, replayed(applied, stored))) == pruned(stored)
     assert replayed(stored, stored).operations == ()
 
 
@@ -230,13 +230,13 @@ def test_every_template_is_valid_named_by_its_content_and_used(pod, world):
         ) == dict(done.templates)
         entries = [entry["name"] for entry in after["spec"]["resourceClaims"]]
         assert len(entries) == len(set(entries))
-        for one in (*after["spec"]["containers"], *after["spec"].get("initContainers", [])):
-            assert {claim["name"] for claim in one.get("resources", {}).get("claims", [])} <= set(entries)
+        for container in (*after["spec"]["containers"], *after["spec"].get("initContainers", [])):
+            assert {claim["name"] for claim in container.get("resources", {}).get("claims", [])} <= set(entries)
 
 
 @every
 @given(pods(), worlds)
-def test_without_a_key_only_what_proves_the_rest_is_missing(pod, world):
+def test_without_a_signing_key_only_signatures_are_missing(pod, world):
     signed, open_ = run(pod, world), run(pod, world, key=None)
     assert open_.decisions == signed.decisions
     if signed.changed:
@@ -255,6 +255,6 @@ def test_without_a_key_only_what_proves_the_rest_is_missing(pod, world):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", sorted(name for name in globals() if name.startswith("test_")))
-def test_over_and_over(name):
+def test_the_properties_hold_for_many_examples(name):
     inner = globals()[name].hypothesis.inner_test
     settings(every, max_examples=5000)(given(pods(), worlds)(inner))()

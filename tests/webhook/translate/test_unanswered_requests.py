@@ -1,4 +1,4 @@
-"""Nothing that looks like a request for devices is passed over in silence."""
+"""Everything that looks like a device request is translated or reported."""
 
 import pytest
 from msgspec.structs import replace
@@ -14,10 +14,8 @@ EMPTY = State()
 assert FLEET
 
 
-def outcomes_of(asked, state=EMPTY) -> dict[str, tuple[str, str]]:
-    return {
-        decision.key: (str(decision.outcome), decision.detail) for decision in decide_object(asked, state).decisions
-    }
+def outcomes_of(item, state=EMPTY) -> dict[str, tuple[str, str]]:
+    return {decision.key: (str(decision.outcome), decision.detail) for decision in decide_object(item, state).decisions}
 
 
 @pytest.mark.parametrize(
@@ -48,10 +46,10 @@ def test_a_key_unrelated_to_devices_is_not_reported(key):
 
 
 def test_a_container_that_misspells_a_key_stays_as_it_is():
-    asked = pod_in_n({GPU: 1, "nvidia.com/gpumemory": 4000})
-    done = decide_object(asked, STATE)
+    item = pod_in_n({GPU: 1, "nvidia.com/gpumemory": 4000})
+    done = decide_object(item, STATE)
     assert done.operations == ()
-    assert outcomes_of(asked, STATE)[GPU][0] == "left"
+    assert outcomes_of(item, STATE)[GPU][0] == "left"
     assert "did you mean nvidia.com/gpumem?" in done.warnings[0]
 
 
@@ -66,35 +64,35 @@ def test_an_advertised_key_is_not_a_misspelling():
         "status": {"allocatable": {"nvidia.com/gpumemory": "9"}},
     }
     state = state_of_files([*FLEET, *manifests.parse(manifests.dump([node]))], configured(**CLAIMED))
-    asked = pod_in_n({GPU: 1, "nvidia.com/gpumemory": 4000})
-    assert decide_object(asked, state).operations
-    assert outcomes_of(asked, state)["nvidia.com/gpumemory"][1].startswith(
+    item = pod_in_n({GPU: 1, "nvidia.com/gpumemory": 4000})
+    assert decide_object(item, state).operations
+    assert outcomes_of(item, state)["nvidia.com/gpumemory"][1].startswith(
         "not understood; left to the device plugin that serves it on 1 nodes, such as old"
     )
 
 
-def test_annotations_and_variables_are_answered_too():
-    asked = pod_in_n({GPU: 1, MEM: 1000}, annotations={"nvidia.com/use-gputypes": "A100", "example.com/note": "gpu"})
-    assert outcomes_of(asked)["nvidia.com/use-gputypes"] == ("unknown", "did you mean nvidia.com/use-gputype?")
-    assert "example.com/note" not in outcomes_of(asked)
-    asked = pod_in_n({"cpu": 1})
-    asked["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
-    assert outcomes_of(asked)["NVIDIA_VISIBLE_DEVICES"][0] == "left"
+def test_annotations_and_variables_are_reported_too():
+    item = pod_in_n({GPU: 1, MEM: 1000}, annotations={"nvidia.com/use-gputypes": "A100", "example.com/note": "gpu"})
+    assert outcomes_of(item)["nvidia.com/use-gputypes"] == ("unknown", "did you mean nvidia.com/use-gputype?")
+    assert "example.com/note" not in outcomes_of(item)
+    item = pod_in_n({"cpu": 1})
+    item["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    assert outcomes_of(item)["NVIDIA_VISIBLE_DEVICES"][0] == "left"
 
 
 def test_devices_that_gke_injects_by_annotation_are_named():
-    asked = pod_in_n({"cpu": 1}, annotations={"devices.gke.io/container.tcpx-daemon": "- path: /dev/nvidia0"})
-    outcome, detail = outcomes_of(asked)["devices.gke.io/container.tcpx-daemon"]
+    item = pod_in_n({"cpu": 1}, annotations={"devices.gke.io/container.tcpx-daemon": "- path: /dev/nvidia0"})
+    outcome, detail = outcomes_of(item)["devices.gke.io/container.tcpx-daemon"]
     assert outcome == "left"
     assert "takes devices without a request" in detail
 
 
 def test_a_label_of_the_same_domain_is_no_misspelling():
-    asked = pod_in_n({GPU: 1})
-    asked["spec"]["nodeSelector"] = {"cloud.google.com/gke-os-distribution": "cos", "nvidia.com/gpu.produkt": "A100"}
-    said = outcomes_of(asked)
-    assert "cloud.google.com/gke-os-distribution" not in said
-    assert said["nvidia.com/gpu.produkt"] == ("unknown", "did you mean nvidia.com/gpu.product?")
+    item = pod_in_n({GPU: 1})
+    item["spec"]["nodeSelector"] = {"cloud.google.com/gke-os-distribution": "cos", "nvidia.com/gpu.produkt": "A100"}
+    outcomes = outcomes_of(item)
+    assert "cloud.google.com/gke-os-distribution" not in outcomes
+    assert outcomes["nvidia.com/gpu.produkt"] == ("unknown", "did you mean nvidia.com/gpu.product?")
 
 
 def test_the_implicit_name_of_a_class_is_served():
@@ -105,30 +103,30 @@ def test_the_implicit_name_of_a_class_is_served():
 
 
 def test_a_pod_with_a_node_says_why_it_stays():
-    asked = pod_in_n({GPU: 1})
-    asked["spec"]["nodeName"] = "n1"
-    assert outcomes_of(asked)[GPU] == (
+    item = pod_in_n({GPU: 1})
+    item["spec"]["nodeName"] = "n1"
+    assert outcomes_of(item)[GPU] == (
         "left",
         "nodeName is set: no scheduler would allocate a claim for the pod",
     )
 
 
-def test_a_selector_that_no_node_meets_says_what_there_is():
-    asked = pod_in_n({GPU: 1})
-    asked["spec"]["nodeSelector"] = {"disktype": "marble"}
+def test_an_unmet_selector_is_reported_with_existing_values():
+    item = pod_in_n({GPU: 1})
+    item["spec"]["nodeSelector"] = {"disktype": "marble"}
     assert (
-        outcomes_of(asked, STATE)["disktype"][1]
+        outcomes_of(item, STATE)["disktype"][1]
         == "no node has disktype=marble: the pod waits until one does; no node has this label"
     )
-    assert any("[D212]" in warning for warning in decide_object(asked, STATE).warnings)
-    assert decide_object(asked, STATE).operations, "it is translated all the same"
+    assert any("[D212]" in warning for warning in decide_object(item, STATE).warnings)
+    assert decide_object(item, STATE).operations, "it is translated all the same"
 
 
-def test_a_selector_that_no_node_among_some_manifests_meets_is_not_named():
-    asked = pod_in_n({GPU: 1})
-    asked["spec"]["nodeSelector"] = {"disktype": "marble"}
-    assert "disktype" not in outcomes_of(asked, replace(STATE, stock=Stock.of(), incomplete=OF_DEVICES))
-    assert "disktype" in outcomes_of(asked, replace(STATE, incomplete=frozenset({"Node"})))
+def test_an_unmet_selector_is_not_reported_without_any_nodes():
+    item = pod_in_n({GPU: 1})
+    item["spec"]["nodeSelector"] = {"disktype": "marble"}
+    assert "disktype" not in outcomes_of(item, replace(STATE, stock=Stock.of(), incomplete=OF_DEVICES))
+    assert "disktype" in outcomes_of(item, replace(STATE, incomplete=frozenset({"Node"})))
 
 
 def requiring(zone):
@@ -151,7 +149,7 @@ BY_CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}
         ({"affinity": requiring("new")}, {GPU: 1}, set()),
     ],
 )
-def test_a_pod_whose_demands_no_node_meets_together_is_named(spec, limits, keys):
+def test_a_pod_with_incompatible_node_demands_is_reported(spec, limits, keys):
     from cluster import manifests
     from tests.webhook.pods import configured, state_of_files
 
@@ -171,35 +169,33 @@ def test_a_pod_whose_demands_no_node_meets_together_is_named(spec, limits, keys)
     }
     class_ = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu.example.com"}}
     state = state_of_files(manifests.parse(manifests.dump([*nodes, slice_, class_]), "fleet"), configuration)
-    asked = pod_in_n(limits)
-    asked["spec"] |= spec
-    waits = {
-        name: detail for name, (_, detail) in outcomes_of(asked, state).items() if "waits until one does" in detail
-    }
+    item = pod_in_n(limits)
+    item["spec"] |= spec
+    waits = {name: detail for name, (_, detail) in outcomes_of(item, state).items() if "waits until one does" in detail}
     assert waits.keys() == keys
 
 
 def test_a_placeholder_in_a_selector_is_reported():
-    asked = pod_in_n({GPU: 1})
-    asked["spec"]["nodeSelector"] = {"node.kubernetes.io/instance-type": "$INSTANCE_TYPE"}
-    _, detail = outcomes_of(asked, STATE)["node.kubernetes.io/instance-type"]
+    item = pod_in_n({GPU: 1})
+    item["spec"]["nodeSelector"] = {"node.kubernetes.io/instance-type": "$INSTANCE_TYPE"}
+    _, detail = outcomes_of(item, STATE)["node.kubernetes.io/instance-type"]
     assert "this looks like a placeholder" in detail
     assert "waits" not in detail
 
 
-def test_the_operators_own_selectors_ask_for_nothing():
-    asked = pod_in_n({"cpu": 1})
-    asked["spec"]["nodeSelector"] = {"nvidia.com/gpu.deploy.dcgm": "true"}
-    assert outcomes_of(asked)["nvidia.com/gpu.deploy.dcgm"][0] == "left"
+def test_selectors_of_the_operator_request_nothing():
+    item = pod_in_n({"cpu": 1})
+    item["spec"]["nodeSelector"] = {"nvidia.com/gpu.deploy.dcgm": "true"}
+    assert outcomes_of(item)["nvidia.com/gpu.deploy.dcgm"][0] == "left"
 
 
-def test_the_first_unexamined_word_is_named():
+def test_the_first_unexamined_key_is_reported():
     many = [f"example.com/gpu-{number:03}" for number in range(MOST + 2)]
     for count in (MOST, MOST + 1, MOST + 2):
-        asked = pod_in_n(dict.fromkeys(many[:count], 1))
-        done = decide_object(asked, EMPTY)
+        item = pod_in_n(dict.fromkeys(many[:count], 1))
+        done = decide_object(item, EMPTY)
         unseen = [decision for decision in done.decisions if decision.code == "D215"]
-        assert [(one.container, one.key) for one in unseen] == [("main", many[MOST])] * (count > MOST)
+        assert [(decision.container, decision.key) for decision in unseen] == [("main", many[MOST])] * (count > MOST)
         assert any("[D215]" in warning for warning in done.warnings) == (count > MOST)
 
 
@@ -214,15 +210,15 @@ OURS = [
 
 @pytest.mark.parametrize(("where", "words", "key", "detail"), OURS)
 def test_an_ineffective_drawbridge_annotation_is_reported(where, words, key, detail):
-    asked = pod_in_n({GPU: 1}, **{where: words})
-    assert outcomes_of(asked)[key] == ("unknown", detail)
-    assert any(detail in text for text in decide_object(asked, EMPTY).warnings)
+    item = pod_in_n({GPU: 1}, **{where: words})
+    assert outcomes_of(item)[key] == ("unknown", detail)
+    assert any(detail in text for text in decide_object(item, EMPTY).warnings)
 
 
 @pytest.mark.parametrize("value", ["false", "true"])
 def test_a_valid_drawbridge_label_is_not_reported(value):
-    asked = pod_in_n({GPU: 1}, labels={"drawbridge.dev/skip": value}, annotations={"drawbridge.dev/strategy": "Packed"})
-    assert "unknown" not in {outcome for outcome, _ in outcomes_of(asked).values()}
+    item = pod_in_n({GPU: 1}, labels={"drawbridge.dev/skip": value}, annotations={"drawbridge.dev/strategy": "Packed"})
+    assert "unknown" not in {outcome for outcome, _ in outcomes_of(item).values()}
 
 
 def test_the_webhook_warns_of_a_skip_label_that_skips_nothing():
@@ -232,9 +228,9 @@ def test_the_webhook_warns_of_a_skip_label_that_skips_nothing():
 
 
 def test_a_key_under_a_dropped_field_is_reported():
-    asked = pod_in_n({})
-    asked["spec"]["containers"][0]["resources"] = {"limit": {GPU: 1}}
-    assert outcomes_of(asked)[GPU] == ("unknown", "it is under limit, which is not a field of resources: did you mean limits?")  # fmt: skip
+    item = pod_in_n({})
+    item["spec"]["containers"][0]["resources"] = {"limit": {GPU: 1}}
+    assert outcomes_of(item)[GPU] == ("unknown", "it is under limit, which is not a field of resources: did you mean limits?")  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -247,17 +243,17 @@ def test_a_key_under_a_dropped_field_is_reported():
     ],
 )
 def test_a_key_under_a_dropped_container_field_is_reported(field, value, meant):
-    asked = pod_in_n({})
-    asked["spec"]["containers"][0] |= {field: value}
-    said = f"it is under {field}, which is not a field of a container: did you mean {meant}?"
-    assert outcomes_of(asked)[GPU] == ("unknown", said)
-    [code] = [decision.code for decision in decide_object(asked, STATE).decisions if decision.key == GPU]
+    item = pod_in_n({})
+    item["spec"]["containers"][0] |= {field: value}
+    detail = f"it is under {field}, which is not a field of a container: did you mean {meant}?"
+    assert outcomes_of(item)[GPU] == ("unknown", detail)
+    [code] = [decision.code for decision in decide_object(item, STATE).decisions if decision.key == GPU]
     assert code == "D211"
-    asked["spec"]["containers"][0][field] = {"cpu": 1, "limits": {"cpu": 1}}
-    assert GPU not in outcomes_of(asked)
+    item["spec"]["containers"][0][field] = {"cpu": 1, "limits": {"cpu": 1}}
+    assert GPU not in outcomes_of(item)
 
 
-def test_a_key_of_the_pod_as_a_whole_is_left_to_what_the_api_server_says():
-    asked = pod_in_n({})
-    asked["spec"]["resources"] = {"limits": {GPU: 1}}
-    assert [decision.code for decision in decide_object(asked, EMPTY).decisions] == ["R001"]
+def test_a_key_in_pod_level_resources_is_invalid():
+    item = pod_in_n({})
+    item["spec"]["resources"] = {"limits": {GPU: 1}}
+    assert [decision.code for decision in decide_object(item, EMPTY).decisions] == ["R001"]

@@ -1,31 +1,17 @@
-"""Requests that are in no pod template: decided on as on the pods that a controller makes of them, or named."""
+"""Requests in custom resources, outside of a pod template: the decisions are those for pods."""
 
 import copy
 
 import pytest
 
-from tests.growth import assert_linear
 from tests.webhook.admission.test_verdict import GPU, STATE, pod_in_n, state
+from tests.webhook.translate.custom_resources import ONE, obj, outcomes_of
 from webhook.admission import decide_object
 from webhook.state.state import State
 from webhook.translate import asks_in_unknown_kind
 from webhook.translate.unanswered_requests import MOST
 from webhook.translate.unknown_kinds import VALUES
 from webhook.translate.workload_kind import KINDS
-
-ONE = {"limits": {"cpu": "4", GPU: 1}, "requests": {"cpu": "4", GPU: 1}}
-
-
-def obj(version, kind, spec, **metadata):
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": "o", **metadata}, "spec": spec}
-
-
-def outcomes_of(asked, world=STATE, **more):
-    return {
-        (decision.container, decision.key): str(decision.outcome)
-        for decision in decide_object(asked, world, **more).decisions
-    }
-
 
 KSERVE = obj("serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"model": {"resources": ONE}}})
 RUNTIME = obj("serving.kserve.io/v1alpha1", "ServingRuntime", {"containers": [{"name": "c", "resources": ONE}]})
@@ -49,15 +35,15 @@ PLACES = {
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_container_in_a_custom_resource_is_decided_like_pods(place):
-    asked = PLACES[place]
-    done = decide_object(asked, STATE)
-    assert outcomes_of(asked) == {(place, GPU): "translated"}
+    item = PLACES[place]
+    done = decide_object(item, STATE)
+    assert outcomes_of(item) == {(place, GPU): "translated"}
     assert {(decision.outcome, "it is read by" in decision.stays) for decision in done.decisions} == {
         ("translated", True)
     }
     assert (done.operations, done.templates, done.refusals) == ((), {}, ())
     assert f"{place} stays: it is read by" in done.warnings[0]
-    assert {decision.object.partition("/")[0] for decision in done.decisions} == {asked["kind"]}
+    assert {decision.object.partition("/")[0] for decision in done.decisions} == {item["kind"]}
 
 
 def test_pods_of_unknown_kinds_are_refused_like_any_pod():
@@ -70,7 +56,7 @@ def test_pods_of_unknown_kinds_are_refused_like_any_pod():
     assert "[R001]" in str(decide_object(half, State()).refusals[0])
 
 
-def test_a_misspelt_key_there_is_not_passed_over():
+def test_a_misspelt_key_in_a_custom_resource_is_reported():
     typo = copy.deepcopy(KSERVE)
     typo["spec"]["predictor"]["model"]["resources"] = {"limits": {GPU: 1, "nvidia.com/gpumemory": 1000}}
     assert set(outcomes_of(typo).values()) == {"left", "unknown"}
@@ -79,19 +65,19 @@ def test_a_misspelt_key_there_is_not_passed_over():
 
 
 @pytest.mark.parametrize("both", KINDS, ids="/".join)
-def test_no_kind_of_the_table_is_silent(both):
+def test_every_kind_of_the_table_reports_its_requests(both):
     group, kind = both
     version = f"{group}/v1"
     template = {"spec": pod_in_n({GPU: 1})["spec"]}
     for place in ({"deep": [{"template": template}]}, {"deep": [{"own": {"resources": ONE}}]}):
-        said = outcomes_of(obj(version, kind, place))
-        assert said, place
-        assert {key for _, key in said} == {GPU}
+        outcomes = outcomes_of(obj(version, kind, place))
+        assert outcomes, place
+        assert {key for _, key in outcomes} == {GPU}
     field = outcomes_of(obj(version, kind, {"deep": {"numGpus": 2, "replicas": 3}}))
     assert field == {("deep", "numGpus"): "left"}
 
 
-def test_a_profile_that_stands_for_devices_is_not_passed_by():
+def test_a_profile_for_devices_is_reported():
     model = obj("kubeai.org/v1", "Model", {"url": "hf://m", "resourceProfile": "nvidia-gpu-l4:1"})
     assert outcomes_of(model) == {("spec", "resourceProfile"): "left"}
     assert (
@@ -116,14 +102,14 @@ def test_a_profile_that_stands_for_devices_is_not_passed_by():
     ],
     ids=["flux", "argo", "karmada"],
 )  # fmt: skip
-def test_values_of_what_is_rendered_elsewhere_are_named_and_stay(both, spec, words):
+def test_values_rendered_elsewhere_are_reported_and_left(both, spec, words):
     done = decide_object(obj(*both, spec), STATE)
     assert {str(decision.outcome) for decision in done.decisions} == {"unknown"}
     assert words in done.decisions[0].detail
     assert not done.operations
 
 
-def test_a_known_kind_that_is_misspelt_is_named():
+def test_a_misspelt_known_kind_is_reported():
     for unknown in (False, True):
         template = {"resources": ONE, "worker": {"template": {"spec": pod_in_n({GPU: 1})["spec"]}}}
         done = decide_object(obj("kubeflow.org/v1", "PytorchJob", template), STATE, rewrite_unknown=unknown)
@@ -135,7 +121,7 @@ def test_a_known_kind_that_is_misspelt_is_named():
     assert "it is called" not in done.decisions[0].detail
 
 
-def test_ray_start_params_are_not_a_request_by_themselves():
+def test_ray_start_params_alone_are_not_a_request():
     group = {"rayStartParams": {"num-gpus": "1", "num-cpus": "4"}, "template": {"spec": pod_in_n({GPU: 1})["spec"]}}
     ray = obj("ray.io/v1", "RayCluster", {"workerGroupSpecs": [group]})
     assert outcomes_of(ray) == {
@@ -157,12 +143,10 @@ def test_ray_start_params_are_not_a_request_by_themselves():
     ("version", "kind"),
     [("nvidia.com/v1alpha1", "DynamoGraphDeployment"), ("serving.yatai.ai/v2alpha1", "BentoDeployment")],
 )
-def test_a_name_without_a_domain_is_the_controllers_own_and_is_decided_on_as_the_key_that_it_becomes(
-    version, kind, limits, becomes
-):
-    asked = obj(version, kind, {"runners": [{"resources": {"limits": limits}}]})
-    assert outcomes_of(asked) == {("runners/0", key): outcome for key, outcome in becomes.items()}
-    done = decide_object(asked, STATE)
+def test_a_controllers_short_name_is_decided_as_the_resulting_key(version, kind, limits, becomes):
+    item = obj(version, kind, {"runners": [{"resources": {"limits": limits}}]})
+    assert outcomes_of(item) == {("runners/0", key): outcome for key, outcome in becomes.items()}
+    done = decide_object(item, STATE)
     assert done.refusals == ()
     assert all("it is read by" in decision.stays + decision.detail for decision in done.decisions)
     many = obj(version, kind, {"runners": [{"resources": {"limits": {"gpu": 9}}}]})
@@ -187,8 +171,8 @@ def test_a_name_without_a_domain_is_the_controllers_own_and_is_decided_on_as_the
     ],
     ids=range(9),
 )
-def test_a_key_in_pod_spec_patch_text_is_reported_without_translating_it(patch, key):
-    """Argo's podSpecPatch may hold templates of its own, so it cannot be read before Argo has."""
+def test_a_key_in_podspecpatch_text_is_reported_and_not_translated(patch, key):
+    """podSpecPatch may contain Argo templates, so only Argo can render it."""
     for spec, place in (({"podSpecPatch": patch}, "spec"), ({"templates": [{"podSpecPatch": patch}]}, "templates/0")):
         workflow = obj("argoproj.io/v1alpha1", "Workflow", spec)
         done = decide_object(workflow, STATE)
@@ -202,7 +186,7 @@ STRANGE = obj(
 )
 
 
-def test_a_key_among_limits_and_requests_is_told_once():
+def test_a_key_in_limits_and_requests_is_reported_once():
     model = {"apiVersion": "x.io/v1", "kind": "Model", "metadata": {"name": "m"}}
     model["spec"] = {"resources": {"limits": {GPU: 1}, "requests": {GPU: 1}}}
     assert [decision.key for decision in decide_object(model, STATE).decisions] == [GPU]
@@ -211,7 +195,7 @@ def test_a_key_among_limits_and_requests_is_told_once():
 def test_an_unknown_kind_is_reported_with_every_key_in_it():
     done = decide_object(STRANGE, STATE)
     assert outcomes_of(STRANGE) == {("workers", "gpuCount"): "unknown", ("main", GPU): "translated"}
-    [count, request] = sorted(done.decisions, key=lambda one: one.outcome, reverse=True)
+    [count, request] = sorted(done.decisions, key=lambda decision: decision.outcome, reverse=True)
     assert "not checked: drawbridge does not know how Weird uses it" in count.detail
     assert request.stays == "drawbridge does not know how Weird uses it"
     assert not done.operations
@@ -252,12 +236,12 @@ def test_an_object_that_requests_no_devices_is_not_reported(silent):
     assert not asks_in_unknown_kind(silent, STATE)
 
 
-def unseen(asked, **more):
-    """Say where looking ended, and that the decision and the warnings say so."""
-    done = decide_object(asked, STATE, **more)
-    found = [(decision.container, decision.key) for decision in done.decisions if decision.code == "D215"]
-    assert len([warning for warning in done.warnings if "[D215]" in warning]) == len(found)
-    return found
+def unseen(item, **more):
+    """The place where reading ended; the decision and the warnings name it too."""
+    done = decide_object(item, STATE, **more)
+    unexamined = [(decision.container, decision.key) for decision in done.decisions if decision.code == "D215"]
+    assert len([warning for warning in done.warnings if "[D215]" in warning]) == len(unexamined)
+    return unexamined
 
 
 def test_a_warning_names_where_reading_ended():
@@ -311,8 +295,8 @@ def test_objects_of_a_namespace_with_mode_off_are_skipped():
         "metadata": {"name": "n", "labels": {"drawbridge.dev/mode": "off"}},
     }
     world = state(off)
-    for asked in (pod_in_n({GPU: 1}), pod_in_n({GPU: 9}), pod_in_n({GPU: 1, "nvidia.com/gpumemory": 1})):
-        done = decide_object(asked, world)
+    for item in (pod_in_n({GPU: 1}), pod_in_n({GPU: 9}), pod_in_n({GPU: 1, "nvidia.com/gpumemory": 1})):
+        done = decide_object(item, world)
         assert (done.operations, done.refusals) == ((), ())
         assert {str(decision.outcome) for decision in done.decisions} == {"left"}
         assert "its namespace n has the label drawbridge.dev/mode=off" in done.warnings[0]
@@ -326,8 +310,8 @@ def test_objects_of_a_namespace_with_mode_off_are_skipped():
 
 
 def test_a_pod_with_the_skip_label_stays():
-    asked = pod_in_n({GPU: 9}, labels={"drawbridge.dev/skip": "true"})
-    assert outcomes_of(asked) == {("", "drawbridge.dev/skip"): "left"}
+    item = pod_in_n({GPU: 9}, labels={"drawbridge.dev/skip": "true"})
+    assert outcomes_of(item) == {("", "drawbridge.dev/skip"): "left"}
     assert outcomes_of(pod_in_n({"cpu": 1}, labels={"drawbridge.dev/skip": "true"})) == {}
 
 
@@ -341,180 +325,9 @@ ODD = {
 
 @pytest.mark.parametrize("version", ["serving.kserve.io/v1beta1", "example.com/v1"])
 def test_a_malformed_custom_resource_still_gets_an_answer(version):
-    said = outcomes_of(obj(version, "InferenceService", ODD))
-    places = {place for place, _ in said}
+    outcomes = outcomes_of(obj(version, "InferenceService", ODD))
+    places = {place for place, _ in outcomes}
     assert places >= {"a~1b~0c/m", "list/0/0", "list/3"}
     assert "none" not in places, "null requests nothing"
     for spec in (None, [], "text", 3, {"limits": None}, {"": {"": {"limits": {"": 1}}}}):
         assert outcomes_of(obj(version, "InferenceService", spec)) == {}
-
-
-TEXTS = {
-    "podSpecPatch": '{"containers":[{"resources":{"limits":{"nvidia.com/gpu":"4"}}}]}',
-    "manifest": "kind: Job\nspec:\n  limits:\n    nvidia.com/gpu: 1\n",
-    "values": "resources: {limits: {nvidia.com/gpu: {{ .gpus }}}}",
-    "value": '{"accelerator":{"count":"1","resourceCount":"1","resourceType":"nvidia.com/gpu"}}',
-}
-
-
-@pytest.mark.parametrize("field", TEXTS)
-@pytest.mark.parametrize("both", [("argoproj.io/v1alpha1", "Workflow"), ("x.io/v1", "Odd")], ids="/".join)
-def test_a_key_with_an_amount_in_a_text_is_named(both, field):
-    for spec, where, text in (
-        ({"a": [{field: TEXTS[field]}]}, "a/0", field),
-        ({"args": ["x", TEXTS[field]]}, "args", "item 1"),
-    ):
-        asked = obj(*both, spec)
-        assert outcomes_of(asked) == {(where, GPU): "unknown"}
-        assert f"not checked: it is part of the text in {text}" in decide_object(asked, STATE).warnings[0]
-        assert asks_in_unknown_kind(asked, STATE)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "asks for nvidia.com/gpu, as pods do",
-        "key: nvidia.com/gpu",
-        "nvidia.com/gpu: 0",
-        "nvidia.com/gpu.product: A100",
-        "docker.io/library/app: 1.2",
-        "my-nvidia.com/gpu-1: 1",
-    ],
-)
-def test_a_text_that_mentions_a_key_is_not_reported(text):
-    assert outcomes_of(obj("x.io/v1", "Odd", {"text": text})) == {}
-    assert outcomes_of(obj("x.io/v1", "Odd", {"annotations": {"a": TEXTS["manifest"]}})) == {}
-
-
-@pytest.mark.parametrize("piece", ["a", ".", "nvidia.com/", "/", "a/b ", "nvidia.com/gpu \t", '"a.b/c": 1,'])
-def test_a_long_text_is_read_once(piece):
-    assert_linear(
-        lambda text: decide_object(obj("x.io/v1", "Odd", {"text": f"/{text}"}), STATE),
-        lambda size: piece * (size // len(piece)),
-        12_500,
-    )
-
-
-def test_a_device_that_a_virtual_machine_names_is_named():
-    machine = obj("kubevirt.io/v1", "VirtualMachine", {"devices": {"gpus": [{"name": "g", "deviceName": GPU}]}})
-    assert outcomes_of(machine) == {("devices/gpus/0", GPU): "left"}
-
-
-@pytest.mark.parametrize("field", ["command", "args"])
-@pytest.mark.parametrize("version", ["batch/v1", "x.io/v1"])
-def test_a_manifest_in_the_arguments_of_a_container_is_named(field, version):
-    def maker(text):
-        container = {"name": "c", "image": "kubectl", field: ["sh", text]}
-        return obj(version, "Job", {"template": {"spec": {"containers": [container]}}})
-
-    asked = maker(f"cat <<EOF | kubectl apply -f -\n{POD_TEXT}EOF\n")
-    [one] = decide_object(asked, STATE, rewrite_unknown=True).decisions
-    assert (one.container, one.key, one.code) == ("template/spec/containers/0", GPU, "D211")
-    assert f"it is part of the text in {field}" in one.detail
-    assert one.remedy
-    assert outcomes_of(maker(f"echo {GPU}: 1"), rewrite_unknown=True) == {}
-
-
-POD_TEXT = f"kind: Pod\nspec: {{containers: [{{resources: {{limits: {{{GPU}: 1}}}}}}]}}\n"
-
-
-@pytest.mark.parametrize("kind", ["ConfigMap", "Secret"])
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        (POD_TEXT, True),
-        (f"[runners]\npatch = '''\nresources:\n  limits:\n    {GPU}: 1\n'''\n", True),
-        (f'{{"resources": {{"requests": {{"{GPU}": "2"}}}}}}', True),
-        (f"sharing: {{timeSlicing: {{resources: [{{name: {GPU}, replicas: 4}}]}}}}", False),
-        (f"transformations: {{outputs: {{{GPU}: 1}}}}", False),
-        (f"limits: {{{GPU}: 0}}", False),
-        (f"# limits:\n# {GPU}: 1\n", False),
-        ("limits: {example.com/dongle: 1}", False),
-    ],
-)
-def test_a_pod_inside_a_config_map_is_named(kind, text, found):
-    value = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "o"}, "data": {"pod.yaml": text, "other": "limits"}}
-    done = decide_object(value, STATE)
-    assert outcomes_of(value) == ({("data", GPU): "unknown"} if found else {})
-    assert all(
-        "the text in pod.yaml" in decision.detail and "saved as a file" in decision.remedy
-        for decision in done.decisions
-    )
-    assert asks_in_unknown_kind(value, STATE) is found
-
-
-def test_of_a_map_of_many_texts_the_first_are_named():
-    value = {"apiVersion": "v1", "kind": "ConfigMap", "data": {f"{number}": POD_TEXT for number in range(MOST + 9)}}
-    assert len(decide_object(value, STATE).warnings) == MOST
-
-
-@pytest.mark.parametrize(
-    ("version", "kind"),
-    [("argoproj.io/v1alpha1", "Application"), ("helm.toolkit.fluxcd.io/v2", "HelmRelease")],
-)
-def test_chart_values_have_a_remedy(version, kind):
-    for values in ({"values": {"resources": ONE}}, {"values": POD_TEXT}):
-        done = decide_object(obj(version, kind, values), STATE)
-        assert {decision.remedy.partition(" (")[0] for decision in done.decisions} == {
-            "run `drawbridge translate` on what it renders"
-        }
-
-
-def test_an_image_is_not_a_resource():
-    image = {"tags": [{"from": {"kind": "DockerImage", "name": "nvcr.io/nvidia/cuda:$(version)-devel"}}]}
-    assert outcomes_of(obj("image.openshift.io/v1", "ImageStream", image)) == {}
-
-
-def test_a_profile_of_kubeflow_limits_its_namespace():
-    profile = obj("kubeflow.org/v1", "Profile", {"resourceQuotaSpec": {"hard": {f"requests.{GPU}": "2"}}})
-    assert set(outcomes_of(profile).values()) == {"left"}
-
-
-EXTENDER = {"extenders": [{"managedResources": [{"name": "gpu.intel.com/i915"}]}]}
-PERMITTED = {"permittedHostDevices": {"pciHostDevices": [{"resourceName": "nvidia.com/TU104GL_Tesla_T4"}]}}
-
-
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        (obj("kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration", {}) | EXTENDER, "an extender"),
-        (obj("kubevirt.io/v1", "KubeVirt", {"configuration": PERMITTED}), "requests nothing"),
-        (obj("cloud.google.com/v1", "ComputeClass", {"priorities": [{"gpu": {"count": 1}}]}), "requests nothing"),
-        (obj("config.kueue.x-k8s.io/v1beta1", "Configuration", {}) | {"resources": {GPU: 1}}, "Kueue's configuration"),
-        (obj("mellanox.com/v1alpha1", "HostDeviceNetwork", {"resourceName": "hostdev"}), "pods on this network"),
-        (obj("sriovnetwork.openshift.io/v1", "SriovNetwork", {"resourceName": "mlx"}), "pods on this network"),
-    ],
-    ids=["extender", "KubeVirt", "ComputeClass", "Kueue", "HostDeviceNetwork", "SriovNetwork"],
-)
-def test_a_kind_that_only_lists_devices_requests_none(asked, says):
-    [decision] = decide_object(asked, STATE).decisions
-    assert (str(decision.outcome), decision.code) == ("left", "")
-    assert says in decision.detail
-    assert not asks_in_unknown_kind(asked, STATE)
-
-
-def test_a_network_names_its_pool_as_pods_ask_for_it():
-    for kind in ("SriovNetwork", "SriovIBNetwork", "OVSNetwork", "SriovNetworkNodePolicy"):
-        assert outcomes_of(obj("sriovnetwork.openshift.io/v1", kind, {"resourceName": "mlx"})) == {
-            ("spec", "openshift.io/mlx"): "left"
-        }
-    assert outcomes_of(obj("mellanox.com/v1alpha1", "HostDeviceNetwork", {"resourceName": "nvidia.com/hostdev"})) == {
-        ("spec", "nvidia.com/hostdev"): "left"
-    }
-    assert outcomes_of(obj("sriovnetwork.openshift.io/v1", "SriovNetwork", {"networkNamespace": "default"})) == {}
-
-
-VARIABLE = "NVIDIA_VISIBLE_DEVICES"
-
-
-@pytest.mark.parametrize("env", [{VARIABLE: "all"}, [{"name": VARIABLE, "value": "all"}]], ids=["map", "list"])
-def test_a_variable_that_takes_devices_is_named_in_values_of_a_chart(env):
-    values = {"values": {"containers": {"app": {"env": env}}}}
-    [one] = decide_object(obj("helm.toolkit.fluxcd.io/v2", "HelmRelease", values), STATE).decisions
-    assert (one.key, str(one.outcome), one.code) == (VARIABLE, "unknown", "D211")
-
-
-@pytest.mark.parametrize("value", ["void", "none", "", None, 0])
-def test_a_variable_that_takes_none_is_not_mentioned(value):
-    for env in ({VARIABLE: value}, [{"name": VARIABLE, "value": value}]):
-        assert outcomes_of(obj("helm.toolkit.fluxcd.io/v2", "HelmRelease", {"values": {"env": env}})) == {}

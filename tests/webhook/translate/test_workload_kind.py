@@ -1,4 +1,4 @@
-"""Kinds of other projects: their templates are found, and stay where a controller reads the keys in them; queues and schedulers count."""
+"""Workload kinds of other projects: their templates are rewritten unless a controller reads their keys."""
 
 import copy
 
@@ -64,7 +64,7 @@ FREE = {"jobset": JOBSET, "lws": LWS, "mpi": workload("kubeflow.org/v2beta1", "M
 
 
 @pytest.mark.parametrize("obj", READ.values(), ids=READ)
-def test_a_template_that_its_controller_reads_stays(obj):
+def test_a_template_read_by_its_controller_is_left(obj):
     done = done_with(obj)
     assert untouched(done)
     assert outcomes(done) == {"nvidia.com/gpu": "translated"}
@@ -140,7 +140,7 @@ def test_the_definition_decides_whether_a_template_is_rewritten(spec, stays):
     assert {decision.outcome for decision in done.decisions} == {"translated"}  # said of its pods; of the object below
 
 
-def test_of_two_definitions_either_may_be_applied_last():
+def test_with_two_definitions_either_may_be_in_force():
     both = ("jobset.x-k8s.io", "JobSet")
     for order in ((KEEPS, DROPS), (DROPS, KEEPS)):
         assert done_beside(some(both), *(defined(both, spec) for spec in order)).stays
@@ -154,7 +154,7 @@ TPUS = pod({"google.com/tpu": 4})
 
 
 def test_tpus_stay_on_pods_of_a_leader_worker_set():
-    """Its webhook comes after ours and reads the key on each pod, to number the workers."""
+    """The webhook of LeaderWorkerSet runs after ours and reads the key on each pod to number the workers."""
     assert became(TPUS).changed
     marked = copy.deepcopy(TPUS)
     marked["metadata"]["labels"] = {LWS_LABEL: "w"}
@@ -173,7 +173,7 @@ def test_tpus_stay_on_pods_of_a_leader_worker_set():
 
 @pytest.mark.parametrize("key", ["habana.ai/gaudi", "nvidia.com/gpu"])
 def test_devices_of_a_virtual_machine_stay_on_its_pod(key):
-    """KubeVirt's launcher in the pod reads the variables of the device plugin, whatever the key is."""
+    """KubeVirt's launcher reads the variables of the device plugin for every key."""
     launcher = pod({key: 1})
     assert became(launcher, **WHOLE).changed
     launcher["metadata"]["labels"] = {"kubevirt.io/created-by": "7f3a"}

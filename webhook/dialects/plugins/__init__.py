@@ -1,1 +1,1 @@
-"""Device plugins: names that the kubelet counts, read for what they ask of a driver."""
+"""Dialects of device plugins, whose resource names the kubelet counts."""

@@ -1,6 +1,6 @@
-"""AWS: Neuron devices and cores, and the vGPU plugin of old.
+"""AWS: Neuron devices and cores, and the archived vGPU plugin.
 
-Whole Neuron devices have a DRA driver; cores do not, but an administrator who knows how many a device has may declare it. Keys
+The Neuron DRA driver allocates whole devices only. Cores become whole devices if an administrator declares how many cores a device has. Keys
 follow the Neuron SDK's documentation (containers/neuron-dra) and awslabs/aws-virtual-gpu-device-plugin.
 """
 
@@ -34,7 +34,7 @@ DIALECT = Dialect(
             Role.CORES,
             unit=Unit.COUNT,
             outcome=Outcome.APPROXIMATED,
-            because=f"the driver gives whole devices only: an administrator can declare how many cores one has, as in `amazon: {{coresPerDevice: 2}}` ({TABLES})",
+            because=f"the driver allocates whole devices only: an administrator can declare how many cores one has, as in `amazon: {{coresPerDevice: 2}}` ({TABLES})",
         ),
         left(
             "k8s.amazonaws.com/vgpu",
@@ -61,9 +61,9 @@ DIALECT = Dialect(
 class AmazonOptions(Options, frozen=True, kw_only=True):
     """How the Neuron nodes are set up."""
 
-    # Cores of each device, by instance type and logical core size; 0 leaves what asks for cores.
+    # Cores of each device, which depend on instance type and logical core size; 0 leaves containers that request cores.
     cores_per_device: int = 0
-    # The driver publishes groups of connected devices (`resource.aws.com/devicegroup4_id` and so on).
+    # Whether the driver publishes groups of connected devices (`resource.aws.com/devicegroup4_id` and so on).
     device_groups: bool = False
 
     def mistakes(self) -> Iterable[Finding]:

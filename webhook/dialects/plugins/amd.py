@@ -1,8 +1,8 @@
 """AMD's device plugin: whole GPUs, or partitions of them.
 
-The same `amd.com/gpu: 1` is a GPU or one of its partitions, as the node was set up; with naming strategy `mixed` a partition has a
-name of its own. Keys follow ROCm/k8s-device-plugin: docs; the target ROCm/k8s-gpu-dra-driver: one class for GPUs and partitions, told
-apart by `type` and `partitionProfile`, and nothing of a GPU but the whole.
+`amd.com/gpu: 1` is a GPU or a partition, depending on the setup of the node; with naming strategy `mixed`, partitions have names of their
+own. Keys follow ROCm/k8s-device-plugin: docs; the target follows ROCm/k8s-gpu-dra-driver. The driver has one class for GPUs and partitions,
+which the attributes `type` and `partitionProfile` distinguish, and allocates no other parts of a GPU.
 """
 
 from __future__ import annotations
@@ -86,12 +86,15 @@ def ask(amount: Amount, request: DialectRequest[Options]) -> KeyAnswer:
 
 
 def read_part(text: str) -> Meaning | None:
-    mode, profile, name = text.partition("partition:")
-    return Meaning(profile=name) if not mode and profile and name.partition("_")[0] in _MODES else None
+    """Return the meaning `partition:<profile>` that an administrator declared; None for other texts."""
+    if not text.startswith("partition:"):
+        return None
+    profile = text.removeprefix("partition:")
+    return Meaning(profile=profile) if profile.partition("_")[0] in _MODES else None
 
 
 def read_selected(selected: Selected) -> Meaning | None:
-    """Return what a unit is by the compute mode of the nodes that the pod selects; None if it is a whole GPU."""
+    """Return the meaning of a unit by the compute mode of the nodes that the pod selects; None if it is a whole GPU."""
     modes: set[str] = set()
     for term in (selected.always, *selected.terms):
         for key, operator, values in term:

@@ -1,13 +1,13 @@
-"""Huawei's Ascend cards by HAMi: so many cards of a model for a container, or one of its templates, or so much memory and compute of each.
+"""Ascend cards: with HAMi cards of a model, templates (fixed parts of a card) or shares; with Huawei's plugin whole cards.
 
-The arithmetic is that of HAMi's webhook and scheduler (Project-HAMi/HAMi 4707fb02: pkg/device/ascend), the tables those of its chart. The
-target is HAMi's driver for Ascend (Project-HAMi/ascend-dra-driver) where it shares cards by memory and cores, as it does by default. It
-cuts no templates: a template's memory is a limit there as well, and its AI cores become their percentage of the card's time. Its other
-mode, whole cards and templates, is unfinished and asked for by nothing here.
+HAMi: the arithmetic is that of its webhook and scheduler (Project-HAMi/HAMi 4707fb02: pkg/device/ascend), and the tables are those of its
+chart. The target is HAMi's Ascend driver (Project-HAMi/ascend-dra-driver) in its default mode, which shares cards by memory and cores. This
+mode has no templates: the memory of a template becomes a limit, and its AI cores become a percentage of the card's time. The driver's other
+mode, with whole cards and templates, is unfinished and not used here.
 
-Huawei's own plugin counts whole cards of any Ascend 910 by one name (`huawei.com/Ascend910`). Huawei's own driver (Ascend/mind-cluster
-of 2026-08-21: component/ascend-dynamic-resource-allocation) publishes the chip of each card, and serves that name; HAMi's driver serves
-it once `products` says the model.
+Huawei: the plugin counts cards of any Ascend 910 by one name (`huawei.com/Ascend910`). Huawei's driver (Ascend/mind-cluster of 2026-08-21:
+component/ascend-dynamic-resource-allocation) publishes the chip of each card and serves this name. HAMi's driver serves it only if
+`ascend.products` names the model.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ if TYPE_CHECKING:
 _TARGET = TARGETS["ascend"]
 _WHOLE = TARGETS["ascendNpu"]
 _ANY_910 = "Ascend910"
-# What Huawei's driver calls the chips whose cards its plugin counts as Ascend910.
+# The chip names of Huawei's driver for the cards that its plugin counts as Ascend910.
 _CHIPS = (_ANY_910, "Ascend910B", "Ascend910A3")
 _UUID = "HAMi names a card by the id of its chip, the driver's public source (dc1db52) by node and number"
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A part that a card is cut into; with all cores, the card."""
+    """A fixed part of a card; with 100 % of the cores, the whole card."""
 
-    memory: int  # MiB that may be asked for
+    memory: int  # MiB
     cores: int  # percent of the card's AI cores
 
 
 def _steps(whole: int, cores: int, **parts: int) -> tuple[Template, ...]:
-    """List a card's templates: the AI cores of each, of so many, by its memory (`m3072=1`)."""
+    """Return the templates of a card with `cores` AI cores; `m3072=1` is a template of 3072 MiB with 1 AI core. `whole` is the card's memory."""
     cut = [Template(memory=int(name[1:]), cores=own * 100 // cores) for name, own in parts.items()]
     return (*cut, Template(memory=whole, cores=100))
 
 
-# As HAMi's chart has them: what the driver calls the model, and the templates. Ascend910C is left out: its cards are two chips
-# that go together, which the driver does not publish.
+# From HAMi's chart, by model: the product name of the driver, and the templates. Ascend910C is missing, because each of its cards is a pair
+# of chips, which the driver does not publish.
 _PRODUCTS = {
     "Ascend910A": "910A",
     "Ascend910B2": "910B2",
@@ -92,14 +92,14 @@ DIALECT = Dialect(
     keys=(
         row(
             "huawei.com/Ascend<model>",
-            "distinct cards of the model: whole ones where no other key says less",
+            "distinct cards of the model: whole ones unless another key requests less",
             Role.COUNT,
-            because="left where neither HAMi's chart nor `ascend.products` says what the driver calls the model: "
-            "Ascend910C (two chips that go together), Ascend310P-2c (a part cut beforehand)",
+            because="left if neither HAMi's chart nor `ascend.products` has the driver's name of the model, as for "
+            "Ascend910C (pairs of chips) and Ascend310P-2c (a part of a card that was created before)",
         ),
         row(
             "huawei.com/Ascend<model>-memory",
-            "MiB of a card, rounded up to HAMi's templates (`ascend.templates`); above the largest it is the card",
+            "MiB of a card, rounded up to HAMi's templates (`ascend.templates`); above the largest template it is the whole card",
             Role.MEMORY,
             unit=Unit.MIB,
             most=MOST_MIB - 1,
@@ -118,10 +118,10 @@ DIALECT = Dialect(
         ),
         row(
             "huawei.com/vnpu-mode",
-            "hami-core: parts are limits, as the target has them, and no templates",
+            "with hami-core, parts are limits instead of templates, as in the target driver",
             Role.MODE,
             Position.ANNOTATION,
-            because="any other mode is left",
+            because="with any other mode the container is left",
         ),
         *(
             left(
@@ -141,11 +141,11 @@ DIALECT = Dialect(
 
 
 class AscendOptions(Options, frozen=True, kw_only=True):
-    """What HAMi's device ConfigMap says of models, where it differs from HAMi's chart or adds to it."""
+    """Models in HAMi's device ConfigMap that differ from HAMi's chart or are not in it."""
 
-    # Model, as keys have it (Ascend910): the `productName` that the driver publishes.
+    # Model as in keys (Ascend910): the `productName` that the driver publishes.
     products: dict[str, str] = {}
-    # Model: memory and cores of its templates; all cores are the card, and its memory the most that may be asked for.
+    # Model: memory and cores of its templates. The template with 100 % of the cores is the card; its memory is the maximum.
     templates: dict[str, tuple[Template, ...]] = {}
 
     def mistakes(self) -> Iterable[Finding]:
@@ -153,16 +153,18 @@ class AscendOptions(Options, frozen=True, kw_only=True):
             if not product:
                 yield mistake(f"/products/{escape(model)}", "is not a product (expected a name)", "write it as 910B3")
         for model, templates in self.templates.items():
-            for i, one in enumerate(templates):
+            for i, template in enumerate(templates):
                 path = f"/templates/{escape(model)}/{i}"
-                if not 1 <= one.memory < MOST_MIB:
-                    yield mistake(f"{path}/memory", f"{one.memory} MiB is not an amount of memory", "write 1 or more")
-                if not 1 <= one.cores <= 100:
-                    yield mistake(f"{path}/cores", f"{one.cores} is not a percentage", "write 1 to 100")
+                if not 1 <= template.memory < MOST_MIB:
+                    yield mistake(
+                        f"{path}/memory", f"{template.memory} MiB is not an amount of memory", "write 1 or more"
+                    )
+                if not 1 <= template.cores <= 100:
+                    yield mistake(f"{path}/cores", f"{template.cores} is not a percentage", "write 1 to 100")
 
 
 def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Stop:
-    """Read one container as HAMi would."""
+    """Return the demand of one container as HAMi reads it."""
     container, options, mode = request.containers[0], request.options, request.hints.get(Role.MODE)
     first = container.amounts[0]
     for amount in container.amounts:
@@ -193,15 +195,15 @@ def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Stop:
     part: Template | None = None
     notes = [Note(count.key, Outcome.TRANSLATED, f"{several(count.value, 'card')}, {product}")]
     if cores or (mode and mode.text):
-        # Limits of each card; none mean the whole card. Without memory it is all of it, and no other pod fits.
+        # Without limits the demand is for whole cards. Without a memory limit a share has all memory, so no other pod fits.
         memory_value = memory.value if memory else 0
         part = Template(memory=memory_value, cores=min(cores, 100)) if memory_value or 0 < cores < 100 else None
         notes += _limit_notes(count, memory, cores, mode)
     elif memory:
-        found = _template(count, memory, name, (_TEMPLATES | options.templates).get(name, ()))
-        if isinstance(found, Stop):
-            return found
-        part, note = found
+        chosen = _template(count, memory, name, (_TEMPLATES | options.templates).get(name, ()))
+        if isinstance(chosen, Stop):
+            return chosen
+        part, note = chosen
         notes.append(note)
     demand = Demand(
         target=_TARGET.name,
@@ -227,7 +229,7 @@ def _limit_notes(count: Amount, memory: Amount | None, cores: int, mode: Hint | 
 def _template(
     count: Amount, memory: Amount, name: str, templates: tuple[Template, ...]
 ) -> Stop | tuple[Template | None, Note]:
-    """Choose the smallest template with so much memory; None for the whole card."""
+    """Return the smallest template with enough memory, or None for the whole card, and the note; or why there is none."""
     if not templates:
         reason = f"`ascend.templates` does not say how a card of {name} is partitioned"
         return Untranslated(memory.key, reason)
@@ -235,7 +237,7 @@ def _template(
     if not fitting:
         most = max(template.memory for template in templates)
         return Refusal(memory.key, f"a card of {name} has {most} MiB", f"ask for {most} at most", Code.RANGE)
-    part = min(fitting, key=lambda one: one.memory)
+    part = min(fitting, key=lambda template: template.memory)
     if part.cores == 100:
         return None, Note(memory.key, Outcome.TRANSLATED, "no template is that large: the whole card")
     if count.value > 1:

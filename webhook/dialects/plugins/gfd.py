@@ -1,8 +1,8 @@
-"""What a unit of `nvidia.com/gpu` is by the node labels that a pod demands, and by those that a node bears.
+"""Reads the meaning of one unit of `nvidia.com/gpu` from the node labels that a pod requires, and from the labels of a node.
 
-GPU feature discovery and GKE label nodes with how GPUs are handed out. A pod that can only run, or may run, where a unit is
-a replica or a MIG device does not ask for whole GPUs, whatever is declared. Each term of a required affinity is an alternative, so all of them
-have to say the same. Preferences say nothing: the pod may end up elsewhere. Labels follow
+GPU feature discovery and GKE label nodes with the way in which GPUs are shared or partitioned. A pod that requires, or allows, nodes whose
+units are replicas or MIG devices does not request whole GPUs, whatever the administrator declares. The terms of a required affinity are
+alternatives, so all of them must show the same meaning. Preferences are ignored, because the pod may run elsewhere. Labels follow
 NVIDIA/k8s-device-plugin: internal/lm, docs/gpu-feature-discovery; NVIDIA/gpu-operator: assets/state-mig-manager.
 """
 
@@ -28,7 +28,7 @@ _PLUGIN_CONFIG = "nvidia.com/device-plugin.config"
 _GKE_STRATEGY = "cloud.google.com/gke-gpu-sharing-strategy"
 _GKE_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
 _GKE_PARTITION = "cloud.google.com/gke-gpu-partition-size"
-# Labels that only nodes have whose units are replicas, or MIG devices.
+# Labels that only nodes with replicas, or with MIG devices, have.
 _ONLY_SHARED = frozenset((_GKE_STRATEGY, _GKE_CLIENTS))
 _ONLY_MIG = frozenset((_GKE_PARTITION, "nvidia.com/gpu.slices.gi", "nvidia.com/gpu.slices.ci"))
 _FACTORS = frozenset((_REPLICAS, _GKE_CLIENTS))
@@ -36,7 +36,6 @@ _STRATEGIES = {_STRATEGY: ("time-slicing", "mps"), _GKE_STRATEGY: ("time-sharing
 _SHARED = "-SHARED"
 _MIG = "-MIG-"
 _WHOLE_CONFIGURATIONS = ("all-disabled", "")
-# What is not the same in every alternative, and what is a MIG device of an unknown profile.
 _UNCLEAR = "may be a replica or a MIG device"
 _SOME_MIG = "is a MIG device of a profile that the pod does not name"
 _REPLICA = "is a replica of a shared GPU"
@@ -45,9 +44,9 @@ _PROFILE = re.compile(r"[1-8]g\.[0-9]+gb(?:\+(?:me\.all|me|gfx)|-[a-z]+)?").full
 
 
 def profile_of(suffix: str) -> str:
-    """Turn the end of a resource name into the profile it stands for; "" if none is ever advertised under it.
+    """Return the MIG profile of the end of a resource name; "" if the plugin advertises no such resource.
 
-    `1g.5gb.me` is the profile `1g.5gb+me`: names can't hold a plus sign. A compute part (`1c.3g.20gb`) is never offered.
+    `1g.5gb.me` is the profile `1g.5gb+me`, because resource names cannot have a plus sign. Compute instances (`1c.3g.20gb`) are not advertised.
     """
     for attribute in ("me.all", "me", "gfx"):
         if suffix.endswith(f".{attribute}"):
@@ -57,15 +56,15 @@ def profile_of(suffix: str) -> str:
 
 
 def read_selected(selected: Selected) -> Meaning | None:
-    """Return what a unit is by the labels that the pod demands of its node; None if they do not show it."""
+    """Return the meaning of a unit by the pod's requirements on node labels; None if they show none."""
     of_all = _strongest(map(_read, selected.always))
     if of_all and of_all.left and not of_all.doubt:
         return of_all
     if not selected.terms:
         return of_all
-    found = [_strongest([of_all, *map(_read, term)]) for term in selected.terms]
-    first = found[0]
-    for other in found[1:]:
+    meanings = [_strongest([of_all, *map(_read, term)]) for term in selected.terms]
+    first = meanings[0]
+    for other in meanings[1:]:
         if _kind(other) != _kind(first):
             clearer = first or other
             reason = ""
@@ -76,7 +75,7 @@ def read_selected(selected: Selected) -> Meaning | None:
 
 
 def _kind(meaning: Meaning | None) -> tuple[str, str]:
-    """What two readings have to have in common to be the same."""
+    """Return the part of a meaning by which two meanings are compared."""
     if meaning is None:
         return "", ""
     if meaning.left is None:
@@ -85,7 +84,7 @@ def _kind(meaning: Meaning | None) -> tuple[str, str]:
 
 
 def _strongest(readings: Iterable[Meaning | None]) -> Meaning | None:
-    """Put together what holds at once: a replica beats a profile, which beats a MIG device of some profile, which beats doubt."""
+    """Combine meanings that hold at once: a replica wins over a profile, a profile over an unknown profile, that over doubt."""
     best: Meaning | None = None
     for reading in readings:
         if reading is None:
@@ -123,11 +122,11 @@ def _read(selection: Selection) -> Meaning | None:
 
 
 def _read_in(key: str, values: tuple[str, ...]) -> Meaning | None:
-    found = [_of_value(key, value) for value in values]
-    if not found:
+    meanings = [_of_value(key, value) for value in values]
+    if not meanings:
         return None
-    first = found[0]
-    for other in found[1:]:
+    first = meanings[0]
+    for other in meanings[1:]:
         if _kind(other) != _kind(first):
             shown = f"{key}={' or '.join(values[:4])}"
             return _left(shown, _UNCLEAR)
@@ -135,7 +134,7 @@ def _read_in(key: str, values: tuple[str, ...]) -> Meaning | None:
 
 
 def _read_not_in(key: str, values: tuple[str, ...], shown: str) -> Meaning | None:
-    """Read what is left when some values are shut out."""
+    """Return the meaning of the values that a requirement with NotIn leaves."""
     if key in _STRATEGIES and "none" in values:
         return _left(shown, _REPLICA)
     if key in _FACTORS and "1" in values:
@@ -177,7 +176,7 @@ def _mig(suffix: str, shown: str) -> Meaning:
 
 
 def _left(shown: str, text: str) -> Meaning:
-    # The key that is left is the one asked for; the engine knows it.
+    # The caller adds the key (`owner._with_key`).
     return Meaning(left=Untranslated("", f"selector {shown} shows that it {text}"))
 
 

@@ -1,7 +1,7 @@
 """Google TPUs: chips, as GKE's device plugin counts them.
 
-The driver gives chips one by one and publishes no topology that a claim could ask for, so the node selectors that choose
-a machine stay. Keys follow GKE's documentation of TPU workloads; the target kubernetes-sigs/dra-driver-google-tpu.
+The driver allocates single chips and publishes no topology that a claim could request, so the node selectors for a machine type stay on the
+pod. Keys follow GKE's documentation of TPU workloads; the target kubernetes-sigs/dra-driver-google-tpu.
 """
 
 from webhook.dialects.plain import vocabulary_of
@@ -13,7 +13,7 @@ DIALECT = Dialect(
     target="tpu",
     independent=True,
     keys=(
-        row("google.com/tpu", "TPU chips; most machine shapes take all of a node's", Role.COUNT),
+        row("google.com/tpu", "TPU chips; most machine types need all chips of a node", Role.COUNT),
         left(
             "cloud-tpus.google.com/<version>",
             "cores of a Cloud TPU node, a retired model",
@@ -27,7 +27,7 @@ DIALECT = Dialect(
                 ("tpu-slice", "which slice the node is part of"),
                 ("tpu-partition-<shape>-state", "whether a partition of the slice is healthy"),
                 ("nodepool", "which node pool"),
-                ("spot", "nodes that may be taken away"),
+                ("spot", "whether the node can be preempted"),
             )
         ),
         left(

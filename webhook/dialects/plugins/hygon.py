@@ -1,7 +1,7 @@
-"""Hygon's device plugin: whole cards, which its DRA driver gives whole where a claim names no amounts.
+"""Hygon's device plugin: whole cards. Its DRA driver allocates a whole card to a claim without amounts.
 
 Keys follow HYGON-AI/k8s-dcu-device-plugin (strategies dcu and mixed); the target HYGON-AI/k8s-hcu-dra-driver, which calls the cards HCU.
-Parts of a card are in `undriven`, with the reason.
+`undriven` has the keys for parts of a card, with the reason why they stay.
 """
 
 from webhook.dialects.plain import vocabulary_of

@@ -1,7 +1,7 @@
-"""Intel GPUs and Gaudi accelerators: whole cards, by the kernel driver that runs them. QAT: functions by what they can do.
+"""Intel: whole GPUs by kernel driver, whole Gaudi accelerators, and QAT functions by their services.
 
-A unit of `gpu.intel.com/i915` is a card unless the plugin was started with `shared-dev-num`, so it is believed as `nvidia.com/gpu`
-is: if declared, or if most nodes publish cards. Keys follow intel/intel-device-plugins-for-kubernetes: cmd/gpu_plugin and
+A unit of `gpu.intel.com/i915` is a card, unless the plugin was started with `shared-dev-num`. So it counts as a card only if that is declared
+or if most nodes publish cards, as for `nvidia.com/gpu`. Keys follow intel/intel-device-plugins-for-kubernetes: cmd/gpu_plugin and
 cmd/qat_plugin; the targets intel/intel-resource-drivers-for-kubernetes.
 """
 
@@ -15,7 +15,7 @@ from webhook.dialects.vocabulary import BareKey, Demand, Options, Vocabulary, re
 if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
 
-# QAT by the services of its physical function: what the plugin calls them, and how the driver writes them.
+# The services of a QAT physical function: the plugin's name, and the driver's.
 _QAT = "qat.intel.com/"
 _SERVICES = {
     "cy": "sym;asym",
@@ -76,7 +76,7 @@ DIALECT = Dialect(
                 Role.COUNT,
                 outcome=Outcome.APPROXIMATED,
                 target="qat",
-                because="the driver binds the function to vfio-pci, and tells the container no address (`QAT0`)",
+                because="the driver binds the function to vfio-pci, and sets no variable with its address (`QAT0`)",
             )
             for name, services in _SERVICES.items()
         ),
@@ -89,7 +89,7 @@ DIALECT = Dialect(
             left(
                 name,
                 text,
-                "only GPU Aware Scheduling keeps it: the pod stays with it",
+                "only GPU Aware Scheduling implements it: the pod keeps its scheduler",
                 Position.ANNOTATION,
                 role=Role.OPT_OUT,
             )

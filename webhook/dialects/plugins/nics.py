@@ -1,11 +1,12 @@
 """Network devices by resource name: shared RDMA devices, SR-IOV pools, EFA.
 
-A handle of the shared RDMA plugin gives every HCA of its pool, shared: no released driver publishes devices that pods can share, so
-it is left, or becomes one whole device where a target is named for it. A pool of virtual functions can be asked for by its name where
-the administrator has the driver publish it (MULTUS mode: Multus attaches what the pod's `networks` annotation names, which stays), or
-by a target whose selectors say what the plugin's selectors say. Keys follow Mellanox/k8s-rdma-shared-dev-plugin,
-k8snetworkplumbingwg/sriov-network-device-plugin and Mellanox/network-operator; the targets k8snetworkplumbingwg/dra-driver-sriov and
-kubernetes-sigs/dranet.
+- A handle of the shared RDMA plugin gives a container all HCAs of the pool, shared with other pods. No released driver publishes devices that
+  pods can share. So the key is left, or becomes one whole device of the target that `nics.targets` names.
+- A pool of virtual functions becomes devices that publish the pool's name (`nics.pools`; SR-IOV driver in Multus mode: Multus attaches the
+  networks of the pod's annotation, which stays), or devices of a target with the same selectors as the plugin's pool (`nics.targets`).
+
+Keys follow Mellanox/k8s-rdma-shared-dev-plugin, k8snetworkplumbingwg/sriov-network-device-plugin and Mellanox/network-operator; the targets
+k8snetworkplumbingwg/dra-driver-sriov and kubernetes-sigs/dranet.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from dra.finding import Finding
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
 
-_UNDECLARED = "whether the driver publishes this pool (Multus mode) is not declared"
-_SHARED = "a claim gives a device to one pod, while this plugin gives every pod all of them"
+_UNDECLARED = "it is not declared whether the driver publishes this pool (Multus mode)"
+_SHARED = "devices that the plugin shares among pods cannot be claimed, so it keeps serving them"
 _POOLS = (
     ("openshift.io/<pool>", "network devices of a pool (SR-IOV network operator)"),
     ("intel.com/<pool>", "network devices of a pool (SR-IOV device plugin)"),
@@ -53,7 +54,7 @@ DIALECT = Dialect(
             Role.RDMA,
             outcome=Outcome.APPROXIMATED,
             target="nic",
-            because=f"one whole device of the target that is named for it; else left: {_SHARED}",
+            because=f"one whole device of the target under `nics.targets`; else left: {_SHARED}",
         ),
         row(
             "vpc.amazonaws.com/efa",
@@ -68,7 +69,7 @@ DIALECT = Dialect(
                 name,
                 text,
                 Role.NIC,
-                because=f"by the name it is published under, or by the target that is named for it; else left: {_UNDECLARED}",
+                because=f"devices that publish the pool's name (`nics.pools`) or of the target under `nics.targets`; else left: {_UNDECLARED}",
             )
             for name, text in _POOLS
         ),
@@ -88,9 +89,9 @@ DIALECT = Dialect(
 class NicOptions(Options, frozen=True, kw_only=True):
     """How network drivers are set up."""
 
-    # Pools whose devices the SR-IOV driver, in Multus mode, publishes with `k8s.cni.cncf.io/resourceName` equal to this name.
+    # Pools whose name the SR-IOV driver, in Multus mode, publishes as `k8s.cni.cncf.io/resourceName` of their devices.
     pools: tuple[str, ...] = ()
-    # Pool: the target that has its devices (docs/configuration.md#pools-of-network-devices).
+    # Pool: the target with its devices (docs/configuration.md#pools-of-network-devices).
     targets: dict[str, str] = {}
 
     def mistakes(self) -> Iterable[Finding]:

@@ -1,9 +1,8 @@
 """The NVIDIA device plugin: whole GPUs, time-sliced and MPS replicas, MIG devices; and GFD's node labels.
 
-The same `nvidia.com/gpu: 1` is a GPU, a replica or a MIG device, as the node was set up, and nothing on the pod tells.
-The engine settles that before the keys are read (`webhook.translate.owner`), with what is said here about node selectors on
-the pod and labels on nodes. Rows follow NVIDIA/k8s-device-plugin: api/config/v1, internal/rm, cmd/mps-control-daemon,
-docs/gpu-feature-discovery.
+`nvidia.com/gpu: 1` is a GPU, a replica or a MIG device, depending on the setup of the node, and the pod does not show which.
+`webhook.translate.owner` decides that before this reader runs, by the pod's node selectors and the labels of nodes (`BareKey`). Rows follow
+NVIDIA/k8s-device-plugin: api/config/v1, internal/rm, cmd/mps-control-daemon, docs/gpu-feature-discovery.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ DIALECT = Dialect(
             "replicas of a time-sliced or MPS-shared GPU",
             Role.SHARES,
             outcome=Outcome.APPROXIMATED,
-            because="one unit of the driver's `shares` capacity each, without limits, as under time-slicing. Left unless `nvidia.consumableShares` is declared, and where the pod selects nodes with MPS, which limits memory and compute of a replica",
+            because="one unit of the driver's `shares` capacity each, without limits, as under time-slicing. Left unless `nvidia.consumableShares` is declared. Also left if the pod selects nodes with MPS, which limits a replica",
         ),
         row("nvidia.com/mig-<profile>", "MIG devices of a profile (strategy mixed)", Role.PROFILE),
         left(
@@ -90,6 +89,15 @@ DIALECT = Dialect(
             Position.NODE_SELECTOR,
             because="the selector stays on the pod too",
         ),
+        *(
+            left(
+                f"nvidia.com/{driver}-driver-upgrade-drain.skip",
+                f"the {operator} operator does not evict the pod when it upgrades the node's driver",
+                "stays where it is: it requests nothing",
+                Position.LABEL,
+            )
+            for driver, operator in (("gpu", "GPU"), ("ofed", "network"))
+        ),
         node_label(
             "nvidia.com/gpu.product",
             "product name with hyphens for blanks; -SHARED and -MIG-<profile> say what nvidia.com/gpu is",
@@ -99,8 +107,8 @@ DIALECT = Dialect(
         *(
             node_label(name, text)
             for name, text in (
-                ("nvidia.com/gpu.present", "a GPU is there"),
-                ("nvidia.com/gpu.deploy.<part>", "whether the GPU operator runs a part of its own there"),
+                ("nvidia.com/gpu.present", "the node has a GPU"),
+                ("nvidia.com/gpu.deploy.<part>", "whether the GPU operator runs a component on the node"),
                 ("nvidia.com/gpu.memory", "MiB of each GPU"),
                 ("nvidia.com/gpu.count", "GPUs of the node"),
                 ("nvidia.com/gpu.replicas", "sharing factor"),
@@ -133,12 +141,12 @@ DIALECT = Dialect(
 class NvidiaOptions(Options, frozen=True, kw_only=True):
     """How the NVIDIA DRA driver is set up."""
 
-    # `shares` is published (ConsumableShares integer mode) with as many units as the plugin had replicas.
+    # Whether the driver publishes the capacity `shares` (ConsumableShares in integer mode) with as many units as the plugin had replicas.
     consumable_shares: bool = False
 
 
 def read(request: DialectRequest[NvidiaOptions]) -> DialectAnswer | Stop:
-    """Read one container: each key stands for itself."""
+    """Return the demands of one container, one for each key; if one key is left, the container is left."""
     demands: list[KeyedDemand] = []
     notes: list[Note] = []
     stays: Untranslated | None = None
@@ -172,7 +180,7 @@ def read(request: DialectRequest[NvidiaOptions]) -> DialectAnswer | Stop:
 
 
 def _no_replica(count: int, request: DialectRequest[NvidiaOptions]) -> str:
-    """Explain why a replica stays; "" if the driver publishes shares for it."""
+    """Return why a replica is left; "" if the driver publishes shares for it."""
     if not request.options.consumable_shares:
         return f"a replica has no counterpart; if the driver publishes shares, an administrator can declare `nvidia: {{consumableShares: true}}` ({TABLES})"
     for role in (Role.MODE, Role.POLICY):

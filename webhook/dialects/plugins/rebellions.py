@@ -1,4 +1,4 @@
-"""Rebellions' device plugin: whole NPUs, by family or whichever.
+"""Rebellions' device plugin: whole NPUs, of one family or of any.
 
 Its DRA driver publishes the product, whose name begins with the family. Keys follow RBLN-SW/k8s-device-plugin; the target
 RBLN-SW/rbln-k8s-dra-driver, whose class may serve `rebellions.ai/npu` by itself.
@@ -14,7 +14,7 @@ from webhook.dialects.vocabulary import Demand, Options, Vocabulary, read_each, 
 if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
 
-# Key: how the names of its products begin.
+# Key: the prefix of its product names.
 _FAMILIES = {"rebellions.ai/ATOM": "RBLN-CA", "rebellions.ai/REBEL": "RBLN-CR"}
 
 DIALECT = Dialect(

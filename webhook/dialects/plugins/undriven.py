@@ -1,8 +1,8 @@
-"""Devices that no DRA driver is known for, or none that could serve what their keys say: every key of their plugins, and why it stays.
+"""Keys of devices without a DRA driver, or whose driver cannot serve these keys. All of them stay on the pod, with the reason.
 
-Most are HAMi's other vendors. A container that asks for such a device keeps being served by its device plugin, and the pod keeps the
-scheduler that counts it. Keys follow Project-HAMi/HAMi: pkg/device; the vendors' own plugins have the bare counts. Hygon's whole
-cards and Ascend's have drivers, and modules of their own.
+Most are other vendors of HAMi. The device plugin keeps serving such a container, and the pod keeps its scheduler. Keys follow
+Project-HAMi/HAMi: pkg/device; the vendors' own plugins have the plain counts. Hygon's whole cards and Ascend's cards have drivers, and
+modules of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from webhook.dialects.table import Row
 
-# Vendor: domain, what it is, the keys on containers, the annotations that choose devices.
+# By domain: the name of the device, the keys on containers, and the annotations that choose devices.
 _VENDORS = {
     "cambricon.com": (
         "Cambricon MLU",
@@ -67,7 +67,7 @@ _VENDORS = {
     "vke.volcengine.com": ("Volcengine RDMA NIC", ("rdma",), ()),
 }
 _YOUNG = "DRA driver is unknown to drawbridge: a dialect of your own (`dialects:`, `targets:`) can describe it"
-# Where there is a driver, why it does not serve these keys.
+# By domain: why an existing driver does not serve these keys.
 _DRIVEN = {
     "hygon.com": "Hygon's DRA driver counts a share's compute in units, not in percent, and gives a card to four claims at most: its plugin keeps serving it",
     "enflame.com": f"HAMi's Enflame {_YOUNG}",
@@ -84,12 +84,12 @@ _OTHERS = {
     "hami.io/use-<device>-uuid": "Iluvatar devices",
     "hami.io/no-use-<device>-uuid": "Iluvatar devices",
 }
-# Koordinator hands these out as well, which its own table has a reason for.
+# Koordinator's table has these keys too, with a reason of its own.
 _COMMON = frozenset(("dcu.com/gpu", "metax-tech.com/sgpu"))
 
 
 def _rows() -> Iterator[Row]:
-    """Write the resource names of each vendor, and then the annotations that say which devices may serve."""
+    """Yield the rows of each vendor's resource names, then those of annotations that choose devices."""
     choices: dict[str, str] = {}
     for domain, (device, keys, hints) in _VENDORS.items():
         article = "an" if device[0] in "AEIOU" else "a"

@@ -1,1 +1,1 @@
-"""Systems with their own scheduler or webhook: several keys of a pod make one request."""
+"""Dialects of systems with their own scheduler or webhook, in which several keys of a pod form one request."""

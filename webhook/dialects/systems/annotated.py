@@ -1,8 +1,8 @@
-"""What systems share whose pods ask by annotation alone: nothing on a container asks.
+"""Common parts of the systems whose pods request devices by annotation, without a resource key.
 
-Their schedulers place such pods by annotations, and their webhooks rewrite them. A claim beside the annotations would be a second
-request, so the pod stays, with the reason, unless an administrator has it translated: then the annotations are taken off. Labels stay,
-because selectors of controllers may name them.
+The scheduler of such a system places pods by their annotations, and its webhook rewrites them. A claim would be a second request beside the
+annotations. So the pod stays as it is, unless an administrator has such pods translated: then the annotations are removed. Labels stay,
+because selectors of controllers may use them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 OUTPUT: Final = "written by the system itself"
 UNLIMITED: Final = "compute is neither reserved nor limited"
-SHOWN: Final = 40  # letters of a text that a message repeats
+SHOWN: Final = 40  # letters of a user's text in a message
 is_number = re.compile(r"[0-9]{1,19}").fullmatch
 
 
 class ShareOptions(Options, frozen=True, kw_only=True):
-    """What becomes of pods that ask by annotation."""
+    """What becomes of pods that request devices by annotation."""
 
-    # `translate` makes claims of them and takes the annotations off; the system's own scheduler and webhook lose such pods
+    # `translate` replaces the annotations by claims; the system's own scheduler and webhook then no longer handle such pods
     # (docs/configuration.md#pods-that-ask-kai-or-tensor-fusion-by-annotation).
     fractions: Literal["leave", "translate"] = "leave"
 
@@ -44,22 +44,22 @@ class ShareOptions(Options, frozen=True, kw_only=True):
 
 
 def asks(name: str, meaning: str, because: str) -> Row:
-    """Make the row of an annotation that asks for a device."""
+    """Return the row of an annotation that requests a device."""
     return left(name, meaning, because, Position.ANNOTATION, role=Role.ASKS)
 
 
 def modifier(name: str, meaning: str, place: Position = Position.ANNOTATION, because: str = "") -> Row:
-    """Make the row of a key that changes a request and makes none."""
+    """Return the row of a key that modifies a request."""
     return left(name, meaning, because or "stays with the request that it refers to", place)
 
 
 def opt_in(name: str) -> str:
-    """Name the option by which the pods of a system are translated."""
+    """Return the remedy that names the option for translating a system's pods."""
     return f"an administrator can declare `{name}: {{fractions: translate}}` ({TABLES})"
 
 
 def leave_unserved(texts: Mapping[str, Hint], reasons: Iterable[tuple[str, str, str]]) -> Untranslated | None:
-    """Leave a pod for the first of these names that it has with this value, "" for any, and say why."""
+    """Return why a pod is left: the first of `reasons` (name, value or "" for any, text) that applies; None if none does."""
     for name, value, why in reasons:
         if (hint := texts.get(name)) and value in ("", hint.text):
             return Untranslated(hint.key, why)
@@ -67,7 +67,7 @@ def leave_unserved(texts: Mapping[str, Hint], reasons: Iterable[tuple[str, str, 
 
 
 def number_of_gpus(counted: Hint | None, most: int = 0) -> int | Stop:
-    """Read a number of GPUs: one where none is written."""
+    """Return the number of GPUs in an annotation; 1 without the annotation."""
     if counted is None:
         return 1
     count = int(counted.text) if is_number(counted.text) else 0

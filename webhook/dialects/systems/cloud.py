@@ -1,7 +1,7 @@
-"""Shares of GPUs as clouds sell them, and as their plugins count them: Tencent, Volcengine, Baidu, and nos.
+"""Shares of GPUs in the clouds of Tencent, Volcengine and Baidu, and of nos. These keys always stay on the pod.
 
-Numbers are totals that each vendor's scheduler divides over cards by rules of its own, and the nodes are the vendor's. They are known, and
-stay. Keys follow tkestack/gpu-manager: pkg/types; the documentation of qGPU and mGPU; nebuly-ai/nos: pkg/gpu.
+Their numbers are totals, which each vendor's scheduler divides over cards by its own rules, on nodes of the vendor. Keys follow
+tkestack/gpu-manager: pkg/types; the documentation of qGPU and mGPU; nebuly-ai/nos: pkg/gpu.
 """
 
 from webhook.dialects.plain import vocabulary_of
@@ -15,7 +15,7 @@ _NUMBERS = {
     "tencent.com/vcuda-memory": ("memory in 256 MiB (gpu-manager)", _SCHEDULER),
     "tke.cloud.tencent.com/qgpu-core": ("compute in percent, a total (qGPU)", _SCHEDULER),
     "tke.cloud.tencent.com/qgpu-memory": ("memory in GiB, a total (qGPU)", _SCHEDULER),
-    "tke.cloud.tencent.com/qgpu-core-greedy": ("compute that may be taken away (qGPU)", _SCHEDULER),
+    "tke.cloud.tencent.com/qgpu-core-greedy": ("compute that can be preempted (qGPU)", _SCHEDULER),
     "elasticgpu.com/gpu-core": ("compute (qGPU's open sibling)", _SCHEDULER),
     "elasticgpu.com/gpu-memory": ("memory (qGPU's open sibling)", _SCHEDULER),
     "vke.volcengine.com/mgpu-core": ("compute in percent, a total (mGPU)", _SCHEDULER),
@@ -28,7 +28,7 @@ _NUMBERS = {
 }
 _ANNOTATIONS = {
     "tencent.com/vcuda-core-limit": "how far compute may burst",
-    "tke.cloud.tencent.com/app-class": "whether compute may be taken away",
+    "tke.cloud.tencent.com/app-class": "whether compute can be preempted",
     "vke.volcengine.com/container-multiple-gpu": "cards of each container",
     "vke.volcengine.com/assumed": "an output",
 }

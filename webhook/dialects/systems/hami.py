@@ -1,9 +1,8 @@
-"""HAMi on NVIDIA devices: so many distinct GPUs for a container, so much memory and compute of each.
+"""HAMi on NVIDIA devices: a number of distinct GPUs for a container, with amounts of memory and compute of each.
 
-The arithmetic is that of HAMi's webhook and scheduler (Project-HAMi/HAMi: pkg/device/nvidia/device.go,
-pkg/scheduler/webhook.go), edges included: which absent keys mean "all of it" depends on which others are present. The
-target is HAMi's own DRA driver, where `cores` is always written, because its default is 100; only the exclusive form
-leaves both out and takes the whole card.
+The arithmetic is that of HAMi's webhook and scheduler (Project-HAMi/HAMi: pkg/device/nvidia/device.go, pkg/scheduler/webhook.go), including
+its special cases: whether an absent key means "all of it" depends on the other keys. The target is HAMi's own DRA driver. A demand always
+has cores, because the driver's default is 100; only a demand for a whole, exclusive card has neither cores nor memory.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ DIALECT = Dialect(
     keys=(
         row(
             "nvidia.com/gpu",
-            "distinct physical GPUs for this container; 1 where only the keys below are given",
+            "distinct physical GPUs for this container; 1 if only the keys below are given",
             Role.COUNT,
             common=True,
         ),
@@ -64,10 +63,10 @@ DIALECT = Dialect(
         ),
         row(
             "nvidia.com/gpumem-percentage",
-            "memory of each GPU in percent, rounded down to MiB; loses against gpumem above 0; 0 is the whole memory",
+            "memory of each GPU in percent, rounded down to MiB; gpumem above 0 wins; 0 is the whole memory",
             Role.MEMORY_PERCENT,
             most=100,
-            because="resolved by the sizes of the GPUs in the fleet, or by the declared `models`",
+            because="computed from the sizes of the GPUs in the fleet, or from the declared `models`",
         ),
         row(
             "nvidia.com/gpucores",
@@ -83,7 +82,7 @@ DIALECT = Dialect(
         ),
         row(
             "nvidia.com/use-gputype",
-            "the product name contains one of these, whatever the case",
+            "the product name contains one of these, ignoring case",
             Role.MODELS,
             Position.ANNOTATION,
             common=True,
@@ -104,14 +103,14 @@ DIALECT = Dialect(
             Position.ANNOTATION,
             unit=Unit.BOOL,
             outcome=Outcome.APPROXIMATED,
-            because="only where the driver publishes the NUMA node, which HAMi's does not; else as `numaBind` says",
+            because="only if the driver publishes the NUMA node, which HAMi's does not; else `numaBind` decides",
         ),
         row(
             "nvidia.com/vgpu-mode",
             "hami-core, mig or mps: how the GPU is divided",
             Role.MODE,
             Position.ANNOTATION,
-            because="hami-core is what the target does; mig alone takes the smallest published profile that holds gpumem; mps alone is left",
+            because="the target divides as hami-core does; mig alone takes the smallest published profile that holds gpumem; mps alone is left",
         ),
         dropped("hami.io/node-scheduler-policy", "binpack or spread over nodes", _PACKING),
         row(
@@ -126,7 +125,7 @@ DIALECT = Dialect(
         dropped(
             "hami.io/device-scoring-weights",
             "weights of the scoring",
-            "a claim cannot say it, and the bridge's strategies score by other measures",
+            "a claim cannot express it, and the bridge's strategies score by other criteria",
         ),
         left(
             "hami.io/webhook",
@@ -175,9 +174,9 @@ DIALECT = Dialect(
 
 
 class HamiOptions(FactorOptions, frozen=True, kw_only=True):
-    """What HAMi's device ConfigMap says, where it differs from HAMi's own defaults."""
+    """The values of HAMi's device ConfigMap, if they differ from HAMi's defaults."""
 
-    # GPUs of a container that names no number.
+    # GPUs of a container without a number of GPUs.
     default_gpu_num: int = msgspec.field(name="defaultGPUNum", default=1)
     default_memory: int = 0  # MiB; 0 is the whole memory.
     default_cores: int = 0  # Percent of a GPU's compute.
@@ -197,7 +196,7 @@ class HamiOptions(FactorOptions, frozen=True, kw_only=True):
 
 
 def read(request: DialectRequest[HamiOptions]) -> DialectAnswer | Stop:
-    """Read one container as HAMi would, its webhook's injections included."""
+    """Return the demand of one container as HAMi reads it, after the changes of HAMi's webhook."""
     container, hints, options = request.containers[0], request.hints, request.options
     by_role = {amount.row.role: amount for amount in reversed(container.amounts)}
     count, memory, percent = by_role.get(Role.COUNT), by_role.get(Role.MEMORY), by_role.get(Role.MEMORY_PERCENT)
@@ -206,7 +205,7 @@ def read(request: DialectRequest[HamiOptions]) -> DialectAnswer | Stop:
         return Untranslated(count.key, "a count of 0 requests no GPU, whatever the other keys say")
     if count is None and all(amount.row.role is Role.PRIORITY for amount in container.amounts):
         return Untranslated(first.key, "a priority alone requests no GPU")
-    # HAMi matches a device's mode as a substring, so a list permits each of its modes.
+    # HAMi searches for a device's mode in the text, so a list permits each of its modes.
     hint = hints.get(Role.MODE)
     as_mig = False
     if hint is not None and hint.text and "hami-core" not in hint.text:
@@ -226,7 +225,7 @@ def read(request: DialectRequest[HamiOptions]) -> DialectAnswer | Stop:
         relative = percent.value if percent.value < 100 else None
     if hint is not None and as_mig and not memory_bytes:
         return Untranslated(hint.key, "only gpumem determines the profile")
-    # HAMi's webhook injects gpucores: 100 by presence alone, and looks at the percentage first.
+    # HAMi's webhook adds gpucores: 100 depending on which keys are present, and checks the percentage first.
     requested_cores = by_role.get(Role.CORES)
     injected = requested_cores is None and (percent.value == 100 if percent else memory is None)
     cores = 100 if injected else options.default_cores
@@ -236,7 +235,7 @@ def read(request: DialectRequest[HamiOptions]) -> DialectAnswer | Stop:
     share = _GpuShare(memory_bytes=memory_bytes, percent=relative, cores=cores, injected=injected)
     notes = _notes(by_role, first, share)
     if as_mig:
-        # HAMi carves the smallest profile that holds the memory; compute comes with it. Devices may be of one card.
+        # HAMi creates the smallest profile with enough memory, which also fixes the compute. MIG devices may be on one card.
         demand = Demand(target="mig", count=number, profile_memory=memory_bytes)
         counted = Note(key, Outcome.TRANSLATED, several(number, "MIG device"))
         notes = [counted, *(note for note in notes if note.about not in (Role.CORES, Role.COUNT))]
@@ -252,21 +251,21 @@ def read(request: DialectRequest[HamiOptions]) -> DialectAnswer | Stop:
 
 
 class _GpuShare(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What HAMi would account for on each GPU."""
+    """The amounts of each GPU that HAMi would reserve."""
 
-    memory_bytes: int  # bytes of memory; 0 is all of it
-    percent: int | None  # of the memory, where only that is known
+    memory_bytes: int  # 0 is all of it
+    percent: int | None  # of the memory, if its size is unknown
     cores: int
-    injected: bool  # HAMi's webhook wrote the cores, not the container
+    injected: bool  # whether HAMi's webhook added the cores
 
     @property
     def exclusive(self) -> bool:
-        """Return whether it is the whole card, kept from all other pods."""
+        """Return whether the share is the whole card, which no other pod can use."""
         return not self.memory_bytes and self.percent is None and self.cores == 100
 
 
 def _notes(by_role: Mapping[Role, Amount], first: Amount, share: _GpuShare) -> list[Note]:
-    """Note what becomes of each key; `by_role` is the first amount of each role."""
+    """Return what becomes of each key; `by_role` has the first amount of each role."""
     count, memory, percent = by_role.get(Role.COUNT), by_role.get(Role.MEMORY), by_role.get(Role.MEMORY_PERCENT)
     cores, priority = by_role.get(Role.CORES), by_role.get(Role.PRIORITY)
     notes: list[Note] = []
@@ -283,7 +282,7 @@ def _notes(by_role: Mapping[Role, Amount], first: Amount, share: _GpuShare) -> l
         notes.append(Note(priority.key, Outcome.APPROXIMATED, priority.row.because))
     if share.exclusive:
         whole = "the whole card, exclusively"
-        return notes + [Note(one.key, Outcome.TRANSLATED, whole) for one in (memory, percent) if one]
+        return notes + [Note(amount.key, Outcome.TRANSLATED, whole) for amount in (memory, percent) if amount]
     if memory:
         text = f"{share.memory_bytes // MIB} MiB of each GPU" if memory.value else "0 is the whole memory"
         notes.append(Note(memory.key, Outcome.TRANSLATED, text))
@@ -313,14 +312,13 @@ _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})  # Go's strconv.Parse
 
 
 def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> Demand:
-    """Add what the pod's annotations say about which GPUs may serve."""
+    """Add the filters of the pod's annotations to the demand."""
     filters: dict[str, tuple[str, ...]] = {}
     for role, field in _FILTERS.items():
         hint = hints.get(role)
         entries = hint.entries if hint else ()
         if hint and entries:
             filters[field] = entries
-            # The first of them, each of which may be long, too.
             first = ", ".join(entries[:8])
             shown = first if len(first) <= 200 else f"{first[:200]}…"
             more = "" if len(entries) <= 8 else f" and {len(entries) - 8} more"

@@ -1,7 +1,7 @@
 """KAI Scheduler and Run:ai: a share of a GPU by annotation.
 
-KAI's annotations are names that any program may use: they count on a pod that names its scheduler or one of its queues. Keys and
-refusals follow kai-scheduler/KAI-Scheduler: pkg/common/constants, pkg/binder/plugins/gpusharing/gpu-request,
+KAI's annotations have names that other programs may use too, so they only count on a pod that names KAI's scheduler or one of its queues.
+Keys and refusals follow kai-scheduler/KAI-Scheduler: pkg/common/constants, pkg/binder/plugins/gpusharing/gpu-request,
 pkg/binder/common/gpu_access.go, pkg/scheduler/api/node_info; NvFractions (KAI 0.18) docs/gpu-sharing.
 """
 
@@ -46,7 +46,7 @@ from webhook.dialects.vocabulary import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from webhook.dialects.vocabulary import AskingPod
+    from webhook.dialects.vocabulary import AnnotatedPod
 
 _FRACTION = f"KAI places the pod, and never on a node whose DRA driver publishes GPUs; {opt_in('kai')}"
 _SHARING = "stays with the fraction: pods with claims of their own take turns on a GPU; for MPS write one claim with `GpuConfig` for its consumers"
@@ -107,14 +107,14 @@ KAI = Dialect(
 )
 _PLACED = "KAI has prepared or placed the pod already, and it stays as it is"
 _BURST = "a claim has one amount and no limit above it, up to which memory may burst"
-# What no claim can express.
+# Keys that no claim can express, with the reason why the pod is left.
 _UNSERVED = (
     *((name, "", _PLACED) for name in _KAI_OUTPUTS),
     *((name, "", _BURST) for name in ("RUNAI_GPU_MEMORY_LIMIT", "gpu-fraction-limit")),
 )
 _OF_CONTAINER = re.compile(r"nvidia\.com/container\.(.+)\.gpu-memory\.(?:request|limit)").fullmatch
 _GIVEN = ".gpus.devices"
-# What another scheduler does not keep: noted for each pod that is translated.
+# Keys without effect once another scheduler places the pod, with the note about the loss.
 _LOST_TO_KAI = {
     "kai.scheduler/queue": _QUEUE,
     "runai/queue": _QUEUE,
@@ -124,8 +124,8 @@ _LOST_TO_KAI = {
     "kai.scheduler/subgroup-name": "another scheduler places the pod, alone and not with its gang",
 }
 _NO_MPS = (Outcome.APPROXIMATED, "without MPS: pods with claims of their own take turns on a GPU")
-# How pods on one GPU share its compute, by what is written, "" for any other text: a claim of a share says nothing of MPS.
-_TURNS = {
+# Keys that say how pods on one GPU share its compute: by value ("" for any other), the outcome and the note. Claims cannot request MPS.
+_COMPUTE_SHARING = {
     "kai.scheduler/gpu-compute-sharing-mode": {
         "sm-sharing": _NO_MPS,
         "": (Outcome.TRANSLATED, "pods with claims of their own take turns on a GPU"),
@@ -136,8 +136,8 @@ _PART = re.compile(r"\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?").fullm
 _LETTERS = 64  # of a fraction
 
 
-def read_kai(pod: AskingPod[ShareOptions]) -> DialectAnswer | Stop:
-    """Read a pod as KAI's webhook and binder would: one container gets a share of so many different GPUs."""
+def read_kai(pod: AnnotatedPod[ShareOptions]) -> DialectAnswer | Stop:
+    """Return the demand of a pod as KAI's webhook and binder read it: one container gets a share of one or more GPUs."""
     texts = pod.texts
     fraction, memory = texts.get("gpu-fraction"), texts.get("gpu-memory")
     of_containers = [hint for key, hint in texts.items() if _OF_CONTAINER(key)]
@@ -181,15 +181,15 @@ def read_kai(pod: AskingPod[ShareOptions]) -> DialectAnswer | Stop:
         notes.append(Note(counted.key, Outcome.TRANSLATED, several(count, "distinct GPU")))
     if named := texts.get("gpu-fraction-container-name"):
         notes.append(Note(named.key, Outcome.TRANSLATED, f"the claim is container {container}'s"))
-    for name, by_value in _TURNS.items():
+    for name, by_value in _COMPUTE_SHARING.items():
         if (hint := texts.get(name)) and (note := by_value.get(hint.text, by_value.get(""))):
             notes.append(Note(hint.key, *note))
     notes += [Note(texts[name].key, Outcome.APPROXIMATED, why) for name, why in _LOST_TO_KAI.items() if name in texts]
     return DialectAnswer(demands=(KeyedDemand(first.key, demand),), notes=tuple(notes), containers=(container,))
 
 
-def _container(pod: AskingPod[ShareOptions], of_containers: Sequence[Hint]) -> str | Stop:
-    """Find the container that gets the GPUs: the one that is named, looked for among init containers first, or the first."""
+def _container(pod: AnnotatedPod[ShareOptions], of_containers: Sequence[Hint]) -> str | Stop:
+    """Return the container that gets the GPUs: the named container or init container, or else the first container."""
     named = pod.texts.get("gpu-fraction-container-name")
     prefix = "nvidia.com/container."
     wanted = {hint.key: hint.key.removeprefix(prefix).rpartition(".gpu-memory.")[0] for hint in of_containers}
@@ -209,7 +209,7 @@ def _container(pod: AskingPod[ShareOptions], of_containers: Sequence[Hint]) -> s
 
 
 def _of_container(of_containers: Sequence[Hint]) -> int | Stop:
-    """Read the request and the limit of a container's GPU memory in bytes; one that is not written is the other."""
+    """Return a container's GPU memory in bytes. Request and limit must be equal; one of them is enough."""
     amounts: dict[str, int] = {}
     for hint in of_containers:
         try:

@@ -1,8 +1,8 @@
-"""The rail webhook of openshift-psap (llm-d): pairs of a GPU and a network device by one number.
+"""The rail webhook of openshift-psap (llm-d): one key for pairs of a GPU and a network device.
 
-The sum over the pod's containers is meant, and every container that asks sees all of it. A pair is under one PCIe root; pairs are on one
-NUMA node, unless the pod allows several or asks for as many as a node has. That webhook also chooses a rail for each pair and pins the
-pod to a node; here the scheduler does that, by what drivers publish. Keys and limits follow openshift-psap/dra-rail-admission-webhook:
+The numbers of the pod's containers are summed up, and each of these containers gets all pairs. The devices of a pair are under one PCIe root.
+All pairs are on one NUMA node, unless the pod allows several or requests as many as a node has. That webhook also chooses a rail for each
+pair and pins the pod to a node; with claims, the scheduler chooses both. Keys and limits follow openshift-psap/dra-rail-admission-webhook:
 internal/webhook/constants.go, validator.go, claim_builder.go, mutator.go; the targets are those of its values.
 """
 
@@ -14,7 +14,7 @@ from webhook.dialects.table import Dialect, Outcome, Position, Role, Scope, Unit
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
 from webhook.dialects.vocabulary import (
     POD_LIMIT,
-    Asked,
+    AnyDemand,
     Demand,
     DialectAnswer,
     KeyedDemand,
@@ -23,7 +23,7 @@ from webhook.dialects.vocabulary import (
     Pairs,
     Refusal,
     Stop,
-    Together,
+    TiedDemands,
     Untranslated,
     Vocabulary,
     mistake,
@@ -51,11 +51,11 @@ DIALECT = Dialect(
             "pairs of a GPU and a network device under one PCIe root",
             Role.COUNT,
             outcome=Outcome.APPROXIMATED,
-            because=f"on one NUMA node unless allowed otherwise; {_RAILS}, told the `parameters` of target nic",
+            because=f"on one NUMA node unless the pod allows several; {_RAILS}, with the `parameters` of target nic",
         ),
         row(
             "dra.llm-d.io/allow-cross-numa",
-            "whether pairs may lie on several NUMA nodes",
+            "whether pairs may be on several NUMA nodes",
             Role.NUMA_BIND,
             Position.ANNOTATION,
             unit=Unit.BOOL,
@@ -75,10 +75,10 @@ DIALECT = Dialect(
 
 
 class LlmdOptions(Options, frozen=True, kw_only=True):
-    """How many pairs that webhook takes, as its ConfigMap says."""
+    """The limits in that webhook's ConfigMap."""
 
     pairs_per_numa_node: int = 4  # Its `maxPairsPerNUMA`.
-    pairs_per_node: int = 8  # Its `maxPairsPerNode`: so many, or what the pod allows, may lie on several NUMA nodes.
+    pairs_per_node: int = 8  # Its `maxPairsPerNode`: the maximum for a pod whose pairs may be on several NUMA nodes.
 
     def mistakes(self) -> Iterable[Finding]:
         if not 1 <= self.pairs_per_node <= _MOST:
@@ -89,7 +89,7 @@ class LlmdOptions(Options, frozen=True, kw_only=True):
 
 
 def read(request: DialectRequest[LlmdOptions]) -> DialectAnswer | Stop:
-    """Read a pod: the sum of what its containers ask for, if that webhook would take it."""
+    """Return the pairs that the pod's containers request together, if that webhook would accept the pod."""
     key, count = "", 0
     for container in request.containers:
         for amount in container.amounts:
@@ -110,10 +110,10 @@ def read(request: DialectRequest[LlmdOptions]) -> DialectAnswer | Stop:
         return Refusal(key, reason, remedy)
     gpus, networks = Demand(target="gpu", count=count), Demand(target="nic", count=1, rdma=True)
     pairs = Pairs(primary=gpus, secondary=networks, attribute=PCIE_ROOT)
-    demand: Asked = pairs
+    demand: AnyDemand = pairs
     where = ""
     if 1 < count < most and not allowed:
-        demand, where = Together(members=(pairs,), attribute=NUMA_NODE), ", all on one NUMA node"
+        demand, where = TiedDemands(members=(pairs,), attribute=NUMA_NODE), ", all on one NUMA node"
     text = f"{several(count, 'pair')} of a GPU and a network device, each under one PCIe root{where}; {_RAILS}"
     notes = [Note(key, Outcome.APPROXIMATED, text)]
     if allowed:

@@ -1,8 +1,8 @@
 """Keys that put a whole pod on one card: Volcano's gpushare, and Aliyun's.
 
-The requests of containers are added up (the larger of what lasts together and what an init container takes alone), and one device has to
-hold the sum. Nothing was enforced by either system; the target does. Rows follow volcano-sh/volcano:
-pkg/scheduler/api/devices/nvidia/gpushare, and AliyunContainerService/gpushare-scheduler-extender: pkg/utils.
+The requests of containers are summed up (`plain.total`), and one device must have room for the sum. Neither system limited what a pod used;
+the target driver does. Rows follow volcano-sh/volcano: pkg/scheduler/api/devices/nvidia/gpushare, and
+AliyunContainerService/gpushare-scheduler-extender: pkg/utils.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from webhook.dialects.vocabulary import ContainerAmounts
 
 _EXTENSION = "the scheduler's extension"
+_ENFORCED = "the limit is enforced from now on: a process that uses more than its pod requests fails"
 _SUM = "of the one GPU that the pod shares; enforced from now on, unlike before"
 
 
@@ -51,7 +52,7 @@ SHARE = Dialect(
             Role.MEMORY,
             unit=Unit.MIB,
             outcome=Outcome.APPROXIMATED,
-            because="isolation is new: what used more than it asked for fails",
+            because=_ENFORCED,
         ),
         row("volcano.sh/gpu-number", "whole GPUs, for the pod as a whole", Role.COUNT),
         placed("volcano.sh/gpu-index", _EXTENSION),
@@ -70,7 +71,7 @@ ALIYUN = Dialect(
             Role.MEMORY,
             unit=Unit.GIB,
             outcome=Outcome.APPROXIMATED,
-            because="isolation is new: what used more than it asked for fails",
+            because=_ENFORCED,
         ),
         row("aliyun.com/gpu-core.percentage", "compute of that GPU in percent, in steps of 5", Role.CORES, most=100),
         row("aliyun.com/gpu", "whole GPUs, near each other on topology nodes", Role.COUNT),

@@ -1,4 +1,4 @@
-"""Tensor Fusion: parts of GPUs by annotation; the pod is Tensor Fusion's by its label.
+"""Tensor Fusion: shares of GPUs by annotations, on pods with its label.
 
 Keys and refusals follow NexusGPU/tensor-fusion at 3e0a4901: pkg/constants, internal/webhook/v1/tf_parser.go, internal/gpuallocator.
 """
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from dra.finding import Finding
-    from webhook.dialects.vocabulary import AskingPod
+    from webhook.dialects.vocabulary import AnnotatedPod
 
 _REMOTE = f"its webhook creates workers that use its own protocol; {opt_in('tensorfusion')}"
 _AMOUNTS = {
@@ -101,7 +101,7 @@ TENSOR_FUSION = Dialect(
 
 
 class TensorFusionOptions(ShareOptions, frozen=True, kw_only=True):
-    """What becomes of Tensor Fusion's pods, and what a TFLOPS is."""
+    """What becomes of Tensor Fusion's pods, and how TFLOPS are converted."""
 
     # Model, as in `gpu-model` and as a part of the driver's `productName`: FP16 TFLOPS of the whole GPU.
     tflops: dict[str, float] = {}
@@ -115,7 +115,7 @@ class TensorFusionOptions(ShareOptions, frozen=True, kw_only=True):
                 )
 
 
-# What no claim can express: the pod stays with the first of these that it has, with this value ("" for any).
+# Annotations that no claim can express, with the value ("" for any) and the reason why the pod is left.
 _UNSERVED = (
     *((name, "", "Tensor Fusion has prepared or placed the pod already, and it stays as it is") for name in _OUTPUTS),
     ("is-local-gpu", "false", "a remote GPU is on another node, which a claim of the pod cannot use"),
@@ -141,8 +141,8 @@ _ISOLATIONS = ("soft", "hard", "shared")
 _MOST = 128  # GPUs of a worker
 
 
-def read_tensor_fusion(pod: AskingPod[TensorFusionOptions]) -> DialectAnswer | Stop:
-    """Read a pod as Tensor Fusion's webhook would for a local GPU: the containers that are named see the same GPUs."""
+def read_tensor_fusion(pod: AnnotatedPod[TensorFusionOptions]) -> DialectAnswer | Stop:
+    """Return the demand of a pod as Tensor Fusion's webhook reads it for local GPUs; the named containers share the GPUs."""
     texts = {name.removeprefix(_TF): hint for name, hint in pod.texts.items()}
     enabled = texts.get("enabled")
     if enabled is None:
@@ -185,24 +185,24 @@ def read_tensor_fusion(pod: AskingPod[TensorFusionOptions]) -> DialectAnswer | S
     return DialectAnswer(demands=(KeyedDemand(key, demand),), notes=tuple(notes), containers=containers)
 
 
-_Asked = tuple[str, Demand, list[Note]]
+_KeyedRequest = tuple[str, Demand, list[Note]]
 
 
-def _injected(pod: AskingPod[TensorFusionOptions], named: Hint | None) -> tuple[str, ...] | Stop:
+def _injected(pod: AnnotatedPod[TensorFusionOptions], named: Hint | None) -> tuple[str, ...] | Stop:
     wanted = [name.strip() for name in named.text.split(",")] if named and named.text else []
     if not wanted and len(pod.containers) == 1:
         return pod.containers
     if not wanted:
         reason = "it does not name the container that gets the GPU"
         return Refusal(f"{_TF}inject-container", reason, "name it in this annotation")
-    found = tuple([name for name in pod.containers if name in wanted])
-    if not found and named:
+    containers = tuple([name for name in pod.containers if name in wanted])
+    if not containers and named:
         return Untranslated(named.key, "names no container of the pod, so Tensor Fusion skips it")
-    return found
+    return containers
 
 
-def _whole(texts: Mapping[str, Hint], count: int) -> _Asked | Stop | None:
-    """Read a demand for whole GPUs; None where parts are asked for."""
+def _whole(texts: Mapping[str, Hint], count: int) -> _KeyedRequest | Stop | None:
+    """Return the key, the demand and the notes of a request for whole GPUs; None if parts are requested."""
     dedicated, isolation, model = texts.get("dedicated-gpu"), texts.get("isolation"), texts.get("gpu-model")
     is_dedicated = dedicated is not None and dedicated.text == "true"
     asking = dedicated if is_dedicated else isolation
@@ -224,8 +224,8 @@ _COMPUTE = ("tflops-limit", "compute-percent-limit", "tflops-request", "compute-
 _SHARES = (*_MEMORY, *_COMPUTE)
 
 
-def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) -> _Asked | Stop:
-    """Read a demand for parts of GPUs. The limit of an amount is claimed, because the target enforces what is claimed."""
+def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) -> _KeyedRequest | Stop:
+    """Return the key, the demand and the notes of a request for parts of GPUs. Claims have the limits, because the driver enforces claimed amounts."""
     amounts: dict[str, Fraction] = {}
     for name in _SHARES:
         hint = texts.get(name)

@@ -1,8 +1,8 @@
-"""Volcano's vGPU: so many distinct GPUs for a container, so much memory and compute of each.
+"""Volcano's vGPU: a number of distinct GPUs for a container, with amounts of memory and compute of each.
 
-Like HAMi's keys, from which it comes, but for the edges: the percentage wins over the amount, compute that is not asked for is 0 and never
-the whole card, and init containers do not count. Rows and arithmetic follow volcano-sh/volcano: pkg/scheduler/api/devices/nvidia/vgpu,
-and Project-HAMi/volcano-vgpu-device-plugin: doc.
+It comes from HAMi and differs in three points: the percentage wins over the amount; without a compute key the compute is 0, and never the
+whole card; GPUs of init containers are not counted. Rows and arithmetic follow volcano-sh/volcano:
+pkg/scheduler/api/devices/nvidia/vgpu, and Project-HAMi/volcano-vgpu-device-plugin: doc.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DIALECT = Dialect(
     keys=(
         row(
             "volcano.sh/vgpu-number",
-            "distinct physical GPUs for this container; 1 where only memory is given",
+            "distinct physical GPUs for this container; 1 if only memory is given",
             Role.COUNT,
         ),
         row(
@@ -59,7 +59,7 @@ DIALECT = Dialect(
             "memory of each GPU in percent; wins over vgpu-memory",
             Role.MEMORY_PERCENT,
             most=100,
-            because="resolved by the sizes of the GPUs in the fleet, or by the declared `models`; 0 is refused, since it reserves nothing",
+            because="computed from the sizes of the GPUs in the fleet, or from the declared `models`; 0 is refused, because it reserves nothing",
         ),
         row("volcano.sh/vgpu-cores", "compute of each GPU in percent; absent is unreserved", Role.CORES, most=100),
         row(
@@ -67,13 +67,13 @@ DIALECT = Dialect(
             "hami-core or mig: how the GPU is divided",
             Role.MODE,
             Position.ANNOTATION,
-            because="hami-core is what the target does; mig is left",
+            because="the target divides as hami-core does; mig is left",
         ),
         row("volcano.sh/vgpu-use-gpuuuid", "only these GPUs", Role.UUIDS, Position.ANNOTATION),
         row("volcano.sh/vgpu-nouse-gpuuuid", "none of these GPUs", Role.NOT_UUIDS, Position.ANNOTATION),
         row(
             "nvidia.com/use-gputype",
-            "the product name contains one of these, not trimmed; nouse-gputype then says nothing",
+            "the product name contains one of these, which are not trimmed; nouse-gputype then has no effect",
             Role.MODELS,
             Position.ANNOTATION,
             common=True,
@@ -88,7 +88,7 @@ DIALECT = Dialect(
         dropped(
             "volcano.sh/vgpu-podgroup-policy",
             "spread the members of a group over GPUs",
-            "a claim cannot say it; where the bridge places the pod, its strategy LowLoadFirst spreads all pods",
+            "a claim cannot express it; if the bridge places the pod, its strategy LowLoadFirst spreads all pods",
         ),
         *(
             left(name, "membership of a group or a queue", _GANG, place, role=Role.SCHEDULED)
@@ -115,9 +115,9 @@ DIALECT = Dialect(
 
 
 class VolcanoOptions(FactorOptions, frozen=True, kw_only=True):
-    """How Volcano's vGPU is set up, where not by default."""
+    """How Volcano's vGPU is set up."""
 
-    # The ConfigMap of the plugin names the percentage; without it Volcano does not read the key.
+    # Whether the plugin's ConfigMap names the percentage key; without that, Volcano does not read it.
     percentage: bool = True
 
 
@@ -137,7 +137,7 @@ def read(request: DialectRequest[VolcanoOptions]) -> DialectAnswer | Stop:
     if mode and mode.text not in ("", "hami-core"):
         return Untranslated(mode.key, f"mode {mode.text[:40]!r} has no counterpart")
     key = counted.key if counted else first.key
-    # Compute is always written, since the target's default is all of it.
+    # The demand always has cores, because the driver's default is all of them.
     count, cores = container.number(Role.COUNT, 1), container.number(Role.CORES)
     demand = Demand(target="vgpu", count=count, cores=cores)
     compute = f"{cores} % of compute" if cores else "no compute is requested: cores 0, unreserved and unlimited"
@@ -168,7 +168,7 @@ def read(request: DialectRequest[VolcanoOptions]) -> DialectAnswer | Stop:
 
 
 def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> Demand | Refusal:
-    """Add which GPUs may serve; entries of types are not trimmed, and an empty one, which is in every name, says nothing."""
+    """Add the filters of annotations. Entries of types are not trimmed; every product name contains an empty entry."""
     filters: dict[str, tuple[str, ...]] = {}
     for role, field in ((Role.UUIDS, "uuids"), (Role.NOT_UUIDS, "not_uuids")):
         hint = hints.get(role)

@@ -1,1 +1,1 @@
-"""The decision about a review, its budget and its limits; the loop and the workers use the same."""
+"""The decision about a review, with its budget and limits. The event loop and the workers use the same code."""

@@ -15,14 +15,14 @@ class DecisionLimits(NamedTuple):
     second_look: float = 0.25
     # Bytes; larger reviews are decided in a worker.
     inline: int = 64 * 1024
-    # JSON members; reviews with more are decided in a worker: each takes some microseconds. A pod of 64 KiB of variables has 4,000.
+    # JSON members, each of which takes some microseconds; reviews with more are decided in a worker. A pod with 64 KiB of variables has 4,000.
     members: int = 8_000
     # CPU seconds of a decision on the loop; uncharged work adds up to 20 ms. The first evaluation of 5,000 nodes takes 40 ms, and several
     # reviews share it.
-    hold: float = 0.033
+    hold: float = 0.022
     # Seconds for a worker, including the wait for one.
     patience: float = 1.5
     workers: int = 2
-    # A review that has waited for `line` seconds is rejected if at least `crowd` others wait.
-    line: float = 0.25
+    # A review that has waited for `queue_wait` seconds is rejected if at least `crowd` others wait.
+    queue_wait: float = 0.25
     crowd: int = 64

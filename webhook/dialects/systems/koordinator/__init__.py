@@ -1,1 +1,1 @@
-"""Koordinator's dialect: its table, what a pod requests in it, and the demands of that."""
+"""Koordinator's dialect: `table` has its keys, `pod_request` sums up and parses them, `reader` returns the demands."""

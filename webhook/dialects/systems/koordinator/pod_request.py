@@ -1,4 +1,4 @@
-"""What a pod requests of Koordinator: its amounts, summed as the scheduler sums them, and its annotations, parsed."""
+"""Sums up the amounts of a pod as Koordinator's scheduler does, and parses its annotations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 GPU, CORE, RATIO = Role.COMBINED, Role.CORES, Role.MEMORY_PERCENT
 MEMORY, SHARED, COUNT, RDMA = Role.MEMORY, Role.SHARES, Role.COUNT, Role.NIC
-# What is summed over a pod; and what Koordinator's webhook looks at.
+# The amounts that are summed up over a pod; and those that Koordinator's webhook rewrites.
 _PARTS: Final = (GPU, CORE, MEMORY, RATIO, SHARED, COUNT, RDMA)
 _OF_GPUS: Final = frozenset((GPU, CORE, MEMORY, RATIO, SHARED))
 
@@ -31,14 +31,14 @@ _OF_GPUS: Final = frozenset((GPU, CORE, MEMORY, RATIO, SHARED))
 class KoordinatorOptions(Options, frozen=True, kw_only=True):
     """How Koordinator is set up."""
 
-    # Its mutating webhook rewrites every app container (feature DisableDeviceResourceSpec off, the default).
+    # Whether its mutating webhook rewrites every app container (feature DisableDeviceResourceSpec off, the default).
     webhook: bool = True
-    # A share of a NIC becomes one whole NIC, since NIC drivers know no shares.
+    # Whether a share of a network device becomes a whole device, for drivers without shares.
     whole_nic_for_share: bool = msgspec.field(name="wholeNICForShare", default=False)
-    # `cpu` or `hugepages-SIZE`: the kind of device as which claims ask for it, where a pod wants it of one NUMA node
+    # `cpu` or `hugepages-SIZE`: the target of the claims that request it, for pods that want it from one NUMA node
     # (docs/configuration.md#cpus-and-huge-pages-by-claim).
     host_resources: dict[str, str] = {}
-    # Label of a device, as hints select it: the text attribute as which it is published, such as example.com/model.
+    # Device label in a hint's selector: the string attribute that a driver publishes for it, such as example.com/model.
     device_labels: dict[str, str] = {}
 
     def mistakes(self) -> Iterable[Finding]:
@@ -107,7 +107,7 @@ class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A pod's amounts and annotations, summed and parsed."""
 
     containers: tuple[ContainerAmounts, ...]
-    sums: Mapping[Role, int]  # without what is nothing
+    sums: Mapping[Role, int]  # only those above 0
     keys: Mapping[Role, str]
     joint: JointAllocate | None
     hints: Mapping[str, DeviceHint]
@@ -119,16 +119,16 @@ class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
     options: KoordinatorOptions
 
     def key(self, *parts: Role) -> str:
-        """The key on the pod that stands for the first of these parts that it names."""
+        """Return the pod's key for the first of these parts that it has."""
         return next(self.keys[part] for part in parts if part in self.keys)
 
     def hint(self, device_type: str) -> DeviceHint:
-        """What the pod requests of devices of a type; nothing is an empty hint."""
+        """Return the pod's hint for devices of a type; an empty hint if it has none."""
         return self.hints.get(device_type, _NO_HINT)
 
 
 def parse(request: DialectRequest[KoordinatorOptions]) -> PodRequest | Refusal | Untranslated:
-    """Sum up and parse, unless the pod cannot be served, or Koordinator could not read its annotations."""
+    """Return the pod's amounts and annotations, or why it is left or refused, as Koordinator would refuse its annotations."""
     hints = request.hints
     for container in request.containers:
         for amount in container.amounts:
@@ -137,21 +137,21 @@ def parse(request: DialectRequest[KoordinatorOptions]) -> PodRequest | Refusal |
     selected = hints.get(Role.MODELS)
     if selected is not None:
         vendor = selected.text.lower()
-        # "not …" is how a selector that shuts some out is written.
-        shuts_out_others = selected.text.startswith("not ") and "nvidia" not in vendor
-        if vendor not in ("", "nvidia") and not shuts_out_others:
-            text = f"the pod is for GPUs of {show(selected.text)}, which no target describes"
+        # The text of a selector with NotIn begins with "not".
+        excludes_others = selected.text.startswith("not ") and "nvidia" not in vendor
+        if vendor not in ("", "nvidia") and not excludes_others:
+            text = f"the pod is for GPUs of {shorten(selected.text)}, which no target describes"
             return Untranslated(selected.key, text)
     designated = hints.get(Role.MODE)
     if designated is not None:
         return Untranslated(designated.key, designated.row.because)
-    found: dict[Role, Any] = {}
+    parsed: dict[Role, Any] = {}
     for role, type_ in _ANNOTATIONS.items():
         hint = hints.get(role)
         if hint is None:
             continue
         try:
-            found[role] = msgspec.json.decode(hint.text, type=type_)
+            parsed[role] = msgspec.json.decode(hint.text, type=type_)
         except RecursionError:
             return _malformed(hint, "it is nested too deeply")
         except (msgspec.MsgspecError, ValueError) as error:
@@ -160,11 +160,11 @@ def parse(request: DialectRequest[KoordinatorOptions]) -> PodRequest | Refusal |
         containers=request.containers,
         sums=total(request.containers, webhook=request.options.webhook),
         keys={amount.row.role: amount.key for container in request.containers for amount in container.amounts},
-        joint=found.get(Role.JOINT),
-        hints=found.get(Role.HINT, {}),
-        partition=found.get(Role.PARTITION),
-        topology=found.get(Role.NUMA_BIND),
-        binding=found.get(Role.CPUS),
+        joint=parsed.get(Role.JOINT),
+        hints=parsed.get(Role.HINT, {}),
+        partition=parsed.get(Role.PARTITION),
+        topology=parsed.get(Role.NUMA_BIND),
+        binding=parsed.get(Role.CPUS),
         names={role: hint.key for role, hint in hints.items()},
         host=request.host,
         options=request.options,
@@ -172,33 +172,35 @@ def parse(request: DialectRequest[KoordinatorOptions]) -> PodRequest | Refusal |
 
 
 def _malformed(hint: Hint, why: str) -> Refusal:
-    """Koordinator finds pods with malformed annotations unschedulable."""
+    """Return the refusal of a malformed annotation: Koordinator never schedules such a pod."""
     return Refusal(hint.key, f"is malformed: {why}", "correct the JSON")
 
 
 def select(request: PodRequest, device_type: str) -> tuple[Selection, ...] | Refusal | Untranslated:
-    """Read the label selectors on devices of a type as requirements on the attributes that their labels are declared to be."""
+    """Return the label selectors of a device type as requirements on attributes (`deviceLabels`)."""
     hint, key = request.hint(device_type), request.names.get(Role.HINT, "")
-    found: list[Selection] = []
+    selections: list[Selection] = []
     for selector in (hint.selector, hint.vf_selector):
         if selector is None:
             continue
-        found += [Selection(label, "In", (value,)) for label, value in selector.match_labels.items()]
+        selections += [Selection(label, "In", (value,)) for label, value in selector.match_labels.items()]
         for expression in selector.match_expressions:
             if expression.operator not in _OPERATORS or bool(expression.values) != _OPERATORS[expression.operator]:
-                problem = f"is malformed: operator {show(expression.operator)!r} with {len(expression.values)} values"
+                problem = (
+                    f"is malformed: operator {shorten(expression.operator)!r} with {len(expression.values)} values"
+                )
                 return Refusal(key, problem, "write In or NotIn with values, or Exists or DoesNotExist without")
-            found.append(Selection(expression.key, expression.operator, expression.values))
+            selections.append(Selection(expression.key, expression.operator, expression.values))
     attributes = request.options.device_labels
-    for label, _, _ in found:
+    for label, _, _ in selections:
         if label not in attributes:
-            reason = f"slices have attributes and no labels, and none is declared for label {show(label)}"
+            reason = f"slices have attributes and no labels, and none is declared for label {shorten(label)}"
             return Untranslated(key, f"{reason}: an administrator can declare it under `koordinator.deviceLabels`")
-    return tuple([selection._replace(key=attributes[selection.key]) for selection in found])
+    return tuple([selection._replace(key=attributes[selection.key]) for selection in selections])
 
 
 def total(containers: tuple[ContainerAmounts, ...], *, webhook: bool) -> dict[Role, int]:
-    """Add up the pod: the larger of what lasts together and what each init container takes beside the sidecars."""
+    """Sum up the pod: containers and sidecars together, or an init container with the sidecars before it if that is more."""
     lasting: Counter[Role] = Counter()
     most: Counter[Role] = Counter()
     for container in containers:
@@ -214,21 +216,21 @@ def total(containers: tuple[ContainerAmounts, ...], *, webhook: bool) -> dict[Ro
 
 
 def _after_webhook(amounts: dict[Role, int]) -> dict[Role, int]:
-    """What an app container asks for after Koordinator's mutating webhook."""
+    """Return the amounts of an app container after Koordinator's mutating webhook."""
     if not amounts.keys() & _OF_GPUS:
         return amounts
-    found = {**amounts}
-    both = found.get(GPU)
-    # Beside other numbers `gpu` stays, and that combination is not accepted.
-    if both is not None and found.get(CORE, both) == both == found.get(RATIO, both):
-        del found[GPU]
-        found[CORE] = found[RATIO] = both
-    if SHARED not in found:
-        basis = found.get(RATIO, found.get(CORE, 0))
+    rewritten = {**amounts}
+    both = rewritten.get(GPU)
+    # With other numbers, `gpu` stays, and the scheduler does not accept the combination.
+    if both is not None and rewritten.get(CORE, both) == both == rewritten.get(RATIO, both):
+        del rewritten[GPU]
+        rewritten[CORE] = rewritten[RATIO] = both
+    if SHARED not in rewritten:
+        basis = rewritten.get(RATIO, rewritten.get(CORE, 0))
         several = basis > 100 and basis % 100 == 0
-        found[SHARED] = basis // 100 if several else 1
-    return found
+        rewritten[SHARED] = basis // 100 if several else 1
+    return rewritten
 
 
-def show(text: str) -> str:
+def shorten(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -1,10 +1,9 @@
 """Koordinator: percentages and bytes for the pod as a whole, spread over a number of GPUs that all its containers see.
 
-First what Koordinator's webhook does to each app container (`gpu` becomes core and memory ratio, a missing `gpu.shared`
-is filled in), then the sum over the pod, then the table of accepted combinations, then the division by the summed
-`gpu.shared`. A pod that has been through that webhook and one that has not come out the same. Rows and arithmetic follow
-koordinator-sh/koordinator: apis/extension/device_share.go, pkg/webhook/pod/mutating/device_resource_spec.go,
-pkg/scheduler/plugins/deviceshare.
+The steps are those of Koordinator: its webhook changes each app container (`gpu` becomes core and memory ratio, a missing `gpu.shared` is
+filled in); the amounts are summed up over the pod; the combination must be an accepted one; the sums are divided by `gpu.shared`. A pod that
+has passed Koordinator's webhook gets the same demands as one that has not. Rows and arithmetic follow koordinator-sh/koordinator:
+apis/extension/device_share.go, pkg/webhook/pod/mutating/device_resource_spec.go, pkg/scheduler/plugins/deviceshare.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from webhook.dialects.systems.koordinator.pod_request import (
     PodRequest,
     parse,
     select,
-    show,
+    shorten,
 )
 from webhook.dialects.systems.koordinator.table import DIALECT
 from webhook.dialects.table import Outcome, Role, Scheduler
@@ -42,7 +41,7 @@ from webhook.dialects.vocabulary import (
     Pairs,
     Refusal,
     Stop,
-    Together,
+    TiedDemands,
     Untranslated,
     Vocabulary,
     kinds,
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 
     from webhook.dialects.vocabulary import DialectRequest
 
-# What the scheduler accepts, zeros dropped; anything else is unschedulable for good.
+# The combinations of amounts above 0 that the scheduler accepts. It never schedules a pod with another one.
 ACCEPTED: Final = frozenset(
     frozenset(parts)
     for parts in (
@@ -70,15 +69,15 @@ ACCEPTED: Final = frozenset(
         (SHARED, CORE, RATIO),
     )
 )
-# What GPUs share that are held to a scope, and how large the partitions are that drivers publish.
+# By topology scope: the attribute that GPUs of one scope share. And the sizes of the partitions that drivers publish.
 SCOPES: Final = {"NUMANode": NUMA_NODE, "PCIe": PCIE_ROOT}
 ANYWHERE: Final = ("", "Node")
 PARTITIONS: Final = (1, 2, 4, 8)
-BEST_SCORE: Final = "Restricted"  # of partitions; any other policy prefers better ones
+BEST_SCORE: Final = "Restricted"  # the partition policy that allows only the best score; others only prefer it
 
 ONE_NODE: Final = "SingleNUMANode"
 FEWEST_NODES: Final = "Restricted"
-REQUIRED: Final = "Required"  # beside no pod of the other kind: those on one NUMA node, and those across several
+REQUIRED: Final = "Required"  # pods on one NUMA node and pods across several must not share a NUMA node
 CPU: Final = "cpu"
 
 _REMEDY = "an administrator can declare `koordinator.hostResources` where a driver gives CPUs out"
@@ -86,7 +85,7 @@ _NAMED = 4  # types of hints without a request
 
 
 class Draft(msgspec.Struct):
-    """An answer in the making: what the pod requests, the demands of that, and what becomes of its keys."""
+    """An incomplete answer: the pod's request, with the demands and notes of the steps so far."""
 
     request: PodRequest
     gpus: Demand | None = None
@@ -114,7 +113,7 @@ def read(request: DialectRequest[KoordinatorOptions]) -> DialectAnswer | Stop:
 
 
 def ask_gpus(draft: Draft) -> Stop | None:
-    """Make the demand for GPUs: check the combination, and divide the sums by the number of GPUs."""
+    """Add the demand for GPUs: check the combination, and divide the sums by the number of GPUs."""
     request = draft.request
     sums = {part: amount for part, amount in request.sums.items() if part is not RDMA}
     if not sums:
@@ -127,8 +126,7 @@ def ask_gpus(draft: Draft) -> Stop | None:
         listed = ", ".join(sorted(request.keys[part] for part in sums if part in request.keys)) or key
         missing = "; gpu-core needs gpu-memory or gpu-memory-ratio" if sums.keys() <= {CORE, SHARED} else ""
         return Refusal(key, f"Koordinator does not accept this combination in one pod: {listed}{missing}")
-    # The sums are divided by the number of GPUs that they are spread over.
-    both = sums.get(GPU, 0)  # not rewritten: init containers, or the webhook is off
+    both = sums.get(GPU, 0)  # of init containers, or of all containers if Koordinator's webhook is off
     core, ratio, memory = sums.get(CORE, both), sums.get(RATIO, both), sums.get(MEMORY, 0)
     count = sums.get(SHARED, 0)
     if COUNT in sums:
@@ -169,12 +167,12 @@ def ask_gpus(draft: Draft) -> Stop | None:
 
 
 def _tie_gpus(request: PodRequest, gpus: Demand) -> Demand | Stop:
-    """Add what must hold between the GPUs themselves: a partition, or a topology scope."""
+    """Add the constraint between the GPUs: a partition, or a topology scope."""
     scope = request.hint("gpu").required_topology_scope
     if gpus.partial:
         if scope in ANYWHERE or gpus.count == 1:
             return gpus
-        return Refusal(request.names[Role.HINT], f"several shared GPUs can't be restricted to scope {show(scope)}")
+        return Refusal(request.names[Role.HINT], f"several shared GPUs can't be restricted to scope {shorten(scope)}")
     if request.partition is None:
         tie = SCOPES.get(scope, "") if gpus.count > 1 else ""
         return replace(gpus, same=tie)
@@ -190,7 +188,7 @@ def _tie_gpus(request: PodRequest, gpus: Demand) -> Demand | Stop:
 
 
 def ask_networks(draft: Draft) -> Stop | None:
-    """Make the demand for network devices: whole ones (100 is one), else by the strategy, else a share of one."""
+    """Add the demand for network devices: whole ones (100 is one), else by the strategy, else a share of one."""
     request = draft.request
     if RDMA not in request.sums:
         return None
@@ -200,30 +198,30 @@ def ask_networks(draft: Draft) -> Stop | None:
         return selected
     strategy = hint.allocate_strategy
     virtual = hint.vf_selector is not None
-    one = Demand(target="nic", virtual_function=virtual, rdma=True, attributes=selected)
+    single = Demand(target="nic", virtual_function=virtual, rdma=True, attributes=selected)
     whole, rest = divmod(value, 100)
     of_one = f"{value} % of a network device"
     outcome = Outcome.APPROXIMATED
     if not rest and (whole > 1 or not strategy):
-        networks, outcome, text = one.times(whole), Outcome.TRANSLATED, f"{several(whole, 'network device')}, whole"
+        networks, outcome, text = single.times(whole), Outcome.TRANSLATED, f"{several(whole, 'network device')}, whole"
     elif strategy == "ApplyForAll":
         key = request.names[Role.HINT]
         networks, text = (
-            replace(one, everything=True),
+            replace(single, everything=True),
             "all matching devices of the node, whole: fails if one of them is in use",
         )
     elif strategy == "RequestsAsCount":
-        networks, text = one.times(value), f"{several(value, 'network device')}, whole"
+        networks, text = single.times(value), f"{several(value, 'network device')}, whole"
         outcome = Outcome.TRANSLATED if hint.exclusive_policy == "DeviceLevel" else Outcome.APPROXIMATED
     elif value > 100:
         return Refusal(key, f"{value} is above 100 and not a multiple of it", "ask for whole devices")
     elif virtual:
-        networks, text = one, f"{of_one} becomes one virtual function, with whatever the driver gives one"
+        networks, text = single, f"{of_one} becomes one virtual function, whose bandwidth the driver decides"
     elif request.options.whole_nic_for_share:
-        networks, text = one, f"{of_one} becomes a whole one"
+        networks, text = single, f"{of_one} becomes a whole device"
     else:
         networks, outcome, text = (
-            replace(one, bandwidth_percent=value),
+            replace(single, bandwidth_percent=value),
             Outcome.TRANSLATED,
             f"{of_one}, of its bandwidth",
         )
@@ -234,7 +232,7 @@ def ask_networks(draft: Draft) -> Stop | None:
 
 
 def pair(draft: Draft) -> Stop | None:
-    """Put GPUs and network devices under one PCIe switch where the pod asks for it."""
+    """Put GPUs and network devices under one PCIe switch if the pod requests that."""
     joint = draft.request.joint
     if joint is None:
         return None
@@ -276,7 +274,7 @@ def pair(draft: Draft) -> Stop | None:
 
 
 def ask_host(draft: Draft) -> Stop | None:
-    """Make the demands for CPUs and huge pages that `hostResources` has claims made for, if the pod ties or binds them."""
+    """Add the demands for CPUs and huge pages under `hostResources`, if the pod ties them to a NUMA node or binds CPUs."""
     request = draft.request
     if request.topology is None and request.binding is None:
         return None
@@ -285,7 +283,7 @@ def ask_host(draft: Draft) -> Stop | None:
     given: list[str] = []
     for resource, target in request.options.host_resources.items():
         requested = request.host.get(resource, 0)
-        # A required policy for CPUs is about CPUs alone.
+        # A required bind policy concerns CPUs only.
         if not requested or not (on_one_node or (bound and resource == CPU)):
             continue
         amount, part = divmod(requested, NANO)
@@ -312,7 +310,10 @@ def ask_host(draft: Draft) -> Stop | None:
         if policy == FEWEST_NODES:
             text = f"{policy}, the fewest NUMA nodes that can do for all of it, is lost"
         elif policy != ONE_NODE:
-            outcome, text = Outcome.TRANSLATED, f"policy {show(policy) or 'of the node'} asks for no single NUMA node"
+            outcome, text = (
+                Outcome.TRANSLATED,
+                f"policy {shorten(policy) or 'of the node'} asks for no single NUMA node",
+            )
         elif not request.options.host_resources:
             text = f"{policy} is lost ({_REMEDY})"
         elif not draft.demands:
@@ -327,31 +328,31 @@ def ask_host(draft: Draft) -> Stop | None:
         if not policy:
             draft.note(key, Outcome.TRANSLATED, "it requires nothing")
         elif CPU in given:
-            draft.note(key, Outcome.APPROXIMATED, f"{counted}; that it is {show(policy)} is left to the driver")
+            draft.note(key, Outcome.APPROXIMATED, f"{counted}; that it is {shorten(policy)} is left to the driver")
         else:
-            draft.note(key, Outcome.APPROXIMATED, f"{show(policy)} is lost: CPUs stay the kubelet's ({_REMEDY})")
+            draft.note(key, Outcome.APPROXIMATED, f"{shorten(policy)} is lost: CPUs stay the kubelet's ({_REMEDY})")
     return None
 
 
 def _tie_to_node(every: list[KeyedDemand], key: str) -> KeyedDemand | Untranslated:
-    """Tie everything to one NUMA node; a single device is on one anyway."""
+    """Return one demand with all devices on one NUMA node; a single device needs no constraint."""
     members: list[Demand | Pairs] = []
     keys: list[str] = []
     number = 0
-    for one in every:
-        assert not isinstance(one.demand, Together)
-        members.append(one.demand)
-        keys += (one.key, *one.other_keys)
-        for kind in kinds(one.demand):
+    for keyed_demand in every:
+        assert not isinstance(keyed_demand.demand, TiedDemands)
+        members.append(keyed_demand.demand)
+        keys += (keyed_demand.key, *keyed_demand.other_keys)
+        for kind in kinds(keyed_demand.demand):
             number += kind.count
             if kind.everything:
                 return Untranslated(key, f"ApplyForAll and {ONE_NODE} can't both be applied")
     if number == 1:
         return every[0]
-    return KeyedDemand(keys[0], Together(members=tuple(members), attribute=NUMA_NODE), tuple(keys[1:]))
+    return KeyedDemand(keys[0], TiedDemands(members=tuple(members), attribute=NUMA_NODE), tuple(keys[1:]))
 
 
-# Keys that ask for no device
+# Keys that request no device
 
 
 def note_partition(draft: Draft) -> None:
@@ -375,7 +376,7 @@ def note_hints(draft: Draft) -> None:
     for name, hint in draft.request.hints.items():
         gpus = draft.gpus if name == "gpu" else None
         if gpus is None and (name != "rdma" or draft.networks is None):
-            others.append(show(name))
+            others.append(shorten(name))
             continue
         scope, exclusive = hint.required_topology_scope, hint.exclusive_policy
         demand = draft.networks if gpus is None else gpus
@@ -386,9 +387,9 @@ def note_hints(draft: Draft) -> None:
         if gpus is not None and scope:
             tied = bool(gpus.same) and draft.request.partition is None
             if tied or gpus.count == 1 or scope in ANYWHERE:
-                effects.append(f"gpu.requiredTopologyScope {show(scope)} holds")
+                effects.append(f"gpu.requiredTopologyScope {shorten(scope)} holds")
             else:
-                lost.append(f"gpu.requiredTopologyScope {show(scope)} is lost")
+                lost.append(f"gpu.requiredTopologyScope {shorten(scope)} is lost")
         if gpus is None and hint.vf_selector is not None:
             effects.append("rdma.vfSelector: virtual functions only")
         if gpus is not None and gpus.partial and exclusive == "DeviceLevel":
@@ -396,7 +397,7 @@ def note_hints(draft: Draft) -> None:
         elif exclusive == "DeviceLevel":
             effects.append(f"{name}.exclusivePolicy holds: the devices are whole")
         elif exclusive:
-            effects.append(f"{name}.exclusivePolicy {show(exclusive)} has no effect, as in Koordinator")
+            effects.append(f"{name}.exclusivePolicy {shorten(exclusive)} has no effect, as in Koordinator")
         if gpus is not None and hint.allocate_strategy:
             effects.append("gpu.allocateStrategy has no effect, as in Koordinator")
         if gpus is None:
@@ -413,7 +414,7 @@ def note_hints(draft: Draft) -> None:
 
 
 def note_amounts(draft: Draft) -> None:
-    """Note of each number without a note what it was added to."""
+    """Add a note for each amount without one, with the sum of which it is a part."""
     sums = draft.request.sums
     noted = {note.key for note in draft.notes}
     for container in draft.request.containers:
@@ -425,7 +426,7 @@ def note_amounts(draft: Draft) -> None:
                 draft.note(amount.key, Outcome.TRANSLATED, text)
 
 
-# Each adds to what the pod asks for and to its notes, or ends the reading.
+# Each step adds demands and notes to the draft, or returns why the pod is left or refused.
 STEPS: Final[tuple[Callable[[Draft], Stop | None], ...]] = (
     ask_gpus,
     ask_networks,

@@ -1,4 +1,4 @@
-"""Koordinator's vocabulary: every key that it knows on a pod, and what becomes of it."""
+"""Koordinator's keys, and what becomes of each."""
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Scope, Unit, left, node_label, placed, row
 
@@ -17,7 +17,7 @@ _AMOUNTS = (
         "koordinator.sh/gpu-memory-ratio",
         "device memory relative to one GPU, for the pod as a whole",
         Role.MEMORY_PERCENT,
-        because="resolved by the sizes of the GPUs in the fleet, or by the declared `models`",
+        because="computed from the sizes of the GPUs in the fleet, or from the declared `models`",
     ),
     row("koordinator.sh/gpu.shared", "how many GPUs the sums are spread over", Role.SHARES),
     row(
@@ -25,7 +25,7 @@ _AMOUNTS = (
         "RDMA network devices; 100 is one",
         Role.NIC,
         unit=PERCENT,
-        because="shares of one (below 100) are shares of its bandwidth where the driver gives such, a virtual function where `vfSelector` asks for one; else they are left (`koordinator.wholeNICForShare`)",
+        because="below 100: a virtual function if `vfSelector` selects one, a whole device if `koordinator.wholeNICForShare` is set, else a share of the bandwidth if the driver publishes shares, else left",
     ),
     left(
         "koordinator.sh/fpga", "FPGAs; 100 is one", "no DRA driver for FPGAs is known", role=Role.POLICY, unit=PERCENT
@@ -44,7 +44,7 @@ _AMOUNTS = (
     ),
 )
 
-# Names from before 1.0 (apis/extension/deprecated.go): the scheduler still reads them as those above.
+# Names from before Koordinator 1.0 (apis/extension/deprecated.go), which its scheduler still reads.
 _OLD = tuple(
     left(
         f"kubernetes.io/{name}",
@@ -65,7 +65,7 @@ _OLD = tuple(
 
 _NAME = "Koordinator"
 _GROUPS = tuple(
-    left(name, meaning, f"only {keeper} keeps it: the pod keeps its scheduler", place, role=Role.SCHEDULED)
+    left(name, meaning, f"only {keeper} implements it: the pod keeps its scheduler", place, role=Role.SCHEDULED)
     for name, place, meaning, keeper in (
         ("gang.scheduling.koordinator.sh/name", ANNOTATION, "membership of a gang", _NAME),
         (
@@ -82,11 +82,11 @@ _GROUPS = tuple(
 _WISHES = (
     row(
         "scheduling.koordinator.sh/device-joint-allocate",
-        "GPU and RDMA devices under one PCIe switch (requiredScope SamePCIe), or as near as can be",
+        "GPU and RDMA devices under one PCIe switch (requiredScope SamePCIe), or as near as possible",
         Role.JOINT,
         ANNOTATION,
         outcome=APPROXIMATED,
-        because="pairs are stricter than Koordinator's comparison of sets; without a scope only the bridge places them near each other",
+        because="pairs are stricter than Koordinator's comparison of sets; without a scope, only the bridge places the devices near each other",
     ),
     row(
         "scheduling.koordinator.sh/device-allocate-hint",
@@ -94,7 +94,7 @@ _WISHES = (
         Role.HINT,
         ANNOTATION,
         outcome=APPROXIMATED,
-        because="ApplyForAll fails if one matching device is taken; label selectors by the attributes of `koordinator.deviceLabels`, else left; of scopes PCIe and NUMANode hold, of several whole GPUs",
+        because="ApplyForAll fails if a matching device is in use; label selectors need `koordinator.deviceLabels`, else the pod is left; scopes PCIe and NUMANode apply to several whole GPUs",
     ),
     row(
         "scheduling.koordinator.sh/gpu-partition-spec",
@@ -102,24 +102,24 @@ _WISHES = (
         Role.PARTITION,
         ANNOTATION,
         outcome=APPROXIMATED,
-        because="where the driver publishes partitions; ringBusBandwidth is left",
+        because="left unless the driver publishes partitions, and with ringBusBandwidth",
     ),
     row(
         "scheduling.koordinator.sh/numa-topology-spec",
-        "all that the pod asks for on one NUMA node (numaTopologyPolicy SingleNUMANode), or as near as can be",
+        "all that the pod requests on one NUMA node (numaTopologyPolicy SingleNUMANode), or as near as possible",
         Role.NUMA_BIND,
         ANNOTATION,
         unit=JSON,
         outcome=APPROXIMATED,
-        because="SingleNUMANode holds for devices, and for CPUs and huge pages, where `koordinator.hostResources` has claims made for them; else it is lost",
+        because="with `koordinator.hostResources`, SingleNUMANode applies to devices, CPUs and huge pages; without, it is lost",
     ),
     row(
         "scheduling.koordinator.sh/resource-spec",
-        "how the CPUs of the pod are to be bound (requiredCPUBindPolicy)",
+        "how the pod's CPUs are bound (requiredCPUBindPolicy)",
         Role.CPUS,
         ANNOTATION,
         outcome=APPROXIMATED,
-        because="a required policy has a claim made for the pod's CPUs with `koordinator.hostResources`; how they are bound is the driver's",
+        because="with `koordinator.hostResources`, a required policy becomes a claim for the pod's CPUs, and the driver decides how they are bound",
     ),
     row(
         "koordinator.sh/gpu-isolation-provider",
@@ -147,7 +147,7 @@ _NODES = (
     left(
         "node.koordinator.sh/gpu-vendor",
         "vendor of the node's GPUs",
-        "stays where it is; for another vendor than nvidia the whole pod stays",
+        "stays on the pod; for another vendor than nvidia the whole pod stays as it is",
         Position.NODE_SELECTOR,
         role=Role.MODELS,
     ),

@@ -1,0 +1,282 @@
+"""Pods with claims, placed by the allocator through a stock kube-scheduler on a real control plane."""
+
+from functools import partial
+
+import pytest
+
+from dra.policy import FENCE_TOLERATION
+from dra.wire import builtins
+from e2e.actors import fleet
+from e2e.actors.bridge import SCHEDULER
+from e2e.actors.taints import until_rules_are_heard_of
+from e2e.actors.workloads import claim, container, limits, pod, request, template, using, using_template
+from e2e.bridge import extender
+from e2e.bridge.extender import (
+    CLASS,
+    NODES,
+    REPLICA,
+    SHARED,
+    claims_of,
+    delete,
+    devices,
+    give_and_take_back,
+    read_claim,
+    until_told,
+    wanting,
+)
+from e2e.ground.node import TEST_DRIVER
+from tests.limits import PATIENCE
+from webhook.claims import taint_rule
+
+pytestmark = pytest.mark.real
+gpus, ours = extender.gpus, extender.ours
+STRATEGY = "drawbridge.dev/strategy"
+
+
+def test_a_pod_gets_and_frees_the_devices_of_its_claims(control_plane, gpus, ours):
+    claims = give_and_take_back(control_plane, ours)
+    assert all(claim_["status"]["allocation"]["allocationTimestamp"] for claim_ in claims)
+
+
+def test_pods_share_a_claim_and_claims_share_a_device(control_plane, gpus, ours):
+    """Two pods use one claim. Two claims with 16Gi each fit on one GPU of 40Gi; the third waits until one of them is deleted."""
+    wants = {"requests": {"memory": "16Gi", "cores": "30"}}
+    control_plane.create(
+        claim("together", ours, request("gpu", CLASS)),
+        wanting("a", ours, using("together")),
+        wanting("b", ours, using("together")),
+    )
+    assert control_plane.wait_scheduled(ours, "a")["spec"]["nodeName"] == control_plane.wait_scheduled(ours, "b")["spec"]["nodeName"]  # fmt: skip
+    claim_ = read_claim(control_plane, ours, "together")
+    assert sorted(consumer["name"] for consumer in claim_["status"]["reservedFor"]) == ["a", "b"]
+    for at in range(3):
+        control_plane.create(
+            claim(f"share-{at}", ours, request("gpu", SHARED, capacity=wants)),
+            wanting(f"s{at}", ours, using(f"share-{at}")),
+        )
+        if at < 2:
+            control_plane.wait_scheduled(ours, f"s{at}")
+    until_told(control_plane, ours, "s2", "capacity")
+    delete(control_plane, ours, "s0")
+    control_plane.wait_scheduled(ours, "s2", 60)
+
+
+def test_partitions_of_one_gpu_are_allocated_until_counters_are_used(control_plane, gpus, ours, created):
+    parts = [
+        fleet.device(f"part-{at}", {"kind": "part"}, consumesCounters=[fleet.consumes("gpu", slices=amount)])
+        for at, amount in enumerate((4, 4, 2))
+    ]
+    created(
+        *fleet.counted_slices("parts.example.com", NODES[1], {"gpu": {"slices": 8}}, parts, by_name=True),
+        fleet.device_class("bridge-part", "device.driver == 'parts.example.com'"),
+    )
+    for at in range(3):
+        control_plane.create(claim(f"part-{at}", ours, request("part", "bridge-part")), wanting(f"p{at}", ours, using(f"part-{at}")))  # fmt: skip
+        if at < 2:
+            control_plane.wait_scheduled(ours, f"p{at}")
+    control_plane.wait_unschedulable(ours, "p2")
+    given = [device for claim_ in claims_of(control_plane, ours) for device in devices(claim_)]
+    assert len(given) == len(set(given)) == 2
+
+
+def test_a_pod_waits_for_its_claim_and_for_its_class(control_plane, gpus, ours, created):
+    control_plane.create(wanting("early", ours, using("later")))
+    until_told(control_plane, ours, "early", "waiting for claim later to be created")
+    control_plane.create(claim("later", ours, request("gpu", "bridge-late")))
+    created(fleet.device_class("bridge-late", f"device.driver == '{fleet.NVIDIA}'"))
+    control_plane.wait_scheduled(ours, "early", 60)
+
+
+def test_an_extended_resource_pod_gets_a_claim_from_the_allocator(control_plane, gpus, ours, created):
+    """DynamicResources is disabled, so no other component creates this claim."""
+    created(fleet.device_class("bridge-extended", f"device.driver == '{fleet.NVIDIA}'", "bridge.example.com/gpu"))
+    control_plane.create(
+        wanting("plain", ours),
+        wanting("named", ours, containers=[container(**limits(**{"bridge.example.com/gpu": 1}))]),
+    )
+    control_plane.wait_scheduled(ours, "plain")
+    status = control_plane.wait_scheduled(ours, "named", 60)["status"]
+    assert (
+        len(devices(read_claim(control_plane, ours, status["extendedResourceClaimStatus"]["resourceClaimName"]))) == 1
+    )
+
+
+def test_fenced_devices_go_only_to_our_claims_with_the_toleration(control_plane, gpus, ours, created):
+    created(
+        *fleet.slices("fenced.example.com", NODES[0], [fleet.device("only", {"kind": "x"})], by_name=True),
+        fleet.device_class("bridge-fenced", "device.driver == 'fenced.example.com'"),
+        taint_rule("fenced.example.com"),
+    )
+    until_rules_are_heard_of(control_plane)
+    control_plane.create(claim("theirs", ours, request("x", "bridge-fenced")), pod("theirs", ours, resourceClaims=[using("theirs")]))  # fmt: skip
+    control_plane.wait_unschedulable(ours, "theirs")
+    passing = {"tolerations": [builtins(FENCE_TOLERATION)]}
+    control_plane.create(claim("mine", ours, request("x", "bridge-fenced", **passing)), wanting("mine", ours, using("mine")))  # fmt: skip
+    control_plane.wait_scheduled(ours, "mine")
+    assert devices(read_claim(control_plane, ours, "theirs")) == []
+
+
+def dear(name, namespace, number):
+    """A claim whose selectors are expensive and match nothing: 32, of 3,600 sums each."""
+    numbers = list(range(60))
+    sums = [f"{numbers}.all(x, {numbers}.all(y, x + y + {at} != -{number}))" for at in range(32)]
+    last = [*sums[1:], f"{sums[0]} && device.driver == 'none.example.com'"]
+    return claim(
+        name, namespace, request("gpu", CLASS, selectors=[{"cel": {"expression": expression}} for expression in last])
+    )
+
+
+def test_expensive_selectors_delay_no_pod_of_another_namespace(control_plane, bridge, gpus, ours):
+    """40 pods with claims that take a minute to evaluate come first; the pod of the other namespace is placed while most of them wait."""
+    hog, hogs = control_plane.namespace("hog"), [f"hog-{at}" for at in range(1, 41)]
+    control_plane.create(*(dear(name, hog, at) for at, name in enumerate(hogs, 1)))
+    control_plane.create(*(wanting(name, hog, using(name)) for name in hogs))
+    try:
+        control_plane.until("the first was asked", lambda: count_messages(control_plane, hog, ""), PATIENCE)
+        control_plane.create(claim("honest", ours, request("gpu", CLASS)), wanting("p", ours, using("honest")))
+        control_plane.wait_scheduled(ours, "p", PATIENCE)
+        searched = count_messages(control_plane, hog, "") - count_messages(control_plane, hog, "take long")
+        assert searched < len(hogs) / 2
+    finally:
+        control_plane.delete(f"/api/v1/namespaces/{hog}/pods", gracePeriodSeconds=0)
+        control_plane.remove({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": hog}})
+
+
+def count_messages(control_plane, namespace, words):
+    """Return how many pods of a namespace have these words in their last scheduling message."""
+    pods = control_plane.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
+    conditions = [
+        condition
+        for pod in pods
+        for condition in pod["status"].get("conditions", ())
+        if condition["type"] == "PodScheduled"
+    ]
+    return sum(words in condition.get("message", "") for condition in conditions)
+
+
+def test_a_namespace_sets_the_placement_strategy_and_unknown_strategies_wait(control_plane, bridge, gpus, ours):
+    """The scheduler's own score would select the emptier node; CompactFirst selects the node in use."""
+    unknown, strategy = ({STRATEGY: name} for name in ("best", "CompactFirst"))
+    [pod_] = control_plane.create(
+        pod("asked", ours, schedulerName="no-such-scheduler", resourceClaims=[using("nothing")])
+    )
+    for annotations, known in (
+        (unknown, False),
+        (strategy, True),
+    ):  # a watch that shows the second change has shown the first
+        control_plane.patch(f"/api/v1/namespaces/{ours}", {"metadata": {"annotations": annotations}})
+        is_so = partial(strategy_is_known, bridge, pod_, known)
+        control_plane.until("the service has heard of it", is_so, 60)
+    for name, node in (("first", NODES[1]), ("second", "")):
+        control_plane.create(claim(name, ours, request("gpu", CLASS)), wanting(name, ours, using(name), node=node))
+        assert control_plane.wait_scheduled(ours, name)["spec"]["nodeName"] == NODES[1]
+    odd = wanting("odd", ours, using("odd"))
+    odd["metadata"]["annotations"] = unknown
+    control_plane.create(claim("odd", ours, request("gpu", CLASS)), odd)
+    until_told(control_plane, ours, "odd", "there is no strategy 'best'; there are CompactFirst")
+    control_plane.patch(f"/api/v1/namespaces/{ours}/pods/odd", {"metadata": {"annotations": strategy}})
+    control_plane.wait_scheduled(ours, "odd")
+
+
+def strategy_is_known(bridge, item, known):
+    """Return whether the service uses a known strategy for a pod with a missing claim: it reports the missing claim, or the unknown strategy."""
+    answer = repr(bridge.ask("/extender/filter", bridge.port, {"Pod": item, "NodeNames": [*NODES]}))
+    return ("waiting for claim nothing" if known else "there is no strategy") in answer
+
+
+def holding_all(control_plane, namespace):
+    """Four pods without priority hold all whole GPUs of both nodes."""
+    at_once = {"terminationGracePeriodSeconds": 0}
+    names = [f"low{at}" for at in range(4)]
+    low = (wanting(name, namespace, using_template("one"), **at_once) for name in names)
+    control_plane.create(template("one", namespace, request("gpu", CLASS)), *low)
+    for name in names:
+        control_plane.wait_scheduled(namespace, name)
+    return names
+
+
+@pytest.fixture
+def urgency(control_plane, created):
+    name = "bridge-urgent"
+    created({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 1000})
+    return name
+
+
+def test_a_high_priority_pod_names_victims_and_optionally_evicts_them(control_plane, bridge, gpus, ours, urgency):
+    """A stock scheduler knows nothing of preemption by the allocator."""
+    names = holding_all(control_plane, ours)
+    control_plane.create(wanting("urgent", ours, using_template("one"), priorityClassName=urgency))
+    control_plane.until("advice", lambda: any("no pod is evicted" in event for event in control_plane.events(ours, "urgent")), 60)  # fmt: skip
+    pods = control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]
+    assert len(pods) == len(names) + 1
+    delete(control_plane, ours, "urgent")
+    bridge.processes[REPLICA].stop()
+    bridge.start(extender_preemption="evict")
+    try:
+        control_plane.create(wanting("now", ours, using_template("one"), priorityClassName=urgency))
+        control_plane.wait_scheduled(ours, "now", 60)
+        left = {item["metadata"]["name"] for item in control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]}
+        assert len(left) == len(names)
+        [gone] = {*names} - left
+        words = f"preempted by pod {ours}/now, which has a higher priority"
+        control_plane.until(words, lambda: any(words in event for event in control_plane.events(ours, gone)), 60)
+    finally:
+        bridge.processes[REPLICA].stop()
+        bridge.start()
+
+
+def test_a_waiting_pod_gets_a_newly_published_device(control_plane, gpus, ours):
+    """Its scheduler does not watch ResourceSlices."""
+    late = fleet.slices("late.example.com", NODES[0], [fleet.device("gpu-0", {})], by_name=True)
+    kind = fleet.device_class("bridge-late", "device.driver == 'late.example.com'")
+    try:
+        control_plane.create(kind, claim("c", ours, request("gpu", "bridge-late")), wanting("p", ours, using("c")))
+        control_plane.until("it is set aside", lambda: any("FailedScheduling" in event for event in control_plane.events(ours, "p")), 60)  # fmt: skip
+        control_plane.create(*late)
+        control_plane.wait_scheduled(ours, "p", 60)
+    finally:
+        control_plane.delete(f"/api/v1/namespaces/{ours}/pods/p", gracePeriodSeconds=0)
+        control_plane.remove(*late, kind)
+
+
+def test_events_of_a_pod_name_no_object_of_another_namespace(control_plane, gpus, ours):
+    """Two tenants share a GPU by memory. The rest is too small for the second, whose events may only name its own claim."""
+    theirs = control_plane.namespace("bridge-theirs")
+    half = {"memory": "30Gi", "cores": "10"}
+    try:
+        for namespace in (theirs, ours):
+            control_plane.create(claim("much", namespace, request("gpu", SHARED, capacity={"requests": half})))
+        control_plane.create(wanting("secret", theirs, using("much")))
+        control_plane.wait_scheduled(theirs, "secret")
+        control_plane.create(wanting("late", ours, using("much")))
+        control_plane.wait_unschedulable(ours, "late")
+        control_plane.until("the reason", lambda: any("another namespace" in event for event in control_plane.events(ours, "late")), 60)  # fmt: skip
+        assert "bridge-theirs" not in repr(control_plane.events(ours, "late"))
+    finally:
+        control_plane.delete(f"/api/v1/namespaces/{theirs}/pods", gracePeriodSeconds=0)
+
+
+# On a real node
+
+
+@pytest.mark.node
+def test_a_container_sees_its_allocated_device(control_plane, bridge, node_cluster, namespace, created):
+    """The extender places the pod, Kubernetes' test driver prepares the device, and CDI sets the container's environment."""
+    created(
+        fleet.device_class("bridge-node", f"device.driver == '{TEST_DRIVER}'"),
+        template("one", namespace, request("device", "bridge-node")),
+        pod(
+            "p",
+            namespace,
+            container(command="env; echo spoken=yes; sleep 600", resources={"claims": [{"name": "one"}]}),
+            node=node_cluster.name,
+            schedulerName=SCHEDULER,
+            resourceClaims=[using_template("one")],
+        ),
+    )
+    ran = control_plane.wait_phase(namespace, "p", "Running")
+    [status] = ran["status"]["resourceClaimStatuses"]
+    prepared = f"claim_{status['resourceClaimName']}_device".replace("-", "_")
+    assert prepared in node_cluster.environment(namespace, "p")
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p")
+    control_plane.until("the claim is gone", lambda: not claims_of(control_plane, namespace), 60)

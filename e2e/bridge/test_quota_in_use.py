@@ -1,0 +1,91 @@
+"""A DeviceQuota holds pods back when the allocator counts what claims use, without a review of the claims."""
+
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from e2e.actors import fleet
+from e2e.actors.workloads import claim, request, template, using, using_template
+from e2e.bridge import extender
+from e2e.bridge.extender import CLASS, REPLICA, claims_of, delete, devices, quota, read_claim, status_of, wanting
+from tests.limits import PATIENCE
+
+pytestmark = pytest.mark.real
+gpus, ours = extender.gpus, extender.ours
+
+
+def test_a_pod_over_quota_waits_with_an_event_for_room(control_plane, bridge, gpus, ours):
+    control_plane.create(quota(ours, 1))
+    control_plane.until("the service knows the quota", lambda: "used" in status_of(control_plane, ours), 30)
+    control_plane.create(claim("a", ours, request("gpu", CLASS)), wanting("p", ours, using("a")))
+    control_plane.wait_scheduled(ours, "p")
+    control_plane.until("one is used", lambda: status_of(control_plane, ours)["used"] == {f"{CLASS}/devices": "1"}, 30)
+    control_plane.create(claim("b", ours, request("gpu", CLASS)), wanting("q", ours, using("b")))
+    words = f"quota {ours}/team: {CLASS}/devices: 1 asked for, 1 of 1 used; the most that would pass is 0"
+    control_plane.until(words, lambda: any(words in event for event in control_plane.events(ours, "q")), 60)
+    assert devices(read_claim(control_plane, ours, "b")) == []
+    delete(control_plane, ours, "p")
+    control_plane.wait_scheduled(ours, "q", 60)
+
+
+def test_racing_writers_never_exceed_the_quota_while_the_allocator_restarts(control_plane, bridge, gpus, ours):
+    """12 writers create and delete pods. There are more devices than the quota allows, and no webhook reviews the claims."""
+    most, writers, node = 9, 12, "bridge-race"
+    device_class = "bridge-race"
+    hard = {f"{device_class}/devices": most}
+    limit = quota(ours, most)
+    limit["spec"]["hard"] = hard
+    control_plane.add_fake_nodes(1, prefix=node)
+    made = [
+        fleet.device_class(device_class, "device.driver == 'race.example.com'"),
+        *fleet.slices("race.example.com", f"{node}0", [fleet.device(f"gpu-{at}", {}) for at in range(2 * most)], by_name=True),
+    ]  # fmt: skip
+    control_plane.create(*made, limit, template("one", ours, request("gpu", device_class)))
+    control_plane.until("the service knows the quota", lambda: "used" in status_of(control_plane, ours), 30)
+    path = f"/api/v1/namespaces/{ours}/pods"
+    stop = threading.Event()
+
+    def write(writer):
+        draw = random.Random(writer)
+        left = []
+        number = 0
+        while not stop.is_set():
+            number += 1
+            name = f"w{writer}-{number}"
+            control_plane.create(wanting(name, ours, using_template("one"), terminationGracePeriodSeconds=0))
+            left.append(name)
+            if len(left) > 3 or draw.random() < 0.3:
+                control_plane.delete(f"{path}/{left.pop(draw.randrange(len(left)))}", gracePeriodSeconds=0)
+            time.sleep(draw.uniform(0.1, 0.5))
+        return left
+
+    def used():
+        return sum(len(devices(claim)) for claim in claims_of(control_plane, ours))
+
+    try:
+        with ThreadPoolExecutor(writers) as several:
+            wrote = [several.submit(write, writer) for writer in range(writers)]
+            try:
+                for _ in range(2):
+                    control_plane.until("the quota is used", lambda: at_most(most, used()) == most, PATIENCE)
+                    bridge.processes[REPLICA].stop(hard=True)
+                    bridge.start(REPLICA)
+            finally:
+                stop.set()
+        left = sum(len(writer.result()) for writer in wrote)
+        assert left > most
+        control_plane.until("what is left fills the quota", lambda: at_most(most, used()) == most, PATIENCE)
+        exactly = {f"{device_class}/devices": str(most)}
+        control_plane.until("the status says so", lambda: status_of(control_plane, ours)["used"] == exactly, PATIENCE)
+    finally:
+        control_plane.delete(path, gracePeriodSeconds=0)
+        control_plane.until("the claims are gone", lambda: not claims_of(control_plane, ours), PATIENCE)
+        control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{node}0"}})
+
+
+def at_most(most, number):
+    assert number <= most, f"{number} of {most}"
+    return number

@@ -1,0 +1,330 @@
+"""Random cases of binding conditions, each played with kube-scheduler, our plugin and our extender on nodes of its own, by a driver that attaches, fails or is late."""
+
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+from e2e.actors import fleet
+from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER
+from e2e.actors.client import ApiError
+from e2e.actors.workloads import claim, group, pod, request, using
+
+DRIVER = "attach.example.com"
+CLASS = "attached"
+STOCK = "stock"
+LANES = {"stock": STOCK, "plugin": PLUGIN_SCHEDULER, "extender": SCHEDULER}
+TIMEOUT = 6  # seconds for devices to be ready, for all three
+LONGEST = 75  # seconds for a case; a pod that is not bound by then counts as waiting
+CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+OF_DEFAULT = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+REFUSED = "drawbridge-test-refused"
+OUTCOMES = ("ready", "fail", "never", "false", "both", "tainted")
+EVENTS = (
+    "",
+    "",
+    "cordon",
+    "taint",
+    "delete pod",
+    "delete claim",
+    "deallocate",
+    "share",
+    "refuse",
+    "refuse and cordon",
+    "remove node",
+)
+
+
+class Case:
+    """One case; `driver` has the outcomes of each claim's first, second, ... allocation."""
+
+    def __init__(self, number, again=""):
+        draw = random.Random(number)
+        self.name = f"b{number}{again}"
+        self.gang = draw.random() < 0.15
+        self.event = draw.choice(EVENTS)
+        self.devices = draw.randint(2, 3)  # of each node
+        self.pods = 2 if self.gang else draw.choice((1, 1, 2))
+        self.shared = not self.gang and self.pods == 2 and draw.random() < 0.5
+        self.driver = [draw.choice(OUTCOMES) for _ in range(draw.randint(0, 2))]
+        if draw.random() < 0.9:
+            self.driver.append("ready")
+        self.driver = self.driver or ["never"]
+        self.delay = draw.choice((0.3, 1.5, 3.0))
+        if self.event in ("cordon", "taint", "remove node") and self.driver[0] == "ready":
+            self.driver.insert(0, draw.choice(("fail", "never")))  # otherwise the pod is bound before
+        self.late = draw.choice((0.2, 1.0))  # seconds from the first allocation to the intervention
+        if self.event == "refuse and cordon":
+            self.driver, self.late = ["ready"], self.delay + 2
+
+    def __repr__(self):
+        what = "gang" if self.gang else "shared" if self.shared else "pods"
+        return f"{self.name}: {self.pods} {what}, driver {self.driver} after {self.delay}, {self.event or 'nothing'} after {self.late}"  # fmt: skip
+
+
+class Trial:
+    """One case in one lane."""
+
+    def __init__(self, cluster, case, lane):
+        self.cluster, self.case, self.lane = cluster, case, lane
+        self.name = f"{case.name}-{lane}"
+        self.nodes = [f"{self.name}-{at}" for at in range(2)]
+        self.pods = [f"{self.name}-p{at}" for at in range(case.pods)]
+        self.attempts = {}  # uid of a claim → number of its allocations
+        self.current = {}  # uid → (mark of its allocation, time when it was seen)
+        self.answered = set()  # (uid, attempt)
+        self.came = None  # time of the first allocation
+        self.late_driver = False  # this machine was too slow for the driver's answer or the intervention
+        self.between = False
+        self.lifted = False
+        self.bound = {}  # pod → seconds
+        self.tainted = {node: set() for node in self.nodes}
+
+    def device(self, name, node):
+        made = fleet.device(
+            name, {}, bindsToNode=True, bindingConditions=["Attached"], bindingFailureConditions=["Failed"]
+        )
+        if name in self.tainted[node]:
+            made["taints"] = [{"key": "attach.example.com/broken", "effect": "NoSchedule"}]
+        return made
+
+    def slice(self, node):
+        devices = [self.device(f"d{at}", node) for at in range(self.case.devices)]
+        return fleet.slices(DRIVER, node, devices, by_name=True)[0]
+
+    def prepare(self):
+        self.cluster.add_fake_nodes(2, prefix=f"{self.name}-", labels={"trial": self.name})
+        self.cluster.patch(f"/api/v1/nodes/{self.nodes[0]}", {"metadata": {"labels": {"liked": "yes"}}})
+        self.cluster.create(*(self.slice(node) for node in self.nodes))
+        names = ["shared"] if self.case.shared else [f"c{at}" for at in range(self.case.pods)]
+        self.claims = [f"{self.name}-{name}" for name in names]
+        self.cluster.create(*(claim(name, "default", request("r", CLASS)) for name in self.claims))
+
+    def begin(self):
+        if self.case.gang:
+            self.cluster.create(group(self.name, "default", self.case.pods))
+        # kube-scheduler selects any of equal nodes: the result for two pods would depend on whether they share a node.
+        liked = {"matchExpressions": [{"key": "liked", "operator": "Exists"}]}
+        preferred = [{"weight": 100, "preference": liked}]
+        affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+        more = {"schedulingGroup": {"podGroupName": self.name}} if self.case.gang else {}
+        for at, name in enumerate(self.pods):
+            entry = using(self.claims[0 if self.case.shared else at])
+            self.cluster.create(pod(name, "default", schedulerName=LANES[self.lane], nodeSelector={"trial": self.name}, affinity=affinity, resourceClaims=[entry], **more))  # fmt: skip
+        self.begun = time.monotonic()
+
+    def look(self, claims, pods):
+        """Act as the driver and as another client; record which pods are bound."""
+        now = time.monotonic()
+        for name in self.pods:
+            item = pods.get(name)
+            if item is not None and item["spec"].get("nodeName") and name not in self.bound:
+                self.bound[name] = now - self.begun
+        for name in self.claims:
+            if (item := claims.get(name)) is not None and item.get("status", {}).get("allocation"):
+                self.attach(item, now)
+        if self.came is not None:
+            self.come_between(claims, now)
+
+    def says(self, attempt):
+        """The driver's outcome for an allocation, by its number; the last one repeats."""
+        return self.case.driver[min(attempt, len(self.case.driver)) - 1]
+
+    def attach(self, claim_, now):
+        uid, allocation = claim_["metadata"]["uid"], claim_["status"]["allocation"]
+        mark = mark_of(claim_)
+        fresh = uid not in self.current or self.current[uid][0] != mark
+        attempt = self.attempts.get(uid, 0)
+        if not fresh and (uid, attempt) in self.answered and not claim_["status"].get("devices") and self.says(attempt) != "never":  # fmt: skip
+            fresh = True  # reallocated within the same second
+        if fresh:
+            attempt = self.attempts[uid] = attempt + 1
+            self.current[uid] = mark, now
+            self.came = self.came or now
+        outcome = self.says(attempt)
+        if (uid, attempt) in self.answered or now - self.current[uid][1] < self.case.delay:
+            return
+        self.answered.add((uid, attempt))
+        if outcome == "never":
+            return
+        allocated = datetime.fromisoformat(allocation["allocationTimestamp"])
+        self.late_driver |= (datetime.now(UTC) - allocated).total_seconds() > TIMEOUT
+        [result] = allocation["devices"]["results"]
+        if outcome == "tainted":
+            node = result["pool"].removesuffix("-fleet")
+            self.tainted[node].add(result["device"])
+            whole = self.slice(node)
+            path = self.cluster.path_of(whole)
+            self.cluster.patch(path, {"spec": {"devices": whole["spec"]["devices"], "pool": {"generation": 1 + len(self.tainted[node])}}})  # fmt: skip
+        statuses = {
+            "ready": {"Attached": "True"},
+            "fail": {"Failed": "True"},
+            "tainted": {"Failed": "True"},
+            "false": {"Attached": "False"},
+            "both": {"Attached": "True", "Failed": "True"},
+        }[outcome]
+        conditions = [{"type": type_, "status": status, "reason": "Said", "message": outcome, "lastTransitionTime": "2026-01-01T00:00:00Z"} for type_, status in statuses.items()]  # fmt: skip
+        device = {key: result[key] for key in ("driver", "pool", "device")} | {"conditions": conditions}
+        path = f"{OF_DEFAULT}/{claim_['metadata']['name']}/status"
+        body = {
+            "metadata": {"resourceVersion": claim_["metadata"]["resourceVersion"]},
+            "status": {"devices": [device]},
+        }
+        try:
+            self.cluster.patch(path, body)
+        except ApiError as error:
+            if error.code not in (404, 409, 422):
+                raise
+            self.answered.discard((uid, attempt))
+
+    def come_between(self, claims, now):
+        event = self.case.event
+        if self.between:
+            if event.startswith("refuse") and not self.lifted and now - self.came > self.case.late + 9:
+                self.lifted = True
+                self.cluster.patch(f"/api/v1/namespaces/default/configmaps/{REFUSED}", {"data": {self.pods[0]: None}})
+            return
+        if now - self.came < self.case.late:
+            return
+        self.between = True
+        if self.bound or now - self.came > self.case.late + max(self.case.delay, 2):
+            return  # this machine was too slow: the intervention must precede the driver's first answer
+        if not event.startswith("refuse") and any(
+            self.says(max(attempt, self.attempts[uid])) == "ready" for uid, attempt in self.answered
+        ):
+            return  # the pods may be bound at any moment, before or after the intervention depending on the lane
+        first = claims.get(self.claims[0])
+        held = mark_of(first)
+        allocation = (first or {}).get("status", {}).get("allocation")
+        node = allocation["devices"]["results"][0]["pool"].removesuffix("-fleet") if allocation else self.nodes[0]
+        match event:
+            case "cordon" | "refuse and cordon":
+                self.cluster.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+            case "taint":
+                taint = {"key": "example.com/no", "effect": "NoSchedule"}
+                self.cluster.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": [taint]}}, "strategic")
+            case "remove node":
+                self.cluster.delete(f"/api/v1/nodes/{node}")
+            case "delete pod":
+                self.cluster.delete(f"/api/v1/namespaces/default/pods/{self.pods[0]}", gracePeriodSeconds=0)
+            case "delete claim":
+                if first:
+                    self.cluster.delete(f"{OF_DEFAULT}/{self.claims[0]}")
+            case "deallocate":
+                nothing = dict.fromkeys(("allocation", "reservedFor", "devices"))
+                if first:
+                    self.cluster.patch(f"{OF_DEFAULT}/{self.claims[0]}/status", {"status": nothing})
+            case "share":
+                other = pod(
+                    f"{self.name}-x",
+                    "default",
+                    schedulerName="no-such-scheduler",
+                    resourceClaims=[using(self.claims[0])],
+                )
+                other["spec"]["nodeName"] = node
+                [made] = self.cluster.create(other)
+                entry = {"resource": "pods", "name": made["metadata"]["name"], "uid": made["metadata"]["uid"]}
+                if allocation:
+                    try:
+                        self.cluster.patch(f"{OF_DEFAULT}/{self.claims[0]}/status", {"status": {"reservedFor": [entry]}}, "strategic")  # fmt: skip
+                    except ApiError as error:
+                        if error.code not in (409, 422):
+                            raise
+        if (
+            event in ("cordon", "taint", "remove node")
+            and mark_of(listed(self.cluster, CLAIMS).get(self.claims[0])) != held
+        ):
+            self.late_driver = True  # reallocated since the last look, so it may be bound to this node or to another
+
+    def outcome(self, claims, pods):
+        """The result for each pod: deleted, waiting, or bound, with or without its devices."""
+        outcomes = {}
+        for at, name in enumerate(self.pods):
+            which = self.claims[0 if self.case.shared else at]
+            held = claims.get(which, {}).get("status", {})
+            allocation = held.get("allocation")
+            if name not in pods:
+                outcomes[f"p{at}"] = "gone"
+            elif not pods[name]["spec"].get("nodeName"):
+                outcomes[f"p{at}"] = "waits"
+            else:
+                place = [result["pool"].removesuffix("-fleet") for result in allocation["devices"]["results"]] if allocation else []  # fmt: skip
+                reserved = name in [consumer["name"] for consumer in held.get("reservedFor", ())]
+                wrong = place != [pods[name]["spec"]["nodeName"]] or not reserved
+                outcomes[f"p{at}"] = f"bound without its devices ({place}, reserved {reserved})" if wrong else "bound"
+        return outcomes
+
+    def is_over(self):
+        expected = [name for name in self.pods if not (self.case.event == "delete pod" and name == self.pods[0])]
+        return all(name in self.bound for name in expected)
+
+
+def refusal():
+    """A policy that refuses to bind the pods that a ConfigMap names."""
+    policy = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": REFUSED},
+        "spec": {
+            "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+            "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}]},
+            "validations": [{"expression": "!has(params.data) || !(object.metadata.name in params.data)"}],
+        },
+    }  # fmt: skip
+    binding = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": REFUSED},
+        "spec": {
+            "policyName": REFUSED,
+            "validationActions": ["Deny"],
+            "paramRef": {"name": REFUSED, "namespace": "default", "parameterNotFoundAction": "Allow"},
+        },
+    }
+    names = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": REFUSED, "namespace": "default"}}
+    return names, policy, binding
+
+
+def mark_of(claim_):
+    """A value that differs between allocations of a claim."""
+    allocation = (claim_ or {}).get("status", {}).get("allocation")
+    return str((allocation["allocationTimestamp"], allocation["devices"]["results"])) if allocation else ""
+
+
+def listed(cluster, path):
+    return {item["metadata"]["name"]: item for item in cluster.get(path)["items"]}
+
+
+def play(cluster, cases):
+    """Play cases in all lanes at once; return the trials and the outcomes of their pods."""
+    trials = [Trial(cluster, case, lane) for case in cases for lane in LANES if not (case.gang and lane == "extender")]
+    refused = {trial.pods[0]: "" for trial in trials if trial.case.event.startswith("refuse")}
+    cluster.patch(f"/api/v1/namespaces/default/configmaps/{REFUSED}", {"data": refused or None})
+    with ThreadPoolExecutor(6) as several:
+        list(several.map(Trial.prepare, trials))
+        list(several.map(Trial.begin, trials))
+        end = time.monotonic() + LONGEST
+        while time.monotonic() < end:
+            claims, pods = listed(cluster, CLAIMS), listed(cluster, "/api/v1/pods")
+            open_ = [trial for trial in trials if not trial.is_over()]
+            list(several.map(lambda trial: trial.look(claims, pods), open_))  # noqa: B023  it is over before the next
+            if not open_:
+                break
+            time.sleep(0.1)
+        claims, pods = listed(cluster, CLAIMS), listed(cluster, "/api/v1/pods")
+        for trial in trials:
+            waiting = [name for name in trial.pods if name in pods and name not in trial.bound]
+            trial.told = {name: cluster.events("default", name)[-6:] for name in waiting}
+        outcomes = {(trial.case.name, trial.lane): trial.outcome(claims, pods) for trial in trials}
+        cluster.delete("/api/v1/namespaces/default/pods", gracePeriodSeconds=0)
+        cluster.delete("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims")
+        mine = [node for trial in trials for node in trial.nodes]
+        present = listed(cluster, "/api/v1/nodes")
+        list(
+            several.map(
+                lambda node: cluster.delete(f"/api/v1/nodes/{node}"), [node for node in mine if node in present]
+            )
+        )
+        cluster.delete("/apis/resource.k8s.io/v1/resourceslices")
+        cluster.until("the claims are gone", lambda: not listed(cluster, CLAIMS), 60)
+    return trials, outcomes

@@ -1,0 +1,273 @@
+"""Faults in the objects of an installation, one at a time: how each is made and repaired, and the finding that `doctor` has to name first."""
+
+import asyncio
+import base64
+import time
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from analysis.doctor import diagnose, survey
+from certs import authority
+from cluster.kubernetes import Kubernetes
+from e2e.actors.webhook import SYSTEM
+
+SECONDS = 5.0  # CPU seconds: the machine may be busy
+HOOKS = "admissionregistration.k8s.io/v1"
+RBAC = "rbac.authorization.k8s.io/v1"
+CRDS = "apiextensions.k8s.io/v1"
+VOLATILE = ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields")
+
+
+def named(version, kind, name, namespace=""):
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name} | ({"namespace": namespace} if namespace else {})}  # fmt: skip
+
+
+MUTATING = named(HOOKS, "MutatingWebhookConfiguration", "drawbridge")
+VALIDATING = named(HOOKS, "ValidatingWebhookConfiguration", "drawbridge")
+QUOTA = named(HOOKS, "ValidatingWebhookConfiguration", "drawbridge-quota")
+MODE = named(HOOKS, "ValidatingAdmissionPolicyBinding", "drawbridge-mode")
+CONFIG = named("v1", "ConfigMap", "drawbridge", SYSTEM)
+SCHEDULER = named("v1", "ConfigMap", "drawbridge-scheduler", SYSTEM)
+SERVICE = named("v1", "Service", "drawbridge", SYSTEM)
+QUOTAS = named(CRDS, "CustomResourceDefinition", "devicequotas.drawbridge.dev")
+SECRET = named("v1", "Secret", "drawbridge", SYSTEM)
+SIGNATURE = named("v1", "Secret", "drawbridge-signature", SYSTEM)
+INVENTORY = named("v1", "ConfigMap", "drawbridge-inventory", "drawbridge-driver")
+
+
+def role(name, kind="ClusterRole"):
+    return named(RBAC, kind, name, SYSTEM if kind.startswith("Role") else "")
+
+
+def deployment(component):
+    return named("apps/v1", "Deployment", f"drawbridge-{component}", SYSTEM)
+
+
+class Breakage(NamedTuple):
+    """A fault: an object that is deleted (no change) or changed, and the finding that has to be first."""
+
+    broken: dict[str, Any]
+    change: Any
+    what: str
+    said: str = ""
+    about: dict[str, Any] = {}  # the object of the finding, if it is another one
+
+
+def each_hook(key, value, only=""):
+    def change(obj):
+        for hook in obj["webhooks"]:
+            if only in hook["name"]:
+                hook[key] = value if not callable(value) else value(hook[key])
+
+    return change
+
+
+def at(*path, value):
+    """Set the value at a path."""
+
+    def change(obj):
+        for key in path[:-1]:
+            obj = obj[key]
+        obj[path[-1]] = value
+
+    return change
+
+
+def without(resource):
+    """Remove a resource from the rules of a role."""
+
+    def change(role_):
+        for rule in role_["rules"]:
+            if "resources" in rule:
+                rule["resources"] = [name for name in rule["resources"] if name != resource] or ["nothing"]
+
+    return change
+
+
+def elsewhere(client):
+    return client | {"service": client["service"] | {"namespace": "drawbridge-sytem"}}
+
+
+def scheduler_reads(before, after):
+    """Change the scheduler's configuration, which it reads at its start."""
+
+    def change(config_map):
+        text = config_map["data"]["scheduler.yaml"]
+        assert before in text
+        config_map["data"]["scheduler.yaml"] = text.replace(before, after)
+
+    return change
+
+
+def another_image(deployment_):
+    """Set another image in a paused Deployment, which starts no pod."""
+    deployment_["spec"]["paused"] = True
+    deployment_["spec"]["template"]["spec"]["containers"][0]["image"] += "-of-another-day"
+
+
+OBJECTS = [
+    Breakage(MUTATING, None, "O003", "pods"),
+    Breakage(VALIDATING, None, "O003"),
+    Breakage(QUOTA, None, "O003"),
+    Breakage(VALIDATING, each_hook("failurePolicy", "Fail", "claims."), "O004", "failurePolicy"),
+    Breakage(MUTATING, each_hook("namespaceSelector", {"matchLabels": {"no": "namespace"}}), "O004", "namespaceSelector"),
+    Breakage(MUTATING, each_hook("objectSelector", {"matchLabels": {"no": "pod"}}), "O004", "objectSelector"),
+    Breakage(MUTATING, each_hook("matchConditions", [{"name": "never", "expression": "false"}]), "O004", "matchConditions"),
+    Breakage(MUTATING, each_hook("timeoutSeconds", 1), "O004", "timeoutSeconds"),
+    Breakage(MUTATING, each_hook("reinvocationPolicy", "Never"), "O004", "reinvocationPolicy"),
+    Breakage(MUTATING, each_hook("clientConfig", elsewhere), "O004", "clientConfig"),
+    Breakage(QUOTAS, None, "O003"),
+    Breakage(QUOTAS, lambda it: it["spec"]["versions"][0].pop("additionalPrinterColumns"), "O004", "additionalPrinterColumns"),
+    Breakage(QUOTAS, lambda it: it["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].pop("spec"), "O004", "spec"),
+    Breakage(named(HOOKS, "ValidatingAdmissionPolicy", "drawbridge-secrets"), None, "O003"),
+    Breakage(MODE, None, "O003"),
+    Breakage(named(HOOKS, "ValidatingAdmissionPolicy", "drawbridge-leases"), at("spec", "failurePolicy", value="Ignore"), "O004", "failurePolicy"),
+    Breakage(MODE, at("spec", "validationActions", value=["Audit"]), "O004", "validationActions"),
+    Breakage(role("drawbridge-webhook"), without("deviceclasses"), "O004", "rules"),
+    Breakage(role("drawbridge-controller", "Role"), without("leases"), "O004", "rules"),
+    Breakage(role("drawbridge-controller", "ClusterRoleBinding"), at("subjects", 0, "namespace", value="drawbridge-sytem"), "O004", "subjects"),
+    Breakage(role("drawbridge-authority", "RoleBinding"), None, "O003"),
+    Breakage(role("drawbridge-webhook", "ClusterRoleBinding"), None, "O003"),
+    Breakage(role("drawbridge-controller"), None, "O003"),
+    Breakage(SERVICE, None, "O003"),
+    Breakage(SERVICE, at("spec", "selector", "app.kubernetes.io/component", value="webhooks"), "O004", "selector"),
+    Breakage(SERVICE, at("spec", "ports", 0, "targetPort", value=9999), "O004", "ports"),
+    Breakage(named("networking.k8s.io/v1", "NetworkPolicy", "drawbridge-webhook", SYSTEM), None, "O003"),
+    Breakage(CONFIG, None, "O003"),
+    Breakage(CONFIG, at("data", value={"drawbridge.yml": "mode: observe\n"}), "O002", "has no drawbridge.yaml"),
+    Breakage(CONFIG, at("data", "drawbridge.yaml", value="apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: enforced\n"), "O002", "line 3"),
+    Breakage(SCHEDULER, scheduler_reads("schedulerName: drawbridge", "schedulerName: drawbrigde"), "O002", "no profile in it is called drawbridge"),
+    Breakage(SCHEDULER, scheduler_reads("enabled: [{name: Drawbridge, weight: 2}]", "enabled: []"), "O002", "neither the plugin Drawbridge nor an extender"),
+    Breakage(INVENTORY, None, "O003", "pods of its namespace that mount it do not start"),
+    Breakage(deployment("authority"), another_image, "O011", "of-another-day"),
+    Breakage(deployment("controller"), at("spec", "replicas", value=0), "O009", "no templates are created"),
+    Breakage(deployment("webhook"), at("spec", "replicas", value=0), "O009", "pods are admitted as written"),
+    Breakage(deployment("authority"), at("spec", "replicas", value=0), "O009", "no certificate is renewed"),
+    Breakage(deployment("allocator"), at("spec", "replicas", value=0), "O009", "0 replicas"),
+]  # fmt: skip
+
+
+def leaf(days, name=f"drawbridge.{SYSTEM}.svc"):
+    """A certificate that expires in this many days, signed by another authority than the installation's."""
+    made = datetime.now(UTC) - timedelta(days=100)
+    signer = authority.authority("drawbridge", now=made, life=timedelta(days=900))
+    return base64.b64encode(
+        authority.leaf(signer, [name], now=made, life=timedelta(days=100 + days)).certificate
+    ).decode()
+
+
+def another_bundle(client):
+    other = authority.authority("drawbridge", now=datetime.now(UTC), life=timedelta(days=9))
+    return client | {"caBundle": base64.b64encode(other.certificate).decode()}
+
+
+# Faults that the authority would repair at once.
+OF_THE_AUTHORITY = [
+    Breakage(MUTATING, each_hook("clientConfig", another_bundle), "O007", "not of the authority"),
+    Breakage(VALIDATING, each_hook("rules", []), "O008", "no rules or no bundle"),
+    Breakage(SECRET, None, "O006", "does not exist"),
+    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(-1)}), "O006", "expired"),
+    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(9, "other.svc")}), "O006", "is for other.svc"),
+    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": ""}), "O006", "no certificate that can be read"),
+    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(9)}), "O007", "not of the authority", MUTATING),
+    Breakage(SIGNATURE, None, "O003", "no template can be verified"),
+]  # fmt: skip
+
+
+def label(breakage):
+    change = "changed" if breakage.change else "deleted"
+    return f"{breakage.broken['kind']} {breakage.broken['metadata']['name']} {change}: {breakage.said or breakage.what}"
+
+
+def clean(obj):
+    return obj | {"metadata": {key: value for key, value in obj["metadata"].items() if key not in VOLATILE}}
+
+
+@contextmanager
+def broken(cluster, item, change):
+    """Break one object, and restore it."""
+    before = cluster.read(item)
+
+    def write():
+        after = cluster.read(item)
+        change(after)
+        return cluster.put(cluster.path_of(item), after)
+
+    try:
+        if change is None:
+            cluster.remove(item)
+            cluster.until("it is gone", lambda: cluster.read(item) is None)
+        else:
+            cluster.until("it is changed", write)
+        yield
+    finally:
+        cluster.until("it is as before", lambda: put_back(cluster, before))
+
+
+def without_pods(cluster, namespace, **query):
+    """Delete the pods of a namespace; return whether there were none. The grace is one second: a pod that just starts does not handle SIGTERM."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    there = cluster.get(path, **query)["items"]
+    for pod in there:
+        cluster.delete(f"{path}/{pod['metadata']['name']}", gracePeriodSeconds=1)
+    return not there
+
+
+@contextmanager
+def away(cluster, component):
+    """A Deployment with 0 replicas and no pod."""
+    item = deployment(component)
+    with broken(cluster, item, at("spec", "replicas", value=0)):
+
+        def gone():
+            has_none = without_pods(cluster, SYSTEM, labelSelector=f"app.kubernetes.io/component={component}")
+            deployment_ = cluster.read(item)
+            seen = deployment_["status"].get("observedGeneration") == deployment_["metadata"]["generation"]
+            return seen and has_none and not deployment_["status"].get("replicas")
+
+        cluster.until(f"the {component} is away", gone, 60)
+        yield
+
+
+def put_back(cluster, before):
+    there = cluster.read(before)
+    if there is None:
+        return cluster.create(clean(before))
+    version = {"resourceVersion": there["metadata"]["resourceVersion"]}
+    return cluster.put(cluster.path_of(before), clean(before) | {"metadata": clean(before)["metadata"] | version})
+
+
+def ailments(cluster, kubeconfig=None):
+    """Return the findings; fail if they take too much CPU time, without start and imports of a process."""
+
+    async def look():
+        api = Kubernetes.connect(kubeconfig=str(kubeconfig or cluster.kubeconfig))
+        try:
+            return list(diagnose(await survey(api, datetime.now(UTC), None, api)))
+        finally:
+            await api.close()
+
+    begun = time.process_time()
+    findings = asyncio.run(look())
+    assert time.process_time() - begun < SECONDS
+    return findings
+
+
+def is_named_first(cluster, breakage, after=()):
+    """Check that a breakage is the first finding, except for those in `after`."""
+    findings = ailments(cluster)
+    finding = findings[len(after)]
+    named = [(it.code, it.object) for it in findings[: len(after) + 1]]
+    assert named == [*after, (breakage.what, name_of(breakage.about or breakage.broken))], [f"{it.object}: {it.code}: {it.message}" for it in findings]  # fmt: skip
+    assert breakage.said in finding.message
+    assert finding.remedy
+
+
+def name_of(item):
+    meta = item["metadata"]
+    return f"{item['kind']}/{meta['namespace'] + '/' if 'namespace' in meta else ''}{meta['name']}"
+
+
+def well(cluster):
+    cluster.until("nothing is wrong", lambda: not ailments(cluster), 90, lambda: ailments(cluster))

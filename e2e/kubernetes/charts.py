@@ -1,0 +1,57 @@
+"""The chart with helm, and the objects that it and `drawbridge manifests` print."""
+
+import subprocess
+
+import pytest
+
+from cluster import manifests
+from e2e.build import program
+from tests.cli.running import run
+
+IMAGE, SCHEDULER = "registry.example/drawbridge:1", "registry.example/kube-scheduler:v1.37.1"
+IMAGES = ("--set", f"image={IMAGE}", "--set", f"bridge.schedulerImage={SCHEDULER}")
+OURS = "drawbridge"
+
+
+def drawbridge(*arguments):
+    """Return what the command prints, run in this process: a hundred processes would take longer than all comparisons."""
+    done = run(*arguments)
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
+
+
+def helm(*arguments, check=True):
+    command = [program("helm"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=check, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def chart(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("helm") / "chart"
+    drawbridge("manifests", "--helm", str(folder))
+    return str(folder)
+
+
+def by_name(text):
+    listed = [document.object for document in manifests.parse(text)]
+    objects = {(obj["kind"], obj["metadata"].get("namespace"), obj["metadata"]["name"]): obj for obj in listed}
+    assert len(objects) == len(listed)
+    return objects
+
+
+def rendered(chart, *values, namespace="default"):
+    done = helm("template", OURS, chart, "--namespace", namespace, *IMAGES, *values)
+    return by_name(done.stdout)
+
+
+def printed(*options):
+    return by_name(drawbridge("manifests", "--image", IMAGE, *options))
+
+
+def refusal(chart, *values):
+    done = helm("template", OURS, chart, *values, check=False)
+    assert done.returncode != 0
+    return done.stderr
+
+
+WITH_SCHEDULER = ("--bridge", "--scheduler-image", SCHEDULER)

@@ -1,0 +1,206 @@
+"""Random cases: a node with its devices, classes, claims in use, and claims to allocate."""
+
+from tests.allocator.fleet_maker import DRIVERS, ROOT, FleetMaker
+
+OPERATIONS = "DRAOptionalNodeOperations"
+
+
+class CaseMaker(FleetMaker):
+    """Draws whole cases of a family."""
+
+    def case(self) -> dict:
+        rng = self.rng
+        node = {"metadata": {"name": "n0", "labels": {"zone": "a", "rank": "5"}}}
+        if rng.random() < 0.6:
+            node["status"] = {"declaredFeatures": [OPERATIONS]}
+        for number in range(rng.choice((1, 1, 2, 2, 3) if self.family != "limits" else (1, 2))):
+            self.pool(number)
+        if self.chance(0.5, "chaos"):
+            rng.shuffle(self.slices)
+        case = {
+            "node": node,
+            "slices": self.slices,
+            "classes": self.classes(),
+            "claims": [],
+            "allocatedClaims": [],
+        }
+        if self.chance(0.15):
+            case["deviceTaintRules"] = [self.taint_rule()]
+        case["allocatedClaims"] = self.allocated()
+        claims = rng.choice((1, 1, 1, 2, 2, 3))
+        if self.family == "tight":
+            claims = rng.choice((1, 2, 2, 3, 4))
+        case["claims"] = [self.claim(number) for number in range(claims)]
+        if rng.random() < 0.02:
+            case["claims"] = case["claims"] * 1 if not case["claims"] else [*case["claims"], self.empty_claim()]
+        return case
+
+    def classes(self) -> list[dict]:
+        rng = self.rng
+        classes: list[dict] = [{"metadata": {"name": "any"}, "spec": {}}]
+        for number, driver in enumerate(DRIVERS):
+            selectors = [f'device.driver == "{driver}"']
+            if rng.random() < 0.2:
+                selectors.append(self.expression(driver))
+            spec: dict = {"selectors": [{"cel": {"expression": text}} for text in selectors]}
+            if rng.random() < 0.3:
+                spec["config"] = [
+                    {"opaque": {"driver": driver, "parameters": {"n": n}}} for n in range(rng.randrange(1, 3))
+                ]
+            classes.append({"metadata": {"name": f"c{number}"}, "spec": spec})
+        return classes
+
+    def expression(self, driver: str) -> str:
+        rng = self.rng
+        attributes = f'device.attributes["{driver}"]'
+        safe = [
+            f'{attributes}.model == "a"',
+            f'{attributes}.model == "b"',
+            f"{attributes}.idx < 2",
+            f"{attributes}.idx >= 1",
+            "true",
+            "!device.allowMultipleAllocations" if rng.random() < 0.2 else "true",
+            f"has({attributes}.ok) && {attributes}.ok",
+            f'has({attributes}.ver) && {attributes}.ver.isLessThan(semver("2.0.0"))',
+            f'device.driver == "{driver}" && has(device.capacity["{driver}"].mem)',
+        ]
+        unsafe = [
+            f"{attributes}.ok",
+            f'{attributes}.ver == semver("1.0.0")',
+            f'device.capacity["{driver}"].mem.compareTo(quantity("8")) >= 0',
+            f"{attributes}.numa == 0",
+            "device.nothing",
+            "1",
+        ]
+        if rng.random() < 0.01:
+            return rng.choice(unsafe[-2:])
+        return rng.choice(unsafe[:-2]) if rng.random() < 0.05 else rng.choice(safe)
+
+    def empty_claim(self) -> dict:
+        return {"metadata": {"name": "empty", "namespace": "d", "uid": "e"}, "spec": {"devices": {}}}
+
+    def claim(self, number: int) -> dict:
+        rng = self.rng
+        requests = rng.choice((1, 1, 2, 2, 3))
+        if self.family == "tight":
+            requests = rng.choice((1, 2, 3, 4))
+        devices: dict = {"requests": [self.request(n) for n in range(requests)]}
+        names = []
+        for request in devices["requests"]:
+            names.append(request["name"])
+            names += [f"{request['name']}/{sub['name']}" for sub in request.get("firstAvailable", ())]
+        constraints = [self.constraint(names) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)))]
+        if constraints:
+            devices["constraints"] = constraints
+        if rng.random() < 0.25:
+            devices["config"] = [
+                {
+                    "requests": rng.sample(names, min(len(names), rng.randrange(3))),
+                    "opaque": {"driver": rng.choice(DRIVERS), "parameters": {"x": n}},
+                }
+                for n in range(rng.randrange(1, 3))
+            ]
+        self.derive(devices)
+        return {
+            "metadata": {"name": f"claim{number}", "namespace": "d", "uid": f"u{number}"},
+            "spec": {"devices": devices},
+        }
+
+    def derive(self, devices: dict) -> None:
+        """Add a derived attribute, which a constraint uses, to some request."""
+        rng = self.rng
+        if not devices.get("constraints") or not self.chance(0.6, "general", "admin"):
+            return
+        constraint = rng.choice(devices["constraints"])
+        name = constraint.get("matchAttribute") or constraint.get("distinctAttribute")
+        body = rng.choice(devices["requests"])
+        inner = body.get("exactly") or rng.choice(body["firstAvailable"])
+        driver = rng.choice(DRIVERS[:2])
+        attributes = f'device.attributes["{driver}"]'
+        inner["derivedAttributes"] = [
+            {
+                "name": name,
+                "expression": rng.choice(
+                    (
+                        f"{attributes}.idx",
+                        f"{attributes}.idx / 2",
+                        f"[{attributes}.idx, 7]",
+                        f"{attributes}.model",
+                        '"same"',
+                        "true",
+                        "device.driver",
+                    )
+                ),
+            }
+        ]
+
+    def constraint(self, names: list[str]) -> dict:
+        rng = self.rng
+        attribute = rng.choice(
+            (
+                ROOT,
+                f"{DRIVERS[0]}/numa",
+                f"{DRIVERS[0]}/model",
+                f"{DRIVERS[1]}/idx",
+                f"{DRIVERS[0]}/ver",
+                f"{DRIVERS[0]}/slot",
+                ROOT,
+            )
+        )
+        out: dict = {rng.choice(("matchAttribute", "matchAttribute", "distinctAttribute")): attribute}
+        if rng.random() < 0.5:
+            out["requests"] = rng.sample(names, rng.randrange(1, len(names) + 1))
+        if rng.random() < 0.01:
+            return {}
+        return out
+
+    def request(self, number: int) -> dict:
+        rng = self.rng
+        name = f"r{number}"
+        if self.chance(0.4, "limits", "tight", "general"):
+            subs = [{"name": f"s{i}", **self.body(sub=True)} for i in range(rng.choice((1, 2, 2, 3)))]
+            return {"name": name, "firstAvailable": subs}
+        return {"name": name, "exactly": self.body(sub=False)}
+
+    def body(self, *, sub: bool) -> dict:
+        rng = self.rng
+        present = [driver for driver, _, _ in self.devices] or list(DRIVERS)
+        driver = rng.choice(present)
+        body: dict = {"deviceClassName": rng.choice(("any", f"c{DRIVERS.index(driver)}", f"c{DRIVERS.index(driver)}"))}
+        if rng.random() < 0.01:
+            body["deviceClassName"] = rng.choice(("missing", ""))
+        if rng.random() < 0.3:
+            guard = f'device.driver == "{driver}" && ' if rng.random() < 0.85 else ""
+            body["selectors"] = [{"cel": {"expression": guard + self.expression(driver)}}]
+        if self.chance(0.15) or (self.family == "admin" and rng.random() < 0.2):
+            body["allocationMode"] = "All"
+        else:
+            body["allocationMode"] = "ExactCount"
+            body["count"] = rng.choice((1, 1, 1, 1, 2, 3))
+            if self.family == "tight":
+                body["count"] = rng.choice((1, 2, 3, 4))
+            if self.family == "limits":
+                body["count"] = rng.choice((1, 1, 2, 5, 8, 10, 16, 20) if rng.random() < 0.9 else (31, 32, 33, 40))
+            if rng.random() < 0.01:
+                body["count"] = 0
+        if not sub and self.chance(0.5, "admin"):
+            body["adminAccess"] = rng.random() < 0.9
+        if rng.random() < 0.3:
+            body["tolerations"] = [self.toleration() for _ in range(rng.choice((1, 1, 2)))]
+        if self.chance(0.7, "shares") or rng.random() < 0.1:
+            wanted = {}
+            for capacity in ("mem",) if rng.random() < 0.8 else ("mem", "bw"):
+                wanted[capacity] = rng.choice(("1", "2", "3", "5", "0", "2Gi", "1Gi", "250m", "1500m", "13", "100m"))
+            if self.chance(0.03, "chaos", "shares"):
+                wanted["mem"] = rng.choice(("1500001u", "10E", "-1"))
+            body["capacity"] = {"requests": wanted}
+        return body
+
+    def toleration(self) -> dict:
+        rng = self.rng
+        out = {"key": rng.choice(("k", "l", "")), "operator": rng.choice(("Equal", "Exists"))}
+        if out["operator"] == "Equal" and rng.random() < 0.6:
+            out["value"] = "v"
+        if rng.random() < 0.4:
+            out["effect"] = rng.choice(("NoSchedule", "NoExecute"))
+        return out

@@ -1,0 +1,30 @@
+"""Parts of a case: its devices, requests and alternatives."""
+
+import random
+from typing import Any
+
+Case = dict[str, Any]
+
+
+ROOT = "resource.kubernetes.io/pcieRoot"
+
+
+def all_devices(case: Case) -> list[tuple[Case, Case]]:
+    """Return the devices, each with the spec of its slice."""
+    specs = [slice_["spec"] for slice_ in case["slices"]]
+    return [(spec, device) for spec in specs for device in spec.get("devices", ())]
+
+
+def draw_some(rng: random.Random, things: list[Any]) -> list[Any]:
+    """Draw some of the things: few or most of them."""
+    often = rng.choice((0.15, 0.4, 0.9))
+    return [thing for thing in things if rng.random() < often]
+
+
+def all_requests(case: Case) -> list[Case]:
+    return [request for claim in case["claims"] for request in claim["spec"]["devices"].get("requests", ())]
+
+
+def all_bodies(case: Case) -> list[Case]:
+    """Return the requests, and the alternatives of requests."""
+    return [body for request in all_requests(case) for body in (request.get("firstAvailable") or [request["exactly"]])]

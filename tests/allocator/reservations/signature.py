@@ -1,0 +1,103 @@
+"""Signatures of model worlds: worlds with equal signatures are explored once."""
+
+from allocator.reservations import FINALIZER
+from allocator.reservations.ledger import pools_of
+from tests.allocator.reservations.scenes import devices_of_claim
+
+
+def sign(world):
+    """Return a value that is equal for worlds with the same possible futures."""
+    ranks = {uid: _ranks(world, uid) for uid in world.scene.claims}
+    return (
+        world.holder,
+        world.faults,
+        world.moves,
+        world.deaths,
+        tuple(world.alive.items()),
+        tuple(world.placed.items()),
+        tuple(_sign_claim(claim, ranks) for claim in world.server.claims.values()),
+        tuple(_sign_ledger(ledger, ranks) for ledger in world.ledgers),
+        tuple(sorted((key, _sign_decision(world, key[0], value)) for key, value in world.decided.items())),
+        tuple(sorted(_sign_write(replica, write, ranks) for replica, write in world.in_flight)),
+        tuple(sorted(_sign_write(replica, write, ranks) for replica, write in world.late_writes)),
+        tuple(tuple(sorted(uids)) for uids in world.claims_to_read),
+        tuple(tuple(sorted(pods)) for pods in world.pods_to_read),
+        tuple(sorted(world.ready)),
+        tuple(sorted(world.binding)),
+    )
+
+
+def _ranks(world, uid):
+    versions = {0}
+    if uid in world.server.claims:
+        versions.add(int(world.server.claims[uid].metadata.resource_version))
+    for ledger in world.ledgers:
+        hold = ledger.holds.get(uid)
+        if hold is not None:
+            seen = (hold.claim.metadata.resource_version, hold.informer_version, hold.version)
+            versions.update(int(version) for version in seen if version)
+    under_way = (write for _, write in (*world.in_flight, *world.late_writes) if write.claim.metadata.uid == uid)
+    versions.update(int(write.claim.metadata.resource_version) for write in under_way)
+    return {str(version): rank for rank, version in enumerate(sorted(versions))} | {"": -1}
+
+
+def _sign_ledger(ledger, ranks):
+    holds = tuple(
+        (
+            uid,
+            _sign_claim(hold.claim, ranks),
+            ranks[uid][hold.informer_version],
+            hold.intent is not None,
+            devices_of_allocation(hold.intent),
+            tuple(sorted(hold.users)),
+            hold.busy,
+            ranks[uid][hold.version] if hold.busy else 0,
+            hold.lost,
+            hold.is_ours,
+            min(hold.refusals, 2),
+            bool(hold.refusal),
+        )
+        for uid, hold in sorted(ledger.holds.items(), key=lambda entry: entry[0])
+    )
+    reservations = tuple(
+        (
+            reservation.pod,
+            reservation.token,
+            reservation.claims,
+            reservation.state,
+            reservation.awaited,
+            reservation.started,
+            reservation.planned_end,
+        )
+        for reservation in (ledger.reservations[name] for name in sorted(ledger.reservations))
+    )
+    pods = tuple((uid, fact.node, fact.done) for uid, fact in sorted(ledger.pods.items(), key=lambda entry: entry[0]))
+    return ledger.leading, holds, reservations, pods, tuple(sorted(ledger.deleted))
+
+
+def _sign_decision(world, replica, value):
+    parts, basis, _ = value
+    changed = world.ledgers[replica].changed
+    pools = {"/".join(pool) for part in parts for pool in pools_of(part.allocation)} | {"team"}
+    given = tuple(devices_of_allocation(part.allocation) for part in parts)
+    return given, tuple(sorted(pool for pool in pools if changed.get(pool, 0) > basis))
+
+
+def devices_of_allocation(allocation):
+    if allocation is None:
+        return ()
+    return tuple((result.pool, result.device) for result in allocation.devices.results)
+
+
+def _sign_claim(claim, ranks):
+    meta = claim.metadata
+    consumers = tuple(consumer.uid for consumer in claim.status.reserved_for)
+    return ranks[meta.uid][meta.resource_version], FINALIZER in meta.finalizers, devices_of_claim(claim), consumers
+
+
+def _sign_write(replica, write, ranks):
+    consumers = tuple(consumer.uid for consumer in getattr(write, "reserved_for", ()))
+    finalizers = getattr(write, "finalizers", ())
+    meta = write.claim.metadata
+    given = devices_of_allocation(getattr(write, "allocation", None))
+    return replica, type(write).__name__, meta.uid, ranks[meta.uid][meta.resource_version], consumers, finalizers, given

@@ -1,0 +1,82 @@
+"""Pods that preempt others, over the embedded store: a full node, victims, and the calls of both schedulers."""
+
+from cluster import resources
+from cluster.embedded import Embedded
+from cluster.errors import NotFound
+from cluster.patch import Merge
+from tests.allocator.service.sidecar import claim, fleet, pod, until
+
+
+def important(name, *claims, **spec):
+    return pod(name, *claims, priority=100, **spec)
+
+
+def budget(allowed):
+    meta = {"name": "b", "namespace": "default"}
+    spec = {"selector": {"matchLabels": {"app": "kept"}}}
+    return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta, "spec": spec, "status": {"disruptionsAllowed": allowed}}  # fmt: skip
+
+
+async def start(sidecar, name, node):
+    """Place and bind a pod as a scheduler does."""
+    status, answer = await sidecar.place(name, node)
+    assert status == 200, answer
+    await sidecar.cluster.bind(name, "default", node)
+    await until(lambda: sidecar.bridge.pods.find(f"pod-{name}").spec.node_name == node)
+
+
+async def postfilter(sidecar, name, *nodes):
+    return await sidecar.plugin("postfilter", {"pod": await sidecar.pod(name), "nodes": nodes})
+
+
+async def exists(sidecar, name):
+    try:
+        await sidecar.cluster.get(resources.PODS, name, "default")
+    except NotFound:
+        return False
+    return True
+
+
+class Interrupted(Embedded):
+    """A store that runs a function of `before` once, before it deletes the pod of that name."""
+
+    def __init__(self):
+        super().__init__()
+        self.before = {}
+
+    async def delete(self, resource, name, namespace=None, **more):
+        if resource.kind == "Pod" and name in self.before:
+            await self.before.pop(name)()
+        return await super().delete(resource, name, namespace, **more)
+
+
+def interrupted(*objects):
+    cluster = Interrupted()
+    cluster.load(list(objects))
+    return cluster
+
+
+def crowd(*names, want=2):
+    """Return pods on one node, each with a device, and an important pod that requests `want` devices."""
+    lows = [pod(name, name, priority=1) for name in names]
+    claims = [claim(name) for name in names]
+    return [*fleet(1, len(names)), *claims, *lows, claim("urgent", want), important("urgent", "urgent")]
+
+
+async def existing(sidecar, *names):
+    return [name for name in names if await exists(sidecar, name)]
+
+
+async def extender_filter(sidecar, name, *nodes):
+    """Call filter as a stock scheduler does."""
+    question = {"Pod": await sidecar.pod(name), "NodeNames": nodes}
+    return (await sidecar.ask("/extender/filter", question))[1]
+
+
+async def event_messages(cluster, namespace="default"):
+    return [event.message for event in (await cluster.list(resources.EVENTS, namespace)).items]
+
+
+async def nominate(cluster, node, name="urgent"):
+    status = Merge({"status": {"nominatedNodeName": node}})
+    await cluster.patch(resources.PODS, name, status, "default", subresource="status")

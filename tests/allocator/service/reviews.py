@@ -1,0 +1,65 @@
+"""Reviews that the quota listener answers: of pods, claims and templates."""
+
+import json
+
+import aiohttp
+
+from allocator.service import LeaderIdentity, Reviewing
+from runtime.http import Address
+from tests.allocator.service.sidecar import pod
+from tests.limits import PATIENCE
+from tests.objects import admission_review, claim_template, exactly
+from webhook.admission import future_claims_of_pod, review_quota
+
+# On a busy machine, a hundred concurrent reviews that a follower forwards take longer than an API server waits.
+QUOTA_LISTENER = {
+    "reviewing": Reviewing(review_quota, future_claims_of_pod),
+    "quota": Address("127.0.0.1", 0),
+    "quota_trust": LeaderIdentity(seconds=PATIENCE),
+}
+
+
+def template_of(name, count=1):
+    return claim_template(name, exactly(count=count))
+
+
+def using(name, *templates, **spec):
+    entries = [{"name": f"e{at}", "resourceClaimTemplateName": template} for at, template in enumerate(templates)]
+    return pod(name, resourceClaims=entries, **spec)
+
+
+def review_of(thing, *, dry_run=False, operation="CREATE"):
+    group = "" if thing["kind"] == "Pod" else "resource.k8s.io"
+    kind = {"group": group, "version": "v1", "kind": thing["kind"]}
+    where = thing["metadata"]["namespace"]
+    return admission_review(thing, operation=operation, kind=kind, namespace=where, dryRun=dry_run)
+
+
+async def post(where, body, **headers):
+    async with aiohttp.ClientSession() as session, session.post(f"http://{where}/quota", data=body, headers=headers) as response:  # fmt: skip
+        return response.status, await response.json(content_type=None)
+
+
+async def refusal(sidecar, thing, **how):
+    """Return the message with which the quota listener refuses an object, or "" if it admits the object."""
+    status, answer = await post(sidecar.listening.quota, json.dumps(review_of(thing, **how)))
+    if status != 200:
+        return f"{status}: {answer['error']}"
+    response = answer["response"]
+    assert response["allowed"] == ("status" not in response)
+    return "" if response["allowed"] else response["status"]["message"]
+
+
+def pending_devices(sidecar):
+    """Return the number of devices of pods and claims that are admitted and not reserved."""
+    admission = sidecar.service._admission
+    [quota] = sidecar.bridge.knowledge.quotas.objects.values()
+    stock = sidecar.bridge.knowledge.stock
+    waits = admission.pending.waiting(
+        quota,
+        stock,
+        demand=lambda spec: admission._demands.upper_bound(spec, stock),
+        find_pod=sidecar.bridge.knowledge.pod,
+        find_spec=admission._spec,
+    )
+    return waits.get(("gpu", "devices"), 0) // 10**9

@@ -1,0 +1,302 @@
+"""Writes of claims that fail, over the embedded store: conflicts, missing answers, missing permissions, rejections."""
+
+import asyncio
+import contextlib
+import math
+import random
+import time
+from typing import ClassVar
+
+import pytest
+
+from allocator.service import commits
+from allocator.service.commits import HOLDER_POLICY
+from cluster import resources
+from cluster.embedded import Embedded
+from cluster.errors import Conflict, Forbidden, Invalid, Throttled, Unauthorized, Unavailable
+from tests.allocator.service.sidecar import claim, fleet, gpus, loaded, node, pod, running, until
+from tests.allocator.service.stores import Faulty, faulty
+from tests.limits import PATIENCE
+
+LACKING = (
+    Forbidden('resourceclaims.resource.k8s.io "a" is forbidden: User "system:serviceaccount:x:y" cannot patch resource "resourceclaims" in API group'),
+    Invalid('ResourceClaim.resource.k8s.io "a" is invalid: status.allocation: Forbidden: changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="patch" permission: no'),
+    Unauthorized("Unauthorized"),
+)  # fmt: skip
+
+
+async def test_a_conflicting_claim_is_read_again_and_written():
+    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
+    cluster.faults[1] = Conflict("another writer was faster")
+    async with running(cluster) as sidecar:
+        assert (await sidecar.place("p"))[0] == 200
+        assert len(await sidecar.held("a")) == 1
+
+
+async def test_a_throttled_write_waits_as_long_as_the_server_asks():
+    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
+    cluster.faults[2] = Throttled("too many requests", retry_after=0.2)
+    async with running(cluster) as sidecar:
+        begun = asyncio.get_running_loop().time()
+        assert (await sidecar.place("p"))[0] == 200
+        assert asyncio.get_running_loop().time() - begun >= 0.2
+        assert cluster.writes == [("a", ""), ("a", "status"), ("a", "status")]
+        lost = {"what": "PatchAllocation", "outcome": "Lost"}
+        assert sidecar.service.metrics.registry.get_sample_value("drawbridge_claim_writes_total", lost) is None
+
+
+async def test_a_busy_server_is_logged_and_its_refusals_are_answers(caplog, monkeypatch):
+    monkeypatch.setattr(commits, "DEADLINE", 0.3)
+    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
+    cluster.faults[1] = Throttled("too many requests", retry_after=60)
+    async with running(cluster) as sidecar:
+        assert (await sidecar.place("p"))[0] == 200
+        [record] = [record for record in caplog.records if record.message.startswith("a write failed")]
+        assert record.problem == "the API server is busy (too many requests)"
+        assert not sidecar.bridge.ledger.commits.may_write_late()
+
+
+@pytest.mark.parametrize(("error", "late"), [(Unavailable("the connection broke"), True), (Conflict("another"), False)])
+async def test_only_an_unanswered_write_may_land_late(error, late):
+    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
+    cluster.faults[1] = error
+    async with running(cluster) as sidecar:
+        assert (await sidecar.place("p"))[0] == 200
+        assert sidecar.bridge.ledger.commits.may_write_late() is late
+        assert sidecar.service.election.may_write_late() is late
+
+
+class SilentWatches(Embedded):
+    """A store whose watches of claims can stay open and show nothing; lists can be outdated, too."""
+
+    silent = False
+    stored = None  # the answer to lists of claims
+
+    @contextlib.asynccontextmanager
+    async def watch(self, resource, *args, **options):
+        async with super().watch(resource, *args, **options) as shown:
+            yield self._silenced(shown) if resource.kind == "ResourceClaim" else shown
+
+    async def _silenced(self, shown):
+        async for event in shown:
+            while self.silent:  # noqa: ASYNC110  a test turns it off
+                await asyncio.sleep(0.01)
+            yield event
+
+    async def list(self, resource, *args, **options):
+        if resource.kind == "ResourceClaim" and self.stored is not None:
+            return self.stored
+        return await super().list(resource, *args, **options)
+
+
+async def test_claims_are_listed_when_their_watch_misses_our_writes():
+    cluster = SilentWatches()
+    cluster.load([*fleet(), claim("a"), claim("b"), pod("p", "a"), pod("q", "b")])
+    async with running(cluster) as sidecar:
+        cluster.silent, sidecar.bridge.ledger.unseen_seconds = True, 0.2
+        for name in "pq":
+            begun = asyncio.get_running_loop().time()
+            assert await sidecar.place(name) == (200, {"committed": True, "message": ""})
+            assert asyncio.get_running_loop().time() - begun < 5
+
+
+async def test_an_allocator_blind_to_its_own_writes_is_not_ready():
+    cluster = SilentWatches()
+    cluster.load([*fleet(), claim("a"), pod("p", "a")])
+    async with running(cluster) as sidecar:
+        sidecar.bridge.ledger.unseen_seconds = 0.1
+        cluster.stored = await cluster.list(resources.RESOURCE_CLAIMS)
+        cluster.silent = True
+        placing = asyncio.create_task(sidecar.place("p"))
+        assert not sidecar.service.metrics.readiness()[0]["watch"]
+        await until(lambda: sidecar.service.metrics.readiness()[0]["watch"])
+        words = "resourceclaims.resource.k8s.io: the API server has not shown a write of ours for"
+        assert sidecar.service.metrics.readiness()[0]["watch"].startswith(words)
+        cluster.silent, cluster.stored = False, None
+        assert (await placing)[0] == 200
+        await until(lambda: not sidecar.service.metrics.readiness()[0]["watch"])
+
+
+@pytest.mark.parametrize("where", ["faults", "after"])
+@pytest.mark.parametrize("number", [1, 2])
+async def test_an_unanswered_write_is_read_and_the_pod_placed(where, number):
+    cluster = faulty(*fleet(), claim("a"), claim("b", 2), pod("p", "a"), pod("q", "b"))
+    getattr(cluster, where)[number] = Unavailable("the connection broke")
+    async with running(cluster) as sidecar:
+        assert (await sidecar.place("p"))[0] == 200
+        assert (await sidecar.place("q"))[0] == 200
+        assert len({*await sidecar.held("a"), *await sidecar.held("b")}) == 3
+
+
+@pytest.mark.parametrize("error", LACKING, ids=["of a role", "to bind claims", "none at all"])
+async def test_a_missing_permission_is_logged_and_fails_readiness(error):
+    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
+    cluster.faults[1] = error
+    async with running(cluster) as sidecar:
+        status, answer = await sidecar.place("p")
+        assert status == 409
+        problems, _ = sidecar.service.metrics.readiness()
+        assert error.message in problems["rights"]
+        assert answer["error"]
+        assert (await sidecar.place("p"))[0] == 200
+        problems, _ = sidecar.service.metrics.readiness()
+        assert problems["rights"] == ""
+
+
+async def test_a_missing_permission_no_longer_needed_does_not_block_readiness(monkeypatch):
+    """The pod and the claim may be gone, or the permission may have been granted."""
+    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
+    cluster.faults[1] = LACKING[0]
+    async with running(cluster) as sidecar:
+        await sidecar.place("p")
+        assert sidecar.service.metrics.readiness()[0]["rights"]
+        lacking = sidecar.bridge.ledger.commits.missing_rights
+        assert lacking()
+        monkeypatch.setattr("allocator.service.commits.LACKING_SECONDS", 0.0)
+        assert lacking() == "", "once the time is over"
+
+
+class Refusing(Faulty):
+    """A store that rejects every write of some claims, as an API server does for objects that violate a policy."""
+
+    refused: ClassVar[set[str]] = set()
+
+    async def patch(self, resource, name, patch, namespace=None, **more):
+        if resource.kind == "ResourceClaim" and name in self.refused:
+            self.writes.append((name, more.get("subresource", "")))
+            raise Invalid(f"ResourceClaim {name} is invalid: spec: field is immutable")
+        return await super().patch(resource, name, patch, namespace, **more)
+
+
+async def test_unwritable_claims_delay_no_other_pods():
+    """Without a pause there were 119 writes per second, and the allocator did not become ready again."""
+    poison = [f"bad-{at}" for at in range(20)]
+    cluster = Refusing()
+    cluster.refused = {*poison}
+    cluster.load([*fleet(2, 20), *map(claim, poison), *(pod(name, name) for name in poison), claim("a"), pod("p", "a")])
+    async with running(cluster) as sidecar:
+        begun = time.monotonic()
+        for _ in range(5):
+            for name in poison:
+                status, answer = await sidecar.place(name)
+                assert status == 409
+                assert f"{name} is invalid: spec: field is immutable" in answer["error"]
+        # After the second rejection a claim is paused for 1 s, then 2 s, 4 s, ...: on a slow machine some pauses have ended by now.
+        ended_rests = int(math.log2(1 + time.monotonic() - begun))
+        assert 2 * len(poison) <= len(cluster.writes) <= (2 + ended_rests) * len(poison)
+        assert sidecar.service.metrics.readiness()[0]["rights"] == ""
+        assert (await sidecar.place("p"))[0] == 200
+        events = (await sidecar.cluster.list(resources.EVENTS.raw, "default")).items
+        assert {event["involvedObject"]["name"] for event in events if "field is immutable" in event["message"]} == {
+            *poison
+        }
+        for name in poison:
+            await sidecar.cluster.delete(resources.PODS, name, "default")
+            await sidecar.cluster.delete(resources.RESOURCE_CLAIMS, name, "default")
+        await until(lambda: len(sidecar.bridge.ledger.state.holds) == 1)
+        assert len(sidecar.bridge.ledger.state.reservations) == 1
+
+
+async def test_a_rejected_pod_is_placed_once_the_server_accepts_writes():
+    cluster = Refusing()
+    cluster.refused = {"a"}
+    cluster.load([*fleet(), claim("a"), pod("p", "a")])
+    async with running(cluster) as sidecar:
+        for _ in range(3):
+            assert (await sidecar.place("p"))[0] == 409
+        cluster.refused = set()
+        seq = sidecar.bridge.requeue_events.seq
+        news = await sidecar.bridge.requeue_events.after(seq, PATIENCE)
+        assert news.all or "default/p" in news.pods
+        assert (await sidecar.place("p"))[0] == 200
+
+
+async def test_a_write_is_retried_until_the_policy_accepts_it():
+    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
+    cluster.faults[1] = Forbidden(f"ValidatingAdmissionPolicy '{HOLDER_POLICY}' denied request")
+    async with running(cluster) as sidecar:
+        assert (await sidecar.place("p"))[0] == 200
+
+
+async def test_a_release_during_a_write_leaves_no_allocation():
+    cluster = faulty(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
+    cluster.last = 1
+    async with running(cluster) as sidecar:
+        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
+        _, reserved = await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
+        commit = asyncio.create_task(sidecar.plugin("commit", reserved))
+        await until(lambda: cluster.ignored)
+        assert (await sidecar.plugin("unreserve", reserved))[0] == 200
+        assert (await commit)[0] == 409
+        _, while_unsure = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
+        assert while_unsure["verdict"] == "full"
+        cluster.last = None
+        cluster.heard.set()
+
+        async def placed():
+            return (await sidecar.place("q"))[0] == 200 if (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")}))[1]["nodes"] else False  # fmt: skip
+
+        await until(placed)
+        assert (await sidecar.held("a"), await sidecar.held("b")) == ([], ["n0/gpu-0"])
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_failing_writes_neither_share_devices_nor_starve_pods(seed):
+    """Twelve devices, sixteen pods, and every third write fails in one of several ways."""
+    chance = random.Random(seed)
+    pods = [f"p{at}" for at in range(16)]
+    cluster = faulty(*fleet(3, 4), *(claim(f"c-{name}") for name in pods), *(pod(name, f"c-{name}") for name in pods))
+    wrong = (Conflict("faster"), Unavailable("broken"), Throttled("busy", retry_after=0.01))
+    for number in range(1, 200):
+        if chance.random() < 0.33:
+            way, error = chance.choice((cluster.faults, cluster.after)), chance.choice(wrong)
+            way[number] = Unavailable("broken") if way is cluster.after else error
+    async with running(cluster) as sidecar:
+        served = set()
+        async with asyncio.timeout(PATIENCE):
+            while len(served) < 12:
+                unserved = [name for name in pods if name not in served]
+                answers = await asyncio.gather(*(try_to_place(sidecar, name) for name in unserved))
+                served |= {name for name, done in zip(unserved, answers, strict=True) if done}
+        given = [device for name in pods for device in await sidecar.held(f"c-{name}")]
+        assert len(given) == len(set(given)) == 12
+        for name in pods:
+            users = [consumer.name for consumer in (await sidecar.claim(f"c-{name}")).status.reserved_for]
+            assert users == ([name] if name in served else [])
+
+
+async def try_to_place(sidecar, name):
+    _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
+    if not answer["nodes"]:
+        return False
+    status, reserved = await sidecar.plugin("reserve", {"token": answer["token"], "node": answer["nodes"][-1]["name"]})
+    return status == 200 and (await sidecar.plugin("commit", reserved))[0] == 200
+
+
+async def test_a_simulation_names_the_node_or_what_nodes_lack():
+    cluster = loaded(*fleet(), node("small"), gpus("small", 1))
+    async with running(cluster) as sidecar:
+        template = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "t"}, "spec": {"spec": claim("x", 2)["spec"]}}  # fmt: skip
+        wanted = pod("new", resourceClaims=[{"name": "g", "resourceClaimTemplateName": "t"}])
+        status, said = await sidecar.ask("/api/v1/simulate-schedule", {"kind": "List", "apiVersion": "v1", "items": [template, wanted]})  # fmt: skip
+        [placed] = said["pods"]
+        assert (status, placed["node"], len(placed["devices"])) == (200, "n0", 2)
+        deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"replicas": 3, "template": {"spec": wanted["spec"]}}}  # fmt: skip
+        _, said = await sidecar.ask("/api/v1/simulate-schedule", {"kind": "List", "apiVersion": "v1", "items": [template, deployment]})  # fmt: skip
+        assert [replica["node"] for replica in said["pods"]] == ["n0", "n1", None]
+        assert (said["totals"]["placed"], await sidecar.ask("/api/v1/claims")) == (2, (200, {"claims": []}))
+        [waiting] = (await sidecar.ask("/api/v1/simulate-schedule", wanted))[1]["pods"]
+        assert waiting["summary"] == "ResourceClaimTemplate default/t does not exist"
+        large = {**template, "spec": {"spec": claim("x", 3)["spec"]}}
+        _, said = await sidecar.ask("/api/v1/simulate-schedule", {"kind": "List", "apiVersion": "v1", "items": [large, wanted]})  # fmt: skip
+        [refused] = said["pods"]
+        assert (refused["node"], refused["summary"]) == (None, "0/3 nodes: not enough devices at once on 3")
+        texts = [reason["text"] for reason in refused["reasons"]]
+        assert texts == ["2 of the 3 devices requested are left", "1 of the 3 devices requested is left"]
+        away = wanted | {"spec": wanted["spec"] | {"nodeSelector": {"zone": "none"}}}
+        _, said = await sidecar.ask("/api/v1/simulate-schedule", {"kind": "List", "apiVersion": "v1", "items": [template, away]})  # fmt: skip
+        assert (
+            said["pods"][0]["summary"] == "0/3 nodes: node(s) didn't match Pod's node affinity/selector: zone=none on 3"
+        )
+        assert (await sidecar.ask("/api/v1/simulate-schedule", {"a": 1}))[0] == 400
+        assert (await sidecar.ask("/api/v1/claims"))[1] == {"claims": []}

@@ -1,0 +1,87 @@
+"""The extender's calls, over the embedded store: filter, prioritize and bind for a stock scheduler."""
+
+import asyncio
+
+from cluster import resources
+from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, running
+
+
+async def test_the_extender_refuses_group_members_that_request_devices():
+    group = {"podGroupName": "trio"}
+    cluster = loaded(*fleet(), claim("a"), pod("p", "a", schedulingGroup=group), pod("plain", schedulingGroup=group))
+    async with running(cluster) as sidecar:
+        question = {"Pod": await sidecar.pod("p"), "NodeNames": ["n0", "n1"]}
+        _, answer = await sidecar.ask("/extender/filter", question)
+        assert (answer["NodeNames"], answer["Error"], answer["FailedAndUnresolvableNodes"].keys()) == (
+            [],
+            "",
+            {"n0", "n1"},
+        )
+        [message] = set(answer["FailedAndUnresolvableNodes"].values())
+        assert "PodGroup trio" in message
+        assert "plugin" in message
+        _, answer = await sidecar.ask("/extender/filter", question | {"Pod": await sidecar.pod("plain")})
+        assert answer["NodeNames"] == ["n0", "n1"]
+
+
+async def test_surplus_pods_on_a_node_get_conflicts():
+    """The worst order: every pod is filtered before any is bound, and all choose the first node. Each node binds as many pods as it has devices."""
+    nodes, each = 5, 2
+    names = [f"p{at}" for at in range(nodes * each)]
+    cluster = loaded(*fleet(nodes, each), *map(claim, names), *(pod(name, name) for name in names))
+    async with running(cluster) as sidecar:
+        waiting, conflicts, rounds = set(names), 0, 0
+        while waiting:
+            chosen = {name: await first_node(sidecar, name, nodes) for name in sorted(waiting)}
+            errors = await asyncio.gather(*(bind(sidecar, name, where) for name, where in chosen.items()))
+            bound = {name for name, error in zip(chosen, errors, strict=True) if not error}
+            assert len(bound) == each
+            assert {error for error in errors if error} <= {"the free devices were taken by another pod"}
+            conflicts += len(waiting) - each
+            waiting -= bound
+            rounds += 1
+        assert rounds == nodes
+        given = [device for name in names for device in await sidecar.held(name)]
+        assert len(set(given)) == len(names)
+        counted = {outcome: sidecar.service.metrics.registry.get_sample_value("drawbridge_extender_binds_total", {"outcome": outcome}) for outcome in ("bound", "conflict", "failed")}  # fmt: skip
+        assert counted == {"bound": len(names), "conflict": conflicts, "failed": None}
+
+
+async def first_node(sidecar, name, nodes):
+    question = {"Pod": await sidecar.pod(name), "NodeNames": [f"n{at}" for at in range(nodes)]}
+    _, answer = await sidecar.ask("/extender/filter", question)
+    return answer["NodeNames"][0]
+
+
+async def bind(sidecar, name, where):
+    place = {"PodName": name, "PodNamespace": "default", "PodUID": f"pod-{name}", "Node": where}
+    return (await sidecar.ask("/extender/bind", place))[1]["Error"]
+
+
+async def test_a_stock_scheduler_places_pods_with_the_extender():
+    cluster = loaded(*fleet(), node("cpu"), claim("a"), pod("p", "a"), pod("plain"))
+    async with running(cluster) as sidecar:
+        names = ["n0", "n1", "cpu"]
+        _, answer = await sidecar.ask("/extender/filter", {"Pod": await sidecar.pod("p"), "NodeNames": names})
+        assert answer == {"NodeNames": ["n0", "n1"], "FailedAndUnresolvableNodes": {}, "Error": ""}
+        _, answer = await sidecar.ask("/extender/filter", {"Pod": await sidecar.pod("p"), "NodeNames": ["cpu"]})
+        assert answer["NodeNames"] == []
+        assert "cannot serve the claims" in answer["FailedAndUnresolvableNodes"]["cpu"]
+        _, scores = await sidecar.ask(
+            "/extender/prioritize", {"Pod": await sidecar.pod("p"), "NodeNames": ["n0", "n1"]}
+        )
+        assert scores == [{"Host": "n0", "Score": 0}, {"Host": "n1", "Score": 0}]
+        for name in ("p", "plain"):
+            where = {"PodName": name, "PodNamespace": "default", "PodUID": f"pod-{name}", "Node": "n1"}
+            assert await sidecar.ask("/extender/bind", where) == (200, {"Error": ""})
+            assert (await cluster.get(resources.PODS, name, "default")).spec.node_name == "n1"
+        assert await sidecar.held("a") == ["n1/gpu-0"]
+        assert (await sidecar.ask("/extender/preempt", {}))[1] == {"NodeNameToMetaVictims": {}}
+
+
+async def test_a_failed_binding_releases_the_devices():
+    cluster = loaded(*fleet(), claim("a"), pod("p", "a"))
+    async with running(cluster) as sidecar:
+        where = {"PodName": "p", "PodNamespace": "default", "PodUID": "pod-p", "Node": "nowhere"}
+        assert "does not exist" in (await sidecar.ask("/extender/bind", where))[1]["Error"]
+        assert await sidecar.held("a") == []

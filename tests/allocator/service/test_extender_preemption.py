@@ -1,0 +1,62 @@
+"""Preemption for pods of a stock scheduler, which does not call postfilter."""
+
+import pytest
+
+from allocator.service.preemption.nominations import OUTBID
+from allocator.service.settings import Preempting
+from tests.allocator.service.preemptors import crowd, event_messages, exists, extender_filter, important, start
+from tests.allocator.service.sidecar import claim, fleet, free, loaded, pod, running, until
+
+
+async def test_a_pod_of_the_extender_preempts_and_gets_the_device():
+    cluster = loaded(*crowd("a", want=1), claim("late"), pod("late", "late", priority=2))
+    async with running(cluster, preempting=Preempting.EVICT) as sidecar:
+        await start(sidecar, "a", "n0")
+        assert (await extender_filter(sidecar, "urgent", "n0"))["NodeNames"] == []
+        await until(lambda: sidecar.bridge.pods.find("pod-a") is None)
+        await free(cluster, "a")
+        await until(lambda: sidecar.bridge.knowledge.stock.claims["default/a"].status.allocation is None)
+        refused = await extender_filter(sidecar, "late", "n0")
+        assert refused["FailedAndUnresolvableNodes"]["n0"] == OUTBID
+        assert refused["NodeNames"] == []
+        assert (await extender_filter(sidecar, "urgent", "n0"))["NodeNames"] == ["n0"]
+
+
+async def test_without_eviction_enabled_victims_are_reported_once_and_not_evicted():
+    cluster = loaded(*crowd("a", want=1))
+    async with running(cluster) as sidecar:
+        await start(sidecar, "a", "n0")
+        sidecar.service.extender_preemption._again = 0.0
+        for _ in range(3):
+            looked = sidecar.service.extender_preemption.scans
+            await extender_filter(sidecar, "urgent", "n0")
+            await until(lambda before=looked: sidecar.service.extender_preemption.scans > before)
+        words = (
+            "would fit on n0 if lower-priority pod default/a were evicted; no pod is evicted (--extender-preemption)"
+        )
+        assert await event_messages(cluster) == [words]
+        assert await exists(sidecar, "a")
+
+
+@pytest.mark.parametrize(
+    ("preempting", "asking"),
+    [
+        (Preempting.OFF, important("urgent", "urgent")),
+        (Preempting.EVICT, important("urgent", "urgent", preemptionPolicy="Never")),
+    ],
+    ids=["off", "it must not"],
+)
+async def test_no_victim_is_searched_if_preemption_is_off_or_forbidden(preempting, asking):
+    cluster = loaded(*fleet(1, 1), claim("a"), claim("urgent"), pod("a", "a", priority=1), asking, claim("able"), important("able", "able"))  # fmt: skip
+    async with running(cluster, preempting=preempting) as sidecar:
+        await start(sidecar, "a", "n0")
+        await extender_filter(sidecar, "urgent", "n0")
+        if preempting is Preempting.EVICT:
+            await extender_filter(sidecar, "able", "n0")  # the pod after it has its turn
+            await until(lambda: sidecar.bridge.pods.find("pod-a") is None)
+            await until(lambda: event_messages(cluster))
+            assert await event_messages(cluster) == ["preempted by pod default/able, which has a higher priority"]
+        else:
+            await sidecar.place("a", "n0")
+            assert sidecar.service.extender_preemption.scans == 0
+            assert await exists(sidecar, "a")

@@ -1,0 +1,163 @@
+"""Nominated pods, over the embedded store: freed devices are kept for them, and other pods wait."""
+
+import asyncio
+
+import pytest
+
+from allocator.service.preemption.nominations import OUTBID, SECONDS
+from allocator.service.settings import Preempting
+from cluster import resources
+from tests.allocator.service.preemptors import crowd, extender_filter, important, nominate, postfilter, start
+from tests.allocator.service.sidecar import claim, device_class, fleet, free, gpus, loaded, node, pod, running, until
+from tests.limits import PATIENCE
+
+
+def from_all_nodes(count):
+    reached = gpus("shared", count)
+    del reached["spec"]["nodeName"]
+    reached["spec"]["allNodes"] = True
+    return reached
+
+
+async def test_two_equal_pods_get_separate_victims_in_a_shared_pool():
+    """Devices freed for one pod do not count as freed for the other on another node: each would wait for the other."""
+    names = ("low", "lower", "urgent", "also")
+    pods = [pod("low", "low", priority=2), pod("lower", "lower", priority=1), important("urgent", "urgent"), important("also", "also")]  # fmt: skip
+    cluster = loaded(device_class(), node("n0"), node("n1"), from_all_nodes(2), *map(claim, names), *pods)
+    async with running(cluster) as sidecar:
+        await start(sidecar, "low", "n0")
+        await start(sidecar, "lower", "n1")
+        gone = []
+        for name, where in (("urgent", "n0"), ("also", "n1")):
+            answer = (await postfilter(sidecar, name, where))[1]
+            assert answer["nominatedNode"] == where
+            gone += [victim["name"] for victim in answer["victims"]]
+        assert gone == ["lower", "low"]
+        for name in ("low", "lower"):
+            await free(cluster, name)
+        await until(lambda: not any(sidecar.bridge.knowledge.stock.claims[f"default/{name}"].status.allocation for name in ("low", "lower")))  # fmt: skip
+        for name, where in (("also", "n1"), ("urgent", "n0")):
+            assert (await sidecar.place(name, where))[0] == 200
+
+
+@pytest.mark.parametrize("leader", ["the same", "another"])
+async def test_devices_freed_for_a_nominated_pod_are_kept_for_it(leader):
+    """A new leader reads the nomination from the pod's status. Otherwise a second pod would be evicted."""
+    reached = from_all_nodes(1)
+    names = ("low", "next", "urgent")
+    pods = [pod("low", "low", priority=1), pod("next", "next", priority=2), important("urgent", "urgent")]
+    cluster = loaded(device_class(), node("n0"), node("n1"), reached, *(claim(name) for name in names), *pods)
+    async with running(cluster) as sidecar:
+        await start(sidecar, "low", "n0")
+        assert (await postfilter(sidecar, "urgent", "n0"))[1]["nominatedNode"] == "n0"
+        await until(lambda: sidecar.bridge.pods.find("pod-low") is None)
+        await nominate(cluster, "n0")
+        await until(lambda: sidecar.bridge.pods.find("pod-urgent").status.nominated_node_name)
+        if leader == "another":
+            sidecar.bridge.pods.nominations._ours.clear()
+        await free(cluster, "low")
+        await until(lambda: sidecar.bridge.knowledge.stock.claims["default/low"].status.allocation is None)
+        for question in ("plugin", "extender"):
+            if question == "plugin":
+                _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("next")})
+                assert (answer["verdict"], answer["nodes"]) == ("full", [])
+            else:
+                body = {"Pod": await sidecar.pod("next"), "NodeNames": ["n0", "n1"]}
+                _, answer = await sidecar.ask("/extender/filter", body)
+                assert answer["NodeNames"] == []
+            assert "reserved for a nominated pod" in str(answer)
+        _, begun = await sidecar.plugin("wake", after=0)
+        assert (await sidecar.place("urgent", "n0"))[0] == 200
+        await cluster.bind("urgent", "default", "n0")
+        _, news = await sidecar.plugin("wake", after=begun["seq"])
+        assert "default/next" in news["pods"]
+
+
+async def test_devices_nominated_for_an_equal_pod_are_not_available():
+    rival = important("rival", "rival")
+    claims = [claim(name) for name in ("low", "rival", "urgent")]
+    cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), rival, important("urgent", "urgent"))
+    async with running(cluster) as sidecar:
+        await start(sidecar, "low", "n0")
+        await nominate(cluster, "n0", "rival")
+        await until(lambda: sidecar.bridge.pods.find("pod-rival").status.nominated_node_name == "n0")
+        assert (await postfilter(sidecar, "urgent", "n0"))[1]["nominatedNode"] == ""
+        assert (await postfilter(sidecar, "rival", "n0"))[1]["nominatedNode"] == "n0"
+
+
+async def outbid(cluster, sidecar):
+    """Keep a device for `urgent`, so that `late` is refused; return the number of the last requeue event."""
+    await start(sidecar, "a", "n0")
+    await extender_filter(sidecar, "urgent", "n0")
+    await until(lambda: sidecar.bridge.pods.find("pod-a") is None)
+    await free(cluster, "a")
+    await until(lambda: sidecar.bridge.knowledge.stock.claims["default/a"].status.allocation is None)
+    assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == []
+    return sidecar.bridge.requeue_events.seq
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "it lapses",
+        "its holder is deleted",
+        "the scheduler's, and its holder goes elsewhere",
+        "the scheduler's, and it is taken back",
+    ],
+)
+async def test_a_pod_outbid_by_a_nomination_is_requeued_after_it(how, monkeypatch):
+    cluster = loaded(*crowd("a", want=1), claim("late"), pod("late", "late", priority=2))
+    async with running(cluster, preempting=Preempting.EVICT) as sidecar:
+        before = await outbid(cluster, sidecar)
+        if how.startswith("the scheduler's"):
+            sidecar.bridge.pods.nominations._ours.clear()
+            await nominate(cluster, "n0")
+            await until(lambda: sidecar.bridge.pods.find("pod-urgent").status.nominated_node_name)
+            assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == []
+        sidecar.bridge.tick()
+        assert sidecar.bridge.requeue_events.seq == before
+        match how:
+            case "it lapses":
+                monkeypatch.setattr(
+                    sidecar.bridge.pods.nominations, "_clock", lambda: asyncio.get_running_loop().time() + SECONDS
+                )
+                sidecar.bridge.tick()
+            case "its holder is deleted":
+                await cluster.delete(resources.PODS, "urgent", "default")
+            case "the scheduler's, and its holder goes elsewhere":
+                await cluster.bind("urgent", "default", "n1")
+            case "the scheduler's, and it is taken back":
+                await nominate(cluster, None)
+        async with asyncio.timeout(PATIENCE):
+            news = await sidecar.bridge.requeue_events.after(before, PATIENCE)
+        assert "default/late" in news.pods
+        assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == ["n0"]
+
+
+async def test_plugin_and_extender_exclude_the_same_nominated_nodes():
+    pods = [pod("urgent", "urgent", priority=2), pod("late", "late", priority=2)]
+    cluster = loaded(*fleet(1, 1), claim("urgent"), claim("late"), *pods)
+    async with running(cluster) as sidecar:
+        await nominate(cluster, "n0")
+        await until(lambda: sidecar.bridge.pods.find("pod-urgent").status.nominated_node_name)
+        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("late")})
+        refused = await extender_filter(sidecar, "late", "n0")
+        assert (answer["verdict"], answer["nodes"]) == ("full", [])
+        assert refused["NodeNames"] == []
+        assert refused["FailedAndUnresolvableNodes"]["n0"] == answer["reasons"][0]["message"] == OUTBID
+
+
+async def test_a_preemptor_blocked_by_a_nomination_is_requeued():
+    rival = important("rival", "rival")
+    claims = [claim(name) for name in ("low", "rival", "urgent")]
+    cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), rival, important("urgent", "urgent"))
+    async with running(cluster) as sidecar:
+        await start(sidecar, "low", "n0")
+        sidecar.bridge.pods.nominations.nominate(sidecar.bridge.pods.find("pod-rival"), "n0", ())
+        assert (await postfilter(sidecar, "urgent", "n0"))[1]["nominatedNode"] == ""
+        before = sidecar.bridge.requeue_events.seq
+        await cluster.delete(resources.PODS, "rival", "default")
+        async with asyncio.timeout(PATIENCE):
+            news = await sidecar.bridge.requeue_events.after(before, PATIENCE)
+        assert "default/urgent" in news.pods
+        assert (await postfilter(sidecar, "urgent", "n0"))[1]["nominatedNode"] == "n0"

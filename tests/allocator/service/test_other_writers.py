@@ -1,0 +1,109 @@
+"""Allocations of other schedulers and of deleted pods, over the embedded store: who keeps the device, and what is reported."""
+
+import asyncio
+import contextlib
+
+from cluster import resources
+from cluster.embedded import Embedded
+from cluster.patch import Merge
+from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, taken, until, until_event, until_free
+from tests.limits import PATIENCE
+
+
+async def test_an_allocation_of_an_unbound_pod_yields_to_another_schedulers():
+    cluster = loaded(*fleet(1, 1), claim("a"), claim("theirs"), pod("p", "a"))
+    async with running(cluster) as sidecar:
+        assert (await sidecar.place("p"))[0] == 200
+        (device,) = await sidecar.held("a")
+        status = Merge({"status": taken(device.partition("/")[2], "their-pod")})
+        await cluster.patch(resources.RESOURCE_CLAIMS, "theirs", status, "default", subresource="status")
+        await until_free(sidecar, "a")
+        assert await sidecar.held("theirs") == [device]
+        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
+        assert answer["verdict"] == "full"
+        await until(lambda: sidecar.service.periodic_checks.overlapping == ())
+        await until_event(cluster, "another claim holds the same devices")
+
+
+class Preceded(Embedded):
+    """A store that runs a function once just before an allocation, and whose watches of claims can be paused."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = None
+        self.flowing = asyncio.Event()
+        self.flowing.set()
+
+    @contextlib.asynccontextmanager
+    async def watch(self, resource, *args, **more):
+        async with super().watch(resource, *args, **more) as changes:
+            yield self.held_up(changes) if resource.kind == "ResourceClaim" else changes
+
+    async def held_up(self, changes):
+        async for change in changes:
+            await self.flowing.wait()
+            yield change
+
+    async def patch(self, resource, name, patch, namespace=None, **more):
+        first, given = self.first, getattr(patch, "body", {})
+        if first is not None and (given.get("status") or {}).get("allocation"):
+            self.first = None
+            await first()
+        return await super().patch(resource, name, patch, namespace, **more)
+
+
+async def test_a_commit_after_another_schedulers_allocation_gets_a_conflict():
+    """So the pod is not bound, even if the periodic check for overlaps comes later."""
+    cluster = Preceded()
+    cluster.load([*fleet(1, 1), claim("a"), claim("theirs"), pod("p", "a")])
+
+    async def theirs():
+        cluster.flowing.clear()
+        status = Merge({"status": taken("gpu-0", "their-pod")})
+        await cluster.patch(resources.RESOURCE_CLAIMS, "theirs", status, "default", subresource="status")
+
+    async with running(cluster, tick=3600.0) as sidecar:
+        cluster.first = theirs
+        placing = asyncio.create_task(sidecar.place("p"))
+        await until(
+            lambda: (held := sidecar.bridge.ledger.state.reservations.get("pod-p")) and held.state == "reserved"
+        )
+        await asyncio.wait_for(sidecar.plugin("state"), PATIENCE)
+        assert not placing.done()
+        cluster.flowing.set()
+        status, answer = await placing
+        assert (status, answer["remedy"]) == (409, "decide again")
+        await until_free(sidecar, "a")
+        assert await sidecar.held("theirs") == ["n0/gpu-0"]
+
+
+async def test_claims_on_the_same_device_are_reported_as_drift():
+    cluster = loaded(*fleet(1, 2), claim("a"), claim("theirs"), pod("p", "a"), pod("theirs", "theirs", nodeName="n0"))
+    async with running(cluster) as sidecar:
+        assert (await sidecar.place("p"))[0] == 200
+        await cluster.bind("p", "default", "n0", uid="pod-p")
+        await until(lambda: sidecar.bridge.ledger.state.reservations["pod-p"].state == "bound")
+        (device,) = await sidecar.held("a")
+        status = Merge({"status": taken(device.partition("/")[2], "pod-theirs")})
+        await cluster.patch(resources.RESOURCE_CLAIMS, "theirs", status, "default", subresource="status")
+        await until(lambda: sidecar.service.periodic_checks.overlapping)
+        _, drift = await sidecar.ask("/api/v1/drift")
+        assert drift == {"overlapping": ["default/a", "default/theirs"], "leftBehind": [], "leading": True}
+        assert await sidecar.held("a") == await sidecar.held("theirs") == [device]
+
+
+async def test_a_bug_in_periodic_checks_does_not_end_the_lead(caplog):
+    cluster = loaded(*fleet(1, 1), claim("a"), pod("p", "a"))
+    async with running(cluster) as sidecar:
+        sidecar.service.periodic_checks._check_overlaps = lambda _: 1 // 0
+        await until(lambda: "a bug while checking for overlaps" in caplog.text)
+        del sidecar.service.periodic_checks._check_overlaps
+        assert (await sidecar.place("p"))[0] == 200
+
+
+async def test_the_second_sweep_frees_a_deleted_pods_allocation():
+    left = claim("left")
+    left["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
+    cluster = loaded(*fleet(1, 1), left | {"status": taken("gpu-0", "gone")})
+    async with running(cluster, sweep=0.1) as sidecar:
+        await until_free(sidecar, "left")

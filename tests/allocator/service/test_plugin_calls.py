@@ -1,0 +1,185 @@
+"""The calls of the scheduler's plugin, over the embedded store: what they answer, reserve and write."""
+
+import pytest
+
+from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, gpus, loaded, node, pod, running
+
+
+async def test_a_pod_is_reserved_committed_and_its_claims_are_written():
+    cluster = loaded(*fleet(), claim("a"), claim("b", 2), pod("p", "a"), pod("q", "b"))
+    async with running(cluster) as sidecar:
+        assert await sidecar.place("p") == (200, {"committed": True, "message": ""})
+        assert await sidecar.place("q") == (200, {"committed": True, "message": ""})
+        given = [*await sidecar.held("a"), *await sidecar.held("b")]
+        assert len(set(given)) == 3
+        written = await sidecar.claim("a")
+        assert written.metadata.finalizers == ("resource.kubernetes.io/delete-protection",)
+        assert written.status.allocation.allocation_timestamp
+        assert [consumer.uid for consumer in written.status.reserved_for] == ["pod-p"]
+
+
+async def test_reserved_devices_are_not_given_to_another_pod_until_released():
+    cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
+    async with running(cluster) as sidecar:
+        outlooks = {
+            name: (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)}))[1] for name in ("p", "q")
+        }
+        assert outlooks["p"]["verdict"] == outlooks["q"]["verdict"] == "fits"
+        status, first = await sidecar.plugin("reserve", {"token": outlooks["p"]["token"], "node": "n0"})
+        assert (status, await sidecar.plugin("reserve", {"token": outlooks["p"]["token"], "node": "n0"})) == (
+            200,
+            (200, first),
+        )
+        status, refused = await sidecar.plugin("reserve", {"token": outlooks["q"]["token"], "node": "n0"})
+        assert (status, refused["remedy"]) == (409, "decide again")
+        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
+        assert (answer["verdict"], answer["nodes"]) == ("full", [])
+        assert answer["token"], "preemption asks with it what would be if a pod went"
+        assert "in use" in answer["message"]
+        for _ in range(2):
+            assert await sidecar.plugin("unreserve", {"reservation": first["reservation"]}) == (200, {})
+        assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")}))[1]["verdict"] == "fits"
+        assert await sidecar.held("a") == []
+
+
+async def test_a_node_rule_also_applies_to_reserved_devices():
+    """Both pods get "fits" before either reserves."""
+    first, second = gpus("n0", 1), gpus("n0", 1)
+    second["metadata"]["name"] = second["spec"]["pool"]["name"] = "other"
+    spec = {"driver": DRIVER, "compatibleOnlyWith": "false", "scope": "node"}
+    kind = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceCompatibility"}
+    alone = kind | {"metadata": {"name": "alone"}, "spec": spec}
+    pods = (claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
+    cluster = loaded(device_class(), node("n0"), first, second, alone, *pods)
+    async with running(cluster) as sidecar:
+        outlooks = {
+            name: (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)}))[1] for name in ("p", "q")
+        }
+        assert outlooks["p"]["verdict"] == outlooks["q"]["verdict"] == "fits"
+        status, held = await sidecar.plugin("reserve", {"token": outlooks["p"]["token"], "node": "n0"})
+        assert status == 200
+        status, refused = await sidecar.plugin("reserve", {"token": outlooks["q"]["token"], "node": "n0"})
+        assert (status, refused["remedy"]) == (409, "decide again")
+        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
+        assert answer["verdict"] == "full"
+        assert "DeviceCompatibility/alone keeps it apart from gpu-0 of pool n0 (held by default/a)" in answer["message"]
+        await sidecar.plugin("unreserve", {"reservation": held["reservation"]})
+        assert (await sidecar.place("q"))[0] == 200
+
+
+async def test_a_second_pod_of_a_claim_follows_the_first():
+    cluster = loaded(*fleet(), claim("a"), pod("p", "a"), pod("q", "a"))
+    async with running(cluster) as sidecar:
+        await sidecar.place("p", "n1")
+        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
+        assert [place["name"] for place in answer["nodes"]] == ["n1"]
+        assert (await sidecar.place("q"))[0] == 200
+        assert [consumer.uid for consumer in (await sidecar.claim("a")).status.reserved_for] == ["pod-p", "pod-q"]
+
+
+async def test_each_verdict_has_a_message_with_the_obstacle():
+    big, lost = claim("big", 3), claim("lost", class_name="nowhere")
+    cluster = loaded(*fleet(), big, lost, pod("plain"), pod("never", "big"), pod("early", "later"), pod("classless", "lost"))  # fmt: skip
+    async with running(cluster) as sidecar:
+        answers = {name: (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)}))[1] for name in ("plain", "never", "early", "classless")}  # fmt: skip
+        assert {name: answer["verdict"] for name, answer in answers.items()} == {
+            "plain": "skip",
+            "never": "never",
+            "early": "waiting",
+            "classless": "waiting",
+        }
+        assert "claim later" in answers["early"]["message"]
+        assert "DeviceClass nowhere" in answers["classless"]["message"]
+        [reason] = answers["never"]["reasons"]
+        assert (sorted(reason["nodes"]), reason["count"]) == (["n0", "n1"], 2)
+
+
+async def test_victims_make_room_and_nominated_pods_take_it():
+    cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), claim("c"), pod("p", "a"), pod("q", "b"), pod("r", "c"))
+    async with running(cluster) as sidecar:
+        _, before = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
+        await sidecar.place("p")
+        question = {"token": before["token"], "node": "n0"}
+        assert (await sidecar.plugin("filter", question))[1]["fits"] is False
+        victim, nominated = await sidecar.pod("p"), await sidecar.pod("r")
+        assert (await sidecar.plugin("filter", question | {"remove": [victim]}))[1]["fits"] is True
+        assert (await sidecar.plugin("filter", question | {"remove": [victim], "add": [nominated]}))[1]["fits"] is False
+
+
+@pytest.mark.parametrize(
+    ("call", "body", "status", "words"),
+    [
+        ("prefilter", {"pod": 7}, 400, "pod"),
+        ("prefilter", {"pod": {}, "nodes": {"count": "many", "sum": 1}}, 400, "/nodes/count"),
+        ("prefilter", {"pod": {}, "nodes": {"count": 1}}, 400, "sum"),
+        ("reserve", {"token": "unknown", "node": "n0"}, 410, "token"),
+        ("commit", {"reservation": "unknown"}, 409, "not known"),
+        ("nothing", {}, 404, "not supported here"),
+    ],
+)
+async def test_an_invalid_call_gets_an_error_and_a_remedy(call, body, status, words):
+    async with running(loaded(*fleet())) as sidecar:
+        answer = await sidecar.plugin(call, body)
+        assert (answer[0], sorted(answer[1])) == (status, ["error", "remedy"])
+        assert words in answer[1]["error"]
+        assert answer[1]["remedy"]
+
+
+async def test_only_a_client_with_the_token_is_answered(tmp_path):
+
+    secret = tmp_path / "token"
+    secret.write_text("only-the-scheduler-knows\n")
+    async with running(loaded(*fleet()), token_file=str(secret)) as sidecar:
+        assert (await sidecar.plugin("state"))[0] == 401
+        sidecar.headers = {"Authorization": "Bearer only-the-scheduler-knows"}
+        assert (await sidecar.plugin("state"))[1]["leading"] is True
+
+
+async def test_a_device_assumed_within_a_group_is_not_called_held():
+    """There is one device. While the first pod is assumed, the message of the second says "meant for"; after the commit it says "held by"."""
+    of = {"schedulingGroup": {"podGroupName": "pair"}}
+    other = {"schedulingGroup": {"podGroupName": "other"}}
+    pods = [pod("p", "a", **of), pod("q", "b", **of), pod("r", "c", **other)]
+    cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), claim("c"), *pods)
+    async with running(cluster) as sidecar:
+
+        async def messages(name):
+            _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
+            return answer["message"], answer["reasons"][0]["message"]
+
+        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
+        _, reserved = await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
+        for message in await messages("q"):
+            assert message.endswith("1 of 1 devices are in use: meant for pod default/p of the same group")
+        assert (await messages("r"))[0].endswith("held by default/a")
+        await sidecar.plugin("commit", {"reservation": reserved["reservation"]})
+        assert (await messages("q"))[0].endswith("held by default/a")
+
+
+async def test_messages_do_not_name_claims_of_other_namespaces():
+    """A scheduler copies these messages into the pod's events. Claims of the pod's own namespace are named."""
+    amounts = {"secret": "40Gi", "mine": "20Gi", "late": "40Gi"}
+    claims = {name: claim(name) for name in amounts}
+    for name, amount in amounts.items():
+        [request] = claims[name]["spec"]["devices"]["requests"]
+        request["exactly"]["capacity"] = {"requests": {"memory": amount}}
+    theirs = pod("secret", "secret")
+    for obj in (claims["secret"], theirs):
+        obj["metadata"]["namespace"] = "theirs"
+    whole, node_there, slices = fleet(1, 1)
+    slices["spec"]["devices"][0] |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
+    things = (*claims.values(), theirs, pod("mine", "mine"), pod("late", "late"))
+    async with running(loaded(whole, node_there, slices, *things)) as sidecar:
+        await sidecar.place("mine")
+        _, before = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("late")})
+        _, answer = await sidecar.plugin("prefilter", {"pod": theirs})
+        await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
+        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("late")})
+        refused = await sidecar.plugin("reserve", {"token": before["token"], "node": "n0"})
+        filtered = await sidecar.plugin("filter", {"token": before["token"], "node": "n0"})
+        _, extended = await sidecar.ask("/extender/filter", {"Pod": await sidecar.pod("late"), "NodeNames": ["n0"]})
+        words = repr((answer, refused, filtered, extended))
+        assert "theirs" not in words
+        assert "default/mine" in words
+        assert "a claim of another namespace" in words
+        assert "theirs/secret" in repr(await sidecar.ask("/api/v1/claims"))

@@ -1,0 +1,230 @@
+"""The quota listener, over the embedded store: each pod and each claim counts once, from admission to reservation."""
+
+import uuid
+
+import pytest
+
+from cluster import resources
+from cluster.patch import Merge
+from tests.allocator.service.reviews import QUOTA_LISTENER, pending_devices, refusal, template_of, using
+from tests.allocator.service.sidecar import (
+    DRIVER,
+    claim,
+    device_class,
+    fleet,
+    loaded,
+    node,
+    pod,
+    quota_of,
+    running,
+    until,
+)
+from webhook.claims import template as ours
+
+
+async def test_a_pod_reviewed_more_than_once_counts_once():
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("two", 2))
+    async with running(cluster, **QUOTA_LISTENER) as sidecar:
+        for _ in range(3):
+            assert await refusal(sidecar, using("p", "two")) == ""
+        assert pending_devices(sidecar) == 2
+
+
+async def test_a_pod_counts_once_from_admission_to_reservation():
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=3), template_of("two", 2))
+    async with running(cluster, **QUOTA_LISTENER) as sidecar:
+        assert await refusal(sidecar, using("p", "two")) == ""
+        cluster.load([using("p", "two")])
+        await until(lambda: sidecar.bridge.knowledge.pod("default", "p") is not None)
+        assert pending_devices(sidecar) == 2
+        stored = await sidecar.pod("p")
+        made = claim("made", 2)
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": stored["metadata"]["uid"], "controller": True}
+        made["metadata"] |= {"ownerReferences": [owner], "annotations": {"resource.kubernetes.io/pod-claim-name": "e0"}}
+        cluster.load([made])
+        await until(lambda: "default/made" in sidecar.bridge.knowledge.stock.claims)
+        assert pending_devices(sidecar) == 2
+        status = {"status": {"resourceClaimStatuses": [{"name": "e0", "resourceClaimName": "made"}]}}
+        await cluster.patch(resources.PODS, "p", Merge(status), "default", subresource="status")
+        await until(lambda: sidecar.bridge.knowledge.pod("default", "p").status.resource_claim_statuses)
+        assert "2 of 3 used, 2 of it" in await refusal(sidecar, using("q", "two"))
+        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
+        assert (await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"}))[0] == 200
+        assert pending_devices(sidecar) == 0
+        assert "2 of 3 used; " in await refusal(sidecar, using("q", "two")), "reserved, and not counted a second time"
+
+
+async def test_an_admitted_claim_counts_until_it_is_deleted():
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=3))
+    async with running(cluster, **QUOTA_LISTENER) as sidecar:
+        assert await refusal(sidecar, claim("a", 2)) == ""
+        assert "2 of 3 used" in await refusal(sidecar, claim("b", 2))
+        cluster.load([claim("a", 2)])
+        await until(lambda: "default/a" in sidecar.bridge.knowledge.stock.claims)
+        assert "2 of 3 used" in await refusal(sidecar, claim("b", 2))
+        await cluster.delete(resources.RESOURCE_CLAIMS, "a", "default")
+        await until(lambda: "default/a" not in sidecar.bridge.knowledge.stock.claims)
+        assert await refusal(sidecar, claim("b", 2)) == ""
+
+
+async def test_an_admitted_pod_that_is_never_stored_expires():
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("two", 2))
+    async with running(cluster, **QUOTA_LISTENER) as sidecar:
+        assert await refusal(sidecar, using("p", "two")) == ""
+        assert "2 of 2 used" in await refusal(sidecar, using("q", "two"))
+        sidecar.service._admission.pending.expire(float("inf"))
+        assert await refusal(sidecar, using("q", "two")) == ""
+
+
+async def test_a_template_in_the_annotation_counts_if_its_hash_matches():
+    spec = template_of("x", 2)["spec"]
+    name = ours.name_of(spec)
+    signed = ours.sign(
+        {name: spec, "drawbridge-" + "0" * 32: template_of("x", 1)["spec"]}, b"k", ours.SignedPod("default")
+    )
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=1))
+    async with running(cluster, **QUOTA_LISTENER) as sidecar:
+        thing = using("p", name)
+        thing["metadata"]["annotations"] = {"drawbridge.dev/templates": signed}
+        assert "2 asked for" in await refusal(sidecar, thing)
+        forged = using("p", "drawbridge-" + "0" * 32)
+        forged["metadata"]["annotations"] = {"drawbridge.dev/templates": signed}
+        assert await refusal(sidecar, forged) == "", "nothing is known of it; its claim counts once it is made"
+
+
+async def test_a_scoped_quota_counts_only_pods_of_its_priority_class():
+    scoped = quota_of(gpu__devices=1)
+    scoped["spec"]["scopeSelector"] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}  # fmt: skip
+    cluster = loaded(*fleet(1, 8), scoped, template_of("two", 2))
+    async with running(cluster, **QUOTA_LISTENER) as sidecar:
+        assert await refusal(sidecar, using("p", "two")) == ""
+        assert "2 asked for, 0 of 1 used" in await refusal(sidecar, using("q", "two", priorityClassName="high"))
+
+
+async def test_a_schedulers_extended_resource_claim_counts_once_allocated():
+    """Admission of the pod sees no claim."""
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=1))
+    async with running(cluster, **QUOTA_LISTENER) as sidecar:
+        asking = using("p", containers=[{"name": "main", "resources": {"limits": {"example.com/gpu": "2"}}}])
+        assert await refusal(sidecar, asking) == ""
+        made = claim("made", 2)
+        made["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
+        results = [{"request": "r", "driver": DRIVER, "pool": "n0", "device": f"gpu-{at}"} for at in range(2)]
+        cluster.load([made | {"status": {"allocation": {"devices": {"results": results}}}}])
+        await until(lambda: "default/made" in sidecar.bridge.knowledge.stock.claims)
+        assert "1 asked for, 2 of 1 used; the most that would pass is 0" in await refusal(sidecar, claim("more"))
+
+
+async def test_requests_in_several_templates_and_pod_claims_are_added():
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=3), template_of("a"), template_of("b"), template_of("c", 2))
+    async with running(cluster, **QUOTA_LISTENER) as sidecar:
+        assert "4 asked for" in await refusal(sidecar, using("p", "a", "b", "c"))
+        assert "4 asked for" in await refusal(sidecar, using("p", "a", "a", "a", "b"))
+        assert await refusal(sidecar, using("p", "a", "b", "a")) == ""
+        assert "3 of 3 used, 3 of it by pods that wait" in await refusal(sidecar, using("renamed", "a"))
+
+
+def requesting(name, count=1, key="example.com/gpu", **spec):
+    """Return a pod whose container requests an extended resource."""
+    return pod(name, requests={key: str(count)}, **spec)
+
+
+@pytest.mark.parametrize("key", ["example.com/gpu", "deviceclass.resource.kubernetes.io/gpu"])
+async def test_an_extended_resource_counts_once_for_pod_and_claim(key):
+    served = device_class(extendedResourceName="example.com/gpu")
+    others = [obj for obj in fleet(1, 8) if obj["kind"] != "DeviceClass"]
+    cluster = loaded(*others, served, quota_of(gpu__devices=1))
+    async with running(cluster, **QUOTA_LISTENER) as sidecar:
+        assert await refusal(sidecar, requesting("p", key=key)) == ""
+        assert "1 of 1 used, 1 of it by pods that wait" in await refusal(sidecar, requesting("q", key=key))
+        cluster.load([requesting("p", key=key)])
+        await until(lambda: sidecar.bridge.knowledge.pod("default", "p") is not None)
+        assert "1 of 1 used, 1 of it by pods that wait" in await refusal(sidecar, requesting("q", key=key))
+        stored = await sidecar.pod("p")
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": stored["metadata"]["uid"], "controller": True}
+        made = claim("made", 1)
+        made["metadata"] |= {
+            "ownerReferences": [owner],
+            "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+        }
+        cluster.load([made])
+        await until(lambda: "default/made" in sidecar.bridge.knowledge.stock.claims)
+        assert "1 of 1 used, 1 of it by pods that wait" in await refusal(sidecar, requesting("q", key=key)), (
+            "not counted twice"
+        )
+
+
+async def test_an_extended_resource_of_a_device_plugin_is_not_counted():
+    served = device_class(extendedResourceName="example.com/gpu")
+    others = [obj for obj in fleet(1, 8) if obj["kind"] != "DeviceClass"]
+    cluster = loaded(*others, node("old", allocatable={"example.com/gpu": "2"}), served, quota_of(gpu__devices=1))
+    async with running(cluster, **QUOTA_LISTENER) as sidecar:
+        assert await refusal(sidecar, requesting("p", 2)) == ""
+        assert "asked for" in await refusal(sidecar, requesting("q", 3))
+        assert "asked for" in await refusal(sidecar, requesting("r", 2, nodeSelector={"where": "there is no plugin"}))
+
+
+def made_for(stored, name="made", **how):
+    """Return the claim that kube-controller-manager creates for a pod's first entry."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "controller": True} | {key: stored["metadata"][key] for key in ("name", "uid")}  # fmt: skip
+    made = claim(name, **how)
+    made["metadata"] |= {
+        "uid": str(uuid.uuid4()),
+        "ownerReferences": [owner],
+        "annotations": {"resource.kubernetes.io/pod-claim-name": "e0"},
+    }
+    return made
+
+
+async def test_pods_older_than_their_template_do_not_exceed_the_quota():
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2))
+    async with running(cluster, **QUOTA_LISTENER) as sidecar:
+        pods = [using(f"p{at}", "late") for at in range(5)]
+        for waiting in pods:
+            assert await refusal(sidecar, waiting) == ""
+        cluster.load([*pods, template_of("late")])
+        await until(lambda: pending_devices(sidecar) == 5)
+        stored = [await sidecar.pod(f"p{at}") for at in range(5)]
+        refusals = [await refusal(sidecar, made_for(owner, f"c{at}", count=1)) for at, owner in enumerate(stored)]
+    assert refusals[:2] == ["", ""]
+    assert all("1 asked for, 2 of 2 used" in refusal for refusal in refusals[2:])
+
+
+async def test_a_pod_with_an_unstored_claim_counts_once(monkeypatch):
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("t"))
+    async with running(cluster, **QUOTA_LISTENER) as sidecar:
+        assert await refusal(sidecar, using("p", "t")) == ""
+        cluster.load([using("p", "t")])
+        await until(lambda: sidecar.bridge.knowledge.pod("default", "p") is not None)
+        assert await refusal(sidecar, made_for(await sidecar.pod("p"), count=1)) == ""
+        assert pending_devices(sidecar) == 1
+        admission = sidecar.service._admission
+        later = admission._clock() + 60
+        monkeypatch.setattr(admission, "_clock", lambda: later)
+        assert await refusal(sidecar, using("q", "t"), dry_run=True) == ""
+        assert pending_devices(sidecar) == 1, "the claim was not stored, and its pod still waits for one"
+
+
+async def test_a_claim_counts_for_its_pods_priority_class():
+    scoped = quota_of(gpu__devices=1)
+    scoped["spec"]["scopeSelector"] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}  # fmt: skip
+    cluster = loaded(*fleet(1, 8), scoped, using("low", "t"), using("high", "t", priorityClassName="high"))
+    async with running(cluster, **QUOTA_LISTENER) as sidecar:
+        await until(lambda: sidecar.bridge.knowledge.pod("default", "high") is not None)
+        low, high = [made_for(await sidecar.pod(name), name, count=2) for name in ("low", "high")]
+        assert await refusal(sidecar, low) == ""
+        assert "2 asked for, 0 of 1 used" in await refusal(sidecar, high)
+
+
+async def test_claims_with_a_forged_owner_do_not_exceed_the_quota():
+    """Anyone who may create claims may write the owner and the annotation that kube-controller-manager writes."""
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("t", 2))
+    async with running(cluster, **QUOTA_LISTENER) as sidecar:
+        assert await refusal(sidecar, using("p", "t")) == ""
+        cluster.load([using("p", "t")])
+        await until(lambda: sidecar.bridge.knowledge.pod("default", "p") is not None)
+        stored = await sidecar.pod("p")
+        nobody = {"metadata": {"name": "nobody", "uid": "no-such-pod"}}
+        refusals = [await refusal(sidecar, made_for(owner, f"c{at}", count=1)) for at, owner in enumerate((stored, stored, stored, nobody))]  # fmt: skip
+        assert refusals[:2] == ["", ""]
+        assert all("1 asked for, 2 of 2 used" in refusal for refusal in refusals[2:])

@@ -1,0 +1,123 @@
+"""The quota listener of several replicas, over the embedded store: a follower forwards reviews, and a new leader counts stored pods."""
+
+import asyncio
+import contextlib
+import json
+import math
+import ssl
+
+import pytest
+
+from allocator.service import LeaderIdentity
+from allocator.service.quota.reviews import LARGEST
+from runtime.controllers import Term
+from tests.allocator.service.reviews import (
+    QUOTA_LISTENER,
+    pending_devices,
+    post,
+    refusal,
+    review_of,
+    template_of,
+    using,
+)
+from tests.allocator.service.sidecar import fleet, loaded, quota_of, running, until
+from tests.certs.peers import World
+from tests.cluster.peer import peer
+from tests.limits import PATIENCE
+
+
+async def test_a_follower_forwards_a_review_to_the_leader_once():
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("two", 2))
+    async with (
+        running(cluster, **QUOTA_LISTENER) as leader,
+        running(cluster, identity="two", leads=False, **QUOTA_LISTENER) as follower,
+    ):
+        await until(lambda: follower.service.election.holders_notes)
+        assert await refusal(follower, using("p", "two")) == ""
+        assert pending_devices(leader) == 2
+        assert "2 of 2 used" in await refusal(leader, using("q", "two"))
+        assert "2 of 2 used" in await refusal(follower, using("q", "two"))
+        body = json.dumps(review_of(using("q", "two")))
+        status, answer = await post(follower.listening.quota, body, **{"X-Drawbridge-Forwarded": "one"})
+        assert (status, answer["error"]) == (503, "no leader is known that could count this")
+
+
+@pytest.mark.parametrize("size", [2000, 2 << 20])
+async def test_a_follower_returns_the_leaders_answer_completely_or_an_error(size):
+    """The number of TCP segments does not matter."""
+    body = json.dumps({"response": {"status": {"message": "x" * size}}}).encode()
+    async with peer(lambda exchange: exchange.reply_in_pieces("200 OK", body)) as leader:
+        cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("two", 2))
+        async with (
+            running(cluster, quota_place=leader.url[7:], **QUOTA_LISTENER),
+            running(cluster, identity="two", leads=False, **QUOTA_LISTENER) as two,
+        ):
+            await until(lambda: two.service.election.holders_notes)
+            status, answer = await post(two.listening.quota, json.dumps(review_of(using("p", "two"))))
+    if size > LARGEST:
+        assert (status, answer["error"][-27:]) == (503, "has more than 1048576 bytes")
+    else:
+        assert (status, answer) == (200, json.loads(body))
+
+
+async def test_a_follower_reuses_its_tls_context_until_the_authority_changes(tmp_path, monkeypatch):
+    made = []
+    make = ssl.create_default_context
+    monkeypatch.setattr(ssl, "create_default_context", lambda **how: made.append(make(**how)) or made[-1])
+    world = World(tmp_path)
+    trust = LeaderIdentity(str(world.ca), seconds=PATIENCE)
+    shown = {"quota_certs": str(tmp_path), "look": 0.01}
+    here = QUOTA_LISTENER | {"quota_trust": trust}
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("one"))
+    async with running(cluster, **here, **shown) as one, running(cluster, identity="two", leads=False, **here) as two:
+        await until(lambda: two.service.election.holders_notes)
+        for name in ("p", "q"):
+            assert await refusal(two, using(name, "one")) == ""
+        assert len(made) == 1
+        [shown] = one.service.ports.certificates.values()
+        before = shown.context
+        world.renew()
+        await until(lambda: shown.context is not before)
+        assert "2 of 2 used" in await refusal(two, using("r", "one"))
+        assert len(made) == 2
+        world.ca.write_text("")
+        status, said = await post(two.listening.quota, json.dumps(review_of(using("s", "one"))))
+        assert (status, said["error"].partition(" 127")[0]) == (503, "the call of the leader at")
+
+
+async def test_concurrent_reviews_on_two_replicas_never_exceed_the_quota():
+    """A repeated review of an admitted pod is admitted again."""
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=37), template_of("one"))
+    async with (
+        running(cluster, **QUOTA_LISTENER) as sidecar,
+        running(cluster, identity="two", leads=False, **QUOTA_LISTENER) as two,
+    ):
+        await until(lambda: two.service.election.holders_notes)
+        sidecar.service._admission.pending._remembered = math.inf  # however busy the machine is
+        doors = [sidecar, two] * 100
+        refusals = await asyncio.gather(*(refusal(door, using(f"p{at}", "one")) for at, door in enumerate(doors)))
+        assert refusals.count("") == 37
+        assert len({words for words in refusals if words}) == 1
+        again = await asyncio.gather(*(refusal(door, using(f"p{at}", "one")) for at, door in enumerate(doors)))
+        assert [bool(words) for words in again] == [bool(words) for words in refusals]
+
+
+async def test_a_new_leader_counts_only_admitted_pods_that_were_stored():
+    """The leader dies between a review and the reservation."""
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=3), template_of("two", 2), template_of("one"))
+    async with (
+        running(cluster, identity="two", leads=False, **QUOTA_LISTENER) as two,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        await until(lambda: two.bridge.lead.leads)
+        three = await stack.enter_async_context(running(cluster, identity="three", leads=False, **QUOTA_LISTENER))
+        assert await refusal(two, using("stored", "two")) == ""
+        cluster.load([using("stored", "two")])
+        assert await refusal(two, using("lost", "one")) == ""
+        assert "3 of 3 used" in await refusal(two, using("q", "one"))
+        await until(lambda: three.bridge.knowledge.pod("default", "stored") is not None)
+        two.service.election._term = Term(duration=0.0, retry=3600.0)  # it never renews again
+        await two.service.election.release()
+        await until(lambda: three.bridge.lead.leads)
+        assert "2 of 3 used, 2 of it" in await refusal(three, using("q", "two"))
+        assert await refusal(three, using("q", "one")) == "", "a pod that was never stored does not count any more"

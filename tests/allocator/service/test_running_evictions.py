@@ -1,0 +1,195 @@
+"""Evictions that are interrupted, over the embedded store: no pod is evicted in vain."""
+
+import asyncio
+import threading
+
+import pytest
+
+from allocator.service.app import HttpError
+from allocator.service.preemption import choices, evictions
+from allocator.service.question_runner import TURN
+from cluster import resources
+from tests.allocator.service.preemptors import (
+    budget,
+    crowd,
+    existing,
+    exists,
+    important,
+    interrupted,
+    nominate,
+    postfilter,
+    start,
+)
+from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, until
+from tests.limits import PATIENCE
+
+
+@pytest.mark.parametrize("dies_at", ["b", "c"])
+async def test_a_new_leader_resumes_an_eviction_without_extra_victims(
+    dies_at,
+):
+    """The old leader dies after marking a victim and before deleting it. The other victim is deleted already, or not marked yet."""
+    cluster = interrupted(*crowd("a", "b", "c"))
+    reached = asyncio.Event()
+
+    async def hang():
+        reached.set()
+        await asyncio.Event().wait()
+
+    async with running(cluster) as sidecar:
+        for name in "abc":
+            await start(sidecar, name, "n0")
+    cluster.before[dies_at] = hang
+    async with running(cluster) as sidecar:
+        asking = asyncio.create_task(postfilter(sidecar, "urgent", "n0"))
+        await asyncio.wait_for(reached.wait(), PATIENCE)
+        asking.cancel()
+    marked = await cluster.get(resources.PODS, dies_at, "default")
+    assert "DisruptionTarget" in [condition.type for condition in marked.status.conditions]
+    async with running(cluster, identity="next") as sidecar:
+        before = await existing(sidecar, "a", "b", "c")
+        answer = (await postfilter(sidecar, "urgent", "n0"))[1]
+        assert answer["nominatedNode"] == "n0"
+        assert dies_at in [victim["name"] for victim in answer["victims"]], "the marked pod goes"
+        assert len(await existing(sidecar, "a", "b", "c")) == 1, "two had to go, and not one more"
+        assert len(answer["victims"]) == len(before) - 1
+
+
+async def test_no_further_pod_is_evicted_once_the_devices_disappear():
+    """The driver takes its slice back while the first of two victims is deleted."""
+    cluster = interrupted(*crowd("a", "b", "c"))
+    async with running(cluster) as sidecar:
+        for name in "abc":
+            await start(sidecar, name, "n0")
+
+        async def shrink():
+            await cluster.delete(resources.RESOURCE_SLICES, "n0-gpus")
+            await until(lambda: not sidecar.bridge.knowledge.stock.slices)
+
+        cluster.before = {"a": shrink, "b": shrink, "c": shrink}
+        answer = (await postfilter(sidecar, "urgent", "n0"))[1]
+        assert answer == {"nominatedNode": "", "victims": [], "message": "devices changed during preemption; no other pod is evicted"}  # fmt: skip
+        assert len(await existing(sidecar, "a", "b", "c")) == 2
+
+
+async def test_no_further_pod_is_evicted_once_enough_devices_are_free():
+    cluster = interrupted(*crowd("a", "b", "c", "d"))
+    async with running(cluster) as sidecar:
+        for name in "abcd":
+            await start(sidecar, name, "n0")
+
+        async def end():
+            """Other pods end by themselves."""
+            cluster.before.clear()
+            for name in await existing(sidecar, "a", "b"):
+                await cluster.delete(resources.PODS, name, "default")
+            await until(lambda: not {"pod-a", "pod-b"} & sidecar.bridge.pods.by_uid.keys())
+
+        cluster.before = {"c": end, "d": end}
+        answer = (await postfilter(sidecar, "urgent", "n0"))[1]
+        assert answer["nominatedNode"] == "n0"
+        assert len(answer["victims"]) == 1
+        assert len(await existing(sidecar, "c", "d")) == 1
+
+
+async def test_a_new_pod_with_the_victims_name_is_not_evicted():
+    cluster = interrupted(*crowd("a", want=1))
+    async with running(cluster) as sidecar:
+        await start(sidecar, "a", "n0")
+
+        async def replace():
+            await cluster.delete(resources.PODS, "a", "default")
+            await cluster.create(resources.PODS.raw, pod("a", "a") | {"status": {}}, "default")
+
+        cluster.before["a"] = replace
+        status, _ = await postfilter(sidecar, "urgent", "n0")
+        assert status == 200
+        assert await exists(sidecar, "a")
+
+
+async def test_two_concurrent_calls_evict_one_pod():
+    """A scheduler whose call timed out calls again while the API server is slow."""
+    cluster = interrupted(*crowd("a", "b", want=1))
+    going, slowly = asyncio.Event(), asyncio.Event()
+
+    async def wait():
+        going.set()
+        await slowly.wait()
+
+    async with running(cluster) as sidecar:
+        for name in "ab":
+            await start(sidecar, name, "n0")
+        cluster.before = {"a": wait, "b": wait}
+        first = asyncio.create_task(postfilter(sidecar, "urgent", "n0"))
+        await asyncio.wait_for(going.wait(), PATIENCE)
+        second = asyncio.create_task(postfilter(sidecar, "urgent", "n0"))
+        third = asyncio.create_task(sidecar.plugin("state"))
+        await asyncio.wait_for(third, PATIENCE)
+        slowly.set()
+        answers = [(await each)[1] for each in (first, second)]
+        assert [(answer["nominatedNode"], len(answer["victims"])) for answer in answers] == [("n0", 1), ("n0", 0)]
+        assert len(await existing(sidecar, "a", "b")) == 1
+
+
+async def test_a_stale_disruption_budget_allows_no_second_eviction():
+    """The budget's controller updates its status later. Until then the allocator subtracts the pods that it evicted."""
+    kept = [pod(name, name, priority=1) for name in ("kept", "kept2")]
+    for kept_pod in kept:
+        kept_pod["metadata"]["labels"] = {"app": "kept"}
+    free = pod("free", "free", priority=50)
+    names = ("kept", "kept2", "free", "urgent", "second")
+    asking = [important("urgent", "urgent"), important("second", "second")]
+    cluster = loaded(*fleet(1, 3), *map(claim, names), *kept, free, *asking, budget(1))
+    async with running(cluster) as sidecar:
+        for name in ("kept", "kept2", "free"):
+            await start(sidecar, name, "n0")
+        [first] = (await postfilter(sidecar, "urgent", "n0"))[1]["victims"]
+        assert first["name"].startswith("kept")
+        await until(lambda: sidecar.bridge.pods.find(first["uid"]) is None)
+        await nominate(cluster, "n0")
+        await until(lambda: sidecar.bridge.pods.find("pod-urgent").status.nominated_node_name)
+        [second] = (await postfilter(sidecar, "second", "n0"))[1]["victims"]
+        assert second["name"] == "free"
+
+
+async def test_no_pod_is_evicted_on_the_basis_of_stale_caches(monkeypatch):
+    cluster = loaded(*crowd("a", want=1), budget(0))
+    async with running(cluster) as one:
+        await start(one, "a", "n0")
+        asking = await cluster.get(resources.PODS, "urgent", "default")
+        monkeypatch.setattr(evictions, "TRUSTED", 0.01)
+        await until(lambda: "poddisruptionbudgets" in one.bridge.knowledge.silent_for(0.01))
+        with pytest.raises(
+            HttpError, match=r"no pod is evicted: there was no update about .*poddisruptionbudgets.* for 0 s"
+        ):
+            await one.bridge.evictions.make_room(asking, ["n0"])
+        assert await exists(one, "a")
+        monkeypatch.undo()
+        await one.bridge.evictions.make_room(asking, ["n0"])
+        assert not await exists(one, "a")
+
+
+async def test_other_calls_are_answered_while_victims_are_chosen(monkeypatch):
+    """The choice lasts until another call is answered."""
+    answered, choose = threading.Event(), choices.choose
+    in_thread = []
+
+    def choose_long(*arguments, **more):
+        in_thread.append(threading.current_thread() is not threading.main_thread())
+        assert not in_thread[-1] or answered.wait(PATIENCE)
+        return choose(*arguments, **more)
+
+    cluster = loaded(*crowd("a", want=1), claim("other"), pod("other", "other"))
+    async with running(cluster) as sidecar:
+        await start(sidecar, "a", "n0")
+        monkeypatch.setattr(choices, "choose", choose_long)
+        asking = await cluster.get(resources.PODS, "urgent", "default")
+        other = await sidecar.pod("other")
+        sidecar.bridge.runner._turn = -1.0  # every question takes longer
+        advice = asyncio.create_task(sidecar.bridge.evictions.advise(asking, ["n0"]))
+        await until(lambda: in_thread == [False, True])
+        sidecar.bridge.runner._turn = TURN
+        assert (await sidecar.plugin("prefilter", {"pod": other}))[1]["verdict"] == "full"
+        assert not advice.done()
+        answered.set()
+        assert "would fit on n0" in await advice

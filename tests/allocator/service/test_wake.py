@@ -1,0 +1,101 @@
+"""The plugin's call `wake`, over the embedded store: which waiting pods a change requeues."""
+
+import asyncio
+
+from allocator.decisions import Decider
+from cluster import resources
+from cluster.patch import Merge
+from tests.allocator.service.sidecar import claim, device_class, fleet, free, gpus, loaded, node, pod, running, until
+
+
+async def test_a_waiting_pod_is_notified_when_a_device_is_freed():
+    cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
+    async with running(cluster) as sidecar:
+        _, begun = await sidecar.plugin("wake", after=0)
+        assert begun["all"] is True
+        await sidecar.place("p")
+        await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
+        seq, notified = sidecar.bridge.requeue_events.seq, set()
+        poll = asyncio.create_task(sidecar.plugin("wake", after=seq))
+        await free(cluster, "a")
+        while "default/q" not in notified:
+            _, news = await poll
+            notified.update(news["pods"])
+            seq = news["seq"]
+            poll = asyncio.create_task(sidecar.plugin("wake", after=seq))
+        poll.cancel()
+
+
+async def test_freed_devices_requeue_only_pods_that_fit_now():
+    """One device becomes free: it requeues pods that request one device of its class, and no others."""
+    held = [claim("a"), claim("b"), claim("c", class_name="nic")]
+    waiting = [claim("p"), claim("q"), claim("r", class_name="nic"), claim("s", 2)]
+    nic = gpus("n0", 1)
+    nic["metadata"]["name"] = "n0-nic"
+    nic["spec"]["driver"] = driver = "nic.example.com"
+    nics = device_class("nic", selectors=[{"cel": {"expression": f"device.driver == '{driver}'"}}])
+    cluster = loaded(*fleet(1, 2), nic, nics, *held, *waiting, *(pod(f"of-{name}", name) for name in "abcpqrs"))  # fmt: skip
+    async with running(cluster) as sidecar:
+        for name in "abc":
+            assert (await sidecar.place(f"of-{name}"))[1]["committed"]
+        for name in "pqrs":
+            _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(f"of-{name}")})
+            assert answer["verdict"] == "full"
+        for name, expected in (
+            ("a", {"default/of-p", "default/of-q"}),
+            ("c", {"default/of-r"}),
+            ("b", {"default/of-s"}),
+        ):
+            assert await requeued_by(sidecar, free(cluster, name), {f"default/of-{held}" for held in "abc"}) == expected
+
+
+async def requeued_by(sidecar, change, holders):
+    """Return the pods that a change requeues, without the `holders` that lose devices by it."""
+    seq = sidecar.bridge.requeue_events.seq
+    await change
+    await until(
+        lambda: (
+            set(sidecar.bridge.requeue_events.since(seq).pods) - holders and not sidecar.bridge.pods.waiting.is_checking
+        )
+    )
+    return set(sidecar.bridge.requeue_events.since(seq).pods) - holders
+
+
+async def test_a_waiting_pod_is_requeued_when_its_fit_check_fails(monkeypatch):
+    cluster = loaded(*fleet(1, 1), claim("a"), claim("two"), pod("p", "a"), pod("q", "two"))
+    async with running(cluster) as sidecar:
+        await sidecar.place("p")
+        await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
+        monkeypatch.setattr(Decider, "may_fit", lambda *_: 1 / 0)
+        assert await requeued_by(sidecar, free(cluster, "a"), {"default/p"}) == {"default/q"}
+
+
+async def test_new_devices_requeue_an_unservable_pod_but_heartbeats_do_not():
+    cluster = loaded(*fleet(1, 1), claim("two", 2), pod("p", "two"))
+    async with running(cluster) as sidecar:
+        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
+        assert answer["verdict"] == "never"
+        before = sidecar.bridge.requeue_events.seq
+        poll = asyncio.create_task(sidecar.plugin("wake", after=before))
+        beat = Merge({"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]}})  # fmt: skip
+        stock = sidecar.bridge.knowledge.stock
+        beaten = await cluster.patch(resources.NODES, "n0", beat, subresource="status")
+        version = int(beaten.metadata.resource_version)
+        [nodes] = [other for other in sidecar.bridge.knowledge._others if other.resource is resources.NODES]
+        await until(lambda: int(nodes.health.version) >= version)
+        assert sidecar.bridge.requeue_events.seq == before
+        assert sidecar.bridge.knowledge.stock is stock
+        await cluster.create(resources.NODES, node("n1"))
+        await cluster.create(resources.RESOURCE_SLICES, gpus("n1", 2))
+        assert (await poll)[1]["pods"] == ["default/p"]
+
+
+async def test_a_missing_claim_or_class_requeues_pods_when_created():
+    cluster = loaded(*fleet(), claim("there", class_name="late"), pod("p", "later"), pod("q", "there"))
+    async with running(cluster) as sidecar:
+        for name, what in (("p", claim("later")), ("q", device_class("late"))):
+            await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
+            poll = asyncio.create_task(sidecar.plugin("wake", after=sidecar.bridge.requeue_events.seq))
+            kind = resources.RESOURCE_CLAIMS if what["kind"] == "ResourceClaim" else resources.DEVICE_CLASSES
+            await cluster.create(kind, what, "default" if kind.namespaced else None)
+            assert (await poll)[1]["pods"] == [f"default/{name}"]

@@ -1,0 +1,202 @@
+"""The budget of a question on all nodes: every step is charged, and an interrupted question continues where it ended."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from allocator import Answer, FleetMemo, Options, Verdict, allocate, fleet
+from allocator.problem import attributes
+from dra.budget import Budget
+from dra.cache import Cache
+from dra.cel import selector
+from dra.objects import node as node_objects
+from dra.objects.claim import DeviceClass, ResourceClaim
+from dra.objects.node import Node
+from dra.stock import pool
+from dra.stock.stock import Stock
+from dra.wire import convert
+from tests.allocator import fleets
+from tests.dra.samples import slice_
+from tests.objects import exactly
+
+
+def test_a_large_node_leaves_budget_to_the_others():
+    honest = {f"n{n}": [fleets.gpu("a", memory="80Gi")] for n in range(9)}
+    many = [fleets.gpu(f"g{at}", memory=f"{at + 1}Mi") for at in range(2_000)]
+    stock = fleets.fleet({"evil": many} | honest)
+    claims = [
+        fleets.claim(
+            "c",
+            exactly("gpu", selector=f'device.capacity["{fleets.DRIVER}"].memory.compareTo(quantity("1Gi")) > 0'),
+        )
+    ]
+    answers = fleet(stock, claims, options=Options(budget=Budget(5_000)))
+    assert answers.verdict("evil") is Verdict.UNDECIDED
+    assert sorted(answers.feasible) == sorted(honest)
+    assert list(answers) == list(stock.nodes)
+
+
+def test_an_impatient_caller_gets_partial_answers():
+    stock = fleets.fleet({f"n{n}": [fleets.gpu(f"d{i}") for i in range(n + 4)] for n in range(6)})
+    claims = [fleets.claim("c", *(exactly("gpu", name=f"r{n}", count=2) for n in range(6)))]
+    hurried = fleet(stock, claims, options=Options(budget=Budget(impatient=lambda: True)))
+    patient = fleet(stock, claims)
+    assert all(patient.verdict(node) is not Verdict.UNDECIDED for node in stock.nodes)
+    assert len(hurried) == len(patient)
+
+
+def waiting_for(looks):
+    """Return options whose caller stops waiting after a number of checks."""
+    left = iter(range(looks))
+    return Options(budget=Budget(impatient=lambda: next(left, None) is None))
+
+
+def test_an_unexamined_node_is_undecided():
+    """Kubernetes cannot parse the node selector of the slice, and the allocator has not read it yet."""
+    unparsable = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Maybe", "values": ["a"]}]}]}
+    stock = fleets.fleet({"n0": [fleets.gpu("a")]}).with_object(slice_("s", "x", nodeSelector=unparsable))
+    claims = [fleets.claim("c", exactly("gpu"))]
+    gone = Options(budget=Budget(10**9, lambda: True))
+    assert fleet(stock, claims, options=gone)["n0"].verdict is Verdict.UNDECIDED
+    assert fleet(stock, claims)["n0"].verdict is Verdict.ERROR
+
+
+def test_a_fleet_check_resumes_where_time_ran_out():
+    """Unread pages were all read first: 5,000 nodes took 34 ms of a budget of 7."""
+    stock = fleets.fleet({f"n{n:03}": [fleets.gpu("a")] for n in range(300)})
+    claims, memo = [fleets.claim("c", exactly("gpu"))], FleetMemo()
+    decided = [0]
+    while decided[-1] < len(stock.nodes):
+        answers = fleet(stock, claims, options=waiting_for(4), memo=memo)
+        decided.append(sum(answers.verdict(node) is not Verdict.UNDECIDED for node in answers))
+        assert 0 < decided[-1] - decided[-2] <= 4 * 32
+        stock = stock.with_object(fleets.taken(f"n{len(decided):03}", "a"))  # a node that was searched
+    assert len(decided) > 3
+    patient = fleet(stock, claims)
+    answers = fleet(stock, claims, memo=memo)
+    assert {node: answers.verdict(node) for node in answers} == {node: patient.verdict(node) for node in patient}
+    assert [node for node in answers if answers.verdict(node) is Verdict.UNDECIDED] == []
+    assert len(patient.feasible) == 300 - len(decided) + 1
+
+
+def selective(nodes, devices, values=1):
+    """Return a fleet whose devices have a node selector each, on a label that differs on every node."""
+
+    def other_hosts(number):
+        values_ = [f"other-{number}-{at}" for at in range(values)]
+        return {"nodeSelectorTerms": [{"matchExpressions": [{"key": "host", "operator": "NotIn", "values": values_}]}]}
+
+    per_slice = [range(at, min(at + 100, devices)) for at in range(0, devices, 100)]
+    return Stock.of(
+        nodes=[convert({"metadata": {"name": f"n{n}", "labels": {"host": f"h{n}"}}}, Node) for n in range(nodes)],
+        slices=[
+            slice_(
+                f"s{some[0]}",
+                *[{"name": f"d{n}", "nodeSelector": other_hosts(n)} for n in some],
+                count=len(per_slice),
+                perDeviceNodeSelection=True,
+            )
+            for some in per_slice
+        ],
+        classes=[convert({"metadata": {"name": "gpu"}, "spec": {}}, DeviceClass)],
+    )
+
+
+def test_device_node_selectors_count_toward_the_budget():
+    """Each selector is matched with each node: 32 nodes and 3,200 devices took 0.4 s between two checks of the clock."""
+    stock = selective(100, 128)
+    answers = fleet(stock, [fleets.claim("c", exactly("gpu"))], options=waiting_for(20))
+    assert 20 <= sum(answers.verdict(node) is Verdict.FEASIBLE for node in answers) <= 20 * 4
+
+
+@pytest.fixture
+def matched(monkeypatch):
+    """Record the names of nodes that are matched with a device or slice."""
+    names = []
+
+    def matches(selector, node):
+        names.append(node.metadata.name)
+        return node_objects.matches(selector, node)
+
+    monkeypatch.setattr(pool, "nodes", SimpleNamespace(matches=matches))
+    return names
+
+
+@pytest.mark.parametrize("steps", [1, 2_000, 6_000])
+def test_matching_devices_with_nodes_respects_the_budget(steps, matched):
+    """300 nodes and 3,200 devices, each with 900 values, took 4 s without a charge, even with a spent budget."""
+    stock, claims = selective(60, 200, values=20), [fleets.claim("c", exactly("gpu"))]
+    answers = fleet(stock, claims, options=Options(budget=Budget(steps)))
+    assert len(matched) <= 2 * steps
+    undecided = [node for node in answers if answers.verdict(node) is Verdict.UNDECIDED]
+    assert undecided
+    assert {answers[node].error for node in undecided} == {"the budget of steps is spent"}
+
+
+def test_matched_nodes_are_cached_for_the_next_question(matched):
+    stock, claims, memo = selective(60, 200), [fleets.claim("c", exactly("gpu"))], FleetMemo()
+    decided = [0]
+    while decided[-1] < len(stock.nodes):
+        answers = fleet(stock, claims, options=Options(budget=Budget(6_000)), memo=memo)
+        decided.append(sum(answers.verdict(node) is Verdict.FEASIBLE for node in answers))
+        assert decided[-1] > decided[-2]
+    assert len(decided) > 3
+    matched.clear()
+    assert len(fleet(stock, [fleets.claim("c", exactly("gpu", count=2))], memo=memo).feasible) == 60
+    assert len(matched) < 1_000
+    alone = fleet(
+        stock.with_object(convert({"metadata": {"name": "n7", "labels": {"host": "other-3-0"}}}, Node)),
+        claims,
+        memo=memo,
+    )
+    assert len(alone.equal_nodes()) == 2
+
+
+def test_nodes_with_equal_selected_labels_are_matched_once(matched):
+    """5,000 nodes and 100 pools, each for a zone, took a second."""
+    zones = [
+        {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [f"z{n}"]}]}]}
+        for n in range(4)
+    ]
+    stock = Stock.of(
+        nodes=[convert({"metadata": {"name": f"n{n}", "labels": {"zone": f"z{n % 4}"}}}, Node) for n in range(200)],
+        slices=[slice_(f"s{n}", "d", pool=f"p{n}", nodeSelector=zone) for n, zone in enumerate(zones)],
+        classes=[convert({"metadata": {"name": "gpu"}, "spec": {}}, DeviceClass)],
+    )
+    answers = fleet(stock, [fleets.claim("c", exactly("gpu"))])
+    assert len(answers.feasible) == 200
+    assert len(answers.equal_nodes()) == 4
+    assert len(matched) == 4 * 4
+
+
+def long_selector(number):
+    return " && ".join([f"device.driver != 'other{number}'"] * 250)[:9000].rpartition(" && ")[0]
+
+
+def a_hundred_long_selectors():
+    """Return the largest claim that an API server stores: 900 KB of expressions, each of which takes some hundredths of a second to compile."""
+    requests = []
+    for number in range(4):
+        selectors = [{"cel": {"expression": long_selector(f"{number}-{at}")}} for at in range(25)]
+        exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1, "selectors": selectors}
+        requests.append({"name": f"r{number}", "exactly": exactly})
+    meta = {"name": "long", "namespace": "default", "uid": "long"}
+    return convert({"metadata": meta, "spec": {"devices": {"requests": requests}}}, ResourceClaim)
+
+
+@pytest.mark.parametrize("ask", [fleet, lambda stock, claims, options: allocate(stock, "n0", claims, options=options)])
+def test_reading_selectors_is_charged_before_any_device_is_examined(ask, monkeypatch):
+    compiled = []
+    real = selector._compile
+    monkeypatch.setattr(attributes, "_READ", Cache(8 << 20))  # nothing is remembered
+    monkeypatch.setattr(selector, "_compile", lambda *key: compiled.append(key[0]) or real(*key))
+    named = {"metadata": {"name": "gpu"}, "spec": {}}
+    stock = Stock.of(nodes=[convert({"metadata": {"name": "n0"}}, Node)], slices=[slice_("a", "x")], classes=[convert(named, DeviceClass)])  # fmt: skip
+    claims = [a_hundred_long_selectors()]
+    answer = ask(stock, claims, options=Options(budget=Budget(200_000)))
+    verdict = answer.verdict if isinstance(answer, Answer) else answer["n0"].verdict
+    assert verdict is Verdict.UNDECIDED
+    assert 1 <= len(compiled) <= 4
+    first = list(compiled)
+    ask(stock, claims, options=Options(budget=Budget(200_000)))
+    assert not set(first) & set(compiled[len(first) :]), "what was read once was paid for a second time"

@@ -1,0 +1,334 @@
+"""Changes of a case's slices and of its claims in use: fields and values that no family draws."""
+
+import json
+import random
+
+from tests.allocator.case_parts import ROOT, Case, all_bodies, all_devices, all_requests, draw_some
+
+
+def list_attributes(rng: random.Random, case: Case) -> None:
+    """Attributes with a list of each type, one without a value, and one with an empty list."""
+    values = (
+        {"bools": [True]},
+        {"bools": [True, False]},
+        {"versions": ["1.0.0", "2.1.0"]},
+        {"versions": ["1.0.0+x"]},
+        {"ints": [0, 1, 2]},
+        {"strings": ["a", "b"]},
+        {"strings": ["r0"]},
+        {"ints": []},
+        {},
+    )
+    name = rng.choice((ROOT, "numa", "model", "ver", "slot", "gpu", "n"))
+    for _, device in draw_some(rng, all_devices(case)):
+        device.setdefault("attributes", {})[name] = dict(rng.choice(values[: rng.choice((7, 7, 7, 7, 9))]))
+
+
+def qualify_names(rng: random.Random, case: Case) -> None:
+    """Attributes and capacities under a domain: the driver's own, or another."""
+    for spec, device in draw_some(rng, all_devices(case)):
+        for kind in ("attributes", "capacity"):
+            named = device.get(kind) or {}
+            for name in list(named):
+                if "/" not in name and rng.random() < 0.4:
+                    domain = rng.choice((spec["driver"], spec["driver"], "other.example.com"))
+                    kept = named[name] if rng.random() < 0.3 else named.pop(name)
+                    named[f"{domain}/{name}"] = kept
+    for body in draw_some(rng, all_bodies(case)):
+        wanted = body.get("capacity", {}).get("requests", {})
+        if wanted and case["slices"]:
+            name = rng.choice(list(wanted))
+            wanted[f"{rng.choice(case['slices'])['spec']['driver']}/{name}"] = wanted.pop(name)
+
+
+def add_taints(rng: random.Random, case: Case) -> None:
+    """Several taints of one device, old ones, and effects that are not known."""
+    for _, device in draw_some(rng, all_devices(case)):
+        effects = ("NoSchedule", "NoExecute", "None", "NoSchedule", "Later")
+        taints = []
+        for _ in range(rng.choice((1, 2, 3, 5))):
+            taint = {"key": rng.choice(("k", "l", "example.com/m")), "effect": rng.choice(effects)}
+            if rng.random() < 0.5:
+                taint["value"] = rng.choice(("v", "w", ""))
+            if rng.random() < 0.5:
+                taint["timeAdded"] = rng.choice(("2020-01-01T00:00:00Z", "2199-01-01T00:00:00Z"))
+            taints.append(taint)
+        device["taints"] = taints
+
+
+def add_taint_rules(rng: random.Random, case: Case) -> None:
+    """Several rules, which choose devices by each combination of their names."""
+    devices = all_devices(case)
+    rules = []
+    for number in range(rng.choice((2, 3, 4))):
+        selector: Case = {}
+        if devices:
+            spec, device = rng.choice(devices)
+            names = {"driver": spec["driver"], "pool": spec["pool"]["name"], "device": device["name"]}
+            selector = {key: names[key] for key in rng.sample(list(names), rng.choice((0, 1, 1, 2, 3)))}
+        taint = {"key": rng.choice("kl"), "effect": rng.choice(("NoSchedule", "NoExecute", "None"))}
+        if rng.random() < 0.3:
+            taint["timeAdded"] = "2020-01-01T00:00:00Z"
+        rules.append({"metadata": {"name": f"r{number}"}, "spec": {"deviceSelector": selector, "taint": taint}})
+    case["deviceTaintRules"] = rules
+
+
+def add_binding_conditions(rng: random.Random, case: Case) -> None:
+    """Up to four binding conditions, or conditions of a failure alone."""
+    for _, device in draw_some(rng, all_devices(case)):
+        device["bindingFailureConditions"] = ["broken", "worse", "lost", "gone"][: rng.choice((1, 2, 4))]
+        device.pop("bindingConditions", None)
+        if rng.random() < 0.7:
+            device["bindingConditions"] = ["ready", "warm", "clean", "example.com/set"][: rng.choice((1, 2, 4))]
+        device["bindsToNode"] = rng.random() < 0.5
+
+
+def add_node_resources(rng: random.Random, case: Case) -> None:
+    """What a device takes of its node, by device, by capacity and in overhead."""
+    for _, device in draw_some(rng, all_devices(case)):
+        device["nodeAllocatableResources"] = rng.choice(
+            (
+                {"cpu": {"mapping": {"deviceMultiplier": "2"}}},
+                {"memory": {"mapping": {"deviceMultiplier": "1Gi"}, "overhead": {"perPod": "64Mi"}}},
+                {"memory": {"mapping": {"capacityKey": "mem", "capacityMultiplier": "500m"}}},
+                {"cpu": {"overhead": {"perPod": "100m", "perContainer": "10m"}}},
+            )
+        )
+
+
+def skip_node_operations(rng: random.Random, case: Case) -> None:
+    """Node operations that are left out one by one, and nodes that can do without or not."""
+    for slice_ in draw_some(rng, case["slices"]):
+        steps = ["NodePrepareResources", "NodeUnprepareResources"]
+        slice_["spec"]["skipNodeOperations"] = rng.choice((["*"], steps, steps[:1], steps[1:], []))
+    if rng.random() < 0.5:
+        declared = rng.choice(([], ["Other"], ["DRAOptionalNodeOperations", "Other"]))
+        case["node"]["status"] = {"declaredFeatures": declared}
+
+
+def spell_out_defaults(rng: random.Random, case: Case) -> None:
+    """What is false, zero or empty is written down instead of left out."""
+    for slice_ in draw_some(rng, case["slices"]):
+        spec = slice_["spec"]
+        for name, value in (("perDeviceNodeSelection", False), ("allNodes", False), ("nodeName", "")):
+            if rng.random() < 0.4:
+                spec.setdefault(name, value)
+        if rng.random() < 0.2:
+            spec["partitionTypeAttribute"] = f"{spec['driver']}/profile"
+    for _, device in draw_some(rng, all_devices(case)):
+        for name in ("bindsToNode", "allowMultipleAllocations", "allNodes"):
+            if rng.random() < 0.4:
+                device.setdefault(name, False)
+        for name in ("consumesCounters", "taints", "bindingConditions"):
+            if rng.random() < 0.1:
+                device.setdefault(name, [])
+    for body in draw_some(rng, [request["exactly"] for request in all_requests(case) if request.get("exactly")]):
+        body.setdefault("adminAccess", False)
+
+
+def select_nodes(rng: random.Random, case: Case) -> None:
+    """Node selectors with every operator, on labels and on fields, of several requirements, and broken ones."""
+    labels = case["node"]["metadata"].setdefault("labels", {})
+    if rng.random() < 0.5:
+        labels |= {"zone": "a", "rank": "5", "empty": ""}
+    requirements = (
+        {"key": "zone", "operator": "In", "values": ["a"]},
+        {"key": "zone", "operator": "In", "values": ["a", "a", "b"]},
+        {"key": "zone", "operator": "NotIn", "values": ["c", "d"]},
+        {"key": "zone", "operator": "NotIn", "values": ["d", "c"]},
+        {"key": "empty", "operator": "Exists"},
+        {"key": "empty", "operator": "In", "values": [""]},
+        {"key": "none", "operator": "DoesNotExist"},
+        {"key": "rank", "operator": "Gt", "values": ["4"]},
+        {"key": "rank", "operator": "Lt", "values": ["6"]},
+        {"key": "rank", "operator": "Gt", "values": ["05"]},
+    )
+    fields = (
+        {"key": "metadata.name", "operator": "In", "values": ["n0"]},
+        {"key": "metadata.name", "operator": "NotIn", "values": ["n1"]},
+        {"key": "metadata.name", "operator": "NotIn", "values": ["n0"]},
+    )
+    broken = (
+        {"key": "rank", "operator": "Gt", "values": ["four"]},
+        {"key": "rank", "operator": "Gt", "values": ["4", "5"]},
+        {"key": "zone", "operator": "In", "values": []},
+        {"key": "zone", "operator": "Exists", "values": ["a"]},
+        {"key": "", "operator": "Exists"},
+    )
+
+    def selector() -> Case:
+        term: Case = {"matchExpressions": rng.sample(requirements, rng.choice((0, 1, 2, 3, 5)))}
+        if rng.random() < 0.3:
+            term["matchFields"] = rng.sample(fields, rng.choice((1, 1, 2)))
+        if rng.random() < 0.06:
+            term["matchExpressions"].append(rng.choice(broken))
+        if rng.random() < 0.04:
+            term["matchFields"] = [{"key": "metadata.uid", "operator": "In", "values": ["n0"]}]
+        return {"nodeSelectorTerms": [term] if rng.random() < 0.95 else []}
+
+    for slice_ in draw_some(rng, case["slices"]):
+        spec = slice_["spec"]
+        if spec.get("perDeviceNodeSelection"):
+            for device in draw_some(rng, spec.get("devices", [])):
+                for name in ("nodeName", "allNodes"):
+                    device.pop(name, None)
+                device["nodeSelector"] = selector()
+        else:
+            for name in ("nodeName", "allNodes"):
+                spec.pop(name, None)
+            spec["nodeSelector"] = selector()
+
+
+def change_request_policies(rng: random.Random, case: Case) -> None:
+    """Use defaults in another notation, outside of the valid range, and too large to count; and steps of every size."""
+    pairs = [(device, name) for _, device in all_devices(case) for name in device.get("capacity") or {}]
+    for device, name in draw_some(rng, pairs):
+        device["allowMultipleAllocations"] = rng.random() < 0.9
+        default = rng.choice(("1", "1000m", "1024Mi", "1Gi", "1e0", "3", "0.5", "500m", "10E", "0"))
+        policy: Case = {"default": default} if rng.random() < 0.85 else {}
+        kind = rng.randrange(5)
+        if kind == 0:
+            policy["validValues"] = rng.choice((["1", "3", "1Gi"], ["500m", "1", "1.5"], ["1024Mi", "8Gi"], []))
+        elif kind < 4:
+            low, step, high = rng.choice(
+                (
+                    ("1", "1000m", "8"),
+                    ("0.5", "0.25", "8"),
+                    ("500m", "1", None),
+                    ("1Mi", "3Mi", "8Gi"),
+                    ("1", "1n", "8"),
+                    ("0", "500u", "8"),
+                    ("2", "5E", "10E"),
+                    ("0", "1", None),
+                    (None, None, "4"),
+                )
+            )
+            bounds = {"min": low, "step": step, "max": high}
+            policy["validRange"] = {key: value for key, value in bounds.items() if value is not None}
+        device["capacity"][name] = {
+            "value": rng.choice(("8", "8Gi", "8192Mi", "8000m", "10E", "7.5")),
+            "requestPolicy": policy,
+        }
+    for body in draw_some(rng, all_bodies(case)):
+        amounts = ("1", "1000m", "1024Mi", "1Gi", "0.75", "750m", "1n", "3", "3.0", "10E", "9223372036854775807")
+        names = [name for _, name in pairs] or ["mem"]
+        body["capacity"] = {
+            "requests": {rng.choice(names): rng.choice(amounts) for _ in range(rng.choice((0, 1, 1, 2)))}
+        }
+
+
+def change_counters(rng: random.Random, case: Case) -> None:
+    """Devices that name a counter set twice, that take nothing of it, and sets in two slices."""
+    for _, device in draw_some(rng, all_devices(case)):
+        consumed = device.get("consumesCounters") or []
+        if consumed:
+            first = consumed[0]
+            kind = rng.randrange(4)
+            if kind == 0:
+                consumed.append({**first, "compatibilityGroups": rng.sample("xyz", rng.randrange(3))})
+            elif kind == 1:
+                first["counters"] = {}
+            elif kind == 2:
+                first["compatibilityGroups"] = rng.choice(([], ["x"], ["x", "x"], ["y", "z"]))
+    sets = [slice_ for slice_ in case["slices"] if slice_["spec"].get("sharedCounters")]
+    if sets and rng.random() < 0.3:
+        half = rng.choice(sets)
+        shared = half["spec"]["sharedCounters"]
+        spec = {**half["spec"], "sharedCounters": shared[1:] or shared}
+        half["spec"]["sharedCounters"] = shared[:1]
+        case["slices"].append({"metadata": {"name": half["metadata"]["name"] + "-b"}, "spec": spec})
+        pool = half["spec"]["pool"]["name"]
+        for slice_ in case["slices"]:
+            if slice_["spec"]["pool"]["name"] == pool and rng.random() < 0.95:
+                slice_["spec"]["pool"] = slice_["spec"]["pool"] | {
+                    "resourceSliceCount": slice_["spec"]["pool"]["resourceSliceCount"] + 1
+                }
+
+
+def use_one_pool_name(rng: random.Random, case: Case) -> None:
+    """Use one pool name for several drivers, and slice names in another order than the slices."""
+    for slice_ in case["slices"]:
+        slice_["spec"]["pool"] = slice_["spec"]["pool"] | {"name": "p"}
+        if rng.random() < 0.5:
+            slice_["metadata"]["name"] = f"{rng.choice(('S', 's', 's-1', 's-10', 's-2'))}{slice_['metadata']['name']}"
+    for claim in case["allocatedClaims"]:
+        for result in claim["status"]["allocation"]["devices"]["results"]:
+            result["pool"] = "p"
+
+
+def enlarge(rng: random.Random, case: Case) -> None:
+    """As much as the API allows: devices of a slice, counter sets and counters, requests and claims."""
+    for slice_ in draw_some(rng, case["slices"]):
+        devices = slice_["spec"].get("devices", [])
+        kinds = list(devices)
+        for number in range(rng.choice((16, 64, 128)) - len(devices) if kinds else 0):
+            devices.append(
+                json.loads(json.dumps(rng.choice(kinds))) | {"name": f"more-{slice_['metadata']['name']}-{number}"}
+            )
+        sets = slice_["spec"].get("sharedCounters", [])
+        for number in range(8 - len(sets) if sets else 0):
+            sets.append({"name": f"more{number}", "counters": {f"c{at}": {"value": "1"} for at in range(32)}})
+    claim = rng.choice(case["claims"])
+    requests = claim["spec"]["devices"].get("requests", [])
+    known = list(requests)
+    for number in range(rng.choice((0, 4, 16)) if known else 0):
+        requests.append(json.loads(json.dumps(rng.choice(known))) | {"name": f"more{number}"})
+    for number in range(rng.choice((0, 4, 16))):
+        copied = json.loads(json.dumps(claim))
+        case["claims"].append(copied | {"metadata": {"name": f"more{number}", "namespace": "d", "uid": f"m{number}"}})
+
+
+def add_allocations(rng: random.Random, case: Case) -> None:
+    """Allocations with all that a status has, of shares beside whole devices, with amounts of capacities that are gone."""
+    devices = all_devices(case)
+    for number in range(rng.choice((1, 2, 3)) if devices else 0):
+        results = []
+        for spec, device in rng.sample(devices, min(len(devices), rng.choice((1, 2, 4)))):
+            result: Case = {
+                "request": "r/s",
+                "driver": spec["driver"],
+                "pool": spec["pool"]["name"],
+                "device": device["name"],
+            }
+            if device.get("allowMultipleAllocations") or rng.random() < 0.1:
+                result["shareID"] = f"00000000-0000-4000-8000-{rng.randrange(10**12):012}"
+                capacities = [*(device.get("capacity") or {}), "gone"]
+                consumed = {name: rng.choice(("1", "0", "500m", "1Gi")) for name in capacities if rng.random() < 0.6}
+                if consumed:
+                    result["consumedCapacity"] = consumed
+            if device.get("bindingConditions"):
+                result["bindingConditions"] = device["bindingConditions"]
+                result["bindingFailureConditions"] = device.get("bindingFailureConditions", [])
+            if rng.random() < 0.15:
+                result["adminAccess"] = rng.random() < 0.7
+            if rng.random() < 0.2:
+                effect = {"effect": "NoExecute", "tolerationSeconds": 60}
+                result["tolerations"] = [{"key": "k", "operator": "Equal", "value": "v", **effect}]
+            if rng.random() < 0.2:
+                result["skipNodeOperations"] = ["*"]
+            results.append(result)
+            if rng.random() < 0.1:
+                results.append(dict(result))
+        allocation = {
+            "devices": {
+                "results": results,
+                "config": [{"source": "FromClass", "requests": ["r/s"], "opaque": {"driver": "g", "parameters": {}}}],
+            },
+            "allocationTimestamp": "2026-01-01T00:00:00Z",
+            "nodeSelector": {
+                "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
+            },
+        }
+        reserved = [{"resource": "pods", "name": "p", "uid": "p"}] if rng.random() < 0.7 else []
+        status = {"allocation": allocation, "reservedFor": reserved}
+        if rng.random() < 0.3:
+            status["devices"] = [{key: results[0][key] for key in ("driver", "pool", "device")}]
+        metadata = {"name": f"full{number}", "namespace": "e", "uid": f"f{number}"}
+        if rng.random() < 0.2:
+            metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        case["allocatedClaims"].append({"metadata": metadata, "spec": {}, "status": status})
+    if rng.random() < 0.2:
+        nothing = {"allocation": {"devices": {"results": []}}}
+        case["allocatedClaims"].append(
+            {"metadata": {"name": "none", "namespace": "e", "uid": "n"}, "spec": {}, "status": nothing}
+        )

@@ -1,0 +1,85 @@
+"""Secret stores on an embedded cluster with webhook configurations, and a clock that the test turns."""
+
+import datetime as dt
+import itertools
+from base64 import b64decode
+
+from certs.material import Names
+from certs.rotation import Policy
+from certs.store import SecretStore
+from cluster import resources
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+DAY = dt.timedelta(days=1)
+POLICY = Policy(300 * DAY, 90 * DAY, dt.timedelta(minutes=10))
+NAMES = Names(("drawbridge.default.svc",), ("drawbridge-quota.default.svc",))
+
+
+def webhooks(kind, *, bundle=None):
+    client = {"service": {"namespace": "default", "name": "drawbridge", "path": "/mutate"}}
+    if bundle:
+        client["caBundle"] = bundle
+    webhook = {
+        "name": "a.drawbridge.dev",
+        "clientConfig": client,
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": "drawbridge"},
+        "webhooks": [webhook, webhook | {"name": "b.drawbridge.dev"}],
+    }
+
+
+class Clock:
+    def __init__(self):
+        self.now = NOW
+
+    def __call__(self):
+        return self.now
+
+
+def store(cluster, clock, **kwargs):
+    kwargs.setdefault("new_signing_key", lambda: b"k" * 32)
+    kwargs.setdefault("names", NAMES)
+    return SecretStore(cluster, namespace="default", name="drawbridge", webhooks=["drawbridge"], policy=POLICY, now=clock, **kwargs)  # fmt: skip
+
+
+async def bundles(cluster):
+    read = []
+    for kind in (resources.MUTATING_WEBHOOKS, resources.VALIDATING_WEBHOOKS):
+        configuration = await cluster.get(kind, "drawbridge")
+        read += [b64decode(webhook.client_config.ca_bundle) for webhook in configuration.webhooks]
+    return read
+
+
+class Interrupted:
+    """A cluster whose client process is interrupted before its nth call."""
+
+    def __init__(self, cluster, at, meanwhile):
+        self._cluster, self._at, self._meanwhile = cluster, at, meanwhile
+        self._calls = itertools.count(1)
+
+    def __getattr__(self, name):
+        call = getattr(self._cluster, name)
+
+        async def called(*what):
+            if next(self._calls) == self._at:
+                await self._meanwhile()
+            return await call(*what)
+
+        return called
+
+
+async def data_of(cluster, name):
+    return (await cluster.get(resources.SECRETS, name, "default")).data
+
+
+NAMED = {
+    "drawbridge": {"tls.crt", "tls.key", "ca.crt"},
+    "drawbridge-authority": {"authority.crt", "authority.key", "since", "signature.key"},
+    "drawbridge-signature": {"signature.key"},
+    "drawbridge-quota": {"tls.crt", "tls.key", "ca.crt"},
+}

@@ -1,0 +1,19 @@
+"""Manifests for the tests of `drawbridge check`, and a function that runs it."""
+
+from tests.cli.running import run
+
+GOOD = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\nspec: {}\n"
+BAD = """apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata:
+  name: claim
+spec:
+  devices:
+    requests:
+    - name: Big_One
+      exactly: {deviceClassName: gpu, bogus: 1}
+"""
+
+
+def check(*arguments, stdin=None):
+    return run("check", *arguments, stdin=stdin)

@@ -1,0 +1,23 @@
+"""Slices, classes, claims and pods for the tests of simulations."""
+
+from tests.allocator.fleets import DRIVER
+from tests.objects import allocated, claim, device_class, pod, resource_slice, result
+
+
+def node_slice(nodeName, *devices, name=None):
+    """A slice with the devices of a node."""
+    return resource_slice(name or nodeName, *devices, driver=DRIVER, pool=nodeName, nodeName=nodeName)
+
+
+def class_of(name, expression="true"):
+    return device_class(name, expression)
+
+
+def holding(name, device, pool="n0", **fields):
+    """A claim that is allocated this device."""
+    return claim(name, status=allocated(result(device, driver=DRIVER, pool=pool, **fields)))
+
+
+def pod_of_template(name, template):
+    """A pod that gets a claim from this template."""
+    return pod(name, resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": template}])

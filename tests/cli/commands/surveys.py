@@ -1,0 +1,70 @@
+"""Workloads, pods and nodes for the tests of `drawbridge survey`."""
+
+from analysis.configuration import ConfigurationInForce
+from analysis.loading import reading_of
+from analysis.survey import SurveyScope, overview, report
+from rendering.report import as_text
+from tests.objects import container, node, obj, owner, pod
+from webhook.state import Configuration, Features
+
+
+def with_limits(name="main", **limits):
+    """A container with these limits; `nvidia_gpu` stands for `nvidia.com/gpu`."""
+    return container(name, with_domain(limits))
+
+
+def with_domain(amounts):
+    return {key.replace("_", "/", 1).replace("nvidia/", "nvidia.com/"): value for key, value in amounts.items()}
+
+
+def owned_by(kind, name, version="apps/v1"):
+    return {"ownerReferences": [owner(kind, name, version)]}
+
+
+def running_pod(name, *containers, node="", by=None, phase="Running", namespace="a", **metadata):
+    place = {"nodeName": node} if node else {}
+    return pod(name, namespace=namespace, phase=phase, containers=list(containers), **place, **(by or {}), **metadata)
+
+
+def workload_object(kind, name, *containers, by=None, version="apps/v1", **metadata):
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": list(containers)}}
+    return obj(kind, name, version, namespace="a", template=template, **(by or {}), **metadata)
+
+
+def plugin_node(name, labels=(), **allocatable):
+    return node(name, labels=dict(labels), allocatable=with_domain(allocatable))
+
+
+def survey_of(*objects, scope=None, configuration=None):
+    in_force = ConfigurationInForce(configuration or Configuration())
+    return overview(reading_of(objects, Features(), in_force=in_force, pods=False), scope or SurveyScope())
+
+
+GPU = {"nvidia_gpu": 1, "nvidia_gpumem": 3000, "nvidia_gpucores": 30}
+HAMI = with_limits(**GPU)
+
+
+def running_deployment(number=3, name="train"):
+    """A Deployment, its ReplicaSet and its running pods, as a dump has them."""
+    set_ = workload_object("ReplicaSet", f"{name}-1", HAMI, by=owned_by("Deployment", name))
+    pods = [
+        running_pod(f"{name}-1-{i}", HAMI, node=f"n{i}", by=owned_by("ReplicaSet", f"{name}-1")) for i in range(number)
+    ]
+    return [workload_object("Deployment", name, HAMI), set_, *pods]
+
+
+def lines_of(survey, *, whole=False):
+    """The survey as a terminal shows it."""
+    return [line for title, lines in as_text(report(survey, whole=whole)) for line in (title, *lines)]
+
+
+MODEL = {
+    "apiVersion": "serving.kserve.io/v1beta1",
+    "kind": "InferenceService",
+    "metadata": {"name": "m", "namespace": "a"},
+    "spec": {"predictor": {"model": {"resources": {"limits": HAMI["resources"]["limits"]}}}},
+}
+
+
+def of_devices(kind, name, **spec):
+    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}

@@ -1,0 +1,150 @@
+"""`drawbridge doctor --repair`: a repaired fault is not reported again, and nothing newer is undone."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from analysis.doctor import diagnose, survey, write_repair
+from cluster import resources
+from cluster.errors import Forbidden, NotFound
+from cluster.kubernetes import Kubernetes
+from cluster.patch import Merge
+from tests.allocator.service.sidecar import loaded, pod
+from tests.cli.commands.faults import (
+    FLEET,
+    audit_event,
+    claim_of_pod,
+    claim_with_finalizer,
+    device_mark,
+    diagnosed,
+    held,
+    node_with_condition,
+    unused_template,
+)
+from tests.cli.running import run, run_json
+
+
+async def test_repair_removes_only_a_node_condition_that_is_still_idle():
+    cluster = loaded(*FLEET, node_with_condition(3600, "n9"), pod("p"))
+    [(_, repair)] = diagnose(await survey(cluster, datetime.now(UTC))).items()
+    fresh = node_with_condition(0, "n9")["status"]
+    await cluster.patch(resources.NODES, "n9", Merge({"status": fresh}), subresource="status")
+    assert "changed" in await write_repair(cluster, repair)
+    assert diagnose(await survey(cluster, datetime.now(UTC))) == {}
+    old = node_with_condition(3600, "n9")["status"]
+    await cluster.patch(resources.NODES, "n9", Merge({"status": old}), subresource="status")
+    [(_, repair)] = diagnose(await survey(cluster, datetime.now(UTC))).items()
+    assert await write_repair(cluster, repair) == ""
+    left = await cluster.get(resources.NODES.raw, "n9")
+    assert [condition["type"] for condition in left["status"]["conditions"]] == ["Ready"]
+    assert "changed" in await write_repair(cluster, repair)
+
+
+@pytest.mark.parametrize("options", [["--yes", "-f", "dump.yaml"], [], ["-o", "json"]])
+def test_repair_needs_a_cluster_and_a_confirmation(options):
+    result = run("doctor", "--repair", *options)
+    assert result.exit_code == 2
+    assert ("leave --repair out" if "-f" in options else "give --yes") in result.stderr
+
+
+async def test_a_repaired_finding_is_not_found_again():
+    cluster = loaded(
+        *FLEET, held("a", "gone"), claim_with_finalizer("b"), claim_of_pod("c", "gone"), unused_template(), pod("p")
+    )
+    faults = list((await diagnosed(cluster)).items())
+    assert [finding.code for finding, _ in faults] == ["O210", "O211", "O212", "O216"]
+    assert [await write_repair(cluster, repair) for _, repair in faults] == [""] * 4
+    # The deallocated claim still has its finalizer; in a cluster a controller removes it.
+    [(left, repair)] = (await diagnosed(cluster)).items()
+    assert (left.object, await write_repair(cluster, repair)) == ("ResourceClaim/default/a", "")
+    assert await diagnosed(cluster) == {}
+    freed = await cluster.get(resources.RESOURCE_CLAIMS, "a", "default")
+    assert (freed.status.allocation, freed.status.reserved_for) == (None, ())
+
+
+async def test_an_object_changed_since_the_finding_is_not_repaired():
+    cluster = loaded(*FLEET, held("a", "gone"), claim_of_pod("c", "gone"), pod("p"))
+    faults = list((await diagnosed(cluster)).items())
+    for name in ("a", "c"):
+        await cluster.patch(resources.RESOURCE_CLAIMS, name, Merge({"metadata": {"labels": {"x": "y"}}}), "default")
+    answers = [await write_repair(cluster, repair) for _, repair in faults]
+    assert answers == ["it has changed: run doctor again"] * 2
+    assert (await cluster.get(resources.RESOURCE_CLAIMS, "a", "default")).status.allocation is not None
+    assert await cluster.get(resources.RESOURCE_CLAIMS, "c", "default")
+
+
+async def test_an_object_deleted_since_the_finding_is_reported_as_gone():
+    cluster = loaded(*FLEET, claim_of_pod("c", "gone"), pod("p"))
+    [(_, repair)] = (await diagnosed(cluster)).items()
+    await cluster.delete(resources.RESOURCE_CLAIMS, "c", "default")
+    assert await write_repair(cluster, repair) == "it no longer exists"
+    with pytest.raises(NotFound):
+        await cluster.get(resources.RESOURCE_CLAIMS, "c", "default")
+
+
+def bound_pod(name, *claims):
+    return pod(name, *claims, nodeName="n0")
+
+
+async def deallocated_claims(*objects):
+    """The names of the claims that a repair would deallocate."""
+    [(_, repair)] = (await diagnosed(loaded(*FLEET, *objects))).items()
+    return [holding.metadata.name for holding in repair.claims] if repair is not None else None
+
+
+async def test_an_overlap_deallocates_the_claim_without_a_bound_pod():
+    a, b = held("a", "p"), held("b", "q")
+    assert await deallocated_claims(a, b, bound_pod("p", "a"), pod("q", "b")) == ["b"]
+    assert await deallocated_claims(a, b, pod("p", "a"), bound_pod("q", "b")) == ["a"]
+    assert await deallocated_claims(a, b, bound_pod("p", "a"), bound_pod("q", "b")) is None
+    early, late = held("a", "p"), held("b", "q")
+    early["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:02Z"
+    late["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:01Z"
+    assert await deallocated_claims(early, late, pod("p", "a"), pod("q", "b")) == ["a"]
+
+
+async def test_a_repaired_overlap_is_not_reported_again():
+    cluster = loaded(*FLEET, held("a", "p"), held("b", "q"), bound_pod("p", "a"), pod("q", "b"))
+    [(_, repair)] = (await diagnosed(cluster)).items()
+    assert await write_repair(cluster, repair) == ""
+    freed = await cluster.get(resources.RESOURCE_CLAIMS, "b", "default")
+    assert (freed.status.allocation, freed.status.reserved_for) == (None, ())
+    assert "changed" in await write_repair(cluster, repair)
+    assert [finding for finding in await diagnosed(cluster) if finding.code == "O209"] == []
+
+
+async def test_repair_keeps_the_devices_of_a_pod_bound_meanwhile():
+    """Binding the pod changes no claim, so the claim's resourceVersion is the same."""
+    cluster = loaded(*FLEET, held("a", "p"), held("b", "q"), bound_pod("p", "a"), pod("q", "b"))
+    [(_, repair)] = (await diagnosed(cluster)).items()
+    await cluster.bind("q", "default", "n0", uid="pod-q")
+    assert await write_repair(cluster, repair) == "pod q is on a node now: run doctor again"
+    assert (await cluster.get(resources.RESOURCE_CLAIMS, "b", "default")).status.allocation is not None
+
+
+def test_a_forbidden_repair_is_reported_and_the_others_continue(monkeypatch):
+    cluster = loaded(*FLEET, claim_of_pod("c", "gone"), claim_of_pod("d", "gone"), pod("p"))
+    delete = cluster.delete
+
+    async def refuse(resource, name, *rest, **more):
+        if name == "c":
+            raise Forbidden("nurse may not delete resourceclaims")
+        return await delete(resource, name, *rest, **more)
+
+    monkeypatch.setattr(cluster, "delete", refuse)
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: cluster)
+    code, answer = run_json("doctor", "--repair", "--yes")
+    assert code == 1
+    first, second = answer["findings"]
+    assert (first["repaired"], second["repaired"]) == (False, True)
+    assert "nurse may not delete resourceclaims" in first["problem"]
+
+
+async def test_agent_events_are_reported_and_idle_marks_are_repaired():
+    other = audit_event("DeviceNotAllocated", "said by another component") | {"reportingComponent": "kubelet"}
+    cluster = loaded(*FLEET, pod("p"), device_mark(3600), audit_event("DeviceGivenTwice", "two have it"), other)
+    faults = list((await diagnosed(cluster)).items())
+    assert faults[0][0].message == "two have it"
+    assert [finding.code for finding, _ in faults] == ["O221", "O213"]
+    assert await write_repair(cluster, faults[1][1]) == ""
+    assert [finding.code for finding in await diagnosed(cluster)] == ["O221"]

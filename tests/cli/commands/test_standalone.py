@@ -1,0 +1,106 @@
+"""`drawbridge standalone`: it serves until SIGTERM, and its store survives a kill."""
+
+import os
+import signal
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from cli.commands.demo import EXAMPLES
+from tests.cli.commands.playgrounds import DRAWBRIDGE, THING
+from tests.cli.running import run
+from tests.limits import PATIENCE
+
+
+def test_standalone_serves_until_sigterm():
+    process = subprocess.Popen([DRAWBRIDGE, "standalone"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        lines = [process.stdout.readline() for _ in range(4)]
+        assert [line.split()[0] for line in lines] == ["reviews", "pods", "metrics", "dashboard"]
+        pods, pages = (lines[at].split()[1] for at in (1, 3))
+        with urllib.request.urlopen(pods, data=(EXAMPLES / "pods/nvidia-training.yaml").read_bytes()):
+            pass
+        with urllib.request.urlopen(f"{pages}/pods/team-a/training-0", timeout=60) as page:
+            body = page.read().decode()
+        assert "gpu.nvidia.com/train-1/gpu-" in body, "it shows the store that the pod went into"
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+        assert "Traceback" not in errors
+    finally:
+        process.kill()
+        process.wait()
+
+
+def started(*args):
+    """The started process, and the address for pods."""
+    process = subprocess.Popen([DRAWBRIDGE, "standalone", *args], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # fmt: skip
+    lines = [process.stdout.readline() for _ in range(3)]
+    return process, lines[1].split()[1]
+
+
+def test_a_store_in_a_file_survives_a_kill(tmp_path):
+    data, pod = tmp_path / "store", (EXAMPLES / "pods/nvidia-training.yaml").read_bytes()
+    process, pods = started("--data", str(data))
+    try:
+        with urllib.request.urlopen(pods, data=pod) as answer:
+            body = answer.read().decode()
+    finally:
+        process.kill()
+        process.communicate()
+    assert "✓ training-0" in body
+    process, pods = started("--data", str(data))
+    try:
+        with urllib.request.urlopen(pods) as answer:
+            again = answer.read().decode()
+    finally:
+        process.kill()
+        process.communicate()
+    devices = [line for line in body.splitlines() if "runs on" in line]
+    assert devices
+    assert [line for line in again.splitlines() if "runs on" in line] == devices
+
+
+MAKERS = {
+    "folder": Path.mkdir,
+    "foreign": lambda path: path.write_bytes(b"not ours"),
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "pipe": os.mkfifo,
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_a_file_that_is_no_store_is_kept(tmp_path, make):
+    data = tmp_path / "store"
+    make(data)
+    before = data.stat().st_mode
+    done = run("standalone", "--data", str(data))
+    assert data.stat().st_mode == before
+    assert done.exit_code == 3
+    assert str(data) in done.stderr
+    assert "--data" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not data.is_file() or data.read_bytes() == b"not ours"
+
+
+def test_a_missing_kubeconfig_exits_3_without_a_traceback(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    done = run("webhook", "--kubeconfig", tmp_path / "none")
+    assert done.exit_code == 3
+    assert "error:" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_standalone_ignores_objects_of_unknown_kinds(tmp_path):
+    file = tmp_path / "thing.yaml"
+    file.write_text(THING)
+    process = subprocess.Popen([DRAWBRIDGE, "standalone", "-f", file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    try:
+        lines = [process.stdout.readline() for _ in range(6)]
+        assert lines[5].startswith("1 object ignored"), lines
+        assert lines[5].endswith(": 1 Thing\n"), lines
+    finally:
+        process.kill()
+        process.communicate(timeout=PATIENCE)

@@ -1,0 +1,248 @@
+"""`drawbridge survey` reads large dumps with bounded memory, and a live cluster page by page."""
+
+import json
+import tracemalloc
+
+import pytest
+
+from analysis.loading import SURVEY, Trimmer, read_cluster
+from analysis.survey import SurveyScope, overview
+from cluster import manifests, resources
+from cluster.embedded import Embedded
+from cluster.errors import Forbidden
+from tests.cli.commands.surveys import HAMI, MODEL, plugin_node, running_deployment, running_pod, survey_of, with_limits
+from tests.cli.running import manifest, run_json
+
+
+def stored_pod(number, **more):
+    """A pod as the API server returns it."""
+    stored = running_pod(
+        f"p{number}", HAMI, node=f"n{number}", uid=f"u{number}", labels={"app": "x"}, annotations=dict(APPLIED)
+    )
+    stored["metadata"]["managedFields"] = [{"manager": "kubectl", "fieldsV1": {f"f:{i}": {} for i in range(40)}}]
+    stored["status"] = {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": "True", "message": "m"}],
+        "ip": "i",
+    }
+    return stored | more
+
+
+APPLIED = {"kubectl.kubernetes.io/last-applied-configuration": "{}" * 500, "kept": "yes"}
+
+
+def test_the_trimmer_shares_equal_parts_and_drops_bookkeeping():
+    trim = Trimmer().trim
+    first, two = trim(stored_pod(1)), trim(stored_pod(2))
+    assert first["spec"]["containers"] is two["spec"]["containers"]
+    assert first["metadata"]["labels"] is two["metadata"]["labels"]
+    assert (first["spec"]["nodeName"], two["spec"]["nodeName"]) == ("n1", "n2")
+    assert first["metadata"].keys() == {"name", "namespace", "uid", "labels", "annotations"}
+    assert first["metadata"]["annotations"] == {"kept": "yes"}
+    assert first["status"] == {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+
+
+def test_the_trimmer_keeps_unstored_malformed_and_claim_objects():
+    written = running_pod("p", HAMI, managedFields=[1])
+    assert Trimmer().trim(written) is written
+    odd = {"kind": "Pod", "metadata": {"uid": "u", "labels": 3, "annotations": []}, "spec": [1], "status": "x"}
+    assert Trimmer().trim(odd)["spec"] == [1]
+    claim = {"kind": "ResourceClaim", "metadata": {"uid": "u"}, "status": {"allocation": {"devices": {}}}}
+    assert Trimmer().trim(claim)["status"] == claim["status"]
+
+
+def written(form, objects):
+    """A dump as kubectl writes it, in this format."""
+    if form == "documents":
+        return manifests.dump(objects)
+    listed = {"apiVersion": "v1", "items": objects, "kind": "List", "metadata": {"resourceVersion": ""}}
+    return json.dumps(listed, indent=1) if form == "json" else manifests.dump([listed])
+
+
+@pytest.mark.parametrize("form", ["json", "yaml", "documents"])
+def test_a_large_dump_is_read_item_by_item(form, tmp_path):
+    """Only the text and the trimmed objects are in memory, not all parsed objects at once."""
+    file = tmp_path / f"dump.{form}"
+    file.write_text(written(form, [stored_pod(i) for i in range(600)]))
+    size = file.stat().st_size
+    tracemalloc.start()
+    try:
+        documents, problems = manifests.read_leniently([file], keep=Trimmer().trim)
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (len(documents), problems) == (600, [])
+    assert kept < 0.9 * size
+    assert peak < 2.1 * size
+
+
+@pytest.mark.parametrize("form", ["yaml", "documents"])
+def test_a_syntax_error_in_a_dump_has_its_line(form):
+    text = written(form, [stored_pod(1), stored_pod(2)])
+    broken = text.replace("name: p2", "name: p: 2")
+    line = broken[: broken.index("p: 2")].count("\n") + 1
+    documents, [problem] = manifests.read_leniently(["-"], keep=Trimmer().trim, outside=lambda _: (broken.encode(), ""))
+    assert (problem.line, "mapping values" in problem.message) == (line, True)
+    assert [document.object["metadata"]["name"] for document in documents] == (["p1"] if form == "documents" else [])
+
+
+ODD_LISTS = {
+    "a list in a list": "kind: List\nitems:\n- kind: List\n  items:\n  - {kind: Pod, metadata: {name: a, uid: u, managedFields: []}}\n",
+    "no list": 'a: "\nkind: List\n"\nitems:\n- {kind: Pod, metadata: {uid: u, managedFields: []}}\n',
+    "said twice": "kind: List\nitems: [{kind: Pod, metadata: {uid: u, managedFields: []}}]\nkind: List\nkind: Odd\n",
+    "odd items": "items: [1, text, [], {kind: Pod, metadata: {uid: u, managedFields: []}}]\nkind: List\n",
+    "anchored": "items:\n- &p {kind: Pod, metadata: {uid: u, name: a, managedFields: []}}\n- *p\nkind: List\n",
+}
+
+
+@pytest.mark.parametrize("name", ODD_LISTS)
+def test_reading_items_singly_changes_no_object_of_a_list(name):
+    trim = Trimmer().trim
+    text = "\n" + ODD_LISTS[name]
+    documents, problems = manifests.read_leniently(["-"], keep=trim, outside=lambda _: (text.encode(), ""))
+    whole, same = manifests.read_leniently(["-"], outside=lambda _: (text.encode(), ""))
+    assert [document.object for document in documents] == [Trimmer().trim(document.object) for document in whole]
+    assert [str(problem) for problem in problems] == [str(problem) for problem in same]
+
+
+@pytest.mark.parametrize("form", ["json", "yaml", "documents"])
+def test_a_list_and_separate_objects_have_the_same_survey(form, tmp_path):
+    objects = [
+        *running_deployment(),
+        stored_pod(1),
+        stored_pod(2),
+        plugin_node("n1", nvidia_gpu=10),
+        {"kind": "Pod"},
+        MODEL,
+    ]
+    listed = tmp_path / f"dump.{form}"
+    listed.write_text(written(form, objects))
+    one_by_one = manifest(tmp_path / "objects.json", *objects)
+    answers = [run_json("survey", "-f", file)[1] for file in (listed, one_by_one)]
+    for answer in answers:
+        for workload in answer["workloads"]:
+            del workload["file"], workload["line"]
+        assert [skip["reason"] for skip in answer.pop("passedBy")] == ["other"]  # a Pod that has nothing but its kind
+    assert answers[0] == answers[1]
+    assert len(answers[0]["workloads"]) == 4
+
+
+@pytest.mark.parametrize("item", ['"text"', "[" * 600 + "]" * 600, '{"kind": "Pod", "metadata": {"name": "\\ud800"}}'])
+def test_a_malformed_item_of_a_list_hides_no_other(item, tmp_path):
+    file = tmp_path / "dump.json"
+    good = json.dumps(running_pod("p", HAMI))
+    file.write_text(f'{{"apiVersion": "v1", "kind": "List", "items": [{item}, {good}]}}')
+    code, answer = run_json("survey", "-f", file, "--fail-on", "never")
+    assert code == (0 if "kind" in item else 2)
+    assert "p" in [workload["name"] for workload in answer["workloads"]]
+    assert all(error["pointer"] == "/items/0" for error in answer.get("errors", ()))
+
+
+def test_equal_pods_are_decided_once(monkeypatch):
+    from analysis.survey import verdicts
+
+    decided = []
+
+    def decide(obj, state, **more):
+        decided.append(obj)
+        return verdict(obj, state, **more)
+
+    verdict = verdicts.decide_object
+    monkeypatch.setattr(verdicts, "decide_object", decide)
+    survey = survey_of(*[stored_pod(number) for number in range(50)])
+    assert (len(survey.workloads), len(decided)) == (50, 1)
+    other = stored_pod(3)
+    other["metadata"] = {**other["metadata"], "namespace": "b"}
+    decided.clear()
+    survey_of(
+        stored_pod(1),
+        other,
+        stored_pod(2, spec={"containers": [with_limits(nvidia_gpu=1)]}),
+        running_pod("w", HAMI),
+        running_pod("v", HAMI),
+    )
+    assert len({json.dumps(shape) for shape in decided}) == 5
+
+
+class Narrow(Embedded):
+    """A cluster that forbids listing some kinds."""
+
+    closed = frozenset({"nodes", "deployments"})
+
+    async def list(self, resource, namespace=None, **more):
+        if resource.plural in self.closed:
+            raise Forbidden(f'{resource.plural} is forbidden: User "x" cannot list')
+        return await super().list(resource, namespace, **more)
+
+
+def definition(kind, plural, properties):
+    schema = {"openAPIV3Schema": {"type": "object", "properties": properties}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.kubeflow.org"},
+        "spec": {
+            "group": "kubeflow.org",
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural},
+            "versions": [version],
+        },
+    }
+
+
+async def visit(cluster, namespace=""):
+    progress = []
+    return await read_cluster(cluster, SURVEY, progress.append, namespace=namespace), progress
+
+
+async def test_a_live_cluster_is_read_page_by_page():
+    cluster = Embedded.holding([*running_deployment(1200), plugin_node("n1", nvidia_gpu=10)])
+    reading, progress = await visit(cluster)
+    [workload] = overview(reading, SurveyScope()).workloads
+    assert (workload.pods, reading.unread) == (1200, ())
+    assert [text for text in progress if text.endswith(" pods")] == ["500 pods", "1000 pods", "1200 pods"]
+
+
+async def test_unreadable_resources_are_named_and_the_survey_goes_on():
+    reading, _ = await visit(Narrow.holding(running_deployment()))
+    kinds = {missed.kind for missed in reading.unread}
+    assert {kind for kind in kinds if " in " not in kind} == {"nodes", "deployments.apps"}
+    [workload] = overview(reading, SurveyScope()).workloads
+    assert (workload.kind, workload.pods) == ("Deployment", 3)
+
+
+async def test_kinds_that_can_hold_pods_are_found_by_their_schema():
+    listed = []
+
+    class Listening(Embedded):
+        async def list(self, resource, namespace=None, **more):
+            listed.append(resource.plural)
+            return await super().list(resource, namespace, **more)
+
+    holds = {"spec": {"type": "object", "properties": {"template": {"properties": {"containers": {}}}}}}
+    kinds = [definition("PyTorchJob", "pytorchjobs", holds), definition("Note", "notes", {})]
+    await visit(Listening.holding([*kinds, running_pod("p", HAMI)]))
+    assert "pytorchjobs" in listed
+    assert "notes" not in listed
+
+
+async def test_only_the_given_namespace_is_read():
+    namespaces = {}
+
+    class Listening(Embedded):
+        async def list(self, resource, namespace=None, **more):
+            namespaces[resource.plural] = namespace
+            return await super().list(resource, namespace, **more)
+
+    await visit(Listening.holding(running_deployment()), "a")
+    assert (namespaces["pods"], namespaces["nodes"]) == ("a", None)
+
+
+def test_the_necessary_kinds_are_the_workload_kinds():
+    from analysis.loading import NECESSARY_KINDS
+
+    assert {resource.id for resource in resources.ALL if resource.kind in KINDS} == NECESSARY_KINDS
+
+
+KINDS = {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "Pod"}

@@ -1,0 +1,133 @@
+"""`drawbridge survey` in a mode, and with a canary."""
+
+import csv
+import io
+
+import pytest
+
+from analysis.survey.rows import findings
+from cluster import manifests
+from dra import codes
+from dra.finding import Severity
+from tests.cli.commands.surveys import (
+    HAMI,
+    lines_of,
+    of_devices,
+    owned_by,
+    plugin_node,
+    running_deployment,
+    running_pod,
+    survey_of,
+    with_limits,
+    workload_object,
+)
+from tests.cli.running import manifest, run
+from tests.webhook.pods import EXAMPLES, configured
+from webhook.dialects import Outcome
+from webhook.names import MODE_LABEL
+
+FITS, LARGE = with_limits(nvidia_gpu=1, nvidia_gpumem=3000), with_limits(nvidia_gpu=1, nvidia_gpumem=900_000)
+
+
+def in_mode(mode, *objects):
+    """The objects, and their namespace with this mode label."""
+    return [
+        *objects,
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "labels": {MODE_LABEL: mode}}},
+    ]
+
+
+def on_a_fleet(*containers):
+    """A Deployment for each container, and the nodes of the examples."""
+    deployments = [workload_object("Deployment", f"d{number}", limits) for number, limits in enumerate(containers)]
+    return [*deployments, *[document.object for document in manifests.read([str(EXAMPLES / "fleet")])]]
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn"])
+def test_observe_and_warn_leave_a_workload_and_show_the_outcome(mode, tmp_path):
+    objects = on_a_fleet(FITS, LARGE)
+    enforced, held = survey_of(*objects), survey_of(*in_mode(mode, *objects))
+    assert [workload.outcome for workload in enforced.workloads] == [Outcome.APPROXIMATED, Outcome.REFUSED]
+    assert [(workload.outcome, workload.would) for workload in held.workloads] == [
+        (Outcome.LEFT, Outcome.APPROXIMATED),
+        (Outcome.LEFT, Outcome.REFUSED),
+    ]
+    assert {(key.outcome, bool(key.would)) for workload in held.workloads for key in workload.keys} == {
+        (Outcome.LEFT, True)
+    }
+    for workload, other in zip(held.workloads, enforced.workloads, strict=True):
+        assert {key.key for key in workload.keys} == {key.key for key in other.keys}
+        assert {key.detail for key in workload.keys if key.would == "refused"} == {
+            key.detail for key in other.keys if key.outcome == "refused"
+        }
+    # Reasons, obstacles and freed devices do not depend on the mode.
+    assert (held.reasons, held.obstacles, held.plugins) == (enforced.reasons, enforced.obstacles, enforced.plugins)
+    assert held.modes == {"a": mode}
+    lines = lines_of(held, whole=True)
+    assert f"Workloads of a (mode {mode})" in lines
+    assert any("would be approximated: nvidia.com/gpu=1, nvidia.com/gpumem=3000" in line for line in lines)
+    assert any(f"main: nvidia.com/gpumem  {mode}: would be translated: 3000 MiB" in line for line in lines)
+    [total] = [line for line in lines if "keep their keys" in line]
+    assert total.endswith("(0 pods, 1 would be approximated in mode enforce, 1 would be refused in mode enforce)")
+    found_codes = {(finding.code, finding.severity) for reported in findings(held) for finding in reported.findings}
+    assert found_codes == {("M001", Severity.WARNING), ("R020", Severity.WARNING)}
+    file = manifest(tmp_path / "all.json", *in_mode(mode, *objects))
+    assert run("survey", "-f", file).exit_code == 0
+    assert run("survey", "-f", file, "--mode", "enforce").exit_code == 1
+    row = next(csv.DictReader(io.StringIO(run("survey", "-f", file, "-o", "csv").stdout)))
+    found_codes = [row[name] for name in ("outcome", "would", "keyOutcome", "keyWould", "mode")]
+    assert found_codes == ["left", "approximated", "left", "translated", mode]
+
+
+def test_a_pods_own_claim_is_refused_like_a_key():
+    spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 20}}]}}
+    template = of_devices("ResourceClaimTemplate", "t", spec=spec)
+    template["metadata"]["namespace"] = "a"
+    own = running_pod("own", {"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}]}}, phase="")
+    own["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    objects = (own, template, *on_a_fleet())
+    [enforced], [held] = survey_of(*objects).workloads, survey_of(*in_mode("observe", *objects)).workloads
+    assert (enforced.outcome, held.outcome, held.would) == (Outcome.REFUSED, Outcome.LEFT, Outcome.REFUSED)
+    assert [(key.code, key.outcome.value) for key in enforced.keys] == [(key.code, key.would) for key in held.keys]
+
+
+def test_mode_off_shows_no_further_decision():
+    survey = survey_of(*in_mode("off", *on_a_fleet(FITS)))
+    [workload] = survey.workloads
+    assert (workload.outcome, workload.would) == (Outcome.LEFT, None)
+    assert {(key.mode, key.detail, key.until) for key in workload.keys} == {
+        ("off", f"its namespace a has the label {MODE_LABEL}=off", "")
+    }
+    assert "S003" not in {obstacle.code for obstacle in survey.obstacles}
+    survey = survey_of(*on_a_fleet(FITS), configuration=configured(mode="off"))
+    assert {key.detail for workload in survey.workloads for key in workload.keys} == {
+        "the configuration says mode: off"
+    }
+
+
+def test_a_key_waiting_for_its_driver_ignores_the_mode():
+    waiting = survey_of(*running_deployment(), plugin_node("n0", nvidia_gpu=10))
+    held = survey_of(*in_mode("observe", *running_deployment(), plugin_node("n0", nvidia_gpu=10)))
+    assert held.workloads[0].keys == waiting.workloads[0].keys
+    assert held.workloads[0].would is None
+
+
+def test_an_invalid_mode_label_is_an_obstacle_and_means_warn():
+    survey = survey_of(*in_mode("Enforce", *running_deployment()))
+    assert survey.modes == {"a": "warn"}
+    [finding] = [obstacle for obstacle in survey.obstacles if obstacle.code == "D214"]
+    assert (finding.object, finding.remedy) == ("Namespace/a", codes.CODES["D214"].remedy)
+    assert "drawbridge.dev/mode='Enforce' is not a valid mode" in finding.message
+
+
+def test_the_canary_chooses_workloads_by_their_names():
+    """Stored pods that differ only by their controllers are decided separately."""
+    pods = [
+        running_pod(f"p{number}", HAMI, node="n", uid=f"u{number}", by=owned_by("ReplicaSet", f"r{number}"))
+        for number in range(20)
+    ]
+    survey = survey_of(*pods, configuration=configured(canary=50))
+    assert {(workload.outcome, workload.would) for workload in survey.workloads} == {
+        (Outcome.TRANSLATED, None),
+        (Outcome.LEFT, Outcome.TRANSLATED),
+    }

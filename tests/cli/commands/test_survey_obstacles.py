@@ -1,0 +1,183 @@
+"""What `drawbridge survey` reports as an obstacle to a migration."""
+
+import pytest
+
+from tests.cli.commands.surveys import (
+    HAMI,
+    lines_of,
+    owned_by,
+    running_deployment,
+    survey_of,
+    with_limits,
+    workload_object,
+)
+from tests.corpus.move.autoscaled import STATUS, scaler
+from tests.corpus.move.plugins import config_map, device_config, gpu_cluster, policy
+from webhook.state import outline
+
+
+def test_each_obstacle_is_named_with_its_object():
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": "a"},
+        "spec": {"hard": {"requests.nvidia.com/gpu": 4}},
+    }
+    range_ = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "l", "namespace": "a"},
+        "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": 1}}]},
+    }
+    rule = {"operations": ["CREATE"], "resources": ["pods"], "apiGroups": [""], "apiVersions": ["v1"]}
+    hook = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "hami"},
+        "webhooks": [{"name": "x", "rules": [rule]}],
+    }
+    plugin = workload_object("DaemonSet", "plugin", with_limits())
+    volumes = [{"name": "d", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]
+    plugin["spec"]["template"]["spec"]["volumes"] = volumes
+    queued = workload_object("Job", "j", HAMI, version="batch/v1", labels={"kueue.x-k8s.io/queue-name": "fast"})
+    survey = survey_of(quota, range_, hook, hook, plugin, queued)
+    by_code = {obstacle.code: obstacle.object for obstacle in survey.obstacles}
+    assert len(by_code) == len(survey.obstacles)
+    assert by_code == {
+        "S012": "ResourceQuota/a/q",
+        "S013": "LimitRange/a/l",
+        "S011": "MutatingWebhookConfiguration/hami",
+        "S015": "DaemonSet/a/plugin",
+        "S014": "LocalQueue/a/fast",
+    }
+
+
+def test_the_queues_of_a_namespace_are_one_obstacle():
+    labels = [{"kueue.x-k8s.io/queue-name": queue} for queue in ("fast", "slow", "slow")]
+    jobs = [
+        workload_object("Job", f"j{at}", HAMI, version="batch/v1", labels=job_labels)
+        for at, job_labels in enumerate(labels)
+    ]
+    [queues] = [obstacle for obstacle in survey_of(*jobs).obstacles if obstacle.code == "S014"]
+    assert queues.object == "LocalQueue/a/fast, a/slow"
+    assert "3 workloads in 2 Kueue queues" in queues.message
+
+
+@pytest.mark.parametrize(
+    ("objects", "named", "message"),
+    [
+        ([policy()], "ClusterPolicy/cluster-policy", "never the DRA driver"),
+        ([{**policy(), "spec": {"devicePlugin": {"enabled": False}}}], "", ""),
+        ([policy(), gpu_cluster()], "GPUCluster/gpu-cluster", "reconciles neither it nor ClusterPolicy cluster-policy"),
+        ([gpu_cluster("notReady")], "GPUCluster/gpu-cluster", "its state is notReady"),
+        ([gpu_cluster()], "", ""),
+    ],
+)
+def test_a_gpu_operators_plugin_stack_is_an_obstacle(objects, named, message):
+    obstacles = [
+        obstacle
+        for obstacle in survey_of(*running_deployment(), *objects).obstacles
+        if obstacle.code in ("S016", "S017", "S018")
+    ]
+    assert [obstacle.object for obstacle in obstacles] == ([named] if named else [])
+    assert all(message in finding.message and finding.remedy for finding in obstacles)
+
+
+def test_an_old_autoscaler_and_empty_node_groups_are_obstacles():
+    status = config_map("cluster-autoscaler-status", "kube-system", status=STATUS)
+
+    def obstacles_of(version):
+        return {
+            obstacle.code: obstacle.message
+            for obstacle in survey_of(*running_deployment(), scaler(version), status).obstacles
+        }
+
+    assert obstacles_of("1.34.0")["S008"].startswith("cluster-autoscaler 1.34 does not consider claims")
+    assert "S008" not in obstacles_of("1.36.1")
+    assert obstacles_of("1.36.1")["S009"].startswith("no node of gpu-a exists: for a claim one is created only if")
+
+
+def of_kind(version, kind, namespace="", **spec):
+    """An object of an operator."""
+    metadata = {"name": "x"} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+SRIOV = "sriovnetwork.openshift.io/v1"
+ON = {"dynamicResourceAllocation": True}
+
+
+@pytest.mark.parametrize(
+    ("operator", "finding_code", "named", "message", "remedy"),
+    [
+        (device_config(), "S016", "DeviceConfig/kube-amd-gpu/default", "in its place", "move nodes from its"),
+        (device_config(driver=True), "S017", "DeviceConfig/kube-amd-gpu/default", "refuses it", "false"),
+        (device_config(True, True), "S017", "DeviceConfig/kube-amd-gpu/default", "refuses it", "false"),
+        (device_config(False, True), "", "", "", ""),
+        (of_kind("deviceplugin.intel.com/v1", "GpuDevicePlugin"), "S016", "GpuDevicePlugin/x", "no DRA driver", "gpu.intel.com"),
+        (of_kind("deviceplugin.intel.com/v1", "QatDevicePlugin"), "S016", "QatDevicePlugin/x", "no DRA driver", "qat.intel.com"),
+        (of_kind("deviceplugin.intel.com/v1", "DsaDevicePlugin"), "", "", "", ""),
+        (of_kind("mellanox.com/v1alpha1", "NicClusterPolicy", sriovDevicePlugin={"image": "i"}), "S016", "NicClusterPolicy/x", "nodeAffinity", "dranet"),
+        (of_kind("mellanox.com/v1alpha1", "NicClusterPolicy", rdmaSharedDevicePlugin={"image": "i"}), "", "", "", ""),
+        (of_kind(SRIOV, "SriovOperatorConfig", "s"), "S016", "SriovOperatorConfig/s/x", "in its place", "featureGates"),
+        (of_kind(SRIOV, "SriovOperatorConfig", "s", featureGates=ON), "", "", "", ""),
+        # Kinds of other API groups with the same names.
+        (of_kind("k8s.aws/v1alpha1", "DeviceConfig", "s"), "", "", "", ""),
+        (of_kind("kyverno.io/v1", "ClusterPolicy"), "", "", "", ""),
+        (of_kind("habanalabs.com/v1", "ClusterPolicy"), "", "", "", ""),
+    ],
+)  # fmt: skip
+def test_an_operator_of_device_plugins_is_an_obstacle(operator, finding_code, named, message, remedy):
+    obstacles = survey_of(*running_deployment(), operator).obstacles
+    assert [(finding.code, finding.object) for finding in obstacles] == (
+        [(finding_code, named)] if finding_code else []
+    )
+    assert all(message in finding.message and remedy in finding.remedy for finding in obstacles)
+    assert survey_of(*running_deployment(), outline(operator)).obstacles == obstacles  # as a snapshot has it
+
+
+def plugin_daemon_set(name="plugin", namespace="a", by=None):
+    """A DaemonSet that mounts the folder of device plugins."""
+    daemon_set = workload_object("DaemonSet", name, with_limits(), by=by)
+    daemon_set["metadata"]["namespace"] = namespace
+    volumes = [{"name": "d", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]
+    daemon_set["spec"]["template"]["spec"]["volumes"] = volumes
+    return daemon_set
+
+
+@pytest.mark.parametrize(
+    ("daemon_set", "remedy"),
+    [
+        (plugin_daemon_set(), "node selector"),
+        (plugin_daemon_set(by=owned_by("FpgaDevicePlugin", "f", "deviceplugin.intel.com/v1")), "by FpgaDevicePlugin f, which creates it"),
+        (plugin_daemon_set("nvidia-gpu-device-plugin-small-cos", "kube-system"), "`gke-no-default-nvidia-gpu-device-plugin=true`"),
+        (plugin_daemon_set("tpu-device-plugin", "kube-system"), "`gke-no-default-tpu-device-plugin=true`"),
+        (plugin_daemon_set("tpu-device-plugin", "mine"), "node selector"),
+    ],
+)  # fmt: skip
+def test_the_remedy_says_how_to_exclude_nodes_from_a_plugin(daemon_set, remedy):
+    [finding] = survey_of(*running_deployment(), daemon_set).obstacles
+    assert finding.code == "S015"
+    assert remedy in finding.remedy
+
+
+def test_an_imex_channel_of_the_device_plugin_is_an_obstacle():
+    def obstacles_with(*channels):
+        configuration = {"version": "v1", "imex": {"channelIDs": list(channels)}}
+        return [
+            obstacle.object for obstacle in survey_of(*running_deployment(), config_map(any=configuration)).obstacles
+        ]
+
+    assert obstacles_with(0) == ["ConfigMap/gpu-operator/plugin (any)"]
+    assert obstacles_with() == obstacles_with(1) == []
+
+
+def test_an_obstacle_is_printed_like_other_findings():
+    survey = survey_of(*running_deployment(), plugin_daemon_set())
+    lines = lines_of(survey)
+    at = lines.index("In the way")
+    assert lines[at + 1 : at + 4] == [
+        "DaemonSet/a/plugin",
+        "  info S015: it registers with kubelet as a device plugin, ready on 0 nodes",
+        "      keep it off a node (node selector, affinity) once the pods there have moved",
+    ]

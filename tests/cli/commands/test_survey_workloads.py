@@ -1,0 +1,239 @@
+"""Which workloads `drawbridge survey` lists, and the owner that it lists pods under."""
+
+import csv
+import io
+
+from msgspec.structs import replace
+
+from analysis.loading import reading_of
+from analysis.survey import SurveyScope, overview
+from tests.cli.commands.surveys import (
+    HAMI,
+    MODEL,
+    lines_of,
+    owned_by,
+    plugin_node,
+    running_deployment,
+    running_pod,
+    survey_of,
+    with_limits,
+    workload_object,
+)
+from tests.cli.running import manifest, run, run_json
+from webhook.dialects import Outcome
+from webhook.state import Features
+
+
+def test_a_deployment_counts_once_with_its_pods():
+    [workload] = survey_of(*running_deployment()).workloads
+    assert (workload.kind, workload.name, workload.pods, workload.running) == ("Deployment", "train", 3, 3)
+    assert workload.outcome is Outcome.TRANSLATED
+
+
+def test_namesakes_of_two_overlays_are_two_workloads():
+    objects = (
+        workload_object("Deployment", "web", HAMI),
+        workload_object("Deployment", "web", with_limits(nvidia_gpu="0.5")),
+    )
+    reading = replace(reading_of(objects, Features()), places=(("dev/web.yaml", 1), ("prod/web.yaml", 1)))
+    survey = overview(reading, SurveyScope())
+    assert [(workload.file, workload.outcome.value) for workload in survey.workloads] == [
+        ("dev/web.yaml", "translated"),
+        ("prod/web.yaml", "refused"),
+    ]
+    assert any("Deployment/web (prod/web.yaml)" in line for line in lines_of(survey))
+
+
+def test_a_workload_dumped_into_several_files_is_listed_once():
+    objects = tuple(running_deployment())
+    for uids in (False, True):
+        if uids:
+            objects = tuple(
+                {**stored, "metadata": {**stored["metadata"], "uid": str(i)}} for i, stored in enumerate(objects)
+            )
+        places = tuple((f"{i}.yaml", 1) for i in range(len(objects)))
+        [workload] = overview(replace(reading_of(objects, Features()), places=places), SurveyScope()).workloads
+        assert workload.pods == 3
+
+
+def invalid_deployment(name, *containers, claims=()):
+    """A Deployment whose name the API server refuses."""
+    deployment = workload_object("Deployment", name, *containers)
+    deployment["spec"]["template"]["spec"]["resourceClaims"] = list(claims)
+    return deployment
+
+
+INVALID = [
+    invalid_deployment("Without_Devices", {"name": "c", "image": "i", "resources": {"limits": {"cpu": 1}}}),
+    invalid_deployment("With_Key", HAMI),
+    invalid_deployment(
+        "With_Claim", {"name": "c", "image": "i"}, claims=[{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    ),
+    invalid_deployment("Of_No_Dialect", with_limits(**{"x.io_gadget": "half"})),
+]
+
+
+def test_a_refused_workload_without_devices_is_not_counted(tmp_path):
+    assert {workload.name for workload in survey_of(*INVALID).workloads} == {"With_Key", "With_Claim", "Of_No_Dialect"}
+    done = run("translate", "-f", manifest(tmp_path / "d.json", *INVALID), "-o", "report")
+    assert "Without_Devices" not in done.stdout
+    assert done.stdout.splitlines()[-1] == ("4 objects, 0 rewritten: 3 refused, 1 without a legacy request")
+    assert "'Without_Devices' must be a DNS subdomain" in run("check", "-f", tmp_path / "d.json").stdout
+
+
+def test_a_namespace_without_objects_is_reported(tmp_path):
+    file = manifest(tmp_path / "d.json", *running_deployment())
+    done = run("survey", "-f", file, "-n", "aa")
+    assert "no object of namespace 'aa' is in the input; it has those of a\n" in done.stderr
+    assert "no object" not in run("survey", "-f", file, "-n", "a").stderr
+
+
+def test_a_running_pod_is_decided_like_an_unscheduled_one():
+    placed = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,3000,0:;"}
+    [workload] = survey_of(running_pod("p", HAMI, node="n1", annotations=placed)).workloads
+    assert (workload.outcome, workload.running) == (Outcome.TRANSLATED, 1)
+
+
+def test_pods_of_an_unreadable_kind_are_listed_under_their_owner():
+    owner = owned_by("PyTorchJob", "llm", "kubeflow.org/v1")
+    [workload] = survey_of(*[running_pod(f"llm-{i}", HAMI, by=owner) for i in range(4)]).workloads
+    assert (workload.kind, workload.name, workload.pods) == ("PyTorchJob", "llm", 4)
+
+
+def test_a_workload_of_a_third_party_kind_is_inspected():
+    ray = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "r", "namespace": "a"},
+        "spec": {"workerGroupSpecs": [{"template": {"spec": {"containers": [HAMI]}}}]},
+    }
+    [workload] = survey_of(ray, running_pod("w", HAMI, by=owned_by("RayCluster", "r", "ray.io/v1"))).workloads
+    assert (workload.kind, workload.pods) == ("RayCluster", 1)
+
+
+def test_a_kind_without_a_pod_template_shows_its_own_fields():
+    [workload] = survey_of(MODEL).workloads
+    assert (workload.kind, workload.outcome, workload.pods) == ("InferenceService", Outcome.TRANSLATED, 0)
+    assert {key.container for key in workload.keys} == {"predictor/model"}
+
+
+def test_fields_beside_a_template_without_requests_are_listed():
+    template = workload_object("Deployment", "m", with_limits())["spec"]["template"]
+    template["spec"]["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
+    spec = {"resources": {"gpu": "1"}, "podTemplate": template}
+    version = "production-stack.vllm.ai/v1alpha1"
+    runtime = {"apiVersion": version, "kind": "VLLMRuntime", "metadata": {"name": "m"}, "spec": spec}
+    [workload] = survey_of(runtime).workloads
+    assert [(key.container, key.key, str(key.outcome)) for key in workload.keys] == [
+        ("", "nvidia.com/gpu.present", "left"),
+        ("resources", "gpu", str(workload.outcome)),
+    ]
+    assert survey_of({**runtime, "spec": {"podTemplate": template}}).workloads == ()
+
+
+def test_an_owned_deployments_template_overrides_the_owners_fields():
+    below = workload_object("Deployment", "m", HAMI, by=owned_by("InferenceService", "m", MODEL["apiVersion"]))
+    [workload] = survey_of(MODEL, below, running_pod("m-1", HAMI, by=owned_by("Deployment", "m"))).workloads
+    assert (workload.kind, workload.pods) == ("InferenceService", 1)
+    assert {(key.container, key.amount) for key in workload.keys} == {("main", "1"), ("main", "3000"), ("main", "30")}
+
+
+def test_a_cycle_of_two_owners_ends():
+    left = running_pod("p", HAMI, by=owned_by("Pod", "q", "v1"))
+    right = running_pod("q", HAMI, by=owned_by("Pod", "p", "v1"))
+    assert sum(workload.pods for workload in survey_of(left, right).workloads) == 2
+
+
+def test_a_cycle_of_owners_above_a_pod_ends():
+    above = workload_object("A", "a", HAMI, version="x/v1", by=owned_by("B", "b", "x/v1"))
+    round_ = workload_object("B", "b", HAMI, version="x/v1", by=owned_by("A", "a", "x/v1"))
+    survey = survey_of(above, round_, running_pod("p", HAMI, by=owned_by("A", "a", "x/v1")))
+    assert sum(workload.pods for workload in survey.workloads) == 1
+
+
+def test_a_deeply_nested_object_hides_no_other():
+    deep = 1
+    for _ in range(5000):
+        deep = {"a": deep}
+    odd = {"apiVersion": "x/v1", "kind": "X", "metadata": {"name": "x"}, "spec": deep}
+    assert len(survey_of(odd, running_pod("p", HAMI)).workloads) == 1
+
+
+def test_a_static_pod_is_its_own_workload():
+    [workload] = survey_of(running_pod("p", HAMI, by=owned_by("Node", "n1", "v1"))).workloads
+    assert (workload.kind, workload.name) == ("Pod", "p")
+
+
+def test_ended_workloads_and_pods_without_requests_are_not_listed():
+    done = workload_object("Job", "done", HAMI, version="batch/v1")
+    done["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    assert survey_of(running_pod("p", HAMI, phase="Succeeded"), done, running_pod("web", with_limits())).workloads == ()
+
+
+def test_devices_taken_without_a_request_are_listed():
+    taker = {"name": "m", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
+    [workload] = survey_of(running_pod("p", taker)).workloads
+    assert (workload.outcome, workload.keys[0].key) == (Outcome.LEFT, "NVIDIA_VISIBLE_DEVICES")
+    honest = {**taker, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}
+    assert survey_of(running_pod("p", honest)).workloads == ()
+
+
+def test_a_limit_ranges_default_devices_are_listed():
+    given = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "l", "namespace": "a"},
+        "spec": {"limits": [{"type": "Container", "default": {"nvidia.com/gpu": 1}}]},
+    }
+    plain = workload_object("Deployment", "plain", with_limits())
+    assert survey_of(plain).workloads == ()
+    [workload] = survey_of(plain, given).workloads
+    assert [(key.key, key.outcome.value) for key in workload.keys] == [("nvidia.com/gpu", "left")]
+
+
+def test_a_workload_with_claims_of_its_own_has_no_outcome(tmp_path):
+    own = invalid_deployment(
+        "own", {"name": "c", "image": "i"}, claims=[{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    )
+    survey = survey_of(own)
+    [workload] = survey.workloads
+    assert (workload.outcome, workload.would, workload.keys) == (None, None, ())
+    lines = lines_of(survey)
+    assert "  own claims          1  have no keys, but claims of their own (0 pods)" in lines
+    assert "  own claims  Deployment/own  0/0" in lines
+    file = manifest(tmp_path / "own.json", own)
+    _, answer = run_json("survey", "-f", file, "--fail-on", "approximated")
+    assert (answer["outcomes"], answer["workloads"][0]["outcome"]) == ({}, None)
+    assert "own claims" in run("survey", "-f", file, "-o", "html").stdout
+    [row] = csv.DictReader(io.StringIO(run("survey", "-f", file, "-o", "csv").stdout))
+    assert row["outcome"] == ""
+
+
+def test_a_scope_limits_the_workloads_and_not_the_usage():
+    objects = [
+        *running_deployment(),
+        running_pod("other", HAMI, namespace="b", node="n0"),
+        plugin_node("n0", nvidia_gpu=10),
+    ]
+    survey = survey_of(*objects, scope=SurveyScope(namespaces=frozenset({"b"})))
+    assert [workload.name for workload in survey.workloads] == ["other"]
+    assert survey.plugins[0].moving == 2
+    labelled = survey_of(*objects, scope=SurveyScope(labels=lambda labels: labels.get("app") == "train"))
+    assert [workload.name for workload in labelled.workloads] == ["train"]
+
+
+def test_a_repository_is_surveyed_without_its_templates_and_other_files(tmp_path):
+    """A chart's templates and a workflow are counted as skipped, as in `check`; they are no broken input."""
+    (tmp_path / "chart" / "templates").mkdir(parents=True)
+    (tmp_path / "chart" / "templates" / "deployment.yaml").write_text(
+        "{{- if .Values.on }}\nkind: Deployment\n{{- end }}\n"
+    )
+    (tmp_path / "workflow.yml").write_text("on: push\njobs: {}\n")
+    manifest(tmp_path / "app.yaml", workload_object("Deployment", "web", with_limits(nvidia_gpu=1)))
+    code, answer = run_json("survey", "-f", tmp_path, "--fail-on", "never")
+    assert code == 0
+    assert [(workload["name"], workload["outcome"]) for workload in answer["workloads"]] == [("web", "translated")]
+    assert sorted((skip["file"].rpartition("/")[2], skip["reason"]) for skip in answer["passedBy"]) == [
+        ("deployment.yaml", "template"),
+        ("workflow.yml", "other"),
+    ]

@@ -1,0 +1,140 @@
+"""The outcomes, remedies and warnings of `drawbridge translate`, in the report, SARIF, GitHub annotations and JUnit."""
+
+import copy
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.cli.commands.translations import MAP, SHARE, TAINTED, complete, text
+from tests.cli.running import run
+from tests.webhook.pods import EXAMPLES, pod
+
+
+def test_a_report_counts_the_outcomes():
+    wrong, left = complete(pod({"nvidia.com/gpumem": 1.5})), complete(pod({"nvidia.com/gpu.shared": 1}))
+    result = run("translate", "-f", "-", "-o", "report", stdin=text(MAP, SHARE, wrong, left, SHARE))
+    assert result.exit_code == 1
+    last = result.stdout.splitlines()[-1]
+    assert last == "5 objects, 2 rewritten: 2 approximated, 1 left, 1 refused, 1 without a legacy request"
+
+
+def test_the_report_calls_no_key_of_a_refused_object_translated():
+    """The API server refuses a pod without a name, so its keys stay."""
+    unnamed_pod = complete(pod({"nvidia.com/gpumem": 1000}))
+    del unnamed_pod["metadata"]["name"]
+    output = run("translate", "-f", "-", "-o", "report", stdin=text(unnamed_pod)).stdout
+    assert [line.split()[0] for line in output.splitlines()[1:] if line] == ["left", "left", "refused", "1"]
+    assert "the object is refused; otherwise it would be translated: 1000 MiB" in output
+
+
+def test_a_refusal_in_the_report_has_remedy_and_code():
+    invalid_pod = complete(pod({"nvidia.com/gpumem": "8Gi"}))
+    output = run("translate", "-f", "-", "-o", "report", stdin=text(invalid_pod)).stdout
+    assert "8Gi is out of range (the number counts MiB: write 8192) [R002]" in " ".join(output.split())
+
+
+def test_the_report_warns_that_no_node_can_serve_a_pod(tmp_path):
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(TAINTED)
+    pod_text = text(complete(pod({"nvidia.com/gpu": 1})))
+    output = run("translate", "-f", "-", "--inventory", str(fleet), "-o", "report", stdin=pod_text).stdout
+    [warning] = [line for line in output.splitlines() if line.startswith("  warning ")]
+    assert "no node can serve this pod now" in warning
+    assert "example.com/broken" in warning
+
+
+STRANGE = """apiVersion: v1
+kind: Pod
+metadata: {name: half}
+spec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 0.5}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: rough}
+spec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 1000}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: kept}
+spec: {nodeSelector: {nvidia.com/gpu.present: "true"}, containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu.shared: 1}}}]}
+"""
+CODES = [
+    ("R001", "error", 4),
+    ("M001", "warning", 9),
+    ("D212", "warning", 14),
+    ("D222", "warning", 14),
+]
+
+
+def hosted(tmp_path, form):
+    file = tmp_path / "pods.yaml"
+    file.write_text(STRANGE)
+    result = run("translate", "-f", file, "--inventory", EXAMPLES / "fleet", "-o", form)
+    assert result.exit_code == 1
+    return file, result.stdout
+
+
+def test_sarif_and_github_have_the_decisions_with_their_lines(tmp_path):
+    file, output = hosted(tmp_path, "sarif")
+    [answer] = json.loads(output)["runs"]
+    places = [
+        (result["ruleId"], result["level"], result["locations"][0]["physicalLocation"]["region"]["startLine"])
+        for result in answer["results"]
+    ]
+    assert places == CODES
+    assert [rule["id"] for rule in answer["tool"]["driver"]["rules"]] == ["D212", "D222", "M001", "R001"]
+    _, output = hosted(tmp_path, "github")
+    lines = output.splitlines()
+    assert [line.partition(" ")[0] for line in lines] == ["::error", *["::warning"] * 3]
+    assert all(f"file={file},line=" in line for line in lines)
+
+
+def test_a_test_report_has_a_case_for_each_object(tmp_path):
+    _, output = hosted(tmp_path, "junit")
+    [suite] = ET.fromstring(output)
+    assert suite.attrib == {"name": "drawbridge translate", "tests": "3", "failures": "1"}
+    assert [case.get("name") for case in suite if case.find("failure") is not None] == ["Pod/default/half"]
+
+
+@pytest.mark.parametrize("present", [[], [{"key": "own", "operator": "Exists"}]])
+def test_a_report_names_the_tolerations_that_are_added(present):
+    """The API server adds them to pods for the key; a translated template has no key, so the translation adds them."""
+
+    def report_with(tolerations):
+        spec = {**copy.deepcopy(SHARE["spec"]), "tolerations": tolerations}
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": {"spec": spec}}}
+        return run("translate", "-f", "-", "-o", "report", stdin=text(job)).stdout
+
+    assert "  toleration    nvidia.com/gpumem:NoSchedule  added" in report_with(present)
+    assert "own" not in report_with(present)
+    tolerated = {"key": "nvidia.com/gpumem", "operator": "Exists", "effect": "NoSchedule"}
+    assert "translated" in report_with([tolerated])
+    assert "toleration" not in report_with([tolerated])
+
+
+@pytest.mark.parametrize(
+    ("resources", "counted"),
+    [
+        ("", "rewritten: 1 without a legacy request"),
+        (", resources: {limits: {nvidia.com/pgpu: 1}}", "rewritten: 1 left, 0 without"),
+    ],
+)
+def test_a_vendor_node_selector_alone_is_not_counted_as_left(resources, counted, tmp_path):
+    """DaemonSets of NVIDIA's GPU operator have such selectors."""
+    text = f"""
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {{name: dcgm}}
+spec:
+  selector: {{matchLabels: {{a: b}}}}
+  template:
+    metadata: {{labels: {{a: b}}}}
+    spec:
+      nodeSelector: {{nvidia.com/gpu.deploy.dcgm: "true"}}
+      containers: [{{name: c, image: dcgm{resources}}}]
+"""
+    (tmp_path / "set.yaml").write_text(text)
+    done = run("translate", "-o", "report", "-f", str(tmp_path / "set.yaml"))
+    assert "nvidia.com/gpu.deploy.dcgm  stays where it is" in done.stdout
+    assert counted in done.stdout

@@ -1,0 +1,169 @@
+"""How `drawbridge explain` finds an object by name, and suggests one; hostile names have no effect."""
+
+import pytest
+
+from tests.cli.explain.scenes import DRIVER, claim, dump, explain, explain_json, fleet, full, held, phased, pod
+from tests.cli.running import run, run_json
+
+ESCAPES = "\x1b[31mred\x1b]0;title\x07\u202e<script>alert(1)</script>"
+
+
+def in_namespace(obj, namespace):
+    return obj | {"metadata": obj["metadata"] | {"namespace": namespace}}
+
+
+def test_explain_without_arguments_prints_help():
+    done = run("explain")
+    assert done.exit_code == 0
+    assert "pod|claim|device|WORKLOAD NAME" in done.stdout
+
+
+@pytest.mark.parametrize("kind", ["pod", "pods", "po", "claim", "resourceclaims", "device", "devices"])
+def test_a_kind_without_a_name_exits_with_2(kind):
+    done = run("explain", kind)
+    assert done.exit_code == 2
+    assert "takes one name" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("pod", "a/b", "-n", "c", "-f", "x"), "contradict"),
+        (("pod", "a", "-f", "x", "--context", "y"), "-f excludes --kubeconfig and --context"),
+        (("R001", "-f", "x"), "codes exclude options"),
+        (("-o", "html"), "nothing to explain is given"),
+        (("pdo", "a"), "drawbridge explain po a"),
+        (("deplyment", "a", "-f", "x"), "drawbridge explain deployment a"),
+        (("zzz", "-f", "x"), "drawbridge explain KIND/NAME"),
+        (("pod", "a", "b", "-f", "x"), "takes one name"),
+    ],
+)
+def test_invalid_explain_arguments_exit_with_2_and_a_remedy(args, message):
+    done = run("explain", *args)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+def test_an_unreachable_cluster_exits_with_3(tmp_path):
+    code, answer = run_json("explain", "pod", "p", "--kubeconfig", tmp_path / "nowhere")
+    assert code == 3
+    assert "name a kubeconfig" in answer["errors"][0]["remedy"]
+
+
+TWICE = [*fleet(), in_namespace(pod("web"), "a"), in_namespace(pod("web"), "b"), pod("worker-1"), claim("gpu-claim")]
+NAMES = {
+    "misspelt": ("pod wrker-1", "did you mean default/worker-1?"),
+    "elsewhere": ("pod worker-1 -n a", "did you mean default/worker-1?"),
+    "twice": ("pod web", "2 pods are called 'web': a/web, b/web"),
+    "claim": ("claim gpu-clam", "did you mean default/gpu-claim?"),
+    "claim of a place": ("claim default/gpu-clam", "did you mean default/gpu-claim?"),
+    "device twice": ("device gpu-0", f"2 devices are called 'gpu-0': {DRIVER}/n0/gpu-0, {DRIVER}/n1/gpu-0"),
+    "device misspelt": ("device n0/gqu-0", f"did you mean {DRIVER}/n0/gpu-0?"),
+    "nothing like it": ("device zzz", f"there are: {DRIVER}/n0/gpu-0"),
+}
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_an_unknown_name_has_a_suggestion(case, tmp_path):
+    arguments, message = NAMES[case]
+    done = explain(tmp_path, arguments, *TWICE)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert message in done.stderr
+    code, answer = explain_json(tmp_path, arguments, *TWICE)
+    assert code == 1
+    [error] = answer["errors"]
+    assert message in f"{error['message']} ({error['remedy']})"
+
+
+@pytest.mark.parametrize("name", ["web -n b", "b/web", "b/web -n b"])
+def test_a_namespace_chooses_among_objects_of_the_same_name(name, tmp_path):
+    code, answer = explain_json(tmp_path, f"pod {name}", *TWICE)
+    assert (code, answer["pod"]["name"]) == (0, "b/web")
+
+
+@pytest.mark.parametrize("arguments", ["pod/worker-1", "po/default/worker-1", "claim/gpu-claim"])
+def test_kind_and_name_may_be_joined_by_a_slash(arguments, tmp_path):
+    code, _ = explain_json(tmp_path, arguments, *TWICE)
+    assert code == 0
+
+
+@pytest.mark.parametrize("name", ["n1/gpu-1", f"{DRIVER}/n1/gpu-1"])
+def test_an_unambiguous_end_of_a_device_name_is_enough(name, tmp_path):
+    code, answer = explain_json(tmp_path, f"device {name}", *fleet())
+    assert (code, answer["device"]["name"]) == (0, f"{DRIVER}/n1/gpu-1")
+
+
+def test_objects_that_cannot_be_read_are_named_and_skipped(tmp_path):
+    broken = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "odd", "namespace": "default"}, "spec": 7}  # fmt: skip
+    code, answer = explain_json(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"), broken)
+    assert code == 0
+    [unread] = answer["unread"]
+    assert unread["kind"] == "ResourceClaim default/odd"
+    assert answer["pod"]["prospect"]["outlook"] == "full"
+    text = explain(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"), broken)
+    assert "warning: not read: ResourceClaim default/odd" in text.stderr
+
+
+def test_a_broken_file_is_reported_and_the_rest_explained(tmp_path):
+    file = tmp_path / "broken.yaml"
+    file.write_text("apiVersion: [1\n")
+    done = run("explain", "pod", "p", "-f", dump(tmp_path, *fleet(), pod("p")), "-f", file)
+    assert done.exit_code == 2
+    assert "broken.yaml:" in done.stderr
+    assert "pod default/p" in done.stdout
+
+
+def test_names_are_printed_without_control_characters(tmp_path):
+    evil = pod("p", "c") | {
+        "status": {"phase": ESCAPES, "conditions": [{"type": ESCAPES, "status": "False", "message": ESCAPES}]}
+    }
+    evil["spec"]["schedulerName"] = ESCAPES
+    holding = held("c", ESCAPES)
+    holding["metadata"]["deletionTimestamp"] = ESCAPES
+    for arguments in ("pod p", "claim c", "device n0/gpu-0"):
+        done = explain(tmp_path, arguments, *full("c0"), holding, evil)
+        assert done.exit_code == 0
+        assert "\\x1b[31mred" in done.stdout
+        assert not {"\x1b", "\x07", "\u202e"} & set(done.stdout)
+    unknown = explain(tmp_path, "pod q", *fleet(), in_namespace(pod(ESCAPES), "default"))
+    assert unknown.exit_code == 1
+    assert "\x1b" not in unknown.stderr
+
+
+def test_text_names_a_few_of_many_nodes(tmp_path):
+    objects = [*fleet(300, 2)]
+    for at in range(300):
+        objects += [held(f"c{at}-{number}", f"p{at}", on=f"n{at}/gpu-{number}") for number in range(2)]
+        objects.append(phased(pod(f"p{at}", nodeName=f"n{at}"), "Running"))
+    done = explain(tmp_path, "pod w", *objects, claim("w", 2), pod("w", "w"))
+    assert done.exit_code == 0
+    assert len(done.stdout.splitlines()) < 40
+    assert "300 nodes cannot serve it: n0, n1, n2 and 297 more" in done.stdout
+    _, answer = explain_json(tmp_path, "pod w", *objects, claim("w", 2), pod("w", "w"))
+    assert len(answer["pod"]["prospect"]["groups"][0]["nodes"]) == 300
+
+
+def test_the_text_of_a_large_pod_is_bounded(tmp_path):
+    entries = [f"e{number}" for number in range(300)]
+    many = pod("p", *entries)
+    claims = [held(name, *(f"q{number}" for number in range(250))) for name in entries]
+    done = explain(tmp_path, "pod p", *fleet(), *claims, many)
+    assert done.exit_code == 0
+    assert len(done.stdout.splitlines()) < 600
+    assert "and 288 more claims, in -o json" in done.stdout
+
+
+def test_codes_are_explained_as_before():
+    code, answer = run_json("explain", "D207", "R001")
+    assert code == 0
+    assert [finding["code"] for finding in answer["codes"]] == ["D207", "R001"]
+    assert [bool(code["without"]) for code in answer["codes"]] == [False, True]
+    assert "without drawbridge: the API server refuses it" in run("explain", "R001").stdout
+    assert "without drawbridge" not in run("explain", "D207").stdout
+
+
+@pytest.mark.parametrize("arguments", [("node", "n1"), ("node/n1",), ("nodes", "n1")])
+def test_for_a_node_the_right_command_is_suggested(arguments):
+    done = run("explain", *arguments)
+    assert done.exit_code == 2
+    assert "`drawbridge free n1`" in done.stderr

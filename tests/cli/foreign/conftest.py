@@ -1,0 +1,100 @@
+"""An untrusted workspace, and the programs outside of it."""
+
+import sys
+import textwrap
+
+import pytest
+
+from tests.cli.foreign.runner import BAD, GOOD
+
+# Modules that the action imports: ours, those of our dependencies, and those of Python.
+MODULES = (
+    *(
+        "allocator",
+        "analysis",
+        "certs",
+        "cli",
+        "cluster",
+        "dra",
+        "drawbridge",
+        "manifests",
+        "node",
+        "rendering",
+        "webhook",
+    ),
+    *("click", "kubernetes", "msgspec", "re2", "yaml"),
+    *("conftest", "ensurepip", "json", "pip", "re", "runpy", "secrets", "site", "sitecustomize", "sysconfig", "typing"),
+    *("usercustomize", "venv"),
+)
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    """A checkout whose files write to `ran` beside it when something imports or executes them."""
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    runs = f"open({str(tmp_path / 'ran')!r}, 'a').write(__name__ + chr(10))\n"
+    for name in MODULES:
+        (folder / f"{name}.py").write_text(runs)
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text(runs)
+        (folder / name / "__main__.py").write_text(runs)
+    (folder / "setup.py").write_text(runs)
+    (folder / "evil.pth").write_text(f"import sys; {runs}")
+    (folder / "pyproject.toml").write_text(
+        "[build-system]\nrequires = []\nbuild-backend = 'conftest'\nbackend-path = ['.']\n"
+    )
+    (folder / ".env").write_text("PYTHONSTARTUP=conftest.py\n")
+    # Files that uv, pip, pyenv, setuptools and git read in their working directory.
+    (folder / "uv.toml").write_text("index-url = 'http://127.0.0.1:1/'\npython-preference = 'system'\n")
+    (folder / ".python-version").write_text("./python\n")
+    (folder / "pip.conf").write_text("[global]\npython = ./python\n")
+    (folder / "setup.cfg").write_text("[options]\nsetup_requires = conftest\n")
+    (folder / ".gitattributes").write_text("* filter=evil diff=evil\n")
+    (folder / ".git").mkdir()
+    git = f'[core]\nfsmonitor = {folder}/python\nsshCommand = {folder}/python\n[filter "evil"]\nsmudge = {folder}/python\nclean = {folder}/python\n'
+    (folder / ".git" / "config").write_text(git)
+    (folder / ".bashrc").write_text(f"echo bash >> {tmp_path / 'ran'}\n")
+    program = folder / "python"
+    program.write_text(f"#!/bin/sh\necho python >> {tmp_path / 'ran'}\n")
+    program.chmod(0o755)
+    (folder / "kubeconfig").write_text("apiVersion: v1\nkind: Config\n")
+    (folder / "good.yaml").write_text(GOOD)
+    (folder / "bad.yaml").write_text(BAD)
+    return folder
+
+
+@pytest.fixture
+def python(tmp_path):
+    """The interpreter that setup-python provides. The pip of its environments installs nothing and records its arguments."""
+    program = tmp_path / "setup-python"
+    pip = f"""\
+        import os, sys
+        print(os.getcwd(), sys.flags.isolated, *sys.argv[1:], sep="\\n", file=open({str(tmp_path / "pip")!r}, "w"))
+    """
+    script = f"""\
+        #!{sys.executable} -I
+        import os, pathlib, subprocess, sys, sysconfig
+        arguments = sys.argv[1:]
+        assert arguments[:3] == ["-I", "-m", "venv"], arguments
+        subprocess.run([sys.executable, *arguments, "--without-pip"], check=True)
+        [packages] = pathlib.Path(arguments[3]).glob("lib/*/site-packages")
+        (packages / "packages.pth").write_text(sysconfig.get_path("purelib"))
+        (packages / "pip.py").write_text({textwrap.dedent(pip)!r})
+    """
+    program.write_text(textwrap.dedent(script))
+    program.chmod(0o755)
+    return program
+
+
+@pytest.fixture
+def builders(tmp_path):
+    """A folder of programs outside of the workspace that print a bad object and record their arguments."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for name, first in (("kustomize", ""), ("helm", "# Source: app/templates/bad.yaml\n")):
+        program = folder / name
+        text = (first + BAD).replace("\n", "\\n")
+        program.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > {tmp_path / name}\nprintf '{text}'\n")
+        program.chmod(0o755)
+    return folder

@@ -1,0 +1,186 @@
+"""The action in an untrusted workspace: nothing in the workspace is executed, and every named path is checked."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.foreign.runner import ACTION, BAD, GOOD, ROOT, act, nothing_ran
+
+
+def test_the_action_executes_nothing_of_the_pull_request(workspace, python):
+    before = sorted(workspace.rglob("*"))
+    done = act(workspace, python, paths="bad.yaml")
+    assert nothing_ran(workspace) is True
+    assert sorted(workspace.rglob("*")) == before
+    [setup] = [step for step in ACTION["runs"]["steps"] if "uses" in step]
+    assert setup["with"]["update-environment"] is False
+    assert done.returncode == 1, done.stderr
+    assert "::error file=bad.yaml,line=3," in done.stdout
+
+
+def test_a_python_without_isolation_imports_modules_of_the_workspace(workspace):
+    """This proves that the fixture detects an import."""
+    subprocess.run([sys.executable, "-m", "pip"], cwd=workspace, check=False, capture_output=True)
+    assert nothing_ran(workspace) is not True
+
+
+def test_the_action_installs_pinned_packages_outside_of_the_workspace(workspace, python):
+    act(workspace, python)
+    where, isolated, *arguments = (workspace.parent / "pip").read_text().splitlines()
+    assert not Path(where).is_relative_to(workspace)
+    assert isolated == "1"
+    assert "--require-hashes" in arguments
+    assert arguments[arguments.index("--only-binary") + 1] == ":all:"
+    assert arguments[arguments.index("--requirement") + 1] == f"{ROOT}/requirements.runtime.lock"
+    assert not any(argument.startswith(("-e", "git+", "/")) and "lock" not in argument for argument in arguments[1:])
+    others = [step["uses"] for step in ACTION["runs"]["steps"] if "uses" in step]
+    assert [other for other in others if not re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", other)] == []
+
+
+def test_the_actions_scripts_contain_no_expression_and_no_token():
+    text = (ROOT / "action.yml").read_text()
+    for step in ACTION["runs"]["steps"]:
+        assert "${{" not in step.get("run", "")
+    assert set(re.findall(r"\$\{\{ (\w+)\.", text)) == {"inputs", "steps"}
+    assert not re.search(r"GITHUB_(ENV|PATH|OUTPUT|TOKEN)|github\.token|secrets\.\w+ \}\}", text)
+
+
+def test_every_line_of_the_paths_is_checked(workspace, python):
+    done = act(workspace, python, paths="good.yaml\n\n./bad.yaml\n")
+    assert done.returncode == 1, done.stderr
+    assert "::error file=bad.yaml,line=3," in done.stdout
+
+
+NAMES = (
+    "with blank.yaml",
+    " before.yaml",
+    "after.yaml ",
+    "-x.yaml",
+    "--fail-on=never.yaml",
+    "-k",
+    "-",
+    "*.yaml",
+    "$(touch ..%ran).yaml",
+    "`touch ran`.yaml",
+    'quote".yaml',
+    "quote'.yaml",
+    "back\\slash.yaml",
+    "semi;touch ran.yaml",
+    "kustomize:x.yaml",
+    "~.yaml",
+    "${{ github.token }}.yaml",
+    "ä.yaml",
+)
+
+
+def test_a_path_of_any_name_is_no_option(workspace, python):
+    for name in NAMES:
+        (workspace / name).write_text(BAD)
+    done = act(workspace, python, paths="\n".join(NAMES))
+    assert done.returncode == 1, done.stderr
+    annotated = re.findall(r"^::error file=(.*?),line=3,", done.stdout, re.MULTILINE)
+    assert annotated == [name.replace("%", "%25").replace(":", "%3A").replace(",", "%2C") for name in NAMES]
+    assert nothing_ran(workspace) is True
+    assert not (workspace / "ran").exists()
+
+
+def test_each_line_of_the_inventory_input_is_a_path(workspace, python):
+    (workspace / "-i n.yaml").write_text(GOOD)
+    done = act(workspace, python, paths="good.yaml", inventory="good.yaml\n-i n.yaml\n")
+    assert done.returncode == 0, done.stderr
+    done = act(workspace, python, paths="good.yaml", inventory="good.yaml\nmissing.yaml\n")
+    assert done.returncode == 2
+    assert "missing.yaml" in done.stdout
+
+
+@pytest.mark.parametrize("paths", ["\n", "good.yaml bad.yaml", "https://127.0.0.1:1/a.yaml", "kustomize:."])
+def test_invalid_paths_fail_the_job(workspace, python, paths):
+    done = act(workspace, python, paths=paths)
+    assert done.returncode == 2
+    lines = [line for line in done.stdout.splitlines() if "rror: " in line and "see above" not in line]
+    assert len(lines) == 1
+
+
+def test_text_quoted_from_the_workspace_is_not_a_workflow_command(workspace, python):
+    """The runner executes lines that begin with ::, and ##[ anywhere in a line."""
+    (workspace / "##[stop-commands]x.yaml").write_text("{apiVersion")
+    (workspace / "::add-mask::a.yaml").write_text("{apiVersion")
+    (workspace / "named.yaml").write_text(BAD.replace("DeviceClass", '"::set-output name=a::b\\n::add-mask::c"'))
+    done = act(workspace, python, paths=".")
+    assert done.returncode == 2
+    stopped, resumed = [at for at, line in enumerate(done.stdout.splitlines()) if re.search(r"[0-9a-f]{32}", line)]
+    lines = done.stdout.splitlines()
+    token = lines[stopped].removeprefix("::stop-commands::")
+    assert lines[resumed] == f"::{token}::"
+    obeyed = lines[:stopped] + lines[resumed + 1 :]
+    assert obeyed
+    assert all(
+        re.match(r"::(error|warning|notice) (file=[^:,]+,line=\d+,col=\d+,)?title=([A-Z]\d+|unreadable)::", line)
+        for line in obeyed
+    )
+
+
+# Python reads these variables at startup, and a job may have set them.
+VARIABLES = {
+    "PYTHONPATH": ".:drawbridge",
+    "PYTHONHOME": ".",
+    "PYTHONSTARTUP": "conftest.py",
+    "PYTHONUSERBASE": ".",
+    "PYTHONWARNINGS": "error::conftest.Odd",
+    "PYTHONBREAKPOINT": "conftest.odd",
+    "PYTHONINSPECT": "1",
+    "VIRTUAL_ENV": ".",
+    "PIP_CONFIG_FILE": "pip.conf",
+}
+
+
+def test_no_environment_variable_makes_the_action_execute_the_workspace(workspace, python):
+    (workspace / "lib").symlink_to(workspace)
+    done = act(workspace, python, job=VARIABLES, paths="bad.yaml")
+    assert nothing_ran(workspace) is True
+    assert done.returncode == 1, done.stderr
+    assert "::error file=bad.yaml,line=3," in done.stdout
+
+
+# A runner splits lines at the first two; other readers of a log split at the rest.
+ENDS = ("\n", "\r", "\r\n", "\x0b", "\x0c", "\x85", "\u2028", "\x1b[2K\x1b[1G")
+
+
+@pytest.mark.parametrize("text", [BAD, "{apiVersion", GOOD.replace("fine", "a\n::error::b") + "data: 3\n"])
+def test_no_file_name_forges_a_line_of_the_log(workspace, python, text):
+    for number, end in enumerate(ENDS):
+        folder = workspace / f"{number}{end}::set-env name=PATH::"
+        folder.mkdir()
+        (folder / f"a{end}::error::forged.yaml").write_text(text)
+    (workspace / os.fsdecode(b"\xff\n::error::forged.yaml")).write_text(text)
+    done = act(workspace, python, paths=".")
+    assert done.returncode in {1, 2}
+    assert done.stderr == ""
+    lines = re.split(r"\r\n|[\n\r\x0b\x0c\x85\u2028]", done.stdout)
+    stopped, resumed = [at for at, line in enumerate(lines) if re.search(r"[0-9a-f]{32}", line)]
+    obeyed = lines[:stopped] + lines[resumed + 1 :]
+    assert all(
+        re.match(r"::error (file=[^:,]+,line=\d+,col=\d+,)?title=([A-Z]\d+|unreadable)::", line)
+        for line in obeyed
+        if line
+    )
+    assert [line for line in lines if line.startswith("::set-env")] == []
+    assert "\x1b" not in done.stdout
+
+
+def test_a_configuration_in_the_pull_request_cannot_hide_errors(workspace, python):
+    secret = workspace.parent / "secret.yaml"
+    secret.write_text("SECRET: 1\n")
+    head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
+    (workspace / "drawbridge.yaml").symlink_to(secret)
+    (workspace / "configuration.yaml").write_text(f"{head}mode: 'off'\nevidence: ../secret.yaml\nfail-on: never\n")
+    done = act(workspace, python)
+    assert done.returncode == 2
+    assert "::error file=bad.yaml,line=3," in done.stdout
+    assert "unknown field 'fail-on'" in done.stdout
+    assert "SECRET" not in done.stdout
+    assert nothing_ran(workspace) is True

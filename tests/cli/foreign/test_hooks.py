@@ -1,0 +1,84 @@
+"""The hooks and the command in an untrusted repository execute nothing of it; ordinary repositories pass them and the action."""
+
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from cluster.manifests.yaml_reader import load
+from tests.cli.foreign.runner import BAD, ROOT, act, nothing_ran
+from tests.corpus.trees import TREES, written
+
+BIN = Path(sys.executable).parent
+HOOKS = load((ROOT / ".pre-commit-hooks.yaml").read_bytes())[0]
+
+
+def ordinary(name, folder):
+    """The files of a repository without errors, as git lists them."""
+    written({file: text for file, text in TREES[name].items() if "# refused" not in text}, folder)
+    return sorted(
+        str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix in (".yaml", ".yml", ".json")
+    )
+
+
+@pytest.mark.parametrize("name", ["application", "chart", "overlay"])
+def test_an_ordinary_repository_passes_the_action(name, workspace, python):
+    (workspace / "bad.yaml").unlink()
+    ordinary(name, workspace)
+    done = act(workspace, python)
+    assert done.returncode == 0, done.stdout
+    assert "::error" not in done.stdout
+    assert nothing_ran(workspace) is True
+
+
+@pytest.mark.parametrize("name", ["application", "chart", "overlay"])
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])
+def test_an_ordinary_repository_passes_the_hooks(name, hook, workspace, builders):
+    (workspace / "bad.yaml").unlink()
+    files = ordinary(name, workspace)
+    if "types" in hook:  # YAML alone
+        files = [file for file in files if not file.endswith(".json")]
+    entry = [*shlex.split(hook["entry"]), *hook["args"], *files]
+    # The hook renders before and after an edit with a program that not every machine has.
+    search = [BIN, builders] if "translate" in hook["id"] else [BIN]
+    env = {"PATH": os.pathsep.join(map(str, [*search, os.environ["PATH"]]))}
+    done = subprocess.run(entry, cwd=workspace, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert nothing_ran(workspace) is True
+
+
+@pytest.mark.parametrize("path", [f".{os.pathsep}", None])
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])
+def test_a_hook_executes_nothing_of_its_repository(workspace, hook, path):
+    (workspace / "-x.yaml").write_text(BAD)
+    (workspace / "-kcli").mkdir()
+    (workspace / "-kcli" / "y.yaml").write_text(BAD)
+    entry = [*shlex.split(hook["entry"]), *hook["args"], "bad.yaml", "-x.yaml", "-kcli/y.yaml"]
+    env = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONSTARTUP": "conftest.py"}
+    if path is not None:
+        env["PYTHONPATH"] = path
+    done = subprocess.run(entry, cwd=workspace, env=env, capture_output=True, text=True, check=False)
+    assert nothing_ran(workspace) is True
+    if hook["id"] == "drawbridge-check":
+        assert done.returncode == 1, done.stderr
+        for name in ("bad.yaml", "-x.yaml", "-kcli/y.yaml"):
+            assert f"({name})" in done.stdout
+    else:
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_command_imports_nothing_from_its_working_directory(workspace):
+    done = subprocess.run(
+        [Path(sysconfig.get_path("scripts")) / "drawbridge", "check", "bad.yaml"],
+        cwd=workspace,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert nothing_ran(workspace) is True

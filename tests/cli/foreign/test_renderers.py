@@ -1,0 +1,126 @@
+"""Charts and kustomizations of an untrusted workspace: only installed programs render them, without network and links."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.foreign.runner import act, nothing_ran
+from tests.cli.running import run
+
+
+def a_chart(folder):
+    (folder / "templates").mkdir(parents=True)
+    (folder / "Chart.yaml").write_text("apiVersion: v2\nname: app\nversion: 1.0.0\n")
+    (folder / "templates" / "bad.yaml").write_text("{{ .Values }}\n")
+
+
+def test_the_action_renders_charts_and_kustomizations_and_annotates_existing_files(workspace, python, builders):
+    a_chart(workspace / "my chart")
+    (workspace / "prod").mkdir()
+    (workspace / "prod" / "kustomization.yaml").write_text("resources: []\n")
+    (workspace / "a,b.yaml").write_text("a: 1\n")
+    (workspace / "config.yaml").write_text("apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n")
+    search = f"{builders}{os.pathsep}{os.environ['PATH']}"
+    done = act(
+        workspace,
+        python,
+        search,
+        paths=".",
+        exclude="bad.yaml\n-x/",
+        kustomize="prod\n",
+        chart="my chart",
+        values="good.yaml\na,b.yaml",
+        namespace="team",
+        config="config.yaml",
+        kubernetes="1.35",
+    )
+    assert done.returncode == 1, done.stdout
+    annotated = re.findall(r"^::error file=(.*?),line=(\d+),", done.stdout, re.MULTILINE)
+    assert annotated == [("prod/kustomization.yaml", "1"), ("my chart/templates/bad.yaml", "1")]
+    assert (workspace.parent / "kustomize").read_text().splitlines() == ["build", str(workspace / "prod")]
+    assert (workspace.parent / "helm").read_text().splitlines() == [
+        *("template", "release-name", str(workspace / "my chart"), "--kube-version=1.35"),
+        *("--api-versions=resource.k8s.io/v1", "--namespace=team"),
+        *(f"--values={workspace}/good.yaml", f'--values="{workspace}/a,b.yaml"'),
+    ]
+    assert nothing_ran(workspace) is True
+
+
+def test_no_program_of_the_pull_request_renders_it(workspace, python):
+    a_chart(workspace / "chart")
+    (workspace / "bin").mkdir()
+    for folder in (workspace, workspace / "bin"):
+        for name in ("helm", "kubectl", "kustomize"):
+            (folder / name).write_text(f"#!/bin/sh\necho {name} >> {workspace.parent / 'ran'}\n")
+            (folder / name).chmod(0o755)
+    # The runner's own tools without helm and kubectl.
+    tools = workspace.parent / "tools"
+    tools.mkdir()
+    for name in ("bash", "cat", "mktemp"):
+        (tools / name).symlink_to(shutil.which(name))
+    path = os.pathsep.join((".", "", "bin", str(workspace), f"{workspace}/bin", f"{tools}"))
+    done = act(workspace, python, path, paths="", chart="chart", kustomize="chart")
+    assert done.returncode == 2
+    assert "helm is not here to build it" in done.stdout
+    assert "neither kustomize nor kubectl is here" in done.stdout
+    assert nothing_ran(workspace) is True
+
+
+def test_no_base_revision_becomes_a_git_option(workspace, builders, monkeypatch):
+    """kustomize calls git like this for `file:///REPOSITORY?ref=--upload-pack=PROGRAM` (`e2e/kubernetes/test_trees.py` runs the real one)."""
+    (workspace / "prod").mkdir()
+    (workspace / "prod" / "kustomization.yaml").write_text("resources: []\n")
+    own = workspace.parent / "own"
+    fetch = f"git init -q {own} && cd {own} && git fetch --depth=1 file://{workspace} --upload-pack={workspace}/python"
+    (builders / "kustomize").write_text(f"#!/bin/sh\n{fetch}\n")
+    monkeypatch.chdir(workspace)
+    monkeypatch.setenv("PATH", f"{builders}{os.pathsep}{os.environ['PATH']}")
+    done = run("check", "good.yaml", "-k", "prod")
+    assert done.exit_code == 2
+    assert "kustomize: it names what is not in the folder" in done.stderr
+    assert nothing_ran(workspace) is True
+    subprocess.run([builders / "kustomize"], check=False, capture_output=True, timeout=60)
+    assert nothing_ran(workspace) is not True, "so that this test is one"
+
+
+def test_no_renderer_reaches_the_network(workspace, builders, monkeypatch):
+    """This includes services of this machine, which no proxy covers (`e2e/kubernetes/test_trees.py` runs the real programs)."""
+    (workspace / "prod").mkdir()
+    (workspace / "prod" / "kustomization.yaml").write_text("resources: []\n")
+    monkeypatch.chdir(workspace)
+    monkeypatch.setenv("PATH", f"{builders}{os.pathsep}{os.environ['PATH']}")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        call = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5)"
+        (builders / "kustomize").write_text(f"#!{sys.executable}\n{call}\n")
+        done = run("check", "good.yaml", "-k", "prod")
+        assert done.exit_code == 2
+        assert "PermissionError" in done.stderr
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+@pytest.mark.parametrize("named", ["--chart=chart", "--chart=link", "-klink", "--config=out.yaml", "--values=out.yaml"])
+def test_no_link_leads_a_renderer_out_of_the_pull_request(workspace, builders, named, monkeypatch):
+    secret = workspace.parent / "secret"
+    a_chart(secret)
+    (secret / "out.yaml").write_text("SECRET: {")
+    a_chart(workspace / "chart")
+    (workspace / "chart" / "templates" / "x").symlink_to(secret / "out.yaml")
+    a_chart(workspace / "good")
+    (workspace / "link").symlink_to(secret)
+    (workspace / "out.yaml").symlink_to(secret / "out.yaml")
+    monkeypatch.chdir(workspace)
+    monkeypatch.setenv("PATH", f"{builders}{os.pathsep}{os.environ['PATH']}")
+    also = ["--chart=good"] if named.startswith("--values") else []
+    done = run("check", "good.yaml", named, *also)
+    assert done.exit_code == 2, done.output
+    assert "leads out of the folder" in done.output
+    assert "SECRET" not in done.output
+    assert not (workspace.parent / "helm").exists()
+    assert not (workspace.parent / "kustomize").exists()

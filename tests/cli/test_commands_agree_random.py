@@ -1,0 +1,124 @@
+"""All commands give the same answer about random objects (`tests/agreement.py`)."""
+
+import random
+
+import pytest
+
+from tests import draws
+from tests.agreement import COMMANDS, OTHERS, Scene, ask
+from tests.cli.agreement_scenes import CLAIMED, FLEET, FPGA, HEAD, KINDS, WARNED, WHOLE, having, namespace, of_kind
+from tests.cli.agreement_worlds import world
+from tests.contradictions import contradictions
+from tests.corpus.move import GPU, moved, node
+from webhook.dialects import Position
+from webhook.state import Configuration
+
+ROWS = [row for dialect in Configuration().dialects for row in dialect.keys if "<" not in row.name]
+KEYS = sorted({row.name for row in ROWS if row.place is Position.RESOURCE})
+ANNOTATIONS = sorted({row.name for row in ROWS if row.place is Position.ANNOTATION})
+CONFIGURATIONS = (
+    *(None, None, HEAD, WHOLE, CLAIMED, WARNED),
+    *(HEAD | {"approximations": "leave"}, HEAD | {"unresolved": "refuse"}),
+)
+AMOUNTS = ("1",) * 12 + ("2", "4", "4", "100", "0", "500m")
+
+
+def drawn(number):
+    """A random object with nodes, a mode and a configuration."""
+    draw = random.Random(number)
+
+    def seldom(value, share=0.1):
+        return value if draw.random() < share else {}
+
+    keys = draw.sample(KEYS, draw.choice((1, 1, 2, 3)))
+    keys = [*draw.choice((keys, [GPU, *keys[1:]])), *seldom([FPGA], 0.15)]
+    containers = []
+    for name in ("c0", "c1")[: draw.choice((1, 1, 2))]:
+        amounts = {key: draw.choice(AMOUNTS) for key in draw.sample(keys, draw.randint(1, len(keys)))}
+        parts = draw.choice((("limits",), ("limits",), ("limits", "requests"), ("requests",)))
+        containers.append({"name": name, "image": "i", "resources": dict.fromkeys(parts, amounts)})
+    if seldom([1]):
+        containers[0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    spec = {"containers": containers}
+    spec |= seldom({"nodeName": "a"}) | seldom({"nodeSelector": {"pool": "x"}}) | seldom({"schedulerName": "volcano"})
+    spec |= seldom({"resources": {"limits": {keys[0]: "1"}}})
+    labels = {"a": "b"} | seldom({"kueue.x-k8s.io/queue-name": "q"})
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    template["metadata"] |= seldom({"annotations": {draw.choice(ANNOTATIONS): draw.choice(("1", "50", "a"))}}, 0.25)
+    plugins = [node(name, **{key: draw.choice((1, 4)) for key in keys}) for name in ("p", "q")]
+    fleet = draw.choice(((), plugins, FLEET, (*FLEET, *plugins), having(*moved("a", "b", extended=GPU))))
+    configuration, around = draw.choice(CONFIGURATIONS), []
+    mode = draw.choice(("enforce", "observe", "warn", "off"))
+    source = draw.choice(("", "", "label", "object", "option"))
+    if source == "label":
+        around.append(namespace(mode))
+    elif source:
+        configuration = (configuration or HEAD) | {"mode": mode}
+    if source == "object":
+        around, configuration = [configuration], None
+    given = of_kind(*draw.choice((("v1", "Pod"), *KINDS)), template, labels=labels)
+    return Scene(given, around, fleet, configuration, draw.choice((0, 0, 0, 34, 36)))
+
+
+def commands_of(number):
+    """The commands to run for a draw: every command, and one of the servers and formats (all of them in a full run)."""
+    return (*COMMANDS, *(OTHERS if draws.ALL else OTHERS[number % len(OTHERS) :][:1]))
+
+
+@pytest.mark.parametrize("number", range(draws.draws(200)))
+def test_the_commands_agree_about_random_objects(number, tmp_path):
+    assert not contradictions(ask(drawn(number), tmp_path, commands_of(number)))
+
+
+WIDE_AMOUNTS = ("1",) * 5 + ("0", None, "${N}", "1k", 2, "500m")
+WIDE_KINDS = {
+    ("v1", "Pod"): lambda template: template["spec"],
+    ("apps/v1", "StatefulSet"): lambda template: {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+    ("batch.volcano.sh/v1alpha1", "Job"): lambda template: {"tasks": [{"replicas": 1, "template": template}]},
+    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): lambda template: {
+        "leaderWorkerTemplate": {"size": 2, "leaderTemplate": template, "workerTemplate": template}
+    },
+    ("kubeflow.org/v1", "PyTorchJob"): lambda template: {
+        "pytorchReplicaSpecs": {role: {"replicas": 1, "template": template} for role in ("Master", "Worker")}
+    },
+    ("ray.io/v1", "RayCluster"): KINDS["ray.io/v1", "RayCluster"],
+    ("example.com/v1", "Training"): lambda template: {"template": template},
+}
+PLUGINS = (node("p", gpu=4, **{FPGA: 4}), node("q", {"pool": "x"}, gpu=2))
+WIDE_FLEETS = (
+    (),
+    FLEET,
+    (*FLEET, *PLUGINS),
+    (*having(*moved("a", extended=GPU)), *PLUGINS),
+    PLUGINS,
+)
+
+
+def drawn_again(number):
+    draw = random.Random(f"again {number}")
+    keys = draw.choice(([GPU], [GPU], [GPU, FPGA], [GPU, "nvidia.com/gpumem"], draw.sample(KEYS, 2)))
+    containers = []
+    for name in ("c", "d")[: draw.choice((1, 2))]:
+        amounts = {key: draw.choice(WIDE_AMOUNTS) for key in keys}
+        parts = draw.choice((("limits",), ("limits",), ("limits",), ("limits", "requests"), ("requests",)))
+        containers.append({"name": name, "image": "i", "resources": dict.fromkeys(parts, amounts)})
+    spec = {"containers": containers}
+    spec |= draw.choice(({}, {}, {}, {"nodeSelector": {"pool": "x"}}, {"resources": {"limits": {GPU: "1"}}}))
+    version, kind = draw.choice(tuple(WIDE_KINDS))
+    made = WIDE_KINDS[version, kind]({"metadata": {"labels": {"a": "b"}}, "spec": spec})
+    given = {"apiVersion": version, "kind": kind, "metadata": {"name": "w", "namespace": "n"}, "spec": made}
+    around = [namespace(draw.choice(("enforce", "observe", "warn", "off")))] if draw.random() < 0.4 else []
+    return Scene(given, around, draw.choice(WIDE_FLEETS), draw.choice(CONFIGURATIONS), draw.choice((0, 0, 34)))
+
+
+@pytest.mark.parametrize("number", range(draws.draws(200)))
+def test_the_commands_agree_about_many_random_objects(number, tmp_path):
+    assert not contradictions(ask(drawn_again(number), tmp_path, commands_of(number)))
+
+
+FAILED_ONCE = {57, 79, 163}
+
+
+@pytest.mark.parametrize("number", sorted({*range(draws.draws(80)), *FAILED_ONCE}))
+def test_the_commands_agree_in_random_clusters(number, tmp_path):
+    assert not contradictions(ask(world(number), tmp_path, commands_of(number)))

@@ -1,0 +1,222 @@
+"""Manifests edited in place: only the translated lines change, comments stay, and git applies the diff."""
+
+import json
+import stat
+import subprocess
+
+import pytest
+
+from analysis.edited import Edited, write
+from cluster import manifests
+from cluster.manifests import CannotEdit, edit
+from cluster.patch import apply_json_patch
+from tests.cli.running import run
+
+POD = """\
+# A trainer, by the vision team.
+apiVersion: v1
+kind: Pod   # not a Job, on purpose
+metadata:
+    name: "train"   # keep
+    labels: {app: train}
+spec:
+    # one container
+    containers:
+    -   name: main
+        image: trainer:1   # pinned
+        resources:
+            requests:
+                cpu: "4"
+            limits:
+                memory: 32Gi   # measured
+                nvidia.com/gpu: 2
+                nvidia.com/gpumem: 3000   # MiB
+                nvidia.com/gpucores: 30
+                # the end
+    # no volumes
+---
+# The service beside it.
+apiVersion: v1
+kind: Service
+metadata: {name: train}
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pod.yaml").write_text(POD)
+    return tmp_path
+
+
+def comments(text):
+    return [line.partition("#")[2] for line in text.splitlines() if "#" in line]
+
+
+def test_an_in_place_edit_changes_only_the_translated_lines(here):
+    assert run("translate", "-f", "pod.yaml", "--in-place").exit_code == 0
+    after = (here / "pod.yaml").read_text()
+    gone = [line for line in POD.splitlines() if line not in after.splitlines()]
+    assert [line.split(":")[0].strip() for line in gone] == [
+        "nvidia.com/gpu",
+        "nvidia.com/gpumem",
+        "nvidia.com/gpucores",
+    ]
+    assert set(comments(POD)) - set(comments(after)) == {" MiB"}
+    kinds = [document.object["kind"] for document in manifests.parse(after)]
+    assert kinds == ["ResourceClaimTemplate", "Pod", "Service"]
+
+
+def test_an_edited_file_equals_translated_output_and_is_stable(here):
+    output = run("translate", "-f", "pod.yaml").stdout
+    run("translate", "-f", "pod.yaml", "--in-place")
+    after = (here / "pod.yaml").read_text()
+    objects = [document.object for document in manifests.parse(output)]
+    del objects[1]["metadata"]["annotations"]  # the record of the original request, which files do not get
+    assert [document.object for document in manifests.parse(after)] == objects
+    assert run("translate", "-f", "pod.yaml", "--in-place").exit_code == 0
+    assert (here / "pod.yaml").read_text() == after
+
+
+@pytest.mark.parametrize("how", [["--dry-run"], ["--in-place"]])
+def test_an_output_format_is_printed_beside_the_edit(here, how):
+    result = run("translate", "-f", "pod.yaml", *how, "-o", "report")
+    assert "2 objects, 1 rewritten" in result.stdout
+    assert "pod.yaml: would be edited" in result.stderr or "pod.yaml: edited" in result.stderr
+    assert run("translate", "-q", "-f", "pod.yaml", "--dry-run", "-o", "diff").stderr == ""
+
+
+def test_a_dry_run_writes_nothing(here):
+    result = run("translate", "-f", "pod.yaml", "--in-place", "--dry-run")
+    assert "would be" in result.stdout
+    assert (here / "pod.yaml").read_text() == POD
+
+
+def test_an_edit_keeps_the_files_mode_and_links(here):
+    (here / "pod.yaml").chmod(0o640)
+    (here / "link.yaml").symlink_to("pod.yaml")
+    run("translate", "-f", "link.yaml", "--in-place")
+    assert (here / "link.yaml").is_symlink()
+    assert stat.S_IMODE((here / "pod.yaml").stat().st_mode) == 0o640
+    assert "resourceClaims" in (here / "pod.yaml").read_text()
+    assert sorted(path.name for path in here.iterdir()) == ["link.yaml", "pod.yaml"]
+
+
+@pytest.mark.parametrize("wrong", ["list.yaml", "pod.json", "anchor.yaml"])
+def test_a_file_that_cannot_be_edited_is_left_and_named(wrong, here):
+    pod, _ = (document.object for document in manifests.parse(POD))
+    text = json.dumps(pod)
+    if wrong == "list.yaml":
+        text = manifests.dump([{"apiVersion": "v1", "kind": "List", "items": [pod]}])
+    if wrong == "anchor.yaml":
+        text = (
+            POD.partition("---")[0]
+            .replace('            requests:\n                cpu: "4"\n', "")
+            .replace("limits:", "limits: &l")
+        )
+        text += "    initContainers:\n    -   name: i\n        resources: {limits: *l}\n"
+    (here / wrong).write_text(text)
+    result = run("translate", "-f", wrong, "--in-place")
+    assert result.exit_code == 2
+    assert f"{wrong}:" in result.stderr
+    assert "cannot be edited" in result.stderr
+    assert (here / wrong).read_text() == text
+
+
+def test_standard_input_cannot_be_edited_in_place():
+    result = run("translate", "-f", "-", "--in-place", stdin=POD)
+    assert result.exit_code == 2
+    assert "cannot be edited" in result.stderr
+
+
+def test_a_refused_manifest_is_left_unchanged(here):
+    bad = POD.replace("3000", "3Gi")
+    (here / "pod.yaml").write_text(bad)
+    assert run("translate", "-f", "pod.yaml", "--in-place").exit_code == 1
+    assert (here / "pod.yaml").read_text() == bad
+
+
+def test_a_forged_record_is_removed_with_its_empty_parent(here):
+    false = """'{"containers":{"other":{"nvidia.com/gpu":"1"}}}'"""
+    head, spec = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\n", "spec:\n  containers: [{name: c, image: x}]\n"
+    (here / "pod.yaml").write_text(f"{head}  annotations:\n    drawbridge.dev/original: {false}\n{spec}")
+    assert run("translate", "-f", "pod.yaml", "--in-place").exit_code == 0
+    assert (here / "pod.yaml").read_text() == head + spec
+
+
+@pytest.mark.parametrize("ending", ["", "\n", "\r\n"])
+def test_git_applies_the_printed_diff(ending, here):
+    text = POD.rstrip("\n") + ending if ending != "\r\n" else POD.replace("\n", "\r\n")
+    (here / "sub").mkdir()
+    file = here / "sub" / "pod one.yaml"
+    file.write_bytes(text.encode())
+    (here / "pod.yaml").unlink()
+    subprocess.run(["git", "init", "-q", "."], check=True, timeout=60)
+    output = run("translate", "-f", "sub", "-o", "diff").stdout_bytes
+    done = subprocess.run(["git", "apply", "-"], input=output, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    applied = file.read_bytes()
+    file.write_bytes(text.encode())
+    run("translate", "-f", "sub", "--in-place")
+    assert file.read_bytes() == applied
+
+
+EDITS = [
+    ("a: {b: 1, c: 2} # x\n", [{"op": "remove", "path": "/a/b"}]),
+    ("a: {b: 1, c: 2} # x\n", [{"op": "remove", "path": "/a/c"}]),
+    ("a: {b: 1} # x\n", [{"op": "remove", "path": "/a/b"}, {"op": "add", "path": "/a/d", "value": {"e": [1]}}]),
+    ("a:\n  b: 1 # x\nc: 2\n", [{"op": "remove", "path": "/a/b"}]),
+    ("a:\n- b: 1\n- c: 2 # x\nd: 1\n", [{"op": "add", "path": "/a/-", "value": {"e": "f", "g": [1, 2]}}]),
+    ("a:\n  - b: 1\nd: 1\n", [{"op": "remove", "path": "/d"}, {"op": "add", "path": "/a/1", "value": "x"}]),
+    ("a: |\n  text\n  more\nb: 1\n", [{"op": "add", "path": "/c", "value": "yes"}, {"op": "remove", "path": "/a"}]),
+    ("a:\n  名前: 値 # 注\n  b: 1\n", [{"op": "remove", "path": "/a/b"}, {"op": "add", "path": "/a/c", "value": "値"}]),
+    ("a: old # x\n", [{"op": "replace", "path": "/a", "value": "on"}]),
+    ("a: []\n", [{"op": "add", "path": "/a/-", "value": {"b": None}}]),
+    ("a:\n  b:\n    c: 1\n", [{"op": "add", "path": "/a/b/d~1e", "value": {"x": {}, "y": "1"}}]),
+    ("a:\n  b:\n    c: 1", [{"op": "add", "path": "/a/d", "value": 1}]),
+]
+
+
+@pytest.mark.parametrize(("text", "operations"), EDITS)
+def test_an_edit_equals_the_json_patch_and_keeps_comments(text, operations):
+    [before] = [yaml_value(text)]
+    expected = apply_json_patch(before, operations)
+    after = edit(text, operations, expected)
+    assert yaml_value(after) == expected
+    assert comments(after) == comments(text) or "remove" in str(operations[-1])
+
+
+def yaml_value(text):
+    from cluster.manifests.yaml_reader import load
+
+    return load(text.encode())[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "operation"),
+    [
+        ("a: &x {b: 1}\nc: *x\n", {"op": "remove", "path": "/a/b"}),
+        ("- a: 1\n  b: 2\n", {"op": "remove", "path": "/0/a"}),
+        ("a: 1\n", {"op": "remove", "path": "/b"}),
+        ("a: 1\n", {"op": "add", "path": "/a/b", "value": 1}),
+    ],
+)
+def test_an_edit_that_cannot_be_applied_is_refused(text, operation):
+    with pytest.raises(CannotEdit):
+        edit(text, [operation], apply_quietly(yaml_value(text), operation))
+
+
+def apply_quietly(value, operation):
+    try:
+        return apply_json_patch(value, [operation])
+    except Exception:  # noqa: BLE001  the patch itself may be impossible
+        return value
+
+
+def test_a_file_changed_meanwhile_is_not_overwritten(here):
+    edited = Edited("pod.yaml", POD, "a: 1\n", root=str(here))
+    (here / "pod.yaml").write_text(POD + "# mine\n")
+    with pytest.raises(FileExistsError):
+        write([edited])
+    assert (here / "pod.yaml").read_text() == POD + "# mine\n"
+    assert [path.name for path in here.iterdir()] == ["pod.yaml"]

@@ -1,0 +1,56 @@
+"""The remedy for an unreadable cluster depends on the API server's error; a throttled list is retried."""
+
+import pytest
+
+from analysis.loading import read_cluster
+from analysis.loop import visit
+from cli.contract import CommandFailed
+from cluster.errors import ApiError, ConfigError, Forbidden, Throttled, Unauthorized, Unavailable
+from cluster.resources import PODS
+from tests.allocator.service.sidecar import loaded, pod
+
+HELPS = {
+    Unauthorized: "may have expired: log in again",
+    Forbidden: "ask for the rights listed in docs/commands.md#drawbridge-survey",
+    Throttled: "look for clients that send too many requests",
+    Unavailable: "try again when the API server answers",
+    ConfigError: "name a kubeconfig with --kubeconfig or in $KUBECONFIG, and one of its contexts with --context",
+}
+
+
+@pytest.mark.parametrize("error", HELPS)
+def test_the_remedy_depends_on_the_error_of_the_api_server(error):
+    async def look(_):
+        raise ExceptionGroup("informers", [error("so it said")])
+
+    with pytest.raises(CommandFailed) as raised:
+        visit("", "", look, "docs/commands.md#drawbridge-survey")
+    assert raised.value.message == "so it said"
+    assert HELPS[error] in raised.value.remedy
+
+
+def test_a_server_error_has_a_remedy_about_etcd():
+    async def look(_):
+        raise ApiError("etcdserver: mvcc: database space exceeded", status=500)
+
+    with pytest.raises(CommandFailed) as raised:
+        visit("", "", look, "docs/commands.md#drawbridge-survey")
+    assert "at etcd, which may have no space (NOSPACE)" in raised.value.remedy
+
+
+async def test_a_throttled_list_of_pods_is_retried_or_fails():
+    cluster, refused = loaded(pod("p")), 0
+    answer = cluster.list
+
+    async def lists(resource, *args, **kwargs):
+        nonlocal refused
+        if resource.id == PODS.id and refused != 1:
+            refused += 1
+            raise Throttled("too many requests", retry_after=0.0)
+        return await answer(resource, *args, **kwargs)
+
+    cluster.list = lists
+    assert list((await read_cluster(cluster)).pods) == ["default/p"]
+    refused = 2
+    with pytest.raises(ExceptionGroup, match="TaskGroup"):
+        await read_cluster(cluster)

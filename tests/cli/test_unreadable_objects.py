@@ -1,0 +1,115 @@
+"""Every command reads the same objects in the same way, and names those that it cannot read."""
+
+import pytest
+
+from tests.cli.running import manifest, run
+from tests.corpus.move import moved
+from tests.objects import pod
+from tests.webhook.pods import EXAMPLES
+
+FLEET = EXAMPLES / "fleet"
+GPU = "nvidia.com/gpu"
+
+
+def gpu_pod(name="p", **spec):
+    return pod(name, limits={GPU: "1"}, **spec)
+
+
+BAD_NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "bad", "labels": 3}}
+# A command, and the objects that it reads beside a pod: as input or as inventory.
+READING = {
+    "translate": ("translate", "-f", "POD", "--inventory", "OTHERS"),
+    "translate of all": ("translate", "-f", "POD", "-f", "OTHERS"),
+    "check": ("check", "-f", "POD", "--inventory", "OTHERS"),
+    "check of all": ("check", "-f", "POD", "-f", "OTHERS"),
+    "survey": ("survey", "-f", "POD", "-f", "OTHERS"),
+    "simulate": ("simulate", "-f", "POD", "-f", "OTHERS"),
+    "explain": ("explain", "pod/p", "-f", "POD", "-f", "OTHERS"),
+    "free": ("free", "-f", "POD", "-f", "OTHERS"),
+    "doctor": ("doctor", "-f", "POD", "-f", "OTHERS"),
+}
+
+
+@pytest.mark.parametrize("arguments", READING.values(), ids=READING)
+def test_every_command_names_a_malformed_object(arguments, tmp_path):
+    files = {
+        "POD": manifest(tmp_path / "pod.json", gpu_pod()),
+        "OTHERS": manifest(tmp_path / "others.json", BAD_NODE),
+    }
+    result = run(*(files.get(argument, argument) for argument in arguments))
+    assert "bad" in result.output or "others.json:1" in result.output, result.output
+
+
+# Commands that continue without an unreadable object of the fleet, and a text about the other objects.
+WITHOUT_ONE = {
+    "survey": (("survey",), 0, "served"),
+    "simulate": (("simulate",), 3, "1 of 1 pod placed"),
+    "explain": (("explain", "pod/p"), 0, "pod default/p"),
+    "free": (("free",), 0, "train-1"),
+    "doctor": (("doctor",), 3, "0 findings"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "code", "rest"), WITHOUT_ONE.values(), ids=WITHOUT_ONE)
+def test_a_malformed_object_is_named_and_the_rest_is_used(arguments, code, rest, tmp_path):
+    files = (manifest(tmp_path / "pod.json", gpu_pod()), manifest(tmp_path / "others.json", BAD_NODE), FLEET)
+    done = run(*arguments, *(argument for file in files for argument in ("-f", file)))
+    assert (done.exit_code, rest in done.stdout) == (code, True), done.output
+    assert f"warning: not read: Node default/bad: {tmp_path}/others.json:1: " in done.stderr
+
+
+@pytest.mark.parametrize("command", [("translate", "-o", "report"), ("survey",), ("explain", "pod/p")])
+def test_slices_without_nodes_give_no_finding_about_nodes(tmp_path, command):
+    fleet = [obj for obj in moved("n") if obj["kind"] not in ("Node", "Namespace")]
+    for obj in fleet:
+        if obj["kind"] == "DeviceClass":
+            obj["spec"]["extendedResourceName"] = GPU
+    result = run(*command, "-f", manifest(tmp_path / "all.yaml", gpu_pod(), *fleet))
+    assert GPU in result.stdout
+    assert "no node" not in result.output
+
+
+@pytest.mark.parametrize("arguments", [("translate",), ("check",), ("survey", "-o", "wide"), ("explain", "pod/p")])
+def test_a_template_missing_from_the_files_does_not_exist(arguments, tmp_path):
+    named = gpu_pod(resourceClaims=[{"name": "d", "resourceClaimTemplateName": "absent"}])
+    file = manifest(tmp_path / "pod.json", named)
+    output = run(*arguments, "-f", file, "-f", FLEET).output
+    assert "could not be read" not in output
+
+
+# Every command that reads pods from files.
+COMMANDS = (
+    *(("translate", "-o", form) for form in ("yaml", "json", "diff", "patch", "report")),
+    ("check",),
+    ("survey",),
+    ("simulate",),
+    ("explain", "pod/p"),
+    ("resize", "pod/p", f"{GPU}=1"),
+    ("free",),
+    ("doctor",),
+    ("quota",),
+    ("demo", "--once"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_null_amount_counts_as_absent(command, tmp_path):
+    asking = gpu_pod()
+    asking["spec"]["containers"][0]["resources"]["limits"][GPU] = None
+    file = manifest(tmp_path / "pod.json", asking)
+    result = run(*command, "-f", file, *(() if command[0] == "demo" else ("-f", FLEET)))
+    assert result.exit_code == 0, result.output
+    assert "quantity" not in result.output
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_helm_template_is_skipped_and_named(command, tmp_path):
+    manifest(tmp_path / "pod.json", gpu_pod())
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: c\nversion: 0.1.0\n")
+    (tmp_path / "templates" / "a.yaml").write_text(
+        "kind: Pod\nmetadata: {{ .Values.metadata }}\nspec: {{ .Values.spec }}\n"
+    )
+    result = run(*command, "-f", tmp_path, *(() if command[0] == "demo" else ("-f", FLEET)))
+    assert result.exit_code == 0, result.output
+    assert f"skipped, templates in 1 file ({tmp_path}/templates/a.yaml)" in result.stderr

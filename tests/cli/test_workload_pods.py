@@ -1,0 +1,119 @@
+"""The pods of workloads in manifests: their number by kind, and each pod as the webhook admits it."""
+
+import json
+
+import pytest
+
+from analysis.arrivals import MOST, created_pods
+from cluster import manifests
+from tests.cli.running import run
+from tests.webhook.admission.test_verdict import PODS, THREE
+from tests.webhook.pods import EXAMPLES, pod
+
+
+def simulated(*objects):
+    text = manifests.dump([THREE, *objects])
+    result = run("simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", "-o", "json", stdin=text)
+    return {outcome["pod"]: outcome for outcome in json.loads(result.stdout)["pods"]}
+
+
+def pods_of(**of_pods):
+    return {"template": {"spec": PODS["one"]["spec"]}, **of_pods}
+
+
+WORKLOADS = {
+    "a Ray cluster": (
+        {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "spec": {"headGroupSpec": pods_of(), "workerGroupSpecs": [pods_of(replicas=2, numOfHosts=2)]},
+        },
+        ["w-0-0", "w-1-0", "w-1-1", "w-1-2", "w-1-3"],
+    ),
+    "a group and its leader": (
+        {
+            "apiVersion": "leaderworkerset.x-k8s.io/v1",
+            "kind": "LeaderWorkerSet",
+            "spec": {"replicas": 2, "leaderWorkerTemplate": {"size": 2, "leaderTemplate": pods_of()["template"], "workerTemplate": pods_of()["template"]}},
+        },
+        ["w-0-0", "w-0-1", "w-1-0", "w-1-1"],
+    ),
+    "a group without a leader of its own": (
+        {
+            "apiVersion": "leaderworkerset.x-k8s.io/v1",
+            "kind": "LeaderWorkerSet",
+            "spec": {"leaderWorkerTemplate": {"size": 3, "workerTemplate": pods_of()["template"]}},
+        },
+        ["w-0", "w-1", "w-2"],
+    ),
+    "a set of jobs": (
+        {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "spec": {"replicatedJobs": [{"replicas": 2, "template": {"spec": pods_of(parallelism=2)}}]},
+        },
+        ["w-0", "w-1", "w-2", "w-3"],
+    ),
+    "a cron job": (
+        {"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": {"spec": pods_of(parallelism=2)}}},
+        ["w-0", "w-1"],
+    ),
+    "none at all": ({"apiVersion": "apps/v1", "kind": "Deployment", "spec": pods_of(replicas=0)}, []),
+    "not a number": ({"apiVersion": "apps/v1", "kind": "Deployment", "spec": pods_of(replicas="many")}, ["w-0"]),
+    "a template alone": ({"apiVersion": "v1", "kind": "PodTemplate", **pods_of()}, []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("workload_name", WORKLOADS)
+def test_pods_of_every_kind_pass_through_admission(workload_name):
+    workload, expected = WORKLOADS[workload_name]
+    by_name = simulated({**workload, "metadata": {"name": "w"}})
+    assert list(by_name) == [f"default/{name}" for name in expected]
+    for outcome in by_name.values():
+        assert outcome["devices"] or "insufficient" not in outcome["summary"], "a pod kept its legacy request"
+
+
+def test_pods_of_workloads_with_a_generate_name_have_valid_names():
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "w-"}, "spec": pods_of()}
+    assert [created_pod.name for created_pod in created_pods(job)] == ["w-00001"]
+    by_name = simulated(job, job)
+    assert list(by_name) == ["default/w-00001-0", "default/w-00002-0"]
+    assert all(outcome["devices"] for outcome in by_name.values()), by_name
+
+
+def test_pods_inherit_the_scheduler_of_their_owner():
+    half = {"template": {"spec": pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000})["spec"]}}
+    job = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "v"},
+        "spec": {"tasks": [half]},
+    }
+    (outcome,) = simulated(job).values()
+    assert "Insufficient nvidia.com/gpu" in outcome["summary"], "the webhook leaves what Volcano schedules"
+    (outcome,) = simulated(
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "v"}, "spec": half}
+    ).values()
+    assert outcome["devices"]
+
+
+def test_pods_of_a_volcano_job_are_in_its_pod_group():
+    task = {"template": {"metadata": {"annotations": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}}}
+    job = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "v"},
+        "spec": {"tasks": [task]},
+    }
+    (created,) = created_pods(job)
+    assert created.pod["metadata"]["annotations"] == {"a": "b", "scheduling.k8s.io/group-name": "v"}
+
+
+def test_a_workload_of_very_many_pods_is_bounded():
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "w"},
+        "spec": pods_of(replicas=10**9),
+    }
+    assert len(simulated(deployment)) == MOST

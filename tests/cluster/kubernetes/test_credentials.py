@@ -1,0 +1,231 @@
+"""Credentials of the client: kubeconfigs, tokens, credential programs and service accounts."""
+
+import asyncio
+import logging
+import stat
+
+import msgspec
+import pytest
+
+from cluster.errors import ConfigError, Unauthorized, Unavailable
+from cluster.kubernetes.client import Kubernetes
+from cluster.kubernetes.connection import Call, Connection, _keep_log, in_cluster
+from cluster.resources import CONFIG_MAPS
+from tests.cluster.conftest import eventually
+from tests.cluster.kubernetes.server import NOTHING, at, connected, event, failure, versioned, watched
+from tests.cluster.objects import config_map
+from tests.cluster.peer import kubeconfig
+
+
+async def test_a_token_file_that_was_rotated_is_read_again(tmp_path):
+    token = tmp_path / "token"
+    token.write_text("old")
+
+    async def answer(exchange):
+        if exchange.headers["authorization"] == "Bearer old":
+            token.write_text("new")
+            await exchange.reply("401 Unauthorized", failure(401, "Unauthorized"))
+        else:
+            await exchange.reply(body=msgspec.json.encode(config_map("a")))
+
+    async with connected(answer, tmp_path, tokenFile=str(token)) as (reached, made):
+        assert (await reached.get(CONFIG_MAPS, "a", "ns")).metadata.name == "a"
+    assert [exchange.headers["authorization"] for exchange in made.exchanges] == ["Bearer old", "Bearer new"]
+
+
+def credential_program(tmp_path, script):
+    path = tmp_path / "credentials.sh"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path), "interactiveMode": "Never"}}
+
+
+ISSUE = """
+n=$(( $(cat "$0.count" 2>/dev/null || echo 0) + 1 )); echo $n > "$0.count"
+echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t-'$n'"}}'
+"""
+
+
+async def test_an_expired_token_reruns_the_credential_program(tmp_path):
+    async def answer(exchange):
+        if exchange.headers["authorization"] == "Bearer t-1":
+            await exchange.reply("401 Unauthorized", failure(401, "Unauthorized"))
+        else:
+            await exchange.reply(body=msgspec.json.encode(config_map("a")))
+
+    async with connected(answer, tmp_path, **credential_program(tmp_path, ISSUE)) as (reached, made):
+        async with asyncio.TaskGroup() as tasks:  # all are rejected, and one of them gets new credentials
+            for _ in range(5):
+                tasks.create_task(reached.get(CONFIG_MAPS, "a", "ns"))
+        await reached.get(CONFIG_MAPS, "a", "ns")
+    assert {exchange.headers["authorization"] for exchange in made.exchanges} == {"Bearer t-1", "Bearer t-2"}
+    assert (tmp_path / "credentials.sh.count").read_text().strip() == "2"
+
+
+async def test_renewed_credentials_do_not_abort_running_requests(tmp_path):
+    renewed = asyncio.Event()
+
+    async def answer(exchange):
+        if "watch=1" in exchange.request:
+            await exchange.begin()
+            await exchange.chunk(event("ADDED", versioned("a", 2)))
+            await renewed.wait()
+            await exchange.chunk(event("ADDED", versioned("b", 3)))
+            await exchange.end()
+            return
+        if "/slow" in exchange.request:
+            await renewed.wait()
+        elif exchange.headers["authorization"] == "Bearer t-1":
+            await exchange.reply("401 Unauthorized", failure(401, "Unauthorized"))
+            return
+        await exchange.reply(body=msgspec.json.encode(config_map("a")))
+
+    async with connected(answer, tmp_path, **credential_program(tmp_path, ISSUE)) as (reached, made):
+
+        async def both_are_under_way():
+            return len(made.exchanges) == 2
+
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(watched(reached))
+            waiting = tasks.create_task(reached.get(CONFIG_MAPS, "slow", "ns"))
+            await eventually(both_are_under_way)
+            await reached.get(CONFIG_MAPS, "a", "ns")
+            renewed.set()
+        seen, _ = watching.result()
+        assert seen == ["2", "3"]
+        assert waiting.result().metadata.name == "a"
+        assert not reached._connection._retired  # the last user of the old credentials closed their connections
+
+
+async def test_wrong_credentials_are_not_requested_repeatedly(tmp_path):
+    async def answer(exchange):
+        await exchange.reply("401 Unauthorized", failure(401, "Unauthorized"))
+
+    async with connected(answer, tmp_path, **credential_program(tmp_path, ISSUE)) as (reached, _):
+        for _ in range(10):
+            with pytest.raises(Unauthorized):
+                await reached.get(CONFIG_MAPS, "a", "ns")
+    assert (tmp_path / "credentials.sh.count").read_text().strip() == "2"
+
+
+async def test_a_credential_program_that_fails_is_named(tmp_path):
+    program = credential_program(tmp_path, "echo no luck >&2; exit 3")
+    async with connected(lambda exchange: exchange.reply(), tmp_path, **program) as (reached, made):
+        with pytest.raises(ConfigError, match=r"credentials\.sh.*gave no credentials: exec: .* 3.*no luck"):
+            await reached.get(CONFIG_MAPS, "a", "ns")
+    assert made.exchanges == []
+
+
+async def test_a_missing_credential_program_is_named(tmp_path, capfd):
+    program = credential_program(tmp_path, ISSUE)
+    program["exec"]["command"] = "no-such-program"
+    async with connected(lambda exchange: exchange.reply(), tmp_path, **program) as (reached, _):
+        with pytest.raises(ConfigError, match=r"program 'no-such-program' is not installed here$"):
+            await reached.get(CONFIG_MAPS, "a", "ns")
+    assert capfd.readouterr().err == "", "the library's own log is in the message"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:6443", "ftp://127.0.0.1"])
+async def test_an_address_without_a_scheme_is_a_kubeconfig_error(tmp_path, address):
+    reached = Kubernetes.connect(kubeconfig=at(tmp_path, address))
+    with pytest.raises(ConfigError, match=f"not a URL that begins with https:// or http://: {address}"):
+        await reached.get(CONFIG_MAPS, "a", "ns")
+    await reached.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "kubeconfig"),
+        ("a: [", "kubeconfig"),
+        ("apiVersion: v1\nkind: Config\nclusters: []\ncontexts: []\nusers: []\n", "current-context"),
+        (
+            "current-context: x\nclusters: []\nusers: []\ncontexts: [{name: x, context: {cluster: none, user: u}}]\n",
+            "none",
+        ),
+    ],
+)
+async def test_a_broken_kubeconfig_is_named(tmp_path, text, message):
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    reached = Kubernetes.connect(kubeconfig=str(path))
+    with pytest.raises(ConfigError, match=message) as caught:
+        await reached.get(CONFIG_MAPS, "a", "ns")
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value), "it is told in a line"
+
+
+async def test_a_folder_in_place_of_a_kubeconfig_is_reported(tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        await Kubernetes.connect(kubeconfig=str(tmp_path)).get(CONFIG_MAPS, "a", "ns")
+    assert str(caught.value) == f"kubeconfig {tmp_path}: Is a directory"
+
+
+async def test_a_missing_kubeconfig_or_context_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"no kubeconfig at .*nowhere$"):
+        await Kubernetes.connect(kubeconfig=str(tmp_path / "nowhere")).get(CONFIG_MAPS, "a", "ns")
+    path = tmp_path / "kubeconfig"
+    path.write_text(kubeconfig("http://127.0.0.1:1"))
+    with pytest.raises(ConfigError, match=r"there is no context 'other' in it$"):
+        await Kubernetes.connect(kubeconfig=str(path), context="other").get(CONFIG_MAPS, "a", "ns")
+
+
+async def test_outside_a_cluster_the_missing_service_account_is_reported(monkeypatch):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(ConfigError, match="not inside a cluster"):
+        await Connection(in_cluster()).call(Call("GET", "/version"))
+
+
+@pytest.mark.real
+async def test_the_service_account_token_is_reread_in_a_cluster(control_plane, tmp_path, monkeypatch):
+    token = tmp_path / "token"
+    token.write_text("expired")
+    host, port = control_plane.url.removeprefix("https://").split(":")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+    way = Connection(in_cluster(str(token), str(control_plane.ca)), renewal_seconds=0.0)
+    with pytest.raises(Unauthorized):
+        await way.call(Call("GET", "/api/v1/namespaces/default"))
+    token.write_text(control_plane.token)
+    assert b'"kind":"Namespace"' in await way.call(Call("GET", "/api/v1/namespaces/default"))
+    await way.close()
+
+
+@pytest.mark.real
+async def test_an_untrusted_server_certificate_is_reported(control_plane, tmp_path):
+    path = tmp_path / "kubeconfig"
+    path.write_text(kubeconfig(control_plane.url))
+    reached = Kubernetes.connect(kubeconfig=str(path))
+    with pytest.raises(Unavailable, match="certificate verify failed"):
+        await reached.server()
+    await reached.close()
+
+
+async def test_an_unsupported_kubeconfig_is_refused(tmp_path):
+    user = {"token": "t", "as": "me", "as-groups": ["a", "b"]}
+    async with connected(lambda exchange: exchange.reply(), tmp_path, **user) as (reached, made):
+        with pytest.raises(ConfigError, match="as-groups cannot be used here"):
+            await reached.get(CONFIG_MAPS, "a", "ns")
+    assert made.exchanges == []
+
+
+async def test_netrc_is_not_read_for_the_api_server(tmp_path, monkeypatch):
+    """With a token and a matching entry in ~/.netrc the HTTP library would refuse to send the request."""
+    (tmp_path / "netrc").write_text("default login user password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    async with connected(lambda exchange: exchange.reply(body=NOTHING), tmp_path, token="ours") as (reached, made):  # fmt: skip
+        await reached.list(CONFIG_MAPS)
+    assert made.exchanges[0].headers["authorization"] == "Bearer ours"
+
+
+def test_reading_kubeconfigs_concurrently_restores_the_logger(caplog):
+    """Errors of the library are logged afterwards, in whatever order the readings end."""
+    first, second = _keep_log("kept.example"), _keep_log("kept.example")
+    logger = logging.getLogger("kept.example")
+    with first as messages:
+        logger.error("alone")
+        second.__enter__()
+    second.__exit__(None, None, None)
+    assert (messages, caplog.messages) == (["alone"], [])
+    logger.error("afterwards")
+    assert caplog.messages == ["afterwards"]

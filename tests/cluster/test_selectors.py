@@ -1,0 +1,68 @@
+"""Selectors, paths and pointers of the API, computed without a server."""
+
+import pytest
+
+from cluster.embedded.label_selectors import selector
+from cluster.resources import CONFIG_MAPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, key, metadata, resource_of
+from cluster.server import PROBES, survives
+from dra.pointer import field_path
+from tests.cluster.objects import claim, versioned_claim
+
+
+@pytest.mark.parametrize(
+    ("labels", "have", "matches"),
+    [
+        ("a=b", {"a": "b"}, True),
+        ("a = b , c != d", {"a": "b"}, True),
+        ("a=", {"a": ""}, True),
+        ("a=", {}, False),
+        ("a in (x,)", {"a": ""}, True),
+        ("a notin (x)", {}, True),
+        ("!a", {"a": ""}, False),
+        ("example.com/a", {"example.com/a": "1"}, True),
+    ],
+)
+def test_label_selectors_match_as_in_kubernetes(labels, have, matches):
+    assert selector("pods", labels, "").matches(have, dict) is matches
+
+
+def test_an_empty_selector_selects_every_object_unread():
+    assert selector("pods", "", " ").matches({}, lambda: 1 / 0)
+
+
+def test_field_selectors_treat_unset_as_empty_and_booleans_as_words():
+    assert selector("pods", "", "spec.nodeName=").matches({}, lambda: {"metadata": {}})
+    assert selector("nodes", "", "spec.unschedulable=true").matches({}, lambda: {"spec": {"unschedulable": True}})
+
+
+def test_api_paths_are_built_from_resource_and_namespace():
+    assert PODS.path() == "/api/v1/pods"
+    assert PODS.path("ns", "a", "binding") == "/api/v1/namespaces/ns/pods/a/binding"
+    assert RESOURCE_SLICES.path("ignored", "a") == "/apis/resource.k8s.io/v1/resourceslices/a"
+
+
+def test_objects_give_equal_answers_in_both_forms():
+    plain = claim("a", metadata={"namespace": "ns", "uid": "1"})
+    assert key(plain) == key(versioned_claim("a", 1)) == ("ns", "a")
+    assert resource_of(plain) is resource_of(versioned_claim("a", 1)) is RESOURCE_CLAIMS
+    assert metadata(plain).uid == "1"
+    assert resource_of({"apiVersion": "v9", "kind": "Riddle"}) is None
+    assert CONFIG_MAPS.raw.plain({"metadata": {}})["kind"] == "ConfigMap"
+
+
+def test_a_probe_finds_its_field_if_the_gate_is_on():
+    for probe in PROBES:
+        assert survives(probe, probe.object), probe.gate
+        assert not survives(probe, {"spec": {}}), probe.gate
+
+
+@pytest.mark.parametrize(
+    ("pointer", "path"),
+    [
+        ("/spec/devices/requests/0/name", "spec.devices.requests[0].name"),
+        ("/spec/devices/0/attributes/example.com~1a/string", "spec.devices[0].attributes[example.com/a].string"),
+        ("", ""),
+    ],
+)
+def test_a_pointer_is_written_like_an_api_path(pointer, path):
+    assert field_path(pointer) == path

@@ -1,0 +1,212 @@
+"""Driver parameters: which requests and devices of a claim an entry applies to."""
+
+import json
+
+import pytest
+import yaml
+
+from dra.objects import ResourceClaim, ResourceSlice
+from dra.validation.parameters.reach import claim_settings
+from dra.wire import convert
+from tests.dra.validation.driver_parameters import (
+    GATES,
+    GPU,
+    GPU_CLASS,
+    PARAMETERS,
+    SRIOV,
+    claim_with,
+    config,
+    entry,
+    picking,
+    sharing,
+    typed,
+)
+from tests.dra.validation.manifests import claim, class_, codes, codes_and_paths, join, messages, request
+from tests.webhook.pods import EXAMPLES
+
+# What an entry reaches
+
+
+def test_parameters_for_a_driver_whose_devices_no_request_can_get():
+    text = claim_with("gpu.intel.com", {})
+    assert ("D706", "/spec/devices/config/0/opaque/driver") in codes_and_paths(text, GPU_CLASS)
+    # An unknown driver is judged as well: the class says it.
+    assert codes(claim_with("gpu.example.com", {}), GPU_CLASS) == {"D706"}
+    # The request's own selectors count, and a class that may pick from several drivers.
+    wide = class_("c", "selectors: []")
+    assert not codes(claim_with(GPU, typed("GpuConfig")), wide)
+    only = request(exactly="deviceClassName: c, selectors: [{cel: {expression: \"device.driver == 'gpu.intel.com'\"}}]")
+    assert codes(claim(only, config(entry(GPU, typed("GpuConfig")))), wide) == {"D706"}
+
+
+def test_parameters_for_a_class_of_unknown_devices_are_not_reported():
+    assert not codes(claim_with(GPU, typed("GpuConfig")))
+    guarded = class_("c", f"selectors: [{{cel: {{expression: \"has(device.attributes['{GPU}'].uuid)\"}}}}]")
+    assert not codes(claim_with(GPU, typed("GpuConfig")), guarded)
+    broken = class_("c", 'selectors: [{cel: {expression: "device.driver =="}}]')
+    assert not codes(claim_with(GPU, typed("GpuConfig")), broken)
+
+
+def test_a_part_that_reads_more_does_not_hide_the_driver():
+    more = f"device.attributes['{GPU}'].?productName.orValue('') == 'x'"
+    both = class_("c", f"selectors: [{{cel: {{expression: \"device.driver == '{GPU}' && {more}\"}}}}]")
+    assert codes(claim_with("gpu.example.com", {}), both) == {"D706"}
+    assert not codes(claim_with(GPU, typed("GpuConfig")), both)
+    either = class_("c", f"selectors: [{{cel: {{expression: \"device.driver == '{GPU}' || {more}\"}}}}]")
+    assert not codes(claim_with("gpu.example.com", {}), either)
+
+
+TWO = "    - {name: one, exactly: {deviceClassName: c}}\n    - {name: two, exactly: {deviceClassName: m}}"
+TWO_CLASSES = join(GPU_CLASS, picking(GPU, "mig", "m"))
+
+
+def test_a_kind_for_other_requests_is_wrong_by_name_only():
+    gpu = typed("GpuConfig")
+    assert not codes(claim(TWO, config(entry(GPU, gpu))), TWO_CLASSES)
+    assert not codes(claim(TWO, config(entry(GPU, gpu, ["one"]))), TWO_CLASSES)
+    assert codes_and_paths(claim(TWO, config(entry(GPU, gpu, ["two"]))), TWO_CLASSES) == {
+        ("D705", f"{PARAMETERS}/kind")
+    }
+    assert "write kind: MigDeviceConfig" in " ".join(
+        messages(claim(TWO, config(entry(GPU, gpu, ["two"]))), TWO_CLASSES)
+    )
+
+
+def test_one_unsuitable_request_makes_the_driver_refuse_the_list():
+    three = TWO + "\n    - {name: three, exactly: {deviceClassName: c}}"
+    some = claim(three, config(entry(GPU, typed("GpuConfig"), ["one", "two"])))
+    assert codes_and_paths(some, TWO_CLASSES) == {("D705", f"{PARAMETERS}/kind")}
+    every = claim(three, config(entry(GPU, typed("GpuConfig"), ["one", "two", "three"])))
+    assert not codes(every, TWO_CLASSES)
+
+
+ALTERNATIVES = """    - {name: one, exactly: {deviceClassName: c}}
+    - {name: two, firstAvailable: [{name: a, deviceClassName: c}, {name: b, deviceClassName: c}]}"""
+
+
+def test_a_driver_looks_for_the_alternative_that_was_taken():
+    gpu = typed("GpuConfig")
+    text = claim(ALTERNATIVES, config(entry(GPU, gpu, ["two"])))
+    assert codes_and_paths(text, GPU_CLASS) == {("D707", "/spec/devices/config/0/requests/0")}
+    assert "name two/a, two/b instead" in " ".join(messages(text, GPU_CLASS))
+    assert not codes(claim(ALTERNATIVES, config(entry(GPU, gpu, ["two/a", "two/b"]))), GPU_CLASS)
+    # A list that names all requests is cleared, and then means all.
+    assert not codes(claim(ALTERNATIVES, config(entry(GPU, gpu, ["one", "two"]))), GPU_CLASS)
+
+
+def test_an_sriov_function_gets_the_parameters_of_listed_requests():
+    vf = typed("VfConfig", f"{SRIOV}/v1alpha1", netAttachDefName="net")
+    two = "    - {name: one, exactly: {deviceClassName: c}}\n    - {name: two, exactly: {deviceClassName: c}}"
+    class_of = picking(SRIOV)
+    at = ("D707", "/spec/devices/config/0/requests")
+    assert codes_and_paths(claim_with(SRIOV, vf), class_of) == {at}
+    assert codes_and_paths(claim_with(SRIOV, vf, ["r"]), class_of) == {at}
+    assert not codes(claim(two, config(entry(SRIOV, vf, ["one"]), entry(SRIOV, vf, ["two"]))), class_of)
+    laid = config(entry(SRIOV, vf, ["one"]), entry(SRIOV, vf | {"ifName": "net1"}, ["one"]))
+    assert not codes(claim(two, laid), class_of)  # they are laid over each other
+    lost = vf | {"addVhostMount": True, "netAttachDefName": ""}
+    assert codes(claim(two, config(entry(SRIOV, lost, ["one"]))), class_of) == {"D708", "D709"}
+
+
+def test_of_several_entries_for_a_device_one_counts():
+    gpu, net = typed("GpuConfig"), {"interface": {"mtu": 9000}}
+    assert codes_and_paths(
+        claim(request(exactly="deviceClassName: c"), config(entry(GPU, gpu), entry(GPU, gpu))), GPU_CLASS
+    ) == {("D708", "/spec/devices/config/0")}
+    two = claim(request(exactly="deviceClassName: c"), config(entry("dra.net", net), entry("dra.net", net)))
+    assert codes_and_paths(two, picking("dra.net")) == {("D708", "/spec/devices/config/1")}
+    apart = config(entry(GPU, gpu), entry(GPU, gpu, ["one"]))
+    assert not codes(claim(TWO, apart), join(GPU_CLASS, picking(GPU, "gpu", "m")))
+    kinds = config(entry(GPU, gpu), entry(GPU, typed("MigDeviceConfig")))
+    assert not codes(claim(TWO, kinds), TWO_CLASSES)
+
+
+# Sharing against the request
+
+
+def limited(*names, count=1):
+    limits = sharing("MPS", mpsConfig={"defaultPerDevicePinnedMemoryLimit": dict.fromkeys(names, "1Gi")})
+    return claim(request(exactly=f"deviceClassName: c, count: {count}"), config(entry(GPU, limits)))
+
+
+def test_limits_are_for_devices_that_the_claim_gets():
+    at = f"{PARAMETERS}/sharing/mpsConfig/defaultPerDevicePinnedMemoryLimit"
+    assert codes(limited("0", "GPU-1"), GPU_CLASS) <= GATES
+    assert ("D703", f"{at}/1") in codes_and_paths(limited("0", "1"), GPU_CLASS)
+    assert codes(limited("0", "1", count=2), GPU_CLASS) <= GATES
+    assert ("D703", f"{at}/2") in codes_and_paths(limited("2", count=2), GPU_CLASS)
+    every = limited("7").replace("count: 1", "allocationMode: All")
+    assert codes(every, GPU_CLASS) <= GATES
+
+
+def test_mps_is_refused_beside_shares():
+    mps = config(entry(GPU, sharing("MPS")))
+    for name in ("shares", f"{GPU}/shares"):
+        text = claim(request(exactly=f"deviceClassName: c, capacity: {{requests: {{{name}: 1}}}}"), mps)
+        assert ("D704", f"{PARAMETERS}/sharing/strategy") in codes_and_paths(text, GPU_CLASS)
+    memory = claim(request(exactly="deviceClassName: c, capacity: {requests: {memory: 1Gi}}"), mps)
+    assert codes(memory, GPU_CLASS) <= GATES
+
+
+VFIO = typed("VfioDeviceConfig")
+VFIO_CLASSES = join(picking(GPU, "vfio"), picking(GPU, "gpu", "m"))
+TWICE = TWO.replace("deviceClassName: m", "deviceClassName: c")
+
+
+@pytest.mark.parametrize(
+    ("requests", "entries", "refused"),
+    [
+        (TWICE, [entry(GPU, VFIO)], False),
+        (TWICE, [entry(GPU, VFIO, ["one", "two"])], False),
+        (TWICE, [entry(GPU, VFIO, ["one"])], True),
+        (TWICE, [entry(GPU, VFIO, ["one"]), entry(GPU, VFIO, ["two"])], True),
+        (TWICE, [], False),
+        (TWO, [entry(GPU, VFIO, ["one"])], False),
+    ],
+    ids=["for all", "for all by name", "for one of two", "one each", "none", "beside a GPU"],
+)
+def test_devices_that_are_passed_through_have_one_setup_a_claim(requests, entries, refused):
+    reported = codes_and_paths(claim(requests, config(*entries)), VFIO_CLASSES)
+    assert (("D704", "/spec/devices/config") in reported) is refused
+    assert {code for code, _ in reported} <= GATES | ({"D704"} if refused else set())
+
+
+def sharing_pod(*names, by="resourceClaimTemplateName"):
+    containers = [{"name": name, "image": "x", "resources": {"claims": [{"name": "gpu"}]}} for name in names]
+    spec = {"containers": containers, "resourceClaims": [{"name": "gpu", by: "t"}]}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
+
+
+def shared_template(parameters, kind="ResourceClaimTemplate", **more):
+    exactly = {"deviceClassName": "c"} | more
+    spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}], "config": [entry(GPU, parameters)]}}
+    spec = {"spec": spec} if kind == "ResourceClaimTemplate" else spec
+    return json.dumps({"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": "t"}, "spec": spec})
+
+
+def test_sharing_with_a_single_container_is_reported():
+    at = ("D708", "/spec/resourceClaims/0")
+    mps = shared_template(sharing("MPS"))
+    assert at in codes_and_paths(join(mps, sharing_pod("main")))
+    assert at not in codes_and_paths(join(mps, sharing_pod("main", "other")))
+    assert at not in codes_and_paths(join(shared_template(typed("GpuConfig")), sharing_pod("main")))
+    # Of one device in shares others are beside it, and so are the other pods that use one claim.
+    part = shared_template(sharing("TimeSlicing"), capacity={"requests": {"shares": "1"}})
+    assert at not in codes_and_paths(join(part, sharing_pod("main")))
+    claim_of_many = shared_template(sharing("MPS"), "ResourceClaim")
+    assert at not in codes_and_paths(join(claim_of_many, sharing_pod("main", by="resourceClaimName")))
+
+
+@pytest.mark.parametrize(("without", "strategy", "is_reported"), [("", "MPS", True), ("", "TimeSlicing", False), ("counters", "MPS", False)])  # fmt: skip
+def test_mps_is_refused_where_all_nodes_have_dynamic_mig(without, strategy, is_reported):
+    fleet = (EXAMPLES / "partitions" / "nvidia-dynamic-mig.yaml").read_text()
+    slices = [obj for obj in yaml.safe_load_all(fleet) if obj["kind"] == "ResourceSlice"]
+    if without:  # one of the two nodes runs without DynamicMIG
+        slices = [slice_ for slice_ in slices if slice_["metadata"]["name"] != f"h100-dynamic-1-{GPU}-{without}"]
+    devices = convert(yaml.safe_load(claim_with(GPU, sharing(strategy))), ResourceClaim).spec.devices
+    typed_slices = [convert(slice_, ResourceSlice) for slice_ in slices]
+    problems = [
+        (claim_setting.code, claim_setting.path)
+        for claim_setting in claim_settings(devices, "", {}, slices=typed_slices)
+    ]
+    assert (("D704", "/config/0/opaque/parameters/sharing/strategy") in problems) is is_reported

@@ -1,0 +1,64 @@
+"""An audit agent for tests, its objects in the cluster, and its sources on the node."""
+
+import asyncio
+
+from cluster import Merge
+from cluster.resources import DEVICE_TAINT_RULES, EVENTS
+from node.audit import COMPONENT
+from node.checkpoint import Checkpoint, HeldDevice, Prepared, encode
+from node.service import Agent, AgentSettings
+from runtime.http import Head
+from tests.limits import PATIENCE
+from tests.node.machines import NODE, result
+
+
+class followed:  # noqa: N801  used as a function
+    """An agent that follows its node; a test calls `round`."""
+
+    def __init__(self, cluster, paths, **settings):
+        self.agent = Agent(cluster, AgentSettings(metrics=None, paths=paths, look=0.0, **settings))
+
+    async def __aenter__(self):
+        self.following = asyncio.create_task(self.agent.watcher.run())
+        await self.agent.watcher.wait_for_sync(PATIENCE)
+        return self.agent
+
+    async def __aexit__(self, *failure):
+        self.following.cancel()
+        await asyncio.gather(self.following, return_exceptions=True)
+
+
+async def tainted_devices(cluster):
+    page = await cluster.list(DEVICE_TAINT_RULES)
+    return sorted(item.spec.device_selector.device for item in page.items)
+
+
+async def event_messages(cluster, kind="Node"):
+    page = await cluster.list(EVENTS)
+    mine = [item for item in page.items if item.reporting_component == COMPONENT and item.involved_object.kind == kind]
+    return {event.reason: event.message for event in mine}
+
+
+def head(path):
+    return Head("GET", path, "", {}, 0)
+
+
+def allocation_of(device):
+    return Merge({"status": {"allocation": {"devices": {"results": [result(device)]}}}})
+
+
+def record_of(name, *names, **more):
+    held = tuple(HeldDevice(request="r", device=name) for name in names)
+    return Prepared(**{"uid": f"uid-{name}", "namespace": "ns", "name": name, "pool": NODE, "devices": held} | more)
+
+
+def write_checkpoint(root, driver, *records, broken=False):
+    """Write a checkpoint into the folder of a driver, as any program may do."""
+    folder = root / "plugins" / driver
+    folder.mkdir()
+    (folder / "checkpoint").write_bytes(encode(Checkpoint().with_records(*records))[: 30 if broken else None])
+
+
+def touch(path):
+    path.touch()
+    return path

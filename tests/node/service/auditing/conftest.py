@@ -1,0 +1,54 @@
+"""A cluster with a node and its slices, a kubelet, and the audit agent."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from cluster.embedded import Embedded
+from cluster.resources import NAMESPACES, NODES, RESOURCE_SLICES
+from dra.objects import Node, ObjectMeta
+from node.service import NodePaths
+from tests.node.audit.snapshots import slices
+from tests.node.machines import NODE
+from tests.node.service.auditing.agents import followed
+from tests.node.service.fake_kubelet import PodResources
+
+
+@pytest.fixture
+def root():
+    """Return a folder with a short path, for sockets."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+async def kubelet(root):
+    server = PodResources(root)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def cluster():
+    made = Embedded()
+    await made.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
+    await made.create(NAMESPACES, {"metadata": {"name": "ns"}})
+    for slice_ in slices():
+        await made.create(RESOURCE_SLICES, slice_)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def paths(root):
+    (root / "cdi").mkdir()
+    (root / "plugins").mkdir()
+    return NodePaths(NODE, str(root), str(root / "cdi"))
+
+
+@pytest.fixture
+async def agent(cluster, kubelet, paths):
+    async with followed(cluster, paths) as followed_agent:
+        yield followed_agent

@@ -1,0 +1,182 @@
+"""Findings of the audit agent: events, metrics and readiness, until the finding is resolved."""
+
+from aiohttp import web
+from prometheus_client.parser import text_string_to_metric_families
+
+from cluster.errors import Unavailable
+from cluster.resources import EVENTS, PODS, RESOURCE_CLAIMS
+from dra.quantity import parse
+from node.audit import OVER, ContainerDevice, FindingKind
+from node.service import AllocatorAddress, metrics
+from node.service.metrics import container_devices
+from runtime.metrics import POD_DEVICE
+from tests.node.audit.snapshots import RESOURCE, allocated, claiming, plugged, pod
+from tests.node.audit.vendor_checkpoints import completed, first
+from tests.node.machines import DRIVER, NODE
+from tests.node.service.auditing.agents import allocation_of, event_messages, followed, head, tainted_devices
+from tests.node.service.auditing.fake_allocator import Allocator
+from tests.waiting import until
+
+
+async def test_a_device_given_twice_is_reported_on_pods_and_node(cluster, kubelet, paths):
+    await cluster.create(RESOURCE_CLAIMS, allocated("c", "gpu-0"))
+    await cluster.patch(RESOURCE_CLAIMS, "c", allocation_of("gpu-0"), "ns", subresource="status")
+    for stored in (pod("new", "c"), pod("old")):
+        await cluster.create(PODS, stored)
+    kubelet.have(plugged("old", "GPU-0"), claiming("new", "c", "gpu-0"))
+    async with followed(cluster, paths) as agent:
+        await agent.round()
+        assert [finding.kind for finding in agent.findings] == [FindingKind.GIVEN_TWICE]
+        reason = FindingKind.GIVEN_TWICE.reason
+        assert "ResourceClaim ns/c" in (await event_messages(cluster))[reason]
+        events = [item for item in (await cluster.list(EVENTS, "ns")).items if item.reason == reason]
+        assert sorted(event.involved_object.name for event in events) == ["new", "old"]
+        assert not any("ns/" in event.message for event in events), "what one namespace has is not told to another"
+        metrics = agent.metrics.answer(head("/metrics"), b"").body.decode()
+        assert 'drawbridge_node_findings{what="given twice"} 1.0' in metrics
+        kubelet.have(claiming("new", "c", "gpu-0"))
+        await agent.round()
+        assert agent.findings == ()
+        assert (await event_messages(cluster))[reason] == OVER
+        assert set((await event_messages(cluster, "Pod")).values()) == {OVER}
+
+
+def reservation_answer(device, claim="mine"):
+    """Return the answer of an allocator that reserved a device for a claim."""
+    reserved_device = {"driver": DRIVER, "pool": NODE, "device": device}
+    row = {"namespace": "ns", "claim": claim, "uid": f"uid-{claim}", "inDoubt": False, "devices": [reserved_device]}
+    return web.json_response({"node": NODE, "reservations": [row]})
+
+
+async def test_a_reservation_of_a_used_device_is_reported_until_resolved(cluster, kubelet, paths):
+    await cluster.create(PODS, pod("old"))
+    kubelet.have(plugged("old", "GPU-0"))
+    there = Allocator(lambda _: reservation_answer("gpu-0"))
+    async with there.open() as url, followed(cluster, paths, allocator=AllocatorAddress(url)) as agent:
+        await agent.round()
+        assert [finding.kind for finding in agent.findings] == [FindingKind.RESERVED_ELSEWHERE]
+        reason = FindingKind.RESERVED_ELSEWHERE.reason
+        assert "ResourceClaim ns/mine" in (await event_messages(cluster))[reason]
+        assert "ns/" not in (await event_messages(cluster, "Pod"))[reason]
+        metrics = agent.metrics.answer(head("/metrics"), b"").body.decode()
+        assert 'drawbridge_node_findings{what="reserved elsewhere"} 1.0' in metrics
+        assert "drawbridge_node_reservations 1.0" in metrics
+        there.handler = lambda _: reservation_answer("gpu-1")
+        await agent.round()
+        assert agent.findings == ()
+        assert (await event_messages(cluster))[reason] == OVER
+
+
+async def test_a_device_returned_before_its_reservation_causes_no_finding(cluster, kubelet, paths):
+    """The kubelet reported the device before the agent queried the allocator."""
+    kubelet.have(plugged("old", "GPU-0"))
+
+    def reserve_what_came_back(_):
+        kubelet.have()
+        return reservation_answer("gpu-0")
+
+    async with (
+        Allocator(reserve_what_came_back).open() as url,
+        followed(cluster, paths, allocator=AllocatorAddress(url)) as agent,
+    ):
+        await agent.round()
+        assert agent.findings == ()
+
+
+async def test_a_device_returned_and_reserved_in_one_round_is_ignored(cluster, kubelet, paths):
+    kubelet.have(plugged("old", "GPU-0"))
+    answers = [web.json_response({"node": NODE, "reservations": []}), reservation_answer("gpu-0")]
+    there = Allocator(lambda _: answers.pop(0))
+    async with there.open() as url, followed(cluster, paths, allocator=AllocatorAddress(url)) as agent:
+        await agent.round()
+        assert (agent.findings, len(there.requests)) == ((), 2)
+
+
+async def test_an_unreachable_allocator_is_reported_and_the_agent_stays_ready(cluster, kubelet, paths):
+    kubelet.have(plugged("old", "GPU-0"))
+    async with followed(cluster, paths, allocator=AllocatorAddress("http://127.0.0.1:1")) as agent:
+        await agent.round()
+        assert await tainted_devices(cluster) == ["gpu-0"]
+        problems, notes = agent.metrics.readiness()
+        assert not any(problems.values()), "the agent is as ready as without"
+        assert notes["sources"].startswith("allocator: Cannot connect")
+        metrics = agent.metrics.answer(head("/metrics"), b"").body.decode()
+        assert "drawbridge_node_sources_unread 1.0" in metrics
+
+
+async def test_without_an_allocator_readiness_names_no_source(cluster, kubelet, paths, agent):
+    await agent.round()
+    assert agent.metrics.readiness()[1]["sources"] == ""
+
+
+def device_series(agent, **labels):
+    """Return the scraped series of devices and their containers."""
+    body = agent.metrics.answer(head("/metrics"), b"").body.decode()
+    families = {family.name: family for family in text_string_to_metric_families(body)}
+    samples = families["drawbridge_node_container_device"].samples
+    return [sample.labels for sample in samples if labels.items() <= sample.labels.items()]
+
+
+async def test_the_pod_device_metric_ends_when_the_kubelet_stops(cluster, kubelet, agent):
+    """Its labels include those of the allocator's metric."""
+    await cluster.create(RESOURCE_CLAIMS, allocated("c", "gpu-0"))
+    await cluster.patch(RESOURCE_CLAIMS, "c", allocation_of("gpu-0"), "ns", subresource="status")
+    await cluster.create(PODS, pod("new", "c"))
+    kubelet.have(plugged("old", "GPU-2"), claiming("new", "c", "gpu-0"))
+    await agent.round()
+    [mine] = device_series(agent, claim="c")
+    assert mine == {
+        "namespace": "ns", "pod": "new", "container": "c", "claim": "c", "driver": DRIVER, "pool": NODE, "device": "gpu-0", "share": "",
+        "node": NODE, "uuid": "GPU-0", "card": "GPU-0", "pci": "0000:3b:00.0", "resource": "",
+    }  # fmt: skip
+    [plugins] = device_series(agent, resource=RESOURCE)
+    assert (plugins["pod"], plugins["device"], plugins["uuid"], plugins["claim"]) == ("old", "GPU-2", "GPU-2", "")
+    assert mine.keys() > set(POD_DEVICE)
+    await kubelet.stop()
+    await agent.round()
+    assert device_series(agent) == [], "what no report says any more is not shown"
+
+
+def test_metric_series_are_bounded_and_unique(monkeypatch):
+    monkeypatch.setattr(metrics, "MOST_SERIES", 3)
+    monkeypatch.setattr(metrics, "LONGEST_LABEL", 4)
+    names = ["a", "a", "toolong-1", "toolong-2", "b", "c", "d"]
+    family, _, left_out = container_devices(
+        NODE, lambda: [ContainerDevice(name, resource="r") for name in names]
+    ).collect()
+    assert [sample.labels["device"] for sample in family.samples] == ["a", "tool", "b"]
+    assert [sample.value for sample in left_out.samples] == [2]
+    amounts = {f"capacity-{number}": parse("1") for number in range(4)}
+    family, capacities, left_out = container_devices(NODE, lambda: [ContainerDevice("a", amounts=amounts)]).collect()
+    assert (family.samples, capacities.samples, left_out.samples[0].value) == ([], [], 1)
+
+
+async def test_devices_prepared_by_another_vendors_driver_are_compared_with_claims(cluster, kubelet, root, agent):
+    """The driver knows only the uid of the claim; a pod of the node names the claim."""
+    await cluster.create(RESOURCE_CLAIMS, allocated("c", "gpu-0"))
+    await cluster.patch(RESOURCE_CLAIMS, "c", allocation_of("gpu-0"), "ns", subresource="status")
+    await cluster.create(PODS, pod("p", "c"))
+    uid = (await cluster.get(RESOURCE_CLAIMS, "c", "ns")).metadata.uid
+    folder = root / "plugins" / DRIVER
+    folder.mkdir()
+    (folder / "checkpoint.json").write_bytes(first({uid: completed("gpu-1")}))
+    kubelet.have(claiming("p", "c", "gpu-0"))
+    await until(lambda: agent.watcher.pods)
+    look = await agent.look_once()
+    assert [(finding.kind, finding.object) for finding in look.findings] == [
+        (FindingKind.NOT_ALLOCATED, "ResourceClaim/ns/c")
+    ]
+    (folder / "checkpoint.json").write_bytes(first({uid: completed("gpu-1")}).replace(b"gpu-1", b"gpu-0"))
+    assert "checksum" in (await agent.look_once()).snapshot.unread[str(folder / "checkpoint.json")]
+
+
+async def test_claims_that_cannot_be_read_cause_no_findings(cluster, kubelet, agent, monkeypatch):
+    async def away(*_, **__):
+        raise Unavailable("the server is gone")
+
+    kubelet.have(claiming("p", "c", "gpu-0"))
+    monkeypatch.setattr(cluster, "get", away)
+    await agent.round()
+    look = await agent.look_once()
+    assert look.findings == ()
+    assert "the server is gone" in look.snapshot.unread["claims"]

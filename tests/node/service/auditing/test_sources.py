@@ -1,0 +1,226 @@
+"""Sources of the audit agent: kubelet, files and API server; broken, hostile or slow sources do not affect the others."""
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from cluster.resources import PODS, RESOURCE_CLAIMS
+from node.audit import FindingKind
+from node.checkpoint import Checkpoint, HeldDevice, Prepared, encode
+from node.service import Agent, AgentSettings, NodePaths
+from node.service.auditing import sources, watcher
+from node.service.auditing.sources import KubeletAway, ask_kubelet, read_files
+from tests.limits import PATIENCE
+from tests.node.audit.snapshots import UID, allocated, plugged, pod
+from tests.node.machines import DRIVER, NODE
+from tests.node.service.auditing.agents import (
+    allocation_of,
+    followed,
+    record_of,
+    tainted_devices,
+    touch,
+    write_checkpoint,
+)
+
+
+async def test_a_broken_source_does_not_affect_other_sources(cluster, kubelet, root, agent):
+    (root / "dra_manager_state").write_text("not a state")
+    broken = root / "plugins" / "broken.example.com"
+    broken.mkdir()
+    (broken / "checkpoint").write_bytes(b"drawbridge-checkpoint 1 1 5 00\n")
+    whole = root / "plugins" / DRIVER
+    whole.mkdir()
+    record = Prepared(
+        uid=UID, namespace="ns", name="gone", pool=NODE, devices=(HeldDevice(request="r", device="gpu-1"),)
+    )
+    (whole / "checkpoint").write_bytes(encode(Checkpoint().with_records(record)))
+    kubelet.said = None
+    look = await agent.look_once()
+    assert set(look.snapshot.unread) == {"kubelet", str(root / "dra_manager_state"), str(broken / "checkpoint")}
+    assert [(finding.kind, finding.object) for finding in look.findings] == [
+        (FindingKind.LEFT, "ResourceClaim/ns/gone")
+    ]
+
+
+async def test_an_unknown_checkpoint_format_is_logged_once_and_ignored(root, agent, caplog):
+    folder = root / "plugins" / "vendor.example.com"
+    folder.mkdir()
+    file = folder / "checkpoint.json"
+    file.write_text('{"data": "mine"}')
+    caplog.set_level("INFO", "drawbridge.agent")
+    for _ in range(3):
+        await agent.round()
+    named = [record for record in caplog.records if getattr(record, "file", "") == str(file)]
+    assert [record.levelname for record in named] == ["INFO"]
+    look = await agent.look_once()
+    assert (set(look.snapshot.unknown), look.snapshot.unread) == ({str(file)}, {})
+    assert not agent.metrics.readiness()[1]["sources"]
+
+
+async def test_pods_and_slices_not_yet_read_are_reported_as_unread(cluster, kubelet, paths):
+    watcher = Agent(cluster, AgentSettings(metrics=None, paths=paths)).watcher  # which follows nothing yet
+    snapshot = await watcher.read_sources(await watcher.glance())
+    assert snapshot.unread == {"pods": "not read yet", "resourceslices.resource.k8s.io": "not read yet"}
+    assert snapshot.pods is None
+
+
+@pytest.mark.parametrize("behaviour", [None, "never", "cut"])
+async def test_a_failing_or_silent_kubelet_is_reported_in_time(kubelet, behaviour):
+    async def never():
+        await asyncio.Event().wait()
+
+    async def cut():
+        kubelet.server.close()
+
+    kubelet.said = {"never": never, "cut": cut}.get(behaviour)
+    with pytest.raises(KubeletAway, match=r"kubelet\.sock"):
+        await ask_kubelet(str(kubelet.path), seconds=0.3)
+
+
+async def test_a_kubelet_path_that_is_no_socket_is_reported(root):
+    (root / "plain").write_text("")
+    for name in ("none", "plain"):
+        with pytest.raises(KubeletAway):
+            await ask_kubelet(str(root / name))
+
+
+def test_huge_or_special_files_and_cdi_files_are_never_read(root, paths, monkeypatch):
+    """Sparse files of a gigabyte, a pipe without a writer, a link out of the folder, a folder where a file should be."""
+    os.truncate(touch(root / "cdi" / f"drawbridge_{DRIVER}_{UID}.json"), 1 << 30)
+    for name in ("large", "pipe", "link", "folder", "zeros"):
+        (root / "plugins" / name).mkdir()
+    os.truncate(touch(root / "plugins" / "large" / "checkpoint"), 1 << 30)
+    os.mkfifo(root / "plugins" / "pipe" / "checkpoint")
+    (root / "plugins" / "link" / "checkpoint").symlink_to("/etc/hostname")
+    (root / "plugins" / "zeros" / "checkpoint.json").symlink_to("/dev/zero")
+    (root / "plugins" / "folder" / "checkpoint").mkdir()
+    (root / "elsewhere").mkdir()
+    (root / "elsewhere" / "checkpoint").write_bytes(encode(Checkpoint()))
+    (root / "plugins" / "away").symlink_to("../elsewhere")
+    os.mkfifo(root / "cdi" / "pipe.json")
+    (root / "cdi" / "link.json").symlink_to("/dev/zero")
+    (root / "plugins" / "a-file").write_text("")
+    os.truncate(touch(root / "dra_manager_state"), 1 << 30)
+    opened = []
+    real = os.open
+
+    def noting(path, *rest, **more):
+        opened.append(str(path))
+        return real(path, *rest, **more)
+
+    monkeypatch.setattr(sources.os, "open", noting)
+    files = read_files(paths)
+    assert files.names == (f"drawbridge_{DRIVER}_{UID}.json", "link.json", "pipe.json")
+    folders = {Path(path).parent.name for path in files.unread}
+    assert folders == {"large", "pipe", "link", "folder", "zeros", "away", root.name}
+    assert files.unread[str(root / "plugins" / "away" / "checkpoint")] == "its folder is a link"
+    assert str(1 << 30) in files.unread[str(root / "plugins" / "large" / "checkpoint")]
+    assert opened
+    assert not any("cdi" in path for path in opened)
+
+
+ESCAPE = "\x1b[2J\nall is well\u202e"
+
+
+async def test_escape_sequences_in_names_are_made_printable(cluster, kubelet, root, paths):
+    """In a driver's folder, its records, its devices and its CDI files, and in names that are not valid UTF-8."""
+    await cluster.create(RESOURCE_CLAIMS, allocated("c"))
+    write_checkpoint(
+        root,
+        f"evil{ESCAPE}",
+        record_of("c", f"gpu{ESCAPE}", uid="", pool=ESCAPE),
+        record_of(ESCAPE, "gpu-0", namespace=ESCAPE),
+    )
+    write_checkpoint(root, os.fsdecode(b"\xff\n"), broken=True)
+    touch(root / "cdi" / f"evil{ESCAPE}{UID}.json")
+    async with followed(cluster, paths) as agent:
+        look = await agent.look_once()
+        await agent.round()
+    assert {finding.kind for finding in look.findings} >= {FindingKind.NOT_ALLOCATED, FindingKind.LEFT}
+    texts = [text for finding in look.findings for text in (finding.object, finding.message, finding.pod_message)]
+    texts += [text for pair in look.snapshot.unread.items() for text in pair]
+    assert any("all is well" in text for text in texts)
+    assert any("udcff" in text for text in look.snapshot.unread)
+    for text in texts:
+        assert text.isprintable(), text
+        assert len(text) < 5000
+
+
+async def test_invented_claims_of_a_driver_do_not_displace_real_claims(cluster, kubelet, root, paths, monkeypatch):
+    monkeypatch.setattr(watcher, "MOST_CLAIMS", 20)
+    await cluster.create(RESOURCE_CLAIMS, allocated("c"))
+    await cluster.patch(RESOURCE_CLAIMS, "c", allocation_of("gpu-0"), "ns", subresource="status")
+    await cluster.create(PODS, pod("new", "c"))
+    kubelet.have(plugged("old", "GPU-0"))
+    write_checkpoint(root, "evil", *(record_of(f"a{number}", "x", namespace="a") for number in range(50)))
+    async with followed(cluster, paths) as agent:
+        look = await agent.look_once()
+    assert FindingKind.GIVEN_TWICE in {finding.kind for finding in look.findings}
+    assert "51 are named here" in look.snapshot.unread["claims"]
+
+
+def test_devices_in_driver_checkpoints_are_read_up_to_a_limit(root, paths, monkeypatch):
+    monkeypatch.setattr(sources, "MOST_PREPARED", 10)
+    write_checkpoint(root, "a", record_of("few", *map(str, range(8))))
+    write_checkpoint(root, "b", record_of("many", *map(str, range(8))))
+    files = read_files(paths)
+    assert len(files.prepared) == 10
+    assert "more than 10 devices" in files.unread[str(root / "plugins" / "b" / "checkpoint")]
+
+
+async def test_a_hanging_folder_does_not_delay_taint_rules(cluster, kubelet, paths, monkeypatch):
+    """As on a file system whose server is gone. The agent ignores a late answer, because it is outdated."""
+    answers, real, calls = threading.Event(), read_files, []
+
+    def late_folder(paths):
+        calls.append(paths)
+        return answers.wait(PATIENCE) and real(paths)
+
+    monkeypatch.setattr(watcher, "read_files", late_folder)
+    kubelet.have(plugged("old", "GPU-0"))
+    async with followed(cluster, paths) as agent:
+        agent.watcher._patience = 0.05
+        for _ in range(3):
+            await agent.round()
+            assert "does not answer" in agent.metrics.readiness()[1]["sources"]
+        assert await tainted_devices(cluster) == ["gpu-0"]
+        assert len(calls) == 1, "a plugin without an answer is not asked by one thread more in each round"
+        late = agent.watcher._reading
+        answers.set()
+        await asyncio.wait({late})
+        agent.watcher._patience = PATIENCE
+        await agent.round()
+        assert agent.metrics.readiness()[1]["sources"] == ""
+        assert len(calls) == 2
+
+
+def test_a_folder_is_read_up_to_a_limit_of_entries(root, paths, monkeypatch):
+    monkeypatch.setattr(sources, "MOST_NAMES", 5)
+    for number in range(9):
+        (root / "cdi" / f"{number}.json").touch()
+    files = read_files(paths)
+    assert len(files.names) == 5
+    assert "more than 5 entries" in files.unread[str(root / "cdi")]
+
+
+def test_a_node_without_any_source_has_no_files(root):
+    files = read_files(NodePaths(NODE, str(root / "no"), str(root / "none")))
+    assert files == sources.NodeFiles()
+
+
+async def test_sources_are_read_again_only_after_devices_change(cluster, kubelet, paths, monkeypatch):
+    async with followed(cluster, paths) as agent:
+        agent._settings = AgentSettings(metrics=None, paths=paths, look=10 * PATIENCE)
+        looks = []
+        real = agent.watcher.read_sources
+        monkeypatch.setattr(agent.watcher, "read_sources", lambda glance: looks.append(glance) or real(glance))
+        for _ in range(3):
+            await agent.round()
+        assert len(looks) == 1
+        kubelet.have(plugged("old", "GPU-0"))
+        await agent.round()
+        await agent.round()
+        assert len(looks) == 2

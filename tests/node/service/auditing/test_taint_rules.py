@@ -1,0 +1,204 @@
+"""Taint rules of the audit agent: created, updated and deleted with the devices that plugins allocate."""
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from cluster.errors import NotFound, Unavailable
+from cluster.resources import DEVICE_TAINT_RULES, RESOURCE_SLICES
+from dra.objects import ObjectMeta
+from node.audit import FindingKind
+from node.audit import marks as audit_marks
+from node.messages import PluginHolding, PluginsOffer
+from node.service import Agent, AgentSettings
+from tests.limits import PATIENCE
+from tests.node.audit.snapshots import RESOURCE, plugged, slices
+from tests.node.service.auditing.agents import event_messages, followed, tainted_devices
+from tests.waiting import until
+
+
+async def test_devices_of_a_plugin_are_tainted_while_containers_use_them(cluster, kubelet, agent):
+    kubelet.have(plugged("old", "GPU-0"))
+    await agent.round()
+    assert await tainted_devices(cluster) == ["gpu-0"]
+    kubelet.have(plugged("old", "GPU-0", "GPU-2"))
+    await agent.round()
+    assert await tainted_devices(cluster) == ["gpu-0", "gpu-2", "gpu-2-shared"]
+    kubelet.have(plugged("other", "GPU-2"))
+    await agent.round()
+    assert await tainted_devices(cluster) == ["gpu-2", "gpu-2-shared"]
+    kubelet.have()
+    await agent.round()
+    assert await tainted_devices(cluster) == []
+
+
+async def test_taint_rules_stay_while_the_kubelet_is_unreachable(cluster, kubelet, agent):
+    kubelet.have(plugged("old", "GPU-0"))
+    await agent.round()
+    await kubelet.stop()
+    await agent.round()
+    assert await tainted_devices(cluster) == ["gpu-0"]
+    assert "kubelet" in agent.metrics.readiness()[0]
+    assert agent.metrics.readiness()[0]["kubelet"]
+    await kubelet.start()
+    kubelet.have()
+    await agent.round()
+    assert await tainted_devices(cluster) == []
+    assert not agent.metrics.readiness()[0]["kubelet"]
+
+
+async def test_a_new_agent_takes_over_existing_taint_rules(cluster, kubelet, paths, agent):
+    kubelet.have(plugged("old", "GPU-0"))
+    await agent.round()
+    [before] = (await cluster.list(DEVICE_TAINT_RULES)).items
+    async with followed(cluster, paths) as second:
+        await second.round()
+        [after] = (await cluster.list(DEVICE_TAINT_RULES)).items
+        assert after == before
+        kubelet.have()
+        await second.round()
+    assert await tainted_devices(cluster) == []
+
+
+async def test_without_a_change_the_agent_sends_no_request(cluster, kubelet, paths, monkeypatch):
+    async with followed(cluster, paths) as agent:
+        kubelet.have(plugged("old", "GPU-0"))
+        snapshot = await agent.watcher.glance()
+        await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
+
+        async def unneeded(*_, **__):
+            raise AssertionError("a list without need")
+
+        monkeypatch.setattr(cluster, "list", unneeded)
+        snapshot = await agent.watcher.glance()
+        await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
+        kubelet.have()
+        snapshot = await agent.watcher.glance()
+        with pytest.raises(AssertionError):
+            await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
+
+
+async def test_a_modified_taint_rule_is_recreated_in_the_next_round(cluster, kubelet, paths):
+    async with followed(cluster, paths) as agent:
+        kubelet.have(plugged("old", "GPU-0"))
+        snapshot = await agent.watcher.glance()
+        await agent.marker.keep(snapshot, agent.watcher.hardware, again=True)
+        [mark] = (await cluster.list(DEVICE_TAINT_RULES)).items
+        await cluster.delete(DEVICE_TAINT_RULES, mark.metadata.name)
+        modified = replace(mark, spec=replace(mark.spec, taint=replace(mark.spec.taint, key="example.com/else")))
+        await cluster.create(
+            DEVICE_TAINT_RULES,
+            replace(modified, metadata=ObjectMeta(name=mark.metadata.name, labels=mark.metadata.labels)),
+        )
+        for again, names in ((True, []), (False, ["gpu-0"])):
+            await agent.marker.keep(snapshot, agent.watcher.hardware, again=again)
+            assert await tainted_devices(cluster) == names
+
+
+async def test_a_taint_rule_deleted_during_its_update_is_recreated(cluster, kubelet, paths, monkeypatch):
+    real = cluster.patch
+
+    async def too_late(resource, name, *rest, **options):
+        if resource.id == DEVICE_TAINT_RULES.id:
+            await cluster.delete(resource, name)
+        return await real(resource, name, *rest, **options)
+
+    monkeypatch.setattr(cluster, "patch", too_late)
+    async with followed(cluster, paths) as agent:
+        for had, names in ((["GPU-0"], ["gpu-0"]), (["GPU-0", "GPU-0::1"], []), (["GPU-0", "GPU-0::1"], ["gpu-0"])):
+            kubelet.have(*(plugged("old", id_) for id_ in had))
+            snapshot = await agent.watcher.glance()
+            await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
+            assert await tainted_devices(cluster) == names
+
+
+async def test_offered_plugin_devices_are_tainted_if_configured(cluster, kubelet, paths):
+    kubelet.offer = PluginsOffer(devices=(PluginHolding(resource=RESOURCE, ids=("GPU-0", "GPU-2")),))
+    async with followed(cluster, paths, marking="offered") as auditor:
+        await auditor.round()
+        assert await tainted_devices(cluster) == ["gpu-0", "gpu-2", "gpu-2-shared"]
+    async with followed(cluster, paths, marking="held") as auditor:
+        await auditor.round()
+        assert await tainted_devices(cluster) == []
+
+
+async def test_devices_beyond_the_maximum_of_taint_rules_are_reported(cluster, kubelet, agent, monkeypatch):
+    monkeypatch.setattr(audit_marks, "MOST_MARKS", 1)
+    kubelet.have(plugged("old", "GPU-0", "GPU-2"))
+    await agent.round()
+    assert await tainted_devices(cluster) == ["gpu-0"]
+    assert {finding.kind for finding in agent.findings} == {FindingKind.UNMARKED}
+    assert (
+        "1 other devices of the node are marked already" in (await event_messages(cluster))[FindingKind.UNMARKED.reason]
+    )
+
+
+async def test_an_agent_without_marking_deletes_its_taint_rules(cluster, kubelet, paths, agent):
+    kubelet.have(plugged("old", "GPU-0"))
+    await agent.round()
+    async with followed(cluster, paths, marking="none") as auditor:
+        await auditor.round()
+    assert await tainted_devices(cluster) == []
+
+
+async def test_an_api_server_without_taint_rules_is_reported(cluster, kubelet, agent, monkeypatch):
+    real = cluster.list
+
+    async def without(resource, *rest, **options):
+        if resource.id == DEVICE_TAINT_RULES.id:
+            raise NotFound("the server could not find the requested resource")
+        return await real(resource, *rest, **options)
+
+    monkeypatch.setattr(cluster, "list", without)
+    kubelet.have(plugged("old", "GPU-0"))
+    await agent.round()
+    assert [finding.kind for finding in agent.findings] == [FindingKind.UNMARKED]
+    assert "no DeviceTaintRules" in (await event_messages(cluster))[FindingKind.UNMARKED.reason]
+
+
+async def test_a_stopped_agent_leaves_its_taint_rules(cluster, kubelet, paths):
+    kubelet.have(plugged("old", "GPU-0"))
+    agent = Agent(cluster, AgentSettings(metrics=None, paths=paths))
+    stop = asyncio.Event()
+    running = asyncio.create_task(agent.run(stop))
+    await until(lambda: tainted_devices(cluster))
+    stop.set()
+    await asyncio.wait_for(running, PATIENCE)
+    assert await tainted_devices(cluster) == ["gpu-0"]
+
+
+async def test_new_slices_are_tainted_at_once(cluster, kubelet, paths):
+    """The agent does not wait for its next round, because an allocator sees the slices as soon as the agent."""
+    for item in (await cluster.list(RESOURCE_SLICES)).items:
+        await cluster.delete(RESOURCE_SLICES, item.metadata.name)
+    kubelet.have(plugged("old", "GPU-0"))
+    agent = Agent(cluster, AgentSettings(metrics=None, paths=paths, glance=10 * PATIENCE))
+    stop = asyncio.Event()
+    running = asyncio.create_task(agent.run(stop))
+    await until(lambda: kubelet.asked)
+    for slice_ in slices():
+        await cluster.create(RESOURCE_SLICES, slice_)
+    await until(lambda: tainted_devices(cluster))
+    stop.set()
+    await asyncio.wait_for(running, PATIENCE)
+
+
+async def test_a_refused_taint_rule_does_not_block_other_rules(cluster, kubelet, agent, monkeypatch):
+    real = cluster.create
+
+    async def refuse(resource, body, *rest, **options):
+        if resource.id == DEVICE_TAINT_RULES.id and body["spec"]["deviceSelector"]["device"] == "gpu-0":
+            raise Unavailable("not this one")
+        return await real(resource, body, *rest, **options)
+
+    monkeypatch.setattr(cluster, "create", refuse)
+    kubelet.have(plugged("old", "GPU-0", "GPU-2"))
+    await agent.round()
+    assert await tainted_devices(cluster) == ["gpu-2", "gpu-2-shared"]
+    assert "not this one" in agent.metrics.readiness()[0]["cluster"]
+    monkeypatch.setattr(cluster, "create", real)
+    agent._again_at = 0.0
+    await agent.round()
+    assert await tainted_devices(cluster) == ["gpu-0", "gpu-2", "gpu-2-shared"]
+    assert agent.marker.count == 3

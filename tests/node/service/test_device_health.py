@@ -1,0 +1,145 @@
+"""The health of the driver's devices: a missing file taints the device, and a restored file removes the taint."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from grpclib.client import Channel, UnaryStreamMethod
+
+from cluster.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
+from node.messages import Empty, HealthReport
+from node.service import driver as drivers
+from node.service.grpc import Codec
+from tests.limits import PATIENCE
+from tests.node.machines import DRIVER, NODE, gpu, result
+from tests.node.service.running_driver import FILES, RecordedBackoff, allocated, eventually, machine, running, slices
+from tests.waiting import until
+
+
+async def test_health_names_the_device_without_its_file(cluster, kubelet):
+    made = machine(gpus=[gpu(0), gpu(1, place=FILES)])
+    async with running(cluster, kubelet, made):
+        info = await kubelet.register()
+        async with Channel(path=info.endpoint, codec=Codec()) as channel:
+            method = UnaryStreamMethod(channel, "/v1.DRAResourceHealth/NodeWatchResources", Empty, HealthReport)
+            async with method.open() as stream:
+                await stream.send_message(Empty(), end=True)
+                report = await stream.recv_message()
+                await stream.cancel()
+        fares = {device.device.device: (device.device.pool, device.health, device.message) for device in report.devices}
+        assert fares == {"gpu-0": (NODE, 1, ""), "gpu-1": (NODE, 2, "/dev/no-such-card does not exist")}
+
+
+@pytest.fixture
+def card(folder):
+    """Create the device file of gpu-1."""
+    file = folder / "card"
+    file.touch()
+    return file
+
+
+def with_card(card):
+    return machine(gpus=[gpu(0), gpu(1, place={"deviceNodes": ["/dev/null", f"{card}:/dev/card"]})])
+
+
+async def taints(cluster):
+    return {
+        device.name: [(taint.key, taint.effect) for taint in device.taints]
+        for item in await slices(cluster)
+        for device in item.spec.devices
+    }
+
+
+FINE = {"gpu-0": [], "gpu-1": []}
+FAILED = {"gpu-0": [], "gpu-1": [(f"{DRIVER}/unhealthy", "NoSchedule")]}
+
+
+async def until_tainted(cluster, expected):
+    async def is_tainted():
+        return await taints(cluster) == expected
+
+    await until(is_tainted)
+
+
+async def test_a_failed_device_is_tainted_until_it_recovers(cluster, kubelet, card):
+    """Its claim stays prepared."""
+    async with running(cluster, kubelet, with_card(card), look_interval=0.01) as driver:
+        info = await kubelet.register()
+        await until_tainted(cluster, FINE)
+        reference = await allocated(cluster, "a", result("gpu-1"))
+        before = await kubelet.prepare(info.endpoint, reference)
+        card.unlink()
+        await until_tainted(cluster, FAILED)
+        assert [(device.device.device, device.health) for device in driver.health().devices] == [
+            ("gpu-0", 1),
+            ("gpu-1", 2),
+        ]
+        held = (await cluster.get(RESOURCE_CLAIMS, "a", "ns")).status
+        assert [result_.device for result_ in held.allocation.devices.results] == ["gpu-1"]
+        assert held.reserved_for
+        assert await kubelet.prepare(info.endpoint, reference) == before
+        wanted = driver.publisher._wanted
+        driver.update_machine(with_card(card))
+        assert driver.publisher._wanted == wanted
+        card.touch()
+        await until_tainted(cluster, FINE)
+        [slice_] = await slices(cluster)
+        assert slice_.spec.pool.generation == 1
+        assert [device.health for device in driver.health().devices] == [1, 1]
+
+
+async def test_unchanged_health_and_a_restarted_driver_write_nothing(cluster, kubelet, card):
+    """The time of the taint stays too."""
+    card.unlink()
+    async with running(cluster, kubelet, with_card(card), look_interval=0.01):
+        await until_tainted(cluster, FAILED)
+        before = await slices(cluster)
+    async with running(cluster, kubelet, with_card(card), look_interval=0.01) as driver:
+        async with asyncio.timeout(PATIENCE):
+            await driver.publisher.published.wait()
+        await asyncio.sleep(0.1)
+        assert await slices(cluster) == before
+    [slice_] = before
+    assert slice_.spec.devices[1].taints[0].time_added
+
+
+async def test_a_server_without_device_taints_gets_a_taint_once(cluster, kubelet, card, monkeypatch):
+    """The server drops the field, as with the gate DRADeviceTaints off."""
+    patched = []
+    honest = cluster.patch
+
+    async def patch(resource, name, change, *more, **named):
+        if resource is RESOURCE_SLICES:
+            patched.append(change.body)
+            for device in change.body["spec"]["devices"]:
+                device.pop("taints", None)
+        return await honest(resource, name, change, *more, **named)
+
+    monkeypatch.setattr(cluster, "patch", patch)
+    async with running(cluster, kubelet, with_card(card), look_interval=0.01) as driver:
+        driver.publisher._backoff = RecordedBackoff()
+        await until_tainted(cluster, FINE)
+        [before] = await slices(cluster)
+        for _ in range(2):
+            card.unlink()
+
+            async def is_seen():
+                return driver.health().devices[1].health == 2 and patched
+
+            await eventually(is_seen)
+            await asyncio.sleep(0.1)
+            card.touch()
+            await asyncio.sleep(0.1)
+        assert len(patched) == 1
+        assert [slice_.spec for slice_ in await slices(cluster)] == [before.spec]
+
+
+async def test_an_unreadable_device_file_fails_except_without_permission(monkeypatch):
+    def stat(path):
+        raise {"/dev/null": PermissionError(1, "no"), "/dev/no-such-card": OSError(5, "Input/output error")}[str(path)]
+
+    made = machine(gpus=[gpu(0, place={"deviceNodes": ["/dev/null"]}), gpu(1, place=FILES)])
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", stat)
+        failed = drivers._failed_devices(made)
+    assert failed == {"gpu-1": "/dev/no-such-card: Input/output error"}

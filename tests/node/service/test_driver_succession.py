@@ -1,0 +1,136 @@
+"""Several drivers of one node, as in a rolling update: which publishes, and which sockets stay."""
+
+import asyncio
+import contextlib
+import socket
+from pathlib import Path
+
+import pytest
+
+from cluster.errors import NotFound
+from cluster.resources import RESOURCE_SLICES
+from node.service import Driver, NodePaths
+from node.service.sockets import DriverRegistration, GrpcSocket, has_later, successor, sweep
+from tests.limits import PATIENCE
+from tests.node.machines import DRIVER, NODE, gpu, result
+from tests.node.service.running_driver import allocated, eventually, machine, running, slices
+from tests.waiting import until
+
+
+async def test_two_drivers_serve_during_a_rolling_update(cluster, kubelet):
+    async with running(cluster, kubelet):
+        old = await kubelet.register()
+        reference = await allocated(cluster, "a", result("gpu-1"))
+        first = await kubelet.prepare(old.endpoint, reference)
+        async with running(cluster, kubelet):
+            [new] = [
+                socket_
+                for socket_ in map(str, (kubelet.folder / "plugins" / DRIVER).glob("dra-*.sock"))
+                if socket_ != old.endpoint
+            ]
+            assert len(kubelet.sockets()) == 2
+            assert await kubelet.prepare(new, reference) == first
+            other = await allocated(cluster, "b", result("gpu-1"))
+            assert "Taken" in (await kubelet.prepare(new, other))[other.uid].error
+            await kubelet.unprepare(new, reference)
+            assert (await kubelet.prepare(old.endpoint, other))[other.uid].error == ""
+
+
+async def test_the_newest_driver_publishes_until_it_stops(cluster, kubelet):
+    async def until_published(name):
+        async def is_published():
+            return [device.name for slice_ in await slices(cluster) for device in slice_.spec.devices] == [name]
+
+        await until(is_published)
+
+    async with running(cluster, kubelet, machine(gpus=[gpu(0)])) as earlier:
+        await until_published("gpu-0")
+        async with running(cluster, kubelet, machine(gpus=[gpu(7)])) as later:
+            await until(lambda: not earlier.publisher.leads)
+            rounds = []
+            honest, earlier.publisher.round = earlier.publisher.round, lambda: rounds.append(1)
+            await until_published("gpu-7")
+            for _ in range(3):
+                [slice_] = await slices(cluster)
+                await cluster.delete(RESOURCE_SLICES, slice_.metadata.name)
+                await until_published("gpu-7")
+            assert (rounds, earlier.publisher.leads, later.publisher.leads) == ([], False, True)
+            earlier.publisher.round = honest
+        await until_published("gpu-0")
+        assert earlier.publisher.leads
+
+
+async def test_a_newer_driver_counts_as_successor_while_it_answers(folder):
+    with (
+        socket.socket(socket.AF_UNIX) as dead,
+        socket.socket(socket.AF_UNIX) as alive,
+        contextlib.ExitStack() as callers,
+    ):
+        dead.bind(str(folder / "dra-3.sock"))
+        alive.bind(str(folder / "dra-2.sock"))
+        alive.listen(0)
+        # It stands still: these calls are not taken, and after some there is no room for more.
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(64):
+                caller = callers.enter_context(socket.socket(socket.AF_UNIX))
+                caller.setblocking(False)
+                caller.connect(str(folder / "dra-2.sock"))
+        names = [f"dra-{number}.sock" for number in (1, 2, 3, 4)]
+
+        async def successors():
+            return [await asyncio.to_thread(successor, str(folder / name), 0.1) for name in names[:3]]
+
+        assert await successors() == ["", "", ""]
+        assert [has_later(str(folder / name)) for name in names[:3]] == [True, False, False]
+        async with GrpcSocket(DriverRegistration(DRIVER, "x"), str(folder / names[3])):
+            answers = [await asyncio.to_thread(successor, str(folder / name), PATIENCE) for name in names[2:]]
+            assert answers == ["dra-4.sock", ""]
+
+
+async def test_a_newer_driver_that_hangs_does_not_publish(cluster, kubelet):
+    """It publishes again once it answers."""
+    later = Path(kubelet.paths.state(DRIVER), "dra-ffffffffffff.sock")
+    later.parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as still:
+        still.bind(str(later))
+        still.listen()
+        async with running(cluster, kubelet, patience=1.0) as earlier:
+            async with asyncio.timeout(PATIENCE):
+                await earlier.publisher.published.wait()
+            async with GrpcSocket(DriverRegistration(DRIVER, "x"), str(later)):
+
+                async def stands_aside():
+                    for slice_ in await slices(cluster):
+                        with contextlib.suppress(NotFound):
+                            await cluster.delete(RESOURCE_SLICES, slice_.metadata.name)
+                    return not earlier.publisher.leads
+
+                await eventually(stands_aside)
+
+
+def test_only_sockets_of_killed_drivers_are_removed(folder):
+    with socket.socket(socket.AF_UNIX) as dead, socket.socket(socket.AF_UNIX) as alive:
+        dead.bind(str(folder / "dra-1.sock"))
+        alive.bind(str(folder / "dra-2.sock"))
+        alive.listen()
+        sweep(str(folder), "dra-")
+        assert [path.name for path in folder.iterdir()] == ["dra-2.sock"]
+
+
+async def test_a_closing_socket_keeps_the_socket_of_its_successor(folder):
+    path = str(folder / "kubelet.sock")
+    handler = DriverRegistration(DRIVER, "x")
+    async with GrpcSocket(handler, path):
+        pass
+    assert not (folder / "kubelet.sock").exists()
+    old, new = GrpcSocket(handler, path), GrpcSocket(handler, path)
+    await old.__aenter__()
+    async with new:
+        await old.__aexit__()
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.connect(path)
+
+
+async def test_a_too_long_socket_path_is_an_error(cluster, tmp_path):
+    with pytest.raises(OSError, match="longer than 106 bytes"):
+        Driver(cluster, machine(), NodePaths(NODE, f"{tmp_path}/{'x' * 100}", str(tmp_path)))

@@ -1,0 +1,172 @@
+"""Preparing claims while the API server fails, and unpreparing claims that are deleted."""
+
+import asyncio
+import random
+
+import pytest
+
+from cluster import Merge
+from cluster.errors import Unavailable
+from cluster.resources import RESOURCE_CLAIMS
+from node.guard import Guard
+from node.messages import PrepareRequest
+from node.service.disk import Disk
+from node.service.prepared_store import PreparedStore
+from node.service.preparing import FORGET_AFTER, Preparing
+from tests.node.machines import NODE, result
+from tests.node.service.running_driver import allocated, machine
+
+
+class Unreachable:
+    """An API server that cannot be reached."""
+
+    async def get(self, *arguments):
+        del arguments
+        raise Unavailable("connection refused")
+
+
+def preparing(cluster, kubelet, clock):
+    (kubelet.folder / "cdi").mkdir(exist_ok=True)
+    made = machine()
+    store = PreparedStore(made, Guard(made, NODE), Disk(), str(kubelet.folder), str(kubelet.folder / "cdi"))
+    return Preparing(cluster, made, store, clock=clock), store
+
+
+async def test_prepared_claims_are_answered_while_the_api_server_is_unavailable(cluster, kubelet):
+    """New claims get an error."""
+    here, _ = preparing(cluster, kubelet, lambda: 0.0)
+    old, new = await allocated(cluster, "a", result("gpu-0")), await allocated(cluster, "b", result("gpu-1"))
+    first = await here.prepare(PrepareRequest(claims=(old,)))
+    await here.wait_for_statuses()
+    away, _ = preparing(Unreachable(), kubelet, lambda: 0.0)
+    answers = (await away.prepare(PrepareRequest(claims=(old, new)))).claims
+    assert answers[old.uid] == first.claims[old.uid]
+    assert "the API server cannot be asked about it: connection refused" in answers[new.uid].error
+    await away.unprepare(PrepareRequest(claims=(old,)))
+    await away.unprepare_deleted()
+
+
+async def test_a_deleted_claim_is_unprepared_after_a_delay(cluster, kubelet):
+    now = [0.0]
+    preparer, store = preparing(cluster, kubelet, lambda: now[0])
+    a, b = await allocated(cluster, "a", result("gpu-0")), await allocated(cluster, "b", result("gpu-1"))
+    await preparer.prepare(PrepareRequest(claims=(a, b)))
+    await preparer.wait_for_statuses()
+    await cluster.delete(RESOURCE_CLAIMS, "a", "ns")
+    for seconds in (0.0, FORGET_AFTER - 1):
+        now[0] = seconds
+        await preparer.unprepare_deleted()
+        assert set(store.claims()) == {a.uid, b.uid}
+    now[0] = FORGET_AFTER
+    await preparer.unprepare_deleted()
+    assert set(store.claims()) == {b.uid}
+
+
+async def set_allocation(cluster, name, *results):
+    """Replace the allocation results of a claim."""
+    user = {"resource": "pods", "name": "p", "uid": "pod"}
+    status = {"allocation": None, "reservedFor": None, "devices": None}
+    if results:
+        status = {"allocation": {"devices": {"results": list(results)}}, "reservedFor": [user]}
+    await cluster.patch(RESOURCE_CLAIMS, name, Merge({"status": status}), "ns", subresource="status")
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_a_claim_allocated_again_during_the_cleanup_stays_prepared(cluster, kubelet, seed):
+    """A claim may outlive its pod, and the next pod may start just when the delay has passed."""
+    chance = random.Random(seed)
+
+    class Crowded:
+        """A cluster that yields to other tasks before each answer."""
+
+        patch = cluster.patch
+
+        async def get(self, *arguments):
+            stored = await cluster.get(*arguments)
+            for _ in range(chance.randrange(20)):
+                await asyncio.sleep(0)
+            return stored
+
+    now = [0.0]
+    preparer, store = preparing(Crowded(), kubelet, lambda: now[0])
+    reference = await allocated(cluster, "a", result("gpu-0"))
+    request = PrepareRequest(claims=(reference,))
+    await preparer.prepare(request)
+    await set_allocation(cluster, "a")
+    await preparer.unprepare_deleted()
+    now[0] = FORGET_AFTER
+
+    async def come_back():
+        for _ in range(chance.randrange(40)):
+            await asyncio.sleep(0)
+        await set_allocation(cluster, "a", result("gpu-0"))
+        return (await preparer.prepare(request)).claims[reference.uid].error
+
+    problem, _ = await asyncio.gather(come_back(), preparer.unprepare_deleted())
+    assert (problem, set(store.claims())) == ("", {reference.uid})
+    await set_allocation(cluster, "a")
+    now[0] += 1
+    await preparer.unprepare_deleted()
+    assert set(store.claims()) == {reference.uid}, "the claim was deallocated only a moment ago"
+    now[0] += FORGET_AFTER
+    await preparer.unprepare_deleted()
+    assert not store.claims()
+    await preparer.wait_for_statuses()
+
+
+class Unresponsive(Unreachable):
+    """An API server that does not answer in time."""
+
+    async def get(self, *arguments):
+        del arguments
+        raise TimeoutError
+
+
+async def test_an_unresponsive_api_server_is_named_in_the_error(cluster, kubelet):
+    preparer, _ = preparing(Unresponsive(), kubelet, lambda: 0.0)
+    reference = await allocated(cluster, "a", result("gpu-0"))
+    answers = (await preparer.prepare(PrepareRequest(claims=(reference,)))).claims
+    assert answers[reference.uid].error.endswith("cannot be asked about it: no answer in time")
+
+
+async def test_a_claim_deleted_during_its_preparation_is_eventually_forgotten(cluster, kubelet):
+    """Its pod was deleted by force. The kubelet asks to unprepare it, or never does."""
+
+    class Late:
+        """A cluster that deletes a claim as soon as it is read."""
+
+        patch = cluster.patch
+
+        async def get(self, *arguments):
+            stored = await cluster.get(*arguments)
+            await cluster.delete(RESOURCE_CLAIMS, stored.metadata.name, "ns")
+            return stored
+
+    now = [0.0]
+    late, store = preparing(Late(), kubelet, lambda: now[0])
+    for name in ("asked", "forgotten"):
+        reference = await allocated(cluster, name, result("gpu-0"))
+        assert (await late.prepare(PrepareRequest(claims=(reference,)))).claims[reference.uid].error == ""
+        await late.wait_for_statuses()
+        if name == "asked":
+            await late.unprepare(PrepareRequest(claims=(reference,)))
+            assert store.claims() == {}
+    here, store = preparing(cluster, kubelet, lambda: now[0])
+    for seconds, held in ((0.0, {reference.uid}), (FORGET_AFTER, set())):
+        now[0] = seconds
+        await here.unprepare_deleted()
+        assert set(store.claims()) == held
+    assert list((kubelet.folder / "cdi").iterdir()) == []
+
+
+async def test_an_unavailable_api_server_does_not_unprepare_claims(cluster, kubelet):
+    here, _ = preparing(cluster, kubelet, lambda: 0.0)
+    reference = await allocated(cluster, "a", result("gpu-0"))
+    await here.prepare(PrepareRequest(claims=(reference,)))
+    await here.wait_for_statuses()
+    now = [0.0]
+    away, store = preparing(Unreachable(), kubelet, lambda: now[0])
+    for seconds in (0.0, 10 * FORGET_AFTER):
+        now[0] = seconds
+        await away.unprepare_deleted()
+    assert set(store.claims()) == {reference.uid}

@@ -1,0 +1,332 @@
+"""Runs a suite of tests as a process of its own, counts its outcome, reports progress, and stores how long it took."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from e2e.ground.cache import cache, locked
+
+ROOT = Path(__file__).parent.parent
+DEADLINE = 45 * 60.0  # partly waiting for an older Kubernetes, which takes 25 minutes to build on two cores
+SAY_EVERY = 30.0
+NO_TESTS = 5  # pytest's exit code for "no tests were collected"
+# The flags of all our Go builds, so that modules with equal dependencies share compiled packages.
+GO = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
+# Control planes and referees run for minutes only: trade memory for the time of their garbage collectors.
+COLLECTED_SELDOM = {"GOGC": "400"}
+# Seconds that a suite takes on two cores, until it has run on this machine; for builds, with an empty cache.
+USUAL = {
+    "unit": 240.0,
+    "make type": 40.0,
+    "make site": 30.0,
+    "the cluster's programs": 900.0,
+    "an older Kubernetes": 450.0,
+    "the referees": 240.0,
+    "oracle": 400.0,
+    "real cluster": 400.0,
+    "real cluster, gated": 300.0,
+    "real cluster, bridged": 300.0,
+    "real cluster, driven": 300.0,
+    "long": 7200.0,
+}
+
+
+def surroundings() -> dict[str, str]:
+    """The environment of a suite's processes.
+
+    Bytecode is kept beside the packages even if the environment forbids it in the checkout: hundreds of processes would each
+    compile all imports and rewrite all assertions.
+    """
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    mine = {"PYTHONPYCACHEPREFIX": str(Path(sys.prefix) / "bytecode")}
+    # mypy compares a file's content if its time differs, so that all checkouts of one user can share its cache.
+    return kept | GO | COLLECTED_SELDOM | mine | {"MYPY_CACHE_DIR": str(cache() / "types")}
+
+
+@dataclass
+class Outcome:
+    """The result of one suite."""
+
+    suite: str
+    passed: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    code: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def command_suite(name: str, command: Sequence[str], cwd: Path = ROOT) -> Outcome:
+    """Run one command that is one test."""
+    announce(name)
+    begun = time.monotonic()
+    return ended(name, subprocess.Popen(command, cwd=cwd, env=surroundings()), begun)
+
+
+def ended(
+    name: str,
+    process: subprocess.Popen[bytes],
+    begun: float,
+    *,
+    passes: int = 1,
+    deadline: float = DEADLINE,
+    doing: Callable[[], str] | None = None,
+    every: float = SAY_EVERY,
+) -> Outcome:
+    """Wait for a command, at most until the deadline; a command that does not end well counts as one failure."""
+    try:
+        work = doing or (lambda: at_work(process.pid))
+        code = awaited(name, process, begun, deadline=deadline, doing=work, every=every)
+        words = f"ended with exit code {code}, which counts as a failure"
+    except subprocess.TimeoutExpired:
+        process.kill()
+        code = process.wait()
+        words = f"was ended after {deadline / 60:.0f} minutes, which counts as a failure"
+    except KeyboardInterrupt:
+        process.wait()
+        raise
+    outcome = Outcome(name, seconds=time.monotonic() - begun, code=code)
+    if code:
+        outcome.failed, outcome.notes = 1, [words]
+    else:
+        outcome.passed = passes
+    return outcome
+
+
+def awaited(
+    name: str,
+    process: subprocess.Popen[bytes],
+    begun: float,
+    *,
+    deadline: float,
+    doing: Callable[[], str],
+    every: float,
+) -> int:
+    """Wait for a command, and report what it does at intervals."""
+    over = time.monotonic() + deadline
+    while True:
+        left = over - time.monotonic()
+        try:
+            return process.wait(min(every, left))
+        except subprocess.TimeoutExpired:
+            if left <= every:
+                raise
+        # pytest's dots leave a line unfinished.
+        print(f"\n--- {name}, {time.monotonic() - begun:.0f} s: {doing()}", flush=True)
+
+
+def at_work(pid: int) -> str:
+    """Name the youngest process of a command, which is the one at work."""
+    youngest = pid
+    while children := children_of(youngest):
+        youngest = children[-1]
+    try:
+        words = Path(f"/proc/{youngest}/cmdline").read_text().split("\0")
+    except OSError:
+        return "at work"
+    return " ".join(words)[:160].strip() or "at work"
+
+
+def children_of(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+@dataclass
+class Journal:
+    """The progress of a run of pytest, as `tests.limits` has written it."""
+
+    done: int = 0
+    failed: int = 0
+    running: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> "Journal":
+        journal = cls()
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            word, _, test = line.partition(" ")
+            if word == "begin":
+                journal.running.append(test)
+            elif word == "failed":
+                journal.failed += 1
+            elif test in journal.running:
+                journal.running.remove(test)
+                journal.done += 1
+        return journal
+
+    def __str__(self) -> str:
+        return f"{self.done} done, {self.failed} failed, at {', '.join(self.running[-2:]) or 'the beginning'}"
+
+
+def pytest_suite(
+    name: str,
+    marks: str,
+    *options: str,
+    strict: bool = False,
+    deadline: float = DEADLINE,
+    output: IO[bytes] | None = None,
+    every: float = SAY_EVERY,
+    more: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Run pytest on the tests with these marks and count from its own record; `output` gets what it prints, `more` joins its environment."""
+    announce(name)
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        record, journal = Path(folder) / "record.xml", Path(folder) / "journal"
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-rfEs",
+            "--continue-on-collection-errors",
+            "-p",
+            "tests.limits",
+            f"--journal={journal}",
+            "-m",
+            marks,
+            f"--junitxml={record}",
+            *options,
+        ]
+        child = subprocess.Popen(
+            command,
+            env=surroundings() | (more or {}),
+            stdout=output,
+            stderr=subprocess.STDOUT if output else None,
+        )
+        process = ended(name, child, begun, deadline=deadline, doing=lambda: str(Journal.read(journal)), every=every)
+        outcome = counted(name, record, strict=strict)
+        seen = Journal.read(journal)
+    outcome.seconds = process.seconds
+    if process.code == NO_TESTS or (process.code == 0 and not outcome.passed):
+        outcome.failed += 1
+        outcome.notes.append("no test was found, which counts as a failure")
+    elif process.code != 0 and not (process.code == 1 and outcome.failed):
+        outcome.failed += 1
+        outcome.notes += process.notes
+        outcome.notes += [f"it was at {test}; {seen.done} tests had ended before" for test in seen.running]
+    return outcome
+
+
+def counted(name: str, record: Path, *, strict: bool) -> Outcome:
+    """Count the cases of a JUnit record; expected failures are listed and not counted."""
+    outcome = Outcome(name)
+    if not record.exists():
+        return outcome
+    for case in ET.parse(record).getroot().iter("testcase"):
+        title = f"{case.get('classname')}::{case.get('name')}"
+        skipped = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            outcome.failed += 1
+            outcome.notes.append(f"failed: {title}")
+        elif skipped is None:
+            outcome.passed += 1
+        elif skipped.get("type") == "pytest.xfail":
+            outcome.notes.append(f"known to fail: {title}")
+        else:
+            outcome.failed += strict
+            outcome.notes.append(f"skipped{', counts as failed' * strict}: {title}: {skipped.get('message')}")
+    return outcome
+
+
+def go_suites(below: str = ".") -> Iterator[Outcome]:
+    """Formatting, vet and the tests of every Go module of ours that has code."""
+    files = go_files(below)
+    if files:
+        yield gofmt(files)
+    for module in modules_of(files):
+        where = module.relative_to(ROOT)
+        yield command_suite(f"go vet {where}", ["go", "vet", "./..."], module)
+        if any(module.rglob("*_test.go")):
+            yield go_tests(f"go test -race {where}", module)
+
+
+def go_files(below: str = ".") -> list[str]:
+    """Name the Go files with code of ours."""
+    listing = ["git", "ls-files", f"{below}/*.go"]
+    tracked = subprocess.run(listing, check=True, capture_output=True, text=True).stdout.split()
+    return [file for file in tracked if not file.startswith("e2e/binaries/")]
+
+
+def modules_of(files: Iterable[str]) -> list[Path]:
+    """Name the Go modules of files."""
+    return sorted({module for file in files if (module := module_of(ROOT / file))})
+
+
+def module_of(file: Path) -> Path | None:
+    return next((folder for folder in file.parents if (folder / "go.mod").exists()), None)
+
+
+def gofmt(files: Sequence[str]) -> Outcome:
+    announce("gofmt")
+    listed = subprocess.run(["gofmt", "-l", *files], check=False, capture_output=True, text=True)
+    unformatted = (listed.stdout + listed.stderr).split("\n")[:-1]
+    return Outcome("gofmt", int(not unformatted), int(bool(unformatted)), notes=unformatted)
+
+
+def go_tests(name: str, module: Path) -> Outcome:
+    """Run the tests of a Go module under the race detector, which needs a C compiler, and count from go's own record."""
+    announce(name)
+    begun = time.monotonic()
+    outcome = Outcome(name)
+    output: dict[str, list[str]] = defaultdict(list)  # by test; a passed test prints nothing
+    # Only folders with tests: the race detector would compile the program with all of kube-scheduler.
+    folders = sorted({f"./{file.parent.relative_to(module)}" for file in module.rglob("*_test.go")})
+    command = ["go", "test", "-race", "-json", *folders]
+    environment = surroundings() | {"CGO_ENABLED": "1"}
+    with subprocess.Popen(command, cwd=module, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        for line in process.stdout or ():
+            event = json.loads(line) if line.startswith("{") else {"Output": line}
+            test = event.get("Test", "")
+            if event.get("Action") == "output":
+                output[test].append(event["Output"])
+            elif event.get("Test") and event.get("Action") in {"pass", "fail", "skip"}:
+                good = event["Action"] == "pass"
+                outcome.passed += good
+                outcome.failed += not good
+                if not good:
+                    print("".join(output[test]), end="")
+                    outcome.notes.append(f"{event['Action']}: {test}")
+    print("".join(output[""]), end="")  # output about folders, or without a test
+    if process.returncode and not outcome.failed:
+        outcome.failed += 1
+        outcome.notes.append(f"go test ended with exit code {process.returncode}")
+    outcome.seconds = time.monotonic() - begun
+    return outcome
+
+
+# How long they take
+
+
+def announce(name: str) -> None:
+    """Print the name of a suite that begins and how long it will take: as long as the last time here, or as usual."""
+    seconds, source = lasted().get(name), "as the last time here"
+    if seconds is None:
+        seconds, source = USUAL.get(name), "usually, on two cores"
+    expected = f": {seconds:.0f} s, {source}" if seconds is not None else ""
+    print(f"\n=== {name}{expected}", flush=True)
+
+
+def lasted() -> dict[str, float]:
+    """Return how long each suite took on this machine when it last succeeded."""
+    try:
+        return dict(json.loads((cache() / "seconds.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+def remember(outcomes: Iterable[Outcome]) -> None:
+    """Store how long suites took; failed suites may have ended early."""
+    took = {outcome.suite: round(outcome.seconds, 1) for outcome in outcomes if outcome.seconds and not outcome.failed}
+    with locked("seconds"):
+        (cache() / "seconds.json").write_text(json.dumps(lasted() | took), encoding="utf-8")

@@ -1,0 +1,124 @@
+"""Work queues: each key once at a time, with retries and delays."""
+
+import asyncio
+import contextlib
+import random
+
+import pytest
+
+from cluster.errors import ConfigError, Unavailable
+from runtime.controllers.workqueue import WorkQueue
+from runtime.informers.backoff import Backoff
+from tests.cluster.conftest import eventually
+from tests.limits import PATIENCE
+
+
+@contextlib.asynccontextmanager
+async def working(queue, work, **options):
+    task = asyncio.ensure_future(queue.run(work, **options))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_a_key_waits_at_most_once():
+    queue, done = WorkQueue("q"), []
+
+    async def work(key):
+        done.append(key)
+
+    for name in "abaab":
+        queue.add(name)
+    assert len(queue) == 2
+    async with working(queue, work):
+        await eventually(lambda: asyncio.sleep(0, len(done) == 2))
+    assert done == ["a", "b"]
+
+
+async def test_a_key_added_during_its_work_is_repeated():
+    queue, done = WorkQueue("q"), []
+
+    async def work(key):
+        if not done:
+            queue.add(key)
+            queue.add(key)
+        done.append(key)
+
+    queue.add("a")
+    async with working(queue, work):
+        await eventually(lambda: asyncio.sleep(0, len(done) == 2))
+        queue.add("later")
+        await eventually(lambda: asyncio.sleep(0, "later" in done))
+    assert done == ["a", "a", "later"]
+
+
+async def test_a_failed_key_is_retried_without_delaying_others():
+    queue, done = WorkQueue("q", backoff=Backoff(least=0.01, most=0.01)), []
+
+    async def work(key):
+        done.append(key)
+        if key == "bad" and done.count("bad") < 3:
+            raise Unavailable("not yet")
+
+    for name in ("bad", "good"):
+        queue.add(name)
+    async with working(queue, work):
+        await eventually(lambda: asyncio.sleep(0, done.count("bad") == 3))
+    assert done[:2] == ["bad", "good"]
+    assert len(queue) == 0
+
+
+async def test_work_that_takes_too_long_is_ended_and_tried_again():
+    queue, begun = WorkQueue("q", backoff=Backoff(least=0.01, most=0.01)), []
+
+    async def work(key):
+        begun.append(key)
+        if len(begun) == 1:
+            await asyncio.sleep(30)
+
+    queue.add("a")
+    async with working(queue, work, deadline=0.05):
+        await eventually(lambda: asyncio.sleep(0, len(begun) >= 2))
+
+
+async def test_a_broken_configuration_ends_the_work_with_an_error():
+    queue = WorkQueue("q")
+
+    async def work(_):
+        raise ConfigError("no kubeconfig")
+
+    queue.add("a")
+    with pytest.raises(ConfigError):
+        await asyncio.wait_for(queue.run(work), PATIENCE)
+
+
+async def test_a_cancelled_queue_leaves_no_timer_behind():
+    queue = WorkQueue("q")
+    async with working(queue, lambda _: asyncio.sleep(0)):
+        queue.add_after("a", 60)
+        await asyncio.sleep(0)
+    assert len(queue) == 0
+
+
+async def test_a_key_queued_for_later_can_be_queued_for_now():
+    queue, done = WorkQueue("q"), []
+
+    async def work(key):
+        done.append(key)
+
+    queue.add_after("a", 60)
+    queue.add("a")
+    async with working(queue, work):
+        await eventually(lambda: asyncio.sleep(0, done == ["a"]))
+    assert len(queue) == 0
+
+
+def test_jitter_spreads_the_waits():
+    backoff, numbers = Backoff(least=1, most=30), random.Random(1)
+    waits = [backoff.seconds(4, numbers.random()) for _ in range(200)]
+    assert min(waits) >= 4
+    assert max(waits) <= 8
+    assert max(waits) - min(waits) > 3

@@ -1,0 +1,69 @@
+"""Clients of a listener that send and read raw bytes, and servers that answer them."""
+
+import asyncio
+
+from runtime.http import text
+from tests.limits import PATIENCE
+
+
+class Unasked:
+    """Answers nothing, because no request is complete here."""
+
+    def refuse(self, head):
+        raise AssertionError(head)
+
+    def answer(self, head, body):
+        raise AssertionError(head, body)
+
+
+REQUEST = b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nContent-Length: 2\r\n\r\n{}"
+
+
+class Friend:
+    """Answers every request."""
+
+    def refuse(self, head):
+        del head
+
+    def answer(self, head, body):
+        del head, body
+        return text(200, "yes")
+
+
+def post(body, *more, length=None):
+    """A request as an API server writes it."""
+    lines = ["POST /mutate?timeout=3s HTTP/1.1", "Host: webhook", f"Content-Length: {length or len(body)}", *more]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+async def whole(reader):
+    """The lines of an answer, the body last."""
+    async with asyncio.timeout(PATIENCE):
+        head = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[:-2]
+        [length] = [line.partition(b": ")[2] for line in head if line.startswith(b"Content-Length")]
+        return [*head, await reader.readexactly(int(length))]
+
+
+class Echo(Friend):
+    """A server that answers with the request; it refuses bodies of more than a hundred bytes."""
+
+    def refuse(self, head):
+        return text(413, "too large", close=True) if head.length > 100 else None
+
+    def answer(self, head, body):
+        return text(200, f"{head.method} {head.path} {head.query} {head.headers['Host']} {head.length} {body.decode()}")
+
+
+async def in_phase(listener, phase):
+    """Run the loop until the listener's only client is in a phase."""
+    async with asyncio.timeout(PATIENCE):
+        while [connection.phase for connection in listener.connections] != [phase]:  # noqa: ASYNC110  the product has no event for it
+            await asyncio.sleep(0.001)
+
+
+async def answer(reader):
+    """The lines of one answer's head, once its body is read too."""
+    async with asyncio.timeout(PATIENCE):
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(len("yes"))
+    return head.splitlines()

@@ -1,0 +1,19 @@
+"""The clock and the log of the fair queue's tests."""
+
+import pytest
+
+from runtime.http import fair_queue
+from tests.runtime.http.queue_clients import Clock
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Replace the queue's clock, so that results do not depend on the machine's load."""
+    made = Clock()
+    monkeypatch.setattr(fair_queue, "thread_time", made)
+    return made
+
+
+@pytest.fixture
+def log():
+    return []

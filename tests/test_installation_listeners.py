@@ -1,0 +1,132 @@
+"""The listener for quota reviews and the listener for reservations are off by default, and their objects agree with each other."""
+
+import datetime as dt
+
+import pytest
+from click.testing import CliRunner
+
+from allocator.service.node_reservations import AUDIENCE
+from certs import authority
+from cli.commands.manifests import command
+from cli.commands.webhook import names_of
+from cluster import manifests
+from cluster.embedded import Embedded
+from cluster.kubernetes import Kubernetes
+from node.service import TOKEN
+from tests.cli.running import run
+from tests.installed_objects import AUTHORITYS, DOOR, SERVING, SIGNING
+from webhook.names import RESERVATIONS
+
+
+@pytest.mark.parametrize("way", [(), ("--apart",), ("--plugin",)])
+def test_quota_option_adds_port_service_and_webhook_of_the_allocator(way):
+    images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
+    options = ["--bridge", *way, "--quota", "--namespace=elsewhere", "--api-server=10.0.0.1"]
+    result = CliRunner().invoke(command, [*images, *options])
+    assert result.exit_code == 0, result.output
+    made = {
+        (document.object["kind"], document.object["metadata"]["name"]): document.object
+        for document in manifests.parse(result.stdout)
+    }
+    pod = made["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]
+    allocator = pod["containers"][0]
+    assert {"--quota=0.0.0.0:9443", "--quota-certs=/etc/quota"} <= set(allocator["args"])
+    assert {"name": "quota", "containerPort": 9443} in allocator["ports"]
+    assert {"name": "quota", "secret": {"secretName": DOOR}} in pod["volumes"]
+    mounted = {volume.get("secret", {}).get("secretName") for volume in pod["volumes"]}
+    assert not mounted & {SERVING, AUTHORITYS, SIGNING}, "no key of the webhook's"
+    service = made["Service", "drawbridge-quota"]
+    assert service["metadata"]["namespace"] == "elsewhere"
+    registered = made["ValidatingWebhookConfiguration", "drawbridge-quota"]
+    called = {webhook["clientConfig"]["service"]["name"] for webhook in registered["webhooks"]}
+    spaces = {webhook["clientConfig"]["service"]["namespace"] for webhook in registered["webhooks"]}
+    assert (called, spaces) == ({"drawbridge-quota"}, {"elsewhere"})
+    ingress = made["NetworkPolicy", "drawbridge-quota"]["spec"]["ingress"]
+    assert ingress[0]["from"] == [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
+
+
+@pytest.mark.parametrize("kept", ["--cert-manager=elsewhere/drawbridge-tls", "--ca-bundle={}"])
+def test_with_external_certificates_the_quota_listener_serves_its_own_secret(kept, tmp_path):
+    bundle = tmp_path / "ca.crt"
+    bundle.write_bytes(authority.authority("x", now=dt.datetime.now(dt.UTC), life=dt.timedelta(days=1)).certificate)
+    images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
+    result = CliRunner().invoke(command, [*images, "--bridge", "--quota", kept.format(bundle)])
+    assert result.exit_code == 0, result.output
+    deployments = {
+        document.object["metadata"]["name"]: document.object
+        for document in manifests.parse(result.stdout)
+        if document.object["kind"] == "Deployment"
+    }
+    pod = deployments["drawbridge-allocator"]["spec"]["template"]["spec"]
+    assert {"name": "quota", "secret": {"secretName": "drawbridge-quota-tls"}} in pod["volumes"]
+
+
+def test_quota_is_off_by_default_and_requires_the_bridge():
+    images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
+    assert "drawbridge-quota" not in "".join(CliRunner().invoke(command, [*images, "--bridge"]).output.split("resourceNames")[0:1])  # fmt: skip
+    result = CliRunner().invoke(command, [*images, "--quota"])
+    assert result.exit_code == 2
+
+
+@pytest.mark.parametrize("way", [(), ("--apart",), ("--plugin",)])
+def test_the_reservations_option_connects_agents_with_the_allocator(way):
+    """Network policy, token audience and the host name in the certificate agree."""
+    images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
+    options = ["--bridge", *way, "--node-agent", "--reservations", "--namespace=elsewhere"]
+    result = CliRunner().invoke(command, [*images, *options])
+    assert result.exit_code == 0, result.output
+    assert "drawbridge-system" not in result.output
+    made = {
+        (document.object["kind"], document.object["metadata"]["name"]): document.object
+        for document in manifests.parse(result.stdout)
+    }
+    pod = made["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]
+    assert {"--reservations=0.0.0.0:9444", "--reservations-certs=/etc/reservations"} <= set(
+        pod["containers"][0]["args"]
+    )
+    assert {"name": "reservations", "secret": {"secretName": DOOR}} in pod["volumes"]
+    agent = made["DaemonSet", "drawbridge-node-agent"]["spec"]["template"]["spec"]
+    host = f"{RESERVATIONS}.elsewhere.svc"
+    assert f"--allocator=https://{host}:9444" in agent["containers"][0]["args"]
+    assert host in names_of(RESERVATIONS, "elsewhere")
+    [token] = [
+        volume["projected"]["sources"][0]["serviceAccountToken"] for volume in agent["volumes"] if "projected" in volume
+    ]
+    [mount] = [mount for mount in agent["containers"][0]["volumeMounts"] if mount["name"] == "reservations"]
+    assert (token["audience"], f"{mount['mountPath']}/{token['path']}") == (AUDIENCE, TOKEN)
+    service = made["Service", RESERVATIONS]
+    assert (service["metadata"]["namespace"], service["spec"]["clusterIP"]) == ("elsewhere", "None")
+    first, _ = made["NetworkPolicy", RESERVATIONS]["spec"]["ingress"]
+    [who] = first["from"]
+    assert who["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "elsewhere-nodes"}
+    assert set(who["podSelector"]["matchLabels"].items()) <= set(made["DaemonSet", "drawbridge-node-agent"]["spec"]["template"]["metadata"]["labels"].items())  # fmt: skip
+
+
+def test_the_allocators_certificate_names_its_quota_and_reservations_services(monkeypatch):
+    started = []
+
+    class Started:
+        def __init__(self, *given):
+            started.append(given[2])
+
+        async def run(self, *_):
+            pass
+
+    monkeypatch.setattr("webhook.service.Service", Started)
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: Embedded())
+    assert run("webhook", "--namespace", "elsewhere").exit_code == 0
+    [settings] = started
+    assert {"drawbridge-quota.elsewhere.svc", f"{RESERVATIONS}.elsewhere.svc"} <= set(settings.allocator_names)
+
+
+def test_reservations_require_bridge_and_agent_and_serve_the_external_certificate():
+    images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
+    for missing in (["--bridge"], ["--node-agent"]):
+        assert CliRunner().invoke(command, [*images, *missing, "--reservations"]).exit_code == 2
+    theirs = CliRunner().invoke(command, [*images, "--bridge", "--node-agent", "--reservations", "--cert-manager=a/b"])
+    [deployment] = [
+        document.object
+        for document in manifests.parse(theirs.stdout)
+        if (document.object["kind"], document.object["metadata"]["name"]) == ("Deployment", "drawbridge-allocator")
+    ]
+    assert {"name": "reservations", "secret": {"secretName": "drawbridge-quota-tls"}} in deployment["spec"]["template"]["spec"]["volumes"]  # fmt: skip

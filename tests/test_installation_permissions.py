@@ -1,0 +1,84 @@
+"""The accounts of the installation have the rights that they need, and policies limit the rights that cannot name an object."""
+
+import re
+
+from analysis.installation import BASE
+from certs.store import allocators_name, authority_name, signature_name
+from cluster import manifests
+from tests.installed_objects import ACCOUNTS, READS, every_rule, of, rules
+
+
+def test_the_webhook_has_read_permissions_only():
+    assert {verb for rule in rules("drawbridge-webhook") for verb in rule["verbs"]} == {"get", "list", "watch"}
+
+
+def test_no_account_has_wildcard_permissions():
+    for rule in rules(*ACCOUNTS):
+        assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
+
+
+def test_only_accounts_that_need_feature_gates_may_read_metrics():
+    beside = {name: [rule for rule in every_rule(name) if "nonResourceURLs" in rule] for name in ACCOUNTS}
+    metrics = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    assert beside == {"drawbridge-webhook": metrics, "drawbridge-controller": metrics, "drawbridge-authority": []}
+
+
+def test_only_the_authority_writes_the_secrets_that_each_account_reads():
+    for role, names in READS.items():
+        of_secrets = [rule for rule in rules(role) if "secrets" in rule["resources"]]
+        assert [rule["resourceNames"] for rule in of_secrets if rule["verbs"] != ["create"]] == [names]
+        writes = {verb for rule in of_secrets for verb in rule["verbs"]} - {"get", "list", "watch"}
+        assert writes == ({"create", "patch"} if role == "drawbridge-authority" else set())
+
+
+def test_a_mixed_fleet_lets_the_webhook_list_pods():
+    """The role grants list and watch only; `e2e/webhook/test_mixed.py` shows that this is enough."""
+    role, binding = (document.object for document in manifests.read([BASE.parent / "mixed" / "role.yaml"]))
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    [served] = of("ClusterRoleBinding", "drawbridge-webhook")
+    assert binding["subjects"] == served["subjects"]
+
+
+def test_authority_cannot_read_pods_and_controller_cannot_write_webhook_configurations():
+    reached = {role: {resource for rule in rules(role) for resource in rule["resources"]} for role in ACCOUNTS}
+    registrations = {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
+    assert reached["drawbridge-authority"] == {"secrets", *registrations}
+    assert not reached["drawbridge-controller"] & registrations
+    bound = {
+        subject["name"]: binding["roleRef"]["name"]
+        for binding in of("ClusterRoleBinding")
+        for subject in binding["subjects"]
+        if subject["name"] == "drawbridge-authority"
+    }
+    assert bound == {"drawbridge-authority": "drawbridge-authority"}, "the others' role to look around is not its own"
+
+
+def test_the_policy_covers_every_webhook_configuration_the_authority_may_patch():
+    [policy] = of("ValidatingAdmissionPolicy", "drawbridge-registration")
+    [held] = policy["spec"]["matchConstraints"]["resourceRules"]
+    [may] = [rule for rule in rules("drawbridge-authority") if "validatingwebhookconfigurations" in rule["resources"]]
+    assert sorted(held["resourceNames"]) == sorted(may["resourceNames"]) == ["drawbridge", "drawbridge-quota"]
+
+
+def test_policies_limit_created_secrets_and_leases_to_the_patchable_names():
+    """RBAC cannot limit the right to create to a name. The policy lists the same names as the code and as the right to patch."""
+    named = {
+        rule["resources"][0]: rule["resourceNames"]
+        for role in ("drawbridge-authority", "drawbridge-controller")
+        for rule in of("Role", role)[0]["rules"]
+        if "patch" in rule["verbs"]
+    }
+    ours = ["drawbridge", authority_name("drawbridge"), signature_name("drawbridge"), allocators_name("drawbridge")]
+    assert sorted(named["secrets"]) == sorted(ours)
+    [secrets] = of("ValidatingAdmissionPolicy", "drawbridge-secrets")
+    first, *_ = secrets["spec"]["validations"]
+    assert sorted(re.findall(r"'(drawbridge[-a-z]*)'", first["expression"])) == sorted(ours)
+    [leases] = of("ValidatingAdmissionPolicy", "drawbridge-leases")
+    [only] = leases["spec"]["validations"]
+    assert only["expression"].endswith(f" == '{named['leases'][0]}'")
+    for policy in (secrets, leases):
+        name = policy["metadata"]["name"]
+        assert policy["spec"]["failurePolicy"] == "Fail"
+        [binding] = of("ValidatingAdmissionPolicyBinding", name)
+        assert binding["spec"] == {"policyName": name, "validationActions": ["Deny"]}

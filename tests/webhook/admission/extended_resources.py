@@ -1,0 +1,62 @@
+"""Pods with extended resources, and fleets in which a DeviceClass or a device plugin serves them."""
+
+import msgspec
+
+from dra import wire
+from dra.objects import DeviceClass, DeviceTaintRule, Node, ResourceClaim, ResourceSlice
+from tests.webhook.admission.reviews import answer, gpu_pod, review
+from tests.webhook.pods import configured
+from webhook.admission import review as admission
+from webhook.state import StateBuilder
+from webhook.state.features import Features
+
+GPU = "nvidia.com/gpu"
+FENCED = {"schedulerName": "drawbridge", "drivers": ["gpu.nvidia.com"], "fence": True}
+DRIVER = "gpu.nvidia.com"
+IMPLICIT = f"deviceclass.resource.kubernetes.io/{DRIVER}"
+# As NVIDIA's chart renders it where resource.k8s.io/v1 is served.
+CLASS = {
+    "metadata": {"name": DRIVER},
+    "spec": {
+        "selectors": [
+            {"cel": {"expression": f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu'"}}
+        ],
+        "extendedResourceName": GPU,
+    },
+}
+
+
+def plugin(name, amount):
+    return {"metadata": {"name": name}, "status": {"allocatable": {GPU: amount, "cpu": "8"}}}
+
+
+def publishing(count, name="a"):
+    devices = [{"name": f"gpu-{at}", "attributes": {"type": {"string": "gpu"}}} for at in range(count)]
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    return {"metadata": {"name": name}, "spec": {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices}}
+
+
+def world(*, nodes=(), devices=2, slices=None, classes=(CLASS,), claims=(), rules=(), **fields):
+    """Return the state of a cluster: by default one node with two GPUs of a driver."""
+    builder = StateBuilder(configured(mode="enforce", **fields), keys=(b"key",))
+    builder.learn(features=Features(minor=37))
+    objects = [wire.convert(obj, Node) for obj in ({"metadata": {"name": "a"}}, *nodes)]
+    objects += [wire.convert(slices or publishing(devices), ResourceSlice)]
+    objects += [wire.convert(device_class, DeviceClass) for device_class in classes]
+    objects += [wire.convert(claim, ResourceClaim) for claim in claims]
+    objects += [wire.convert(rule, DeviceTaintRule) for rule in rules]
+    builder.take_in(objects)
+    builder.settle()
+    return builder.state(fresh=True)
+
+
+def pod_asking_for(count, key=GPU, **metadata):
+    return gpu_pod(limits={key: str(count)}, **metadata)
+
+
+def at_webhook(obj, state):
+    return answer(admission.decide_review("mutate", review(obj), state))
+
+
+def with_mode(state, mode):
+    return msgspec.structs.replace(state, namespaces={"ns": {"drawbridge.dev/mode": mode}})

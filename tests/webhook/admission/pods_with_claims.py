@@ -1,0 +1,68 @@
+"""Pods with claims of their own, and fleets in which some nodes have device plugins."""
+
+import msgspec
+
+from dra import wire
+from dra.objects import ResourceClaimSpec, claim_spec
+from dra.objects.node import Node
+from tests.webhook.admission.reviews import CLASS, ENFORCE, GPU, NODE, SLICE, gpu_pod, review, state
+from webhook.admission import review as admission
+from webhook.state.inventory import Inventory
+
+TOO_MANY = gpu_pod(limits={"nvidia.com/gpu": "16"})
+
+
+def given(obj, world=ENFORCE, **kwargs):
+    """Return the answer that a pod's author gets in the end."""
+    return admission.decide_review("mutate", review(obj), world, **kwargs)
+
+
+# Claims that a pod comes with
+
+
+def bringing(*entries, limits=None, **metadata):
+    item = gpu_pod(limits=limits or {}, **metadata)
+    item["spec"]["resourceClaims"] = [{"name": f"own-{number}"} | entry for number, entry in enumerate(entries)]
+    return item
+
+
+def of_devices(count):
+    request = {"name": "r", "exactly": {"deviceClassName": GPU, "allocationMode": "ExactCount", "count": count}}
+    return {"devices": {"requests": [request]}}
+
+
+def template_of(count):
+    return claim_spec(wire.convert(of_devices(count), ResourceClaimSpec))
+
+
+BY_TEMPLATE = {"resourceClaimTemplateName": "t"}
+
+
+def with_template(count, mode="enforce"):
+    return state(mode=mode, templates={("ns", "t"): template_of(count)})
+
+
+def with_old_node():
+    labels = {"metadata": {"name": "old", "labels": {"of": "old"}}}
+    amounts = {"nvidia.com/gpu": "16", "rdma/hca": "1"}
+    old = wire.convert(labels | {"status": {"allocatable": amounts}}, Node)
+    mixed = msgspec.structs.replace(
+        ENFORCE, fleet=Inventory.gather([CLASS], [SLICE, *map(_slice_of, "mo")], [NODE, old])
+    )
+    return msgspec.structs.replace(mixed, stock=mixed.stock.with_all([old]))
+
+
+def _slice_of(node):
+    spec = msgspec.structs.replace(SLICE.spec, node_name=node, pool=msgspec.structs.replace(SLICE.spec.pool, name=node))
+    metadata = msgspec.structs.replace(SLICE.metadata, name=f"s-{node}")
+    return msgspec.structs.replace(SLICE, metadata=metadata, spec=spec)
+
+
+def workload_of(obj, world):
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j"},
+        "spec": {"template": {"metadata": {}, "spec": obj["spec"]}},
+    }
+    return admission.decide_review("validate", review(job, resource="jobs", group="batch"), world)

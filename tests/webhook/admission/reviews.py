@@ -1,0 +1,144 @@
+"""Reviews of GPU pods, the state for their decision, and the outcome for the pods."""
+
+import base64
+import copy
+import json
+
+import jsonpatch
+import msgspec
+
+from dra.stock.stock import Stock
+from tests.objects import (
+    admission_review,
+    claim,
+    container,
+    device_class,
+    exactly,
+    node,
+    obj,
+    pod,
+    resource_slice,
+    typed,
+)
+from webhook.admission import review as admission
+from webhook.state.configuration import DEFAULT, Configuration
+from webhook.state.inventory import Inventory
+from webhook.state.state import State
+
+KEY = b"k" * 32
+GPU = "gpu.nvidia.com"
+
+
+def device(index):
+    attributes = {"type": {"string": "gpu"}, "uuid": {"string": f"GPU-{index}"}, "productName": {"string": "A100"}}
+    return {"name": f"gpu-{index}", "attributes": attributes, "capacity": {"memory": {"value": "80Gi"}}}
+
+
+SLICE = typed(resource_slice("s", *(device(i) for i in range(4)), driver=GPU, pool="n", nodeName="n"))
+CLASS = typed(device_class(GPU, f"device.driver == '{GPU}'"))
+NODE = typed(node("n"))
+STOCK = Stock.of(slices=[SLICE], classes=[CLASS], nodes=[NODE])
+
+
+def state(*, mode="enforce", canary=100, stock=STOCK, **changes):
+    configuration = Configuration(msgspec.structs.replace(DEFAULT, mode=mode, canary=canary))
+    return State(
+        configuration=configuration,
+        fleet=Inventory.gather([CLASS], [SLICE], [NODE]),
+        keys=(KEY,),
+        stock=stock,
+        **changes,
+    )
+
+
+ENFORCE = state()
+
+
+def gpu_pod(*, limits=None, name="p", namespace="", **metadata):
+    """Return a pod as the webhook sees it: without a namespace, and with a field of a future Kubernetes."""
+    limits = {"nvidia.com/gpu": "1"} if limits is None else limits
+    containers = [container(limits=limits, fromTheFuture={"kept": [1]})]
+    return pod(name, namespace=namespace, containers=containers, schedulerName="default-scheduler", **metadata)
+
+
+def review(obj, *, operation="CREATE", old=None, resource="pods", group="", namespace="ns", sub="", **more):
+    request = {
+        "uid": "u",
+        "kind": {"group": group, "version": "v1", "kind": obj.get("kind", "") if isinstance(obj, dict) else ""},
+        "resource": {"group": group, "version": "v1", "resource": resource},
+        "subResource": sub,
+        "namespace": namespace,
+    }
+    return json.dumps(admission_review(obj, operation=operation, oldObject=old, **request | more)).encode()
+
+
+def answer(outcome):
+    return json.loads(outcome.body)["response"]
+
+
+def applied(obj, outcome):
+    """Return the object with the answer's patch; jsonpatch applies it, so drawbridge's own code is not tested against itself."""
+    response = answer(outcome)
+    if "patch" not in response:
+        return obj
+    return jsonpatch.apply_patch(obj, json.loads(base64.b64decode(response["patch"])))
+
+
+def mutated(obj, current_state=ENFORCE, **kwargs):
+    outcome = admission.decide_review("mutate", review(obj, **kwargs), current_state)
+    return applied(obj, outcome), outcome
+
+
+def translated(obj):
+    """Return the translated pod; no devices are known, so that nothing is refused."""
+    return mutated(obj, state(stock=None))[0]
+
+
+def untouched(outcome):
+    return answer(outcome) == {"uid": "u", "allowed": True}
+
+
+# Forged annotations
+
+FORGED = {
+    "drawbridge.dev/original": '{"containers":{"main":{"nvidia.com/gpu":"1"}}}',
+    "drawbridge.dev/decision": '{"version":"9","decisions":[]}',
+    "drawbridge.dev/devices": '{"main":[]}',
+    "drawbridge.dev/templates": "v2 00 {}",
+}
+
+
+# Validation
+
+
+def validated(obj, current_state=ENFORCE, **kwargs):
+    return admission.decide_review("validate", review(obj, **kwargs), current_state)
+
+
+def gpu_claim(class_=GPU, count=1, **fields):
+    return claim("c", exactly(class_, count=count), namespace="") | fields
+
+
+def claim_request(**kwargs):
+    return {"resource": "resourceclaims", "group": "resource.k8s.io"} | kwargs
+
+
+def limited_workload(kind="Deployment", **limits):
+    """Return a workload whose pods have these limits."""
+    template_ = {"metadata": {}, "spec": gpu_pod(limits=limits)["spec"]}
+    spec = {"template": template_} if kind != "CronJob" else {"jobTemplate": {"spec": {"template": template_}}}
+    return obj(kind, "w", "batch/v1" if kind == "CronJob" else "apps/v1", **spec)
+
+
+def broken(value, rng):
+    """Return a copy of a JSON value with one part replaced by a value of another type."""
+    value = copy.deepcopy(value)
+    junk = rng.choice([None, 0, -1, 1e300, True, "", "\u0000", "x" * 300, [], {}, [None], {"": None}, [[[]]]])
+    where = value
+    while isinstance(where, dict | list) and where:
+        key = rng.choice(list(where)) if isinstance(where, dict) else rng.randrange(len(where))
+        if rng.random() < 0.3 or not isinstance(where[key], dict | list):
+            where[key] = junk
+            return value
+        where = where[key]
+    return value

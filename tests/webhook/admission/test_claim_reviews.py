@@ -1,0 +1,147 @@
+"""Validation of claims, templates, workloads and rules."""
+
+import msgspec
+import pytest
+
+from tests.webhook.admission.reviews import (
+    ENFORCE,
+    GPU,
+    STOCK,
+    answer,
+    claim_request,
+    device,
+    gpu_claim,
+    gpu_pod,
+    limited_workload,
+    mutated,
+    state,
+    translated,
+    untouched,
+    validated,
+)
+from tests.webhook.pods import configured
+from webhook.state.configuration import DEFAULT, Configuration
+from webhook.state.node_templates import prospects
+
+
+def test_a_claim_that_fits_gets_no_warning():
+    assert untouched(validated(gpu_claim(), **claim_request()))
+
+
+def test_the_refusal_of_a_claim_mentions_no_pod():
+    message = answer(validated(gpu_claim(count=9), **claim_request()))["status"]["message"]
+    assert "could not serve this claim even if idle" in message
+
+
+def test_a_missing_class_is_refused_with_the_existing_classes():
+    response = answer(validated(gpu_claim("gpu.example.com"), **claim_request()))
+    assert not response["allowed"]
+    assert "no DeviceClass gpu.example.com" in response["status"]["message"]
+    assert GPU in response["status"]["message"]
+
+
+def test_nothing_is_refused_while_devices_are_unknown():
+    assert untouched(validated(gpu_claim("gpu.example.com"), state(stock=None), **claim_request()))
+
+
+def test_a_translated_pod_passes():
+    after, _ = mutated(gpu_pod())
+    assert untouched(validated(after))
+
+
+def test_templates_with_an_invalid_signature_are_ignored():
+    after, _ = mutated(gpu_pod())
+    notes = after["metadata"]["annotations"]
+    notes["drawbridge.dev/templates"] = notes["drawbridge.dev/templates"].replace('"count":1', '"count":4')
+    response = answer(validated(after))
+    assert response["allowed"]
+    assert any("was not written by this installation" in warning for warning in response["warnings"])
+
+
+def test_a_record_without_a_claim_is_ignored():
+    forged = gpu_pod(annotations={"drawbridge.dev/original": '{"containers":{"main":{"nvidia.com/gpu":"1"}}}'})
+    assert answer(validated(forged))["allowed"]
+
+
+def test_a_pod_that_waits_for_a_missing_claim_is_warned():
+    waiting = gpu_pod(limits={})
+    waiting["spec"]["resourceClaims"] = [{"name": "a", "resourceClaimName": "later"}]
+    response = answer(validated(waiting))
+    assert response["allowed"]
+    assert "ResourceClaim later does not exist yet" in response["warnings"][0]
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "CronJob"])
+def test_a_workload_is_warned_and_never_refused(kind):
+    group, plural = ("batch", "cronjobs") if kind == "CronJob" else ("apps", "deployments")
+    bad = limited_workload(kind, **{"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"})
+    response = answer(validated(bad, resource=plural, group=group))
+    assert response["allowed"]
+    assert "its pods will be refused" in response["warnings"][0]
+    good = limited_workload(kind, **{"nvidia.com/gpu": "1"})
+    assert untouched(validated(good, resource=plural, group=group))
+
+
+# Refusals
+
+
+def test_an_impossible_pod_is_warned_if_configured():
+    after = translated(gpu_pod(limits={"nvidia.com/gpu": "16"}))
+    file = msgspec.structs.replace(DEFAULT, mode="enforce", impossible="warn")
+    lenient = msgspec.structs.replace(ENFORCE, configuration=Configuration(file))
+    assert not answer(validated(after))["allowed"]
+    response = answer(validated(after, lenient))
+    assert response["allowed"]
+    assert "never" in response["warnings"][0]
+
+
+def test_a_pod_served_by_a_node_template_is_admitted():
+    after = translated(gpu_pod(limits={"nvidia.com/gpu": "8"}))
+    assert not answer(validated(after))["allowed"]
+    (template,) = configured(nodeTemplates=[{"name": "big", "devices": [device_entry(8)]}]).file.node_templates
+    response = answer(validated(after, state(prospects=prospects((template,), STOCK))))
+    assert response["allowed"]
+    assert "a node of template big could" in response["warnings"][0]
+    after = translated(gpu_pod(limits={"nvidia.com/gpu": "9"}))
+    assert not answer(validated(after, state(prospects=prospects((template,), STOCK))))["allowed"]
+
+
+def device_entry(count):
+    plain = device(0)
+    return {"driver": GPU, "count": count, "attributes": plain["attributes"], "capacity": plain["capacity"]}
+
+
+# Slices, classes, and drawbridge's own kinds
+
+
+def compatibility(**spec):
+    return {
+        "apiVersion": "drawbridge.dev/v1alpha1",
+        "kind": "DeviceCompatibility",
+        "metadata": {"name": "c"},
+        "spec": spec,
+    }
+
+
+def test_a_valid_compatibility_rule_is_allowed():
+    good = compatibility(driver=GPU, compatibleOnlyWith="device.driver == 'x'")
+    assert untouched(validated(good, resource="devicecompatibilities", group="drawbridge.dev", namespace=""))
+
+
+def test_a_compatibility_rule_that_does_not_compile_is_refused():
+    bad = compatibility(driver=GPU, compatibleOnlyWith="device.driver = 'x'")
+    response = answer(validated(bad, resource="devicecompatibilities", group="drawbridge.dev", namespace=""))
+    assert not response["allowed"]
+    assert "/spec/compatibleOnlyWith" in response["status"]["message"]
+
+
+def test_an_invalid_slice_is_warned_and_never_refused():
+    slice_ = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "s"},
+        "spec": {"driver": "UPPER"},
+    }
+    response = answer(validated(slice_, resource="resourceslices", group="resource.k8s.io", namespace=""))
+    assert response["allowed"]
+    assert response["warnings"]

@@ -1,0 +1,146 @@
+"""Extended resources that the bridge claims: which pods it takes, and what a fence means for the others."""
+
+import base64
+import json
+
+import pytest
+
+from tests.webhook.admission.extended_resources import (
+    CLASS,
+    DRIVER,
+    FENCED,
+    GPU,
+    IMPLICIT,
+    at_webhook,
+    plugin,
+    pod_asking_for,
+    publishing,
+    world,
+)
+from tests.webhook.admission.reviews import answer, mutated, review
+from webhook.admission import decide_object
+from webhook.admission import review as admission
+from webhook.claims import taint_rule
+
+# Translated after all
+
+
+def translates(state, item):
+    return bool(decide_object(item, state).templates)
+
+
+def test_the_bridge_takes_only_pods_of_its_drivers():
+    bridge = {"schedulerName": "drawbridge", "drivers": [DRIVER]}
+    state = world(bridge=bridge)
+    assert translates(state, pod_asking_for(2))
+    assert json.loads(base64.b64decode(at_webhook(pod_asking_for(2), state)["patch"]))
+    assert not translates(world(), pod_asking_for(2))
+    assert not translates(world(bridge=bridge | {"drivers": ["gpu.amd.com"]}), pod_asking_for(2))
+
+
+def test_a_fenced_pod_is_warned_unless_the_bridge_claims():
+    state = world(bridge=FENCED, rules=[taint_rule(DRIVER)])
+    left = pod_asking_for(1, annotations={"drawbridge.dev/extended-resources": "leave"})
+    tainted, warning = at_webhook(left, state)["warnings"]
+    assert tainted.startswith("no node can serve this pod now")
+    assert f"but bridge.fence keeps kube-scheduler from {DRIVER}" in warning
+    left["spec"]["schedulerName"] = "drawbridge"
+    assert "warnings" not in at_webhook(left, state)
+    assert "warnings" not in at_webhook(pod_asking_for(1), state)
+
+
+UNDESCRIBED = "example.com/accelerator"
+SHARED = publishing(1)
+SHARED["spec"]["devices"][0]["allowMultipleAllocations"] = True
+
+
+@pytest.mark.parametrize("fenced", ["wanted", "there"])
+@pytest.mark.parametrize(
+    ("key", "extra"),
+    [
+        pytest.param(IMPLICIT, {}, id="an implicit name"),
+        pytest.param(
+            UNDESCRIBED,
+            {"classes": [CLASS | {"spec": CLASS["spec"] | {"extendedResourceName": UNDESCRIBED}}]},
+            id="a name that no dialect has",
+        ),
+        pytest.param(GPU, {"slices": SHARED}, id="shared devices"),
+    ],
+)
+def test_a_pod_fenced_from_its_driver_is_warned(key, extra, fenced):
+    bridge = {"bridge": FENCED if fenced == "wanted" else FENCED | {"fence": False}}
+    state = world(**bridge, **extra, rules=[taint_rule(DRIVER)] if fenced == "there" else ())
+    decisions = [
+        decision for decision in decide_object(pod_asking_for(1, key), state).decisions if decision.code == "D218"
+    ]
+    [decision] = decisions
+    assert (decision.container, decision.key) == ("main", key)
+    assert decision.detail == f"a fence keeps {DRIVER} from scheduler default-scheduler, so no node can serve it"
+    assert decision.remedy == "set schedulerName: drawbridge on the pod"
+    response = at_webhook(pod_asking_for(1, key), state)
+    [warning] = [text for text in response["warnings"] if "a fence keeps" in text]
+    assert warning.startswith(f"container main: {key}: {decision.detail}")
+    assert response["auditAnnotations"]["outcome"] == "left"
+    item = pod_asking_for(1, key)
+    workload = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "w", "namespace": "ns"},
+        "spec": {"template": {"spec": item["spec"]}},
+    }
+    response = answer(
+        admission.decide_review("validate", review(workload, resource="deployments", group="apps"), state)
+    )
+    assert any("a fence keeps" in text for text in response["warnings"])
+    item["spec"]["schedulerName"] = "drawbridge"
+    assert not [decision for decision in decide_object(item, state).decisions if decision.code]
+    assert not any("a fence keeps" in text for text in at_webhook(item, state).get("warnings", ()))
+    apart = world(bridge=FENCED | {"fence": False}, **extra)
+    assert not [decision for decision in decide_object(pod_asking_for(1, key), apart).decisions if decision.code]
+
+
+def test_a_fenced_pod_is_told_that_only_the_plugin_remains():
+    state = world(bridge=FENCED, nodes=[plugin("b", "4")])
+    [decision] = [decision for decision in decide_object(pod_asking_for(1), state).decisions if decision.code]
+    assert decision.detail.endswith("so only device plugins serve it")
+
+
+@pytest.mark.parametrize(
+    ("policy", "annotation", "done"),
+    [
+        ({"default": "translate"}, None, True),
+        ({"drivers": {DRIVER: "translate"}}, None, True),
+        ({"drivers": {DRIVER: "translate"}, "namespaces": {"ns": "leave"}}, None, False),
+        ({"namespaces": {"ns": "translate"}}, None, True),
+        ({"namespaces": {"ns": "translate"}}, "leave", False),
+        ({}, "translate", True),
+        ({"default": "translate"}, "Leave", True),
+    ],
+)
+def test_pod_namespace_driver_and_default_decide_about_translation(policy, annotation, done):
+    annotations = {"drawbridge.dev/extended-resources": annotation} if annotation else {}
+    item = pod_asking_for(1, annotations=annotations, namespace="ns")
+    verdict = decide_object(item, world(extendedResources=policy))
+    assert bool(verdict.templates) is done
+    assert bool(verdict.warnings) is (annotation == "Leave")
+
+
+def test_a_changed_setting_does_not_affect_running_pods():
+    leave, translate = world(), world(extendedResources={"default": "translate"})
+    plain = pod_asking_for(1)
+    translated, _ = mutated(plain, translate)
+    for state in (leave, translate):
+        same = admission.decide_review("mutate", review(plain, operation="UPDATE", old=plain), state)
+        assert "patch" not in answer(same)
+        again = admission.decide_review("mutate", review(plain, operation="UPDATE", old=translated), state)
+        assert "/spec/containers/0/resources/limits" in base64.b64decode(answer(again)["patch"]).decode()
+
+
+def test_an_extended_resource_is_judged_for_the_new_scheduler():
+    item = pod_asking_for(1)
+    item["spec"]["containers"] += [
+        {"name": "beside", "resources": {"limits": {IMPLICIT: "1"}, "requests": {IMPLICIT: "1"}}}
+    ]
+    response = at_webhook(item, world(bridge=FENCED, rules=[taint_rule(DRIVER)]))
+    assert response["patch"]
+    assert "warnings" not in response

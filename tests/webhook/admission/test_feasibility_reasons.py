@@ -1,0 +1,241 @@
+"""Feasibility: the reasons and remedies of a refusal, and their caches."""
+
+import pytest
+
+from allocator import FleetMemo
+from dra import wire
+from dra.budget import Budget
+from dra.objects.claim import ResourceClaim
+from dra.objects.device import ResourceSlice
+from dra.stock.stock import Stock
+from tests.webhook.admission.fleets import DRIVER, claim_for, gpu_slice, stock, typed_class, typed_node
+from webhook.admission import feasibility
+from webhook.admission.feasibility import KINDS, Feasibility, judge
+from webhook.refusals import Code
+from webhook.translate import PodClaim
+
+
+def test_a_device_plugin_key_is_not_offered_another_class():
+    fleet = stock(typed_class("none", "false"))
+    assert judge(fleet, [claim_for(class_="none")]).remedy == f"it would fit with class {DRIVER}"
+    judgement = judge(fleet, [claim_for(class_="none")], given={"c": PodClaim("", users=("main",))})
+    assert judgement.code == Code.NO_DEVICE
+    assert judgement.remedy
+    assert DRIVER not in judgement.remedy
+
+
+@pytest.mark.parametrize(
+    ("class_name", "words"),
+    [
+        ("mig.nvidia.com", "no node has MIG devices"),
+        ("hami-core-gpu.project-hami.io", "no node shares GPUs"),
+        ("dranet", "no node has a network device"),
+        ("acme", "no node has devices of it"),
+    ],
+)
+def test_a_class_without_devices_is_reported_without_its_selector_expressions(class_name, words):
+    fleet = stock(typed_class(class_name, "device.driver == 'gone.example.com' && device.attributes['x'].y == 'z'"))
+    for more in ((), (claim_for(4, name="held", held=[f"gpu-{at}" for at in range(4)]),)):
+        judgement = judge(stock(*fleet.classes.values(), *more), [claim_for(class_=class_name)])
+        assert (judgement.verdict, judgement.code) == (Feasibility.NEVER, Code.NO_DEVICE)
+        assert judgement.text.startswith(
+            f"none of 2 nodes could serve this pod even if idle: claim c, request r asks for class {class_name}, and {words}"
+        )
+        assert "device." not in judgement.text
+
+
+def test_alternatives_of_empty_classes_are_reported_together():
+    fleet = stock(typed_class("mig.nvidia.com", "false"), typed_class("acme", "device.driver == 'acme'"))
+    judgement = judge(fleet, [alternatives("mig.nvidia.com", "acme")])
+    assert (judgement.verdict, judgement.code) == (Feasibility.NEVER, Code.NO_DEVICE)
+    assert "asks for class mig.nvidia.com or acme, and no node has MIG devices or has devices of acme" in judgement.text
+    judgement = judge(fleet, [alternatives("mig.nvidia.com", DRIVER, cel="device.driver == 'other'")])
+    assert "no device matches what claim c, request r/s1 asks for" in judgement.text
+    assert "device.driver" not in judgement.text
+    assert judgement.remedy == "request a device that a node has, or ask an administrator for nodes with such devices"
+
+
+def alternatives(*classes, cel=None):
+    selectors = [{"cel": {"expression": cel}}] if cel else []
+    body = {"allocationMode": "ExactCount", "count": 1, "selectors": selectors}
+    listed = [{"name": f"s{at}", "deviceClassName": name} | body for at, name in enumerate(classes)]
+    requests = [{"name": "r", "firstAvailable": listed}]
+    value = {"metadata": {"name": "c", "namespace": "ns"}, "spec": {"devices": {"requests": requests}}}
+    return wire.convert(value, ResourceClaim)
+
+
+def test_existing_products_and_profiles_are_listed():
+    fleet = stock(typed_class("mig.nvidia.com", "false"))
+    slice_ = wire.convert(
+        {
+            "metadata": {"name": "s"},
+            "spec": {
+                "driver": DRIVER,
+                "nodeName": "n0",
+                "pool": {"name": "n0", "generation": 1, "resourceSliceCount": 1},
+                "devices": [
+                    {"name": f"g{at}", "attributes": {"productName": {"string": name}, "uuid": {"string": f"u{at}"}}}
+                    for at, name in enumerate(("L40S", "H100"))
+                ],
+            },
+        },
+        ResourceSlice,
+    )
+    mixed = Stock.of(nodes=[typed_node("n0")], slices=[slice_], classes=fleet.classes.values())
+    judgement = judge(mixed, [claim_for(class_="mig.nvidia.com")])
+    assert judgement.text.endswith("and no node has MIG devices; productName is one of H100, L40S")
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_the_offered_class_is_independent_of_informer_order(names):
+    others = [typed_class(name, f"device.driver == '{DRIVER}'") for name in names]
+    assert (
+        judge(stock(typed_class("none", "false"), *others), [claim_for(class_="none")]).remedy
+        == "it would fit with class a"
+    )
+
+
+def test_a_missing_product_never_fits_and_existing_ones_are_listed():
+    def gpu(name):
+        return {"attributes": {"productName": {"string": name}, "uuid": {"string": f"GPU-{name}"}}}
+
+    fleet = Stock.of(
+        nodes=[typed_node("n0"), typed_node("n1")],
+        slices=[gpu_slice("n0", 1, **gpu("A100")), gpu_slice("n1", 1, **gpu("L40S"))],
+        classes=[typed_class()],
+    )
+    read = f"device.attributes['{DRIVER}']"
+    judgement = judge(fleet, [claim_for(1, cel=f"{read}.productName == 'H200' && {read}.uuid != ''")])
+    assert (judgement.verdict, judgement.code) == (Feasibility.NEVER, Code.NO_DEVICE)
+    assert "productName is one of A100, L40S" in judgement.text
+    assert "GPU-" not in judgement.text
+    assert "device.attributes" not in judgement.text
+
+
+@pytest.mark.parametrize("more", ["", " && device.attributes['gpu.nvidia.com'].productName == 'A100'"])
+def test_an_unpublished_attribute_is_reported_as_the_cause(more):
+    fleet = Stock.of(
+        nodes=[typed_node("n0")],
+        slices=[gpu_slice("n0", 1, attributes={"productName": {"string": "A100"}})],
+        classes=[typed_class()],
+    )
+    judgement = judge(
+        fleet,
+        [
+            claim_for(
+                cel=f'"room" in device.attributes["{DRIVER}"] && device.attributes["{DRIVER}"]["room"] == "b"{more}'
+            )
+        ],
+    )
+    assert judgement.code == Code.NO_DEVICE
+    assert "asks for; none has room" in judgement.text
+    assert ("productName is one of A100" in judgement.text) is bool(more)
+    assert judgement.remedy.startswith("request a device that a node has")
+
+
+def test_a_reason_names_the_container_and_not_the_generated_claim():
+    judgement = judge(
+        stock(),
+        [claim_for(9, name="drawbridge-main-gpu")],
+        given={"drawbridge-main-gpu": PodClaim("", users=("main",))},
+    )
+    assert "container main asks for 9 devices" in judgement.text
+    assert "claim" not in judgement.text
+
+
+def test_an_offered_amount_was_tried_on_the_largest_node():
+    """There are seventeen kinds of node, the largest is last, and only some devices can be used at the same time."""
+    nodes = [typed_node(f"n{i}") for i in range(20)]
+    slices = [gpu_slice(f"n{i}", i + 1, memory=f"{i + 1}Gi") for i in range(20)]
+    fleet = Stock.of(nodes=nodes, slices=slices, classes=[typed_class()])
+    judgement = judge(fleet, [claim_for(21)])
+    assert "the largest node has 20" in judgement.text
+    assert "no more than 20 devices" in judgement.remedy
+
+
+def test_a_single_tainted_node_kind_makes_a_verdict_temporary():
+    """The reasons come from the first kinds of node only. Whether the verdict may change is computed from all kinds."""
+    names = [f"n{i:02}" for i in range(KINDS + 2)]
+    small = [gpu_slice(name, 1 + i) for i, name in enumerate(names[1:])]
+    tainted = gpu_slice(names[0], 40, taints=[{"key": "broken", "effect": "NoSchedule"}])
+    fleet = Stock.of(
+        nodes=[typed_node(name) for name in names], slices=[*small, tainted], classes=[typed_class()], claims=[]
+    )
+    assert judge(fleet, [claim_for(30)]).verdict is Feasibility.BUSY
+
+
+@pytest.fixture
+def diagnosed(monkeypatch):
+    """Record the names of the claims of each search for reasons."""
+    names = []
+    judge_idle = feasibility._Diagnosis.judge_idle
+
+    def searching(self):
+        names.append([claim.metadata.name for claim in self.claims])
+        return judge_idle(self)
+
+    monkeypatch.setattr(feasibility._Diagnosis, "judge_idle", searching)
+    return names
+
+
+def test_equal_claims_on_one_stock_share_a_search_for_reasons(diagnosed):
+    here, memo = stock(), FleetMemo()
+    refused = [judge(here, [claim_for(5)], memo=memo) for _ in range(3)]
+    assert diagnosed == [["c"]]
+    assert refused == [judge(stock(), [claim_for(5)])] * 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"claims": [claim_for(6)]},
+        {"claims": [claim_for(5, name="d")]},
+        {"claims": [claim_for(5), claim_for(5, name="d")]},
+        {"given": {"c": PodClaim("c", {}, ("main",), {"nvidia.com/gpu": "5"})}},
+        {"given": {"c": PodClaim("c", {}, ("main",), requesters={"r": "container other"})}},
+        {"subject": "claim"},
+        {"prospects": stock(nodes=("new",), count=8)},
+        {"stock": stock(nodes=("n0",))},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_reasons_are_not_reused_for_another_question(diagnosed, change):
+    question = {"stock": stock(), "claims": [claim_for(5)]}
+    memo = FleetMemo()
+    before = judge(**question, memo=memo)
+    question |= change
+    judgement = judge(**question, memo=memo)
+    assert judgement == judge(**question)
+    assert judgement != before
+    assert len(diagnosed) > 2
+
+
+def test_other_reachable_nodes_need_a_new_search_for_reasons():
+    sizes = {"n0": 2, "n1": 4, "n2": 8}
+    here = Stock.of(
+        nodes=[typed_node(name) for name in sizes],
+        slices=[gpu_slice(name, count) for name, count in sizes.items()],
+        classes=[typed_class()],
+    )
+    memo = FleetMemo()
+    judgement = {name: judge(here, [claim_for(6)], within=frozenset({name}), memo=memo) for name in sizes}
+    assert judgement == {name: judge(here, [claim_for(6)], within=frozenset({name})) for name in sizes}
+    assert len(set(judgement.values())) == 3
+
+
+def test_incomplete_reasons_are_not_remembered(diagnosed):
+    here, memo = stock(), FleetMemo()
+    answers = iter([False] * 3)
+    late = judge(here, [claim_for(5)], memo=memo, budget=Budget(1_000_000, lambda: next(answers, True)))
+    whole = judge(here, [claim_for(5)], memo=memo)
+    assert late != whole == judge(here, [claim_for(5)])
+    assert len(diagnosed) == 3
+
+
+def test_remembered_conclusions_are_bounded_and_end_with_the_stock(monkeypatch):
+    monkeypatch.setattr(feasibility._Diagnosis, "judge_idle", lambda _: feasibility.Judgement(Feasibility.BUSY, "x"))
+    here, memo = stock(), FleetMemo()
+    for number in range(6_000):
+        judge(here, [claim_for(5, name=f"c{number}")], memo=memo)
+    assert 1_000 < len(memo.conclusions(here)) < 5_000
+    assert len(memo.conclusions(stock())) == 0

@@ -1,0 +1,88 @@
+"""Reviews that are malformed, too large or take too long."""
+
+import random
+
+import pytest
+
+from tests.draws import draws
+from tests.webhook.admission.reviews import (
+    ENFORCE,
+    answer,
+    broken,
+    claim_request,
+    gpu_claim,
+    gpu_pod,
+    limited_workload,
+    mutated,
+    review,
+    translated,
+    validated,
+)
+from webhook.admission import admission_review as reviews
+from webhook.admission import review as admission
+
+
+@pytest.mark.parametrize(
+    ("amount", "is_accepted"),
+    [("9e19", True), ("9" * 64, True), ("9" * 310, True), ("10000000000000000000", False), ("1" * 64, False)],
+)
+def test_an_amount_beyond_64_bits_is_refused(amount, is_accepted):
+    """The API server checks thousandths, which overflow for some larger amounts (`tests/dra/validation/test_pods.py`)."""
+    _, outcome = mutated(gpu_pod(limits={"nvidia.com/gpu": amount}))
+    assert answer(outcome)["allowed"] is is_accepted
+    assert [decision.outcome for decision in outcome.record.decisions] == ["left" if is_accepted else "refused"]
+
+
+def test_a_review_that_times_out_is_allowed_with_warning():
+    after = translated(gpu_pod(limits={"nvidia.com/gpu": "16"}))
+    outcome = admission.decide_review("validate", review(after), ENFORCE, impatient=lambda: True)
+    assert answer(outcome)["allowed"]
+    assert "could not be decided in time" in answer(outcome)["warnings"][0]
+    assert outcome.record.outcome == "undecided"
+
+
+# Hostile input
+
+
+@pytest.mark.parametrize("obj", [None, [], "x", 7, True])
+@pytest.mark.parametrize("path", ["mutate", "validate"])
+def test_a_review_without_an_object_is_refused(path, obj):
+    response = answer(admission.decide_review(path, review(obj), ENFORCE))
+    assert response["allowed"] is False
+    assert response["status"]["code"] == 400
+
+
+@pytest.mark.parametrize("seed", range(draws(400)))
+def test_a_malformed_object_always_gets_an_answer(seed):
+    rng = random.Random(seed)
+    start = mutated(gpu_pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "koordinator.sh/gpu": "50"}))[0]
+    obj = rng.choice([gpu_pod(), start, limited_workload(**{"nvidia.com/gpu": "1"}), gpu_claim()])
+    for _ in range(rng.randint(1, 4)):
+        obj = broken(obj, rng)
+    for path in ("mutate", "validate"):
+        for request in (
+            {},
+            {"operation": "UPDATE", "old": start},
+            claim_request(),
+            {"resource": "deployments", "group": "apps"},
+        ):
+            try:
+                response = answer(admission.decide_review(path, review(obj, **request), ENFORCE))
+            except reviews.ReviewError as error:
+                assert error.status == 400  # noqa: PT017  an error and a response are both answers
+            else:
+                assert response["uid"] == "u"
+
+
+def test_an_object_that_cannot_be_decoded_is_allowed():
+    strange = gpu_claim()
+    strange["spec"]["devices"]["requests"][0]["exactly"]["count"] = "from the future"
+    response = answer(validated(strange, **claim_request()))
+    assert response["allowed"]
+    assert "so it is not checked" in response["warnings"][0]
+
+
+def test_deep_nesting_is_a_bad_request():
+    deep = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"CREATE","object":{"spec":' + b"[" * 500_000  # fmt: skip
+    with pytest.raises(reviews.ReviewError):
+        admission.decide_review("mutate", deep + b"]" * 500_000 + b"}}}", ENFORCE)

@@ -1,0 +1,82 @@
+"""Modes, the canary, and what each mode changes and records."""
+
+import msgspec
+import pytest
+
+from tests.webhook.admission.reviews import ENFORCE, answer, gpu_pod, mutated, state, untouched
+
+
+@pytest.mark.parametrize("mode", ["off", "observe", "warn"])
+def test_templates_are_signed_in_mode_enforce_only(mode):
+    """Otherwise any client of the port could get a signature for a namespace of its choice."""
+    current_state = msgspec.structs.replace(ENFORCE, namespaces={"ns": {"drawbridge.dev/mode": mode}})
+    outcome = mutated(gpu_pod(), current_state)[1]
+    assert "patch" not in answer(outcome)
+    assert b"v2 " not in outcome.body
+
+
+# Modes
+
+
+def test_observe_only_records_decisions():
+    for limits in ({"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"}):
+        _, outcome = mutated(gpu_pod(limits=limits), state(mode="observe"))
+        response = answer(outcome)
+        assert response["allowed"]
+        assert "patch" not in response
+        assert "warnings" not in response
+        assert outcome.record.outcome in ("would translate", "would refuse")
+        assert outcome.record.decisions
+
+
+def test_warn_warns_and_changes_nothing():
+    for limits in ({"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"}):
+        _, outcome = mutated(gpu_pod(limits=limits), state(mode="warn"))
+        response = answer(outcome)
+        assert response["allowed"]
+        assert "patch" not in response
+        assert "would" in response["warnings"][0]
+
+
+def test_warn_also_warns_of_impossible_claims():
+    _, outcome = mutated(gpu_pod(limits={"nvidia.com/gpu": "16"}), state(mode="warn"))
+    assert any("even if idle" in text for text in answer(outcome)["warnings"])
+
+
+def test_off_makes_no_decision():
+    _, outcome = mutated(gpu_pod(), state(mode="off"))
+    assert untouched(outcome)
+    assert not outcome.record.decisions
+
+
+def test_all_modes_make_the_same_decisions():
+    decisions = [mutated(gpu_pod(), state(mode=mode))[1].record.decisions for mode in ("observe", "warn", "enforce")]
+    assert decisions[0] == decisions[1] == decisions[2]
+
+
+def test_a_namespace_label_sets_the_mode():
+    current_state = state(mode="observe", namespaces={"ns": {"drawbridge.dev/mode": "enforce"}})
+    assert mutated(gpu_pod(), current_state)[1].record.mode == "enforce"
+    assert mutated(gpu_pod(), current_state, namespace="other")[1].record.mode == "observe"
+
+
+def test_the_canary_covers_whole_workloads():
+    current_state = state(canary=50)
+    modes = set()
+    for index in range(40):
+        owner = {"kind": "ReplicaSet", "name": f"web-{index}-abc", "controller": True}
+        several = [
+            mutated(
+                gpu_pod(
+                    name="",
+                    generateName=f"web-{index}-abc-",
+                    ownerReferences=[owner],
+                    labels={"pod-template-hash": "abc"},
+                ),
+                current_state,
+            )[1].record.mode
+            for _ in range(3)
+        ]
+        assert len(set(several)) == 1
+        modes |= set(several)
+    assert modes == {"warn", "enforce"}

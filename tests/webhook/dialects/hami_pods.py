@@ -1,0 +1,9 @@
+"""Pods with HAMi's keys and annotations."""
+
+from tests.webhook.pods import pod
+
+
+def hami(annotations=None, **limits):
+    """`hami({"use_gputype": "A100"}, gpu=1)`; an underscore stands for a hyphen."""
+    keys = {f"nvidia.com/{key.replace('_', '-')}": value for key, value in limits.items()}
+    return pod(keys, annotations={f"nvidia.com/{k.replace('_', '-')}": v for k, v in (annotations or {}).items()})

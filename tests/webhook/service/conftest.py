@@ -1,0 +1,40 @@
+"""A webhook's server on a socket, and an embedded cluster for whole processes."""
+
+from contextlib import suppress
+
+import aiohttp
+import pytest
+
+from cluster.embedded.embedded import Embedded
+from runtime.http import Limits
+from tests.webhook import tls
+from tests.webhook.service.processes import fill
+from tests.webhook.service.serving import Allowing, Running
+from webhook.service.app import App
+from webhook.service.metrics import WebhookMetrics
+
+
+@pytest.fixture
+async def running(request):
+    authority, leaf = tls.pair()
+    parameter = getattr(request, "param", None)
+    kept = {"connections" if isinstance(parameter, Limits) else "limits": parameter}
+    decider, metrics = Allowing(), WebhookMetrics()
+    metrics.checks = {"stock": lambda: ""}
+    metrics.notes = {"objects": lambda: "pods default/x: deep", "stock": lambda: ""}
+    app = App(decider, metrics, **kept)
+    port = await app.start("127.0.0.1", 0, tls.server(leaf))
+    client, held = tls.client(authority), []
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=client)) as session:
+        yield Running(app=app, decider=decider, metrics=metrics, session=session, url=f"https://127.0.0.1:{port}", port=port, tls=client, held=held)  # fmt: skip
+    for writer in held:
+        with suppress(AttributeError):  # early Pythons 3.11, of a transport that has ended
+            writer.transport.abort()
+    await app.drain(notice=0, grace=1)
+
+
+@pytest.fixture
+def cluster():
+    made = Embedded()
+    fill(made)
+    return made

@@ -1,0 +1,98 @@
+"""The webhook's server with a decider that allows each review, on a real socket."""
+
+import asyncio
+import json
+from collections import Counter
+from contextlib import suppress
+from copy import copy
+from time import sleep
+from types import SimpleNamespace
+
+import msgspec
+
+from webhook.admission import Answer, Record
+from webhook.admission import admission_review as reviews
+from webhook.state.configuration import DEFAULT, Configuration
+from webhook.state.state import State
+
+REQUEST = {"uid": "u", "operation": "CREATE", "resource": {"resource": "pods"}}
+REVIEW = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": REQUEST}).encode()
+ENFORCE = State(configuration=Configuration(msgspec.structs.replace(DEFAULT, mode="enforce")))
+JSON = {"Content-Type": "application/json"}
+
+
+def review_of(name, **more):
+    """Return a review of a pod with this name; `Allowing` acts on the name."""
+    return json.dumps(json.loads(REVIEW) | {"request": REQUEST | {"name": name} | more}).encode()
+
+
+class Allowing:
+    """A decider that allows every pod; some pod names make a decision slow, endless, blocked, wrong or refused at first."""
+
+    def __init__(self):
+        self.seen = Counter()
+        self.now = ENFORCE
+        self.early = 0  # the number of checks for which a template is missing
+
+    def is_early(self, _outcome):
+        self.early -= 1
+        return self.early >= 0
+
+    def state(self):
+        return self.now
+
+    def decide(self, path, body, _state, _patience):
+        request = reviews.decode(body)
+        self.seen[path] += 1
+        if request.name == "bug":
+            raise RuntimeError("a bug")
+        while request.name == "endless":
+            with suppress(Exception):
+                sum(range(100))
+        if request.name == "slow":
+            sleep(0.05)
+        while request.name == "held" and not self.release.exists():
+            sleep(0.001)  # polls, because a worker shares no event with its parent
+        refused = request.name == "refused-once" and self.seen[path] < 2
+        if refused:
+            self.now = copy(ENFORCE)  # a new state, as if the missing class had been created
+        outcome = "refused" if refused else "untouched"
+        record = Record(path=path, uid=request.uid, mode="enforce", outcome=outcome)
+        no = reviews.DenialStatus(message="no class")
+        response = reviews.deny(request.uid, no) if refused else reviews.allow(request.uid)
+        return Answer(response=response, record=record)
+
+
+class Running(SimpleNamespace):
+    async def connect(self, peer="127.0.0.1"):
+        """Open a connection that is closed at the end of the test."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls, local_addr=(peer, 0))
+        self.held.append(writer)
+        return reader, writer
+
+    async def post(self, body=REVIEW, path="/mutate?timeout=3s", **kwargs):
+        kwargs.setdefault("headers", JSON)
+        async with self.session.post(f"{self.url}{path}", data=body, **kwargs) as response:
+            return response.status, await response.text()
+
+    async def get(self, path):
+        async with self.session.get(f"{self.url}{path}") as response:
+            return response.status, await response.text()
+
+
+def phases(running):
+    return Counter(connection.phase.name for connection in running.app._listener.connections)
+
+
+HEAD = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
+
+
+async def connections_with(running, count, data):
+    """Open connections, and send these bytes on each."""
+    held = []
+    for _ in range(count):
+        reader, writer = await running.connect()
+        writer.write(data)
+        await writer.drain()
+        held.append((reader, writer))
+    return held

@@ -1,0 +1,131 @@
+"""The template controller when the API server refuses or fails, and after a kill."""
+
+import asyncio
+
+import pytest
+
+from cluster import resources
+from cluster.errors import Gone, Invalid, NotFound, Unavailable
+from runtime.controllers import events
+from tests.waiting import until
+from tests.webhook.service.template_cluster import STATE, Killed, Recorder, has, put, running, spec, translated
+from webhook.claims import template
+from webhook.service.metrics import WebhookMetrics
+from webhook.service.template_controller import Templates
+
+
+async def test_a_list_with_an_expired_continue_token_is_restarted():
+    class Slow(Recorder):
+        tries = 0
+
+        async def list(self, resource, namespace=None, *, limit=500, more="", **kwargs):
+            if resource.id == resources.PODS.id:
+                self.tries += 1
+                if self.tries == 2:
+                    raise Gone("the token is too old")
+                limit = 1
+            return await super().list(resource, namespace, limit=limit, more=more, **kwargs)
+
+    cluster = Slow()
+    await put(cluster, translated("a", followed=False), translated("b", 2, followed=False))
+    async with running(cluster):
+        await has(cluster, 1, 2)
+
+
+async def test_a_template_that_fails_is_quarantined_and_delays_no_others():
+    class Undigested(Recorder):
+        async def create(self, resource, obj, *args, **kwargs):
+            if obj["metadata"]["name"] == template.name_of(spec(3)):
+                raise RecursionError("nested too deeply")
+            return await super().create(resource, obj, *args, **kwargs)
+
+    cluster = Undigested()
+    async with running(cluster) as controller:
+        await put(cluster, translated("hostile", 3), translated("a", 1), translated("b", 2))
+        await has(cluster, 1, 2)
+        assert f"default/{template.name_of(spec(3))}: RecursionError" in str(controller.quarantine)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("write", range(1, 5))
+async def test_the_next_start_repairs_a_kill_at_any_write(write, after):
+    """Four writes are due: two creations, and a deletion and a creation for a name with other content."""
+    cluster = Recorder()
+    squat = template.object_of(template.name_of(spec(3)), spec(9), "default")
+    await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES.raw, squat, "default")
+    await put(cluster, *(translated(f"p{n}", n) for n in (1, 2, 3)))
+    cluster.writes.clear()
+    cluster.dies_at, cluster.after = write, after
+    recorder = events.Recorder(cluster, "drawbridge-controller")
+    controller = Templates(cluster, lambda: STATE, recorder, WebhookMetrics(), sweep_every=0.02)
+    with pytest.raises(BaseException) as caught:  # noqa: PT011  the kill arrives inside a group
+        await controller.run()
+    assert caught.group_contains(Killed) or caught.errisinstance(Killed)
+    cluster.dies_at = 0
+    async with running(cluster):
+        await has(cluster, 1, 2, 3)
+
+
+async def test_a_failing_api_server_is_retried_until_it_recovers():
+    class Failing(Recorder):
+        failures = 3
+
+        async def create(self, resource, *args, **kwargs):
+            if resource.id == resources.RESOURCE_CLAIM_TEMPLATES.id and self.failures:
+                self.failures -= 1
+                raise Unavailable("not now")
+            return await super().create(resource, *args, **kwargs)
+
+    cluster = Failing()
+    async with running(cluster):
+        await put(cluster, translated())
+        await has(cluster, 1)
+
+
+async def test_pods_with_a_refused_template_get_a_single_event():
+    class Refusing(Recorder):
+        refuses = True
+
+        async def create(self, resource, *args, **kwargs):
+            if resource.id == resources.RESOURCE_CLAIM_TEMPLATES.id and self.refuses:
+                raise Invalid("ValidatingAdmissionPolicy 'labels' denied request: no owner")
+            return await super().create(resource, *args, **kwargs)
+
+    cluster = Refusing()
+
+    async def is_reported():
+        page = await cluster.list(resources.EVENTS)
+        return {(item.involved_object.name, item.reason, item.message) for item in page.items}
+
+    why = "its template cannot be made: ValidatingAdmissionPolicy 'labels' denied request: no owner"
+    async with running(cluster) as controller:
+        await put(cluster, translated("p1"), translated("p2"))
+        await until(lambda: is_about(is_reported, {(name, "FailedTemplateCreation", why) for name in ("p1", "p2")}))
+        for key in controller._users.in_use():
+            controller._queue.add(key)
+        await asyncio.sleep(0.1)
+        assert len((await cluster.list(resources.EVENTS)).items) == 2
+        cluster.refuses = False
+        await has(cluster, 1)
+
+
+async def is_about(ask, wanted):
+    return await ask() == wanted
+
+
+async def test_templates_of_a_deleted_namespace_are_given_up():
+    class Gone(Recorder):
+        tries = 0
+
+        async def create(self, resource, obj, *args, **kwargs):
+            if resource.id == resources.RESOURCE_CLAIM_TEMPLATES.id:
+                self.tries += 1
+                raise NotFound("namespaces not found")
+            return await super().create(resource, obj, *args, **kwargs)
+
+    cluster = Gone()
+    async with running(cluster):
+        for number in range(1, 6):  # each is tried when the one before it has been given up
+            await put(cluster, translated(f"p{number}", number))
+            await until(lambda number=number: asyncio.sleep(0, cluster.tries >= number))
+    assert cluster.tries == 5

@@ -1,0 +1,85 @@
+"""Templates of workloads, created before the first pod."""
+
+import msgspec
+
+from cluster import resources
+from dra.stock import Stock
+from tests.objects import workload
+from tests.waiting import until
+from tests.webhook.admission.reviews import CLASS, NODE, SLICE, gpu_pod
+from tests.webhook.service.template_cluster import STATE, Changing, Recorder, has, put, running, translated
+from webhook.state.configuration import DEFAULT, Configuration
+
+
+async def test_no_template_is_made_for_a_workload_with_impossible_pods():
+    """The webhook would refuse such a template. When a node can serve it, the template is created before the pods."""
+    stock = Stock.of(slices=[SLICE], classes=[CLASS], nodes=[NODE])
+    state = Changing("enforce")
+    state.enter("enforce", stock=stock)  # its node has four
+    cluster = Recorder()
+    async with running(cluster, state):
+        await put_workloads(cluster, "impossible", 8)
+        await put_workloads(cluster, "possible", 2)
+        await has(cluster, 2)
+        assert len(cluster.writes) == 1
+        lenient = Configuration(msgspec.structs.replace(DEFAULT, impossible="warn"))
+        state.enter("enforce", stock=stock, configuration=lenient)
+        await has(cluster, 2, 8)
+
+
+async def test_a_workload_refused_for_a_missing_class_is_remembered():
+    state = Changing("enforce")
+    state.enter("enforce", stock=Stock.of(slices=[SLICE], classes=[], nodes=[NODE]))
+    cluster = Recorder()
+    async with running(cluster, state) as controller:
+        await put_workloads(cluster, "web", 2)
+        await put_workloads(cluster, "gone", 2)
+
+        async def are_kept():
+            return {key for _, (_, key) in controller.refused} == {"web", "gone"}
+
+        await until(are_kept)
+        assert {(refusal.code, "administrator" in refusal.remedy) for refusal in controller.refused.values()} == {
+            ("R021", True)
+        }
+        await cluster.delete(resources.DEPLOYMENTS, "gone", "default")
+        stock = Stock.of(slices=[SLICE], classes=[CLASS], nodes=[NODE])
+        lenient = Configuration(msgspec.structs.replace(DEFAULT, impossible="warn"))
+        state.enter("enforce", stock=stock, configuration=lenient)
+        await has(cluster, 2)
+        assert controller.refused == {}
+
+
+async def put_workloads(cluster, name, count):
+    spec = {"template": {"spec": gpu_pod(limits={"nvidia.com/gpu": str(count)})["spec"]}}
+    made = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
+    await cluster.create(resources.DEPLOYMENTS.raw, made, "default")
+
+
+def limited_deployment(**limits):
+    return workload("Deployment", "d", gpu_pod(limits=limits)["spec"], labels={"a": "b"})
+
+
+async def test_the_template_of_a_workload_precedes_its_first_pod():
+    cluster = Recorder()
+    async with running(cluster, grace=0.05):
+        await cluster.create(resources.DEPLOYMENTS, limited_deployment(**{"nvidia.com/gpu": "2"}), "default")
+        await put(cluster, translated())
+        await has(cluster, 1, 2)
+        await cluster.delete(resources.PODS, "p", "default", grace=0)
+        await has(cluster, 2)  # a sweep left it
+        await cluster.delete(resources.DEPLOYMENTS, "d", "default")
+        await has(cluster)
+
+
+async def test_no_template_is_made_for_an_untranslated_workload():
+    cluster = Recorder()
+    observing = msgspec.structs.replace(
+        STATE,
+        configuration=Configuration(msgspec.structs.replace(DEFAULT, mode="observe")),
+        namespaces={"kube-system": {"drawbridge.dev/mode": "enforce"}},
+    )
+    async with running(cluster, observing):
+        await cluster.create(resources.DEPLOYMENTS, limited_deployment(**{"nvidia.com/gpu": "2"}), "default")
+        await put(cluster, translated(namespace="kube-system"))
+        await has(cluster, 1)

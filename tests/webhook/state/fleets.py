@@ -1,0 +1,84 @@
+"""Fleets of the examples' nodes, classes and slices, with some of them changed."""
+
+import msgspec
+
+from cluster import manifests
+from dra import wire
+from dra.objects.claim import DeviceClass
+from dra.objects.device import ResourceSlice
+from dra.objects.node import Node
+from tests.objects import device_class, node, typed
+from tests.webhook.pods import EXAMPLES, HAMI, pod, read_objects
+from webhook.state.inventory import Inventory
+
+GPU = pod({"nvidia.com/gpu": 1})
+
+
+def given():
+    return read_objects(manifests.read([EXAMPLES / "fleet"]))
+
+
+def fleet(*, classes=None, slices=None, nodes=()) -> Inventory:
+    """The example fleet with parts replaced and nodes added."""
+    example = given()
+    return Inventory.gather(
+        example.of_type(DeviceClass) if classes is None else classes,
+        example.of_type(ResourceSlice) if slices is None else slices,
+        [*example.of_type(Node), *nodes],
+    )
+
+
+def old_node(name="old", *, labels=None, allocatable=None) -> Node:
+    return typed(node(name, labels=labels, allocatable=allocatable))
+
+
+def typed_class(name: str, *expressions: str, **fields: str) -> DeviceClass:
+    return typed(device_class(name, *expressions, **fields))
+
+
+OLD = [
+    {"allocatable": {"nvidia.com/gpu": "8"}},
+    {"labels": {"nvidia.com/gpu.sharing-strategy": "time-slicing"}},
+    {"labels": {"nvidia.com/gpu.replicas": "4"}},
+    {"labels": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-SHARED"}},
+    {"labels": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"}},
+    {"labels": {"cloud.google.com/gke-gpu-sharing-strategy": "mps"}},
+]
+
+
+def stripped(driver: str, *names: str) -> list[ResourceSlice]:
+    """The example slices, with these attributes gone from one driver's devices."""
+
+    def bare(slice_: ResourceSlice) -> ResourceSlice:
+        devices = tuple(
+            msgspec.structs.replace(d, attributes={k: v for k, v in d.attributes.items() if k not in names})
+            for d in slice_.spec.devices
+        )
+        return msgspec.structs.replace(slice_, spec=msgspec.structs.replace(slice_.spec, devices=devices))
+
+    return [bare(slice_) if slice_.spec.driver == driver else slice_ for slice_ in given().of_type(ResourceSlice)]
+
+
+def shares(name: str, *sizes: tuple[str, str]) -> ResourceSlice:
+    """A node whose HAMi driver publishes these products with these amounts of memory."""
+    devices = [
+        {
+            "name": f"gpu-{i}",
+            "allowMultipleAllocations": True,
+            "attributes": {"type": {"string": "hami-gpu"}, "productName": {"string": product}},
+            "capacity": {"memory": {"value": memory}, "cores": {"value": "100"}},
+        }
+        for i, (product, memory) in enumerate(sizes)
+    ]
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": HAMI, "nodeName": name, "pool": pool, "devices": devices}
+    return wire.convert({"metadata": {"name": f"{name}-hami"}, "spec": spec}, ResourceSlice)
+
+
+def amounts(done) -> list[str]:
+    (spec,) = done.templates.values()
+    (request,) = spec["spec"]["devices"]["requests"]
+    return [alternative["capacity"]["requests"]["memory"] for alternative in request["firstAvailable"]]
+
+
+HALF = pod({"nvidia.com/gpumem-percentage": 50})

@@ -1,0 +1,231 @@
+"""Keys, device kinds and dialects that a configuration adds or renames."""
+
+import pytest
+
+from cluster import manifests
+from dra import wire
+from dra.objects import DeviceClass, Node, ResourceSlice
+from tests.webhook.pods import (
+    EXAMPLES,
+    HAMI,
+    SIZES,
+    WHOLE,
+    became,
+    configured,
+    container,
+    devices,
+    exactly,
+    example_fleet,
+    patched,
+    pod,
+    read_objects,
+    untouched,
+)
+from tests.webhook.state.configurations import PAIR, mistakes
+from webhook.dialects import PCIE_ROOT
+from webhook.state import Inventory
+
+
+def test_keys_may_be_renamed_to_valid_names():
+    renames = {"hami": {"nvidia.com/gpumem": "our.org/mem", "nvidia.com/gpucores": ""}}
+    patterned = {"nvidia": {"nvidia.com/mig-<profile>": "our.org/mig-<profile>"}}
+    assert configured(keys={**renames, **patterned}, joint=[{**PAIR, "attribute": "our.org/root"}, PAIR])
+    assert configured(bridge={"schedulerName": "x", "drivers": ["gpu.nvidia.com"]}, kueue={"deviceClasses": ["gpu.x"]})
+    assert configured(evidence={"drivers": ["gpu.nvidia.com"], "nodeSelector": {"our.org/pool": ""}})
+
+
+def table(*keys: dict, name: str = "ours", **more) -> dict:
+    return {"name": name, "title": "Ours", "keys": [{"meaning": "m", **key} for key in keys], **more}
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "says"),
+    [
+        (
+            {"dialects": [table({"name": "our/mem", "place": "annotation", "role": "memory", "unit": "MiB"})]},
+            "keys/0/role",
+            "container",
+        ),
+        ({"dialects": [table({"name": "OUR_MEM", "place": "env", "role": "placed"})]}, "keys/0/role", "env"),
+        ({"dialects": [table({"name": "cpu", "role": "count"})]}, "keys/0/name", "Kubernetes"),
+        ({"dialects": [table({"name": "kubernetes.io/x", "role": "count"})]}, "keys/0/name", "Kubernetes"),
+        ({"dialects": [table({"name": "our/x", "role": "profile"})]}, "keys/0/role", "profile"),
+        ({"dialects": [table({"name": "nvidia.com/gpumem", "role": "memory", "unit": "MiB"})]}, "keys/0/name", "hami"),
+        (
+            {"dialects": [table({"name": "our/x"}), table({"name": "our/x"}, name="b")]},
+            "dialects/1/keys/0/name",
+            "ours",
+        ),
+        ({"dialects": [table({"name": "rdma/hca", "role": "nic"}, target="nic")]}, "keys/0/role", "RDMA"),
+        ({"dialects": [table({"name": "our/x", "least": 3, "most": 2})]}, "keys/0/most", "below"),
+        ({"classes": {"gpu": "dranet"}}, "/classes/gpu", "'nic'"),
+        (
+            {
+                "targets": [{"name": "mi300", "driver": "gpu.amd.com", "classes": ["gpu.amd.com"]}],
+                "classes": {"gpu": "gpu.amd.com"},
+            },
+            "/classes/gpu",
+            "'mi300'",
+        ),
+        ({"targets": [{"name": "gpu", "driver": "gpu.amd.com"}]}, "/targets/0/name", "exists"),
+        ({"targets": [{"name": "mi300", "driver": ""}]}, "/targets/0/driver", "no driver"),
+        ({"targets": [{"name": "mi300", "driver": "d", "instead": "x"}]}, "/targets/0/instead", "unknown target"),
+        ({"targets": [{"name": "mi300"}]}, "/targets/0", "driver"),
+        ({"targets": [{"name": "mi300", "driver": "d", "request": "GPU_"}]}, "/targets/0/request", "request"),
+        ({"targets": [{"name": "mi300", "driver": "d", "unique": "uuid"}]}, "/targets/0/unique", "full name"),
+        (
+            {"targets": [{"name": "mi300", "driver": "dra.cpu", "cores": "dra.cpu/cpu"}]},
+            "/targets/0/cores",
+            "the driver's domain",
+        ),
+        ({"hami": {"defaultCores": 101}}, "/hami/defaultCores", "percentage"),
+    ],
+)
+def test_an_ineffective_table_is_rejected(fields, path, says):
+    ((where, message),) = mistakes(**fields).items()
+    assert where.endswith(path)
+    assert says in message
+
+
+def test_a_row_may_reuse_a_renamed_or_disabled_key():
+    ours = [table({"name": "nvidia.com/gpumem", "role": "memory", "unit": "MiB"}, target="vgpu")]
+    assert configured(dialects=ours, keys={"hami": {"nvidia.com/gpumem": ""}})
+    assert configured(dialects=ours, disabled=["hami"])
+
+
+AMD = {
+    "name": "mi300",
+    "title": "AMD GPU",
+    "driver": "gpu.amd.com",
+    "classes": ["gpu.amd.com"],
+    "unique": "gpu.amd.com/uuid",
+}
+
+
+def test_a_declared_device_kind_is_added_to_ours():
+    ours = table({"name": "amd.example.com/gpu", "role": "count"}, target="mi300")
+    done = became(pod({"amd.example.com/gpu": 2}, {"nvidia.com/gpu": 1}), targets=[AMD], dialects=[ours], **WHOLE)
+    requests = [spec["spec"]["devices"]["requests"][0]["exactly"] for spec in done.templates.values()]
+    assert {(request["deviceClassName"], request["count"]) for request in requests} == {
+        ("gpu.amd.com", 2),
+        ("gpu.nvidia.com", 1),
+    }
+
+
+def test_two_kinds_of_one_name_get_distinct_request_names():
+    ours = table({"name": "amd.example.com/gpu", "role": "count"}, target="mi300")
+    joint = [{"primary": "nvidia.com/gpu", "secondary": "amd.example.com/gpu", "attribute": PCIE_ROOT}]
+    target = {**AMD, "attributes": [PCIE_ROOT]}
+    value = pod({"nvidia.com/gpu": 2, "amd.example.com/gpu": 2})
+    done = became(value, targets=[target], dialects=[ours], joint=joint, **WHOLE)
+    assert [request["name"] for request in devices(done)["requests"]] == [
+        "gpu-0",
+        "gpu-beside-0",
+        "gpu-1",
+        "gpu-beside-1",
+    ]
+
+
+def test_a_key_needing_an_undeclared_target_field_is_left():
+    target = {"name": "mi300", "driver": "gpu.amd.com", "classes": ["gpu.amd.com"]}
+    rows = [{"name": "our/gpu", "role": "count"}, {"name": "our/mem", "role": "memory", "unit": "bytes"}]
+    percent = {"name": "our/percent", "role": "memoryPercent"}
+    config = {"targets": [target], "dialects": [table(*rows, percent, target="mi300")], **SIZES, "unresolved": "leave"}
+    several, relative = became(pod({"our/gpu": 2, "our/mem": 5}), **config), became(pod({"our/percent": 50}), **config)
+    assert untouched(several)
+    assert "unique" in several.warnings[0]
+    assert untouched(relative)
+    assert "product" in relative.warnings[0]
+    assert became(pod({"our/gpu": 1, "our/mem": 5}), **config).changed
+
+
+def test_a_class_of_another_driver_does_not_serve_a_target():
+    classes = [
+        {"metadata": {"name": "odd"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'dra.net'"}}]}}
+    ]
+    example = read_objects(manifests.read([EXAMPLES / "fleet"]))
+    odd = [wire.convert(device_class, DeviceClass) for device_class in classes]
+    fleet = Inventory.gather(odd, example.of_type(ResourceSlice), example.of_type(Node))
+    done = became(pod({"nvidia.com/gpu": 1}), fleet=fleet, classes={"gpu": "odd"}, **WHOLE)
+    assert untouched(done)
+    assert "dra.net" in done.warnings[0]
+    assert "targets" in done.warnings[0]
+
+
+def test_rdma_network_devices_are_requested_by_role():
+    ours = table({"name": "rdma/hca", "role": "rdma"}, target="nic")
+    (request,) = exactly(became(pod({"rdma/hca": 1}), dialects=[ours], fleet=example_fleet()))
+    assert request["cel"] == ['device.attributes["dra.net"].?rdma.orValue(false)']
+
+
+def test_a_label_of_a_custom_dialect_prevents_translation():
+    rows = [
+        {"name": "our/gpu", "role": "count"},
+        {"name": "our/done", "place": "label", "role": "placed", "because": "x"},
+    ]
+    value = pod({"our/gpu": 1})
+    assert became(value, dialects=[table(*rows)]).changed
+    value["metadata"]["labels"] = {"our/done": "yes"}
+    assert untouched(became(value, dialects=[table(*rows)]))
+
+
+def test_keys_may_be_renamed_for_a_cluster():
+    renamed = {"keys": {"hami": {"nvidia.com/gpumem": "our.org/vmem"}}}
+    assert exactly(became(pod({"our.org/vmem": 100}), **renamed))[0]["class"] == HAMI
+    assert untouched(became(pod({"nvidia.com/gpumem": 100}), **renamed))
+
+
+def test_a_key_or_a_dialect_can_be_switched_off():
+    value = pod({"nvidia.com/gpumem": 100})
+    assert untouched(became(value, keys={"hami": {"nvidia.com/gpumem": ""}}))
+    assert untouched(became(value, disabled=["hami"]))
+
+
+def test_an_administrators_table_is_a_dialect_like_ours():
+    table = {
+        "name": "ours",
+        "title": "Ours",
+        "target": "vgpu",
+        "keys": [
+            {"name": "our.org/slices", "meaning": "GPUs", "role": "count"},
+            {"name": "our.org/gib", "meaning": "memory of each", "unit": "GiB", "role": "memory", "most": 80},
+            {"name": "our.org/percent", "meaning": "compute of each", "unit": "percent", "role": "cores", "most": 100},
+            {"name": "our.org/old", "meaning": "unknown", "outcome": "left", "because": "unclear"},
+        ],
+    }
+    value = pod({"our.org/slices": 2, "our.org/gib": 4, "our.org/percent": 20})
+    done = became(value, dialects=[table])
+    assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "4Gi", "cores": "20"}}] * 2
+    assert untouched(became(pod({"our.org/slices": 1, "our.org/old": 1}), dialects=[table]))
+    assert became(pod({"our.org/gib": 81}), dialects=[table]).refusals
+
+
+def test_virtual_functions_are_requested_by_pool():
+    table = {
+        "name": "pools",
+        "title": "pools",
+        "target": "vf",
+        "keys": [{"name": "openshift.io/mlxnics", "meaning": "virtual functions", "role": "nic"}],
+    }
+    (request,) = exactly(became(pod({"openshift.io/mlxnics": 2}), dialects=[table]))
+    assert request == {
+        "class": "sriovnetwork.k8snetworkplumbingwg.io",
+        "count": 2,
+        "cel": ['device.attributes["k8s.cni.cncf.io"].?resourceName.orValue("") == "openshift.io/mlxnics"'],
+    }
+
+
+def test_a_pod_scoped_dialect_sums_requests_for_requesting_containers():
+    table = {
+        "name": "sums",
+        "title": "sums",
+        "scope": "pod",
+        "target": "vgpu",
+        "keys": [{"name": "our.org/gib", "meaning": "memory of one GPU", "unit": "GiB", "role": "memory"}],
+    }
+    value = pod({"our.org/gib": 3}, {"our.org/gib": 3}, {}, init=(container("i", {"our.org/gib": 5}),))
+    done = became(value, dialects=[table])
+    assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "6Gi"}}]
+    after = patched(value, done)["spec"]
+    every = [*after["initContainers"], *after["containers"]]
+    assert [bool(container["resources"].get("claims")) for container in every] == [True, True, True, False]

@@ -1,0 +1,130 @@
+"""CPUs of Guaranteed pods by claim: which devices are requested, and on which fleets."""
+
+from cluster import manifests
+from dra.objects.claim import DeviceClass
+from dra.objects.device import ResourceSlice
+from tests.webhook.pods import EXAMPLES, WHOLE, devices, exactly, patched, pod, read_objects, untouched
+from tests.webhook.translate.cpu_fleets import (
+    CLASS,
+    GPU,
+    GROUPS,
+    TWO,
+    became,
+    cpus_on,
+    exactly_of,
+    fleet,
+    gpus,
+    group,
+    labelled_node,
+    outcomes_of,
+    published,
+    users,
+)
+from webhook.dialects.table import Outcome
+from webhook.state.inventory import Inventory
+
+
+def single(number):
+    return {
+        "name": f"cpudev{number:03}",
+        "attributes": {"dra.cpu/cpuID": {"int": number}, "dra.cpu/socketID": {"int": 0}},
+    }
+
+
+# Beside devices
+
+
+def test_a_gpu_and_cpus_get_separate_claims():
+    value = pod(TWO | GPU)
+    done = became(value, **WHOLE)
+    assert sorted(request["class"] for request in exactly_of(done)) == ["dra.cpu", "gpu.nvidia.com"]
+    assert patched(value, done)["spec"]["containers"][0]["resources"]["limits"] == TWO
+    left = became(value, meanings={"nvidia.com/gpu": "leave"})
+    assert [request["class"] for request in exactly_of(left)] == ["dra.cpu"]
+    nodes = [labelled_node("a"), labelled_node("b"), published("a", GROUPS)]
+    without = became(value, given=fleet(*nodes, *gpus("b")), meanings={"nvidia.com/gpu": "whole"})
+    assert [request["class"] for request in exactly_of(without)] == ["gpu.nvidia.com"]
+    assert (
+        "c0",
+        Outcome.LEFT,
+        "the cluster has no DeviceClass dra.cpu; if it has another name, an administrator can set `classes: {cpu: NAME}` (docs/configuration.md)",
+    ) in outcomes_of(without)
+    without = became(value, given=fleet(CLASS, *nodes, *gpus("b")), meanings={"nvidia.com/gpu": "whole"})
+    assert [request["class"] for request in exactly_of(without)] == ["gpu.nvidia.com"]
+    assert (
+        "c0",
+        Outcome.LEFT,
+        "0 of 1 nodes that the pod can run on give CPUs by claims of class dra.cpu",
+    ) in outcomes_of(without)
+
+
+# Claims as the driver publishes
+
+
+def test_cpus_published_as_devices_are_counted_and_split_over_claims():
+    single_cpus = [single(i) for i in range(64)]
+    done = became(pod({"cpu": 40, "memory": "1Gi"}), given=cpus_on("a", "b", made=single_cpus))
+    counts = [claim.spec["spec"]["devices"]["requests"][0]["exactly"]["count"] for claim in done.given]
+    assert counts == [20, 20]
+    assert "capacity" not in str(done.given)
+    assert untouched(became(pod({"cpu": 200, "memory": "1Gi"}), given=cpus_on("a", made=single_cpus)))
+
+
+def test_more_cpus_than_a_group_holds_span_groups():
+    done = became(pod({"cpu": 50, "memory": "1Gi"}), given=cpus_on("a", "b"))
+    assert [request["capacity"] for request in exactly(done)] == [
+        {"dra.cpu/cpu": "17"},
+        {"dra.cpu/cpu": "17"},
+        {"dra.cpu/cpu": "16"},
+    ]
+    assert "of 3 devices, as most hold 24 CPUs" in done.warnings[0]
+    assert untouched(became(pod({"cpu": 10**15, "memory": "1Gi"}), given=cpus_on("a")))
+
+
+def test_the_driver_groups_by_machine_only_for_pods_with_cpus():
+    whole = [group("cpudevmachine", 0, 48)]
+    del whole[0]["attributes"]["dra.cpu/socketID"]
+    done = became(pod(TWO), given=cpus_on("a", made=whole))
+    assert untouched(done)
+    assert "as one device of class dra.cpu" in outcomes_of(done)[0][2]
+
+
+def test_cpus_counted_by_both_node_and_claim_are_not_claimed():
+    mapping = {"cpu": {"mapping": {"capacityKey": "dra.cpu/cpu", "capacityMultiplier": "1"}}}
+    counted = [group("cpudevnuma000", 0, 24, nodeAllocatableResources=mapping)]
+    done = became(pod(TWO), given=cpus_on("a", "b", made=counted))
+    assert untouched(done)
+    assert "would count twice" in outcomes_of(done)[0][2]
+
+
+def test_the_example_of_the_driver_serves_cpus_by_claim():
+    given_ = read_objects(manifests.read([EXAMPLES / "drivers" / "dra.cpu.yaml"]))
+    done = became(pod(TWO), given=Inventory.gather(given_.of_type(DeviceClass), given_.of_type(ResourceSlice), []))
+    assert devices(done)["requests"][0]["exactly"]["capacity"] == {"requests": {"dra.cpu/cpu": "2"}}
+
+
+# What keeps them with the kubelet
+
+
+def test_cpus_are_claimed_if_most_reachable_nodes_have_the_driver():
+    half = cpus_on("a", "b", others=["c", "d"])
+    done = became(pod(TWO), given=half)
+    assert untouched(done)
+    assert outcomes_of(done) == [
+        ("c0", Outcome.LEFT, "2 of 4 nodes that the pod can run on give CPUs by claims of class dra.cpu")
+    ]
+    assert done.warnings == ()  # the kubelet serves it as before
+    assert users(pod(TWO), became(pod(TWO), given=cpus_on("a", "b", others=["c"]))) == ["c0"]
+    here = pod(TWO, nodeSelector={"kind": "cpu"})
+    assert users(here, became(here, given=half)) == ["c0"]
+    there = pod(TWO, nodeSelector={"kind": "other"})
+    assert untouched(became(there, given=half))
+
+
+def test_cpus_are_left_if_a_pod_exceeds_the_device_limit():
+    single_cpus = [single(i) for i in range(128)]
+    nodes = [labelled_node("a"), labelled_node("b"), published("a", single_cpus), published("b", single_cpus)]
+    value = pod({"cpu": 128, "memory": "1Gi"} | GPU)
+    done = became(value, given=fleet(CLASS, *nodes, *gpus("a", "b")))
+    assert [request["class"] for request in exactly_of(done)] == ["gpu.nvidia.com"]
+    assert ("c0", Outcome.LEFT, "129 devices for one pod, 128 is the most") in outcomes_of(done)

@@ -1,0 +1,117 @@
+"""The record of a translation: reviews after it, second applications of a manifest, and damaged records."""
+
+import copy
+import json
+
+import pytest
+
+from tests.webhook.pods import HAMI, KEY, KOORD, WHOLE, became, exactly, patched, pod, refused, replayed, untouched
+from tests.webhook.translate.samples import GPU, annotations
+from webhook.claims import template
+from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES, VERSION
+from webhook.translate.record import digest
+
+# The record
+
+
+def test_the_record_contains_removed_keys_and_decisions():
+    value = pod({"nvidia.com/gpumem": 3000, "cpu": 1}, scheduler="hami-scheduler")
+    after = patched(value, became(value))
+    record = json.loads(annotations(after)[ORIGINAL])
+    assert record.pop("digest") == digest(annotations(after)[DECISION], annotations(after)[DEVICES])
+    assert record == {
+        "containers": {"c0": {"nvidia.com/gpumem": 3000}},
+        "schedulerName": "hami-scheduler",
+        "scheduledBy": "default-scheduler",
+    }
+    decision = json.loads(annotations(after)[DECISION])
+    assert decision["version"] == VERSION
+    assert {entry["key"] for entry in decision["decisions"]} == {"nvidia.com/gpumem", "schedulerName"}
+    assert json.loads(annotations(after)[DEVICES]) == {"c0": [{"class": HAMI, "count": 1, "key": "nvidia.com/gpumem"}]}
+    assert after["spec"]["containers"][0]["resources"]["limits"] == {"cpu": 1}
+
+
+def test_a_key_that_another_webhook_puts_back_is_removed_again():
+    value = pod({"nvidia.com/gpu": "2"})
+    after = patched(value, became(value, **WHOLE))
+    once = copy.deepcopy(after)
+    after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 2}
+    again = became(after, **WHOLE)
+    assert patched(after, again) == once
+    assert again.templates == {}
+
+
+def test_a_restored_key_with_another_number_requests_twice():
+    value = pod({"nvidia.com/gpu": 2})
+    after = patched(value, became(value, **WHOLE))
+    after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 3}
+    done = became(after, **WHOLE)
+    assert refused(done)
+    assert "another webhook" in str(done.refusals[0])
+
+
+def test_a_later_key_of_another_dialect_is_translated_too():
+    value = pod({"nvidia.com/gpumem": 3000})
+    after = patched(value, became(value))
+    after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/mig-1g.5gb": 1}
+    done = became(after)
+    last = patched(after, done)
+    names = [claim["name"] for claim in last["spec"]["containers"][0]["resources"]["claims"]]
+    assert names == ["drawbridge-c0-gpu", "drawbridge-c0-mig"]
+    assert json.loads(annotations(last)[ORIGINAL])["containers"]["c0"] == {
+        "nvidia.com/gpumem": 3000,
+        "nvidia.com/mig-1g.5gb": 1,
+    }
+    assert len(template.verify(annotations(last)[TEMPLATES], template.identify_raw(last, "n"), KEY)) == 2
+    assert not became(last).changed
+
+
+def test_a_late_key_of_the_same_dialect_is_left():
+    value = pod({"nvidia.com/gpu": 1, "nvidia.com/gpucores": 100})
+    after = patched(value, became(value))
+    after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpumem": 1000}
+    assert untouched(became(after))
+
+
+def test_a_record_without_our_claims_is_ignored():
+    value = pod(GPU, annotations={ORIGINAL: '{"containers":{"c0":{"nvidia.com/gpu":1}}}'})
+    done = became(value, **WHOLE)
+    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
+
+
+@pytest.mark.parametrize("damaged", ["{", "[]", '{"containers":3}', ""])
+def test_a_damaged_record_is_ignored(damaged):
+    assert became(pod(GPU, annotations={ORIGINAL: damaged}), **WHOLE).changed
+
+
+def test_a_templates_annotation_signed_with_another_key_is_replaced():
+    forged = template.sign({"drawbridge-0123456789abcdef": {}}, b"another key", template.identify_raw({}, "n"))
+    value = pod(GPU, annotations={TEMPLATES: forged})
+    done = became(value, **WHOLE)
+    after = patched(value, done)
+    signed = annotations(after)[TEMPLATES]
+    assert template.verify(signed, template.identify_raw(after, "n"), KEY) == dict(done.templates)
+
+
+# Updates
+
+
+def test_a_second_apply_restores_keys_and_scheduler():
+    value = pod({KOORD + "gpu": 100}, scheduler="koord-scheduler")
+    stored = patched(value, became(value))
+    applied = copy.deepcopy(stored)
+    applied["spec"]["schedulerName"] = "koord-scheduler"
+    applied["spec"]["containers"][0]["resources"]["limits"] = {KOORD + "gpu": "100"}
+    assert patched(applied, replayed(applied, stored)) == stored
+
+
+def test_a_changed_number_is_not_a_replay():
+    value = pod({"nvidia.com/gpu": 1})
+    stored = patched(value, became(value, **WHOLE))
+    applied = copy.deepcopy(stored)
+    applied["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 2}
+    assert replayed(applied, stored).operations == ()
+
+
+def test_an_update_of_a_pod_we_never_touched_is_untouched():
+    assert replayed(pod(GPU), pod(GPU)).operations == ()

@@ -1,0 +1,180 @@
+"""Requests in texts, manifests inside of other objects, values of charts, and networks."""
+
+import pytest
+
+from tests.growth import assert_linear
+from tests.webhook.admission.test_verdict import GPU, STATE
+from tests.webhook.translate.custom_resources import ONE, obj, outcomes_of
+from webhook.admission import decide_object
+from webhook.translate import asks_in_unknown_kind
+from webhook.translate.unanswered_requests import MOST
+
+TEXTS = {
+    "podSpecPatch": '{"containers":[{"resources":{"limits":{"nvidia.com/gpu":"4"}}}]}',
+    "manifest": "kind: Job\nspec:\n  limits:\n    nvidia.com/gpu: 1\n",
+    "values": "resources: {limits: {nvidia.com/gpu: {{ .gpus }}}}",
+    "value": '{"accelerator":{"count":"1","resourceCount":"1","resourceType":"nvidia.com/gpu"}}',
+}
+
+
+@pytest.mark.parametrize("field", TEXTS)
+@pytest.mark.parametrize("both", [("argoproj.io/v1alpha1", "Workflow"), ("x.io/v1", "Odd")], ids="/".join)
+def test_a_key_with_an_amount_in_text_is_reported(both, field):
+    for spec, where, text in (
+        ({"a": [{field: TEXTS[field]}]}, "a/0", field),
+        ({"args": ["x", TEXTS[field]]}, "args", "item 1"),
+    ):
+        item = obj(*both, spec)
+        assert outcomes_of(item) == {(where, GPU): "unknown"}
+        assert f"not checked: it is part of the text in {text}" in decide_object(item, STATE).warnings[0]
+        assert asks_in_unknown_kind(item, STATE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "asks for nvidia.com/gpu, as pods do",
+        "key: nvidia.com/gpu",
+        "nvidia.com/gpu: 0",
+        "nvidia.com/gpu.product: A100",
+        "docker.io/library/app: 1.2",
+        "my-nvidia.com/gpu-1: 1",
+    ],
+)
+def test_a_text_that_mentions_a_key_is_not_reported(text):
+    assert outcomes_of(obj("x.io/v1", "Odd", {"text": text})) == {}
+    assert outcomes_of(obj("x.io/v1", "Odd", {"annotations": {"a": TEXTS["manifest"]}})) == {}
+
+
+@pytest.mark.parametrize("piece", ["a", ".", "nvidia.com/", "/", "a/b ", "nvidia.com/gpu \t", '"a.b/c": 1,'])
+def test_a_long_text_is_read_once(piece):
+    assert_linear(
+        lambda text: decide_object(obj("x.io/v1", "Odd", {"text": f"/{text}"}), STATE),
+        lambda size: piece * (size // len(piece)),
+        12_500,
+    )
+
+
+def test_a_device_of_a_virtual_machine_is_reported():
+    machine = obj("kubevirt.io/v1", "VirtualMachine", {"devices": {"gpus": [{"name": "g", "deviceName": GPU}]}})
+    assert outcomes_of(machine) == {("devices/gpus/0", GPU): "left"}
+
+
+@pytest.mark.parametrize("field", ["command", "args"])
+@pytest.mark.parametrize("version", ["batch/v1", "x.io/v1"])
+def test_a_manifest_in_container_arguments_is_reported(field, version):
+    def maker(text):
+        container = {"name": "c", "image": "kubectl", field: ["sh", text]}
+        return obj(version, "Job", {"template": {"spec": {"containers": [container]}}})
+
+    job = maker(f"cat <<EOF | kubectl apply -f -\n{POD_TEXT}EOF\n")
+    [decision] = decide_object(job, STATE, rewrite_unknown=True).decisions
+    assert (decision.container, decision.key, decision.code) == ("template/spec/containers/0", GPU, "D211")
+    assert f"it is part of the text in {field}" in decision.detail
+    assert decision.remedy
+    assert outcomes_of(maker(f"echo {GPU}: 1"), rewrite_unknown=True) == {}
+
+
+POD_TEXT = f"kind: Pod\nspec: {{containers: [{{resources: {{limits: {{{GPU}: 1}}}}}}]}}\n"
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "Secret"])
+@pytest.mark.parametrize(
+    ("text", "is_reported"),
+    [
+        (POD_TEXT, True),
+        (f"[runners]\npatch = '''\nresources:\n  limits:\n    {GPU}: 1\n'''\n", True),
+        (f'{{"resources": {{"requests": {{"{GPU}": "2"}}}}}}', True),
+        (f"sharing: {{timeSlicing: {{resources: [{{name: {GPU}, replicas: 4}}]}}}}", False),
+        (f"transformations: {{outputs: {{{GPU}: 1}}}}", False),
+        (f"limits: {{{GPU}: 0}}", False),
+        (f"# limits:\n# {GPU}: 1\n", False),
+        ("limits: {example.com/dongle: 1}", False),
+    ],
+)
+def test_a_pod_inside_a_config_map_is_reported(kind, text, is_reported):
+    value = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "o"}, "data": {"pod.yaml": text, "other": "limits"}}
+    done = decide_object(value, STATE)
+    assert outcomes_of(value) == ({("data", GPU): "unknown"} if is_reported else {})
+    assert all(
+        "the text in pod.yaml" in decision.detail and "saved as a file" in decision.remedy
+        for decision in done.decisions
+    )
+    assert asks_in_unknown_kind(value, STATE) is is_reported
+
+
+def test_only_the_first_of_many_texts_are_reported():
+    value = {"apiVersion": "v1", "kind": "ConfigMap", "data": {f"{number}": POD_TEXT for number in range(MOST + 9)}}
+    assert len(decide_object(value, STATE).warnings) == MOST
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [("argoproj.io/v1alpha1", "Application"), ("helm.toolkit.fluxcd.io/v2", "HelmRelease")],
+)
+def test_chart_values_have_a_remedy(version, kind):
+    for values in ({"values": {"resources": ONE}}, {"values": POD_TEXT}):
+        done = decide_object(obj(version, kind, values), STATE)
+        assert {decision.remedy.partition(" (")[0] for decision in done.decisions} == {
+            "run `drawbridge translate` on what it renders"
+        }
+
+
+def test_an_image_is_not_a_resource():
+    image = {"tags": [{"from": {"kind": "DockerImage", "name": "nvcr.io/nvidia/cuda:$(version)-devel"}}]}
+    assert outcomes_of(obj("image.openshift.io/v1", "ImageStream", image)) == {}
+
+
+def test_a_profile_of_kubeflow_limits_its_namespace():
+    profile = obj("kubeflow.org/v1", "Profile", {"resourceQuotaSpec": {"hard": {f"requests.{GPU}": "2"}}})
+    assert set(outcomes_of(profile).values()) == {"left"}
+
+
+EXTENDER = {"extenders": [{"managedResources": [{"name": "gpu.intel.com/i915"}]}]}
+PERMITTED = {"permittedHostDevices": {"pciHostDevices": [{"resourceName": "nvidia.com/TU104GL_Tesla_T4"}]}}
+
+
+@pytest.mark.parametrize(
+    ("item", "says"),
+    [
+        (obj("kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration", {}) | EXTENDER, "an extender"),
+        (obj("kubevirt.io/v1", "KubeVirt", {"configuration": PERMITTED}), "requests nothing"),
+        (obj("cloud.google.com/v1", "ComputeClass", {"priorities": [{"gpu": {"count": 1}}]}), "requests nothing"),
+        (obj("config.kueue.x-k8s.io/v1beta1", "Configuration", {}) | {"resources": {GPU: 1}}, "Kueue's configuration"),
+        (obj("mellanox.com/v1alpha1", "HostDeviceNetwork", {"resourceName": "hostdev"}), "pods on this network"),
+        (obj("sriovnetwork.openshift.io/v1", "SriovNetwork", {"resourceName": "mlx"}), "pods on this network"),
+    ],
+    ids=["extender", "KubeVirt", "ComputeClass", "Kueue", "HostDeviceNetwork", "SriovNetwork"],
+)
+def test_a_kind_that_only_lists_devices_requests_none(item, says):
+    [decision] = decide_object(item, STATE).decisions
+    assert (str(decision.outcome), decision.code) == ("left", "")
+    assert says in decision.detail
+    assert not asks_in_unknown_kind(item, STATE)
+
+
+def test_a_network_requests_its_resource_pool():
+    for kind in ("SriovNetwork", "SriovIBNetwork", "OVSNetwork", "SriovNetworkNodePolicy"):
+        assert outcomes_of(obj("sriovnetwork.openshift.io/v1", kind, {"resourceName": "mlx"})) == {
+            ("spec", "openshift.io/mlx"): "left"
+        }
+    assert outcomes_of(obj("mellanox.com/v1alpha1", "HostDeviceNetwork", {"resourceName": "nvidia.com/hostdev"})) == {
+        ("spec", "nvidia.com/hostdev"): "left"
+    }
+    assert outcomes_of(obj("sriovnetwork.openshift.io/v1", "SriovNetwork", {"networkNamespace": "default"})) == {}
+
+
+VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+
+
+@pytest.mark.parametrize("env", [{VARIABLE: "all"}, [{"name": VARIABLE, "value": "all"}]], ids=["map", "list"])
+def test_a_device_variable_in_chart_values_is_reported(env):
+    values = {"values": {"containers": {"app": {"env": env}}}}
+    [decision] = decide_object(obj("helm.toolkit.fluxcd.io/v2", "HelmRelease", values), STATE).decisions
+    assert (decision.key, str(decision.outcome), decision.code) == (VARIABLE, "unknown", "D211")
+
+
+@pytest.mark.parametrize("value", ["void", "none", "", None, 0])
+def test_a_variable_without_devices_is_not_reported(value):
+    for env in ({VARIABLE: value}, [{"name": VARIABLE, "value": value}]):
+        assert outcomes_of(obj("helm.toolkit.fluxcd.io/v2", "HelmRelease", {"values": {"env": env}})) == {}

@@ -1,0 +1,55 @@
+"""Keys that a DeviceClass serves through extendedResourceName."""
+
+from tests.webhook.pods import WHOLE, became, configured, container, example_fleet, outcomes, patched, pod, untouched
+from tests.webhook.translate.samples import GPU, serving
+from webhook.dialects.table import Outcome
+from webhook.state import State
+from webhook.state.features import Features
+from webhook.translate.translate import translate
+
+# Stepping aside
+
+
+def test_a_key_served_by_a_class_is_left_silently():
+    done = became(pod(GPU, scheduler="hami-scheduler"), fleet=serving("nvidia.com/gpu"), extendedResources={}, **WHOLE)
+    assert untouched(done)
+    assert done.warnings == ()
+    assert outcomes(done) == {"nvidia.com/gpu": "served"}
+
+
+def test_classes_serve_only_plain_counts():
+    fleet = serving("nvidia.com/gpu")
+    assert became(pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1}), fleet=fleet).decisions[0].detail != "served"
+    narrowed = pod(GPU, nodeSelector={"cloud.google.com/gke-gpu-partition-size": "1g.5gb"})
+    assert "extendedResourceName" not in became(narrowed, fleet=fleet).decisions[0].detail
+
+
+def test_a_zero_count_beside_a_served_key_changes_nothing():
+    fleet = serving("nvidia.com/mig-1g.5gb")
+    done = became(pod({"nvidia.com/gpu": 0, "nvidia.com/mig-1g.5gb": 1}), fleet=fleet, extendedResources={})
+    assert untouched(done)
+    details = {decision.key: decision.detail for decision in done.decisions}
+    assert details["nvidia.com/mig-1g.5gb"] == "DeviceClass gpu.nvidia.com serves it through extendedResourceName"
+
+
+def test_classes_serve_no_key_if_the_gate_is_off():
+    done = became(pod(GPU), fleet=serving("nvidia.com/gpu"), features=Features(minor=35), **WHOLE)
+    assert done.changed
+    gated = Features(minor=37, gates={"DRAExtendedResource": False})
+    assert became(pod(GPU), fleet=serving("nvidia.com/gpu"), features=gated, **WHOLE).changed
+
+
+def test_two_keys_that_classes_serve_are_left_beside_any_container():
+    """When the other container was translated, the second pass read the keys as the device plugin's and translated them."""
+    for beside in ({}, {"nvidia.com/gpu": 1, "nvidia.com/mig-3g.20gb": 1, "nvidia.com/gpumem": 0}):
+        asking = [container("c0", {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 1}), container("c1", beside)]
+        both = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": asking}}
+        state = State(configuration=configured(), fleet=example_fleet())
+        done = translate(both, state, namespace="n")
+        outcomes_of_first = {
+            decision.key: decision.outcome for decision in done.decisions if decision.container == "c0"
+        }
+        assert outcomes_of_first.keys() == {"nvidia.com/gpu", "nvidia.com/mig-1g.5gb"}
+        assert set(outcomes_of_first.values()) <= {Outcome.SERVED, Outcome.LEFT}
+        if done.changed:
+            assert not translate(patched(both, done), state, namespace="n").operations
