@@ -192,9 +192,11 @@ def no_cluster(**_):
 def test_suites_without_a_node_do_not_build_its_programs(marks, monkeypatch):
     built = []
     monkeypatch.setattr(build, "program", lambda name, _=None: built.append(name))
+    monkeypatch.setattr(fixtures.packages, "require", lambda: built.append("packages"))
     item = SimpleNamespace(get_closest_marker=lambda name: name in marks or None)
     option = SimpleNamespace(collectonly=False)
     fixtures.pytest_collection_finish(SimpleNamespace(config=SimpleNamespace(option=option), items=[item]))
     assert {"kube-apiserver", "helm", "drawbridge-scheduler"} <= set(built)
     assert ("karpenter" in built) is ("node" in marks)
     assert ("prometheus" in built) is ("node" in marks)
+    assert ("packages" in built) is ("node" in marks)
