@@ -43,10 +43,10 @@ _OTHER_LABELS = "node(s) didn't match Pod's node affinity/selector"
 
 
 def pending(pods: Iterable[Pod]) -> list[Pod]:
-    """Return the pods that wait for a node, in scheduling order: by priority, age and name."""
+    """Return the pods that wait for a node, in scheduling order: by priority, age and name. Pods that no API server has stored are the youngest."""
     waiting = [pod for pod in pods if waits(pod)]
     return sorted(
-        waiting, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp, pod.metadata.key)
+        waiting, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "~", pod.metadata.key)
     )
 
 

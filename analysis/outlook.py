@@ -98,6 +98,7 @@ def place(
     state: State,
     refused: dict[str, str],
     *,
+    ahead: Iterable[Pod] = (),
     strategy: str = DEFAULT,
     budget_ms: int | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -105,9 +106,12 @@ def place(
 ) -> Simulation:
     """Schedule the pods of a snapshot that have no node; return their nodes, or why there is none.
 
-    `refused` are pods that the webhook refuses, with its reason: they are listed last. `check_time` is called before each question, and
-    may raise.
+    `refused` are pods that the webhook refuses, with its reason: they are listed last. `ahead` are other waiting pods, whose outcomes are not
+    returned: the first MOST_PLACED of them hold their devices against the pods that come later. `check_time` is called before each question,
+    and may raise.
     """
+    waiting = pending(ahead)[:MOST_PLACED]
+    snapshot = replace(snapshot, pods=(*snapshot.pods, *waiting))
     allocate = claim_allocator(strategy, options_within(budget_ms))
 
     def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
@@ -118,7 +122,8 @@ def place(
         check_time()
         return explain(refused, now, node, claims, Options())
 
-    simulation = simulate(snapshot, ask=ask, why=why, progress=progress)
+    unreported = frozenset([pod.metadata.key for pod in waiting])
+    simulation = simulate(snapshot, ask=ask, why=why, progress=progress, unreported=unreported)
     pods = {pod.metadata.key: pod for pod in snapshot.pods}
     notes = _Notes(snapshot, state, ask)
     outcomes = [notes.add(outcome, pods[outcome.pod]) for outcome in simulation.pods]

@@ -19,7 +19,7 @@ from analysis.arrivals import arrivals
 from analysis.explain import as_written, find_workload
 from analysis.loading import identity_of, inside, items
 from analysis.naming import find
-from analysis.outlook import beside, place
+from analysis.outlook import arriving, beside, place
 from analysis.quota import Foretold, foretell_in
 from cluster import manifests
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate, defaults, is_extended
@@ -125,12 +125,15 @@ def resize(
         if node := pod.spec.node_name:
             raise Broken(f"Pod {pod.metadata.key} names its node {node}, so no scheduler places it", "remove nodeName")
 
+    others = arriving(without_old_pods, state)
+    ahead = [pod for key, pod in others.pods.items() if key not in arrived.pods]
+    arrived = arrived._replace(templates=[*others.templates, *arrived.templates])
     surge = None
     if leaving and pods and obj.get("kind") == "Deployment":  # other controllers delete a pod before they replace it
         metadata = replace(pods[0].metadata, name=f"{pods[0].metadata.name}-new")
         one_more = arrived._replace(pods={metadata.key: replace(pods[0], metadata=metadata)})
-        [surge] = place(beside(reading, one_more), state, {}).pods
-    simulated = place(beside(without_old_pods, arrived), state, arrived.refused).pods
+        [surge] = place(beside(reading, one_more), state, {}, ahead=ahead).pods
+    simulated = place(beside(without_old_pods, arrived), state, arrived.refused, ahead=ahead).pods
     return Resized(changes, simulated, surge, tuple(foretell_in(without_old_pods, after, {}, state)))
 
 

@@ -150,9 +150,7 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
         )
     known = {pod.metadata.key for pod in snapshot.pods}
     waiting = [
-        pod
-        for pod in pending(view.reading.pods.values())
-        if question.added and waits_for_node(pod) and pod.metadata.key not in known
+        pod for pod in pending(view.reading.pods.values()) if waits_for_node(pod) and pod.metadata.key not in known
     ]
     fitting = waiting[: MOST_PODS - pending_count]
 
@@ -160,8 +158,11 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
         if is_late():
             raise Unanswerable("it takes longer than a page may: request fewer pods, or use `drawbridge simulate`")
 
-    snapshot = msgspec.structs.replace(snapshot, pods=(*snapshot.pods, *fitting))
-    simulation = place(snapshot, state, refused, check_time=check_time)
+    if question.added:
+        snapshot = msgspec.structs.replace(snapshot, pods=(*snapshot.pods, *fitting))
+        simulation = place(snapshot, state, refused, check_time=check_time)
+    else:
+        simulation = place(snapshot, state, refused, ahead=fitting, check_time=check_time)
     left = len(waiting) - len(fitting)
     return WhatIf(pods=simulation.pods, placed=simulation.totals.placed, quotas=quotas, left=left)
 

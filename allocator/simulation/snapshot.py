@@ -89,14 +89,26 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 def simulate(
-    snapshot: Snapshot, *, ask: Ask, why: Why | None = None, progress: Callable[[int, int], None] | None = None
+    snapshot: Snapshot,
+    *,
+    ask: Ask,
+    why: Why | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    unreported: frozenset[str] = frozenset(),
 ) -> Simulation:
-    """Schedule the pending pods of a snapshot; `ask` allocates claims on a node, `why` explains a refusal."""
+    """Schedule the pending pods of a snapshot; `ask` allocates claims on a node, `why` explains a refusal.
+
+    Pods in `unreported` take devices from the pods that follow them, and are left out of the answer.
+    """
     run = SnapshotRun(snapshot, ask, why)
     waiting = podfit.pending(snapshot.pods)
     outcomes: list[PodOutcome] = []
     for number, pod in enumerate(waiting):
-        outcomes.append(run.schedule(pod))
+        undecided, outcome = run.undecided, run.schedule(pod)
+        if pod.metadata.key in unreported:
+            run.undecided = undecided
+        else:
+            outcomes.append(outcome)
         if progress:
             progress(number + 1, len(waiting))
     rooms = list(run.fleet.rooms())

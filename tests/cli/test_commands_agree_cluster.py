@@ -6,7 +6,7 @@ import pytest
 
 from analysis.explain.stories import Keeper
 from cluster import manifests
-from tests.agreement import Scene, as_list, ask, asked, explain, files, simulate, survey, translate
+from tests.agreement import Scene, as_list, ask, asked, dashboard, explain, files, resize, simulate, survey, translate
 from tests.cli.agreement_scenes import (
     EMPTY,
     FLEET,
@@ -231,9 +231,22 @@ def test_devices_that_earlier_pods_take_are_not_room_for_a_pod(tmp_path):
     nodes = moved("a", "b", extended=GPU)
     nodes = having(*[obj | {"spec": TAINTED} if obj["metadata"]["name"] == "a" else obj for obj in nodes])
     first = of_kind(*POD, pods_with(limits(gpu="8"), priority=5), name="first")
-    answers = ask(Scene(of_kind(*POD, ONE), [first], nodes), tmp_path, (translate, simulate, explain))
-    assert answers["simulate"].fits is False
+    answers = ask(
+        Scene(of_kind(*POD, ONE), [first], nodes), tmp_path, (translate, simulate, explain, resize, dashboard)
+    )
+    for command in ("simulate", "explain", "resize", "dashboard"):
+        assert answers[command].fits is False, command
     assert "pods before it in the queue" in answers["explain"].said
+    assert not contradictions(answers)
+
+
+def test_a_new_pod_comes_after_the_pods_that_wait(tmp_path):
+    waiting = of_kind(*POD, pods_with(limits(gpu="8")), name="stored")
+    waiting["metadata"] |= {"uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    scene = Scene(of_kind(*POD, ONE, name="a"), [waiting], having(*moved("n", extended=GPU)))
+    answers = ask(scene, tmp_path, (translate, simulate, explain, resize, dashboard))
+    for command in ("simulate", "explain", "resize", "dashboard"):
+        assert answers[command].fits is False, command
     assert not contradictions(answers)
 
 
