@@ -1,4 +1,4 @@
-"""Manifests as if they were applied to a cluster: their namespaces, what they replace, the webhook's resulting state, and assumptions."""
+"""Manifests read as if applied to a cluster: namespaces, skipped objects, the webhook's resulting state, and assumptions."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def print_assumed(assumed: Iterable[str]) -> None:
         complain(f"assumed: {subject}; use --inventory for the devices of your cluster")
 
 
-def print_inventory(documents: Iterable[Document], around: Sequence[Document], decided: Iterable[Decision]) -> None:
-    """Print which object makes the files count as a cluster without DeviceClasses, in which keys are left."""
+def warn_no_classes(documents: Iterable[Document], around: Sequence[Document], decided: Iterable[Decision]) -> None:
+    """Warn if an object makes the files count as a cluster without DeviceClasses, so that keys are left."""
     kinds = [(str(document.object.get("kind")), document) for document in documents]
     shown = [(kind, document) for kind, document in kinds if kind in ("Node", "ResourceSlice")]
     if around or not shown or any(kind == "DeviceClass" for kind, _ in kinds):
@@ -52,12 +52,12 @@ def print_inventory(documents: Iterable[Document], around: Sequence[Document], d
     kind, first = shown[0]
     where = f"{first.file}:{first.line}"
     warn(
-        f"{where}: with this {kind} the files count as a cluster without DeviceClasses; --exclude it if it is not of yours"
+        f"{where}: this {kind} makes the files count as a cluster without DeviceClasses; --exclude it if it is not yours"
     )
 
 
 def in_namespace(documents: Sequence[Document], namespace: str) -> tuple[Sequence[Document], frozenset[int]]:
-    """Set the namespace of objects that name none, as kubectl does; return the numbers of those in other namespaces, too."""
+    """Like kubectl, set the namespace of objects that name none; also return the numbers of objects in other namespaces."""
     from analysis.configuration import KIND
     from cluster import resources
     from dra.raw import mapping
@@ -82,9 +82,9 @@ def in_namespace(documents: Sequence[Document], namespace: str) -> tuple[Sequenc
 
 
 def find_controlled(documents: Sequence[Document]) -> frozenset[int]:
-    """Find, by number, the objects whose controller is among these documents, and print how many are skipped for that.
+    """Return the numbers of the objects whose controller is among these documents; print how many are thus skipped.
 
-    The controller must have the referenced uid, which only a server assigns: every author of a manifest can write a reference.
+    The controller must have the referenced uid, which only a server assigns: anyone can write a reference into a manifest.
     """
     from analysis.loading import inside, items, text
 

@@ -320,7 +320,7 @@ def waiting(view: DashboardView) -> Html:
 
 def _by_reason(waiting_pods: Sequence[Waiting]) -> Iterator[Html]:
     if unasked := sum(not pod.keeper for pod in waiting_pods):
-        words = f"{count_of(unasked, 'pod')} with what the scheduler says alone, as finding out why takes longer; the page of a pod says it."
+        words = f"{count_of(unasked, 'pod')} with only what the scheduler says, as finding out why takes longer; the page of a pod says it."
         yield el("p", words, class_="warn")
     groups = reasons(waiting_pods)
     for reason, pods in groups[:_REASONS]:

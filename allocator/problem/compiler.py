@@ -1,7 +1,7 @@
 """Compiles one question on one node into a problem, in the steps that `compile` lists.
 
 The layout of fields depends on devices and claims only, never on what is in use, so that results for one GPU serve all identical
-ones (`allocator.problem.cache`). Use decides the initial state, and which candidates are dropped from the start.
+ones (`allocator.problem.cache`). Current use decides the initial state and the candidates dropped at the start.
 
 Every step iterates over the devices of a node, whose number drivers choose, so each step charges the budget first.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # The costs of a device, in steps of a microsecond: for listing it and for finding its kind.
 _LISTED, _RECOGNISED = 1, 3
-_OFTEN = 128  # devices between two charges; a charge may end the budget by the clock
+_BATCH = 128  # devices per charge; a charge also ends the budget if time is up
 
 
 def compile(  # noqa: A001  the verb for what it does
@@ -46,7 +46,7 @@ def compile(  # noqa: A001  the verb for what it does
     arrange: Arrange | None = None,
     narrow: bool = True,
 ) -> SearchInput:
-    """Compile the question of a cache for one node; raise AllocateError for faults that the in-tree allocator finds before it searches.
+    """Compile `cache.question` for one node; raise AllocateError for faults that the in-tree allocator finds before it searches.
 
     `arrange` changes the order of the devices; `narrow` drops candidates whose values of a matchAttribute are too rare for the
     requested count.
@@ -121,7 +121,7 @@ def _line_up(
     budget: Budget,
     arrange: Arrange | None,
 ) -> Lineup:
-    """Return the devices that the node can use with their kinds, in the order in which they are tried."""
+    """Return the devices that the node can use, and their kinds, in the order in which they are tried."""
     for pool in pools:
         for page in pool.accessible:
             budget.charge(_LISTED * len(page.devices))
@@ -129,8 +129,8 @@ def _line_up(
     if arrange is not None:
         candidates = arrange(candidates)
     kinds: list[int] = []
-    for first in range(0, len(candidates), _OFTEN):
-        some = candidates[first : first + _OFTEN]
+    for first in range(0, len(candidates), _BATCH):
+        some = candidates[first : first + _BATCH]
         budget.charge(_RECOGNISED * len(some))
         kinds += cache.kinds(judge, some)
     by_kind: dict[int, list[int]] = {}
@@ -153,7 +153,7 @@ def _count(
     cache: CompileCache,
     judge: DeviceJudge,
 ) -> list[int]:
-    """Set the count of each leaf, and raise the faults that precede the search."""
+    """Return the count of each leaf; raise the faults that precede the search."""
     counts: list[int] = []
     for leaf in question.leaves:
         if not leaf.all:

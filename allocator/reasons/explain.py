@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _ORDER = {stage: number for number, stage in enumerate(Stage)}
 # The text for devices lost at a stage: in a list of a request's losses, and in a count of nodes.
 _WORDS = {
-    Stage.NODE: ("belong to other nodes", "no devices there"),
+    Stage.NODE: ("belong to other nodes", "no devices"),
     Stage.POOL: ("are in a pool that cannot be used", "pool cannot be used"),
     Stage.GATE: ("need a feature gate that is off", "feature gate off"),
     Stage.CLASS: ("are not of the class", "no device of the class"),
@@ -84,7 +84,7 @@ def distance(answer: Answer) -> tuple[int, int, int, int]:
 
 
 def lines(answer: Answer) -> Iterator[str]:
-    """Yield a refusal as lines: for each request, the number of devices lost at each stage, and to which claims."""
+    """Yield a refusal as lines: for each request, the number of devices lost at each stage, with examples."""
     if answer.error:
         yield f"error: {answer.error}"
         if answer.cause is not None:
@@ -104,7 +104,7 @@ def lines(answer: Answer) -> Iterator[str]:
 
 
 def loss(reason: Reason) -> str:
-    """Return one stage's loss as a sentence. A class is named without its selectors, because an administrator wrote them."""
+    """Return one stage's loss as a sentence. A class is named without its selectors: the author of a claim cannot change them."""
     count = f"{reason.lost} of {reason.of} devices " if reason.of else ""
     text = reason.text.partition(", selector #")[0] if reason.stage is Stage.CLASS else reason.text
     return f"{count}{_WORDS[reason.stage][0]}" + (f": {text}" if text else "")
@@ -113,7 +113,7 @@ def loss(reason: Reason) -> str:
 def sentence(answer: Answer) -> str:
     """Return one sentence about why the devices of each request do not fit, for admission messages and pod conditions.
 
-    Devices of other classes are left out if other devices were lost at a later stage. Each stage is named once.
+    Losses by class or selector are left out if there are others. Equal texts are given once.
     """
     if answer.error:
         return answer.error
@@ -127,7 +127,7 @@ def sentence(answer: Answer) -> str:
 
 
 def attribute_text(value: DeviceAttribute) -> str:
-    """Write the value of an attribute in CEL syntax; of a list only the first element."""
+    """Return the value of an attribute as text; a list reads "a list"."""
     for scalar in (value.string, value.version, value.int_):
         if scalar is not None:
             return str(scalar)
@@ -158,7 +158,7 @@ def tally(answers: Mapping[str, Answer]) -> str:
         if answer.verdict is Verdict.ERROR:
             text = f"error: {answer.error}"
         elif answer.verdict is Verdict.UNDECIDED:
-            text = "undecided within the budget"
+            text = "undecided within the step limit"
         counts[text] = counts.get(text, 0) + 1
     commonest = sorted(counts, key=lambda text: (-counts[text], text))
     return ", ".join(f"{text} on {counts[text]}" for text in commonest)

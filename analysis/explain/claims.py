@@ -1,4 +1,4 @@
-"""The story of a claim: its requests, its devices and since when, its pods, and what is wrong with it. Pure.
+"""The story of a claim: its requests, its devices and their age, its pods, and what is wrong. Pure.
 
 The faults are those that the allocator reports every few minutes, with the same messages (`allocator.reports`).
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FALSE = "False"
 
 
-_NAMED = 10  # claims in one remark about devices that only one claim may hold
+_LISTED = 10  # claims in one remark about devices that only one claim may hold
 
 
 def claim_story(claim: ResourceClaim, reading: Reading, *, entry: str = "", template: str = "") -> ClaimStory:
@@ -86,7 +86,7 @@ def claim_story(claim: ResourceClaim, reading: Reading, *, entry: str = "", temp
 
 
 def state_of_claim(claim: ResourceClaim) -> ClaimState:
-    """Return the state of a claim. It is prepared once every device has a status from its driver without a condition that is False."""
+    """Return the state of a claim: prepared once drivers report a status, with no False condition, for every device."""
     if claim.metadata.deletion_timestamp:
         return ClaimState.DELETING
     allocation = claim.status.allocation
@@ -119,9 +119,9 @@ def faults(claim: ResourceClaim, reading: Reading) -> Iterator[str]:
     uid = claim.metadata.uid
     for overlap in reading.overlaps(tuple(pools)):
         if uid in overlap.claims:
-            uids = {claim for claim in overlap.claims if claim != uid}
-            others = sorted(key for key, claim in stock.claims.items() if claim.metadata.uid in uids)
-            yield f"it holds what only one may hold, together with {list_first(others, _NAMED)}"
+            uids = {other for other in overlap.claims if other != uid}
+            others = sorted(key for key, other in stock.claims.items() if other.metadata.uid in uids)
+            yield f"what it holds exclusively is also held by {list_first(others, _LISTED)}"
 
 
 def device_of(stock: Stock, driver: str, pool: str, name: str) -> Device | None:

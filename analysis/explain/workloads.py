@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _SHORT = {"deploy": "Deployment", "sts": "StatefulSet", "ds": "DaemonSet", "rs": "ReplicaSet", "cj": "CronJob"}
 _MOST_OWNERS = 8
 _FAILED = "ReplicaFailure"
-# Every word for a kind of Kubernetes' own: its name, its plural, what kubectl calls it.
+# Every word for a built-in kind: its name, its plural, its short name in kubectl.
 KIND_OF = {word: resource.kind for resource in WORKLOADS for word in (resource.kind.lower(), resource.plural)} | _SHORT
 # Kinds between a workload and its pods.
 _BETWEEN = {"Deployment": (REPLICA_SETS,), "CronJob": (JOBS,)}
@@ -82,9 +82,9 @@ def find_workload(kind_name: str, name: str, namespace: str, reading: Reading) -
         remedy = (
             f"did you mean {similar}/{name}?"
             if similar
-            else "name a kind that creates pods, a pod, a claim or a device"
+            else "name a pod, a claim, a device or a kind that creates pods"
         )
-        raise MissingObject(f"there is no kind {kind_name!r} of which there is an object or a pod", remedy)
+        raise MissingObject(f"there is no object of kind {kind_name!r} and no pod owned by one", remedy)
     identity = same[find(named, name, namespace, same)]
     pods = [reading.pods[key] for key, chain in sorted(chains.items()) if identity in chain]
     return Workload(identity, objects.get(identity), pods)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from analysis.applied import print_assumed, print_inventory
+from analysis.applied import print_assumed, warn_no_classes
 from analysis.configuration import given_configuration, server_named
 from cli import contract as inputs
 from cli.contract import Broken, Exit
@@ -80,7 +80,7 @@ def command(
         },
         findings=lambda: checked,
     )
-    print_inventory(judged.documents, judged.around, result.decisions)
+    warn_no_classes(judged.documents, judged.around, result.decisions)
     print_assumed(decision.key for decision in result.decisions if decision.assumed)
     bad = () if fail_on == "never" else _LEVELS[: _LEVELS.index(fail_on) + 1]
     return (

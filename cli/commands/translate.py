@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from analysis.applied import print_assumed, print_inventory
+from analysis.applied import print_assumed, warn_no_classes
 from analysis.configuration import given_configuration, server_named
 from cli import contract as inputs
 from cli.contract import Broken, Exit
@@ -150,7 +150,7 @@ def command(
     if shows_result and output in ("diff", "yaml") and results and not is_changed:
         inputs.warn(translated.why_unchanged(results))
     warn_of_misspelt(documents)
-    print_inventory(documents, around, (decision for result in results for decision in result.translation.decisions))
+    warn_no_classes(documents, around, (decision for result in results for decision in result.translation.decisions))
     print_assumed(decision.key for result in results for decision in result.translation.decisions if decision.assumed)
     if not all_kinds and (kinds := translated.unknown_kinds(documents)):
         inputs.warn(f"pod templates in unknown kinds are not translated: {kinds} (use --all-kinds)")

@@ -1,4 +1,4 @@
-"""Every command and page gives one answer about where a pod can run, what it waits for, and its victims."""
+"""Every command and page gives the same answer about where a pod can run, what it waits for, and its victims."""
 
 import random
 
@@ -59,7 +59,7 @@ def test_pods_ahead_cost_a_bounded_number_of_steps(monkeypatch):
     assert queue.place("default/b").devices == last
 
 
-def test_no_node_is_examined_after_the_time_for_reasons(monkeypatch):
+def test_no_pod_is_placed_after_the_time_limit(monkeypatch):
     objects = [*fleet(1, 2), *FIRST, *SECOND, claim("c"), pod("c", "c")]
     placed, find = [], Queue.place
     monkeypatch.setattr(Queue, "place", lambda queue, key: placed.append(key) or find(queue, key))
@@ -69,7 +69,7 @@ def test_no_node_is_examined_after_the_time_for_reasons(monkeypatch):
 
 
 async def test_explain_names_the_victims_that_simulate_names(tmp_path):
-    """A PodDisruptionBudget keeps one of two."""
+    """A PodDisruptionBudget protects p0."""
     objects = [*fleet(2, 1)]
     for number in (0, 1):
         objects.append(held(f"c{number}", f"p{number}", on=f"n{number}/gpu-0"))
@@ -91,7 +91,7 @@ async def test_explain_names_the_victims_that_simulate_names(tmp_path):
         assert queue_of(reading, Configuration()).place("default/new").victims == ("default/p1",)
 
 
-async def test_budgets_that_may_not_be_listed_are_named():
+async def test_budgets_that_cannot_be_listed_are_named():
     class Narrow(Embedded):
         async def list(self, resource, *arguments, **more):
             if resource.kind == "PodDisruptionBudget":
@@ -154,7 +154,7 @@ def test_a_claim_that_is_never_freed_should_be_deleted(tmp_path, holder, more, u
     assert answer["pod"]["prospect"]["nearest"] == f"nearest is n0: would fit once {advised}"
 
 
-def test_advice_names_no_node_that_is_not_ready(tmp_path):
+def test_advice_names_only_ready_nodes(tmp_path):
     """The device of the node that is not ready would be freed sooner than those of the other node."""
     objects = full("c2", "c3", "p2", "p3")
     [away] = [obj for obj in objects if obj["metadata"]["name"] == "n1"]
@@ -202,8 +202,8 @@ def test_a_placed_pod_has_a_note_about_shared_devices(tmp_path):
     assert queue_of(reading, Configuration()).place("default/w").summary == simulated["summary"]
 
 
-def test_a_plugin_has_no_room_for_an_excluded_pod(tmp_path):
-    """The plugin has a free device, but the pod's claim does not."""
+def test_a_free_plugin_device_alone_is_no_room(tmp_path):
+    """The plugin has a free device, but none is free for the claim."""
     full_node = node("n0", allocatable={"cpu": "4", NAME: "1"})
     asking = by_name(**{NAME: "1"})
     asking["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "c"}]

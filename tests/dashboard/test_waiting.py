@@ -1,4 +1,4 @@
-"""Why pods wait: pods with equal requests are searched once, each has its own reason, and the first page does not wait."""
+"""Why pods wait: pods with equal requests share one search, each has its own reason, and the first page does not wait."""
 
 import asyncio
 import json
@@ -67,7 +67,7 @@ def varied(seed, count=40):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_every_pod_has_the_reason_of_its_own_page(seed):
+def test_every_pod_has_the_reason_on_its_own_page(seed):
     reading = varied(seed)
     configuration = Configuration()
     alone = {
@@ -117,18 +117,18 @@ async def test_the_fleet_page_does_not_wait_for_reasons(monkeypatch):
 async def test_a_page_counts_pods_that_have_only_the_schedulers_reason():
     objects = [*fleet(1, 1), claim("a", 2), pod("a", "a"), claim("b", 3), pod("b", "b")]
     async with served(standing(*objects), search=-1.0) as session:
-        assert "2 pods with what the scheduler says alone" in await text_of(session, "/waiting")
+        assert "2 pods with only what the scheduler says" in await text_of(session, "/waiting")
     async with served(standing(*objects)) as session:
-        assert "says alone" not in await text_of(session, "/waiting")
+        assert "only what the scheduler says" not in await text_of(session, "/waiting")
 
 
 def crowd(count=3_000):
-    """One node whose first device is shared by many pods, many pods that wait for their own reason, and many quotas."""
+    """One node whose first device is shared by many pods, many pods with different reasons to wait, and many quotas."""
     objects = [*fleet(1, 128)]
     for at in range(count):
         name = f"p{at}"
         condition = UNSCHEDULED | {
-            "message": f"a reason of {name} alone, which is as long as what schedulers say usually is"
+            "message": f"a reason of {name} only, about as long as the usual message of a scheduler"
         }
         objects += [
             held(name, name, on="n0/gpu-0", share={"memory": "1Mi"}),

@@ -104,10 +104,10 @@ def test_pods_reach_the_webhook_for_cpus_only_where_configured():
     assert "!(request.namespace in ['batch']) && (" in on_mutate(DIALECTS, CPUClaims(default="translate", namespaces={"batch": "leave"}))  # fmt: skip
     made = configurations(DIALECTS, Registration(cpus=IN_BATCH))
     assert made[0]["webhooks"][0]["matchConditions"][0]["expression"] == in_batch
-    assert made[1] == configurations(DIALECTS, Registration())[1]  # claims for CPUs are judged when the pod is changed
+    assert made[1] == configurations(DIALECTS, Registration())[1]  # CPU claims are judged only at mutation
 
 
-def test_a_condition_for_other_namespaces_is_reported_as_missing_cpus():
+def test_cpus_of_namespaces_outside_the_condition_are_reported():
     def wanting(cpus):
         return Configuration(msgspec.structs.replace(DEFAULT, cpu_claims=cpus))
 
@@ -121,7 +121,7 @@ def test_a_condition_for_other_namespaces_is_reported_as_missing_cpus():
     assert names_not_sent(wanting(CPUClaims()), wanting(everywhere)) == []
 
 
-def test_a_key_whose_domain_varies_lets_every_extended_resource_through():
+def test_a_key_with_a_varying_domain_sends_every_extended_resource():
     own = Dialect(name="own", title="Own", keys=(Row(name="<vendor>.example.org/card", meaning="a card"),))
     assert "k.contains('/')" in on_mutate([own])
 
@@ -132,8 +132,8 @@ def test_equal_options_make_equal_configurations(options):
 
 
 def test_without_a_bundle_the_rules_are_only_in_an_annotation():
-    callable_ = configurations(DIALECTS, Registration(ca_bundle="Ym9v", devices=True))
-    for made, later in zip(configurations(DIALECTS, Registration(devices=True)), callable_, strict=True):
+    complete = configurations(DIALECTS, Registration(ca_bundle="Ym9v", devices=True))
+    for made, later in zip(configurations(DIALECTS, Registration(devices=True)), complete, strict=True):
         assert not any("rules" in webhook for webhook in made["webhooks"])
         waiting = json.loads(made["metadata"]["annotations"][RULES])
         assert waiting == {webhook["name"]: webhook["rules"] for webhook in later["webhooks"]}
@@ -152,9 +152,9 @@ def test_the_webhook_configuration_names_what_maintains_the_ca_bundle(options, a
 
 
 def test_a_plain_pod_matches_a_single_webhook():
-    """All match conditions but one require a label that only the webhook sets."""
-    walking = [webhook for webhook in webhooks(Registration()) if webhook["name"].startswith("pods.")]
-    labels = [webhook["objectSelector"].get("matchLabels") for webhook in walking]
+    """All pod webhooks but one require a label that only drawbridge sets."""
+    of_pods = [webhook for webhook in webhooks(Registration()) if webhook["name"].startswith("pods.")]
+    labels = [webhook["objectSelector"].get("matchLabels") for webhook in of_pods]
     assert labels == [None, {"drawbridge.dev/translated": "true"}]
 
 

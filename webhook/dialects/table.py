@@ -2,7 +2,7 @@
 
 The tables of this package are Python values. An administrator writes further tables of the same form as YAML, under `dialects` in the
 DrawbridgeConfiguration; `drawbridge dialects` prints both. `webhook.dialects.plain` reads dialects that consist of a table only. Other
-dialects have a reader of their own, in their vocabulary (`webhook.dialects.vocabulary`).
+dialects have a reader of their own (`webhook.dialects.vocabulary`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REPLACED = (Outcome.TRANSLATED, Outcome.APPROXIMATED)  # the outcomes of keys th
 
 
 class Position(StrEnum):
-    """The part of a pod that has a key."""
+    """Where on a pod a key is found."""
 
     RESOURCE = "resource"  # limits and requests of a container
     ANNOTATION = "annotation"
@@ -61,12 +61,12 @@ class Unit(StrEnum):
 
     @property
     def size(self) -> int:
-        """The bytes of one unit; 1 for other units than bytes."""
+        """Bytes per unit; 1 unless the unit is MiB or GiB."""
         return {Unit.MIB: 1 << 20, Unit.GIB: 1 << 30}.get(self, 1)
 
 
 class Role(StrEnum):
-    """The part of a demand that a key sets (`webhook.dialects.vocabulary`). Keys without a role are known and have no effect."""
+    """The part of a demand that a key sets (`webhook.dialects.vocabulary`). Keys with no role are known but request nothing."""
 
     NONE = ""
     COUNT = "count"
@@ -105,7 +105,7 @@ class Scope(StrEnum):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """One key. `<…>` in a name stands for a part that varies; the reader gets the actual part."""
+    """One key. `<…>` in a name is a part that varies; the dialect's reader gets its value."""
 
     # The name of the key on pods. One part of a resource name may vary: `example.com/gpu-<model>`.
     name: str
@@ -113,9 +113,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     meaning: str
     # The unit of the number, or the form of the text: `text` is one name, `list` several names with commas.
     unit: Unit = Unit.COUNT
-    # The part of a pod that has the key; `nodeSelector` includes required node affinity.
+    # Where on a pod the key is; `nodeSelector` includes required node affinity.
     place: Position = Position.RESOURCE
-    # The part of a request that the key sets; a key without a role is known and requests nothing.
+    # The part of a request that the key sets; a key without a role is known but requests nothing.
     role: Role = Role.NONE
     # What becomes of the key. If it is `left`, the container stays as it is.
     outcome: Outcome = Outcome.TRANSLATED
@@ -124,7 +124,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     # Whether other systems use the name too, so that the key alone does not show the pod's system: other keys of the pod or
     # `meanings` decide.
     common: bool = False
-    # The smallest valid number; the key is refused with any other amount than a whole number from `least` to `most`.
+    # The smallest valid number; any amount but a whole number from `least` to `most` is refused.
     least: int = 0
     # The largest valid number; no limit if not set.
     most: int | None = None
@@ -157,7 +157,7 @@ _UNITS = {
 
 
 def row(name: str, meaning: str, role: Role = Role.NONE, place: Position = Position.RESOURCE, **more: Any) -> Row:
-    """Return the row of a key. Node labels are texts. Other keys have the unit of their role, or else a count for resources and a text elsewhere."""
+    """Return the row of a key. Node labels are text. Other keys have their role's unit, by default count for resources and text elsewhere."""
     unit = Unit.COUNT if place is Position.RESOURCE else Unit.TEXT
     if place is not Position.NODE_SELECTOR:
         unit = _UNITS.get(role, unit)
@@ -205,7 +205,7 @@ SHARES = Need("DRAConsumableCapacity", "shares of devices (capacity requests, di
 
 
 class Scheduler(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What a scheduler supports of claims."""
+    """A scheduler's support for claims."""
 
     # Whether it supports what the cluster's kube-scheduler supports.
     like_cluster: bool = False
@@ -244,16 +244,16 @@ class Dialect(
     system: bool = False
     # Its own schedulers: a fully translated pod that names one is assigned to `targetScheduler`.
     schedulers: tuple[str, ...] = ()
-    # Whether a pod that names one of its schedulers uses common keys in this dialect.
+    # Whether common keys of a pod that names its scheduler are in this dialect.
     scheduler_is_evidence: bool = False
-    # Whether its keys are translated independently of other keys of the container: if one of them stays, the others need not.
+    # Whether its keys are translated independently: even if other keys of the container stay, these need not.
     independent: bool = msgspec.field(name="apart", default=False)
     # Whether the legacy system refuses pods with a privileged container.
     refuses_privileged: bool = False
 
 
 class KnownRow(msgspec.Struct, frozen=True, gc=False):
-    """The row of a key on a pod, with its dialect and the part that stands for `<…>`."""
+    """The row of a key on a pod, with its dialect and the part that matched `<…>`."""
 
     dialect: Dialect
     row: Row

@@ -114,7 +114,7 @@ _SPECS: dict[str, Any] = {
 
 def outline(obj: Object) -> Object:
     head: dict[str, Any] = {"apiVersion": _scalar, "kind": _scalar, "metadata": {"namespace": _scalar, "name": _scalar}}
-    if obj.get("kind") == "RuntimeClass":  # the one kind without a spec
+    if obj.get("kind") == "RuntimeClass":  # its fields are in no spec
         head |= {"handler": _scalar, "scheduling": _SCHEDULING}
     if obj.get("kind") == "GPUCluster":
         head |= {"status": {"state": _scalar}}

@@ -2,7 +2,7 @@
 
 Each filter call names the nodes that all other plugins accept, so this module knows the pods that lack only devices. Depending on
 `--extender-preemption`, an event names the victims, or they are evicted. Pods are handled one at a time, the highest priority first,
-in at most half of the time. The state may be lost: the scheduler calls again.
+each followed by an equal pause. The state can be lost: the scheduler calls again.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from allocator.service.preemption.evictions import Evictions
 
 logger = logging.getLogger("drawbridge.allocator")
-MOST = 1024  # pods in the queue
-AGAIN = 5.0  # seconds between two searches for one pod
+MAX_QUEUED = 1024  # pods
+RETRY = 5.0  # seconds between a pod's victim searches
 REPEAT = 600.0  # seconds after which an unchanged event is written again
 _ROOM_MAY_HELP = (Outlook.FULL, Outlook.FITS)
 
@@ -51,7 +51,7 @@ class ExtenderPreemption:
         record_event: Callable[[Pod, str], Awaitable[None]],
         preempting: Preempting,
         *,
-        again: float = AGAIN,
+        again: float = RETRY,
     ) -> None:
         self._pods = pods
         self._record_event = record_event
@@ -71,7 +71,7 @@ class ExtenderPreemption:
         uid = pod.metadata.uid
         may = self._preempting is not Preempting.OFF and may_preempt(pod)
         helps = outlooks.outlook in _ROOM_MAY_HELP
-        if not (may and helps) or len(self._queued) >= MOST:
+        if not (may and helps) or len(self._queued) >= MAX_QUEUED:
             return
         tried_at = self._tried_at.get(uid, -inf)
         if self._clock() < tried_at + self._again:

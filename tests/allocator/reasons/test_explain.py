@@ -221,7 +221,7 @@ def test_nodes_with_equal_losses_at_equal_stages_are_grouped():
             {"a": refused(Stage.CLASS), "b": refused(Stage.CLASS), "c": refused(Stage.IN_USE)},
             "0 of 3 nodes can serve this: no device of the class on 2, devices in use on 1",
         ),
-        ({"a": Answer(Verdict.UNDECIDED)}, "0 of 1 nodes can serve this: undecided within the budget on 1"),
+        ({"a": Answer(Verdict.UNDECIDED)}, "0 of 1 nodes can serve this: undecided within the step limit on 1"),
     ],
 )
 def test_a_fleet_is_summarized_in_one_line(answers, summary):

@@ -77,7 +77,7 @@ def test_a_held_device_without_a_slice_is_still_explained(tmp_path):
 def test_two_claims_on_an_exclusive_device_are_reported(tmp_path):
     story = explained_device(tmp_path, *fleet(1, 1), held("a"), held("b"))
     assert story["state"] == "held"
-    assert "claim default/a: it holds what only one may hold, together with default/b" in story["remarks"]
+    assert "claim default/a: what it holds exclusively is also held by default/b" in story["remarks"]
 
 
 def test_neighbours_that_could_join_agree_with_the_matrix():

@@ -170,7 +170,7 @@ def test_an_event_that_repeats_a_condition_is_shown_once(tmp_path):
         ("statefulset/train", "there is no statefulset 'train' (there are: none)"),
         ("pod/train", "there is no pod 'train'"),
         ("job/", "there is no job ''"),
-        ("/train", "there is no kind ''"),
+        ("/train", "there is no object of kind ''"),
     ],
 )
 def test_an_unknown_workload_name_exits_with_1_and_a_hint(tmp_path, argument, hint):

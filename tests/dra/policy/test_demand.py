@@ -77,17 +77,17 @@ PARTS = stock(
     ],
     ids=[
         "the largest device that two nodes have",
-        "so many times",
-        "of those that the selector leaves",
-        "all of the node that has most of each",
-        "all that the selector leaves",
+        "n times that",
+        "largest that the selector matches",
+        "all: the largest total of any node",
+        "all that match the selector",
         "a device is taken whole",
         "a share takes what it asks for",
         "a share that asks for nothing takes all",
-        "a part may be given, and counts as such",
-        "a selector that cannot be read selects nothing, and a device counts all the same",
-        "all of nothing that is known counts as core counts it",
-        "what is published nowhere counts as it is asked for",
+        "a partition adds counter and profile",
+        "an invalid selector selects nothing, but a device still counts",
+        "All counts as 32 if no device is known",
+        "unpublished devices count as requested",
     ],
 )
 def test_the_demand_of_a_request_is_its_maximum(fleet, request_, wanted):
@@ -107,12 +107,12 @@ def test_the_largest_alternative_counts_once_over_all_classes():
     }
 
 
-def test_access_for_admins_is_free_and_requests_add_up():
+def test_admin_access_is_free_and_requests_add_up():
     assert demand(PAIRS, exactly(adminAccess=True)) == {}
     assert demand(PAIRS, exactly(), exactly(), exactly(adminAccess=True))["gpu/memory"] == 160
 
 
-def test_a_costly_request_counts_as_the_claim_requests():
+def test_a_request_too_long_to_scan_counts_as_written():
     request = exactly(count=2, capacity={"requests": {"memory": "20"}})
     assert demand(PAIRS, request, steps=2)["gpu/memory"] == 40
     assert demand(PAIRS, request)["gpu/memory"] == 160
@@ -128,10 +128,10 @@ def in_turns(spec, demands, of):
             return turn, demands.most_held(spec, of, Budget(TURN))
         except OutOfBudget:
             continue
-    pytest.fail("the look never ends")
+    pytest.fail("the scan never ends")
 
 
-def test_a_selector_longer_than_one_step_is_still_evaluated():
+def test_a_selector_longer_than_one_turn_is_still_evaluated():
     text = " && ".join([PICKY["cel"]["expression"]] * 175)
     spec = convert({"devices": {"requests": [exactly(selectors=[{"cel": {"expression": text}}])]}}, ResourceClaimSpec)
     assert 9_000 < len(text) < 10_240
@@ -169,7 +169,7 @@ def spec_of(**more):
     return convert({"devices": {"requests": [exactly(**more)]}}, ResourceClaimSpec)
 
 
-def look_in_turns(demands, spec, stocks, steps):
+def scan_in_turns(demands, spec, stocks, steps):
     """Count with `steps` steps a turn, on one stock after the other and then on the last; return the answer and the number of turns."""
     for turn in range(10_000):
         of = stocks[min(turn, len(stocks) - 1)]
@@ -177,7 +177,7 @@ def look_in_turns(demands, spec, stocks, steps):
             return demands.most_held(spec, of, Budget(steps)), turn + 1
         except OutOfBudget:
             continue
-    raise AssertionError("it never comes to an end")
+    raise AssertionError("the scan never ends")
 
 
 def many(nodes):
@@ -192,7 +192,7 @@ def test_a_scan_resumes_where_its_budget_ended(mode):
     fleet, spec = stock(*many(20)), spec_of(allocationMode=mode)
     whole = Demands().most_held(spec, fleet, Budget())
     assert whole["gpu", "memory"] == (28 if mode == "ExactCount" else 4 * 28) * 10**9
-    assert look_in_turns(Demands(), spec, [fleet], 60) == (whole, 40), "two devices a turn"
+    assert scan_in_turns(Demands(), spec, [fleet], 60) == (whole, 40), "two devices a turn"
 
 
 def test_a_scan_continues_although_slices_change_each_time():
@@ -201,7 +201,7 @@ def test_a_scan_continues_although_slices_change_each_time():
     changed = [
         first.with_object(slice_(f"x{at}", device("x", "5"), pool=f"x{at}", nodeName=f"x{at}")) for at in range(30)
     ]
-    bound, turns = look_in_turns(Demands(), spec, [first, *changed], 300)
+    bound, turns = scan_in_turns(Demands(), spec, [first, *changed], 300)
     assert bound == Demands().most_held(spec, changed[-1], Budget())
     assert turns <= 30
 
@@ -228,7 +228,7 @@ def test_distinct_requests_do_not_fill_the_demand_cache():
     assert len(vars(few)["_scans"]) <= 256
 
 
-def test_requests_with_long_selectors_do_not_fill_the_demand_memory():
+def test_requests_with_long_selectors_do_not_fill_the_demand_cache():
     """A request has up to 32 selectors of 10 KiB, and 4,096 answers are remembered."""
     demands, fleet = Demands(pages=25_000), stock(*many(3))
     for at in range(30):
@@ -240,6 +240,6 @@ def test_requests_with_long_selectors_do_not_fill_the_demand_memory():
     kept = vars(demands)
     assert len(kept["_most"]) == 15
     assert 1 <= sum(bool(look._uncompiled) for look in kept["_scans"].values()) <= 2, (
-        "a demand that is not at the end has its selectors in memory"
+        "only unfinished demands keep their selectors in memory"
     )
     assert max(map(len, (*kept["_most"], *kept["_scans"]))) <= 256

@@ -38,12 +38,12 @@ def device(name, driver=DRIVER, pool=NODE):
 
 
 def plugged(pod, *ids, resource=RESOURCE):
-    """Return a pod whose container has devices of a plugin."""
+    """Return the holding of a pod with devices of a plugin."""
     return PodHolding(name=pod, namespace="ns", containers=(ContainerHolding(name="c", devices=(PluginHolding(resource=resource, ids=ids),)),))  # fmt: skip
 
 
 def claiming(pod, claim, *devices, driver=DRIVER, namespace="ns"):
-    """Return a pod whose container has devices of a claim."""
+    """Return the holding of a pod with devices of a claim."""
     held = tuple(ClaimDevice(driver=driver, pool=NODE, device=device) for device in devices)
     claims = (ClaimHolding(claim=claim, namespace=namespace, devices=held),)
     return PodHolding(name=pod, namespace=namespace, containers=(ContainerHolding(name="c", claims=claims),))

@@ -48,7 +48,7 @@ def _reasons(outcome) -> tuple[str, ...]:
 
 
 def in_a_file(pod, world=STATE) -> tuple[str, ...]:
-    """Return the messages of the decision about a file, without messages that only the API server would return."""
+    """Return the messages of the decision about a file; none if the API server would refuse the pod."""
     done = decide_object(pod, world)
     return (
         ()
@@ -81,12 +81,12 @@ PODS = {
     "product": pod_in_n({GPU: 1, MEM: 1000}, annotations={"nvidia.com/use-gputype": "A1000"}),
     "two systems": pod_in_n({GPU: 1, MEM: 1000, "koordinator.sh/gpu-core": 50}),
     "two hundred": pod_in_n({GPU: 200}),
-    "its own beside": pod_in_n({GPU: 3}, claims=["three"]),
-    "its own alone": pod_in_n(claims=["three"]),
+    "own and key": pod_in_n({GPU: 3}, claims=["three"]),
+    "only its own": pod_in_n(claims=["three"]),
     "skipped": pod_in_n({GPU: 9}, labels={"drawbridge.dev/skip": "true"}),
 }
-PODS["nine apart"] = pod_in_n({GPU: 1})
-PODS["nine apart"]["spec"]["containers"] = [
+PODS["nine containers"] = pod_in_n({GPU: 1})
+PODS["nine containers"]["spec"]["containers"] = [
     {**PODS["one"]["spec"]["containers"][0], "name": f"c{at}"} for at in range(9)
 ]
 THREE = {
@@ -98,9 +98,9 @@ THREE = {
     },
 }
 WITH_THREE = state(THREE)
-# What only claims cannot say is left: keys of two systems. Of more devices than a claim may have, core would make one all the same.
+# Keys of two systems are left: claims cannot express them. Kubernetes makes a claim even for more devices than it may have.
 LEFT = {"two systems"}
-REFUSED = {name for name in PODS if name not in ("one", "blanks", "its own alone", "skipped")} - LEFT
+REFUSED = {name for name in PODS if name not in ("one", "blanks", "only its own", "skipped")} - LEFT
 
 
 @pytest.mark.parametrize("name", PODS)
@@ -108,7 +108,7 @@ def test_a_file_and_the_webhook_give_equal_messages(name):
     refusal = at_admission(PODS[name], WITH_THREE)
     done = decide_object(PODS[name], WITH_THREE)
     assert bool(refusal) == bool(done.refusals) == (name in REFUSED), (refusal, done.refusals)
-    assert name == "its own beside" or in_a_file(PODS[name], WITH_THREE) == refusal
+    assert name == "own and key" or in_a_file(PODS[name], WITH_THREE) == refusal
     if done.refusals:
         assert (done.operations, done.templates) == ((), {})
 
@@ -123,10 +123,10 @@ def test_a_file_and_the_webhook_agree_about_the_examples(document):
 
 
 def test_the_webhook_and_file_checks_agree_on_random_resource_combinations():
-    """Random amounts under random keys, beside each other."""
+    """Random amounts for random combinations of keys."""
     random_ = random.Random(13)
     keys = [GPU, MEM, CORES, PERCENT, "nvidia.com/mig-1g.5gb", "koordinator.sh/gpu", "nvidia.com/gpumemory", "cpu"]
-    # About an amount that is no quantity the API server asks no webhook.
+    # The API server rejects invalid quantities before it calls webhooks.
     amounts = [0, 1, 2, 3, 4, 5, 9, 50, 100, 101, 4000, 98304, "1", "0.5", "2k", "8Gi", "-1", "1e3"]
     refused = 0
     for _ in range(draws(300)):
@@ -165,8 +165,8 @@ def test_the_record_of_a_refusal_has_its_code():
 
 def test_a_template_of_the_same_input_is_known():
     assert WITH_THREE.templates["n", "three"].devices.requests[0].name == "g"
-    assert decide_object(PODS["its own alone"], WITH_THREE).warnings == ()
-    assert "does not exist yet" in decide_object(PODS["its own alone"], STATE).warnings[0]
+    assert decide_object(PODS["only its own"], WITH_THREE).warnings == ()
+    assert "does not exist yet" in decide_object(PODS["only its own"], STATE).warnings[0]
 
 
 def test_pods_of_known_and_unknown_workload_kinds_are_judged():

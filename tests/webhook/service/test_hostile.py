@@ -18,24 +18,24 @@ from webhook.admission import answer_timeout
 from webhook.admission import review as reviewing
 
 JSON = {"Content-Type": "application/json"}
-PROMISE = 0.1
+MAX_CPU = 0.1
 
 
 @pytest.fixture(autouse=True, scope="module")
-def old_objects_rest():
+def freeze_objects():
     """Keep the garbage collector away from objects of earlier tests: one pass over them would stop the webhook for 90 ms."""
     gc.collect()
-    gc.freeze()  # permanently, because later reviews would otherwise pay for its collection
+    gc.freeze()  # permanently: later reviews would otherwise pay for collecting them
 
 
 class Held(list):
-    """The CPU seconds of the loop for each review. Wall-clock time would depend on the load of the machine."""
+    """Per round, the CPU seconds that each review holds the loop; wall-clock time would vary with load."""
 
     def start(self):
-        """Begin a round. The cost of a review is in every round; disturbances by the machine or the collector are in one."""
+        """Begin a round. A review's cost shows in every round; a disturbance by the machine or the collector in only one."""
         self.append([])
 
-    def most(self):
+    def peak(self):
         return min(max(times) for times in self)
 
 
@@ -65,7 +65,7 @@ async def post(session, url, body):
 
 @asynccontextmanager
 async def honest(session, url):
-    """Send small honest reviews, which must all be answered with a patch; the block ends after some of them."""
+    """Send small honest reviews, which must all be answered with a patch; at least 8 before the block ends."""
     stop, seen = asyncio.Event(), []
 
     async def stream():
@@ -101,11 +101,11 @@ async def test_a_hostile_review_is_answered_without_delaying_other_reviews(clust
                 status, text = await post(session, f"{url}/{path}", body)
                 assert status in (200, 400), text
                 assert status != 200 or json.loads(text)["response"]["uid"] == "hostile"
-        assert took.most() <= PROMISE
+        assert took.peak() <= MAX_CPU
 
 
 async def test_honest_reviews_survive_a_crowd_of_hostile_reviews(cluster, monkeypatch):
-    # To write them out takes half a second, in which the loop has to turn.
+    # Making them takes half a second, during which the loop must run.
     bodies = [(path, await asyncio.to_thread(make)) for path, make in (REVIEWS | CORPUS).values()]
     async with (
         running(cluster) as here,
@@ -118,7 +118,7 @@ async def test_honest_reviews_survive_a_crowd_of_hostile_reviews(cluster, monkey
                 took.start()
                 answers = await asyncio.gather(*(post(session, f"{url}/{path}", body) for path, body in bodies))
                 assert {status for status, _ in answers} <= {200, 400, 408, 503}
-        assert took.most() <= PROMISE
+        assert took.peak() <= MAX_CPU
 
 
 async def test_a_review_undecided_by_workers_is_allowed_with_a_warning(cluster):
@@ -150,8 +150,8 @@ async def test_a_pod_is_translated_even_if_its_verdict_times_out(cluster):
         app._limits = app._limits._replace(patience=0.0)  # a worker has no time, and the loop has none for the verdict
 
         def late(_path, body, state, _patience):
-            looks = iter([False])  # the first comes while the keys are translated
-            return reviewing.decide_review("mutate", body, state, impatient=lambda: next(looks, True))
+            polls = iter([False])  # the first comes while keys are translated
+            return reviewing.decide_review("mutate", body, state, impatient=lambda: next(polls, True))
 
         app._decider.decide = late
         status, text = await post(session, f"https://{here.address}/mutate", gpu_review)

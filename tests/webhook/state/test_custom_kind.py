@@ -1,4 +1,4 @@
-"""The fields that the API server keeps of a custom object are computed from the definition of its kind; `tests/oracle/prune` is the referee."""
+"""The fields that the API server keeps in a custom object are computed from the definition of its kind; `tests/oracle/prune` checks them."""
 
 import copy
 import random
@@ -8,7 +8,7 @@ import pytest
 from tests.webhook.definitions import ANY, BEFORE_131, DROPS, KEEPS, definition, template
 from webhook.state import custom_kinds
 
-BOTH = ("example.com", "Thing")
+GROUP_KIND = ("example.com", "Thing")
 ABOUT = {"apiVersion": "example.com/v1", "kind": "Thing"}
 POD = {
     "resourceClaims": [{"name": "a", "resourceClaimTemplateName": "t"}],
@@ -21,7 +21,7 @@ def thing(spec, version="v1"):
 
 
 def kept(crd, obj):
-    (kind,) = custom_kinds([obj, crd])[BOTH]
+    (kind,) = custom_kinds([obj, crd])[GROUP_KIND]
     return kind.prune(obj)["spec"]
 
 
@@ -42,20 +42,20 @@ def kept(crd, obj):
     ids=range(10),
 )  # fmt: skip
 def test_a_field_stays_where_the_schema_permits_it(schema, spec, expected):
-    assert kept(definition(BOTH, schema), thing(spec)) == expected
+    assert kept(definition(GROUP_KIND, schema), thing(spec)) == expected
 
 
-def test_an_object_passes_served_and_stored_schemas():
-    two = definition(BOTH, KEEPS, DROPS)
+def test_served_and_stored_schema_prune_an_object():
+    two = definition(GROUP_KIND, KEEPS, DROPS)
     assert kept(two, thing(POD)) == POD
     assert "resourceClaims" not in kept(two, thing(POD, "v2"))
-    assert "resourceClaims" not in kept(definition(BOTH, DROPS, KEEPS), thing(POD, "v2"))
-    converted = definition(BOTH, DROPS, KEEPS, conversion={"strategy": "Webhook"})
+    assert "resourceClaims" not in kept(definition(GROUP_KIND, DROPS, KEEPS), thing(POD, "v2"))
+    converted = definition(GROUP_KIND, DROPS, KEEPS, conversion={"strategy": "Webhook"})
     assert kept(converted, thing(POD, "v2")) == POD
 
 
 def test_definitions_from_before_1_22_are_read():
-    beta = definition(BOTH, DROPS)
+    beta = definition(GROUP_KIND, DROPS)
     schema = beta["spec"]["versions"][0]["schema"]
     beta["apiVersion"] = "apiextensions.k8s.io/v1beta1"
     assert kept(beta, thing(POD)) == POD  # their default is to preserve
@@ -63,7 +63,7 @@ def test_definitions_from_before_1_22_are_read():
     assert "resourceClaims" not in kept(beta, thing(POD))
     del beta["spec"]["versions"]
     assert "resourceClaims" not in kept(beta, thing(POD))
-    assert kept(definition(BOTH, DROPS, preserveUnknownFields=True), thing(POD)) == POD
+    assert kept(definition(GROUP_KIND, DROPS, preserveUnknownFields=True), thing(POD)) == POD
 
 
 def deep(levels):
@@ -87,21 +87,21 @@ def doubling():
 
 
 HOSTILE = {
-    "doubling": definition(BOTH, doubling()),
-    "deep": definition(BOTH, deep(400)),
-    "recursive": definition(BOTH, recursive()),
-    "text": definition(BOTH, "schema"),
-    "no spec": {**definition(BOTH), "spec": []},
-    "versions": {**definition(BOTH), "spec": {"group": BOTH[0], "names": {"kind": BOTH[1]}, "versions": {"v1": {}}}},
-    "numbers": {**definition(BOTH), "spec": {"group": 1, "names": {"kind": ["Thing"]}, "versions": [1, None]}},
-    "members": definition(BOTH, {"type": "object", "properties": {"a": None}}),
-    "no schema": {**definition(BOTH), "spec": {**definition(BOTH)["spec"], "versions": [{"name": "v1", "served": True}]}},
+    "doubling": definition(GROUP_KIND, doubling()),
+    "deep": definition(GROUP_KIND, deep(400)),
+    "recursive": definition(GROUP_KIND, recursive()),
+    "text": definition(GROUP_KIND, "schema"),
+    "no spec": {**definition(GROUP_KIND), "spec": []},
+    "versions": {**definition(GROUP_KIND), "spec": {"group": GROUP_KIND[0], "names": {"kind": GROUP_KIND[1]}, "versions": {"v1": {}}}},
+    "numbers": {**definition(GROUP_KIND), "spec": {"group": 1, "names": {"kind": ["Thing"]}, "versions": [1, None]}},
+    "members": definition(GROUP_KIND, {"type": "object", "properties": {"a": None}}),
+    "no schema": {**definition(GROUP_KIND), "spec": {**definition(GROUP_KIND)["spec"], "versions": [{"name": "v1", "served": True}]}},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("crd", HOSTILE.values(), ids=HOSTILE)
 def test_a_definition_that_cannot_be_followed_drops_nothing(crd):
-    assert all(not kind.served for kind in custom_kinds([crd, thing(POD)]).get(BOTH, ()))
+    assert all(not kind.served for kind in custom_kinds([crd, thing(POD)]).get(GROUP_KIND, ()))
 
 
 def test_definitions_of_other_kinds_are_not_read():
@@ -156,9 +156,9 @@ def test_pruning_keeps_the_same_fields_as_the_api_server(prune_oracle):
         questions.append({"schema": schema, "object": {**(spec if isinstance(spec, dict) else {}), **ABOUT}})
     changed = 0
     for question, answer in zip(questions, prune_oracle.ask_all(copy.deepcopy(questions)), strict=True):
-        crd = definition(BOTH, {})
+        crd = definition(GROUP_KIND, {})
         crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = question["schema"]
-        (kind,) = custom_kinds([question["object"], crd])[BOTH]
+        (kind,) = custom_kinds([question["object"], crd])[GROUP_KIND]
         assert kind.prune(question["object"]) == answer["kept"], question
         changed += answer["kept"] != question["object"]
     assert changed > len(questions) / 4

@@ -1,6 +1,6 @@
 """Intel: whole GPUs by kernel driver, whole Gaudi accelerators, and QAT functions by their services.
 
-A unit of `gpu.intel.com/i915` is a card, unless the plugin was started with `shared-dev-num`. So it counts as a card only if that is declared
+A unit of `gpu.intel.com/i915` is a card, unless the plugin was started with `shared-dev-num`. So it counts as a card only if declared as one,
 or if most nodes publish cards, as for `nvidia.com/gpu`. Keys follow intel/intel-device-plugins-for-kubernetes: cmd/gpu_plugin and
 cmd/qat_plugin; the targets intel/intel-resource-drivers-for-kubernetes.
 """
@@ -35,14 +35,14 @@ DIALECT = Dialect(
     keys=(
         row(
             "gpu.intel.com/i915",
-            "GPUs on the i915 driver, if the cluster shows that a unit is a whole one",
+            "GPUs on the i915 driver, if the cluster shows that a unit is a whole GPU",
             Role.COUNT,
             target="intelI915",
             common=True,
         ),
         row(
             "gpu.intel.com/xe",
-            "GPUs on the xe driver, if the cluster shows that a unit is a whole one",
+            "GPUs on the xe driver, if the cluster shows that a unit is a whole GPU",
             Role.COUNT,
             target="intelXe",
             common=True,
@@ -96,7 +96,7 @@ DIALECT = Dialect(
             for name, text in (
                 ("gas-allow", "cards that may serve"),
                 ("gas-deny", "cards that may not serve"),
-                ("gas-same-gpu", "containers that get one card together"),
+                ("gas-same-gpu", "containers that share one card"),
                 ("gas-allocate-xelink", "cards that are linked"),
                 ("gas-allocate-single-numa", "cards of one NUMA node"),
             )
