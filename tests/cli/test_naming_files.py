@@ -102,7 +102,7 @@ def test_a_node_that_turns_files_into_a_cluster_is_named(command, tmp_path):
     manifest(alone, node("n0"))
     manifest(classes, class_of("gpu"))
     pod = manifest(tmp_path / "pod.yaml", ASKING)
-    message = f"{alone}:1: with this Node the files count as a cluster without DeviceClasses"
+    message = f"{alone}:1: this Node makes the files count as a cluster without DeviceClasses"
     assert message in run(command, "-f", pod, "-f", str(alone)).stderr
     assert message not in run(command, "-f", pod, "-f", str(alone), "-f", str(classes)).stderr
     assert message not in run(command, "-f", pod, "--inventory", str(alone)).stderr
