@@ -1,15 +1,16 @@
 """Finds the account of a ServiceAccount token and the node of its pod by TokenReview; results are cached for a while.
 
 A token is valid only for its audience, so one that was stolen elsewhere is useless here. Invalid tokens must be reviewed, too, so the number of
-concurrent reviews is limited, and negative results are cached as well. An address may have a part of the reviews that wait, and tokens that were
-valid before do not wait behind new ones: so a client that guesses keeps neither kind from being reviewed.
+concurrent reviews is limited, and negative results are cached as well. Tokens that were valid before do not wait behind new ones. Of the new ones
+an address may have a part; if too many wait, the newest of the address that has most gives way. So a client that guesses keeps neither kind from
+being reviewed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -74,7 +75,8 @@ class TokenReviews:
         self._known: OrderedDict[bytes, tuple[Account, float]] = OrderedDict()
         # Whether a token was valid before, and how many reviews of such tokens run at a time.
         self._turns = {was_valid: asyncio.Semaphore(CONCURRENT_REVIEWS) for was_valid in (True, False)}
-        self._waiting: Counter[str] = Counter()  # new tokens, by the address that shows them
+        # Reviews of new tokens by the address that shows them, the oldest first; ending one's timeout refuses the token.
+        self._new: dict[str, list[asyncio.Timeout]] = {}
 
     async def account_of(self, token: str, peer: str = "") -> Account:
         """Return the account of a token, without a name if it is invalid. Raises ApiError if the server does not answer, or TooManyTokens."""
@@ -84,25 +86,39 @@ class TokenReviews:
         account, until = self._known.get(digest, (Account(), 0.0))
         if self._clock() < until:
             return account
-        was_valid = bool(account.name)
-        if was_valid:
-            async with self._turns[was_valid]:
-                account = await self._ask(token)
-        else:
-            if self._waiting.total() >= MOST_WAITING or self._waiting[peer] >= MOST_WAITING_OF_PEER:
-                raise TooManyTokens
-            self._waiting[peer] += 1
-            try:
-                async with self._turns[was_valid]:
-                    account = await self._ask(token)
-            finally:
-                self._waiting[peer] -= 1
-                self._waiting += Counter()  # forgets the addresses of which none waits
+        account = await (self._review(token) if account.name else self._review_new(token, peer))
         self._known[digest] = account, self._clock() + (VALID_SECONDS if account.name else INVALID_SECONDS)
         self._known.move_to_end(digest)
         while len(self._known) > MOST_CACHED:
             self._known.popitem(last=False)
         return account
+
+    async def _review_new(self, token: str, peer: str) -> Account:
+        """Review a token that was not valid before, unless too many of its address or of all addresses wait."""
+        mine = self._new.get(peer, [])
+        if len(mine) >= MOST_WAITING_OF_PEER:
+            raise TooManyTokens
+        if sum(map(len, self._new.values())) >= MOST_WAITING:
+            most = max(self._new.values(), key=len)
+            if len(most) <= len(mine) + 1:
+                raise TooManyTokens
+            most.pop().reschedule(0.0)
+        place = asyncio.timeout(None)
+        self._new[peer] = [*mine, place]
+        try:
+            async with place:
+                return await self._review(token, was_valid=False)
+        except TimeoutError:
+            if place.expired():
+                raise TooManyTokens from None
+            raise
+        finally:
+            if rest := [other for other in self._new.pop(peer, ()) if other is not place]:
+                self._new[peer] = rest
+
+    async def _review(self, token: str, *, was_valid: bool = True) -> Account:
+        async with self._turns[was_valid]:
+            return await self._ask(token)
 
     async def _ask(self, token: str) -> Account:
         spec = {"token": token} | ({"audiences": [self._audience]} if self._audience else {})

@@ -243,3 +243,18 @@ async def test_invalid_tokens_of_one_address_do_not_delay_other_addresses():
         assert (await known).name == "good-known"
         results = await asyncio.gather(*guesses, return_exceptions=True)
     assert sum(isinstance(result, TooManyTokens) for result in results) == 84
+
+
+async def test_invalid_tokens_of_many_addresses_do_not_delay_another_address():
+    server = SlowServer()
+    reviews = TokenReviews(server, "", lambda: 0.0)
+    guesses = [asyncio.create_task(reviews.account_of(f"bad-{at}", f"10.0.0.{at % 8}")) for at in range(160)]
+    await asyncio.sleep(0)
+    valid = [asyncio.create_task(reviews.account_of(f"good-{at}", f"10.0.1.{at % 3}")) for at in range(9)]
+    await asyncio.sleep(0)
+    server.answers.set()
+    async with asyncio.timeout(PATIENCE):
+        assert [account.name for account in await asyncio.gather(*valid)] == [f"good-{at}" for at in range(9)]
+        results = await asyncio.gather(*guesses, return_exceptions=True)
+    assert sum(isinstance(result, Account) for result in results) == accounts.MOST_WAITING - len(valid)
+    assert not reviews._new
