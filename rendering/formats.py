@@ -262,11 +262,12 @@ def choose_codes(wanted: str, also: tuple[str, ...] = ()) -> Mapping[str, Findin
 
 _ABOUT: Final = (
     "For authors of manifests and administrators: the code of every finding.",
-    "`drawbridge explain CODE` prints what helps; so does each command that reports the finding.",
+    "`drawbridge explain CODE` prints the remedy; so does each command that reports the finding.",
     "A code never changes its meaning.",
     "`drawbridge check` reports D and R:",
     "errors are what the API server of the newest supported Kubernetes (D) or the webhook (R) refuses;",
-    "warnings are what is accepted and does not work, or not as meant.",
+    "warnings are what is accepted but does not work as intended.",
+    "C are faults of the configuration; each command that reads it reports them.",
     "M are outcomes of `translate` and `survey` in formats that know only findings.",
     "`drawbridge doctor` reports O, and `drawbridge survey` reports S.",
 )
