@@ -226,7 +226,7 @@ def test_a_runtime_class_restricts_the_nodes_of_a_pod(tmp_path):
     assert not contradictions(answers)
 
 
-def test_devices_that_earlier_pods_take_are_not_room_for_a_pod(tmp_path):
+def test_devices_that_earlier_pods_take_are_not_room(tmp_path):
     """A taint keeps the pod from one node, and a pod of higher priority takes all devices of the other."""
     nodes = moved("a", "b", extended=GPU)
     nodes = having(*[obj | {"spec": TAINTED} if obj["metadata"]["name"] == "a" else obj for obj in nodes])

@@ -74,7 +74,7 @@ def test_an_unanswered_write_is_in_doubt_until_the_claim_arrives(landed):
 
 
 @pytest.mark.parametrize("late", [True, False])
-def test_devices_of_a_lost_write_are_held_until_it_is_invalid(late):
+def test_devices_of_a_lost_write_are_held_until_invalid(late):
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.apply(Commit("t-a"))

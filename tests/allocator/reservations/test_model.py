@@ -149,7 +149,7 @@ LOST = [
 ]
 
 
-def test_the_search_finds_devices_freed_before_a_lost_write_is_invalid(monkeypatch):
+def test_search_finds_devices_freed_before_a_lost_write_is_invalid(monkeypatch):
     as_meant = Ledger.as_meant
 
     def forgetful(ledger, hold):
