@@ -225,6 +225,10 @@ class Queue:
             self._steps -= self._work.spent - begun if first else 0
         return self._outcomes[key]
 
+    def scheduler_of(self, pod: Pod) -> str:
+        """Return the scheduler of a pod that waits, which the webhook may change before the pod is created; "" is the cluster's own."""
+        return self._waiting.get(pod.metadata.key, pod).spec.scheduler_name
+
     def outcome_of_first(self, key: str, *, search: bool) -> PodOutcome | None:
         """Return where one of the first MOST_PLACED pods goes; None for later pods. Without `search`, also None if the answer is not known yet."""
         if key not in self._first:

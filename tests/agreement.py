@@ -94,7 +94,7 @@ CODE = re.compile(r"\[([RD]\d{3})\]")
 ROOM = re.compile(
     r"devices for it are free(, and| on \d+ nodes)|device plugins have room|devices do not keep it|has room for it, and"
 )
-NO_ROOM = re.compile(r"no node could serve|no node has|but not where it may run|but pods before it")
+NO_ROOM = re.compile(r"no node could serve|no node has|and no node does$|but not where it may run|but pods before it")
 SEVERITY = ("served", "translated", "approximated", "left", "unknown", "refused")
 
 

@@ -63,11 +63,19 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
     next_step = next_step or _before_scheduling(pod, webhook, claims, reading)
     place: PodOutcome | None = None
     if next_step is None:
-        place = queue_of(reading, configuration).place(key)
+        queue = queue_of(reading, configuration)
+        place = queue.place(key)
         if prospect is not None and place.node is not None and prospect.outlook in _REFUSING:
             prospect = replace(prospect, outlook=Outlook.FITS, message="", nearest="", blockers=())
         next_step = _at_its_scheduler(
-            pod, webhook, claims, prospect, place, reading=reading, configuration=configuration
+            pod,
+            webhook,
+            claims,
+            prospect,
+            place,
+            scheduler=queue.scheduler_of(pod) or _STOCK,
+            reading=reading,
+            configuration=configuration,
         )
     if prospect is not None and next_step.keeper in (Keeper.USER, Keeper.TEMPLATES, Keeper.CLAIMS):
         # Something else has to happen first, so freeing another claim is not enough.
@@ -280,16 +288,16 @@ def _at_its_scheduler(
     prospect: Prospect | None,
     outcome: PodOutcome,
     *,
+    scheduler: str,
     reading: Reading,
     configuration: Configuration,
 ) -> NextStep:
-    scheduler = pod.spec.scheduler_name or _STOCK
     keeper = scheduler_keeper(scheduler, configuration)
     last_message = scheduler_message(pod)
     # No pod of this scheduler, which is not Kubernetes' own, has a node or a condition.
     named = [pod for pod in reading.pods.values() if pod.spec.scheduler_name == scheduler]
-    unknown = reading.knows_pods and not any(pod.spec.node_name or pod.status.conditions for pod in named)
-    if not last_message and keeper is Keeper.SCHEDULER and scheduler != _STOCK and unknown:
+    untried = reading.knows_pods and not any(pod.spec.node_name or pod.status.conditions for pod in named)
+    if pod.metadata.uid and not last_message and keeper is Keeper.SCHEDULER and scheduler != _STOCK and untried:
         message = f"no scheduler is named {scheduler}: none has tried a pod that names it"
         return NextStep(keeper=Keeper.USER, message=message)
     if last_message and last_message == unchecked_conditions(pod, reading):

@@ -10,6 +10,7 @@ from tests.agreement import Scene, as_list, ask, asked, dashboard, explain, file
 from tests.cli.agreement_scenes import (
     EMPTY,
     FLEET,
+    FPGA,
     MOVED,
     ONE,
     POD,
@@ -247,6 +248,22 @@ def test_a_new_pod_comes_after_the_pods_that_wait(tmp_path):
     answers = ask(scene, tmp_path, (translate, simulate, explain, resize, dashboard))
     for command in ("simulate", "explain", "resize", "dashboard"):
         assert answers[command].fits is False, command
+    assert not contradictions(answers)
+
+
+@pytest.mark.parametrize(
+    ("key", "amount", "fleet", "scheduler"),
+    [
+        ("koordinator.sh/gpu", "100", MOVED, "default-scheduler"),
+        (FPGA, "1", [node("a", **{FPGA: 4})], "koord-scheduler"),
+    ],
+)
+def test_a_pod_needs_no_scheduler_before_it_is_created(key, amount, fleet, scheduler, tmp_path):
+    """The webhook assigns a pod that names the scheduler of its system to another one, if it translates the keys."""
+    given = of_kind(*POD, pods_with({"limits": {key: amount}}, schedulerName="koord-scheduler"))
+    answers = ask(Scene(given, (), fleet), tmp_path)
+    assert (answers["simulate"].fits, answers["explain"].fits) == (True, True)
+    assert f"{scheduler} has not placed it yet" in answers["explain"].said
     assert not contradictions(answers)
 
 
