@@ -7,15 +7,26 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from dra.finding import Findings, finding_at
-from dra.raw import mapping, members
-from dra.validation.fields.shape import FLAG, TEXT, Fields, Integer, ListOf, MapOf, bad_value, matching, show, text
+from dra.finding import Finding, Findings, finding_at
+from dra.validation.fields.shape import (
+    FLAG,
+    TEXT,
+    Fields,
+    Integer,
+    ListOf,
+    MapOf,
+    OneOf,
+    bad_value,
+    matching,
+    show,
+    text,
+)
 from dra.validation.parameters.driver import KnownDriver, Order, ParameterKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dra.validation.fields.shape import Rule
+    from dra.validation.fields.shape import JsonShape, ObjectRule, Rule
 
 _INT32: Final = 2**31 - 1
 _INT64: Final = 2**63 - 1
@@ -259,33 +270,117 @@ def _plugins(value: Mapping[str, Any], path: str) -> Findings:
         yield bad_value(f"{path}/plugins", "plugins is an empty list (expected at least one plugin)")
 
 
-# Values that the reference plugins accept (containernetworking/plugins), and the SR-IOV plugin; other plugins define their own.
-_MODES: Final = {"macvlan": ("bridge", "private", "vepa", "passthru"), "ipvlan": ("l2", "l3", "l3s")}
-_VLANS: Final = {"vlan": "vlanId", "bridge": "vlan", "sriov": "vlan"}
+def _checked_by(shape: Fields, value: Any, path: str) -> Findings:
+    findings: list[Finding] = []
+    shape.check(value, path, findings)
+    yield from findings
+
+
+def _partial(
+    fields: Mapping[str, JsonShape], rule: ObjectRule | None = None, *, demanded: tuple[str, ...] = ()
+) -> Fields:
+    """Return a shape in which other fields are allowed: plugins ignore those that they do not know."""
+    shape = Fields(fields, demanded=demanded, rule=rule)
+    shape.partial = True
+    return shape
+
+
+def _in_subnet(value: Mapping[str, Any], path: str) -> Findings:
+    """Check the addresses of a range as the plugin host-local does."""
+    if not value.get("subnet"):
+        return
+    subnet = ipaddress.ip_interface(value["subnet"]).network
+    if subnet.prefixlen > subnet.max_prefixlen - 2:
+        yield bad_value(f"{path}/subnet", f"{show(str(subnet))} has no address to allocate")
+    addresses = {name: ipaddress.ip_address(value[name]) for name in _IN_SUBNET if value.get(name)}
+    outside = [name for name, address in addresses.items() if address not in subnet]
+    for name in outside:
+        yield bad_value(f"{path}/{name}", f"{show(value[name])} is not in the subnet {subnet}")
+    first, last = addresses.get("rangeStart"), addresses.get("rangeEnd")
+    if not outside and first is not None and last is not None and int(first) > int(last):
+        yield bad_value(f"{path}/rangeEnd", f"{show(value['rangeEnd'])} is before rangeStart")
+
+
+def _trunk(value: Mapping[str, Any], path: str) -> Findings:
+    low, high = value.get("minID"), value.get("maxID")
+    if (low is None) != (high is None):
+        yield bad_value(path, f"{'minID' if low is None else 'maxID'} is missing")
+    elif low is not None and low > high:
+        yield bad_value(f"{path}/maxID", f"{high} is less than minID")
+
+
+def _bridge(value: Mapping[str, Any], path: str) -> Findings:
+    if value.get("vlan") and value.get("vlanTrunk"):
+        yield finding_at("D704", f"{path}/vlanTrunk", "vlan and vlanTrunk exclude each other")
+    if value.get("hairpinMode") and value.get("promiscMode"):
+        yield finding_at("D704", f"{path}/promiscMode", "hairpinMode and promiscMode exclude each other")
+
+
+def _virtual_function(value: Mapping[str, Any], path: str) -> Findings:
+    for name in ("vlanQoS", "vlanProto"):
+        if value.get(name) is not None and value.get("vlan") is None:
+            yield bad_value(f"{path}/{name}", f"{name} needs vlan")
 
 
 def _plugin(value: Mapping[str, Any], path: str) -> Findings:
-    kind = str(value.get("type"))
-    mode, modes = value.get("mode"), _MODES.get(kind)
-    if modes and mode not in (None, "", *modes):
-        yield bad_value(f"{path}/mode", f"{show(mode)} is not a mode of {kind} (expected {', '.join(modes)})")
-    vlan = value.get(_VLANS.get(kind, ""))
-    if vlan is not None and not (type(vlan) is int and 0 <= vlan <= _MOST_VLANS):
-        yield bad_value(f"{path}/{_VLANS[kind]}", f"{show(vlan)} is not from 0 to {_MOST_VLANS}")
-    ipam = mapping(value.get("ipam"))
-    if ipam.get("type") != "host-local":
-        return
-    subnets = [(f"{path}/ipam/subnet", ipam.get("subnet"))]
-    for i, ranges in enumerate(members(ipam.get("ranges"))):
-        subnets += [
-            (f"{path}/ipam/ranges/{i}/{j}/subnet", mapping(range_).get("subnet"))
-            for j, range_ in enumerate(members(ranges))
-        ]
-    for where, subnet in subnets:
-        if subnet is not None and (wrong := _network(str(subnet))):
-            yield bad_value(where, f"{show(subnet)} {wrong}")
+    # These shapes are no fields of `_PLUGIN`, because a snapshot keeps the fields: a configuration may contain secrets.
+    yield from _checked_by(_PLUGINS.get(value.get("type", ""), _PARTIAL), value, path)
+    if value.get("ipam") is not None:
+        yield from _checked_by(_IPAM, value["ipam"], f"{path}/ipam")
 
 
+def _ipam(value: Mapping[str, Any], path: str) -> Findings:
+    yield from _checked_by(_ADDRESSES.get(value.get("type", ""), _PARTIAL), value, path)
+
+
+# What the reference plugins accept (containernetworking/plugins), and the SR-IOV plugin; other plugins define their own fields.
+_PARTIAL: Final = _partial({})
+_IPAM: Final = _partial({"type": TEXT}, _ipam)
+_IN_SUBNET: Final = ("rangeStart", "rangeEnd", "gateway")
+_RANGE: Final = {"subnet": text(_network), **dict.fromkeys(_IN_SUBNET, text(_optional(_address)))}
+_CNI_ROUTES: Final = ListOf(
+    _partial({"dst": text(_network), "gw": text(_optional(_address))}, demanded=("dst",)),
+)
+_STATIC: Final = _partial({"address": text(_network), "gateway": text(_optional(_address))}, demanded=("address",))
+_ADDRESSES: Final = {
+    "host-local": _partial(
+        {
+            **_RANGE,
+            "ranges": ListOf(ListOf(_partial(_RANGE, _in_subnet, demanded=("subnet",)))),
+            "routes": _CNI_ROUTES,
+        },
+        _in_subnet,
+    ),
+    "static": _partial({"addresses": ListOf(_STATIC), "routes": _CNI_ROUTES}),
+}
+_VLAN: Final = Integer(0, _MOST_VLANS)
+_TAGGED: Final = Integer(1, _MOST_VLANS)
+_TRUNK: Final = _partial(dict.fromkeys(("id", "minID", "maxID"), _TAGGED), _trunk)
+_MTU: Final = Integer(0, _INT32)
+_PLUGINS: Final = {
+    "macvlan": _partial({"master": TEXT, "mode": OneOf("", "bridge", "private", "vepa", "passthru"), "mtu": _MTU}),
+    "ipvlan": _partial({"master": TEXT, "mode": OneOf("", "l2", "l3", "l3s"), "mtu": _MTU}),
+    "vlan": _partial({"master": text(_required_interface), "vlanId": _VLAN, "mtu": _MTU}, demanded=("master",)),
+    "bridge": _partial(
+        {
+            "bridge": TEXT,
+            "vlan": _VLAN,
+            "vlanTrunk": ListOf(_TRUNK),
+            "mtu": _MTU,
+            **dict.fromkeys(("isGateway", "isDefaultGateway", "ipMasq", "hairpinMode", "promiscMode"), FLAG),
+        },
+        _bridge,
+    ),
+    "sriov": _partial(
+        {
+            "vlan": _VLAN,
+            "vlanQoS": Integer(0, 7),
+            "vlanProto": text(matching(re.compile(r"802\.1(?:q|ad)", re.IGNORECASE), "is not 802.1q and not 802.1ad")),
+            "link_state": OneOf("", "auto", "enable", "disable"),
+        },
+        _virtual_function,
+    ),
+}
 _PLUGIN: Final = Fields({"type": text(_not_empty)}, demanded=("type",), rule=_plugin)
 _PLUGIN.partial = True
 _CNI_LIST: Final = Fields(

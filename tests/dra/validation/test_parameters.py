@@ -66,16 +66,73 @@ LISTED = [
     (CNI, {"ifName": "net1"}, "D703", ""),
     (CNI, {"ifName": "net1", "config": {"name": "n", "cniVersion": "1.0.0", "type": "macvlan"}}, "D703", "/config"),
     (CNI, {"ifName": "net1", "config": MACVLAN | {"plugins": []}}, "D703", "/config/plugins"),
-    (CNI, {"ifName": "net1", "config": MACVLAN | {"plugins": [{"type": "macvlan", "mode": "brige"}]}}, "D703", "/config/plugins/0/mode"),
-    (CNI, {"ifName": "net1", "config": MACVLAN | {"plugins": [{"type": "ipvlan", "mode": "l4"}]}}, "D703", "/config/plugins/0/mode"),
-    (CNI, {"ifName": "net1", "config": MACVLAN | {"plugins": [{"type": "vlan", "vlanId": 99999}]}}, "D703", "/config/plugins/0/vlanId"),
-    (CNI, {"ifName": "net1", "config": MACVLAN | {"plugins": [{"type": "sriov", "vlan": 4095}]}}, "D703", "/config/plugins/0/vlan"),
-    (CNI, {"ifName": "net1", "config": MACVLAN | {"plugins": [{"type": "macvlan", "ipam": {"type": "host-local", "subnet": "nonsense"}}]}}, "D703", "/config/plugins/0/ipam/subnet"),
-    (CNI, {"ifName": "net1", "config": MACVLAN | {"plugins": [{"type": "macvlan", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/33"}]]}}]}}, "D703", "/config/plugins/0/ipam/ranges/0/0/subnet"),
     (CNI, {"ifName": "net1", "config": MACVLAN | {"plugins": [{"master": "eth0"}]}}, "D703", "/config/plugins/0"),
     (CNI, {"ifName": "net1", "config": MACVLAN | {"cniVersion": 1.0}}, "D703", "/config/cniVersion"),
     (CNI, {"ifname": "net1", "ifName": "net1", "config": MACVLAN}, "D702", "/ifname"),
 ]  # fmt: skip
+
+
+HOST_LOCAL = {"type": "host-local"}
+IN_A_RANGE = HOST_LOCAL | {"subnet": "192.0.2.0/24", "rangeStart": "192.0.2.9", "rangeEnd": "192.0.2.19"}
+# One CNI plugin, the code of its finding and the finding's path.
+PLUGINS = [
+    ({"type": "macvlan", "mode": "brige"}, "D703", "/mode"),
+    ({"type": "macvlan", "mode": "", "mtu": 0}, "", ""),
+    ({"type": "macvlan", "mtu": "1500"}, "D703", "/mtu"),
+    ({"type": "ipvlan", "mode": "l4"}, "D703", "/mode"),
+    ({"type": "ipvlan", "mode": "bridge"}, "D703", "/mode"),
+    ({"type": "ipvlan", "mtu": -1}, "D703", "/mtu"),
+    ({"type": "vlan", "master": "eth0", "vlanId": 99999}, "D703", "/vlanId"),
+    ({"type": "vlan", "master": "eth0", "vlanId": "7"}, "D703", "/vlanId"),
+    ({"type": "vlan", "master": "eth0", "vlanId": 4094}, "", ""),
+    ({"type": "vlan", "vlanId": 7}, "D703", ""),
+    ({"type": "bridge", "vlan": 4095}, "D703", "/vlan"),
+    ({"type": "bridge", "vlanTrunk": [{"id": 7}, {"minID": 8, "maxID": 9}]}, "", ""),
+    ({"type": "bridge", "vlanTrunk": [{"id": 0}]}, "D703", "/vlanTrunk/0/id"),
+    ({"type": "bridge", "vlanTrunk": [{"minID": 9}]}, "D703", "/vlanTrunk/0"),
+    ({"type": "bridge", "vlanTrunk": [{"minID": 9, "maxID": 8}]}, "D703", "/vlanTrunk/0/maxID"),
+    ({"type": "bridge", "vlan": 7, "vlanTrunk": [{"id": 8}]}, "D704", "/vlanTrunk"),
+    ({"type": "bridge", "hairpinMode": True, "promiscMode": True}, "D704", "/promiscMode"),
+    ({"type": "bridge", "ipMasq": "yes"}, "D703", "/ipMasq"),
+    ({"type": "sriov", "vlan": 4095}, "D703", "/vlan"),
+    ({"type": "sriov", "vlan": 7, "vlanQoS": 7, "vlanProto": "802.1Q", "link_state": "auto"}, "", ""),
+    ({"type": "sriov", "vlan": 7, "vlanQoS": 8}, "D703", "/vlanQoS"),
+    ({"type": "sriov", "vlanQoS": 7}, "D703", "/vlanQoS"),
+    ({"type": "sriov", "vlan": 7, "vlanProto": "802.1x"}, "D703", "/vlanProto"),
+    ({"type": "sriov", "link_state": "up"}, "D703", "/link_state"),
+    ({"type": "own", "mode": "brige", "vlan": 99999, "ipam": {"type": "own", "subnet": "nonsense"}}, "", ""),
+    ({"type": "macvlan", "ipam": []}, "D703", "/ipam"),
+    ({"type": "macvlan", "ipam": {}}, "", ""),
+    ({"type": "macvlan", "ipam": IN_A_RANGE}, "", ""),
+    ({"type": "own", "ipam": HOST_LOCAL | {"subnet": "nonsense"}}, "D703", "/ipam/subnet"),
+    ({"type": "macvlan", "ipam": HOST_LOCAL | {"subnet": 7}}, "D703", "/ipam/subnet"),
+    ({"type": "macvlan", "ipam": HOST_LOCAL | {"subnet": "192.0.2.0/31"}}, "D703", "/ipam/subnet"),
+    ({"type": "macvlan", "ipam": IN_A_RANGE | {"rangeStart": "first"}}, "D703", "/ipam/rangeStart"),
+    ({"type": "macvlan", "ipam": IN_A_RANGE | {"rangeStart": "192.0.3.9"}}, "D703", "/ipam/rangeStart"),
+    ({"type": "macvlan", "ipam": IN_A_RANGE | {"rangeEnd": "192.0.2.8"}}, "D703", "/ipam/rangeEnd"),
+    ({"type": "macvlan", "ipam": IN_A_RANGE | {"gateway": "2001:db8::1"}}, "D703", "/ipam/gateway"),
+    ({"type": "macvlan", "ipam": IN_A_RANGE | {"routes": [{"dst": "0.0.0.0/0"}]}}, "", ""),
+    ({"type": "macvlan", "ipam": IN_A_RANGE | {"routes": [{"dst": "everywhere"}]}}, "D703", "/ipam/routes/0/dst"),
+    ({"type": "macvlan", "ipam": IN_A_RANGE | {"routes": [{"gw": "192.0.2.1"}]}}, "D703", "/ipam/routes/0"),
+    ({"type": "macvlan", "ipam": HOST_LOCAL | {"ranges": [{"subnet": "192.0.2.0/24"}]}}, "D703", "/ipam/ranges/0"),
+    ({"type": "macvlan", "ipam": HOST_LOCAL | {"ranges": [[{"subnet": "10.0.0.0/33"}]]}}, "D703", "/ipam/ranges/0/0/subnet"),
+    ({"type": "macvlan", "ipam": HOST_LOCAL | {"ranges": [[{"gateway": "10.0.0.1"}]]}}, "D703", "/ipam/ranges/0/0"),
+    ({"type": "macvlan", "ipam": {"type": "static", "addresses": [{"address": "192.0.2.1/24"}]}}, "", ""),
+    ({"type": "macvlan", "ipam": {"type": "static", "addresses": [{"address": "192.0.2.1"}]}}, "D703", "/ipam/addresses/0/address"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("plugin", "code", "where"), PLUGINS)
+def test_values_that_a_cni_plugin_refuses_are_reported_at_their_path(plugin, code, where):
+    parameters = {"ifName": "net1", "config": MACVLAN | {"plugins": [plugin]}}
+    reported = codes_and_paths(
+        claim(
+            request(exactly="deviceClassName: c") + "\n    - {name: other, exactly: {deviceClassName: c}}",
+            config(entry(CNI, parameters, ["r"])),
+        ),
+        picking(CNI),
+    )
+    assert reported == ({(code, f"{PARAMETERS}/config/plugins/0{where}")} if code else set())
 
 
 @pytest.mark.parametrize("name", GOOD)
