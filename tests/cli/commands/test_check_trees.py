@@ -231,9 +231,12 @@ spec:
 """
 
 
-def test_a_chainsaw_expression_is_a_placeholder_warning(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "gpus", ["($gpus)", "(to_string($gpus))", "(length(@))", "@GPUS@", "%GPUS%", "'#{gpus}#'", "'[[ .gpus ]]'"]
+)
+def test_a_chainsaw_expression_is_a_placeholder_warning(gpus, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "chainsaw.yaml").write_text(CHAINSAW)
+    (tmp_path / "chainsaw.yaml").write_text(CHAINSAW.replace("($gpus)", gpus if gpus[0] in "('" else f"'{gpus}'"))
     code, answer = run_json("check", "chainsaw.yaml")
     [finding] = answer["findings"]
     assert (code, finding["code"], finding["severity"]) == (0, "D011", "warning")
