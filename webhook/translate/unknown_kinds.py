@@ -89,13 +89,17 @@ _COUNTING = {
     ): "an extender of the scheduler reads it, and no claims",
     ("kubevirt.io", "KubeVirt"): "it permits the device to virtual machines, and requests nothing",
 }
-# Names of fields with a number of devices and without a resource name.
+# Names of fields with an amount of devices and without a resource name: `gpus`, `numGpus`, `gpu_count`, `vgpu`, `workerGPUs`, `gpusPerWorker`.
+_DEVICES = r"v?(?:gpu|npu|tpu|hpu|xpu|dcu|gcu|mlu|fpga|accelerator|neuron[-_]?core)s?"
 _FIELD = re.compile(
-    r"(?:num|n|request|limit|entrypointnum)?[-_]?(?:gpu|npu|tpu|accelerator)s?[-_]?(?:count|num|number|limit|request)?",
+    r"(?:(?:num|n|number[-_]?of|total|request|limit|required|entrypointnum|nvidia|amd|intel|worker|replica|head|master|driver|executor)s?[-_]?)?"
+    rf"{_DEVICES}"
+    r"(?:[-_]?(?:count|num|number|quantity|amount|limit|request|memory|mem|fraction|portion|share|percent|percentage)s?"
+    r"|[-_]?per[-_]?(?:worker|replica|pod|task|process|container))?",
     re.IGNORECASE,
 )
-# Names of fields with an object that describes devices, and of the fields in it with their number.
-_OBJECT = re.compile(r"(?:gpu|npu|tpu|accelerator)s?(?:memory|portion|fraction|devices)?", re.IGNORECASE)
+# Names of fields with an object, or a list of objects, that describe devices, and of the fields in them with their number.
+_OBJECT = re.compile(rf"{_DEVICES}(?:memory|portion|fraction|devices|resources)?", re.IGNORECASE)
 _NUMBERS = ("count", "number", "quantity", "value")
 _SOME = re.compile(r"0*(?:\.0*)?[1-9].*")
 _ANNOTATIONS = "/metadata/annotations"
@@ -277,13 +281,11 @@ def _is_some(value: Json) -> bool:
 def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Mention | None:
     """Return the key in a member of a map or a list: its name, its value, or a part of its text. None if it has no key."""
     name, value = member
-    if (
-        is_named
-        and isinstance(value, dict)
-        and _OBJECT.fullmatch(name)
-        and not any("/" in str(value.get(field)) for field in _NAMES)
-    ):
-        return Mention(where, name) if any(_is_some(value.get(field)) for field in _NUMBERS) else None
+    if is_named and isinstance(value, dict | list) and _OBJECT.fullmatch(name):
+        described = [mapping(one) for one in (value[:MOST] if isinstance(value, list) else [value])]
+        if not any("/" in str(one.get(field)) for one in described for field in _NAMES):
+            counted = any(_is_some(one.get(field)) for one in described for field in _NUMBERS)
+            return Mention(where, name) if counted else None
     if is_named and lets_devices_in(name, value):
         return Mention(where, name)
     if isinstance(value, dict) and lets_devices_in(value.get("name"), value.get("value")):

@@ -65,6 +65,13 @@ UNKNOWN: dict[str, tuple[dict[str, Any], str]] = {
     "a count under gpu": (custom("Server", {"resources": {"gpu": {"type": "nvidia-l4", "count": 4}}}), "gpu: not checked"),
     "a count under hardware.gpu": (custom("Model", {"hardware": {"gpu": {"enabled": True, "count": 1}}}), "gpu: not checked"),
     "a value under gpu": (custom("TrainingWorkload", {"gpu": {"value": "0.5"}}), "gpu: not checked"),
+    **{
+        f"an amount under {name}": (custom("Server", {"worker": {name: amount}}), f"{name}: not checked")
+        for name, amount in (
+            ("vgpu", 1), ("hpu", 8), ("mlu", 2), ("fpgas", 1), ("neuronCores", "8"), ("gpusPerWorker", 4), ("workerGPUs", 4), ("nvidiaGpus", 1),
+            ("GPU_COUNT", 4), ("gpuFraction", 0.5), ("gpuMemory", "20Gi"), ("gpus", [{"model": "a", "count": 1}]), ("gpuResources", {"quantity": 1}),
+        )
+    },
     "memory of a GPU": (custom("Job", {"gpuMemory": {"value": "5Gi"}}), "gpuMemory: not checked"),
     "an identifier": (custom("HardwareProfile", {"identifiers": [{"identifier": GPU, "minCount": 1}]}), GPU),
     "a resourceName of another prefix": (custom("SpiderMultusConfig", {"macvlan": {"rdmaResourceName": "spidernet.io/mellanoxrdma"}}), "spidernet.io/mellanoxrdma"),
@@ -114,6 +121,10 @@ CASES = [
     ),
     Case("a misspelt selector of nodes", marked(nodeSelector={"nvidia.com/gpu.produkt": "A100"}), "translated", "did you mean nvidia.com/gpu.product?", configuration=WHOLE),
     *(Case(name, given, "unknown", says) for name, (given, says) in UNKNOWN.items()),
+    *(
+        Case(f"what is no amount: {name}", custom("Server", {name: value}), "silent")
+        for name, value in (("gpu", True), ("gpuType", "a100"), ("gpus", []), ("vgpu", 0), ("gpuMetrics", 9400), ("tpuTopology", "2x2"), ("input", 1), ("gpus", [1]))
+    ),
     Case("a count of none", custom("Server", {"gpu": {"count": 0}}), "silent"),
     Case("what a test asserts", custom("Test", {"steps": [{"try": [{"assert": {"resource": {"spec": {"gpus": 1}}}}]}]}, "chainsaw.kyverno.io/v1alpha1"), "silent"),
     Case("what a test applies", custom("Test", {"steps": [{"try": [{"apply": {"resource": {"spec": {"gpus": 1}}}}]}]}, "chainsaw.kyverno.io/v1alpha1"), "unknown", "gpus: not checked"),
