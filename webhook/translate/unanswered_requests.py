@@ -236,13 +236,17 @@ def suggest_resource(key: str, state: State) -> str:
         key, state.configuration
     ):
         return nearest
+    # The part after the slash may match a pattern with other capital letters.
+    domain, _, end = key.partition("/")
+    spellings = (f"{domain}/{spelt}" for spelt in (end.lower(), end.capitalize(), end.upper()))
+    if other := next((spelt for spelt in spellings if spelt != key and state.configuration.resource(spelt)), ""):
+        return other
     if not is_about_devices(key):
         return ""
     names = _names(state.configuration, Position.RESOURCE)
     if nearest := _nearest_resource(key, names):
         return nearest
     # The part after the slash may match a pattern.
-    domain, _, end = key.partition("/")
     meant = shape.nearest_name(domain, sorted({name.partition("/")[0] for name in names if "/" in name}))
     return f"{meant}/{end}" if meant and state.configuration.resource(f"{meant}/{end}") else ""
 

@@ -24,6 +24,8 @@ def outcomes_of(item, state=EMPTY) -> dict[str, tuple[str, str]]:
         ("nvidia.com/gpumemory", "did you mean nvidia.com/gpumem?"),
         ("nvidia.com/gpus", "did you mean nvidia.com/gpu?"),
         ("nvidia-com/gpu", "did you mean nvidia.com/gpu?"),
+        ("huawei.com/ascend910", "did you mean huawei.com/Ascend910?"),
+        ("huawei.com/ASCEND910", "did you mean huawei.com/Ascend910?"),
         ("nvidia.com/weird", "no dialect knows it"),
         ("example.com/my-gpu", "no dialect knows it"),
         ("example.com/gpu", "no dialect knows it"),
