@@ -54,7 +54,7 @@ _JSON_LIKE: Final = re.compile(rb"""\s*\{\s*(?:"|\})""")
 
 
 # A template action `{{` outside of quotes, or one in quotes that has such quotes itself (`"{{ get "x" }}"`), as in a Helm template,
-# or a directive of Terraform's: such a text need not be YAML.
+# or a directive of Terraform's or Jinja's: such a text need not be YAML.
 def _template_pattern() -> re.Pattern[bytes]:
     closed, broken = [], []
     for quote in "\"'":
@@ -64,7 +64,8 @@ def _template_pattern() -> re.Pattern[bytes]:
         broken.append(text + action + quote)
     pieces = "|".join((r"[^\"'#\n{]+", *closed, r"\{(?!\{)"))
     begins = "|".join((r"\{\{", *broken))
-    return re.compile(rf"^(?>{pieces})*+(?:{begins})|%\{{~? *(?:if|for)\b".encode(), re.MULTILINE)
+    directives = r"%\{~? *(?:if|for)\b|^[ \t]*\{%[-+~]? *[a-z]+\b"
+    return re.compile(rf"^(?>{pieces})*+(?:{begins})|{directives}".encode(), re.MULTILINE)
 
 
 _TEMPLATE: Final = _template_pattern()

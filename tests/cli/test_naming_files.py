@@ -138,6 +138,7 @@ spec: {containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: 
         CHART_TEMPLATE.replace('"{{ .Release.Name }}"', "p").replace("gpu: 1", 'gpu: "{{ .Values.gpus }}"'),
         CHART_TEMPLATE.replace("spec:", 'a: "{{ $.Files.Get "x" }}"\nspec:'),
         CHART_TEMPLATE.replace('"{{', "{{").replace('}}"', "}}"),
+        CHART_TEMPLATE.replace('"{{ .Release.Name }}"', "p").replace("spec:", "{% if gpu %}\nspec:") + "{%- endif %}\n",
     ],
 )
 def test_a_template_is_skipped_by_every_command_with_a_note(command, text, tmp_path):
