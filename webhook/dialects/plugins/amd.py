@@ -94,7 +94,7 @@ def read_part(text: str) -> Meaning | None:
 
 
 def read_selected(selected: Selected) -> Meaning | None:
-    """Return the meaning of a unit by the compute mode of the nodes that the pod selects; None if it is a whole GPU."""
+    """Return the meaning of a unit that the compute mode of the selected nodes shows; None if it is a whole GPU."""
     modes: set[str] = set()
     for term in (selected.always, *selected.terms):
         for key, operator, values in term:
@@ -102,11 +102,10 @@ def read_selected(selected: Selected) -> Meaning | None:
                 modes.update(values)
     if all(mode.startswith(_WHOLE) for mode in modes):
         return None
-    shown = f"{_PARTITION}={' or '.join(sorted(modes)[:4])}"
+    shown = f"the pod selects {_PARTITION}={' or '.join(sorted(modes)[:4])}"
     if len(modes) == 1:
-        return Meaning(profile=modes.pop(), basis=f"the pod selects {shown}")
-    unclear = Untranslated("", f"selector {shown} shows that it may be a partition")
-    return Meaning(left=unclear)
+        return Meaning(profile=modes.pop(), basis=shown)
+    return Meaning(left=Untranslated("", f"a unit may be a partition, because {shown}"))
 
 
 def partition_label(labels: Mapping[str, str]) -> str:

@@ -1,7 +1,7 @@
 """Reads the meaning of one unit of `nvidia.com/gpu` from the node labels that a pod requires, and from the labels of a node.
 
-GPU feature discovery and GKE label nodes with the way in which GPUs are shared or partitioned. A pod that requires, or allows, nodes whose
-units are replicas or MIG devices does not request whole GPUs, whatever the administrator declares. The terms of a required affinity are
+GPU feature discovery and GKE label nodes with how their GPUs are shared or partitioned. A pod whose requirements admit nodes with replicas
+or MIG devices does not request whole GPUs, whatever the administrator declares. The terms of a required affinity are
 alternatives, so all of them must show the same meaning. Preferences are ignored, because the pod may run elsewhere. Labels follow
 NVIDIA/k8s-device-plugin: internal/lm, docs/gpu-feature-discovery; NVIDIA/gpu-operator: assets/state-mig-manager.
 """
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from webhook.dialects.vocabulary import Meaning, Selection, Untranslated
 
@@ -36,15 +38,15 @@ _STRATEGIES = {_STRATEGY: ("time-slicing", "mps"), _GKE_STRATEGY: ("time-sharing
 _SHARED = "-SHARED"
 _MIG = "-MIG-"
 _WHOLE_CONFIGURATIONS = ("all-disabled", "")
-_UNCLEAR = "may be a replica or a MIG device"
-_SOME_MIG = "is a MIG device of a profile that the pod does not name"
-_REPLICA = "is a replica of a shared GPU"
+_UNCLEAR = "a unit may be a replica or a MIG device"
+_SOME_MIG = "a unit is a MIG device of a profile that the pod does not name"
+_REPLICA = "a unit is a replica of a shared GPU"
 
 _PROFILE = re.compile(r"[1-8]g\.[0-9]+gb(?:\+(?:me\.all|me|gfx)|-[a-z]+)?").fullmatch
 
 
 def profile_of(suffix: str) -> str:
-    """Return the MIG profile of the end of a resource name; "" if the plugin advertises no such resource.
+    """Return the MIG profile that the end of a resource name means; "" if the plugin advertises no such resource.
 
     `1g.5gb.me` is the profile `1g.5gb+me`, because resource names cannot have a plus sign. Compute instances (`1c.3g.20gb`) are not advertised.
     """
@@ -56,41 +58,38 @@ def profile_of(suffix: str) -> str:
 
 
 def read_selected(selected: Selected) -> Meaning | None:
-    """Return the meaning of a unit by the pod's requirements on node labels; None if they show none."""
-    of_all = _strongest(map(_read, selected.always))
-    if of_all and of_all.left and not of_all.doubt:
-        return of_all
+    """Return the meaning of a unit that the pod's requirements on node labels show; None if they show none."""
+    always = _strongest(map(_read, selected.always))
+    if always and always.left and not always.doubt:
+        return always
     if not selected.terms:
-        return of_all
-    meanings = [_strongest([of_all, *map(_read, term)]) for term in selected.terms]
+        return always
+    meanings = [_strongest([always, *map(_read, term)]) for term in selected.terms]
     first = meanings[0]
     for other in meanings[1:]:
         if _kind(other) != _kind(first):
-            clearer = first or other
-            reason = ""
-            if clearer is not None:
-                reason = clearer.left.reason if clearer.left else clearer.basis
-            return _left(f"the pod's affinity terms disagree: {reason}", _UNCLEAR)
+            [shown, *_] = [meaning.basis for meaning in (first, other) if meaning]
+            return _left(_UNCLEAR, f"the pod's affinity terms disagree ({shown})")
     return first
 
 
 def _kind(meaning: Meaning | None) -> tuple[str, str]:
-    """Return the part of a meaning by which two meanings are compared."""
+    """Return the part of a meaning in which two equal meanings agree."""
     if meaning is None:
         return "", ""
     if meaning.left is None:
         return "profile", meaning.profile
-    return "left", _REPLICA if meaning.left.reason.endswith(_REPLICA) else _UNCLEAR
+    return "left", _REPLICA if meaning.left.reason.startswith(_REPLICA) else _UNCLEAR
 
 
 def _strongest(readings: Iterable[Meaning | None]) -> Meaning | None:
-    """Combine meanings that hold at once: a replica wins over a profile, a profile over an unknown profile, that over doubt."""
+    """Combine meanings that hold at once: in order, a replica, a profile, an unknown profile and doubt win."""
     best: Meaning | None = None
     for reading in readings:
         if reading is None:
             continue
         if best and reading.profile and best.profile and reading.profile != best.profile:
-            return _left(f"{best.basis} and {reading.basis}", _UNCLEAR)
+            return _left(_UNCLEAR, f"{best.basis} and {reading.basis}")
         if best is None or _rank(reading) > _rank(best):
             best = reading
     return best
@@ -101,23 +100,23 @@ def _rank(meaning: Meaning) -> int:
         return 0
     if meaning.left is None:
         return 2
-    return 1 if meaning.left.reason.endswith(_SOME_MIG) else 3
+    return 1 if meaning.left.reason.startswith(_SOME_MIG) else 3
 
 
 def _read(selection: Selection) -> Meaning | None:
     key, operator, values = selection
-    shown = f"{key} {operator} {', '.join(values[:4])}".rstrip()
+    shown = f"the pod selects {key} {operator} {', '.join(values[:4])}".rstrip()
     match operator:
         case "In":
             return _read_in(key, values)
         case "Exists" if key in _ONLY_SHARED:
-            return _left(shown, _REPLICA)
+            return _left(_REPLICA, shown)
         case "Exists" if key in _ONLY_MIG:
-            return _left(shown, _SOME_MIG)
+            return _left(_SOME_MIG, shown)
         case "NotIn":
             return _read_not_in(key, values, shown)
         case "Gt" if key in _FACTORS and values and _number(values[0]) >= 1:
-            return _left(shown, _REPLICA)
+            return _left(_REPLICA, shown)
     return None
 
 
@@ -128,56 +127,54 @@ def _read_in(key: str, values: tuple[str, ...]) -> Meaning | None:
     first = meanings[0]
     for other in meanings[1:]:
         if _kind(other) != _kind(first):
-            shown = f"{key}={' or '.join(values[:4])}"
-            return _left(shown, _UNCLEAR)
+            return _left(_UNCLEAR, f"the pod selects {key}={' or '.join(values[:4])}")
     return first
 
 
 def _read_not_in(key: str, values: tuple[str, ...], shown: str) -> Meaning | None:
-    """Return the meaning of the values that a requirement with NotIn leaves."""
+    """Return the meaning of the values that a NotIn requirement still allows."""
     if key in _STRATEGIES and "none" in values:
-        return _left(shown, _REPLICA)
+        return _left(_REPLICA, shown)
     if key in _FACTORS and "1" in values:
-        return _left(shown, _REPLICA)
+        return _left(_REPLICA, shown)
     if key == _MIG_STRATEGY and "none" in values:
-        return _left(shown, _SOME_MIG if "mixed" in values else _UNCLEAR)
+        return _left(_SOME_MIG if "mixed" in values else _UNCLEAR, shown)
     if key == _MIG_CONFIG and "all-disabled" in values:
-        return _left(shown, _UNCLEAR)
+        return _left(_UNCLEAR, shown)
     return None
 
 
 def _of_value(key: str, value: str) -> Meaning | None:
-    shown = f"{key}={value}"
+    shown = f"the pod selects {key}={value}"
     if value in _STRATEGIES.get(key, ()) or (key == _MPS and value == "true"):
-        return _left(shown, _REPLICA)
+        return _left(_REPLICA, shown)
     if key in _FACTORS and _number(value) > 1:
-        return _left(shown, _REPLICA)
+        return _left(_REPLICA, shown)
     if key == _PRODUCT:
         if value.endswith(_SHARED):
-            return _left(shown, _REPLICA)
+            return _left(_REPLICA, shown)
         _, mig, suffix = value.rpartition(_MIG)
         return _mig(suffix, shown) if mig else None
     if key == _GKE_PARTITION:
         return _mig(value, shown)
     if key == _MIG_CONFIG and value not in _WHOLE_CONFIGURATIONS:
-        every, _, profile = value.partition("all-")
-        return _mig(profile, shown) if not every and profile_of(profile) else _left(shown, _UNCLEAR)
+        before, _, profile = value.partition("all-")
+        return _mig(profile, shown) if not before and profile_of(profile) else _left(_UNCLEAR, shown)
     if (key == _MIG_STRATEGY and value == "single") or key in _ONLY_MIG:
-        return _left(shown, _SOME_MIG)
+        return _left(_SOME_MIG, shown)
     if key == _PLUGIN_CONFIG and value not in ("", "default"):
-        doubtful = Untranslated("", f"selector {shown} chooses a configuration of the device plugin: it {_UNCLEAR}")
-        return Meaning(left=doubtful, doubt=True)
+        return replace(_left(_UNCLEAR, shown), doubt=True)
     return None
 
 
 def _mig(suffix: str, shown: str) -> Meaning:
     profile = profile_of(suffix)
-    return Meaning(profile=profile, basis=f"the pod selects {shown}") if profile else _left(shown, _SOME_MIG)
+    return Meaning(profile=profile, basis=shown) if profile else _left(_SOME_MIG, shown)
 
 
-def _left(shown: str, text: str) -> Meaning:
+def _left(unit: str, shown: str) -> Meaning:
     # The caller adds the key (`owner._with_key`).
-    return Meaning(left=Untranslated("", f"selector {shown} shows that it {text}"))
+    return Meaning(left=Untranslated("", f"{unit}, because {shown}"), basis=shown)
 
 
 def _number(text: str) -> int:
@@ -185,6 +182,7 @@ def _number(text: str) -> int:
 
 
 def sharing_label(labels: Mapping[str, str]) -> str:
+    """Return the label by which a node shows that its GPUs are shared or partitioned; "" if none does."""
     for name, values in _STRATEGIES.items():
         if labels.get(name) in values:
             return f"{name}={labels[name]}"
