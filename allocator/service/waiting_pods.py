@@ -1,10 +1,10 @@
-"""The table of waiting pods. The reason in a pod's row decides which events wake it; to wake a pod is to add a `RequeueEvent` for it.
+"""The table of waiting pods. The reason in a pod's row decides which events wake it. Waking a pod adds a `RequeueEvent` for it.
 
-A pod is in the table from the answer that keeps it waiting until it has a node, is gone, or gets another answer. Events wake it at
-once; `PendingPods.tick` wakes pods for which an event may be missing.
+A pod enters the table when an answer makes it wait, and leaves when it has a node, is gone, or gets another answer. Events wake it at
+once; `PendingPods.tick` wakes pods whose event may be missing.
 
-A scheduler drops a requeue event for a pod that another plugin gates at that moment, as DefaultPreemption does while it evicts. So a
-woken pod stays in the table, and the event is repeated every `AGAIN` seconds until the scheduler asks about the pod.
+If another plugin gates a pod, as DefaultPreemption does while it evicts, the scheduler drops the pod's requeue event. So a woken pod
+stays in the table, and the event is repeated every `AGAIN` seconds until the scheduler asks about the pod.
 
 When a device becomes free, only pods that may fit are woken. Pods with equal requests are checked once.
 """
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("drawbridge.allocator")
 AGAIN = 10.0  # seconds between two checks of a pod, or two requeue events for it
 MOST = 1024  # pods checked in one tick
-UNSEEN = 600.0  # seconds after which a pod that no watch has shown counts as gone
+UNSEEN = 600.0  # seconds until a pod counts as gone if no watch has shown it
 
 
 class WaitReason(StrEnum):
     """What a pod waits for."""
 
-    ROOM = "room"  # a device becomes free, or devices, nodes, quotas or placement rules change
-    DEVICES = "devices"  # devices or nodes change: the pod would fit on no node even if all devices were free
-    OBJECTS = "objects"  # a missing claim or other object appears
+    ROOM = "room"  # a free device, or a change of devices, nodes, quotas or placement rules
+    DEVICES = "devices"  # a change of devices or nodes; the pod would fit on no node even if all devices were free
+    OBJECTS = "objects"  # a missing claim or other object
     TURN = "turn"  # the turn of its namespace
-    SCHEDULER = "scheduler"  # the pod was woken; its scheduler has not asked since
+    SCHEDULER = "scheduler"  # its scheduler, which has not asked since the pod was woken
 
 
 class WaitingPod(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class WaitingPod(msgspec.Struct, frozen=True):
     pod: Pod
     since: float
     checked_at: float
-    shape: bytes = b""  # equal for pods with equal requests; empty if the pod has to be checked by itself
+    shape: bytes = b""  # equal for pods with equal requests; empty if the pod has to be checked on its own
 
 
 class WaitingPods:
@@ -58,13 +58,13 @@ class WaitingPods:
     def __init__(self, events: RequeueEvents, clock: Callable[[], float]) -> None:
         self._events = events
         self._clock = clock
-        # For each reason, the rows by uid of the pod, longest waiting first.
+        # For each reason, the rows by uid of the pod, least recently checked first.
         self._rows: dict[WaitReason, dict[str, WaitingPod]] = {reason: {} for reason in WaitReason}
         self._freed = False
         self.is_checking = False
 
     def put(self, pod: Pod, reason: WaitReason, shape: bytes = b"") -> None:
-        """Set the reason for which a pod waits."""
+        """Set the reason why a pod waits."""
         now = self._clock()
         earlier = self.pop(pod.metadata.uid)
         since = now if earlier is None else earlier.since
@@ -76,7 +76,7 @@ class WaitingPods:
         return popped[0] if popped else None
 
     def confirm(self, uid: str) -> None:
-        """Remove a pod, because its scheduler asks about it. A pod that waits for room stays: it may wait although it fits on some node."""
+        """Remove a pod whose scheduler asks about it, unless it waits for room: it may still wait although some node fits."""
         if not self.waits_for(WaitReason.ROOM, uid):
             self.pop(uid)
 
@@ -96,11 +96,11 @@ class WaitingPods:
             self.put(pod, WaitReason.SCHEDULER)
 
     def woken_before(self, time: float) -> list[Pod]:
-        """Return the pods that were woken before this time and that no scheduler has asked about since."""
+        """Return the pods woken by this time whose scheduler has not asked about them since."""
         return [row.pod for row in self._rows[WaitReason.SCHEDULER].values() if row.checked_at <= time]
 
     def due(self, reason: WaitReason, is_seen: Callable[[str], bool]) -> list[Pod]:
-        """Return up to `MOST` pods whose last check for this reason is `AGAIN` seconds ago; remove pods that count as gone."""
+        """Return up to `MOST` pods whose last check for this reason was at least `AGAIN` seconds ago; remove pods that count as gone."""
         now = self._clock()
         rows = takewhile(lambda row: now - row.checked_at >= AGAIN, self._rows[reason].values())
         due_pods: list[Pod] = []

@@ -1,4 +1,4 @@
-"""Reads an installation: its objects, those that this version would install, and the answers of each replica."""
+"""Reads an installation: its objects, the objects that this version would install, and the state of each replica."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from dra.raw import Object
 
-_SECONDS = 3.0  # for the answer of a replica
+_SECONDS = 3.0  # timeout for the answer of a replica
 
 
 async def read_parts(
     cluster: Cluster, objects: Sequence[Object], unread: frozenset[str], server: Kubernetes | None
 ) -> Parts | None:
-    """Read the parts of an installation that were not listed yet; None if nothing is installed."""
+    """Complete an installation with the parts that were not listed; None if nothing is installed."""
     parts = parts_of(objects, unread)
     if parts is None:
         return None
@@ -67,7 +67,7 @@ async def read_parts(
 
 
 def parts_of(objects: Sequence[Object], unread: frozenset[str]) -> Parts | None:
-    """Find the installation among objects of ours; None if there is none."""
+    """Find the installation among our objects; None if there is none."""
     placed = [(obj["metadata"].get("namespace") or "default", obj["metadata"]["name"]) for obj in objects if obj["kind"] == "Deployment"]  # fmt: skip
     homes = sorted({namespace for namespace, name in placed if name == "drawbridge-webhook"})
     others = sorted({namespace for namespace, _ in placed})
@@ -80,10 +80,10 @@ def parts_of(objects: Sequence[Object], unread: frozenset[str]) -> Parts | None:
         return None
     home = at[0] if at else names.NAMESPACE
     if "ClusterRoleBinding" not in unread:
-        # A tenant's pod may have our label, and could answer anything.
+        # A tenant's pod can have our label and report anything.
         places = installation.namespaces_of(objects) | {home}
         objects = [obj for obj in objects if obj["kind"] != "Pod" or obj["metadata"].get("namespace") in places]
-    # A webhook that is called at an address runs elsewhere, and may have no other object in this cluster.
+    # A webhook that is called by URL runs outside this cluster, and may have no other object in it.
     elsewhere = not homes and not others and (not called or any(client.get("url") for client in clients))
     return Parts(
         home=home,
@@ -96,7 +96,7 @@ def parts_of(objects: Sequence[Object], unread: frozenset[str]) -> Parts | None:
 
 
 def with_configuration(parts: Parts, installed: ConfigurationInForce) -> Parts:
-    """Add the installed configuration, and the digest of the ConfigMap by which replicas name it."""
+    """Add the installed configuration, and the digest that replicas report for its ConfigMap."""
     config_map = parts.find("ConfigMap", names.NAME, parts.home) or {}
     content = inside(config_map, "data").get(CONFIG_KEY)
     digest = ""
@@ -111,14 +111,14 @@ def installed_configuration(parts: Parts) -> ConfigurationInForce:
 
 
 def _expected(objects: Iterable[Object], home: str) -> tuple[Object, ...]:
-    """Render the objects that this version installs, for the components of which an object exists."""
+    """Render the objects that this version installs, for each component that has an object in the cluster."""
     present = {name_of(obj) for obj in objects}
     expected: list[Object] = [{"kind": kind, "metadata": {"name": names.NAME}} for kind in WEBHOOKS]
     if f"Service/{home}/{names.QUOTA}" in present:
         expected.append({"kind": WEBHOOKS[1], "metadata": {"name": names.QUOTA}})
     base = installation.base(home, "")
     expected += sorted(base, key=lambda obj: obj["kind"] not in WORKLOADS)
-    # Its workloads are one of three ways, so only what is common to them is expected.
+    # The bridge has three forms with different workloads, so only the objects that all forms share are expected.
     bridge = [obj for obj in installation.bridge(home, "", "") if obj["kind"] not in (*WORKLOADS, "ConfigMap")]
     optional = [installation.part(name, home, "") for name in installation.PARTS]
     optional.append(bridge)
@@ -127,7 +127,7 @@ def _expected(objects: Iterable[Object], home: str) -> tuple[Object, ...]:
         own = {name_of(obj) for obj in part if obj["kind"] != "Namespace"}
         if own & present:
             expected += part
-    # Objects that a workload mounts and an administrator writes.
+    # ConfigMaps that a workload mounts and an administrator writes.
     known = {name_of(obj) for obj in expected}
     for workload in [obj for obj in expected if obj["kind"] in WORKLOADS]:
         for volume in items(inside(workload, "spec", "template", "spec"), "volumes"):
@@ -145,7 +145,7 @@ async def _query_replicas(server: Kubernetes, pods: Iterable[Object]) -> tuple[R
     async def ask(path: str, leaf: str) -> str:
         try:
             return (await server.read(f"{path}/{leaf}", seconds=_SECONDS)).decode("utf-8", "replace")
-        except ApiError as error:  # the lines of a replica that is not ready are in the error
+        except ApiError as error:  # contains the lines of a replica that is not ready
             return str(error.message).replace("HTTP 503: ", "") if error.status == 503 else ""
         except ClusterError:
             return ""

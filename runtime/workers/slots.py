@@ -2,10 +2,10 @@
 
 A slow review occupies a worker for a second and a half, and large reviews can only be decided in workers. So requests are ordered by their
 expected cost: their own size, the worker seconds that their account (a review's namespace) and their peer address have used recently, and
-the number of other requests of both. Both count, because a caller can name any namespace, and an API server's address carries all namespaces.
+how many other requests both have. Both count, because a caller can name any namespace, and one API server sends the reviews of all.
 
-The last free slot is for requests that are expected to be quick. An account that occupies all other slots does not get it, nor does such a
-peer address if another one was seen. When too many requests wait, the most expensive one is rejected.
+The last free slot is for requests that are expected to be quick. An account that occupies all other slots does not get it. Nor does a peer
+address that occupies them, if another peer was seen. When too many requests wait, the most expensive one is rejected.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import asyncio
 from math import inf
 from typing import NamedTuple
 
-HALF_LIFE = 10.0  # seconds after which used seconds count half
+HALF_LIFE = 10.0  # seconds after which used worker seconds count half
 REMEMBERED = 1024  # accounts and peers
 RECENT = 600.0  # seconds for which a peer counts as seen
-ANOTHER = 0.05  # seconds that each further request of an account or a peer counts as
-SLOW = 0.5  # expected seconds of a request that does not get the last slot
+ANOTHER = 0.05  # seconds added for each other request of the same account or peer
+SLOW = 0.5  # expected seconds from which a request does not get the last slot
 
 
 class Crowded(Exception):  # noqa: N818  names the outcome
-    """Too many wait for a slot."""
+    """Too many requests wait for a slot."""
 
 
 class Requester(NamedTuple):
@@ -34,7 +34,7 @@ class Requester(NamedTuple):
 
 
 class _Caller:
-    """An account or a peer: what it has used, and what it has here now."""
+    """An account or a peer: its used worker seconds, its requests and its slots."""
 
     def __init__(self) -> None:
         self.used = 0.0
@@ -43,7 +43,7 @@ class _Caller:
         self.slots = 0
 
     def recent(self, now: float) -> float:
-        """Return the seconds that were used, the earlier the less."""
+        """Return the used seconds, halved for every `HALF_LIFE` since."""
         self.used *= 0.5 ** ((now - self.at) / HALF_LIFE) if self.used else 0.0
         self.at = now
         return self.used
@@ -53,19 +53,19 @@ class Slots:
     """Slots, and the requests that wait for one."""
 
     def __init__(self, size: int, queue: int) -> None:
-        """At most `queue` wait."""
+        """At most `queue` requests wait."""
         self._loop = asyncio.get_running_loop()
         self._size = self._free = size
         self._most = max(1, size - 1)  # slots of one account, or of one of several peers
         self._queue = queue
-        # By whether it is a peer, and its name; the latest last.
+        # The key is whether the caller is a peer, and its name; most recent last.
         self._callers: dict[tuple[bool, str], _Caller] = {}
-        # In order of arrival, each with the number of its account's requests before it. The result is whether the request got a slot: an
+        # In order of arrival, each with the number of earlier requests of its account. The result of the future is whether the request got a slot: an
         # exception in a future and the frames of its traceback would refer to each other, and keep the bodies until the garbage collector runs.
         self._waiting: dict[asyncio.Future[bool], tuple[Requester, int]] = {}
 
     async def take(self, requester: Requester) -> None:
-        """Wait for a slot; raises Crowded if too many wait."""
+        """Wait for a slot; raises Crowded if too many requests wait."""
         now = self._loop.time()
         account, peer = self._callers_of(requester)
         before = account.requests
@@ -92,7 +92,7 @@ class Slots:
             raise Crowded
 
     def leave(self, requester: Requester, seconds: float = 0.0) -> None:
-        """Release a slot that was used for so long, and grant it to a waiting request."""
+        """Release a slot that was used for `seconds`, and grant it to a waiting request."""
         self._free += 1
         now = self._loop.time()
         for caller in self._callers_of(requester):
@@ -102,7 +102,7 @@ class Slots:
         self._grant()
 
     def _grant(self) -> None:
-        """Give free slots to the cheapest requests that may have one."""
+        """Give free slots to the cheapest requests that may take one."""
         while self._free:
             able = [future for future, (requester, _) in self._waiting.items() if self._may_take(requester)]
             if not able:
@@ -143,7 +143,7 @@ class Slots:
         account, peer = ((False, requester.account), (True, requester.peer))
         for key in (account, peer):
             caller = self._callers.pop(key) if key in self._callers else _Caller()
-            self._callers[key] = caller  # the latest last
+            self._callers[key] = caller  # most recent last
         if len(self._callers) > REMEMBERED:
             idle = next((key for key, caller in self._callers.items() if not caller.requests), None)
             if idle not in (None, account, peer):

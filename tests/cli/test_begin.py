@@ -1,6 +1,6 @@
 """SIGTERM ends the process at any time after the first import, also as process 1 of a container.
 
-143 is our exit code; -15 would be the kernel's default action, which process 1 does not have.
+143 is our exit code. -15 would mean the kernel's default action, which process 1 does not have.
 """
 
 import os
@@ -23,7 +23,7 @@ def started(script, **pipes):
 
 @pytest.mark.parametrize("name", ["click", "cli.main"])
 def test_sigterm_during_imports_ends_the_process_at_once(name):
-    """The import blocks on standard input, which never answers."""
+    """The import blocks on standard input, to which nothing is written."""
     stuck = (
         "import sys\n"
         "class Stuck:\n"
@@ -79,7 +79,7 @@ def ended(*arguments, redirected="", **pipes):
 @pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["explain", "R023"], ["dialects", "-o", "json"]])  # fmt: skip
 @pytest.mark.linux("writes to /dev/full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_full_disk_for_the_output_exits_with_3(arguments, unbuffered):
+def test_output_to_a_full_disk_exits_with_3(arguments, unbuffered):
     done = ended(*arguments, redirected=f"> {FULL}", env=os.environ | {"PYTHONUNBUFFERED": unbuffered})
     assert done.returncode == 3
     assert "No space left on device" in done.stderr

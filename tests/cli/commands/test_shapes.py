@@ -30,8 +30,8 @@ def test_values_of_any_type_cause_no_exception(command, tmp_path):
     for number in range(draws(200 if command == "check" else 80)):
         objects = [shapes.drawn(draw) for _ in range(draw.randint(1, 4))]
         file.write_text("\n".join(map(json.dumps, objects)))
-        around = ("--inventory", file) if command == "check" and number % 2 else ()
-        done = run(command.split()[0], *COMMANDS[command], "-f", file, *around)
+        inventory = ("--inventory", file) if command == "check" and number % 2 else ()
+        done = run(command.split()[0], *COMMANDS[command], "-f", file, *inventory)
         assert done.exception is None or isinstance(done.exception, SystemExit), objects
         assert "this is a bug" not in done.output, objects
         assert "D010" not in done.output, objects
@@ -46,7 +46,7 @@ def test_driver_parameters_of_any_type_cause_no_exception(shape):
 
 
 def test_rules_about_several_members_skip_the_malformed_member():
-    """A malformed strategy is the only finding; beside a valid strategy, the rule reports the other members."""
+    """A malformed strategy is the only finding. With a valid strategy, the rules report the other members."""
 
     def codes_of(sharing):
         parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": sharing}
@@ -65,7 +65,7 @@ def test_rules_about_several_members_skip_the_malformed_member():
     ]
 
 
-def test_an_exception_for_an_object_hides_no_other_finding(tmp_path, monkeypatch):
+def test_an_exception_for_one_object_hides_no_finding_of_others(tmp_path, monkeypatch):
     rules = judge._rules
 
     def fails(typed, value, gates):
@@ -90,7 +90,7 @@ def test_an_exception_for_an_object_hides_no_other_finding(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("shape", [value for value in shapes.SHAPES if isinstance(value, dict | list)], ids=repr)
-def test_an_inventory_kind_of_any_type_causes_no_exception(shape, tmp_path):
+def test_a_kind_of_any_type_in_the_inventory_causes_no_exception(shape, tmp_path):
     for kind in ("ResourceSlice", "DeviceQuota", "ComputeDomain"):
         [obj, *_] = shapes.examples()[kind]
         file = tmp_path / f"{kind}.json"
@@ -98,7 +98,7 @@ def test_an_inventory_kind_of_any_type_causes_no_exception(shape, tmp_path):
         assert run("check", "-f", manifest(tmp_path / "x.json", shapes.DOMAIN), "--inventory", file).exit_code in (0, 2)
 
 
-def test_a_list_as_kind_beside_a_compute_domain_is_reported(tmp_path):
+def test_an_object_whose_kind_is_a_list_is_reported(tmp_path):
     file = tmp_path / "x.json"
     file.write_text(
         json.dumps(shapes.DOMAIN) + json.dumps({"apiVersion": "v1", "kind": ["Pod"], "metadata": {"name": []}})

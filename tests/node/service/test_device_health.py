@@ -16,7 +16,7 @@ from tests.node.service.running_driver import FILES, RecordedBackoff, allocated,
 from tests.waiting import until
 
 
-async def test_health_names_the_device_without_its_file(cluster, kubelet):
+async def test_health_names_the_device_whose_file_is_missing(cluster, kubelet):
     made = machine(gpus=[gpu(0), gpu(1, place=FILES)])
     async with running(cluster, kubelet, made):
         info = await kubelet.register()
@@ -26,8 +26,10 @@ async def test_health_names_the_device_without_its_file(cluster, kubelet):
                 await stream.send_message(Empty(), end=True)
                 report = await stream.recv_message()
                 await stream.cancel()
-        fares = {device.device.device: (device.device.pool, device.health, device.message) for device in report.devices}
-        assert fares == {"gpu-0": (NODE, 1, ""), "gpu-1": (NODE, 2, "/dev/no-such-card does not exist")}
+        reported = {
+            device.device.device: (device.device.pool, device.health, device.message) for device in report.devices
+        }
+        assert reported == {"gpu-0": (NODE, 1, ""), "gpu-1": (NODE, 2, "/dev/no-such-card does not exist")}
 
 
 @pytest.fixture
@@ -62,7 +64,7 @@ async def until_tainted(cluster, expected):
 
 
 async def test_a_failed_device_is_tainted_until_it_recovers(cluster, kubelet, card):
-    """Its claim stays prepared."""
+    """The claim on the device stays prepared."""
     async with running(cluster, kubelet, with_card(card), look_interval=0.01) as driver:
         info = await kubelet.register()
         await until_tainted(cluster, FINE)
@@ -89,7 +91,7 @@ async def test_a_failed_device_is_tainted_until_it_recovers(cluster, kubelet, ca
 
 
 async def test_unchanged_health_and_a_restarted_driver_write_nothing(cluster, kubelet, card):
-    """The time of the taint stays too."""
+    """The taint keeps its time."""
     card.unlink()
     async with running(cluster, kubelet, with_card(card), look_interval=0.01):
         await until_tainted(cluster, FAILED)
@@ -103,17 +105,17 @@ async def test_unchanged_health_and_a_restarted_driver_write_nothing(cluster, ku
     assert slice_.spec.devices[1].taints[0].time_added
 
 
-async def test_a_server_without_device_taints_gets_a_taint_once(cluster, kubelet, card, monkeypatch):
-    """The server drops the field, as with the gate DRADeviceTaints off."""
+async def test_a_taint_that_the_server_drops_is_written_only_once(cluster, kubelet, card, monkeypatch):
+    """The server drops the field, as it does while the feature gate DRADeviceTaints is off."""
     patched = []
-    honest = cluster.patch
+    stored_patch = cluster.patch
 
     async def patch(resource, name, change, *more, **named):
         if resource is RESOURCE_SLICES:
             patched.append(change.body)
             for device in change.body["spec"]["devices"]:
                 device.pop("taints", None)
-        return await honest(resource, name, change, *more, **named)
+        return await stored_patch(resource, name, change, *more, **named)
 
     monkeypatch.setattr(cluster, "patch", patch)
     async with running(cluster, kubelet, with_card(card), look_interval=0.01) as driver:
@@ -134,7 +136,7 @@ async def test_a_server_without_device_taints_gets_a_taint_once(cluster, kubelet
         assert [slice_.spec for slice_ in await slices(cluster)] == [before.spec]
 
 
-async def test_an_unreadable_device_file_fails_except_without_permission(monkeypatch):
+async def test_an_unreadable_file_fails_a_device_unless_permission_is_missing(monkeypatch):
     def stat(path):
         raise {"/dev/null": PermissionError(1, "no"), "/dev/no-such-card": OSError(5, "Input/output error")}[str(path)]
 

@@ -250,25 +250,19 @@ def test_an_affinity_that_allows_partial_gpus_never_means_whole_gpus(terms):
     assert outcomes(done) == {"nvidia.com/gpu": "left"}
 
 
-@pytest.mark.parametrize(
-    ("case", "reason"),
-    [
-        ("two shared products", f"is a replica of a shared GPU, because the pod selects {PRODUCT}=A100-SHARED"),
-        (
-            "a MIG term and a whole one",
-            "may be a replica or a MIG device, because the pod's affinity terms disagree"
-            f" (the pod selects {PRODUCT}=A100-MIG-1g.5gb)",
-        ),
-        (
-            "two profiles at once",
-            f"may be a replica or a MIG device, because the pod selects {PRODUCT}=A100-MIG-1g.5gb"
-            " and the pod selects nvidia.com/mig.config=all-2g.10gb",
-        ),
-    ],
-)
-def test_the_reason_names_the_selectors_that_show_a_partial_gpu(case, reason):
+PARTIAL = "may be a replica or a MIG device"
+PROFILE = f"the pod selects {PRODUCT}=A100-MIG-1g.5gb"
+REASONS = {
+    "two shared products": f"is a replica of a shared GPU, because the pod selects {PRODUCT}=A100-SHARED",
+    "a MIG term and a whole one": f"{PARTIAL}, because the pod's affinity terms disagree ({PROFILE})",
+    "two profiles at once": f"{PARTIAL}, because {PROFILE} and the pod selects nvidia.com/mig.config=all-2g.10gb",
+}
+
+
+@pytest.mark.parametrize("case", REASONS)
+def test_the_reason_names_the_selectors_that_show_a_partial_gpu(case):
     [warning] = became(pod(ONE, affinity=required(*NOT_WHOLE[case])), **WHOLE).warnings
-    assert str(warning).endswith(f"left as it is: a unit {reason}")
+    assert str(warning).endswith(f"left as it is: a unit {REASONS[case]}")
 
 
 @pytest.mark.parametrize(
