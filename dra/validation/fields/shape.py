@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -52,6 +53,7 @@ _TIMES: Final = frozenset(
 _TIME: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:[.,]\d+)?(?:Z|[+-](?:[01]\d|2[0-4]):[0-5]\d)", re.ASCII
 )
+_NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 # Wire types with only some of the fields of Kubernetes.
 _PARTIAL: Final = frozenset(
     {Pod, PodSpec, PodStatus, Container, EnvVar, ResourceRequirements, Node, NodeSpec, NodeStatus}
@@ -162,6 +164,20 @@ class Integer(JsonShape):
             more = "".join(f" or {number}" for number in self._also)
             message = f"{show(value)} is not from {self._range[0]} to {self._range[-1]}{more}"
             findings.append(bad_value(path, message))
+
+
+class Number(JsonShape):
+    """A number that may have a fraction."""
+
+    zero = 0.0
+
+    def check(self, value: Any, path: str, findings: list[Finding]) -> None:
+        if type(value) not in (int, float):
+            quoted = isinstance(value, str) and _NUMBER.fullmatch(value)
+            message = f"expected a number, got {_describe(value)}"
+            findings.append(bad_value(path, message, "remove the quotes" if quoted else ""))
+        elif not abs(value) <= sys.float_info.max:
+            findings.append(bad_value(path, f"{show(value)} is too large"))
 
 
 class AmountShape(JsonShape):
@@ -425,6 +441,8 @@ def _from(info: inspect.Type, name: str, made: dict[type, Fields]) -> JsonShape:
             return _ANY if info.cls is Opaque else AmountShape()
         case inspect.IntType():
             return Integer()
+        case inspect.FloatType():
+            return Number()
         case inspect.BoolType():
             return FLAG
         case inspect.LiteralType():

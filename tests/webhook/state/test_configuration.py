@@ -165,6 +165,10 @@ def test_a_misspelt_word_gets_one_suggestion(fields, meant):
         ),
         ({"joint": [{"primary": "nvidia.com/gpu", "secondary": "unknown/key"}]}, "/joint/0/secondary"),
         ({"hami": {"memoryFactor": 0}}, "/hami/memoryFactor"),
+        *(
+            ({"tensorfusion": {"tflops": {"H100": value}}}, "/tensorfusion/tflops/H100")
+            for value in ("121.5", "fast", True, {}, [1], 0, -1, 10**400, float("inf"), float("nan"))
+        ),
     ],
 )
 def test_an_invalid_field_is_reported_at_its_path(fields, path):
