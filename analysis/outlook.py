@@ -22,7 +22,7 @@ from dra.budget import Budget
 from dra.errors import NodeSelectorError
 from dra.objects import Pod, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
 from dra.server import known_gates
-from webhook.state import Features, Inventory, State, prospects
+from webhook.state import Features, Inventory, State, prospects, shared_by_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -181,9 +181,9 @@ class _Notes:
         )
 
     def _shared_devices(self, pod: Pod, node: Node) -> str:
-        """Name the configurations by which device plugins of the node give the pod replicas of shared devices."""
+        """Name the configurations or labels by which device plugins of the node give the pod replicas of shared devices."""
         requested = requests(pod)
-        shared = self._installed.shared_on(node.metadata.labels)
+        shared = {**shared_by_labels(node.metadata.labels), **self._installed.shared_on(node.metadata.labels)}
         return "; ".join(
             f"{key}: {replicas}" for key, replicas in shared.items() if requested.get(key) and hands_out(node, key)
         )

@@ -202,6 +202,30 @@ def test_a_placed_pod_has_a_note_about_shared_devices(tmp_path):
     assert queue_of(reading, Configuration()).place("default/w").summary == simulated["summary"]
 
 
+@pytest.mark.parametrize(
+    ("labels", "note"),
+    [
+        (
+            {"nvidia.com/gpu.replicas": "4"},
+            "the plugin (label nvidia.com/gpu.replicas) makes 4 time-sliced replicas of each",
+        ),
+        (
+            {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "mps"},
+            "the plugin (label nvidia.com/gpu.replicas) makes 4 MPS replicas of each, and rejects pods that request two",
+        ),
+        *(({"nvidia.com/gpu.replicas": number}, "") for number in ("1", "0", "", "many", "9" * 400)),
+        ({"nvidia.com/mig-1g.5gb.replicas": "4"}, ""),
+    ],
+)
+def test_a_placed_pod_has_a_note_about_devices_that_labels_call_shared(labels, note, tmp_path):
+    gpu = "nvidia.com/gpu"
+    shared = node("n0", allocatable={"cpu": "4", gpu: "16"})
+    shared["metadata"]["labels"] = labels
+    file = dump(tmp_path, shared, by_name(**{gpu: "16"}))
+    [simulated] = run_json("simulate", "-f", file)[1]["pods"]
+    assert (simulated["node"], simulated["summary"]) == ("n0", f"{gpu}: {note}" if note else "")
+
+
 def test_a_free_plugin_device_alone_is_no_room(tmp_path):
     """The plugin has a free device, but none is free for the claim."""
     full_node = node("n0", allocatable={"cpu": "4", NAME: "1"})

@@ -7,7 +7,7 @@ from webhook.state.canary import PodOwner, workload
 from webhook.state.configuration import Configuration, read_configuration
 from webhook.state.container_defaults import Bounds, ContainerDefaults, container_defaults
 from webhook.state.custom_kind import CustomKind, custom_kinds
-from webhook.state.device_plugins import Replicated, config_maps_of
+from webhook.state.device_plugins import Replicated, config_maps_of, shared_by_labels
 from webhook.state.features import Features
 from webhook.state.gpu_operator import GpuOperator
 from webhook.state.installed import IN_CONFIG_MAPS, Installed, installed, is_component
@@ -72,6 +72,7 @@ __all__ = [
     "outline",
     "prospects",
     "read_configuration",
+    "shared_by_labels",
     "why_not",
     "with_mode",
     "workload",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 LABEL = "nvidia.com/device-plugin.config"
 _PREFIX = "nvidia.com/"
+_REPLICAS = ".replicas"
 _STRATEGIES = {"mps": "MPS", "timeSlicing": "time-sliced"}
 _PARTS = ("version", "flags", "sharing", "resources", "imex")
 # Fallback strategies of config-manager, and those that the chart sets.
@@ -106,6 +107,23 @@ class _MapUse(msgspec.Struct, frozen=True):
             if fallback == _SINGLE and len(configurations) == 1:
                 return next(iter(configurations))
         return None
+
+
+def shared_by_labels(labels: Mapping[str, str]) -> dict[str, Replicated]:
+    """Return the resources of which a unit is a replica by the labels that GPU Feature Discovery gives a node."""
+    shared: dict[str, Replicated] = {}
+    for label, number in labels.items():
+        key = label.removesuffix(_REPLICAS)
+        if (
+            key == label
+            or not label.startswith(_PREFIX)
+            or not (number.isdecimal() and len(number) < 10 and int(number) > 1)
+        ):
+            continue
+        strategy = "mps" if labels.get(f"{key}.sharing-strategy") == "mps" else "timeSlicing"
+        sharing = Replicas(int(number), _STRATEGIES[strategy], fails_above_one=strategy == "mps")
+        shared[key] = shared[f"{key}.shared"] = Replicated(f"the plugin (label {label})", sharing)
+    return shared
 
 
 def device_plugins(objects: Iterable[Object], *, named_maps_only: bool = False) -> tuple[DevicePlugin, ...]:
