@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cluster import manifests
-from tests.cli.running import manifest, run_json
+from tests.cli.running import manifest, run, run_json
 
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
 PODS = ("pods", "nvidia", "hami", "koordinator", "amd", "intel", "amazon", "nics", "volcano")
@@ -17,6 +17,19 @@ OF_WORDS = ("D0", "D1", "D211", "D213", "D214", "D215", "R001", "R002", "R004", 
 
 def objects_of(*paths):
     return [document.object for document in manifests.read(paths)]
+
+
+def test_check_knows_the_kinds_of_the_examples():
+    done = run("check", EXAMPLES / "inventories", EXAMPLES / "drivers")
+    assert (done.exit_code, "D004" in done.stdout) == (0, False), done.stdout
+
+
+def test_a_misspelt_device_inventory_is_reported(tmp_path):
+    text = (EXAMPLES / "inventories" / "hgx-h100.yaml").read_text()
+    (tmp_path / "inventory.yaml").write_text(text.replace("DeviceInventory", "DeviceInventori"))
+    done = run("check", tmp_path)
+    assert done.exit_code == 1
+    assert "DeviceInventory" in done.stdout
 
 
 def mistyped(pod):
