@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from allocator.decisions import Outlook, devices_ready
+from allocator.pods import requests
 from analysis.explain.claims import FALSE, claim_story, condition_text
 from analysis.explain.stories import ClaimState, ClaimStory, Keeper, NextStep, PodStory, WebhookStory
 from analysis.explain.webhook_record import decide_now, webhook_story
@@ -331,7 +332,8 @@ def _at_its_scheduler(
         return NextStep(keeper=Keeper.DRIVER, message=f"no node has {key}, and no claim can be created for it: {why}")
     keyed = [decision for decision in webhook.decisions if decision.key]
     keys = dict.fromkeys(key.key for key in [key for key in keyed if key.container] or keyed)
-    lacking = [key for key in keys if state.configuration.resource(key) and not state.offers(key)]
+    asked = requests(pod)
+    lacking = [key for key in keys if asked.get(key) and state.configuration.resource(key) and not state.offers(key)]
     if lacking and state.fleet.nodes and state.confirmed and not state.unseen:
         room = f"it waits for a node that has {', '.join(lacking)}, and no node does"
     return NextStep(keeper=keeper, message=f"no claim replaces {', '.join(keys)}: {room}")

@@ -263,6 +263,12 @@ NAMED = {
         "D211",
         True,
     ),
+    "an amount of 0, without a class, of a key beside one that nodes have": (
+        Scene(of_kind(*POD, pods_with({"limits": {GPU: "1", "nvidia.com/gpumem": "0"}})), (), (node("b", gpu=2),)),
+        "left",
+        "",
+        True,
+    ),
     "an amount of 0 beside a key that stays": (
         Scene(
             of_kind(*POD, pods_with({"limits": {"koordinator.sh/fpga": None, FPGA: "1"}})),
