@@ -16,7 +16,7 @@ from allocator.pods import requests
 from analysis import explain
 from analysis.loading import inside, items
 from analysis.outlook import queue_of
-from dra.objects import claim_name, is_extended
+from dra.objects import claim_name
 from dra.wire import encode
 from webhook import names
 
@@ -58,7 +58,7 @@ def waits_for_node(pod: Pod) -> bool:
     """Return whether a pod requests devices and has no node."""
     if pod.spec.node_name or pod.has_ended:
         return False
-    return bool(pod.spec.resource_claims) or any(amount and is_extended(key) for key, amount in requests(pod).items())
+    return bool(pod.spec.resource_claims) or any(amount and "/" in key for key, amount in requests(pod).items())
 
 
 def waiting(reading: Reading, configuration: Configuration, is_late: Callable[[], bool]) -> Iterator[Waiting]:

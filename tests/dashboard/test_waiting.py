@@ -79,6 +79,14 @@ def test_every_pod_has_the_reason_on_its_own_page(seed):
     assert len(alone) > 30
 
 
+@pytest.mark.parametrize(("key", "waits"), [("kubernetes.io/gpu-memory", True), ("cpu", False)])
+def test_a_pod_waits_with_a_key_of_a_device_plugin_that_is_no_extended_resource(key, waits):
+    """Koordinator's old keys are in the domain of Kubernetes itself."""
+    container = {"name": "c", "image": "i", "resources": {"limits": {key: "2"}}}
+    reading = scene(*full(), phased(pod("p", containers=[container]), "Pending", conditions=[UNSCHEDULED]))
+    assert [row.pod for row in waiting(reading, Configuration(), NEVER)] == ["default/p"] * waits
+
+
 def test_pods_with_equal_requests_are_searched_once(monkeypatch):
     searched = []
     tell = explain.pod_story
