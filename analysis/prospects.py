@@ -136,7 +136,7 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
         return Prospect(outlook=Outlook.UNDECIDED, message=NO_NODE_READ)
     if decision.outlook is Outlook.FITS and not reading.knows_claims:
         last_message = scheduler_message(pod)
-        message = "the claims of other namespaces may not be read, so that which devices are free is not known"
+        message = "the claims of other namespaces cannot be read, so the free devices are not known"
         return Prospect(
             outlook=Outlook.UNDECIDED,
             message=f"{message}; its scheduler says: {last_message}" if last_message else message,

@@ -131,4 +131,4 @@ def remedy_for(message: str) -> str:
         return "have the ResourceQuota that is named raised, or give something back in its namespace"
     if "per Pod" in message or "per Container" in message:
         return "stay within the LimitRanges of the namespace (`kubectl get limitrange -o yaml`), or have them changed"
-    return "do what it says, or ask who may change it"
+    return "do what the message says, or ask someone who can change the rule"

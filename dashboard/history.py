@@ -1,4 +1,4 @@
-"""The use of the fleet in the last day: a sample of each reading, at most one a minute. Samples are in memory, so a new process has none. Pure."""
+"""The use of the fleet in the last day: a sample of each reading, at most one per minute. Samples are in memory, so a new process has none. Pure."""
 
 from __future__ import annotations
 

@@ -320,7 +320,7 @@ def waiting(view: DashboardView) -> Html:
 
 def _by_reason(waiting_pods: Sequence[Waiting]) -> Iterator[Html]:
     if unasked := sum(not pod.keeper for pod in waiting_pods):
-        words = f"{count_of(unasked, 'pod')} with only what the scheduler says, as finding out why takes longer; the page of a pod says it."
+        words = f"{count_of(unasked, 'pod')} with only the scheduler's message, because finding the reason takes longer; each pod's page has it."
         yield el("p", words, class_="warn")
     groups = reasons(waiting_pods)
     for reason, pods in groups[:_REASONS]:
@@ -366,7 +366,9 @@ def history_of_days(view: DashboardView, days: int, lines: Sequence[Line], probl
     """The use of the fleet that Prometheus has stored."""
     parts = [el("p", problem, class_="warn", role="alert")] if problem else []
     if not lines and not problem:
-        parts.append(el("p", "Prometheus has none of our series: docs/operating.md says how it comes to them."))
+        parts.append(
+            el("p", "Prometheus has none of our series: docs/operating.md#alerts has the scrape configuration.")
+        )
     back = el("p", link("The last day", "history"), ", as this process has seen it")
     return layout(f"History of {count_of(days, 'day')}", view, *parts, *draw(lines), back, current="history")
 
@@ -377,7 +379,7 @@ def quota(view: DashboardView) -> Html:
         return layout(
             "Quota",
             view,
-            el("p", "No DeviceQuota: nothing is limited (docs/configuration.md#quotas says how to)."),
+            el("p", "No DeviceQuota: nothing is limited (docs/configuration.md#quotas explains how)."),
             current="quota",
         )
     parts = map(part_as_html, tables(view.picture.quotas[:NODES_A_PAGE], _HOLDERS))

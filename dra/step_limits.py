@@ -1,4 +1,4 @@
-"""How much work each question may cost, in one table. docs/limits.md is generated from it.
+"""How much work each decision may cost, in one table. docs/limits.md is generated from it.
 
 A step is about a microsecond. A search for devices counts its own steps, of about eight microseconds each, and charges them
 to the budget of the whole question. Beyond a limit the answer is "undecided" (`dra.budget`).
@@ -56,22 +56,28 @@ QUESTION = StepLimit(1_000_000, "one scheduling attempt on all nodes", _RETRIED)
 WHOLE_CALL = StepLimit(
     30_000, "one uninterruptible call in a scheduling attempt, such as compiling a pattern", _RETRIED
 )
-KEPT_NODE = StepLimit(20_000, "checking whether a pod fits a node that is kept for it", "the node is not kept")
+KEPT_NODE = StepLimit(
+    20_000, "checking whether a pod fits the node kept for it", "the node is no longer kept for the pod"
+)
 PREEMPTION = StepLimit(2_000_000, "choosing preemption victims for a pod", "no pod is evicted in this attempt")
 PREEMPTION_SEARCH = StepLimit(5_000, "checking one set of victims (search steps)", "the next set is checked")
 QUOTA_PIECE = StepLimit(8_000, "counting a claim for a quota without a pause", "other reviews go first")
-COUNTED_CLAIM = StepLimit(500_000, "counting the devices that a claim may get", "the devices counted so far apply")
+COUNTED_CLAIM = StepLimit(
+    500_000, "counting the devices that a claim may get", "only the devices counted so far are used"
+)
 ADVICE = StepLimit(500_000, "advice for a pod that fits no node", _NO_ADVICE)
 RULE_PAGE = StepLimit(
-    20_000, "evaluating a DeviceCompatibility on the devices of a ResourceSlice", "the object's status reports it"
+    20_000, "evaluating it on the devices of a ResourceSlice", "the status of the DeviceCompatibility reports it"
 )
 # Commands.
 OUTLOOK = StepLimit(
-    3_000_000, "placing the pods that are ahead of the explained pod", "the pod is placed without those pods"
+    3_000_000,
+    "placing the pods that are ahead of the explained pod",
+    "other pods ahead of the explained pod are ignored",
 )
 BLOCKERS = StepLimit(2_000_000, "finding the claims that block a pod", "no claim is named")
 SEARCHED_HINTS = StepLimit(3_000_000, "advice for claims that do not fit a node (`simulate --claims`)", _NO_ADVICE)
-TRIAL = StepLimit(3_000_000, "allocating the claims of files on all kinds of nodes", "the answer is undecided")
+TRIAL = StepLimit(3_000_000, "allocating claims from files on all kinds of nodes", "the answer is undecided")
 OTHER_POOLS = StepLimit(
     2_000_000,
     "comparing a device with the other pools of its node (`explain device`)",

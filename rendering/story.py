@@ -99,7 +99,7 @@ def total(stories: Sequence[PodProgress], seconds: float) -> str:
 
 
 def describe_pod(pod: Mapping[str, object]) -> tuple[str, ...]:
-    """What a pod's containers ask for beyond cpu and memory, one line a container."""
+    """What a pod's containers ask for beyond cpu and memory, one line per container."""
     found = []
     spec = mapping(pod.get("spec"))
     for container in containers_of(spec):

@@ -51,7 +51,7 @@ class Metrics(MetricsPort):
         )
         self.preemptions = self.counter(
             "drawbridge_preemptions",
-            "Preemptions for pods that lack only devices on a node, by outcome.",
+            "Preemptions for pods that need only devices to fit a node, by outcome.",
             ("outcome",),
         )
         self.evictions = self.counter("drawbridge_evictions", "Preemption victims, by outcome.", ("outcome",))
@@ -103,12 +103,12 @@ class Metrics(MetricsPort):
         )
         self.gauge(
             "drawbridge_overlapping_claims",
-            "Claims that hold a device which another claim holds too.",
+            "Claims that hold a device that another claim also holds.",
             lambda: len(drift().overlapping),
         )
         self.gauge(
             "drawbridge_orphaned_reservations",
-            "Reservations of deleted pods, and allocations that no pod needs, found by the last two sweeps.",
+            "Reservations of deleted pods, and allocations that no pod needs, found by both of the last two sweeps.",
             lambda: len(drift().left_behind),
         )
 
@@ -156,7 +156,9 @@ def pod_devices(stock: Callable[[], Stock], pods: Callable[[], Iterable[Pod]]) -
             "A pod's share of a capacity of a shared device, in whole units: bytes for memory.",
             (*POD_DEVICE, "capacity"),
         ),
-        SeriesFamily("drawbridge_pod_devices_left_out", "Devices of pods without a series: the limit is reached."),
+        SeriesFamily(
+            "drawbridge_pod_devices_left_out", "Devices of pods that have no series, because the limit is reached."
+        ),
         MOST_SERIES,
         rows,
     )

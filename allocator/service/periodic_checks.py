@@ -38,7 +38,7 @@ class PeriodicChecks:
         self._suspects: frozenset[Suspect] = frozenset()
         self._logged: deque[frozenset[str]] = deque(maxlen=_REMEMBERED)
         self.overlapping: tuple[str, ...] = ()  # claims, as namespace/name
-        self.left_behind: tuple[str, ...] = ()  # what the last two sweeps found, in sentences
+        self.left_behind: tuple[str, ...] = ()  # what both of the last two sweeps found, in sentences
         knowledge.claims.listen(self._notice)
 
     def begin(self) -> None:

@@ -88,7 +88,7 @@ def find_unservable(
         # kube-scheduler may allocate devices that a DeviceCompatibility rules out.
         risk = find_broken_rule(busy, [demand], Budget(step_limits.BROKEN_RULES)) if busy.compatibilities else ""
         if risk:
-            message = f"kube-scheduler knows no DeviceCompatibility: {risk}"
+            message = f"kube-scheduler ignores DeviceCompatibility: {risk}"
             added[number].append(make_finding("D507", reference, message, path="/spec"))
     return added
 

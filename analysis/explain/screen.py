@@ -1,4 +1,4 @@
-"""Writes stories for a terminal: one fact a line, the important ones first, a few of many, and the number of the rest. Pure.
+"""Writes stories for a terminal: one fact per line, the important ones first; of long lists a few, and the number of the rest. Pure.
 
 `-o json` leaves nothing out.
 """

@@ -96,7 +96,7 @@ async def read_installed(cluster: Cluster) -> tuple[list[Document], str]:
     except NotFound:
         return [], f"{source} does not exist"
     except ApiError as error:
-        return [], f"the installed configuration is not known: {source} may not be read: {error.message}"
+        return [], f"the installed configuration is not known: {source} cannot be read: {error.message}"
     return as_documents(objects), ""
 
 

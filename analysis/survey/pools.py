@@ -82,7 +82,7 @@ def pool_tables(pools: Sequence[NetworkPool], configuration: Configuration) -> P
     # For these pools the driver publishes the name on more devices than the plugin selects.
     advice = [f"In the namespace of the SR-IOV driver, which runs in MULTUS mode (chart: {_DRIVERS_NAMESPACE})."]
     advice += [
-        f"{name}: a filter cannot say {filters[name][1]}: more devices get the name."
+        f"{name}: a filter cannot express {filters[name][1]}: more devices get the name."
         for name in named
         if filters[name][1]
     ]

@@ -168,7 +168,7 @@ def _network_tables(network: PoolTables) -> Iterator[tuple[str, list[str]]]:
         )
     if network.driver_objects:
         yield (
-            "Or objects by which the SR-IOV driver publishes the names, for Multus",
+            "Or objects that make the SR-IOV driver publish the names, for Multus",
             network.driver_objects.splitlines(),
         )
         yield "with this configuration", network.driver_configuration.splitlines()

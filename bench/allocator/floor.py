@@ -1,7 +1,7 @@
 """A scheduler that does not decide: the highest rate and lowest cost that any scheduler can reach with these writes.
 
 Device after device is given away in a row that was known beforehand. Of what a scheduler does only that is left without which no pod
-runs: one watch that says which pods there are and who has which claim, and three writes a pod, the claim's finalizer, its
+runs: one watch that says which pods there are and who has which claim, and three writes per pod, the claim's finalizer, its
 allocation with the reservation, and the binding; two where claims have their finalizer from the beginning. Nothing is looked up, compared or checked, no event is told, and answers and
 watch carry no more than names. It cannot schedule anything else: it does not know who else gives devices away, nor what becomes of its pods.
 

@@ -187,9 +187,9 @@ PAIRS = (
 
 FIGURES: dict[str, tuple[str, Callable[[Run], float]]] = {
     "CPU of the API server a pod": ("ms", lambda run: run.millis[SERVER]),
-    "CPU of all programs a pod": ("ms", lambda run: run.whole),
+    "CPU of all programs per pod": ("ms", lambda run: run.whole),
     "pods a second": ("/s", lambda run: run.rate),
-    "objects the API server allocates a pod": ("", lambda run: run.allocated.objects),
+    "objects the API server allocates per pod": ("", lambda run: run.allocated.objects),
     "... and how much": ("kB", lambda run: run.allocated.kilobytes),
 }
 

@@ -99,7 +99,7 @@ class QuotaLine(msgspec.Struct, frozen=True):
         """Describe the line for people, such as "quota team/q: gpu/devices: 3 asked for, 6 of 8 used; the most that would pass is 2"."""
         requested, used, hard = map(self.write, (self.requested, self.used, self.hard))
         most = self.write(self.remaining)
-        waiting = f", {self.write(self.waiting)} of it by pods that wait for devices" if self.waiting else ""
+        waiting = f", including {self.write(self.waiting)} by pods that wait for devices" if self.waiting else ""
         by = f" by {self.replicas} replicas" if self.replicas != 1 else ""
         some = f", {self.replicas_left} of the replicas" if by and self.exceeded else ""
         use = f"{used} of {hard} used{waiting}"

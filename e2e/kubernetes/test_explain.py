@@ -234,7 +234,7 @@ def test_explain_neither_names_unreadable_namespaces_nor_frees_their_devices(con
         if what[0] == "pod":
             prospect = answer["pod"]["prospect"]
             assert prospect["outlook"] == "undecided"
-            assert "claims of other namespaces may not be read" in prospect["message"]
+            assert "claims of other namespaces cannot be read" in prospect["message"]
             assert "cannot allocate all claims" in prospect["message"]
 
 

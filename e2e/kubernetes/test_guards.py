@@ -187,8 +187,8 @@ def test_only_allowed_accounts_bind_pods_despite_kubernetes_rights(guards, names
     named = pod("named", namespace, nodeName=NODES[0], resourceClaims=[using("a")])
     plain = pod("plain", namespace, nodeName=NODES[0])
     with acting(guards, TENANT) as tenant, acting(guards, MAY) as allowed:
-        assert "may not put pod waits on a node" in bind(tenant, namespace, "waits")
-        assert "may not put pod named on a node" in refusal(tenant.create, named)
+        assert "may not choose the node of pod waits:" in bind(tenant, namespace, "waits")
+        assert "may not choose the node of pod named:" in refusal(tenant.create, named)
         assert not refusal(tenant.create, plain), "a pod without claims is guarded"
         assert not bind(allowed, namespace, "waits")
         assert not refusal(allowed.create, named)

@@ -113,7 +113,7 @@ def test_a_dump_gives_the_same_answers_as_the_server(cluster, installed, tmp_pat
         rng = random.Random(f"files and server {name} {seed}")
         limits = [limit for limit in limits_of(rng) if limit["kind"] != "Namespace"]
         objects = [*fleet_of(rng), *limits, *ranges_of(random.Random(f"ranges {name} {seed}"))]
-        # The API server sends only resources of the dialects' domains (docs/translation.md#names-that-core-serves).
+        # The API server sends only resources of the dialects' domains (docs/translation.md#names-that-kubernetes-serves).
         drawn = [pod for pod in (pod_of(rng) for _ in range(6)) if "example.com/gpu" not in str(pod)]
         pods = [pod | {"metadata": {"name": f"p{at}", "namespace": SPACE}} for at, pod in enumerate(drawn[:3])]
         # Without its label the namespace is not reviewed, so its objects may name missing ones.

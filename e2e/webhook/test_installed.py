@@ -144,4 +144,4 @@ def test_installed_components_decide_while_present_and_tenants_cannot_fake_them(
     seen("without the right nothing of it counts", "may be a replica", translated=False, **chosen)
     status, notes = webhook.get("/readyz?verbose")
     assert status == 200
-    assert "`evidence.namespaces`) are not all known: forbidden are nodepools.karpenter.sh" in notes
+    assert "`evidence.namespaces`) are not all known: not allowed to read nodepools.karpenter.sh" in notes

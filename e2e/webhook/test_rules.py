@@ -75,7 +75,7 @@ def test_the_stock_scheduler_serves_an_example_of_rules(control_plane, npus, gat
     item, webhook = example(name, gated), webhook_of_the_module
     put(webhook, name)
     domain = NPU if name == "devices" else "example.com"
-    check = f"[!]webhooks: the API server may not send pods with names of {domain}"
+    check = f"[!]webhooks: the API server might not send pods with names of {domain}"
     control_plane.until("the webhook says what is missing", lambda: check in webhook.get("/readyz?verbose")[1], 20)
 
     def is_translated():

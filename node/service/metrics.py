@@ -103,7 +103,7 @@ def container_devices(node: str, holders: Callable[[], Iterable[ContainerDevice]
         ),
         SeriesFamily(
             "drawbridge_node_container_devices_left_out",
-            "Devices of containers without a series: the limit is reached.",
+            "Devices of containers that have no series, because the limit is reached.",
         ),
         MOST_SERIES,
         rows,

@@ -222,7 +222,7 @@ def test_the_installed_configuration_is_read_from_a_live_cluster(monkeypatch, tm
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: forbidden)
     result = run(*command.split(), *options)
     [warning] = [line for line in result.stderr.splitlines() if "default configuration" in line]
-    assert f"ConfigMap {SERVICE}/drawbridge may not be read" in warning
+    assert f"ConfigMap {SERVICE}/drawbridge cannot be read" in warning
 
 
 def test_an_embedded_server_prefers_the_configuration_option(tmp_path):

@@ -118,7 +118,7 @@ def test_the_drivers_objects_publish_a_pool_by_its_name(tmp_path):
     assert config["resourceFilters"] == [
         {"vendors": ["15b3"], "devices": ["101e"], "pfNames": ["ens1f0"], "linkType": "ethernet"}
     ]
-    assert "a filter cannot say pfNames ens1f0#2-3; isRdma" in network["driverObjects"]
+    assert "a filter cannot express pfNames ens1f0#2-3; isRdma" in network["driverObjects"]
     assert run("check", "-f", pasted(tmp_path, network["driverObjects"], "objects.yaml")).exit_code == 0
     rules = pasted(tmp_path, network["driverConfiguration"])
     pod_file = written(tmp_path, "pod.yaml", pod_for(VFS, 4))

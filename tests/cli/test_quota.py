@@ -75,7 +75,7 @@ spec:
             containers: [{name: c, image: i, resources: {claims: [{name: d}]}}]
             resourceClaims: [{name: d, resourceClaimTemplateName: two}]
 """
-LEFT_BY_SERVE = "3 of 8 used, 3 of it by pods that wait for devices; the most that would pass is 5"
+LEFT_BY_SERVE = "3 of 8 used, including 3 by pods that wait for devices; the most that would pass is 5"
 
 
 def text_of(*parts, hard=8):
@@ -100,8 +100,8 @@ def test_quota_findings_are_in_input_order_with_fitting_replicas():
     line = "quota ml/team: gpu.nvidia.com/devices"
     assert found_in(text_of(DEPLOYMENT, JOB, POD, CLAIM)) == [
         ("D217", "Job/ml/train", f"{line}: 8 asked for by 4 replicas, {LEFT_BY_SERVE}, 2 of the replicas"),
-        ("D216", "Pod/ml/late", f"{line}: 4 asked for, 7 of 8 used, 7 of it by pods that wait for devices; the most that would pass is 1"),
-        ("D216", "ResourceClaim/ml/one", f"{line}: 2 asked for, 7 of 8 used, 7 of it by pods that wait for devices; the most that would pass is 1"),
+        ("D216", "Pod/ml/late", f"{line}: 4 asked for, 7 of 8 used, including 7 by pods that wait for devices; the most that would pass is 1"),
+        ("D216", "ResourceClaim/ml/one", f"{line}: 2 asked for, 7 of 8 used, including 7 by pods that wait for devices; the most that would pass is 1"),
     ]  # fmt: skip
 
 

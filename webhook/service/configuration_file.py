@@ -111,7 +111,7 @@ class Source:
         more = f" (and {len(others)} more, in the log)" if others else ""
         refused = f"the new content is refused, and the last good one is in force: {first[:_LONGEST_LINE]}{more}"
         domains = ", ".join(self._names_not_sent)[:_LONGEST_LINE]
-        not_sent = f"the API server may not send pods with names of {domains} to the webhook: generate its configurations again"
+        not_sent = f"the API server might not send pods with names of {domains} to the webhook: generate its configurations again"
         return {"configuration": refused if first else "", "webhooks": not_sent if domains else ""}
 
     async def follow(self, changed: Callable[[Configuration], None]) -> None:

@@ -125,7 +125,7 @@ class Follower(ClusterView):
             return ""
         old = [f"{name} ({age:.0f} s)" for name, age in self.ages().items() if age > self._pace.fresh]
         if old:
-            return f"nothing is refused, because this was not confirmed lately: {', '.join(old)}"
+            return f"nothing is refused, because these copies were not confirmed recently: {', '.join(old)}"
         unseen = ", ".join(sorted(self.incomplete() & OF_DEVICES))
         return (
             f"nothing is refused as impossible, because objects of these kinds are set aside: {unseen}"
@@ -154,12 +154,14 @@ class Follower(ClusterView):
             return ""
         error = self._pods.health.error if self._pods is not None else ""
         why = f" ({error})" if error else ""
-        return f"pods stay on the nodes that `mixed` prefers, because those on nodes could not be counted lately{why}"
+        return (
+            f"pods stay on the nodes that `mixed` prefers, because the pods on nodes could not be counted recently{why}"
+        )
 
     def unread_evidence(self) -> str:
         """Return which objects of device plugins and autoscalers could not be read; "" if none."""
         refused = ", ".join(self._evidence.refused)
-        why = self._evidence_problem or (f"forbidden are {refused}" if refused else "")
+        why = self._evidence_problem or (f"not allowed to read {refused}" if refused else "")
         return f"device plugins and autoscalers (`evidence.namespaces`) are not all known: {why}" if why else ""
 
     def doubts(self) -> str:

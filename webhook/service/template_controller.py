@@ -216,7 +216,7 @@ class Templates:
         if self._withheld.get(key) != problem:
             self._withheld[key] = problem
             self._metrics.template("withheld")
-            logger.warning("no template is made for a pod", extra={"pod": "/".join(key), "problem": problem})
+            logger.warning("no template is created for a pod", extra={"pod": "/".join(key), "problem": problem})
         return {}, template_lifecycle.templates_of(pod)
 
     def _schedule_survey(self, namespace: str, seconds: float) -> None:

@@ -234,7 +234,7 @@ class File(_Declared, frozen=True, kw_only=True):
     # (docs/migrate.md#while-the-fleet-is-mixed).
     mixed: dict[str, MixedFleet] = {}
     # Pods with an extended resource that a DeviceClass serves: left to the scheduler, or translated
-    # (docs/translation.md#names-that-core-serves).
+    # (docs/translation.md#names-that-kubernetes-serves).
     extended_resources: ExtendedResources = ExtendedResources()
     # Claims for the exclusive CPUs of Guaranteed pods (docs/configuration.md#cpus-of-guaranteed-pods-by-claim).
     cpu_claims: CPUClaims = CPUClaims()

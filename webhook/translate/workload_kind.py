@@ -217,7 +217,7 @@ KINDS: Mapping[tuple[str, str], WorkloadKind] = {
     ("argoproj.io", "Rollout"): _plain("Argo Rollouts 1.10.0-rc1", "manifests/crds/rollout-crd.yaml", "1.9"),
     **{("sparkoperator.k8s.io", kind): _SPARK for kind in ("SparkApplication", "ScheduledSparkApplication", "SparkConnect")},
     ("jobset.x-k8s.io", "JobSet"): _plain("JobSet 0.12.0", "config/components/crd/bases", "0.7"),
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _plain("LeaderWorkerSet 0.10.0", "config/crd/bases, pkg/utils/accelerators/tpu.go", "0.4")._replace(note="TPUs stay, on its pods too: its webhook reads google.com/tpu there"),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _plain("LeaderWorkerSet 0.10.0", "config/crd/bases, pkg/utils/accelerators/tpu.go", "0.4")._replace(note="TPUs stay, also on pods: LeaderWorkerSet's webhook reads google.com/tpu there"),
     ("disaggregatedset.x-k8s.io", "DisaggregatedSet"): _plain("LeaderWorkerSet 0.10.0", "config/crd/bases")._replace(note="TPUs stay, as in a LeaderWorkerSet"),
     ("workload.codeflare.dev", "AppWrapper"): _read("AppWrapper 1.2.1", "config/crd/bases, internal/controller/appwrapper", Keeps.ANY, "AppWrapper, which keeps its pods off nodes with failed devices by them", note="Autopilot restarts no translated pod on a node that fails later: it looks for the key"),
     ("batch.volcano.sh", "Job"): WorkloadKind(_VOLCANO, scheduler="volcano", group="scheduling.k8s.io/group-name"),

@@ -46,7 +46,7 @@ def _share_gpu(value: Mapping[str, Any], path: str) -> Findings:
     strategy = value.get("strategy")
     for field_strategy, field in ((_TIME_SLICING, "timeSlicingConfig"), (_MPS, "mpsConfig")):
         if strategy in _GATES and strategy != field_strategy and value.get(field) is not None:
-            message = f"{field} belongs to the strategy {field_strategy}, the driver refuses it with {strategy}"
+            message = f"{field} belongs to the strategy {field_strategy}; the driver refuses it with {strategy}"
             yield finding_at("D704", f"{path}/{field}", message)
     yield from _gated(strategy, path)
 
@@ -56,7 +56,7 @@ def _share_mig(value: Mapping[str, Any], path: str) -> Findings:
     strategy = value.get("strategy")
     if strategy == _TIME_SLICING:
         if value.get("mpsConfig") is not None:
-            message = f"mpsConfig belongs to the strategy {_MPS}, the driver ignores it with {strategy}"
+            message = f"mpsConfig belongs to the strategy {_MPS}; the driver ignores it with {strategy}"
             yield finding_at("D704", f"{path}/mpsConfig", message)
         else:
             message = "time-slicing has no settings on a MIG device: nothing changes"

@@ -163,7 +163,7 @@ class Agent:
         gauge("drawbridge_node_marks", "Devices marked because a plugin holds them.", lambda: self.marker.count)
         gauge(
             "drawbridge_node_reservations",
-            "Claims for which an allocator has reserved devices of the node and not written them yet.",
+            "Claims with devices of the node that an allocator has reserved but not written yet.",
             lambda: len(self._seen.reservations),
         )
         gauge(

@@ -121,7 +121,7 @@ async def test_requests_in_several_templates_and_pod_claims_are_added():
         assert "4 asked for" in await refusal(sidecar, using("p", "a", "b", "c"))
         assert "4 asked for" in await refusal(sidecar, using("p", "a", "a", "a", "b"))
         assert await refusal(sidecar, using("p", "a", "b", "a")) == ""
-        assert "3 of 3 used, 3 of it by pods that wait" in await refusal(sidecar, using("renamed", "a"))
+        assert "3 of 3 used, including 3 by pods that wait" in await refusal(sidecar, using("renamed", "a"))
 
 
 def requesting(name, count=1, key="example.com/gpu", **spec):
@@ -136,10 +136,10 @@ async def test_an_extended_resource_counts_once_for_pod_and_claim(key):
     cluster = loaded(*others, served, quota_of(gpu__devices=1))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         assert await refusal(sidecar, requesting("p", key=key)) == ""
-        assert "1 of 1 used, 1 of it by pods that wait" in await refusal(sidecar, requesting("q", key=key))
+        assert "1 of 1 used, including 1 by pods that wait" in await refusal(sidecar, requesting("q", key=key))
         cluster.load([requesting("p", key=key)])
         await until(lambda: sidecar.bridge.knowledge.pod("default", "p") is not None)
-        assert "1 of 1 used, 1 of it by pods that wait" in await refusal(sidecar, requesting("q", key=key))
+        assert "1 of 1 used, including 1 by pods that wait" in await refusal(sidecar, requesting("q", key=key))
         stored = await sidecar.pod("p")
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": stored["metadata"]["uid"], "controller": True}
         made = claim("made", 1)
@@ -149,7 +149,7 @@ async def test_an_extended_resource_counts_once_for_pod_and_claim(key):
         }
         cluster.load([made])
         await until(lambda: "default/made" in sidecar.bridge.knowledge.stock.claims)
-        assert "1 of 1 used, 1 of it by pods that wait" in await refusal(sidecar, requesting("q", key=key)), (
+        assert "1 of 1 used, including 1 by pods that wait" in await refusal(sidecar, requesting("q", key=key)), (
             "not counted twice"
         )
 

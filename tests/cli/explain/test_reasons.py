@@ -201,7 +201,7 @@ def test_without_access_to_all_claims_the_outlook_is_undecided():
     narrow = replace(scene, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))
     prospect = pod_story("default/p", narrow, Configuration()).prospect
     assert prospect.outlook == "undecided"
-    assert prospect.message.startswith("the claims of other namespaces may not be read")
+    assert prospect.message.startswith("the claims of other namespaces cannot be read")
     assert "2 cannot allocate all claims" in prospect.message
 
 

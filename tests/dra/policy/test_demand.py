@@ -192,7 +192,7 @@ def test_a_scan_resumes_where_its_budget_ended(mode):
     fleet, spec = stock(*many(20)), spec_of(allocationMode=mode)
     whole = Demands().most_held(spec, fleet, Budget())
     assert whole["gpu", "memory"] == (28 if mode == "ExactCount" else 4 * 28) * 10**9
-    assert scan_in_turns(Demands(), spec, [fleet], 60) == (whole, 40), "two devices a turn"
+    assert scan_in_turns(Demands(), spec, [fleet], 60) == (whole, 40), "two devices per turn"
 
 
 def test_a_scan_continues_although_slices_change_each_time():

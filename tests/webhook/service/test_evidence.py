@@ -138,7 +138,9 @@ async def test_a_missing_right_is_reported_and_blocks_nothing():
 
     async def check(known, follower, _):
         assert [autoscaler.minor for autoscaler in known().autoscalers] == [31]
-        assert follower.unread_evidence().endswith(f"forbidden are daemonsets.apps in {HOME}, configmaps in {HOME}")
+        assert follower.unread_evidence().endswith(
+            f"not allowed to read daemonsets.apps in {HOME}, configmaps in {HOME}"
+        )
         cluster.fails["deployments"] = Forbidden("no")
         await until(lambda: not known().autoscalers)
 
