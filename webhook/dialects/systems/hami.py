@@ -1,8 +1,8 @@
-"""HAMi on NVIDIA devices: a number of distinct GPUs for a container, with amounts of memory and compute of each.
+"""HAMi on NVIDIA devices: a container requests a number of distinct GPUs, and memory and compute of each.
 
 The arithmetic is that of HAMi's webhook and scheduler (Project-HAMi/HAMi: pkg/device/nvidia/device.go, pkg/scheduler/webhook.go), including
 its special cases: whether an absent key means "all of it" depends on the other keys. The target is HAMi's own DRA driver. A demand always
-has cores, because the driver's default is 100; only a demand for a whole, exclusive card has neither cores nor memory.
+states cores, because the driver's default is 100; only a demand for a whole, exclusive card states neither cores nor memory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dra.finding import Finding
     from webhook.dialects.vocabulary import Amount, DialectRequest, Hint
 
-_PACKING = "a claim cannot express it; if the bridge places the pod, its nearest strategy does"
+_PACKING = "a claim cannot express it; a pod that the bridge places gets the nearest strategy"
 _KINDS = ["vgpu", "amd", "cambricon-mlu", "dcu", "enflame-gcu", "xpu", "metax-gpu", "metax-sgpu", "mthreads-vgpu"]
 
 DIALECT = Dialect(
@@ -63,19 +63,19 @@ DIALECT = Dialect(
         ),
         row(
             "nvidia.com/gpumem-percentage",
-            "memory of each GPU in percent, rounded down to MiB; gpumem above 0 wins; 0 is the whole memory",
+            "memory of each GPU in percent, rounded down to MiB; a gpumem above 0 wins; 0 means the whole memory",
             Role.MEMORY_PERCENT,
             most=100,
             because="computed from the sizes of the GPUs in the fleet, or from the declared `models`",
         ),
         row(
             "nvidia.com/gpucores",
-            "compute of each GPU in percent; 100 is exclusive; above 100 is 100; absent is unreserved",
+            "compute of each GPU in percent; 100 is exclusive; more counts as 100; absent: none is reserved",
             Role.CORES,
         ),
         row(
             "nvidia.com/priority",
-            "priority of the container's kernels (0 high, 1 low)",
+            "priority of the container's CUDA kernels (0 high, 1 low)",
             Role.PRIORITY,
             outcome=Outcome.APPROXIMATED,
             because="claims have no priority; set CUDA_TASK_PRIORITY on the container yourself",
@@ -103,24 +103,24 @@ DIALECT = Dialect(
             Position.ANNOTATION,
             unit=Unit.BOOL,
             outcome=Outcome.APPROXIMATED,
-            because="only if the driver publishes the NUMA node, which HAMi's does not; else `numaBind` decides",
+            because="only if the driver publishes NUMA nodes, and HAMi's does not; then the setting `numaBind` decides",
         ),
         row(
             "nvidia.com/vgpu-mode",
-            "hami-core, mig or mps: how the GPU is divided",
+            "how the GPU is divided: hami-core, mig or mps",
             Role.MODE,
             Position.ANNOTATION,
-            because="the target divides as hami-core does; mig alone takes the smallest published profile that holds gpumem; mps alone is left",
+            because="the target divides as hami-core does; mig alone requests the smallest published profile with enough memory; mps alone is not translated",
         ),
         dropped("hami.io/node-scheduler-policy", "binpack or spread over nodes", _PACKING),
         row(
             "hami.io/gpu-scheduler-policy",
-            "binpack, spread, topology-aware, numa; mutex: only GPUs without users",
+            "binpack, spread, topology-aware, numa; mutex: only GPUs that no pod uses",
             Role.POLICY,
             Position.ANNOTATION,
             unit=Unit.LIST,
             outcome=Outcome.APPROXIMATED,
-            because=f"dropped: {_PACKING}; mutex becomes the exclusive form",
+            because=f"dropped: {_PACKING}; mutex requests the whole card",
         ),
         dropped(
             "hami.io/device-scoring-weights",
@@ -138,7 +138,7 @@ DIALECT = Dialect(
         left(
             "hami.io/dra",
             "an output: HAMi-DRA's webhook has made claims for this pod",
-            "keys in addition to those claims would be served twice",
+            "the pod would get devices twice: by those claims, and by ours",
             Position.LABEL,
             role=Role.CLAIMED,
             unit=Unit.BOOL,
@@ -176,7 +176,7 @@ DIALECT = Dialect(
 class HamiOptions(FactorOptions, frozen=True, kw_only=True):
     """The values of HAMi's device ConfigMap, if they differ from HAMi's defaults."""
 
-    # GPUs of a container without a number of GPUs.
+    # GPUs of a container that states no number.
     default_gpu_num: int = msgspec.field(name="defaultGPUNum", default=1)
     default_memory: int = 0  # MiB; 0 is the whole memory.
     default_cores: int = 0  # Percent of a GPU's compute.
@@ -205,14 +205,14 @@ def read(request: DialectRequest[HamiOptions]) -> DialectAnswer | Stop:
         return Untranslated(count.key, "a count of 0 requests no GPU, whatever the other keys say")
     if count is None and all(amount.row.role is Role.PRIORITY for amount in container.amounts):
         return Untranslated(first.key, "a priority alone requests no GPU")
-    # HAMi searches for a device's mode in the text, so a list permits each of its modes.
+    # HAMi checks whether the text contains a device's mode, so a list permits every mode in it.
     hint = hints.get(Role.MODE)
     as_mig = False
     if hint is not None and hint.text and "hami-core" not in hint.text:
         as_mig = "mig" in hint.text
         if not as_mig:
             return Untranslated(hint.key, f"mode {hint.text!r} has no counterpart")
-    # Memory of each GPU. An absent key and a 0 differ: only an absent one can mean "exclusive".
+    # Without gpucores, an absent gpumem and a gpumem of 0 differ: only the absent one can mean "exclusive".
     memory_bytes, relative = options.default_memory * MIB, None
     if memory and memory.value:
         factor = options.memory_factor
@@ -224,8 +224,8 @@ def read(request: DialectRequest[HamiOptions]) -> DialectAnswer | Stop:
         memory_bytes = 0
         relative = percent.value if percent.value < 100 else None
     if hint is not None and as_mig and not memory_bytes:
-        return Untranslated(hint.key, "only gpumem determines the profile")
-    # HAMi's webhook adds gpucores: 100 depending on which keys are present, and checks the percentage first.
+        return Untranslated(hint.key, "without gpumem no MIG profile can be chosen")
+    # Whether HAMi's webhook adds `gpucores: 100` depends on which keys are present; it checks the percentage first.
     requested_cores = by_role.get(Role.CORES)
     injected = requested_cores is None and (percent.value == 100 if percent else memory is None)
     cores = 100 if injected else options.default_cores
@@ -235,7 +235,7 @@ def read(request: DialectRequest[HamiOptions]) -> DialectAnswer | Stop:
     share = _GpuShare(memory_bytes=memory_bytes, percent=relative, cores=cores, injected=injected)
     notes = _notes(by_role, first, share)
     if as_mig:
-        # HAMi creates the smallest profile with enough memory, which also fixes the compute. MIG devices may be on one card.
+        # HAMi creates the smallest profile with enough memory, which also fixes the compute. The MIG devices may be on the same card.
         demand = Demand(target="mig", count=number, profile_memory=memory_bytes)
         counted = Note(key, Outcome.TRANSLATED, several(number, "MIG device"))
         notes = [counted, *(note for note in notes if note.about not in (Role.CORES, Role.COUNT))]
@@ -251,16 +251,16 @@ def read(request: DialectRequest[HamiOptions]) -> DialectAnswer | Stop:
 
 
 class _GpuShare(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The amounts of each GPU that HAMi would reserve."""
+    """The memory and compute that HAMi would reserve on each GPU."""
 
     memory_bytes: int  # 0 is all of it
-    percent: int | None  # of the memory, if its size is unknown
+    percent: int | None  # of the memory, if the key is a percentage
     cores: int
     injected: bool  # whether HAMi's webhook added the cores
 
     @property
     def exclusive(self) -> bool:
-        """Return whether the share is the whole card, which no other pod can use."""
+        """Return whether the pod has the whole card to itself."""
         return not self.memory_bytes and self.percent is None and self.cores == 100
 
 
@@ -274,7 +274,7 @@ def _notes(by_role: Mapping[Role, Amount], first: Amount, share: _GpuShare) -> l
     if cores and cores.value > 100:
         notes.append(Note(cores.key, Outcome.TRANSLATED, f"{cores.value} is clamped to 100, as HAMi does"))
     elif cores and not share.cores:
-        text = "cores 0: unreserved, and not kept off cards that are fully reserved"
+        text = "cores 0: unreserved, and unlike in HAMi, a card without free cores can be chosen"
         notes.append(Note(cores.key, Outcome.APPROXIMATED, text))
     elif cores:
         notes.append(Note(cores.key, Outcome.TRANSLATED, f"{share.cores} % of each GPU"))
@@ -327,7 +327,11 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> De
     exclusive = policy is not None and "mutex" in policy.entries
     if policy and exclusive and demand.partial:
         notes.append(
-            Note(policy.key, Outcome.APPROXIMATED, "mutex: the whole card is reserved, not only chosen when idle")
+            Note(
+                policy.key,
+                Outcome.APPROXIMATED,
+                "mutex: the claim reserves the whole card; HAMi only checks that it is idle",
+            )
         )
     elif policy and not exclusive:
         notes.append(Note.of_dropped(policy.key, _PACKING))
