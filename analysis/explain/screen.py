@@ -87,7 +87,7 @@ def screen_of_pod(story: PodStory) -> Iterator[str]:
 def _webhook(webhook: WebhookStory) -> Iterator[str]:
     """Write what becomes of each key.
 
-    A pod in the cluster:  main: nvidia.com/gpu (nvidia) translated: 1 whole GPU; as it stands now, 2 of 2 nodes publish it as a whole GPU
+    A pod in the cluster:  main: nvidia.com/gpu (nvidia) translated: 1 whole GPU; now 2 of 2 nodes publish it as a whole GPU
     A pod of a file:       main: nvidia.com/gpu (nvidia) would be translated: 1 whole GPU; because 2 of 2 nodes publish it as a whole GPU
     """
     decisions: list[str] = []
@@ -99,7 +99,7 @@ def _webhook(webhook: WebhookStory) -> Iterator[str]:
         dialect = f"({decision.dialect}) " if decision.dialect else ""
         would = "would be " if webhook.foretold else ""
         detail = f": {decision.reason}" if decision.reason else ""
-        why = "because" if webhook.foretold else "as it stands now,"
+        why = "because" if webhook.foretold else "now"
         basis = f"; {why} {decision.basis}" if decision.basis else ""
         decisions.append(f"{where}{key}{dialect}{would}{decision.outcome}{detail}{basis}")
     yield from _rows("webhook", decisions, _WORDS, "decision")
@@ -190,7 +190,7 @@ def screen_of_server(server: ServerMeant) -> Iterator[str]:
 
 
 def _next_step(step: NextStep) -> str:
-    return _row("stands", f"{_AT.get(step.keeper, f'at the {step.keeper}: ')}{step.message}")
+    return _row("now", f"{_AT.get(step.keeper, f'at the {step.keeper}: ')}{step.message}")
 
 
 def _claim(claim: ClaimStory) -> Iterator[str]:

@@ -90,7 +90,7 @@ def test_a_webhook_record_is_shown_with_its_current_basis(tmp_path):
     [decision] = answer["pod"]["webhook"]["decisions"]
     assert decision["basis"] == "1 of 1 nodes publish it as a whole GPU (class gpu.nvidia.com)"
     shown = explain(tmp_path, "pod p", translated(), *FLEET).stdout
-    assert "as it stands now, 1 of 1 nodes publish it" in shown
+    assert "now 1 of 1 nodes publish it" in shown
 
 
 def test_the_pods_node_does_not_change_the_decision(tmp_path):
