@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from runtime.http import Head
 
 logger = logging.getLogger("drawbridge.allocator")
-# Schedules the pods of objects, as the webhook would admit them, beside the bound pods of a snapshot. Raises WireError.
+# Schedules the pods among the objects, as the webhook would admit them, in addition to a snapshot's bound pods. Raises WireError.
 Simulate = Callable[[list[Object], Snapshot], Simulation]
 WORKERS = 2
 LARGEST = 1 << 20
@@ -48,7 +48,7 @@ class Queries:
         is_written: Callable[[ResourceClaim], bool] = lambda _: True,
         seconds: float = ANSWER_SECONDS,
     ) -> None:
-        """`drift` returns the drift found last, `quotas` the rows of the quota report, `is_written` whether a claim's allocation is stored.
+        """`drift` returns the last drift found; `quotas` the rows of the quota report; `is_written` whether a claim's allocation is stored.
 
         A worker that needs more than `seconds` for an answer is killed.
         """
@@ -133,7 +133,7 @@ class Queries:
         return json({"claims": rows})
 
     def fleet(self) -> Reply:
-        """Return the number of devices and of held devices of each pool, and the nodes that hold nothing."""
+        """Return the number of devices and of held devices of each pool, and the nodes without held devices."""
         stock = self._knowledge.stock
         rows: list[Object] = []
         with_devices: set[str] = set()
@@ -165,7 +165,7 @@ class Queries:
         return json(rows | {"leading": inconsistencies.leading})
 
     def server(self) -> Reply:
-        """Return the version and features that the allocator assumes of the API server: reported, declared or guessed."""
+        """Return the version and features of the API server that the allocator assumes: reported, declared or guessed."""
         known = self._knowledge.server
         read_as = self._knowledge.stock.reading.server
         rows = {
@@ -206,13 +206,15 @@ API_ENDPOINTS = (
         "/api/v1/simulate-schedule",
         Queries.simulate,
         "takes pods or workloads, legacy or with claims, as YAML or JSON, with their templates and claims. Returns what "
-        "`drawbridge simulate -o json` prints about them, with victims and with the quota line that a pod exceeds. "
+        "`drawbridge simulate -o json` prints about them, and also preemption victims and exceeded quota lines. "
         "Nothing is reserved or evicted",
         whole,
     ),
-    Endpoint("GET", "/api/v1/claims", Queries.claims, "the devices of each claim, and whether they are written yet"),
     Endpoint(
-        "GET", "/api/v1/fleet", Queries.fleet, "devices and held devices of each pool, and the nodes that hold nothing"
+        "GET", "/api/v1/claims", Queries.claims, "the devices of each claim, and whether its allocation is written yet"
+    ),
+    Endpoint(
+        "GET", "/api/v1/fleet", Queries.fleet, "devices and held devices of each pool, and nodes without held devices"
     ),
     Endpoint("GET", "/api/v1/quota", Queries.quota, "each line of each quota: hard, used, and reserved"),
     Endpoint(
@@ -222,7 +224,7 @@ API_ENDPOINTS = (
         "GET",
         "/api/v1/drift",
         Queries.drift,
-        "devices that claims hold twice, reservations and allocations without a pod",
+        "devices that two claims hold, reservations and allocations without a pod",
     ),
 )
 

@@ -192,5 +192,5 @@ EXTENDER_ENDPOINTS = (
     ),
     Endpoint("POST", "/extender/prioritize", Extender.prioritize, "returns the scores of nodes", read_as(ScoreArgs)),
     Endpoint("POST", "/extender/bind", Extender.bind, "reserves, commits and binds in one call", read_as(BindingArgs)),
-    Endpoint("POST", "/extender/preempt", Extender.preempt, "returns no node"),
+    Endpoint("POST", "/extender/preempt", Extender.preempt, "returns no node; see [Preemption](#preemption)"),
 )
