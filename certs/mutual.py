@@ -72,11 +72,11 @@ def read(files: Files) -> Content:
     try:
         authority.span(pair.certificate)
     except ValueError:
-        raise UnusableFile(f"{files.certificate} holds no certificate in PEM") from None
+        raise UnusableFile(f"{files.certificate} contains no PEM certificate") from None
     try:
         belongs = authority.matches(pair)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise UnusableFile(f"{files.key} holds no private key in PEM that can be read without a password") from None
+        raise UnusableFile(f"{files.key} contains no PEM private key that is readable without a password") from None
     if not belongs:
         raise UnusableFile(f"{files.key} is not the key of {files.certificate}")
     return Content(pair, client_ca)
@@ -97,7 +97,7 @@ def context_of(content: Content, files: Files) -> ssl.SSLContext:
     try:
         new_context.load_verify_locations(cadata=bundle)
     except (ssl.SSLError, ValueError):
-        raise UnusableFile(f"{files.client_ca} holds no certificate of an authority in PEM") from None
+        raise UnusableFile(f"{files.client_ca} contains no PEM certificate of a CA") from None
     return new_context
 
 

@@ -37,7 +37,7 @@ func (t *TLS) config() (*tls.Config, error) {
 	}
 	trusted := x509.NewCertPool()
 	if !trusted.AppendCertsFromPEM(authorities) {
-		return nil, fmt.Errorf("%s holds no certificate in PEM", t.CAFile)
+		return nil, fmt.Errorf("%s contains no PEM certificate", t.CAFile)
 	}
 	mine, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 	if err != nil {

@@ -1,4 +1,4 @@
-"""Files of mutual TLS that another program writes: incomplete, broken and replaced."""
+"""Files for mutual TLS that another program writes: incomplete, broken and replaced."""
 
 import datetime as dt
 
@@ -53,19 +53,19 @@ def test_the_remaining_lifetime_is_known(world):
 
 def locked(pem):
     key = serialization.load_pem_private_key(pem, None)
-    words = serialization.BestAvailableEncryption(b"sesame")
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, words)
+    encryption = serialization.BestAvailableEncryption(b"sesame")
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
 
 
 @pytest.mark.parametrize(
     ("file", "content", "words"),
     [
-        ("cert", lambda _: b"nothing", "holds no certificate in PEM"),
-        ("key", lambda _: b"nothing", "holds no private key in PEM"),
+        ("cert", lambda _: b"nothing", "contains no PEM certificate"),
+        ("key", lambda _: b"nothing", "contains no PEM private key"),
         ("key", locked, "without a password"),
         ("key", lambda _: tls.pair()[1].key, "is not the key of"),
-        ("client_ca", lambda _: b"", "holds no certificate of an authority"),
-        ("client_ca", lambda _: "ä".encode(), "holds no certificate of an authority"),
+        ("client_ca", lambda _: b"", "contains no PEM certificate of a CA"),
+        ("client_ca", lambda _: "ä".encode(), "contains no PEM certificate of a CA"),
         ("cert", None, "cannot be read: No such file or directory"),
     ],
 )
@@ -85,6 +85,6 @@ def test_a_folder_in_place_of_a_file_is_named(world, tmp_path):
         Mutual(Files(str(tmp_path), str(world.key), str(world.client_ca)))
 
 
-def test_an_authority_name_may_be_in_any_script(world):
+def test_a_bundle_may_have_comments_in_any_script(world):
     world.client_ca.write_bytes("# Zertifizierungsstelle für Prüfer\n".encode() + world.client_ca.read_bytes())
     assert Mutual(world.files).context.get_ca_certs()
