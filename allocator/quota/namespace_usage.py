@@ -15,14 +15,14 @@ from dra.objects import ResourceClaimSpec
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-Entry: TypeAlias = tuple[str, str]  # a pod's uid and one of its entries
-_Wanted: TypeAlias = "tuple[str, SharedClaim]"  # a priority class, and the requested claim
+Entry: TypeAlias = tuple[str, str]  # a pod's uid, and the name of one of its `resourceClaims`
+_Wanted: TypeAlias = "tuple[str, WantedClaim]"  # a priority class, and the requested claim
 
 
-class SharedClaim(msgspec.Struct, frozen=True, eq=False):
-    """A claim that many pods request: from a stored template, by name, or else with this spec."""
+class WantedClaim(msgspec.Struct, frozen=True, eq=False):
+    """A claim still to be created, one object for all pods with equal requests. A stored template takes precedence over `spec`."""
 
-    template: str
+    template: str  # the template's name
     spec: ResourceClaimSpec | None
     classes: frozenset[str]
 
@@ -32,7 +32,7 @@ class AdmittedObject(NamedTuple):
 
     uid: str
     priority_class: str
-    claims: Mapping[str, SharedClaim]  # by the pod's entry
+    claims: Mapping[str, WantedClaim]  # by the name of the pod's entry, or OWN
     until: float  # when the admission expires; inf once the object is seen
 
 
@@ -44,7 +44,7 @@ class UnallocatedClaim(NamedTuple):
     classes: frozenset[str]
 
 
-OWN = ""  # the entry under which an admitted claim contains itself
+OWN = ""  # the only key in `claims` of an admitted claim
 
 
 class NamespaceUsage:
@@ -53,10 +53,10 @@ class NamespaceUsage:
     def __init__(self) -> None:
         self.claims: dict[str, UnallocatedClaim] = {}  # by uid
         self.admitted: dict[str, AdmittedObject] = {}  # by uid
-        self._entries: dict[str, Entry] = {}  # by a claim's uid, the pod's entry it was created for
+        self._entries: dict[str, Entry] = {}  # the pod's entry that a claim was created for, by the claim's uid
         self._made: Counter[Entry] = Counter()  # claims created for each entry
         self._missing: Counter[_Wanted] = Counter()  # claims still to be created for pods
-        self._unseen: Counter[_Wanted] = Counter()  # claims admitted and not seen
+        self._unseen: Counter[_Wanted] = Counter()  # claims that were admitted but not seen yet
 
     @property
     def is_empty(self) -> bool:
@@ -66,19 +66,19 @@ class NamespaceUsage:
         """Add an object, or replace the one with its uid."""
         self.forget(new.uid)
         self.admitted[new.uid] = new
-        for counter, own in zip((self._missing, self._unseen), self._lacked(new), strict=True):
+        for counter, own in zip((self._missing, self._unseen), self._uncreated(new), strict=True):
             counter.update(own)
 
     def forget(self, uid: str) -> None:
         """Remove an admitted object."""
         known = self.admitted.pop(uid, None)
         if known is not None:
-            for counter, own in zip((self._missing, self._unseen), self._lacked(known), strict=True):
+            for counter, own in zip((self._missing, self._unseen), self._uncreated(known), strict=True):
                 for wanted, count in own.items():
                     _add(counter, wanted, -count)
 
     def record_claim(self, uid: str, entry: Entry | None) -> None:
-        """Record the pod's entry that a claim was created for, if any."""
+        """Record which pod's entry a claim was created for, if any."""
         if self._entries.get(uid) == entry:
             return
         self.forget_claim(uid)
@@ -99,13 +99,15 @@ class NamespaceUsage:
             del self._made[entry]
             self._count_entry(entry, 1)
 
-    def missing(self, but: str = "", *, claims_only: bool = False) -> Iterator[tuple[str, SharedClaim, int]]:
-        """Yield the claims still to be created and their number, by priority class, without those of the object with uid `but`.
+    def missing(self, but: str = "", *, claims_only: bool = False) -> Iterator[tuple[str, WantedClaim, int]]:
+        """Yield the priority class, the claim and the number of claims that are not stored yet.
 
-        With `claims_only`, yield only those that are admitted already and not seen.
+        Claims of the object with uid `but` do not count. With `claims_only`, only claims that were admitted themselves count.
         """
         known = self.admitted.get(but)
-        own_missing, own_unseen = self._lacked(known) if known is not None else (Counter[_Wanted](), Counter[_Wanted]())
+        own_missing, own_unseen = (
+            self._uncreated(known) if known is not None else (Counter[_Wanted](), Counter[_Wanted]())
+        )
         counters = (
             [(self._unseen, own_unseen)] if claims_only else [(self._unseen, own_unseen), (self._missing, own_missing)]
         )
@@ -114,8 +116,8 @@ class NamespaceUsage:
                 if others := count - own[wanted]:
                     yield *wanted, others
 
-    def _lacked(self, admitted: AdmittedObject) -> tuple[Counter[_Wanted], Counter[_Wanted]]:
-        """Return the claims still to be created for an object, and those that count because the object is not seen yet."""
+    def _uncreated(self, admitted: AdmittedObject) -> tuple[Counter[_Wanted], Counter[_Wanted]]:
+        """Return the claims still to be created for a pod, and the claim itself if the object is a claim that was not seen yet."""
         missing, unseen = Counter[_Wanted](), Counter[_Wanted]()
         for entry, claim in admitted.claims.items():
             if (admitted.uid, entry) not in self._made:

@@ -18,7 +18,7 @@ from collections import Counter
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from allocator.quota.namespace_usage import AdmittedObject, NamespaceUsage, SharedClaim, UnallocatedClaim
+from allocator.quota.namespace_usage import AdmittedObject, NamespaceUsage, UnallocatedClaim, WantedClaim
 from allocator.quota.quota_admission import EXTENDED, entry_of
 from dra.cache import Cache
 from dra.objects import claim_name
@@ -64,7 +64,7 @@ class PendingUsage:
         self._unseen_bytes = 0
         # Specs by their encoding, and claims by template and spec: equal ones are one object, so they are evaluated once.
         self._specs: Cache[_Interned] = Cache(SHARED_BYTES)
-        self._shared_claims: Cache[SharedClaim] = Cache(SHARED_BYTES)
+        self._wanted_claims: Cache[WantedClaim] = Cache(SHARED_BYTES)
 
     # ---- changes of objects
 
@@ -180,19 +180,19 @@ class PendingUsage:
             parts.append({key: amount * count for key, amount in most.items()})
         return total(parts)
 
-    def _intern_claims(self, claims: Mapping[str, FutureClaim]) -> tuple[dict[str, SharedClaim], int]:
+    def _intern_claims(self, claims: Mapping[str, FutureClaim]) -> tuple[dict[str, WantedClaim], int]:
         """Intern the claims, and return how many bytes are new."""
-        shared: dict[str, SharedClaim] = {}
+        shared: dict[str, WantedClaim] = {}
         added = 0
         for entry, claim in claims.items():
             spec, weight, classes = (
                 (None, _LEAST, frozenset[str]()) if claim.spec is None else self._intern_spec(claim.spec)
             )
             key = claim.template, id(spec)  # a shared claim keeps its spec
-            known = self._shared_claims.get(key)
+            known = self._wanted_claims.get(key)
             if known is None:
-                known = SharedClaim(claim.template, spec, classes)
-                self._shared_claims.put(key, known, weight)
+                known = WantedClaim(claim.template, spec, classes)
+                self._wanted_claims.put(key, known, weight)
                 added += weight
             shared[entry] = known
         return shared, added

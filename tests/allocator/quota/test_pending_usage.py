@@ -164,7 +164,7 @@ def test_pending_usage_counts_each_object_once_and_leaves_nothing_behind(happene
     kept = {
         name: value
         for name, value in vars(world.pending).items()
-        if value and name not in ("_specs", "_shared_claims", "_remembered")
+        if value and name not in ("_specs", "_wanted_claims", "_remembered")
     }
     assert kept == {}
 
@@ -252,7 +252,7 @@ def test_pending_usage_keeps_a_bounded_number_of_template_names():
     pending = PendingUsage()
     for at in range(10_000):
         pending.admit(NewObject("p", "team", "p", "", {"gpu": FutureClaim(f"t{at}")}), 0.0)
-    assert len(vars(pending)["_shared_claims"]) <= 4096
+    assert len(vars(pending)["_wanted_claims"]) <= 4096
 
 
 def heavy(number, size):
