@@ -1,6 +1,6 @@
-"""What was read of a cluster or of files, as one value for all commands.
+"""What was read from a cluster or from files, as one value for all commands.
 
-Objects are not trusted: those that cannot be read as their kind, and kinds that may not be read, are listed in `unread`.
+Objects are not trusted: `unread` lists those that cannot be decoded as their kind, and kinds that the user may not read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from webhook.state import State
 
 _MOST_OWNERS = 8
-# For commands that do not need the configuration, which is not read then.
+# For commands that do not need the configuration and so do not read it.
 NO_CONFIGURATION: Final = ConfigurationInForce(Configuration())
 _NO_FILES: Final = ReadFiles([], [], [], NO_CONFIGURATION, [], [])
 
@@ -57,7 +57,7 @@ class MeantBy(StrEnum):
 
 
 class ServerMeant(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The server that the answer is for. Feature gates that are not declared count as on."""
+    """The server that the answer is for. Feature gates that are not declared are assumed on."""
 
     kubernetes: str
     features: dict[str, bool]
@@ -65,23 +65,23 @@ class ServerMeant(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What was read of a cluster or of files, and what was not. Derived values are computed once."""
+    """What was read from a cluster or from files, and what was not. Derived values are computed once."""
 
-    # As they are stored: of files all, of a cluster without the pods that the command does not ask about.
+    # The stored JSON: all objects of files; those of a cluster without the pods that the command does not ask about.
     objects: tuple[Object, ...]
-    typed: TypedObjects  # with those pods
+    typed: TypedObjects  # includes the pods that `objects` lacks
     features: Features
     said_by: MeantBy = MeantBy.UNDECLARED  # the source of `features`
     server: ServerInfo | None = None  # None for files
     in_force: ConfigurationInForce = NO_CONFIGURATION
     unread: tuple[Unread, ...] = ()
     absent: frozenset[str] = frozenset()  # kinds that the server does not have
-    skipped: tuple[SkippedFile, ...] = ()  # documents that are no manifests
+    skipped: tuple[SkippedFile, ...] = ()  # documents that are not manifests
     places: tuple[tuple[str, int], ...] = ()  # file and line of each object from a file
-    # For commands that judge or edit files: what they hold, with its text, and the document of each object.
+    # For commands that judge or edit files: the content of the files with its text, and the document of each object.
     files: ReadFiles = _NO_FILES
     documents: tuple[Document, ...] = ()
-    # Objects with the settings of device plugins and autoscalers, from a server; in files any object may be one.
+    # The server's objects that have settings of device plugins and autoscalers. Of files, see `installed`.
     evidence: tuple[Object, ...] = ()
     narrow: bool = False  # namespaced kinds were read in one namespace only
 
@@ -97,12 +97,12 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def is_dump(self) -> bool:
-        """Whether a server stored some of the objects: then a kind that is missing may have been left out."""
+        """Whether some of the objects come from a server, so that others may exist there: a missing kind may have been left out."""
         return any(inside(obj, "metadata").get("uid") for obj in self.objects)
 
     @property
     def installed(self) -> tuple[Object, ...]:
-        """The objects that show how device plugins and autoscalers are set up."""
+        """The objects that may show how device plugins and autoscalers are set up."""
         return self.evidence if self.is_live else self.objects
 
     def of_kinds(self, *kinds: str) -> list[Object]:
@@ -126,7 +126,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def raw(self) -> dict[str, Object]:
-        """The JSON of pods, including pods that cannot be decoded; of a live cluster, only the pods that the command needs."""
+        """The JSON of pods, including pods that cannot be decoded; from a live cluster, only the pods that the command asks about."""
         return {"/".join(identity_of(obj)[2:]): obj for obj in self.objects if is_pod(obj)}
 
     @property
@@ -140,7 +140,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.typed.stock(self.features.server)
 
     def of_documents(self, documents: Sequence[Document], around: Sequence[Document]) -> Reading:
-        """Return the reading of these documents, such as those of one namespace; they replace objects of `around`, the inventory."""
+        """Return a reading of these documents, such as those of one namespace, and of the inventory `around` without what they replace."""
         every = (*not_replaced(around, documents), *documents)
         if len(every) == len(self.documents) and all(map(is_, every, self.documents)):
             return self
@@ -148,7 +148,10 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return replace(reading, skipped=self.skipped, files=self.files)
 
     def with_types(self, objects: dict[type[Any], dict[str, Any]]) -> Reading:
-        """Return this reading with other objects of some types, by namespace/name. The stock is kept if it has none of these types."""
+        """Return this reading with the objects of some types replaced. `objects` has them by type and namespace/name.
+
+        The computed stock is kept if it does not depend on these types.
+        """
         changed = replace(self, typed=self.typed.with_types(objects))
         if objects.keys().isdisjoint(IN_STOCK):
             changed.__dict__["stock"] = self.stock
@@ -161,7 +164,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def knows_pods(self) -> bool:
-        """Whether all pods were read: false for a dump without pods, and for rights in one namespace only."""
+        """Whether all pods were read: false for a dump without pods, and if only one namespace was read."""
         whole = not self.narrow and all(missed.kind != "pods" for missed in self.unread)
         return whole and (bool(self.pods) or self.is_live)
 
@@ -204,7 +207,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {}
 
     def overlaps(self, pools: tuple[PoolId, ...]) -> tuple[events.Overlapped, ...]:
-        """Return claims that hold the same devices of these pools, although only one may."""
+        """Return claims that hold the same devices of these pools, although only one claim may hold each."""
         known = self._overlaps.get(pools)
         if known is None:
             known = self._overlaps[pools] = overlaps(self.stock, pools)
@@ -235,7 +238,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return state
 
     def owners(self, obj: Object) -> tuple[str, ...]:
-        """List the owners of an object, nearest first, as far as they were read; cycles end."""
+        """List the owners of an object, nearest first, as far as they were read; a cycle ends the list."""
         chain: list[str] = []
         identities = {identity_of(obj)}
         owner = owner_of(obj)
@@ -257,8 +260,9 @@ def read_dump(
 ) -> Reading:
     """Read files. Unreadable manifests are reported, and the others are used.
 
-    `given` is the configuration of `--config`, `server` that of the options. Without `pods`, pods are typed only if the configuration
-    counts what they use; equal parts of objects are shared. With `judged`, the command makes findings of an invalid configuration.
+    `given` is the configuration of `--config`, and `server` the server that the options name. Without `pods`, pods are decoded only if
+    the configuration has `mixed`, which counts what they use, and equal parts of objects are stored once. With `judged`, an invalid
+    configuration is not an error, because the command reports it as findings.
     """
     read = read_files(files, keep=without_bookkeeping if pods else Trimmer().trim, given=given, judged=judged)
     warn_of_skipped(read.skipped)
@@ -285,7 +289,7 @@ def read_whole(
 ) -> Reading:
     """Read files with their text, for a command that judges or edits each document and reports the skipped ones.
 
-    Every file of the inventory has to be readable. Pods are typed only if the configuration counts what they use.
+    Every file of the inventory has to be readable. Pods are decoded only if the configuration has `mixed`.
     """
     read = read_files(files, inventory, given=given, judged=judged)
     features = features_of(server, read.in_force.configuration)
@@ -296,7 +300,7 @@ def read_whole(
 def reading_of_documents(
     documents: Sequence[Document], around: Sequence[Document], features: Features, in_force: ConfigurationInForce
 ) -> Reading:
-    """Make a reading of documents, and of the inventory around them without the objects that they replace."""
+    """Make a reading of documents, and of the inventory `around` without the objects that the documents replace."""
     every = (*not_replaced(around, documents), *documents)
     reading = reading_of(
         (document.object for document in every),
@@ -343,9 +347,9 @@ def reading_of(
     places: tuple[tuple[str, int], ...] = (),
     pods: bool = True,
 ) -> Reading:
-    """Make a reading of JSON objects and decoded ones; of two with the same kind and name the later one counts.
+    """Make a reading of JSON objects and decoded ones. If two have the same kind and name, the later one counts.
 
-    Without `pods`, pods are decoded only if the configuration counts what they use, which saves memory.
+    Without `pods`, which saves memory, pods are decoded only if the configuration has `mixed`, which counts what they use.
     """
     every = list(objects)
     typed = TypedObjects.read(every, pods=pods or bool(in_force.configuration.file.mixed))
@@ -391,7 +395,7 @@ def for_server(
 
 
 def server_meant(reading: Reading) -> ServerMeant:
-    """Return the server that the stock was read for; for a cluster newer than the known versions, its own version."""
+    """Return the server for which the stock was read. A cluster newer than the known versions keeps its version number."""
     server = reading.stock.reading.server
     gates = {gate: server.enabled(gate) for gate in sorted(known_gates(server.minor))}
     return ServerMeant(kubernetes=f"1.{reading.features.minor}", features=gates, said_by=reading.said_by)

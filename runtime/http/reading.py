@@ -1,12 +1,12 @@
 """Reads from connections in turns, so that a peer that sends many tiny TLS records delays no other connection.
 
-A record costs 9 µs of CPU however small it is, and OpenSSL decrypts all bytes that it has been given at once. So each connection keeps the
-bytes that have arrived encrypted. `ReadQueue` takes the connections in turns and decrypts RECORDS records of each, until SHARE seconds of
-CPU in one turn of the event loop are used.
+A record costs 9 µs of CPU however small it is, and OpenSSL decrypts in one call all bytes that it was given. So each connection keeps its
+received bytes encrypted. `ReadQueue` takes the connections in turns and decrypts RECORDS records of each, until one turn of the event loop
+has used SHARE seconds of CPU.
 
-A connection is wasteful if its records are small on average; the first FREE_RECORDS of a request do not count. One turn of the loop reads
-from one wasteful connection. After MOST_SMALL records, a wasteful connection is closed. Clients do not send such records: Go begins with
-1 KiB and goes up to 16 KiB.
+A connection is wasteful if the current request has more than FREE_RECORDS records that are small on average. One turn of the loop reads
+from at most one wasteful connection. After MOST_SMALL records, a wasteful connection is closed. Clients do not send such records: Go's
+begin with 1 KiB and grow to 16 KiB.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 SHARE = 0.005  # CPU seconds of reading in one turn of the loop
 RECORDS = 8  # records of one connection that are decrypted in its turn
-FREE_RECORDS = 16  # records of a request that may be of any size
+FREE_RECORDS = 16  # a request with at most this number of records is never wasteful
 SMALL = 256  # bytes; records that have fewer on average are small
-MOST_SMALL = 512  # small records of one request, at most
+MOST_SMALL = 512  # records of a request whose records are small
 HANDSHAKE = 1 << 14  # bytes that a peer may send in a handshake; each certificate costs 0.12 ms of CPU
 LINGER = 1.0  # seconds for which a closed connection waits for its peer to close
 _HEADER, _LARGEST = 5, (1 << 14) + 256  # bytes of a record
@@ -42,7 +42,7 @@ logger = logging.getLogger("drawbridge.listener")
 
 
 class ReadQueue:
-    """Connections whose received bytes are not read yet."""
+    """Connections whose received bytes wait to be read."""
 
     def __init__(self, known: Collection[str], refused: Callable[[str], None]) -> None:
         """`known` are the known addresses; `refused` gets the reason why a connection was closed."""
@@ -55,7 +55,7 @@ class ReadQueue:
         self._is_scheduled = False
 
     def join(self, transport: PeerTransport) -> None:
-        """Call `read_on` of this connection in its turn."""
+        """Call the connection's `read_on` when its turn comes."""
         turns = self._wasteful if transport.is_wasteful else self._waiting
         turns.add(transport, transport.peer, is_known=transport.peer in self._known)
         if not self._is_scheduled:
@@ -77,14 +77,14 @@ class ReadQueue:
             transport = self._waiting.pop() if thread_time() < until else None
         self._is_scheduled = bool(self._waiting or self._wasteful)
         if self._is_scheduled:
-            # `call_soon` alone would run before new I/O; the timer that it starts runs after it.
+            # A callback of `call_soon` runs before new I/O is handled. So this one only starts a timer, which ends after that I/O.
             self.loop.call_soon(self.loop.call_later, 0, self._serve)
 
 
 class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
     """The transport of a connection, with or without TLS, which reads in turns.
 
-    It is a transport for its `PeerConnection`, and a protocol for the raw transport of asyncio, which calls `buffer_updated` with new bytes.
+    For its `PeerConnection` it is a transport. For asyncio's raw transport, which calls `buffer_updated` with new bytes, it is a protocol.
     """
 
     def __init__(
@@ -211,14 +211,14 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
         if len(received) < start + _HEADER:
             return 0
         length = int.from_bytes(received[start + 3 : start + _HEADER], "big")
-        # Of a record that is too long, only the header is passed on: OpenSSL refuses it by the header.
+        # If a record is too long, only its header is passed on, which is enough for OpenSSL to refuse the record.
         end = start + _HEADER + (length if length <= _LARGEST else 0)
         return end if len(received) >= end else 0
 
     def _feed_openssl(self) -> None:
         """Move a few complete records to OpenSSL. Raises ConnectionAbortedError if the peer has sent too many small ones."""
         fed, is_established = 0, self._established.done()
-        # During a handshake one record at a time, so that application data after the handshake does not count as part of it.
+        # During a handshake, feed one record at a time, so that application data after the handshake does not count as part of it.
         for _ in range(RECORDS if is_established else 1):
             end = self._record_end(fed)
             if not end:
@@ -230,7 +230,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._queue.refused("records")
             raise ConnectionAbortedError("too many small records")
         if not is_established and self._record_bytes > HANDSHAKE:
-            raise ConnectionAbortedError("too long a handshake")
+            raise ConnectionAbortedError("the handshake is too long")
         self._incoming.write(bytes(self._received[:fed]))
         del self._received[:fed]
 
@@ -273,7 +273,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
     # ---- the connection's transport
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Send an answer. The records of the next request are counted from zero."""
+        """Send an answer, and start counting the records of the next request."""
         if self._is_closing or self._raw is None:
             return
         self._record_count = self._record_bytes = 0
@@ -302,14 +302,14 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._send_encrypted()
         try:
             self._raw.write_eof()
-        except OSError:  # the peer has reset it
+        except OSError:  # the peer has reset the connection
             self._raw.abort()
             return
         self._resume_reading()
         self._queue.loop.call_later(LINGER, self._abort_if_sent)
 
     def _abort_if_sent(self) -> None:
-        if self._raw is not None and not self._raw.get_write_buffer_size():  # the sweep ends a slow reader
+        if self._raw is not None and not self._raw.get_write_buffer_size():  # `PeerConnection.sweep` ends a slow reader
             self._raw.abort()
 
     def abort(self) -> None:
