@@ -1,4 +1,4 @@
-"""Packages are used through their public faces, import each other in one direction, and generated files are up to date."""
+"""Packages are used only through their public names, import each other in one direction, and generated files are up to date."""
 
 import ast
 import re
@@ -31,7 +31,7 @@ class Read(NamedTuple):
     """The imports and public names of a module, so that each module is parsed once."""
 
     imports: list[ast.ImportFrom]  # `from … import …`
-    imports_of_types: list[ast.stmt]  # those for type checkers only
+    imports_of_types: list[ast.stmt]  # under `if TYPE_CHECKING`
     public: set[str]
 
 
@@ -71,18 +71,18 @@ def folder_of(module):
 
 
 def test_other_packages_import_only_the_public_interface():
-    around = [
-        f"{path.relative_to(ROOT)}:{node.lineno} reaches into {node.module}"
+    internal = [
+        f"{path.relative_to(ROOT)}:{node.lineno} imports from inside {node.module}"
         for path in modules()
         for node in read(path).imports
         if (folder := folder_of(node.module)) not in (None, folder_of(dotted(path))) and node.module != folder
     ]
-    assert around == []
+    assert internal == []
 
 
 @pytest.mark.parametrize("room", ["analysis", "cli", "dashboard"])
 def test_modules_do_not_import_each_other_in_a_cycle(room):
-    """Imports inside functions count too. A package imports what it exports, so its own modules do not count as users."""
+    """Imports inside functions count too. A module's imports from its own package do not: a package imports what it exports."""
     files = {dotted(path): path for path in below(room)}
     imported = defaultdict(set)
     for module, path in files.items():
@@ -99,7 +99,7 @@ def test_modules_do_not_import_each_other_in_a_cycle(room):
 
 @pytest.mark.parametrize("room", ["allocator/service", "allocator/reservations"])
 def test_modules_do_not_name_each_other_in_a_cycle(room):
-    """Imports for types only count too: pass a component the values that it uses, not the object that owns it."""
+    """Imports under TYPE_CHECKING count too: pass a component the values that it uses, not the object that owns it."""
     files = {dotted(path): path for path in below(room)}
     named = defaultdict(set)
     for module, path in files.items():
@@ -118,15 +118,15 @@ def test_imported_names_are_in_the_public_list_of_their_package():
     for path in modules():
         for node in read(path).imports:
             if node.module in FOLDERS and folder_of(dotted(path)) != node.module:
-                face = ROOT.joinpath(*node.module.split("."), "__init__.py")
-                strange = {name.name for name in node.names} - read(face).public
-                assert not strange, f"{path.relative_to(ROOT)}:{node.lineno}: not in the face of {node.module}"
+                init = ROOT.joinpath(*node.module.split("."), "__init__.py")
+                private = {name.name for name in node.names} - read(init).public
+                assert not private, f"{path.relative_to(ROOT)}:{node.lineno}: not in __all__ of {node.module}"
 
 
 def test_a_package_exports_only_what_other_packages_use():
     used_names = defaultdict(set)
-    around = [path for room in ("tests", "e2e", "bench", "docs") for path in below(room)]
-    for path in modules() + around:
+    others = [path for room in ("tests", "e2e", "bench", "docs") for path in below(room)]
+    for path in modules() + others:
         own = folder_of(dotted(path))
         as_whole = {}
         for node in read(path).imports:
@@ -139,11 +139,11 @@ def test_a_package_exports_only_what_other_packages_use():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if as_whole else ():
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in as_whole:
                 used_names[as_whole[node.value.id]].add(node.attr)
-    idle = {
+    unused = {
         folder: sorted(read(ROOT.joinpath(*folder.split("."), "__init__.py")).public - used_names[folder])
         for folder in FOLDERS
     }
-    assert {folder: names for folder, names in idle.items() if names} == {}
+    assert {folder: names for folder, names in unused.items() if names} == {}
 
 
 def test_the_architecture_page_lists_every_package_and_folder():
@@ -174,18 +174,18 @@ def test_only_one_module_creates_tls_contexts_for_serving():
     assert found == {Path("certs/reload.py")}
 
 
-def test_no_ambiguous_group_has_a_possessive_quantifier():
+def test_no_plain_group_has_a_possessive_quantifier():
     """Python before 3.11.5 (Debian 12) matches `(?:…)*+` wrongly; `(?>…)*+` is correct."""
-    places = [f"{path.relative_to(ROOT)}: {text[:60]}" for path in modules() for text in texts_of(path) if GROUP_AGAIN.search(text)]  # fmt: skip
+    places = [f"{path.relative_to(ROOT)}: {text[:60]}" for path in modules() for text in patterns_in(path) if POSSESSIVE_GROUP.search(text)]  # fmt: skip
     assert places == []
 
 
-# A group without inner groups except lookaheads, not atomic, with a possessive quantifier.
-GROUP_AGAIN = re.compile(r"\((?!\?>)(?:\\.|[^()\\]|\(\?[=!][^()]*\))*\)[*+?]\+")
+# A group with a possessive quantifier. The group is not atomic, and contains no groups except lookaheads.
+POSSESSIVE_GROUP = re.compile(r"\((?!\?>)(?:\\.|[^()\\]|\(\?[=!][^()]*\))*\)[*+?]\+")
 
 
-def texts_of(path):
-    """The texts of a module that are passed to `re`; modules without a possessive group are not parsed."""
+def patterns_in(path):
+    """The strings that a module passes to `re`; modules without a possessive group are not parsed."""
     source = path.read_text(encoding="utf-8")
     for node in ast.walk(ast.parse(source)) if re.search(r"\)[*+?]\+", source) else ():
         if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re.") and node.args:

@@ -1,4 +1,4 @@
-"""Patches of plain documents, compared with the rules of the API server."""
+"""Patches of plain documents follow the API server's rules."""
 
 import pytest
 from hypothesis import given
@@ -124,7 +124,7 @@ def test_an_emptied_map_is_removed():
     assert "data" not in apply(mine, {"metadata": {"labels": {"x": "y"}}})
 
 
-def test_a_manager_has_a_name():
+def test_an_apply_without_a_field_manager_is_rejected():
     with pytest.raises(BadRequest, match="fieldManager"):
         apply({}, {"data": {}}, "")
 
@@ -143,7 +143,7 @@ def test_fields_last_applied_are_present_and_unowned_fields_are_not(steps):
         document = apply(document, {"data": data}, manager, force=True)
         wanted[manager] = data
         for other in wanted.keys() - {manager}:
-            # After force, the other manager owns only the fields on which it agrees.
+            # A forced apply takes the fields with other values away from the other manager.
             wanted[other] = {name: value for name, value in wanted[other].items() if data.get(name, value) == value}
     expected = {name: value for data in wanted.values() for name, value in data.items()}
     assert document.get("data", {}) == expected
@@ -162,7 +162,7 @@ ODD_MANAGERS = [
 
 @pytest.mark.parametrize("managers", ODD_MANAGERS)
 def test_malformed_managed_fields_own_nothing_and_block_no_apply(managers):
-    """A tenant may write them when it creates an object; an API server forgets them."""
+    """A tenant may set malformed managedFields when it creates an object; the API server drops them."""
     stored = {"metadata": {"name": "a", "managedFields": managers}, "data": {"a": "0"}}
     became = apply(stored, {"data": {"a": "1"}})
     assert became["data"] == {"a": "1"}
