@@ -1,4 +1,4 @@
-"""The allocator: the calls that a scheduler makes for a pod: outlook, reserve, then commit, or release to give up.
+"""The allocator. A scheduler calls it for a pod: first outlook, then reserve, then commit, or release to give up.
 
     outlook(pod)          return the nodes that can serve the pod, and a token that identifies the pod in the later calls
     reserve(token, node)  hold the pod's devices on a node; nothing is written yet
@@ -99,7 +99,7 @@ class Allocator:
     # ---- which nodes can serve a pod
 
     async def outlook(self, pod: Pod, token: str = "") -> tuple[str, Outlooks]:
-        """Return a token and the nodes that can serve a pod. The token is "" unless a node can, or could if no device were in use."""
+        """Return a token and the nodes that can serve a pod. The token is "" if no node could, even if no device were in use."""
         self._lead.require_ready()
         pod = self._pods.newest(pod)
         namespace = pod.metadata.namespace
@@ -139,7 +139,7 @@ class Allocator:
         return token, outlooks
 
     async def why_not_fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
-        """Return why a pod does not fit on a node after the pods of `add` got their devices and those of `remove` are gone; "" if it fits."""
+        """Return why a pod would not fit on a node once the pods of `add` had devices and those of `remove` were gone; "" if it would."""
         self._lead.require_ready()
         pod = self.pod_of(token)
         others = Others([self._pods.newest(added) for added in add], tuple(remove))
@@ -201,7 +201,7 @@ class Allocator:
         return {key: known[key] for key in keys if key in known}
 
     def _missing(self, pod: Pod) -> str:
-        """Return what a pod lacks before a decision is possible; "" if nothing. Unusable claims of the pod are deallocated."""
+        """Return what a pod needs before a decision is possible; "" if nothing. Unusable claims of the pod are deallocated."""
         _, unknown_strategy = self._pods.placement_of(pod)
         if unknown_strategy and asks_for_devices(pod):
             return unknown_strategy
@@ -222,7 +222,7 @@ class Allocator:
         return siblings
 
     def _redact(self, pod: Pod, siblings: Mapping[str, str], sentence: str) -> str:
-        """Remove what readers of the pod's events may not read. Devices assumed for a pod of the same group are "meant for" it, not "held by" it."""
+        """Remove what readers of the pod's events may not read. Write "meant for", not "held by", for a pod of the same group."""
         redacted = self._pods.redact(pod, sentence)
         if not siblings:
             return redacted
@@ -322,7 +322,7 @@ class Allocator:
         return await self._wait_for_devices(token, until)
 
     def _obstacle(self, pod: Pod, node: str) -> str:
-        """Return what, besides a lack of devices, prevents a reservation on a node; "" if nothing does."""
+        """Return what, other than a lack of devices, prevents a reservation on a node; "" if nothing does."""
         _, unknown_strategy = self._pods.placement_of(pod)
         return (
             unknown_strategy

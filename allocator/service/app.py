@@ -34,7 +34,7 @@ class App:
     def __init__(
         self, routes: Routes, *, token_file: str = "", names: Collection[str] = (), limits: Limits = LIMITS
     ) -> None:
-        """Accept callers with the token of the file; of callers with a client certificate, only those with one of `names`."""
+        """Accept callers with the token in the file. If there are `names`, a client certificate must have one of them."""
         self.limits = limits
         self._routes = dict(routes)
         self._callers = Callers(Credentials(token_file=token_file))
@@ -147,7 +147,7 @@ class Endpoint(NamedTuple):
 
 
 def routes(endpoints: Iterable[Endpoint], of: object) -> Routes:
-    """Return the routes of endpoints whose functions are methods of the class of `of`, bound to that object."""
+    """Return the routes of endpoints. Their functions are methods of `of`'s class, and are called with `of`."""
 
     def answered(one: Endpoint) -> Answering:
         return lambda head, body: one.answer(of, *one.read(head, body))

@@ -1,7 +1,7 @@
-"""Writes claims: the only place that does. Each write is a patch with the resourceVersion that was seen, and has one outcome.
+"""The only module that writes claims. Each write is a patch with the resourceVersion that was seen, and has one outcome.
 
 Claims are patched and never replaced, because decoding drops unknown fields, and opaque parameters are compared byte for byte.
-Every allocation gets an allocationTimestamp: kube-scheduler cannot bind an allocation of another writer without one.
+Every allocation gets an allocationTimestamp: without one, kube-scheduler cannot bind a pod to another writer's allocation.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ logger = logging.getLogger("drawbridge.allocator")
 Outcome = events.Written | events.Conflicted | events.Denied | events.Lost | events.ClaimGone
 # The ValidatingAdmissionPolicy that lets only the Lease holder write. It sees a new holder a moment after the holder itself.
 HOLDER_POLICY = "drawbridge-allocator-holder"
-POLICY_PAUSE = 0.25  # seconds before a write is tried again that the policy rejected
+POLICY_PAUSE = 0.25  # seconds before the retry of a write that the policy rejected
 LOOK_SECONDS = 0.05  # between two dry runs of a new leader, which decides nothing meanwhile
-TRIED = 16  # claims for the dry run; each may be deleted by now
+TRIED = 16  # claims tried for the dry run, because any of them may have been deleted
 NO_CHANGE = Merge({"metadata": {"annotations": {f"drawbridge.dev/{HOLDER_POLICY}": None}}})
 WRITERS = 64  # concurrent writes
 DEADLINE = 10.0  # seconds for one write, including pauses that the API server asks for
@@ -140,7 +140,7 @@ class Commits:
     async def wait_for_policy(self, claims: Iterable[ResourceClaim], seconds: float = DEADLINE) -> None:
         """Wait, at most `seconds`, until the policy has seen that we hold the Lease: from then on it rejects late writes of the former leader.
 
-        This is tested by a dry run of a patch without changes on the first of these claims that exists.
+        The test is a dry run: a patch without changes to the first of these claims that exists.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -173,7 +173,7 @@ class Commits:
 
 
 async def write(cluster: Cluster, effect: effects.ClaimWrite) -> ResourceClaim:
-    """Patch a claim at the resourceVersion that was seen; raise Conflict if the claim has changed since."""
+    """Patch a claim if it still has the resourceVersion that was seen; else raise Conflict."""
     name = effect.claim.metadata.name
     namespace = effect.claim.metadata.namespace
     metadata: dict[str, Any] = {"resourceVersion": effect.claim.metadata.resource_version}

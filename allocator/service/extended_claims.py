@@ -1,4 +1,4 @@
-"""Creates claims for pods that request devices as extended resources (KEP-5004); DynamicResources, which is disabled, would do so.
+"""Creates claims for pods that request devices as extended resources (KEP-5004), in place of DynamicResources, which is disabled.
 
 The claim is created before the pod is decided on, and the pod's status names it for the kubelet. From then on it is a claim like any
 other. The claim's name is derived from the pod, so a process that is killed between the two writes leaves no second claim.

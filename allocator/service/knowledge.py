@@ -75,7 +75,7 @@ class Knowledge(ClusterView):
         self.namespaces = self.informer(resources.NAMESPACES)
         self.budgets = self.informer(resources.POD_DISRUPTION_BUDGETS)
         self._others: list[Informer[Any]] = [self.informer(kind) for kind in NEEDED]
-        # By uid: claims as the ledger intends them, while the informer does not show them so.
+        # Claims as the ledger intends them, by uid, until the informer shows them in this state.
         self._ahead: dict[str, ResourceClaim] = {}
 
     async def run(self) -> None:
@@ -125,7 +125,7 @@ class Knowledge(ClusterView):
         )
 
     def declare(self, declared: Declared) -> None:
-        """Use other declarations of the administrator where the server reports nothing."""
+        """Use what the administrator now declares where the server reports nothing."""
         self._declared = declared
         self._understand(self.server.minor, self.server.reported)
 

@@ -1,11 +1,11 @@
 """Applies events to the ledger (`allocator.reservations`) and carries out the effects: writes, reads, pod events and answers.
 
-A commit: `commit` applies `Commit`; the effects are patches of claims, which `Commits.perform` sends; each outcome is applied as an
-event, with further patches as effects; the last outcome has the effect `Ready` or `Dropped`, which ends `commit`.
+How a commit works: `commit` applies `Commit`. Its effects are patches of claims, which `Commits.perform` sends. Each outcome is applied as
+an event, with further patches as effects. The last outcome has the effect `Ready` or `Dropped`, which ends `commit`.
 
 Events are applied on one event loop, one after the other. `Assume` names the generation of the ledger that the decision saw, and the
-ledger declines it if the devices changed since, so no device is given to two pods. Two replicas are kept apart by the lease, and by
-the resourceVersion in every write.
+ledger declines it if the devices changed since, so no device is given to two pods. The lease, and the resourceVersion in every write, keep two
+replicas from doing so.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger("drawbridge.allocator")
 PAUSE = 0.25  # seconds before a claim is read again after a write without an answer
-UNSEEN_SECONDS = 5.0  # a watch that has not shown our write after this time is replaced by a list
+UNSEEN_SECONDS = 5.0  # if the watch has not shown our write after this time, claims are listed again
 PAGE = 2000  # claims that a new leader lists at once; it decides nothing meanwhile
 
 
@@ -120,7 +120,7 @@ class LiveLedger:
         self.later(self.commits.perform(effect, report))
 
     def unseen(self, patience: float = 2.0) -> str:
-        """Return a message if the watch has not shown a write of ours for `patience` times `unseen_seconds`, else "".
+        """Return a message if a write of ours was not in the watch for `patience` times `unseen_seconds`; else "".
 
         A pod is not bound before the watch shows the write.
         """
@@ -183,7 +183,7 @@ class LiveLedger:
                 logger.warning("an object could not be read", extra=problem)
 
     async def catch_up(self) -> None:
-        """Wait until an earlier leader can write no more, then list all claims: the informer may lag behind its last write."""
+        """Wait until an earlier leader can write no more, then list all claims: the informer may lag behind that leader's last write."""
         await self.commits.wait_for_policy([*self._knowledge.claims.objects.values()])
         async for page in pages(self._cluster, RESOURCE_CLAIMS, limit=PAGE):
             for claim in page.items:
@@ -223,7 +223,7 @@ class LiveLedger:
         return self.state.ahead.values()
 
     def is_written(self, claim: ResourceClaim) -> bool:
-        """Return whether the API server has the claim's state in the stock."""
+        """Return whether the claim's state in the stock is stored in the API server, too."""
         return claim.metadata.uid not in self.state.ahead
 
     async def record_event(self, pod: Pod, sentence: str) -> None:

@@ -35,7 +35,7 @@ class NodeReservations:
     def __init__(
         self, ledger: Ledger, lead: Lead, accounts: TokenReviews, agent: str, sure: Callable[[], bool]
     ) -> None:
-        """`agent` is the only account that is answered. `sure` returns whether no other replica can lead."""
+        """Only the account `agent` gets answers. `sure` returns whether it is certain that no other replica leads."""
         self._ledger = ledger
         self._lead = lead
         self._accounts = accounts

@@ -109,7 +109,7 @@ class PendingPods:
         self.waiting.wake(self.waiting.waiting_for(WaitReason.ROOM))
 
     def objects_changed(self, namespace: str = "") -> None:
-        """Requeue the pods, of one namespace or of all, that lacked an object and lack none now."""
+        """Requeue the pods of one namespace, or of all, that waited for an object and now lack none."""
         pods = [
             pod for pod in self.waiting.waiting_for(WaitReason.OBJECTS) if namespace in ("", pod.metadata.namespace)
         ]
@@ -156,7 +156,7 @@ class PendingPods:
             self.objects_changed()
 
     def placement_of(self, pod: Pod) -> tuple[Placement, str]:
-        """Return the placement of a pod, and a message if the pod or its namespace names an unknown strategy: then the rules alone decide."""
+        """Return the placement of a pod. If the pod or its namespace names an unknown strategy, return that of the rules, with a message."""
         namespace = self._knowledge.namespaces.objects.get(("", pod.metadata.namespace or "default"))
         annotations = namespace.metadata.annotations if namespace is not None else {}
         try:

@@ -1,7 +1,7 @@
 """Periodic checks of the leader: for claims that hold the same device, and for what was left behind.
 
-Pools are checked for overlaps shortly after a claim there changed, and all pools with each sweep. The ledger decides which claim
-yields. The sweep is a second line: it repairs what two sweeps in a row have found.
+A pool is checked for overlaps shortly after one of its claims changed, and all pools are checked with each sweep. The ledger decides which
+claim yields. The sweep is a second line of defence: it repairs what two sweeps in a row have found.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 The event loop computes a question first. If that takes longer than a turn, the question's budget ends the attempt, and a thread computes
 the whole question again. The loop and each thread have their own `Decider`, because its caches are not thread-safe.
 
-At most two questions are computed in threads: a scheduling question and a search for victims, each kind with a queue (`_Lane`). From a queue, the
-question whose namespace owes the least time comes next (`NamespaceTurns`). A search pauses while a scheduling question waits or runs.
+At most two questions are computed in threads: a scheduling question and a search for victims, each kind with a queue (`_Lane`). The next question
+of a queue is the one whose namespace owes the least time (`NamespaceTurns`). A search pauses while a scheduling question waits or runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 MILLISECONDS = 20  # CPU time of a question on the event loop; one uninterruptible call may exceed it
 TURN = MILLISECONDS / 1000
 SWITCH_SECONDS = 0.001  # interpreter switch interval: how long a thread may keep the event loop waiting
-REST = 2.5  # seconds that a search pauses in total; with its own time, less than its scheduler waits
+REST = 2.5  # seconds that a search may pause in total; pauses and search together end before its scheduler's timeout
 SECONDS = 4.5  # for a question in the thread; a scheduler waits for five
 _LATE: Final = object()
 

@@ -33,13 +33,13 @@ class Basis(NamedTuple):
 
     stock: Stock
     placement: Placement
-    full: Mapping[str, str]  # by node that has reached its limit of pods: the message
-    rivals: Mapping[str, Sequence[Pod]]  # by nominated node: the nominated pods of the same or a higher priority
+    full: Mapping[str, str]  # a message for each node that has reached its limit of pods
+    rivals: Mapping[str, Sequence[Pod]]  # nominated pods of the same or a higher priority, by nominated node
     kept_nodes: Sequence[tuple[Pod, KeptNode]]  # nodes kept for pods of the same or a higher priority
     pods: Mapping[tuple[str, str], Pod]  # by namespace and name: pods that hold devices which the kept nodes can reach
 
     def holds_on(self, node: str, later: Basis) -> bool:
-        """Return whether a decision about a node is still valid with a `later` basis, apart from what claims hold: the ledger compares that."""
+        """Return whether a decision about a node is still valid with the basis `later`. What claims hold is left out: the ledger compares it."""
         is_same = self.stock is later.stock or _seen_from(node, self.stock) == _seen_from(node, later.stock)
         return is_same and (
             (self.placement, self.full.get(node), self.rivals, self.kept_nodes)
@@ -78,7 +78,7 @@ def judge(pod: Pod, basis: Basis, decider: Decider) -> Judgement:
         return _without_outbid_nodes(pod, outlooks, basis, stock, decider)
     if stock is known:
         return Judgement(outlooks)
-    # The pod fits nowhere beside the nominated pods. On nodes where it would fit without them, the message says so, and the pod
+    # The pod fits nowhere in addition to the nominated pods. On nodes where it would fit without them, the message says so, and the pod
     # is requeued when a nomination ends.
     hindrances: list[Hindrance] = []
     gives_way = False
@@ -105,7 +105,7 @@ def why_not_fits(pod: Pod, node: str, stock: Stock, decider: Decider) -> str:
 
 
 def why_not_fits_beside(pod: Pod, node: str, stock: Stock, others: Others, decider: Decider) -> str:
-    """Return why a pod does not fit on a node that `others.coming` have joined and `others.leaving` have left; "" if it fits."""
+    """Return why a pod would not fit on a node after `others.coming` joined it and `others.leaving` left it; "" if it would."""
     stock = with_pods(without_pods(stock, others.leaving), node, others.coming, decider.options())
     return why_not_fits(pod, node, stock, decider)
 
@@ -181,7 +181,7 @@ def _is_outbid(node: str, given: Sequence[ResourceClaim], basis: Basis, stock: S
 
 
 def _stock_once_ended(kept_node: KeptNode, basis: Basis, stock: Stock) -> Stock:
-    """Return the stock once the pods are gone that a kept node waits for, without claims that no pod uses then."""
+    """Return the stock as it will be when the pods that a kept node waits for are gone, and with them the claims that only they use."""
     later = without_pods(stock, kept_node.awaited)
 
     def find(namespace: str, name: str) -> Pod | None:

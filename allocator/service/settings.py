@@ -144,7 +144,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     identity: Annotated[str, Flag("Our identity in the Lease. Default: our pod's name.", "NAME", absent=own_name)]
     rules: PlacementRules = PlacementRules()
     answer: float = ANSWER_SECONDS  # the most seconds for an API call
-    starved: float = STARVED_SECONDS  # a node is kept for a pod after so many seconds without room
+    starved: float = STARVED_SECONDS  # a node is kept for a pod that has waited for room this long
     quota_place: str = ""  # the address at which other replicas reach `quota`; by default the address itself
     quota_trust: LeaderIdentity = LeaderIdentity()
     look: float = LOOK_SECONDS

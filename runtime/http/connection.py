@@ -14,13 +14,13 @@ Content-Length; anything else is refused.
 
 An answer in parts (server-sent events) has no time limit; its peer has `flush` seconds to read each part.
 
-The way of a request: `data_received` (`_parse_head`, then more bytes of the body), `_queue_or_refuse`, the queue of complete requests
-(`fair_queue`), `answer`, `_reply`.
+A request passes through `data_received` (`_parse_head`, then more bytes of the body), `_queue_or_refuse`, the queue of complete requests
+(`fair_queue`), `answer` and `_reply`.
 
-If a body was not read to its end, the peer must close the connection. If this side closed it, the kernel would reset it, and the peer could
-lose the answer.
+If a body was not read to its end, this side leaves it to the peer to close the connection. If this side closed it, the kernel would reset it,
+and the peer could lose the answer.
 
-aiohttp's own server, which has none of these limits, used 1.22 times the CPU for a review (1.14 to 1.33 in eight alternating rounds, with
+aiohttp's own server, which has none of these limits, used 1.22 times the CPU per review (1.14 to 1.33 in eight alternating rounds, with
 eight connections and GPU pods that all differ), and reached 0.84 times the rate with the client on the same two cores.
 """
 
@@ -81,7 +81,7 @@ class Limits(NamedTuple):
     quiet: float = 15.0
     # Longer than the API server keeps an idle connection, so that it never sends a review on one that is being closed.
     idle: float = 180.0
-    # To make room, connections that have had no request for this long are closed before newer ones.
+    # To make room, connections that have been without a request or idle for this long are closed before others.
     settled: float = 2.0
     flush: float = 5.0
 
@@ -130,7 +130,7 @@ class PeerConnection(BaseProtocol):
         self._peer_transport: PeerTransport | None = None
         self._common_name = ""
         self._head: Head | None = None
-        # Of an incomplete request: its body so far, and whether the peer may still send more of it.
+        # The received part of an incomplete body, and whether the peer may still send more of it.
         self._body = bytearray()
         self._is_body_unread = False
         self._parser: HttpRequestParser | None = None
@@ -263,7 +263,7 @@ class PeerConnection(BaseProtocol):
     def answer(self, head: Head, body: bytes) -> None:
         """Let the handler answer the request, now or in a task, unless the peer has disconnected. Called by the queue.
 
-        The body counts until it is answered, also if the peer disconnects: until then it is in memory.
+        The body counts until the handler has answered, even if the peer disconnects: until then it is in memory.
         """
         if self.phase is not ConnectionPhase.ANSWER:
             self._count_body(0)

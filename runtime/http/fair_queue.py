@@ -3,20 +3,20 @@
 All requests are answered in one event loop, so a slow request delays all others. Two kinds of turns alternate, and the loop serves its
 connections between them:
 
-    quick   requests of cheap clients, until SHARE seconds of CPU are used; the cheapest and the oldest request alternate
-    slow    one piece: a request of an unknown or expensive client, or a part of an earlier request (`wait_turn`); accounts take turns
+    quick   requests expected to be cheap, until SHARE seconds of CPU are used; the cheapest and the oldest request alternate
+    slow    one piece: a request expected to be expensive, or a part of an earlier request (`wait_turn`); accounts take turns
 
-So a cheap request waits behind at most one slow piece, and slow work always progresses. A request of a cheap client may be expensive
-nevertheless, and end a quick turn at once. Then the oldest request gets every other slow turn, because each quick turn begins with the
-cheapest request, which waits for the piece that is being worked on and for one other.
+So a cheap request waits behind at most one slow piece, and slow work always progresses. A request that was expected to be cheap may still be
+expensive and end its quick turn at once. Every quick turn begins with the cheapest request, so the oldest one could wait forever. Therefore
+it gets every other slow turn while quick turns end early.
 
 A request is cheap or expensive by its expected cost: the recent cost of its connection or of its account (for a review, the namespace),
 whichever is smaller. Clients share accounts, and an API server's connection carries all accounts, so neither pays for the other. A single
 answer changes the recent cost little, because any review may be slow once: after a cache was cleared, or when the garbage collector runs.
 
-`make soak` measures how long an honest review waits beside hostile ones. The limit is 100 ms of CPU, on a machine whose CPU clock is steady. A
-queue in order of arrival, with the same pauses for I/O, exceeded it in both runs where this queue, in an earlier form, kept it (144 and 189 ms
-against 75 and 78 ms).
+`make soak` measures how long an honest review waits among hostile ones. The limit is 100 ms of CPU, on a machine whose CPU clock is steady. In
+two runs, an earlier form of this queue kept the limit (75 and 78 ms); a queue in order of arrival, with the same pauses for I/O, exceeded it
+(144 and 189 ms).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class FairQueue:
         self._accounts: dict[str, float] = {}
         self._is_scheduled = False
         self._is_slow_next = False
-        self.waited = 0.0  # seconds that the request that is now answered has waited
+        self.waited = 0.0  # seconds in the queue of the request that is being answered
 
     def __len__(self) -> int:
         return self._length
@@ -121,7 +121,7 @@ class FairQueue:
             self._serve_quick()
         self._is_scheduled = bool(self._length)
         if self._is_scheduled:
-            # `call_soon` alone would run before new I/O; the timer that it starts runs after it.
+            # A callback of `call_soon` runs before new I/O is handled. So this one only starts a timer, which ends after that I/O.
             self._loop.call_soon(self._loop.call_later, 0, self._serve)
 
     def _serve_quick(self) -> None:
@@ -138,7 +138,7 @@ class FairQueue:
         return next(iter(self._quick))
 
     def _answer_quick(self, number: int) -> float:
-        """Answer a request; return the thread's CPU time after it. If its client or account has become expensive, it waits as slow: 0.0."""
+        """Answer a request, and return the thread's CPU time after it; 0.0 if the request has become a slow one and waits on."""
         queued, rank = self._quick.pop(number)
         del self._ranked[bisect_left(self._ranked, rank)]
         if self._cost_of(queued) <= CHEAP:

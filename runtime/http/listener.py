@@ -1,11 +1,11 @@
 """Accepts connections, limits their number, and closes some to make room for others.
 
-The listener accepts connections itself and does not use `create_server`. So it counts a connection before the handshake costs CPU, and goes
-on when the process has no free descriptors.
+The listener accepts connections itself and does not use asyncio's `create_server`. So it counts a connection before the handshake costs CPU,
+and continues when the process has no free descriptors.
 
-To make room, the listener closes one connection (`_find_victim`): first one that has sent no request for long, then one that has been idle for
-long, then newer ones. Connections with a client certificate are closed last, except those of unknown addresses in a crowd. A connection whose
-request is being answered is never closed.
+To make room, the listener closes one connection (`_find_victim`): first one that has long been without a request, then one that has long been
+idle, then newer ones. Connections with a client certificate are closed last. In a crowd (`CROWD`), all of unknown addresses are closed first.
+A connection whose request is being answered is never closed.
 """
 
 from __future__ import annotations
@@ -156,9 +156,9 @@ class Listener:
     # ---- from accept() to the end of the handshake
 
     def _accept(self, listener: socket.socket) -> None:
-        """Accept up to ACCEPT_BATCH connections: when the backlog is full, clients wait a second or more for a retransmission.
+        """Accept up to ACCEPT_BATCH connections: if the backlog fills up, clients wait a second or more for a retransmission.
 
-        Not with `sock_accept` in a task: a connection accepted when the task is cancelled would be lost.
+        A task with `sock_accept` would lose a connection that is accepted while the task is cancelled.
         """
         for _ in range(ACCEPT_BATCH):
             try:
@@ -313,8 +313,8 @@ class Listener:
         known = self._known if without_request > CROWD * len(among) else {}
 
         def rank(connection: PeerConnection) -> tuple[bool, bool, int, bool, float]:
-            # 0 without a request for long, 1 idle for long, 2 new without a request, 3 idle since a moment ago. A connection idle for long is
-            # hardly needed: API servers keep idle connections for each CA bundle that they ever had.
+            # 0: long without a request, 1: long idle, 2: recently without a request, 3: recently idle. A long idle connection is hardly
+            # needed: API servers keep idle connections for each CA bundle that they ever had.
             stage = int(connection.phase not in _WITHOUT_REQUEST) + (0 if connection.since < long_ago else 2)
             return connection.peer in known, connection.certified, stage, connection.has_posted, connection.since
 
@@ -368,7 +368,7 @@ class Listener:
         listener.close()
 
     async def end(self, grace: float, linger: float = 0.0) -> None:
-        """End all connections: idle ones after `linger` seconds, others after their answer or after `grace` more seconds.
+        """End all connections: idle ones after `linger` seconds, others after their answer, at most `grace` seconds later.
 
         During `linger` clients can still send requests or close their connections: a review sent while its connection is being closed fails.
         """

@@ -40,8 +40,8 @@ class Reply(NamedTuple):
     kind: str = "text/plain; charset=utf-8"
     headers: tuple[tuple[str, str], ...] = ()
     close: bool = False
-    # An async generator of bytes, sent after the body, each when it is there; the connection ends with the last. Any, so that a worker's
-    # answer, which has none, can be decoded.
+    # An async generator of bytes. Each part is sent as soon as it exists, after the body; the connection ends after the last one. The type
+    # is Any so that the answer of a worker, which has no parts, can be decoded.
     parts: Any = None
 
 

@@ -1,7 +1,7 @@
 """A site for browsers: the routes, and the checks that a request has to pass before its function is called.
 
-Pages of other origins must not use the site. Without a login, the site also requires an IP address or localhost as Host, against DNS
-rebinding: any other host name may belong to another machine.
+Pages of other origins must not use the site. Against DNS rebinding, a site without a login also requires an IP address or localhost as Host:
+any other host name may belong to another machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.listener")
 
-GRACE = 5.0  # seconds that a site waits at its end for answers that are not complete
+GRACE = 5.0  # seconds that a closing site waits for incomplete answers
 MOST_FIELDS = 64  # of a form
 FORM = "application/x-www-form-urlencoded"
 HTML = "text/html; charset=utf-8"
@@ -164,7 +164,7 @@ def _pattern(path: str) -> re.Pattern[str]:
 
 
 def _decoded(raw: str) -> str:
-    """The parser keeps bytes that are no UTF-8 as surrogates, which cannot be written into a page."""
+    """Replace surrogates, which cannot be written into a page. The parser makes them from bytes that are not UTF-8."""
     return raw.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

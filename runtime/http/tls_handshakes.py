@@ -98,7 +98,7 @@ class Handshakes:
             pause = min(2 * pause, LONGEST_WAIT)
 
     def _schedule(self) -> None:
-        # `call_soon` alone would run before new I/O. The timer that it starts runs after new I/O.
+        # A callback of `call_soon` runs before new I/O is handled. So this one only starts a timer, which ends after that I/O.
         self._is_scheduled = True
         self._loop.call_soon(self._loop.call_later, 0, self._serve)
 
