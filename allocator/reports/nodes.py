@@ -1,6 +1,7 @@
 """The devices of a node: the state, capacity and free capacity of each.
 
-A device is blocked if no claim holds it but other devices have consumed its counters. Held and blocked devices have no free capacity.
+A device is blocked if no claim holds it but other devices have consumed its counters, or its pool cannot be used. Held and blocked devices
+have no free capacity.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.quantity import Quantity
-from dra.stock import available
+from dra.stock import available, targets
 
 if TYPE_CHECKING:
     from dra.stock import Stock
@@ -50,12 +51,14 @@ def device_reports(stock: Stock, node: str) -> tuple[DeviceReport, ...]:
         driver, pool_name = pool.id
         use = stock.use(pool.id)
         counters = available(pool, use)
-        for device in (device for page in pool.accessible for device in page.devices):
+        # Of a pool that cannot be used, too: claims keep the devices that they hold.
+        pages = pool.accessible or [page for page in stock.newest_pages(pool.id) if targets(page, stock.nodes[node])]
+        for device in (device for page in pages for device in page.devices):
             if device.name in use.dedicated:
                 state = DeviceState.HELD
             elif device.name in use.shared:
                 state = DeviceState.SHARED
-            elif any(
+            elif not pool.accessible or any(
                 amount.value.nano > counters.get(consumes_counter.counter_set, {}).get(counter, 0)
                 for consumes_counter in device.consumes_counters
                 for counter, amount in consumes_counter.counters.items()

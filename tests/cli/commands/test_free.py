@@ -27,6 +27,18 @@ def test_every_device_has_a_row_with_holder_and_time(tmp_path):
     ]
 
 
+def test_devices_of_an_incomplete_pool_are_listed_with_their_holder(tmp_path):
+    objects = fleet(1, 2)
+    [pool] = [obj["spec"]["pool"] for obj in objects if obj["kind"] == "ResourceSlice"]
+    pool["resourceSliceCount"] = 2
+    file = dump(tmp_path, *objects, held("c"))
+    [node] = run_json("free", "-f", file)[1]["nodes"]
+    assert [(device["state"], len(device["holders"])) for device in node["devices"]] == [("held", 1), ("blocked", 0)]
+    assert "1 node: 2 devices, 0 free, 1 in use" in run("free", "-f", file).stdout
+    _, survey = run_json("survey", "-f", file)
+    assert survey["drivers"][0]["devices"] == 2
+
+
 def test_free_devices_and_those_of_a_plugin_are_listed(tmp_path):
     served = of_plugin("served", "n0", extendedResourceClaimStatus={"resourceClaimName": "x", "requestMappings": []})
     file = dump(
