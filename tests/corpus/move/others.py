@@ -122,7 +122,7 @@ CASES = [
     Case("a misspelt selector of nodes", marked(nodeSelector={"nvidia.com/gpu.produkt": "A100"}), "translated", "did you mean nvidia.com/gpu.product?", configuration=WHOLE),
     *(Case(name, given, "unknown", says) for name, (given, says) in UNKNOWN.items()),
     *(
-        Case(f"what is no amount: {name}", custom("Server", {name: value}), "silent")
+        Case(f"what is no amount: {name}: {value}", custom("Server", {name: value}), "silent")
         for name, value in (("gpu", True), ("gpuType", "a100"), ("gpus", []), ("vgpu", 0), ("gpuMetrics", 9400), ("tpuTopology", "2x2"), ("input", 1), ("gpus", [1]))
     ),
     Case("a count of none", custom("Server", {"gpu": {"count": 0}}), "silent"),
