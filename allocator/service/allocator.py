@@ -104,7 +104,7 @@ class Allocator:
         pod = self._pods.newest(pod)
         namespace = pod.metadata.namespace
         waiting = self._pods.waiting
-        waiting.confirm(pod.metadata.uid)
+        waiting.note_asked(pod.metadata.uid)
         if reason := self._pods.turns.reason_to_wait(namespace):
             waiting.put(pod, WaitReason.TURN)
             return "", Outlooks(Outlook.WAITING, message=reason)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from runtime.http import Head, Reply
 
 AUDIENCE = "drawbridge-allocator"
-AGAIN = "retry in a moment"
+RETRY = "retry in a moment"
 # The agent of each node calls twice a minute, over its own connection.
 AGENT_LIMITS = Limits(body=0, connections=512, peer=512, deadline=5.0, idle=15.0)
 _MOUNTED = f"send Authorization: Bearer and a token of the audience {AUDIENCE} (docs/node.md)"
@@ -51,7 +51,7 @@ class NodeReservations:
             account = await self._accounts.account_of(head.bearer, head.peer)
         except (ApiError, TooManyTokens) as error:
             why = str(error) or "too many requests at once"
-            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, f"the token could not be reviewed: {why}", AGAIN) from None
+            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, f"the token could not be reviewed: {why}", RETRY) from None
         if not account.name:
             raise HttpError(HTTPStatus.UNAUTHORIZED, f"the token is not valid, or for another audience than {AUDIENCE}", _MOUNTED)  # fmt: skip
         if account.name != self._agent:
@@ -60,5 +60,5 @@ class NodeReservations:
             raise HttpError(HTTPStatus.FORBIDDEN, "the token belongs to no pod on a node", "let the kubelet mount it")
         problem = self._lead.unready() or ("" if self._sure() else "the lease was not renewed in time")
         if problem:
-            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, AGAIN)
+            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, RETRY)
         return json({"node": account.node, "reservations": list(reserved_on(self._ledger, account.node))})

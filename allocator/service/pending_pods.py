@@ -101,17 +101,19 @@ class PendingPods:
 
     def devices_changed(self) -> None:
         """Requeue every pod that waits for devices or objects: devices, classes or nodes have changed."""
-        self.waiting.wake(self.waiting.waiting_for(WaitReason.ROOM, WaitReason.DEVICES))
+        self.waiting.wake(self.waiting.pods_waiting_for(WaitReason.ROOM, WaitReason.DEVICES))
         self.objects_changed()
 
     def room_changed(self) -> None:
         """Requeue every pod that waits for room: a quota or the placement rules have changed."""
-        self.waiting.wake(self.waiting.waiting_for(WaitReason.ROOM))
+        self.waiting.wake(self.waiting.pods_waiting_for(WaitReason.ROOM))
 
     def objects_changed(self, namespace: str = "") -> None:
         """Requeue the pods of one namespace, or of all, that waited for an object and now lack none."""
         pods = [
-            pod for pod in self.waiting.waiting_for(WaitReason.OBJECTS) if namespace in ("", pod.metadata.namespace)
+            pod
+            for pod in self.waiting.pods_waiting_for(WaitReason.OBJECTS)
+            if namespace in ("", pod.metadata.namespace)
         ]
         self.waiting.wake([pod for pod in pods if not any(self._lacks(pod))])
 
@@ -125,7 +127,7 @@ class PendingPods:
     def tick(self, is_making: Callable[[str], bool]) -> None:
         """Requeue waiting pods that no event would requeue. `is_making` returns whether the claim of a pod is being created."""
         self.nominations.tick()
-        self.waiting.wake(self.turns.next_pods(self.waiting.waiting_for(WaitReason.TURN)))
+        self.waiting.wake(self.turns.next_pods(self.waiting.pods_waiting_for(WaitReason.TURN)))
         is_seen = self.by_uid.__contains__
         self.waiting.wake(self.waiting.due(WaitReason.SCHEDULER, is_seen))
         for pod in self.waiting.due(WaitReason.OBJECTS, is_seen):

@@ -4,7 +4,7 @@ A pod enters the table when an answer makes it wait, and leaves when it has a no
 once; `PendingPods.tick` wakes pods whose event may be missing.
 
 If another plugin gates a pod, as DefaultPreemption does while it evicts, the scheduler drops the pod's requeue event. So a woken pod
-stays in the table, and the event is repeated every `AGAIN` seconds until the scheduler asks about the pod.
+stays in the table, and the event is repeated every `CHECK_SECONDS` until the scheduler asks about the pod.
 
 When a device becomes free, only pods that may fit are woken. Pods with equal requests are checked once.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from allocator.service.requeue_events import RequeueEvents
 
 logger = logging.getLogger("drawbridge.allocator")
-AGAIN = 10.0  # seconds between two checks of a pod, or two requeue events for it
+CHECK_SECONDS = 10.0  # seconds between two checks of a pod, or two requeue events for it
 MOST = 1024  # pods checked in one tick
 UNSEEN = 600.0  # seconds until a pod counts as gone if no watch has shown it
 
@@ -75,7 +75,7 @@ class WaitingPods:
         popped = [row for rows in self._rows.values() if (row := rows.pop(uid, None)) is not None]
         return popped[0] if popped else None
 
-    def confirm(self, uid: str) -> None:
+    def note_asked(self, uid: str) -> None:
         """Remove a pod whose scheduler asks about it, unless it waits for room: it may still wait although some node fits."""
         if not self.waits_for(WaitReason.ROOM, uid):
             self.pop(uid)
@@ -84,7 +84,7 @@ class WaitingPods:
         """Return whether a pod waits for this reason."""
         return uid in self._rows[reason]
 
-    def waiting_for(self, *reasons: WaitReason) -> list[Pod]:
+    def pods_waiting_for(self, *reasons: WaitReason) -> list[Pod]:
         """Return the pods that wait for one of these reasons."""
         return [row.pod for reason in reasons for row in self._rows[reason].values()]
 
@@ -100,9 +100,9 @@ class WaitingPods:
         return [row.pod for row in self._rows[WaitReason.SCHEDULER].values() if row.checked_at <= time]
 
     def due(self, reason: WaitReason, is_seen: Callable[[str], bool]) -> list[Pod]:
-        """Return up to `MOST` pods whose last check for this reason was at least `AGAIN` seconds ago; remove pods that count as gone."""
+        """Return up to `MOST` pods whose last check for this reason was at least `CHECK_SECONDS` ago; remove pods that count as gone."""
         now = self._clock()
-        rows = takewhile(lambda row: now - row.checked_at >= AGAIN, self._rows[reason].values())
+        rows = takewhile(lambda row: now - row.checked_at >= CHECK_SECONDS, self._rows[reason].values())
         due_pods: list[Pod] = []
         for row in tuple(islice(rows, MOST)):
             if now - row.since > UNSEEN and not is_seen(row.pod.metadata.uid):

@@ -61,7 +61,7 @@ _SKEW = timedelta(minutes=1)
 _TOKEN = timedelta(hours=1)  # the lifetime of a pod's token
 _MOST = 6  # findings of one kind that are named one by one
 _QUOTED = 160
-AGAIN = "apply the manifests of the installed version again, with the options it was installed with (docs/install.md)"
+REAPPLY = "apply the manifests of the installed version again, with the options it was installed with (docs/install.md)"
 WEBHOOKS_AGAIN = (
     "apply what `drawbridge manifests --only webhooks --config FILE` prints, with the options it was installed with"
 )
@@ -147,7 +147,7 @@ def about_configuration(parts: Parts, _: datetime) -> Iterator[Finding]:
         elif not items(read, "extenders") and all(plugin.get("name") != PLUGIN for plugin in enabled):
             problem = f"profile {bridge.scheduler_name} has neither the plugin {PLUGIN} nor an extender, so the allocator is not asked"
         if problem:
-            yield make_finding("O002", name_of(config_map), problem, f"{AGAIN}; then restart the scheduler")
+            yield make_finding("O002", name_of(config_map), problem, f"{REAPPLY}; then restart the scheduler")
     others = [answer.pod for answer in parts.answers if answer.configuration and parts.digest != answer.configuration]
     if others and parts.digest:
         yield make_finding(
@@ -180,7 +180,7 @@ def missing(parts: Parts, _: datetime) -> Iterator[Finding]:
         messages[name_of(obj)] = (
             consequence if obj["kind"] in WEBHOOKS else "it belongs to an installation, and does not exist"
         )
-    yield from _findings_for_objects("O003", messages, AGAIN)
+    yield from _findings_for_objects("O003", messages, REAPPLY)
 
 
 def changed(parts: Parts, _: datetime) -> Iterator[Finding]:
@@ -193,7 +193,7 @@ def changed(parts: Parts, _: datetime) -> Iterator[Finding]:
             if path := differs(obj.get(part), actual.get(part), part):
                 messages[name_of(obj)] = f"it is not as this version ships it, at {path}"
                 break
-    yield from _findings_for_objects("O004", messages, f"{AGAIN}; or use the doctor of that version")
+    yield from _findings_for_objects("O004", messages, f"{REAPPLY}; or use the doctor of that version")
 
 
 def replaced_accounts(parts: Parts, now: datetime) -> Iterator[Finding]:

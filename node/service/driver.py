@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from node.service.settings import NodePaths
 
 SETTLE_INTERVAL = 60.0  # seconds
-LOOK_INTERVAL = 5.0  # seconds between two looks at the devices' files
+HEALTH_INTERVAL = 5.0  # seconds between two looks at the devices' files
 HEALTH_VALIDITY = 30  # seconds
 HEALTHY, UNHEALTHY = 1, 2  # of DRAResourceHealth
 logger = logging.getLogger("drawbridge.driver")
@@ -62,11 +62,11 @@ class Driver:
         writer: Writer | None = None,
         *,
         patience: float = ANSWER_TIMEOUT,
-        look_interval: float = LOOK_INTERVAL,
+        health_interval: float = HEALTH_INTERVAL,
     ) -> None:
         """`patience` is how many seconds a later driver has to answer until it counts as hanging."""
         self._patience = patience
-        self._look_interval = look_interval
+        self._health_interval = health_interval
         self._cluster = cluster
         self._machine = machine
         self._paths = paths
@@ -168,7 +168,7 @@ class Driver:
     async def _follow_health(self) -> None:
         """Periodically look at the devices: those that fail get a taint, and lose it when they are well again."""
         while True:
-            await asyncio.sleep(self._look_interval)
+            await asyncio.sleep(self._health_interval)
             await self._update_health()
 
     async def _update_health(self) -> None:
@@ -184,10 +184,10 @@ class Driver:
 
     async def _follow_files(self) -> None:
         """Periodically write the deleted files of prepared claims again. After a failure the next attempt waits longer."""
-        interval = self._look_interval
+        interval = self._health_interval
         while True:
             await asyncio.sleep(interval)
-            interval = self._look_interval
+            interval = self._health_interval
             if has_later(self._endpoint):
                 continue  # the later instance does it
             try:

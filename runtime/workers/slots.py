@@ -17,7 +17,7 @@ from typing import NamedTuple
 HALF_LIFE = 10.0  # seconds after which used worker seconds count half
 REMEMBERED = 1024  # accounts and peers
 RECENT = 600.0  # seconds for which a peer counts as seen
-ANOTHER = 0.05  # seconds added for each other request of the same account or peer
+PER_REQUEST = 0.05  # seconds added for each other request of the same account or peer
 SLOW = 0.5  # expected seconds from which a request does not get the last slot
 
 
@@ -122,7 +122,7 @@ class Slots:
         requester, before = self._waiting[future]
         now = self._loop.time()
         account, peer = self._callers_of(requester)
-        others = ANOTHER * (before + peer.requests)
+        others = PER_REQUEST * (before + peer.requests)
         return requester.seconds + others + account.recent(now) + peer.recent(now)
 
     def _may_take(self, requester: Requester) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 OUTBID = "the free devices are reserved for a nominated pod of the same or a higher priority"
 SECONDS = 60.0  # that a nomination lasts; schedulers retry sooner
-AGAIN = 5  # a starved pod without such a node is tried again after so many times the starvation time
+RETRY_FACTOR = 5  # a starved pod without such a node is tried again after this many times the starvation time
 LONGEST = 600.0  # the most seconds that a node is kept for a starved pod, before another starved pod gets one
 IDLE = 30.0  # after so many seconds without an end of an awaited pod, another starved pod gets a node
 
@@ -97,7 +97,8 @@ class Nominations:
             return None
         uid = starved_uid or max(due, key=lambda candidate: self._full[candidate][1])
         _, devices = self._full.pop(uid, (now, 0))
-        self._full[uid] = now + AGAIN * self._starved, devices  # in case no node helps, other pods are tried first
+        # In case no node helps, other pods are tried first.
+        self._full[uid] = now + RETRY_FACTOR * self._starved, devices
         return self._pods.get(uid)
 
     def keep_node(self, pod: Pod, node: str, awaited: Iterable[Pod]) -> None:

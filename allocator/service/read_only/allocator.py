@@ -19,7 +19,7 @@ from allocator.service.metrics import Metrics
 from allocator.service.ports import Listening, Ports
 from allocator.service.queries import Queries, api_routes
 from allocator.service.quota.quotas import Quotas
-from allocator.service.read_only.explanations import AGAIN, GRACE, Explanations
+from allocator.service.read_only.explanations import CHECK_SECONDS, GRACE, Explanations
 from runtime.controllers import Recorder
 from runtime.process import run_until
 
@@ -49,7 +49,7 @@ class ReadOnlyAllocator:
         simulate: Simulate,
         *,
         grace: float = GRACE,
-        again: float = AGAIN,
+        again: float = CHECK_SECONDS,
     ) -> None:
         """A pod gets no event in its first `grace` seconds, and is checked again after `again` seconds."""
         self._settings = settings

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from allocator.decisions import Decider
 
 GRACE = 2.0  # a pod that its scheduler places within these seconds gets no event
-AGAIN = 10.0  # seconds between two checks of one pod
+CHECK_SECONDS = 10.0  # seconds between two checks of one pod
 REPEAT = 1200.0  # an API server deletes events after an hour
 LOOKING = 0.2  # seconds per round
 MOST = 16  # events per round
@@ -50,7 +50,7 @@ class Explanations:
         clock: Callable[[], float],
         keep: Callable[[Pod, str], Awaitable[bool]],
         grace: float = GRACE,
-        again: float = AGAIN,
+        again: float = CHECK_SECONDS,
     ) -> None:
         """`keep` replaces the event of a pod by a new sentence, and returns whether that was written."""
         self._decider = decider

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from allocator.decisions import Decider
 from allocator.service import ReadOnlyAllocator, Settings
 from allocator.service.metrics import ResourceSeries, pod_devices
-from allocator.service.read_only.explanations import AGAIN, GRACE, MOST, REPEAT, Explanations
+from allocator.service.read_only.explanations import CHECK_SECONDS, GRACE, MOST, REPEAT, Explanations
 from analysis.loading import reading_of
 from cluster.embedded import Embedded
 from cluster.resources import EVENTS, RESOURCE_CLAIMS
@@ -110,11 +110,11 @@ async def test_an_extended_resource_is_explained_by_its_future_claim():
     recorder.explanations.see(None, typed_pod("p", containers=asks))
     nowhere = stock.with_object(replace(plugin, metadata=replace(plugin.metadata, name="n0")))
     assert await recorder.after(GRACE, nowhere) == []
-    [(name, sentence)] = await recorder.after(AGAIN, stock.with_object(plugin))
+    [(name, sentence)] = await recorder.after(CHECK_SECONDS, stock.with_object(plugin))
     assert (name, sentence.endswith("would fit once default/all ends")) == ("p", True)
     assert "1 a device plugin serves example.com/gpu there, so no device is allocated for it" in sentence
     assert "no node could serve it" not in sentence
-    [(_, sentence)] = await recorder.after(AGAIN, stock)
+    [(_, sentence)] = await recorder.after(CHECK_SECONDS, stock)
     assert "device plugin" not in sentence
 
 
@@ -125,11 +125,11 @@ async def test_an_unchanged_reason_is_repeated_before_its_event_expires():
     recorder.explanations.see(None, typed_pod("p", "one"))
     [first] = await recorder.after(GRACE, stock)
     same = stock.with_object(stock.nodes["n0"])
-    assert await recorder.after(AGAIN, same) == []
+    assert await recorder.after(CHECK_SECONDS, same) == []
     assert await recorder.after(REPEAT, same) == [first]
     classless = stock.without("DeviceClass", "gpu")
-    assert await recorder.after(AGAIN / 2, classless) == [], "one pod is not looked at twice in so short a time"
-    [(_, other)] = await recorder.after(AGAIN, classless)
+    assert await recorder.after(CHECK_SECONDS / 2, classless) == [], "one pod is not looked at twice in so short a time"
+    [(_, other)] = await recorder.after(CHECK_SECONDS, classless)
     assert "waiting for DeviceClass gpu" in other
 
 
@@ -140,7 +140,7 @@ async def test_an_event_with_a_failed_write_is_written_again():
     recorder.accepts = False
     assert await recorder.after(GRACE, stock) == []
     recorder.accepts = True
-    assert len(await recorder.after(AGAIN, stock)) == 1
+    assert len(await recorder.after(CHECK_SECONDS, stock)) == 1
 
 
 async def test_explanations_for_many_pods_are_written_in_batches():

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from allocator.decisions import Decider, Outlook
 from allocator.service.requeue_events import RequeueEvents
-from allocator.service.waiting_pods import AGAIN, UNSEEN, WaitingPods, WaitReason
+from allocator.service.waiting_pods import CHECK_SECONDS, UNSEEN, WaitingPods, WaitReason
 from cluster import resources
 from dra.objects import Pod
 from dra.wire import convert
@@ -53,7 +53,7 @@ def table(events, times):
     """A table with a pod that waited for devices and was woken."""
     pods = WaitingPods(events, times)
     pods.put(BIG, WaitReason.ROOM, b"two")
-    pods.wake(pods.waiting_for(WaitReason.ROOM))
+    pods.wake(pods.pods_waiting_for(WaitReason.ROOM))
     return pods
 
 
@@ -66,7 +66,7 @@ def test_a_pod_is_woken_repeatedly_until_its_scheduler_asks(events, times, table
     seq = events.seq
     assert woken_since(events, table, seq) == ()
     for _ in range(3):
-        times.now += AGAIN
+        times.now += CHECK_SECONDS
         assert woken_since(events, table, seq) == ("default/big",)
         seq = events.seq
         assert woken_since(events, table, seq) == ()
@@ -76,22 +76,22 @@ def test_a_pod_is_woken_repeatedly_until_its_scheduler_asks(events, times, table
 def test_a_retried_or_deleted_pod_is_not_woken_again(events, times, table, what):
     seq = events.seq
     getattr(table, what)("pod-big")
-    times.now += AGAIN
+    times.now += CHECK_SECONDS
     assert woken_since(events, table, seq) == ()
 
 
 def test_a_pod_that_the_watch_never_shows_expires(events, times, table):
     while times.now <= UNSEEN:
         table.wake(table.due(WaitReason.SCHEDULER, lambda _: False))
-        times.now += AGAIN
-    assert table.due(WaitReason.SCHEDULER, lambda _: False) == table.waiting_for(*WaitReason) == []
+        times.now += CHECK_SECONDS
+    assert table.due(WaitReason.SCHEDULER, lambda _: False) == table.pods_waiting_for(*WaitReason) == []
 
 
 def test_a_pod_has_one_wait_reason_at_a_time(events, times):
     table = WaitingPods(events, times)
     for reason in WaitReason:
         table.put(BIG, reason)
-        assert [other for other in WaitReason if table.waiting_for(other)] == [reason]
+        assert [other for other in WaitReason if table.pods_waiting_for(other)] == [reason]
 
 
 async def verdict(sidecar, name):
@@ -109,12 +109,12 @@ async def test_a_wake_that_the_scheduler_drops_is_repeated():
         await free(sidecar.cluster, "a")
         await until(lambda: "default/late" in sidecar.bridge.requeue_events.since(seq).pods)
         seq = sidecar.bridge.requeue_events.seq
-        times.now += AGAIN
+        times.now += CHECK_SECONDS
         sidecar.bridge.tick()
         assert "default/late" in sidecar.bridge.requeue_events.since(seq).pods
         seq = sidecar.bridge.requeue_events.seq
         assert await verdict(sidecar, "late") == "fits"
-        times.now += AGAIN
+        times.now += CHECK_SECONDS
         sidecar.bridge.tick()
         assert "default/late" not in sidecar.bridge.requeue_events.since(seq).pods
 
@@ -129,10 +129,10 @@ async def test_a_pod_is_woken_when_its_missing_claim_is_created():
         await sidecar.cluster.create(resources.RESOURCE_CLAIMS.raw, claim("later"))
         await until(lambda: "default/p" in events.since(before).pods)
         first = events.seq
-        times.now += AGAIN
+        times.now += CHECK_SECONDS
         await until(lambda: "default/p" in events.since(first).pods)
         assert await verdict(sidecar, "p") == "fits"
-        assert sidecar.bridge.pods.waiting.waiting_for(*WaitReason) == []
+        assert sidecar.bridge.pods.waiting.pods_waiting_for(*WaitReason) == []
 
 
 @pytest.mark.parametrize("what", ["its claim is being made", "nothing makes its claim", "the claim has come unnoticed"])
@@ -151,7 +151,7 @@ async def test_a_pod_without_a_pending_event_is_woken_periodically(monkeypatch, 
         seq = bridge.requeue_events.seq
         bridge.tick()
         assert bridge.requeue_events.since(seq).pods == ()
-        times.now += AGAIN
+        times.now += CHECK_SECONDS
         bridge.tick()
         expected = {"its claim is being made": (), "nothing makes its claim": ("default/p",)}
         assert bridge.requeue_events.since(seq).pods == expected.get(what, ("default/p", "default/q"))

@@ -65,7 +65,7 @@ async def until_tainted(cluster, expected):
 
 async def test_a_failed_device_is_tainted_until_it_recovers(cluster, kubelet, card):
     """The claim on the device stays prepared."""
-    async with running(cluster, kubelet, with_card(card), look_interval=0.01) as driver:
+    async with running(cluster, kubelet, with_card(card), health_interval=0.01) as driver:
         info = await kubelet.register()
         await until_tainted(cluster, FINE)
         reference = await allocated(cluster, "a", result("gpu-1"))
@@ -93,10 +93,10 @@ async def test_a_failed_device_is_tainted_until_it_recovers(cluster, kubelet, ca
 async def test_unchanged_health_and_a_restarted_driver_write_nothing(cluster, kubelet, card):
     """The taint keeps its time."""
     card.unlink()
-    async with running(cluster, kubelet, with_card(card), look_interval=0.01):
+    async with running(cluster, kubelet, with_card(card), health_interval=0.01):
         await until_tainted(cluster, FAILED)
         before = await slices(cluster)
-    async with running(cluster, kubelet, with_card(card), look_interval=0.01) as driver:
+    async with running(cluster, kubelet, with_card(card), health_interval=0.01) as driver:
         async with asyncio.timeout(PATIENCE):
             await driver.publisher.published.wait()
         await asyncio.sleep(0.1)
@@ -118,7 +118,7 @@ async def test_a_taint_that_the_server_drops_is_written_only_once(cluster, kubel
         return await stored_patch(resource, name, change, *more, **named)
 
     monkeypatch.setattr(cluster, "patch", patch)
-    async with running(cluster, kubelet, with_card(card), look_interval=0.01) as driver:
+    async with running(cluster, kubelet, with_card(card), health_interval=0.01) as driver:
         driver.publisher._backoff = RecordedBackoff()
         await until_tainted(cluster, FINE)
         [before] = await slices(cluster)

@@ -126,7 +126,7 @@ async def test_an_invalid_message_does_not_stop_the_driver(cluster, kubelet):
 
 
 async def test_a_running_driver_writes_deleted_files_of_prepared_claims_again(cluster, kubelet):
-    async with running(cluster, kubelet, look_interval=0.01):
+    async with running(cluster, kubelet, health_interval=0.01):
         info = await kubelet.register()
         reference = await allocated(cluster, "a", result("gpu-0"))
         await kubelet.prepare(info.endpoint, reference)
