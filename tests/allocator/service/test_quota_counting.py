@@ -47,7 +47,7 @@ async def test_a_pod_counts_once_from_admission_to_reservation():
         status = {"status": {"resourceClaimStatuses": [{"name": "e0", "resourceClaimName": "made"}]}}
         await cluster.patch(resources.PODS, "p", Merge(status), "default", subresource="status")
         await until(lambda: sidecar.bridge.knowledge.pod("default", "p").status.resource_claim_statuses)
-        assert "2 of 3 used, 2 of it" in await refusal(sidecar, using("q", "two"))
+        assert "2 of 3 used, including 2 by" in await refusal(sidecar, using("q", "two"))
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         assert (await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"}))[0] == 200
         assert pending_devices(sidecar) == 0

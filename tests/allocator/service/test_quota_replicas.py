@@ -119,5 +119,5 @@ async def test_a_new_leader_counts_only_admitted_pods_that_were_stored():
         two.service.election._term = Term(duration=0.0, retry=3600.0)  # it never renews again
         await two.service.election.release()
         await until(lambda: three.bridge.lead.leads)
-        assert "2 of 3 used, 2 of it" in await refusal(three, using("q", "two"))
+        assert "2 of 3 used, including 2 by" in await refusal(three, using("q", "two"))
         assert await refusal(three, using("q", "one")) == "", "a pod that was never stored does not count any more"
