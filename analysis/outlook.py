@@ -54,7 +54,7 @@ def claim_allocator(strategy: str, options: Options) -> Ask:
 def arriving(reading: Reading, state: State) -> Arrivals:
     """Return the pods that were read and those that the objects create. The webhook first decides about pods that no API server has seen."""
     is_new = [raw for key, raw in reading.raw.items() if key not in reading.pods or not reading.pods[key].metadata.uid]
-    arrived = arrivals([*reading.beside_pods, *is_new], state)
+    arrived = arrivals([*reading.non_pods, *is_new], state)
     stored = {key: pod for key, pod in reading.pods.items() if pod.metadata.uid or key not in reading.raw}
     return arrived._replace(pods=stored | arrived.pods)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 ROOT = Path(__file__).parents[1]
-ROOMS = tuple([f"{ROOT / room}{os.sep}" for room in ("allocator", "cluster", "dra", "runtime", "webhook")])
+PACKAGES = tuple([f"{ROOT / package}{os.sep}" for package in ("allocator", "cluster", "dra", "runtime", "webhook")])
 STORE = f"{ROOT / 'cluster' / 'embedded'}{os.sep}"  # stands for an API server
 
 
@@ -36,7 +36,7 @@ class Way:
     def _note(self, frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
         file = code.co_filename
-        if event == "call" and file.startswith(ROOMS) and code.co_name[0] != "<" and not _below_the_store(frame):
+        if event == "call" and file.startswith(PACKAGES) and code.co_name[0] != "<" and not _below_the_store(frame):
             self.calls.append(code)
 
     def steps(self) -> str:

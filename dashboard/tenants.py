@@ -89,7 +89,7 @@ def _objects(reading: Reading, namespaces: Collection[str], pods: Mapping[str, s
         if key.partition("/")[0] not in namespaces and claim.status.allocation is not None:
             hidden = builtins(_hidden_claim(claim, claim.status.allocation, f"claim-{number}", pods))
             yield {"apiVersion": claim.api_version, "kind": claim.kind, **hidden}
-    for obj in reading.beside_pods:
+    for obj in reading.non_pods:
         meta = obj["metadata"]
         where = meta.get("name") if obj.get("kind") == "Namespace" else meta.get("namespace")
         if not where or where in namespaces:

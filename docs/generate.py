@@ -1,6 +1,6 @@
 """Writes every file that is made from the code: `make generate`. A test demands that none is stale.
 
-The map of the rooms, JSON schemas, settings, calls, alerts, answers in tutorials, vocabularies, findings, and the webhook
+The map of the packages, JSON schemas, settings, calls, alerts, answers in tutorials, vocabularies, findings, and the webhook
 configurations. It wraps lines of other pages, too.
 """
 

@@ -1,6 +1,6 @@
 """Draws docs/architecture.svg from the imports as they are, for `make generate`.
 
-A band is a package (a room). It lies above the packages that it uses. A box is a folder with the number of its files, or the
+A band is a package. It lies above the packages that it uses. A box is a folder with the number of its files, or the
 modules of one floor that lie directly in the package. The floors follow from left to right: a box lies one floor to the right of
 the last box that it uses. A line leads from it to each box that it uses, unless the other lines already lead there. Green boxes are
 pure; orange ones use I/O, the clock or random numbers. Imports for type checkers count, too, because readers of the code follow them.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "architecture.svg"
 # The packages, those that use others first, in the order of .importlinter.
-ROOMS = (
+PACKAGES = (
     "cli",
     "dashboard",
     "analysis",
@@ -62,9 +62,9 @@ def statements(tree: ast.Module) -> Iterator[ast.AST]:
 
 @dataclass(frozen=True)
 class Place:
-    """A folder in a package (`room`), or modules directly in it."""
+    """A folder in a package, or modules directly in it."""
 
-    room: str
+    package: str
     title: str
     files: tuple[Path, ...]
 
@@ -83,7 +83,7 @@ class Place:
     @property
     def modules(self) -> set[str]:
         """The second word of the dotted names by which others import from here."""
-        return {file.relative_to(ROOT / self.room).parts[0].removesuffix(".py") for file in self.files}
+        return {file.relative_to(ROOT / self.package).parts[0].removesuffix(".py") for file in self.files}
 
     @property
     def has_effects(self) -> bool:
@@ -93,7 +93,15 @@ class Place:
 def places() -> list[Place]:
     """Return the places of all packages, with their tracked Python files. The `__init__.py` of a package is left out."""
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", *(f"{room}/*.py" for room in ROOMS)],
+        [
+            "git",
+            "ls-files",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+            "-z",
+            *(f"{package}/*.py" for package in PACKAGES),
+        ],
         cwd=ROOT,
         capture_output=True,
         check=True,
@@ -101,15 +109,15 @@ def places() -> list[Place]:
     )
     gathered: dict[tuple[str, str], list[Path]] = {}
     for name in sorted(filter(None, listed.stdout.split("\0"))):
-        room, first, *_ = name.split("/")
+        package, first, *_ = name.split("/")
         if (ROOT / name).is_file() and first != "__init__.py":
-            gathered.setdefault((room, first.removesuffix(".py")), []).append(ROOT / name)
-    return [Place(room, title, tuple(files)) for (room, title), files in gathered.items()]
+            gathered.setdefault((package, first.removesuffix(".py")), []).append(ROOT / name)
+    return [Place(package, title, tuple(files)) for (package, title), files in gathered.items()]
 
 
 def users(mine: list[Place]) -> dict[Place, set[Place]]:
     """Return for each folder of a package the other folders that it imports from."""
-    owner = {f"{one.room}.{module}": one for one in mine for module in one.modules}
+    owner = {f"{one.package}.{module}": one for one in mine for module in one.modules}
     found: dict[Place, set[Place]] = {}
     for one in mine:
         targets = {owner.get(".".join(dotted.split(".")[:2])) for dotted in one.imports}
@@ -120,14 +128,14 @@ def users(mine: list[Place]) -> dict[Place, set[Place]]:
 def gathered_files(uses: dict[Place, set[Place]]) -> list[Place]:
     """Merge the single files of each floor into one place."""
     floor = floors(uses)
-    single = [one for one in uses if one.files[0].parent == ROOT / one.room]
+    single = [one for one in uses if one.files[0].parent == ROOT / one.package]
     merged = []
     for number in sorted({floor[one] for one in single}):
         members = [one for one in single if floor[one] == number]
         titles = [member.title for member in members]
         whole = ", ".join(titles)
         title = whole if len(whole) <= LONGEST else f"{titles[0]}, …"
-        merged.append(Place(members[0].room, title, tuple(file for member in members for file in member.files)))
+        merged.append(Place(members[0].package, title, tuple(file for member in members for file in member.files)))
     return [*merged, *(one for one in uses if one not in single)]
 
 
@@ -161,17 +169,17 @@ def direct(one: Place, uses: dict[Place, set[Place]]) -> list[Place]:
     return sorted(uses[one] - further, key=lambda other: other.title)
 
 
-def rooms_used(room: str, house: list[Place]) -> list[str]:
-    names = {dotted.split(".")[0] for one in house if one.room == room for dotted in one.imports}
-    return [other for other in ROOMS if other in names and other != room]
+def packages_used(package: str, folders: list[Place]) -> list[str]:
+    names = {dotted.split(".")[0] for one in folders if one.package == package for dotted in one.imports}
+    return [other for other in PACKAGES if other in names and other != package]
 
 
-def draw(house: list[Place]) -> str:
+def draw(folders: list[Place]) -> str:
     """Return the whole picture as SVG text."""
     shapes: list[str] = []
     y, width = TOP, 0
-    for room in ROOMS:
-        mine = gathered_files(users([one for one in house if one.room == room]))
+    for package in PACKAGES:
+        mine = gathered_files(users([one for one in folders if one.package == package]))
         uses = users(mine)
         floor = floors(uses)
         columns: dict[int, list[Place]] = {}
@@ -184,8 +192,8 @@ def draw(house: list[Place]) -> str:
             for row, one in enumerate(members)
         }
         width = max(width, *(x + STEP for x, _ in place.values()))
-        below = rooms_used(room, house)
-        shapes += band(room, y, tall, below)
+        below = packages_used(package, folders)
+        shapes += band(package, y, tall, below)
         shapes += [line(place[one], place[other]) for one in place for other in direct(one, uses)]
         shapes += [box(one, *spot) for one, spot in place.items()]
         y += tall + GAP
@@ -198,18 +206,18 @@ def head(width: int, height: int) -> list[str]:
     return [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"',
         'font-family="ui-sans-serif, system-ui, sans-serif" font-size="13">',
-        "<title>The rooms of drawbridge, drawn from its imports</title>",
+        "<title>The packages of drawbridge, drawn from its imports</title>",
         f'<rect width="{width}" height="{height}" fill="#fbfaf7"/>',
         f'<text x="{GAP}" y="26" font-size="15" fill="#222">{LEGEND}</text>',
     ]
 
 
-def band(room: str, y: int, tall: int, below: list[str]) -> list[str]:
-    words = ["uses " + below[0], *below[1:]] if below else ["uses no other room"]
+def band(package: str, y: int, tall: int, below: list[str]) -> list[str]:
+    words = ["uses " + below[0], *below[1:]] if below else ["uses no other package"]
     lines = [", ".join(words[number : number + 2]) for number in range(0, len(words), 2)]
     return [
         f'<rect x="{GAP}" y="{y}" width="@WIDTH@" height="{tall}" rx="6" fill="#f0ede4" stroke="#d8d2c0"/>',
-        f'<text x="{GAP + 10}" y="{y + 24}" font-size="16" font-weight="600" fill="#222">{room}/</text>',
+        f'<text x="{GAP + 10}" y="{y + 24}" font-size="16" font-weight="600" fill="#222">{package}/</text>',
         *(
             f'<text x="{GAP + 10}" y="{y + 42 + 13 * number}" font-size="10" fill="#666">{part}</text>'
             for number, part in enumerate(lines)

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from bench.__main__ import SUITES
 from cli.main import COMMANDS, main
 from docs import metrics
-from docs.map import ROOMS
+from docs.map import PACKAGES
 
 ROOT = Path(__file__).parent.parent
 REGISTRY = re.compile(r"proxy\.golang\.org|pypi\.org|files\.pythonhosted|registry\.npmjs|crates\.io|deb\.debian\.org")
@@ -179,7 +179,7 @@ def test_offline_commands_import_no_network_library(command, tmp_path):
     assert loaded & {"aiohttp", "kubernetes", "cryptography", "prometheus_client"} == set()
 
 
-PRODUCT = tuple(f"{room}/*.py" for room in ROOMS)
+PRODUCT = tuple(f"{package}/*.py" for package in PACKAGES)
 
 
 def test_every_test_that_the_documents_name_exists():

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from analysis.explain.stories import ClaimStory
-    from analysis.loading import ServerMeant
+    from analysis.loading import AssumedServer
     from rendering.report import Cell
 
 Story = PodStory | WorkloadStory | LoneClaimStory | DeviceStory
 
 
-def report(story: Story, server: ServerMeant) -> Report:
+def report(story: Story, server: AssumedServer) -> Report:
     """Return the report about a pod, a workload, a claim or a device."""
     match story:
         case PodStory():

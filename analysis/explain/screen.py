@@ -11,7 +11,7 @@ from allocator.answer import Answer, Verdict
 from allocator.decisions import Outlook
 from allocator.reasons import lines
 from analysis.explain.stories import Keeper, Trust
-from analysis.loading import MeantBy
+from analysis.loading import ServerSource
 from dra.server import Server, read_minor
 from dra.texts import count_of, list_first
 from webhook.dialects import Outcome
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         WebhookStory,
         WorkloadStory,
     )
-    from analysis.loading import ServerMeant
+    from analysis.loading import AssumedServer
     from analysis.prospects import Prospect, QuotaUse
 
 _GROUPS = 3  # kinds of nodes
@@ -169,20 +169,20 @@ def screen_of_device(story: DeviceStory) -> Iterator[str]:
     yield from _rows("wrong", story.remarks, _ROWS, "problem")
 
 
-def screen_of_server(server: ServerMeant) -> Iterator[str]:
+def screen_of_server(server: AssumedServer) -> Iterator[str]:
     """Write which server the answer is for, if a server was declared or read."""
     version = f"Kubernetes {server.kubernetes}"
     match server.said_by:
-        case MeantBy.OPTIONS:
+        case ServerSource.OPTIONS:
             gates = frozenset([gate for gate, on in server.features.items() if on])
             yield _row("server", f"{Server(read_minor(server.kubernetes), gates)}, as the options say")
-        case MeantBy.CONFIGURATION:
+        case ServerSource.CONFIGURATION:
             off = [gate for gate, on in server.features.items() if not on]
             without = f" without {list_first(off, _DEVICES)}" if off else ""
             yield _row("server", f"{version}{without}, as the configuration says; other feature gates assumed on")
-        case MeantBy.CLUSTER:
+        case ServerSource.CLUSTER:
             yield _row("server", f"{version}, as the cluster says; feature gates not checked, assumed on")
-        case MeantBy.UNDECLARED:
+        case ServerSource.UNDECLARED:
             return
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from analysis.capacity import Holder
 from analysis.configuration import ConfigurationSource
-from analysis.loading import ServerMeant, Unread
+from analysis.loading import AssumedServer, Unread
 from analysis.prospects import Prospect, QuotaUse
 from webhook.translate import Decision
 
@@ -207,7 +207,7 @@ class OfPod(msgspec.Struct, frozen=True, kw_only=True):
 
     pod: PodStory
     configuration: ConfigurationSource
-    server: ServerMeant
+    server: AssumedServer
     # Kinds that could not be read, so the answer leaves them out.
     unread: list[Unread]
 
@@ -217,7 +217,7 @@ class OfWorkload(msgspec.Struct, frozen=True, kw_only=True):
 
     workload: WorkloadStory  # its pods are groups of the same status
     configuration: ConfigurationSource
-    server: ServerMeant
+    server: AssumedServer
     unread: list[Unread]
 
 
@@ -226,7 +226,7 @@ class OfClaim(msgspec.Struct, frozen=True, kw_only=True):
 
     claim: LoneClaimStory
     configuration: ConfigurationSource
-    server: ServerMeant
+    server: AssumedServer
     unread: list[Unread]
 
 
@@ -235,5 +235,5 @@ class OfDevice(msgspec.Struct, frozen=True, kw_only=True):
 
     device: DeviceStory
     configuration: ConfigurationSource
-    server: ServerMeant
+    server: AssumedServer
     unread: list[Unread]

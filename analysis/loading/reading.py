@@ -47,7 +47,7 @@ NO_CONFIGURATION: Final = ConfigurationInForce(Configuration())
 _NO_FILES: Final = ReadFiles([], [], [], NO_CONFIGURATION, [], [])
 
 
-class MeantBy(StrEnum):
+class ServerSource(StrEnum):
     """Where the server's version and feature gates come from."""
 
     OPTIONS = "options"
@@ -56,12 +56,12 @@ class MeantBy(StrEnum):
     UNDECLARED = "nobody"  # a stable name of the JSON output
 
 
-class ServerMeant(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class AssumedServer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The server that the answer is for. Feature gates that are not declared are assumed on."""
 
     kubernetes: str
     features: dict[str, bool]
-    said_by: MeantBy
+    said_by: ServerSource
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -71,7 +71,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     objects: tuple[Object, ...]
     typed: TypedObjects  # includes the pods that `objects` lacks
     features: Features
-    said_by: MeantBy = MeantBy.UNDECLARED  # the source of `features`
+    said_by: ServerSource = ServerSource.UNDECLARED  # the source of `features`
     server: ServerInfo | None = None  # None for files
     in_force: ConfigurationInForce = NO_CONFIGURATION
     unread: tuple[Unread, ...] = ()
@@ -130,7 +130,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {"/".join(identity_of(obj)[2:]): obj for obj in self.objects if is_pod(obj)}
 
     @property
-    def beside_pods(self) -> list[Object]:
+    def non_pods(self) -> list[Object]:
         """The JSON of all objects except pods."""
         return [obj for obj in self.objects if not is_pod(obj)]
 
@@ -357,7 +357,7 @@ def reading_of(
         objects=tuple(obj for obj in every if isinstance(obj, dict)),
         typed=typed,
         features=features,
-        said_by=MeantBy.UNDECLARED if server is None else MeantBy.CLUSTER,
+        said_by=ServerSource.UNDECLARED if server is None else ServerSource.CLUSTER,
         server=server,
         in_force=in_force,
         unread=(
@@ -384,18 +384,18 @@ def for_server(
         if reading.is_live and not kubernetes:
             version = f"1.{reading.features.minor}"
         features = features_of(server_named(version, feature_gates))
-        said_by = MeantBy.OPTIONS
+        said_by = ServerSource.OPTIONS
     elif configuration is None or configuration.file.kubernetes == KubernetesSettings():
         return reading
     else:
         declared = configuration.file.kubernetes.declared()
         features = reading.features.as_declared(declared) if reading.is_live else features_of(None, configuration)
-        said_by = MeantBy.CONFIGURATION
+        said_by = ServerSource.CONFIGURATION
     return replace(reading, features=features, said_by=said_by)
 
 
-def server_meant(reading: Reading) -> ServerMeant:
+def assumed_server(reading: Reading) -> AssumedServer:
     """Return the server for which the stock was read. A cluster newer than the known versions keeps its version number."""
     server = reading.stock.reading.server
     gates = {gate: server.enabled(gate) for gate in sorted(known_gates(server.minor))}
-    return ServerMeant(kubernetes=f"1.{reading.features.minor}", features=gates, said_by=reading.said_by)
+    return AssumedServer(kubernetes=f"1.{reading.features.minor}", features=gates, said_by=reading.said_by)

@@ -163,10 +163,10 @@ def _injectors(registrations: Iterable[Object]) -> Iterator[Finding]:
 
 def _counter_findings(reading: Reading, state: State) -> Iterator[Finding]:
     """Yield objects that count or limit keys, except objects of a namespace that have a finding of their own."""
-    for beside_pod in reading.beside_pods:
-        if counts_keys(beside_pod) and beside_pod.get("kind") not in _OF_NAMESPACE:
-            for decision in decide_object(beside_pod, state).decisions:
-                yield finding_of(beside_pod, decision, "S020")
+    for obj in reading.non_pods:
+        if counts_keys(obj) and obj.get("kind") not in _OF_NAMESPACE:
+            for decision in decide_object(obj, state).decisions:
+                yield finding_of(obj, decision, "S020")
 
 
 def _namespace_findings(reading: Reading, state: State, families: Sequence[Family]) -> Iterator[tuple[str, Finding]]:

@@ -99,7 +99,7 @@ def command(
         server_named(kubernetes, feature_gates)  # fails before the cluster is read
     given, now = given_configuration(config), datetime.now(UTC)
 
-    from analysis.loading import OUTLOOK_KINDS, Needs, TypedObjects, for_server, read_dump, server_meant, visit
+    from analysis.loading import OUTLOOK_KINDS, Needs, TypedObjects, assumed_server, for_server, read_dump, visit
     from analysis.refused_pods import FAILED_CREATE
     from dra.objects import DeviceTaintRule
     from dra.wire import builtins, convert
@@ -126,7 +126,7 @@ def command(
     story = explain.story_of(subject, namespace, reading, now)
     if isinstance(story, explain.PodStory | explain.WorkloadStory):
         story = _with_causes(story, reading, now, kubeconfig, context)
-    server = server_meant(reading)
+    server = assumed_server(reading)
     inputs.write(
         output,
         lambda: explain.report(story, server),

@@ -40,7 +40,7 @@ def pem(made, key=None):
     return text
 
 
-class World:
+class Peers:
     """Files as an allocator and a scheduler have them: an authority for each side, and a leaf of it."""
 
     def __init__(self, folder, name="scheduler"):

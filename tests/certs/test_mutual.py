@@ -6,49 +6,49 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from certs.mutual import Files, Mutual, UnusableFile
-from tests.certs.peers import World
+from tests.certs.peers import Peers
 from tests.webhook import tls
 
 
 @pytest.fixture
-def world(tmp_path):
-    return World(tmp_path)
+def peers(tmp_path):
+    return Peers(tmp_path)
 
 
-def test_unchanged_tls_files_keep_the_loaded_context(world):
-    mutual = Mutual(world.files)
+def test_unchanged_tls_files_keep_the_loaded_context(peers):
+    mutual = Mutual(peers.files)
     before = mutual.context
     assert not mutual.reload()
     assert mutual.context is before
 
 
-def test_a_new_certificate_or_authority_makes_a_new_context(world):
-    mutual = Mutual(world.files)
+def test_a_new_certificate_or_authority_makes_a_new_context(peers):
+    mutual = Mutual(peers.files)
     seen = [mutual.context]
-    world.renew()
+    peers.renew()
     assert mutual.reload()
     seen.append(mutual.context)
-    world.client_ca.write_bytes(tls.pair()[0].certificate)
+    peers.client_ca.write_bytes(tls.pair()[0].certificate)
     assert mutual.reload()
     assert mutual.context not in seen
 
 
-def test_incomplete_tls_files_are_a_problem_and_change_nothing(world):
-    mutual = Mutual(world.files)
-    before, old = mutual.context, world.key.read_bytes()
-    world.renew()
-    new = world.key.read_bytes()
-    world.key.write_bytes(old)
+def test_incomplete_tls_files_are_a_problem_and_change_nothing(peers):
+    mutual = Mutual(peers.files)
+    before, old = mutual.context, peers.key.read_bytes()
+    peers.renew()
+    new = peers.key.read_bytes()
+    peers.key.write_bytes(old)
     assert not mutual.reload()
     assert mutual.context is before
-    assert mutual.problem == f"{world.key} is not the key of {world.cert}"
-    world.key.write_bytes(new)
+    assert mutual.problem == f"{peers.key} is not the key of {peers.cert}"
+    peers.key.write_bytes(new)
     assert mutual.reload()
     assert mutual.problem == ""
 
 
-def test_the_remaining_lifetime_is_known(world):
-    assert 0.9 < Mutual(world.files).days(dt.datetime.now(dt.UTC)) < 1.1
+def test_the_remaining_lifetime_is_known(peers):
+    assert 0.9 < Mutual(peers.files).days(dt.datetime.now(dt.UTC)) < 1.1
 
 
 def locked(pem):
@@ -69,22 +69,22 @@ def locked(pem):
         ("cert", None, "cannot be read: No such file or directory"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_named(world, file, content, words):
-    path = getattr(world, file)
+def test_a_file_that_cannot_be_used_is_named(peers, file, content, words):
+    path = getattr(peers, file)
     if content is None:
         path.unlink()
     else:
         path.write_bytes(content(path.read_bytes()))
     with pytest.raises(UnusableFile, match=words) as caught:
-        Mutual(world.files)
+        Mutual(peers.files)
     assert str(path) in str(caught.value)
 
 
-def test_a_folder_in_place_of_a_file_is_named(world, tmp_path):
+def test_a_folder_in_place_of_a_file_is_named(peers, tmp_path):
     with pytest.raises(UnusableFile, match="cannot be read"):
-        Mutual(Files(str(tmp_path), str(world.key), str(world.client_ca)))
+        Mutual(Files(str(tmp_path), str(peers.key), str(peers.client_ca)))
 
 
-def test_a_bundle_may_have_comments_in_any_script(world):
-    world.client_ca.write_bytes("# Zertifizierungsstelle für Prüfer\n".encode() + world.client_ca.read_bytes())
-    assert Mutual(world.files).context.get_ca_certs()
+def test_a_bundle_may_have_comments_in_any_script(peers):
+    peers.client_ca.write_bytes("# Zertifizierungsstelle für Prüfer\n".encode() + peers.client_ca.read_bytes())
+    assert Mutual(peers.files).context.get_ca_certs()

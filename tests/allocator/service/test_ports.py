@@ -15,24 +15,24 @@ from allocator.service.ports import Ports
 from allocator.service.read_only.allocator import ReadOnlyAllocator
 from runtime.http import Address
 from tests.allocator.service.sidecar import TERM, fleet, loaded, simulate, until
-from tests.certs.peers import World, certificate
+from tests.certs.peers import Peers, certificate
 from tests.webhook import tls
 
 CALLS = {"plugin": "/plugin/v1/state", "extender": "/extender/filter", "api": "/api/v1/claims"}
 
 
 @pytest.fixture
-def world(tmp_path):
-    return World(tmp_path)
+def peers(tmp_path):
+    return Peers(tmp_path)
 
 
 @contextlib.asynccontextmanager
-async def serving(world, process=Service, groups=tuple(CALLS), **settings):
+async def serving(peers, process=Service, groups=tuple(CALLS), **settings):
     """A service on addresses; gives the service and where it listens."""
     chosen = {name: Address() for name in groups} | {"term": TERM, "tick": 0.05, "look": 0.02}
     service = process(
         loaded(*fleet()),
-        Settings(identity="one", namespace="default", metrics=Address(), **world.settings, **chosen, **settings),
+        Settings(identity="one", namespace="default", metrics=Address(), **peers.settings, **chosen, **settings),
         simulate,
     )
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
@@ -72,31 +72,31 @@ async def is_let_in(where, path, context):
 
 
 @pytest.mark.parametrize("whose", ["tls", "quota_certs", "reservations_certs"])
-def test_an_expired_certificate_of_any_port_is_reported(world, whose):
-    settings = world.settings if whose == "tls" else {whose: str(world.folder)}
+def test_an_expired_certificate_of_any_port_is_reported(peers, whose):
+    settings = peers.settings if whose == "tls" else {whose: str(peers.folder)}
 
     def problem():
         return Ports(Settings(identity="one", namespace="default", **settings), Metrics()).what_is_wrong()
 
     assert problem() == ""
     _, leaf = tls.pair(now=dt.datetime.now(dt.UTC) - dt.timedelta(days=100))
-    world.cert.write_bytes(leaf.certificate)
-    world.key.write_bytes(leaf.key)
+    peers.cert.write_bytes(leaf.certificate)
+    peers.key.write_bytes(leaf.key)
     assert problem() == "expired"
 
 
 @pytest.mark.parametrize("group", CALLS)
-async def test_a_client_without_a_valid_certificate_is_refused(world, group):
-    async with serving(world) as (_, listening):
+async def test_a_client_without_a_valid_certificate_is_refused(peers, group):
+    async with serving(peers) as (_, listening):
         where, path = getattr(listening, group), CALLS[group]
-        assert await is_let_in(where, path, world.context())
-        assert not await is_let_in(where, path, world.context(shows=False))
-        world.show("scheduler", certificate("other"))
-        assert not await is_let_in(where, path, world.context())
+        assert await is_let_in(where, path, peers.context())
+        assert not await is_let_in(where, path, peers.context(shows=False))
+        peers.show("scheduler", certificate("other"))
+        assert not await is_let_in(where, path, peers.context())
 
 
-async def test_only_metrics_and_probes_are_served_without_tls(world):
-    async with serving(world) as (_, listening), aiohttp.ClientSession() as session:
+async def test_only_metrics_and_probes_are_served_without_tls(peers):
+    async with serving(peers) as (_, listening), aiohttp.ClientSession() as session:
         for group, path in CALLS.items():
             with pytest.raises(aiohttp.ClientError):
                 await session.get(f"http://{getattr(listening, group)}{path}")
@@ -104,63 +104,63 @@ async def test_only_metrics_and_probes_are_served_without_tls(world):
             assert answer.status == 200
 
 
-async def test_only_clients_with_an_allowed_name_are_answered(world):
-    async with serving(world, client_names=("system:kube-scheduler",)) as (_, listening):
-        assert await ask(listening.api, CALLS["api"], world.context()) == 403
-        world.show("system:kube-scheduler")
-        assert await ask(listening.api, CALLS["api"], world.context()) == 200
+async def test_only_clients_with_an_allowed_name_are_answered(peers):
+    async with serving(peers, client_names=("system:kube-scheduler",)) as (_, listening):
+        assert await ask(listening.api, CALLS["api"], peers.context()) == 403
+        peers.show("system:kube-scheduler")
+        assert await ask(listening.api, CALLS["api"], peers.context()) == 200
 
 
-async def test_the_api_requires_a_token_and_the_extender_does_not(world, tmp_path):
+async def test_the_api_requires_a_token_and_the_extender_does_not(peers, tmp_path):
     token = tmp_path / "token"
     token.write_text("sesame")
-    async with serving(world, token_file=str(token)) as (_, listening):
-        context = world.context()
+    async with serving(peers, token_file=str(token)) as (_, listening):
+        context = peers.context()
         assert await ask(listening.api, CALLS["api"], context) == 401
         assert await ask(listening.api, CALLS["api"], context, Authorization="Bearer sesame") == 200
         assert await ask(listening.extender, CALLS["extender"], context) != 401
 
 
-async def test_a_renewed_certificate_is_served_without_a_restart(world):
-    async with serving(world) as (service, listening):
-        old = world.context()
-        world.renew()
-        new = world.context()
+async def test_a_renewed_certificate_is_served_without_a_restart(peers):
+    async with serving(peers) as (service, listening):
+        old = peers.context()
+        peers.renew()
+        new = peers.context()
         await until(lambda: is_let_in(listening.api, CALLS["api"], new))
         assert not await is_let_in(listening.api, CALLS["api"], old)
         assert service.ports.note() == ""
 
 
-async def test_connections_of_a_removed_authority_are_closed(world):
+async def test_connections_of_a_removed_authority_are_closed(peers):
     """An open connection could otherwise send requests forever."""
-    async with serving(world) as (_, listening):
-        connector = aiohttp.TCPConnector(ssl=world.context())
+    async with serving(peers) as (_, listening):
+        connector = aiohttp.TCPConnector(ssl=peers.context())
         async with aiohttp.ClientSession(connector=connector) as session:
             url = f"https://{listening.api}{CALLS['api']}"
             async with session.get(url) as answer:
                 assert answer.status == 200
-            world.client_ca.write_bytes(tls.pair()[0].certificate)
+            peers.client_ca.write_bytes(tls.pair()[0].certificate)
             with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
                 await ask_forever(session, url)
 
 
-async def test_unreadable_certificate_files_are_reported_and_the_last_certificate_served(world):
-    async with serving(world) as (service, listening):
-        context = world.context()
-        world.key.unlink()
+async def test_unreadable_certificate_files_are_reported_and_the_last_certificate_served(peers):
+    async with serving(peers) as (service, listening):
+        context = peers.context()
+        peers.key.unlink()
         await until(service.ports.note)
         assert await ask(listening.api, CALLS["api"], context) == 200
         async with aiohttp.ClientSession() as session:
             async with session.get(f"http://{listening.metrics}/readyz?verbose") as answer:
-                assert f"{world.key} cannot be read" in await answer.text()
+                assert f"{peers.key} cannot be read" in await answer.text()
             async with session.get(f"http://{listening.metrics}/metrics") as answer:
                 assert "drawbridge_allocator_certificate_days 0.9" in await answer.text()
 
 
-async def test_a_read_only_allocator_answers_by_the_same_rule(world):
-    async with serving(world, ReadOnlyAllocator, groups=("api",)) as (_, listening):
-        assert await is_let_in(listening.api, CALLS["api"], world.context())
-        assert not await is_let_in(listening.api, CALLS["api"], world.context(shows=False))
+async def test_a_read_only_allocator_answers_by_the_same_rule(peers):
+    async with serving(peers, ReadOnlyAllocator, groups=("api",)) as (_, listening):
+        assert await is_let_in(listening.api, CALLS["api"], peers.context())
+        assert not await is_let_in(listening.api, CALLS["api"], peers.context(shows=False))
 
 
 async def test_a_refusal_by_certificate_name_mentions_the_client_name_option():

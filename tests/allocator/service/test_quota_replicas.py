@@ -21,7 +21,7 @@ from tests.allocator.service.reviews import (
     using,
 )
 from tests.allocator.service.sidecar import fleet, loaded, quota_of, running, until
-from tests.certs.peers import World
+from tests.certs.peers import Peers
 from tests.cluster.peer import peer
 from tests.limits import PATIENCE
 
@@ -64,8 +64,8 @@ async def test_a_follower_reuses_its_tls_context_until_the_authority_changes(tmp
     made = []
     make = ssl.create_default_context
     monkeypatch.setattr(ssl, "create_default_context", lambda **how: made.append(make(**how)) or made[-1])
-    world = World(tmp_path)
-    trust = LeaderIdentity(str(world.ca), seconds=PATIENCE)
+    peers = Peers(tmp_path)
+    trust = LeaderIdentity(str(peers.ca), seconds=PATIENCE)
     shown = {"quota_certs": str(tmp_path), "look": 0.01}
     here = QUOTA_LISTENER | {"quota_trust": trust}
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("one"))
@@ -76,11 +76,11 @@ async def test_a_follower_reuses_its_tls_context_until_the_authority_changes(tmp
         assert len(made) == 1
         [shown] = one.service.ports.certificates.values()
         before = shown.context
-        world.renew()
+        peers.renew()
         await until(lambda: shown.context is not before)
         assert "2 of 2 used" in await refusal(two, using("r", "one"))
         assert len(made) == 2
-        world.ca.write_text("")
+        peers.ca.write_text("")
         status, said = await post(two.listening.quota, json.dumps(review_of(using("s", "one"))))
         assert (status, said["error"].partition(" 127")[0]) == (503, "the call of the leader at")
 

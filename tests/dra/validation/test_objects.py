@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.map import ROOMS
+from docs.map import PACKAGES
 from dra import names
 from dra.finding import Severity
 from dra.objects import versions
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_every_code_is_used_and_every_used_code_is_known():
-    files = [path for room in ROOMS for path in (ROOT / room).rglob("*.py") if path.name != "codes.py"]
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py") if path.name != "codes.py"]
     used = {code for path in files for code in re.findall(r'"([CDMORS]\d{3})"', path.read_text())}
     assert used == set(CODES)
 

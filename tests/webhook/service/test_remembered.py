@@ -30,7 +30,7 @@ from webhook.state import StateBuilder
 CLAIMS = 16  # claims that are created and deleted
 KEYS = b"k" * 32, b"o" * 32
 PATIENCE = 60.0
-ROOMS = ("allocator", "cluster", "dra", "runtime", "webhook")
+PACKAGES = ("allocator", "cluster", "dra", "runtime", "webhook")
 GPU, MEMORY, CORES = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores"
 LIMITS = (
     {},
@@ -269,7 +269,7 @@ def caches():
     """Return all caches of the product's modules, by name. Caches of objects end with the objects."""
     by_name = {}
     for name, module in sys.modules.items():
-        if name.partition(".")[0] in ROOMS:
+        if name.partition(".")[0] in PACKAGES:
             for its, value in vars(module).items():
                 if isinstance(value, Cache | _lru_cache_wrapper):
                     by_name[f"{name}.{its}"] = value

@@ -13,18 +13,18 @@ import pytest
 from analysis.schemas.schema import NAMES
 from docs import map as picture
 from docs.generate import generated
-from docs.map import ROOMS
+from docs.map import PACKAGES
 
 ROOT = Path(__file__).parent.parent
 
 
 @cache
 def modules():
-    return [path for room in ROOMS for path in below(room)]
+    return [path for package in PACKAGES for path in below(package)]
 
 
-def below(room):
-    return sorted((ROOT / room).rglob("*.py"))
+def below(package):
+    return sorted((ROOT / package).rglob("*.py"))
 
 
 class Read(NamedTuple):
@@ -80,10 +80,10 @@ def test_other_packages_import_only_the_public_interface():
     assert internal == []
 
 
-@pytest.mark.parametrize("room", ["analysis", "cli", "dashboard"])
-def test_modules_do_not_import_each_other_in_a_cycle(room):
+@pytest.mark.parametrize("package", ["analysis", "cli", "dashboard"])
+def test_modules_do_not_import_each_other_in_a_cycle(package):
     """Imports inside functions count too. A module's imports from its own package do not: a package imports what it exports."""
-    files = {dotted(path): path for path in below(room)}
+    files = {dotted(path): path for path in below(package)}
     imported = defaultdict(set)
     for module, path in files.items():
         for node in read(path).imports:
@@ -97,10 +97,10 @@ def test_modules_do_not_import_each_other_in_a_cycle(room):
     TopologicalSorter(imported).prepare()
 
 
-@pytest.mark.parametrize("room", ["allocator/service", "allocator/reservations"])
-def test_modules_do_not_name_each_other_in_a_cycle(room):
+@pytest.mark.parametrize("package", ["allocator/service", "allocator/reservations"])
+def test_modules_do_not_name_each_other_in_a_cycle(package):
     """Imports under TYPE_CHECKING count too: pass a component the values that it uses, not the object that owns it."""
-    files = {dotted(path): path for path in below(room)}
+    files = {dotted(path): path for path in below(package)}
     named = defaultdict(set)
     for module, path in files.items():
         for node in read(path).imports:
@@ -125,7 +125,7 @@ def test_imported_names_are_in_the_public_list_of_their_package():
 
 def test_a_package_exports_only_what_other_packages_use():
     used_names = defaultdict(set)
-    others = [path for room in ("tests", "e2e", "bench", "docs") for path in below(room)]
+    others = [path for package in ("tests", "e2e", "bench", "docs") for path in below(package)]
     for path in modules() + others:
         own = folder_of(dotted(path))
         as_whole = {}
@@ -148,14 +148,14 @@ def test_a_package_exports_only_what_other_packages_use():
 
 def test_the_architecture_page_lists_every_package_and_folder():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    room, listed_names = "", set()
+    package, listed_names = "", set()
     for line in page.splitlines():
         if first := re.match(r"- `(\w+)/`", line):
-            room = first[1]
+            package = first[1]
         elif names := re.match(r"  - ((?:`\w+`,? ?)+):", line):
-            listed_names.update(f"{room}.{name}" for name in re.findall(r"`(\w+)`", names[1]))
+            listed_names.update(f"{package}.{name}" for name in re.findall(r"`(\w+)`", names[1]))
     assert listed_names >= FOLDERS
-    assert {name for name in listed_names if name.partition(".")[0] in ROOMS} <= FOLDERS
+    assert {name for name in listed_names if name.partition(".")[0] in PACKAGES} <= FOLDERS
 
 
 @pytest.mark.parametrize("name", generated())
