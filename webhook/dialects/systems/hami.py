@@ -103,7 +103,7 @@ DIALECT = Dialect(
             Position.ANNOTATION,
             unit=Unit.BOOL,
             outcome=Outcome.APPROXIMATED,
-            because="only if the driver publishes NUMA nodes, and HAMi's does not; then the setting `numaBind` decides",
+            because="only if the driver publishes NUMA nodes, which HAMi's does not; else the setting `numaBind` decides",
         ),
         row(
             "nvidia.com/vgpu-mode",
