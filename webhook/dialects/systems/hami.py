@@ -184,7 +184,7 @@ class HamiOptions(FactorOptions, frozen=True, kw_only=True):
     def mistakes(self) -> Iterable[Finding]:
         yield from super().mistakes()
         if not 0 <= self.default_gpu_num < MOST_MIB:
-            yield mistake("/defaultGPUNum", f"{self.default_gpu_num} is not a number of GPUs", "write 1 or more")
+            yield mistake("/defaultGPUNum", f"{self.default_gpu_num} is not a number of GPUs", "write 0 or more")
         if not 0 <= self.default_memory < MOST_MIB:
             yield mistake(
                 "/defaultMemory",
@@ -205,6 +205,8 @@ def read(request: DialectRequest[HamiOptions]) -> DialectAnswer | Stop:
         return Untranslated(count.key, "a count of 0 requests no GPU, whatever the other keys say")
     if count is None and all(amount.row.role is Role.PRIORITY for amount in container.amounts):
         return Untranslated(first.key, "a priority alone requests no GPU")
+    if count is None and not options.default_gpu_num:
+        return Untranslated(first.key, "without a count it requests no GPU (`hami: {defaultGPUNum: 0}`)")
     # HAMi checks whether the text contains a device's mode, so a list permits every mode in it.
     hint = hints.get(Role.MODE)
     as_mig = False

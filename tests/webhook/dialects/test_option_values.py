@@ -1,0 +1,38 @@
+"""No number that the configuration accepts for an option of a dialect makes the translation of a pod fail."""
+
+from itertools import combinations
+
+import msgspec
+import pytest
+
+from tests.webhook.pods import became, pod
+from tests.webhook.state.configurations import HEAD
+from webhook.dialects import VOCABULARIES
+from webhook.dialects.table import Position
+from webhook.state import read_configuration
+
+NUMBERS = (0, 1, 8, 99, 2**31 - 1, 2**63)
+
+
+def options():
+    for vocabulary in VOCABULARIES:
+        for field in msgspec.structs.fields(vocabulary.options):
+            if field.type in (int, float, int | None, float | None):
+                yield pytest.param(vocabulary, field.encode_name, id=f"{vocabulary.table.name} {field.encode_name}")
+
+
+def pods(table):
+    """Return pods that have one or two resources of a dialect."""
+    keys = [row.name.replace("<", "").replace(">", "") for row in table.keys if row.place is Position.RESOURCE][:8]
+    for amounts in (*combinations(keys, 1), *combinations(keys, 2)):
+        for amount in (0, 1, 100):
+            yield pod(dict.fromkeys(amounts, amount))
+
+
+@pytest.mark.parametrize(("vocabulary", "field"), list(options()))
+def test_pods_are_decided_with_every_accepted_number(vocabulary, field):
+    name = vocabulary.table.name
+    accepted = [number for number in NUMBERS if read_configuration({**HEAD, name: {field: number}})[0] is not None]
+    assert accepted
+    decided = [became(value, **{name: {field: number}}) for number in accepted for value in pods(vocabulary.table)]
+    assert decided
