@@ -1,4 +1,4 @@
-"""No number that the configuration accepts for an option of a dialect makes the translation of a pod fail."""
+"""With every number that the configuration accepts for an option of a dialect, pods are decided, and a claim requests a device."""
 
 from itertools import combinations
 
@@ -30,9 +30,11 @@ def pods(table):
 
 
 @pytest.mark.parametrize(("vocabulary", "field"), list(options()))
-def test_pods_are_decided_with_every_accepted_number(vocabulary, field):
+def test_claims_request_a_device_with_every_accepted_number(vocabulary, field):
     name = vocabulary.table.name
     accepted = [number for number in NUMBERS if read_configuration({**HEAD, name: {field: number}})[0] is not None]
     assert accepted
     decided = [became(value, **{name: {field: number}}) for number in accepted for value in pods(vocabulary.table)]
     assert decided
+    for verdict in decided:
+        assert all(template["spec"]["devices"]["requests"] for template in verdict.templates.values())
