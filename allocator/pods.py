@@ -198,6 +198,11 @@ def requests(pod: Pod) -> Amounts:
     return _larger(total, start)
 
 
+def requested_devices(pod: Pod) -> Amounts:
+    """Return a pod's requests of devices by name. Names of `kubernetes.io/`, such as Koordinator's, are not extended resources."""
+    return {name: amount for name, amount in requests(pod).items() if amount and "/" in name}
+
+
 def requests_by_name(pod: Pod, serving: Mapping[str, str]) -> Amounts:
     """Return a pod's requests of extended resources that classes serve."""
     amounts = requests(pod)

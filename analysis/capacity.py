@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.pods import requests
+from allocator.pods import requested_devices
 from allocator.reports import DeviceState, device_reports
 from analysis.naming import refuse_unknown_node
 from dra.objects import results_of
@@ -114,7 +114,7 @@ def held_of_plugins(pod: Pod) -> Amounts:
     """Return what a pod on a node has of device plugins' resources, in nano-units; nothing if a claim serves its extended resources."""
     if not pod.spec.node_name or pod.has_ended or pod.status.extended_resource_claim_status is not None:
         return {}
-    return {key: amount for key, amount in requests(pod).items() if amount and "/" in key}
+    return requested_devices(pod)
 
 
 def since_of(claim: ResourceClaim) -> str:

@@ -22,7 +22,7 @@ from analysis.naming import find
 from analysis.outlook import arriving, beside, place
 from analysis.quota import Foretold, foretell_in
 from cluster import manifests
-from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate, defaults, is_extended
+from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate, defaults
 from dra.raw import containers_of
 from dra.wire import WireError, convert
 from rendering.exits import Broken
@@ -160,7 +160,8 @@ def _edited(
         for container in containers_of(spec):
             for part in ("limits", "requests"):
                 requested = inside(container, "resources", part)
-                names_written |= _write(requested, filter(is_extended, requested), amounts, known)
+                devices = [name for name in requested if "/" in name]
+                names_written |= _write(requested, devices, amounts, known)
         for entry in items(spec, "resourceClaims"):
             name = entry.get("resourceClaimTemplateName")
             if name not in raw:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.pods import requests
+from allocator.pods import requested_devices
 from analysis import survey
-from dra.objects import is_extended
 from rendering.html import el, link, table, words_of
 from rendering.report import Drawn, Rows, part_as_html
 from webhook import names
@@ -74,7 +73,6 @@ def _by_outcome(counts: Counter[Outcome | None]) -> dict[str, int]:
 
 def mechanism_of(pod: Pod) -> str:
     """Return the mechanism by which a pod has or will get its devices; "" if it requests none."""
-    extended = any(amount and is_extended(key) for key, amount in requests(pod).items())
     mechanisms: list[str] = []
     if pod.spec.resource_claims:
         mechanisms.append(
@@ -82,7 +80,7 @@ def mechanism_of(pod: Pod) -> str:
         )
     if pod.status.extended_resource_claim_status is not None:
         mechanisms.append("a claim that the scheduler created for an extended resource")
-    elif extended:
+    elif requested_devices(pod):
         mechanisms.append("device plugin" if pod.spec.node_name else "an extended resource, not scheduled yet")
     return " and ".join(mechanisms)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from allocator.pods import requests
+from allocator.pods import requested_devices
 from analysis import explain
 from analysis.loading import inside, items
 from analysis.outlook import queue_of
@@ -58,7 +58,7 @@ def waits_for_node(pod: Pod) -> bool:
     """Return whether a pod requests devices and has no node."""
     if pod.spec.node_name or pod.has_ended:
         return False
-    return bool(pod.spec.resource_claims) or any(amount and "/" in key for key, amount in requests(pod).items())
+    return bool(pod.spec.resource_claims) or bool(requested_devices(pod))
 
 
 def waiting(reading: Reading, configuration: Configuration, is_late: Callable[[], bool]) -> Iterator[Waiting]:

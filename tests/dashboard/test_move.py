@@ -160,6 +160,12 @@ PODS = {
 }  # fmt: skip
 
 
+def test_a_pod_with_only_koordinators_old_keys_has_a_mechanism():
+    container = {"name": "c", "image": "x", "resources": {"limits": {"kubernetes.io/gpu-memory": "1"}}}
+    pod = {"metadata": {"name": "p"}, "spec": {"nodeName": "n0", "containers": [container]}}
+    assert mechanism_of(convert(pod, Pod)) == "device plugin"
+
+
 @pytest.mark.parametrize("mechanism", PODS)
 def test_each_pod_has_one_mechanism(mechanism):
     metadata, spec, status, key = PODS[mechanism]

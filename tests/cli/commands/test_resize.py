@@ -219,6 +219,17 @@ def test_a_translated_annotation_is_an_amount():
     assert asked_by_annotation("30000").exit_code == 2
 
 
+def test_koordinators_old_keys_are_amounts(tmp_path):
+    limits = {"kubernetes.io/gpu-memory": "8Gi"}
+    spec = {"containers": [{"name": "c", "image": "x", "resources": {"limits": limits}}]}
+    file = manifest(tmp_path / "pod.yaml", obj("Pod", "old", spec=spec))
+    done = run("resize", "pod/old", "kubernetes.io/gpu-memory=16Gi", "-n", "ml", "-f", file)
+    assert [line.split() for line in changed(done.stdout)] == [
+        ["-", "kubernetes.io/gpu-memory:", "8Gi"],
+        ["+", "kubernetes.io/gpu-memory:", "16Gi"],
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
