@@ -72,7 +72,7 @@ def test_a_pod_is_woken_repeatedly_until_its_scheduler_asks(events, times, table
         assert woken_since(events, table, seq) == ()
 
 
-@pytest.mark.parametrize("what", ["confirm", "pop"])
+@pytest.mark.parametrize("what", ["note_asked", "pop"])
 def test_a_retried_or_deleted_pod_is_not_woken_again(events, times, table, what):
     seq = events.seq
     getattr(table, what)("pod-big")
