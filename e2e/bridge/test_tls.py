@@ -17,7 +17,7 @@ from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, plugin_configuration
 from e2e.actors.workloads import claim, pod, request, using
 from e2e.build import program
 from e2e.ground.controlplane import free_port
-from tests.certs.peers import World, certificate, pem
+from tests.certs.peers import Peers, certificate, pem
 from tests.limits import PATIENCE
 
 pytestmark = pytest.mark.real
@@ -31,7 +31,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "bridge.md"
 @pytest.fixture
 def world():
     with tempfile.TemporaryDirectory() as folder:
-        yield World(Path(folder))
+        yield Peers(Path(folder))
 
 
 @pytest.fixture

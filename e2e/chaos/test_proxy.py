@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from e2e.actors.proxy import Proxy, read_request
-from tests.certs.peers import World
+from tests.certs.peers import Peers
 from tests.limits import PATIENCE
 
 CLAIM = "/apis/resource.k8s.io/v1/namespaces/a/resourceclaims/c"
@@ -26,7 +26,7 @@ class Server(socketserver.BaseRequestHandler):
 
 @pytest.fixture
 def proxy(tmp_path):
-    world = World(tmp_path)
+    world = Peers(tmp_path)
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Server) as server:
         server.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         server.context.load_cert_chain(world.cert, world.key)
