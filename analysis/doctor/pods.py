@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from allocator.pods import requested_devices
 from analysis.doctor.observed import (
     FAILED_CLAIM,
     FAILED_PREPARE,
@@ -188,9 +189,7 @@ def no_scheduler(observed: DoctorInput) -> Iterator[Finding]:
         if any(condition.type == "PodScheduled" for condition in pod.status.conditions):
             served[name] = max(served.get(name, ""), born)
             continue
-        resources = [container.resources for container in pod.spec.all_containers]
-        resource_names = [key for resource in resources for key in (*resource.limits, *resource.requests)]
-        uses_devices = pod.spec.resource_claims or any("/" in key for key in resource_names)
+        uses_devices = pod.spec.resource_claims or requested_devices(pod)
         if uses_devices and not (pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp):
             # A scheduler does not try a pod whose claims do not exist yet.
             keys = claim_keys(pod)

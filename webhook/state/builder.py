@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, assert_never
 
 import msgspec
 
-from allocator.pods import requests
+from allocator.pods import requested_devices
 from cluster.objects import LimitRange, Namespace, ResourceQuota
 from dra.objects import (
     DeviceClass,
@@ -183,7 +183,7 @@ class StateBuilder:
                     self._add_use(before, -1)
                 node = obj.spec.node_name
                 if node and not deleted and not obj.has_ended:
-                    amounts = {key: amount for key, amount in requests(obj).items() if "/" in key}
+                    amounts = requested_devices(obj)
                     if amounts:
                         self._pod_uses[obj.metadata.key] = node, amounts
                         self._add_use((node, amounts), 1)
