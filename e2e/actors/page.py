@@ -1,4 +1,4 @@
-""" "What kubectl prints" of docs/translation.md, for its tests: sections with commands, and what kubectl prints for each."""
+"""The section "What kubectl prints" of docs/translation.md, for its tests: sections with commands, and what kubectl prints for each."""
 
 import re
 import shlex
