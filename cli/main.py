@@ -16,7 +16,7 @@ from webhook.names import VERSION
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from cli.contract import Command
+    from cli.command import Command
 
 # By group, name: one line of help. The module with this name in `cli.commands` defines `command`.
 GROUPS = {
@@ -126,7 +126,8 @@ class Lazy(click.Group):
 
 
 def _refused(error: click.UsageError) -> click.exceptions.Exit:
-    from cli.contract import Exit, complain_of_usage
+    from cli.command import complain_of_usage
+    from rendering.exits import Exit
 
     complain_of_usage(error)
     return click.exceptions.Exit(Exit.BROKEN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from cli.contract import Broken, CommandFailed
+from rendering.exits import Broken, CommandFailed
 
 if TYPE_CHECKING:
     from node.service import NodePaths

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, 
 import click
 import msgspec
 
-from cli.contract import AddressType, Number, all_of
+from cli.options import AddressType, Number, all_of
 from runtime.flag import OPTIONS, Flag
 from runtime.http import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cli.contract import Decorator
+    from cli.options import Decorator
 
 UNIX = "unix:"
 S = TypeVar("S", bound=msgspec.Struct)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cli.contract import Broken
 from rendering.answers import print_report
+from rendering.exits import Broken
 from rendering.report import Report, Rows
 
 HELP = "help"

@@ -22,7 +22,6 @@ import pytest
 import yaml
 
 from cli.commands.driver import facts_in
-from cli.contract import Broken
 from cluster import manifests, resources
 from cluster.errors import ApiError, ConfigError, from_response
 from cluster.kubernetes import answers
@@ -33,6 +32,7 @@ from node.checkpoint import BrokenCheckpoint, _sum
 from node.checkpoint import decode as read_checkpoint
 from node.inventory import reading
 from node.plugins import PluginFault, answer_from_spec
+from rendering.exits import Broken
 from tests import shapes
 from tests.allocator.service import sidecar
 from tests.allocator.service.reviews import QUOTA_LISTENER

@@ -16,9 +16,11 @@ from msgspec.structs import replace
 
 from allocator.service import LeaderIdentity, Settings
 from analysis import loop
-from cli import contract as inputs
-from cli.contract import Broken, Exit, is_loopback
+from cli import options
+from cli.command import declare
+from cli.options import is_loopback
 from cli.settings import options_of
+from rendering.exits import Broken, Exit
 from runtime.http import Address
 from webhook.names import QUOTA
 
@@ -59,7 +61,7 @@ def _is_local(host: str) -> bool:
     return host == "localhost" or is_loopback(host)
 
 
-@inputs.command(
+@declare(
     "allocator",
     examples=(
         "drawbridge allocator --plugin 127.0.0.1:9444 --api 127.0.0.1:9446",
@@ -67,8 +69,8 @@ def _is_local(host: str) -> bool:
     ),
 )
 @options_of(Settings)
-@inputs.reached()
-@inputs.log_level()
+@options.reached()
+@options.log_level()
 def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str) -> Exit:
     """Allocate devices for schedulers, and write the allocations into the claims."""
     from allocator.service import ReadOnlyAllocator, Reviewing, Service

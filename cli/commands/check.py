@@ -6,30 +6,33 @@ import click
 
 from analysis.applied import print_assumed, warn_no_classes
 from analysis.configuration import given_configuration, server_named
-from cli import contract as inputs
-from cli.contract import Broken, Exit
+from cli import options
+from cli.command import declare
+from rendering.answers import report_unread, write
+from rendering.exits import Broken, Exit
+from rendering.output import warn
 
 _LEVELS = ("error", "warning", "info")
 
 
-@inputs.command(
+@declare(
     "check",
     empty={"configuration": {"source": "", "mode": ""}, "findings": [], "passedBy": []},
     examples=("drawbridge check deploy/", "drawbridge check -f pod.yaml --inventory fleet.yaml --fail-on warning"),
 )
-@inputs.files(required=False)
-@inputs.namespaced("The namespace of objects that name none; objects of other namespaces are not judged.")
-@inputs.inventory()
-@inputs.config()
-@inputs.mode_option()
-@inputs.output("text", "json", "sarif", "github", "junit", "markdown", "html", default="text")
-@inputs.option(
+@options.files(required=False)
+@options.namespaced("The namespace of objects that name none; objects of other namespaces are not judged.")
+@options.inventory()
+@options.config()
+@options.mode_option()
+@options.output("text", "json", "sarif", "github", "junit", "markdown", "html", default="text")
+@options.option(
     "--fail-on",
     "The least severe finding that makes the exit code 1.",
     type=click.Choice((*_LEVELS, "never")),
     default="error",
 )
-@inputs.server()
+@options.server()
 def command(
     *,
     files: tuple[str, ...],
@@ -62,15 +65,15 @@ def command(
     result = check(judged, reading, mode)
     for document in result.left_out:
         kind = document.object["kind"]
-        inputs.warn(
+        warn(
             f"{document.file}:{document.line}: not a valid {kind}, so it is left out of the inventory; check it with -f"
         )
-    inputs.report_unread(result.unread)
+    report_unread(result.unread)
     unchecked = findings_of_skipped(skip for skip in skipped if skip.key)
     checked = [*result.findings, *unchecked]
     summary = formats.summary_of(checked, len(judged.documents), len(unchecked))
     warn_of_skipped([skip._replace(key="") for skip in skipped])
-    inputs.write(
+    write(
         output,
         lambda: formats.report("drawbridge check", checked, summary),
         lambda: {

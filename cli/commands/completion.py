@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from cli import contract as inputs
-from cli.contract import Exit
+from cli.command import declare
+from rendering.exits import Exit
 
 _VARIABLE = "_DRAWBRIDGE_COMPLETE"
 
 
-@inputs.command("completion", examples=("drawbridge completion bash > drawbridge.bash", "drawbridge completion zsh"))
+@declare("completion", examples=("drawbridge completion bash > drawbridge.bash", "drawbridge completion zsh"))
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 def command(*, shell: str) -> Exit:
     """Print a script that completes drawbridge in a shell.

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 
 from analysis import loop
 from analysis.configuration import given_configuration
-from cli import contract as inputs
-from cli.contract import Broken, CommandFailed, Exit, is_loopback
+from analysis.files import refuse_files_and_cluster
+from cli import options
+from cli.command import declare
+from cli.options import is_loopback
+from rendering.exits import Broken, CommandFailed, Exit
+from rendering.output import print_lines
 
 if TYPE_CHECKING:
     from analysis.survey import Overview
@@ -18,25 +22,25 @@ _LISTEN = "127.0.0.1:8642"
 _READ_EVERY = 300.0  # seconds between readings for the history, with --login
 
 
-@inputs.command("dashboard", examples=("drawbridge dashboard", "drawbridge dashboard -f snapshot.json --open"))
-@inputs.files(
+@declare("dashboard", examples=("drawbridge dashboard", "drawbridge dashboard -f snapshot.json --open"))
+@options.files(
     required=False,
     positional=False,
     help="A snapshot, a dump of a cluster, or manifests, instead of a live cluster. May be repeated.",
 )
-@inputs.reached()
-@inputs.config()
-@inputs.listen("--listen", _LISTEN, "The address of the pages, on loopback; port 0 chooses a free one.")
-@inputs.option(
+@options.reached()
+@options.config()
+@options.listen("--listen", _LISTEN, "The address of the pages, on loopback; port 0 chooses a free one.")
+@options.option(
     "--login",
     "Require a bearer token of the cluster, and show of each namespace only what its account may list.",
 )
-@inputs.option("--tls-cert", "The serving certificate (PEM); reloaded when it changes.", metavar="FILE")
-@inputs.option("--tls-key", "The key of --tls-cert.", metavar="FILE")
-@inputs.option(
+@options.option("--tls-cert", "The serving certificate (PEM); reloaded when it changes.", metavar="FILE")
+@options.option("--tls-key", "The key of --tls-cert.", metavar="FILE")
+@options.option(
     "--prometheus", "Show the history beyond a day from this Prometheus, which scrapes drawbridge.", metavar="URL"
 )
-@inputs.option("--open", "Open the first page in the browser.", called="open_browser")
+@options.option("--open", "Open the first page in the browser.", called="open_browser")
 def command(
     *,
     files: tuple[str, ...],
@@ -61,7 +65,7 @@ def command(
     from dashboard import Dashboard, Login, PictureSource, Prometheus, certificate, read_events, waits_for_node
     from runtime.process import stopping
 
-    inputs.refuse_files_and_cluster(files, kubeconfig, context)
+    refuse_files_and_cluster(files, kubeconfig, context)
     if not is_loopback(listen.host) and not (login and tls_cert):
         raise Broken(
             f"--listen {listen} is not on loopback, which needs --login and a certificate",
@@ -111,7 +115,7 @@ def command(
                     prometheus=Prometheus(prometheus) if prometheus else None,
                 ).open(listen.host, listen.port, tls)
             )
-            inputs.print_lines([f"dashboard  {url}"])
+            print_lines([f"dashboard  {url}"])
             if open_browser:
                 import webbrowser
 

@@ -11,8 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cli import contract as inputs
-from cli.contract import Exit
+from analysis.files import read
+from cli import options
+from cli.command import declare
+from dra.texts import count_of
+from rendering.exits import Exit
+from rendering.output import called, colours, print_lines, width
 
 if TYPE_CHECKING:
     from cli.playground import Playground
@@ -23,13 +27,13 @@ DECISION_SECONDS = 10.0
 IGNORED = "ignored: the store does not know this kind or cannot read the object"
 
 
-@inputs.command("demo", examples=("drawbridge demo --once", "drawbridge demo -f pod.yaml --once"))
-@inputs.files(required=False, help="Your own pods instead of the examples. May be repeated.")
-@inputs.option("--fleet", "Nodes, classes and slices instead of the example fleet.", metavar="FILE|DIR", multiple=True)
-@inputs.config(
+@declare("demo", examples=("drawbridge demo --once", "drawbridge demo -f pod.yaml --once"))
+@options.files(required=False, help="Your own pods instead of the examples. May be repeated.")
+@options.option("--fleet", "Nodes, classes and slices instead of the example fleet.", metavar="FILE|DIR", multiple=True)
+@options.config(
     "A file with a DrawbridgeConfiguration. Default: the one in the input, else the built-in one; the example for the examples."
 )
-@inputs.option("--once", "Exit at the end, also on a terminal.")
+@options.option("--once", "Exit at the end, also on a terminal.")
 def command(
     *,
     files: tuple[str, ...],
@@ -47,10 +51,10 @@ def command(
     log.configure("warning")
     pods = files or (str(EXAMPLES / "pods"),)
     devices = fleet or (str(EXAMPLES / "fleet"),)
-    documents = inputs.read(pods)
+    documents = read(pods)
     if not (files or config):
         config = str(EXAMPLES / "configuration.yaml")
-    published = inputs.read(devices)
+    published = read(devices)
     objects = [document.object for document in published]
     on_terminal = sys.stdout.isatty() and sys.stdin.isatty()
     stay = on_terminal and not once
@@ -81,8 +85,8 @@ async def _demo(
                 spec = obj.get("spec") or {}
                 devices[str(spec.get("driver"))] += len(spec.get("devices") or ())
         listed = ", ".join(f"{number} of {driver}" for driver, number in devices.items()) or "no devices"
-        nodes = inputs.count_of(sum(obj.get("kind") == "Node" for obj in objects), "node")
-        inputs.print_lines(
+        nodes = count_of(sum(obj.get("kind") == "Node" for obj in objects), "node")
+        print_lines(
             [
                 f"fleet: {nodes}; {listed}",
                 f"configuration: {in_force.source}; mode {source.current.file.mode}",
@@ -106,15 +110,15 @@ async def _demo(
                 for pod, part in pods_of(document.object, names):
                     shows = joined(part, comment)
                     outcomes.append(await end_of(demo, pod, DECISION_SECONDS, shows=shows))
-        inputs.print_lines(story.lines(outcomes, width=inputs.width(), colour=inputs.colours()), styled=True)
-        inputs.print_lines([story.total(outcomes, time.monotonic() - started)])
-        inputs.print_lines(count_by_kind([obj for obj in others if obj not in ignored], "added to the store"))
-        inputs.print_lines(count_by_kind([*demo.ignored, *ignored], IGNORED))
+        print_lines(story.lines(outcomes, width=width(), colour=colours()), styled=True)
+        print_lines([story.total(outcomes, time.monotonic() - started)])
+        print_lines(count_by_kind([obj for obj in others if obj not in ignored], "added to the store"))
+        print_lines(count_by_kind([*demo.ignored, *ignored], IGNORED))
         if not stay:
             _print_next_steps(demo, "", "", mine)
             return
-        read = PictureSource.of_cluster(demo.cluster, "the store of drawbridge demo", in_force)
-        async with PodsListener(demo).open() as url, Dashboard(read, fresh=1.0).open("127.0.0.1", 0) as pages:
+        pictures = PictureSource.of_cluster(demo.cluster, "the store of drawbridge demo", in_force)
+        async with PodsListener(demo).open() as url, Dashboard(pictures, fresh=1.0).open("127.0.0.1", 0) as pages:
             _print_next_steps(demo, url, pages, mine)
             await stopping().wait()
 
@@ -133,11 +137,11 @@ def count_by_kind(objects: list[dict[str, Any]], participle: str) -> list[str]:
         return []
     kinds = Counter(str(obj.get("kind") or "without a kind") for obj in objects)
     listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-    return [f"{inputs.count_of(len(objects), 'object')} {participle}: {listed}"]
+    return [f"{count_of(len(objects), 'object')} {participle}: {listed}"]
 
 
 def _print_next_steps(demo: Playground, url: str, pages: str, mine: str) -> None:
-    program = inputs.called()
+    program = called()
     posted = shlex.quote(mine) if Path(mine).is_file() else "pod.yaml"
     mine = shlex.quote(mine)
     examples = EXAMPLES.relative_to(Path.cwd()) if EXAMPLES.is_relative_to(Path.cwd()) else EXAMPLES
@@ -168,4 +172,4 @@ def _print_next_steps(demo: Playground, url: str, pages: str, mine: str) -> None
             "",
             "The webhook runs until Ctrl-C.",
         ]
-    inputs.print_lines(lines)
+    print_lines(lines)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli import contract as inputs
-from cli.contract import Broken, Exit
+from cli import options
+from cli.command import declare
+from rendering.answers import write
+from rendering.exits import Broken, Exit
 from rendering.report import CodeSpan, Marked, Own, Report, Rows
 
 if TYPE_CHECKING:
@@ -18,12 +20,12 @@ if TYPE_CHECKING:
     from webhook.dialects import Dialect
 
 
-@inputs.command(
+@declare(
     "dialects", empty={"dialects": []}, examples=("drawbridge dialects hami", "drawbridge dialects nvidia.com/gpu")
 )
 @click.argument("names", metavar="[DIALECT|KEY]...", nargs=-1)
-@inputs.config("Show the keys as this DrawbridgeConfiguration names them.")
-@inputs.output("text", "json", "yaml", "markdown", "html", default="text")
+@options.config("Show the keys as this DrawbridgeConfiguration names them.")
+@options.output("text", "json", "yaml", "markdown", "html", default="text")
 def command(names: tuple[str, ...], config: str, output: str) -> Exit:
     """List the dialects and their keys: all, the named dialects, or the meaning of the named keys.
 
@@ -39,7 +41,7 @@ def command(names: tuple[str, ...], config: str, output: str) -> Exit:
     if output == "yaml":
         click.echo(manifests.dump([{"dialects": _plain(chosen)}]), nl=False)
     else:
-        inputs.write(output, lambda: _report(chosen), lambda: {"dialects": _plain(chosen)})
+        write(output, lambda: _report(chosen), lambda: {"dialects": _plain(chosen)})
     return Exit.FINE
 
 

@@ -14,8 +14,11 @@ from msgspec.structs import replace
 
 from analysis import loop
 from analysis.configuration import given_configuration
-from cli import contract as inputs
-from cli.contract import Broken, Exit
+from cli import options
+from cli.command import declare
+from dra.texts import count_of
+from rendering.answers import write
+from rendering.exits import Broken, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,17 +46,17 @@ class RepairOutcome(NamedTuple):
         return [*lines, f"not done: {self.problem}"] if self.problem else lines
 
 
-@inputs.command(
+@declare(
     "doctor",
     empty={"configuration": {"source": "", "mode": ""}, "findings": [], "notChecked": [], "unread": []},
     examples=("drawbridge doctor -f dump.yaml", "drawbridge doctor --repair --yes"),
 )
-@inputs.files(required=False, help="A dump of a cluster instead of a live one. May be repeated.")
-@inputs.option("--repair", "Repair what can be repaired, and ask before each change.")
-@inputs.option("--yes", "With --repair: do not ask.")
-@inputs.config()
-@inputs.reached()
-@inputs.output("text", "json", "sarif", "github", "junit", "markdown", "html", default="text")
+@options.files(required=False, help="A dump of a cluster instead of a live one. May be repeated.")
+@options.option("--repair", "Repair what can be repaired, and ask before each change.")
+@options.option("--yes", "With --repair: do not ask.")
+@options.config()
+@options.reached()
+@options.output("text", "json", "sarif", "github", "junit", "markdown", "html", default="text")
 def command(
     *, files: tuple[str, ...], repair: bool, yes: bool, config: str, kubeconfig: str, context: str, output: str
 ) -> Exit:
@@ -79,17 +82,17 @@ def command(
         unread.extend(observed.reading.unread)
         missing.extend(not_checked(observed))
         outcomes: dict[Finding, RepairOutcome] = {}
-        for finding, write in diagnose(observed).items():
-            outcomes[finding] = RepairOutcome(describe(write) if write is not None else "")
-            if write is None or not repair:
+        for finding, change in diagnose(observed).items():
+            outcomes[finding] = RepairOutcome(describe(change) if change is not None else "")
+            if change is None or not repair:
                 continue
-            if not yes and not click.confirm(f"{finding.object}: {finding.message}. Shall I {describe(write)}?"):
+            if not yes and not click.confirm(f"{finding.object}: {finding.message}. Shall I {describe(change)}?"):
                 continue
             try:
-                problem = await write_repair(cluster, write)
+                problem = await write_repair(cluster, change)
             except ClusterError as error:  # other repairs may be permitted
                 problem = str(error)
-            outcomes[finding] = RepairOutcome(describe(write), not problem, problem)
+            outcomes[finding] = RepairOutcome(describe(change), not problem, problem)
         return observed.reading.in_force, outcomes
 
     if files:
@@ -98,14 +101,15 @@ def command(
         missing.extend(not_checked(observed))
         in_force, repairs = observed.reading.in_force, diagnose(observed)
         outcomes = {
-            finding: RepairOutcome(describe(write) if write is not None else "") for finding, write in repairs.items()
+            finding: RepairOutcome(describe(change) if change is not None else "")
+            for finding, change in repairs.items()
         }
     else:
         in_force, outcomes = loop.visit(kubeconfig, context, look, "docs/commands.md#drawbridge-doctor")
     in_force.report()
     checked = formats.by_object(outcomes)
     notes = {finding: lines for finding, outcome in outcomes.items() if (lines := outcome.lines())}
-    inputs.write(
+    write(
         output,
         lambda: _with_table(formats.report("drawbridge doctor", checked, _summary(outcomes), notes), missing),
         lambda: {
@@ -126,7 +130,7 @@ def command(
 
 def _summary(outcomes: Mapping[Finding, RepairOutcome]) -> str:
     done = sum(outcome.repaired for outcome in outcomes.values())
-    return f"{inputs.count_of(len(outcomes), 'finding')}{f', {done} repaired' if done else ''}"
+    return f"{count_of(len(outcomes), 'finding')}{f', {done} repaired' if done else ''}"
 
 
 def _with_table(report: Report, missing: Sequence[NotChecked]) -> Report:

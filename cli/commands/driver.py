@@ -13,11 +13,14 @@ import click
 import msgspec
 
 from analysis import loop
-from cli import contract as inputs
-from cli.contract import Broken, CommandFailed, Exit
+from analysis.files import read
+from cli import options
+from cli.command import declare
 from cli.node import check_node
 from cli.settings import options_of
 from node.service import NodePaths
+from rendering.exits import Broken, CommandFailed, Exit
+from rendering.output import print_lines
 
 if TYPE_CHECKING:
     import asyncio
@@ -32,36 +35,36 @@ if TYPE_CHECKING:
 NAME = "plugins.drawbridge.dev"
 
 
-@inputs.command(
+@declare(
     "driver",
     examples=(
         "drawbridge driver --discover gpu.example.com --print",
         "drawbridge driver --adapt /var/lib/kubelet/plugins --node-name node-a",
     ),
 )
-@inputs.option("--inventory", "Serve the devices that this DeviceInventory describes.", metavar="FILE")
-@inputs.option("--discover", "Serve the devices found in sysfs, under this driver name.", metavar="DRIVER")
-@inputs.option(
+@options.option("--inventory", "Serve the devices that this DeviceInventory describes.", metavar="FILE")
+@options.option("--discover", "Serve the devices found in sysfs, under this driver name.", metavar="DRIVER")
+@options.option(
     "--adapt",
     "Serve the devices of device plugins, which register at our kubelet.sock in DIR.",
     metavar="DIR",
 )
-@inputs.option(
+@options.option(
     "--print", "With --inventory or --discover: print the inventory and exit; no node is needed.", called="show"
 )
-@inputs.option("--sysfs", "The sysfs of --discover and --adapt.", metavar="DIR", default="/sys")
-@inputs.option("--facts", "With --adapt: facts that plugins do not report, by device id.", metavar="FILE")
-@inputs.option("--driver-name", "With --adapt or --classes: the driver name.", metavar="NAME", default=NAME)
-@inputs.option(
+@options.option("--sysfs", "The sysfs of --discover and --adapt.", metavar="DIR", default="/sys")
+@options.option("--facts", "With --adapt: facts that plugins do not report, by device id.", metavar="FILE")
+@options.option("--driver-name", "With --adapt or --classes: the driver name.", metavar="NAME", default=NAME)
+@options.option(
     "--classes",
     "Print the DeviceClass for pods that request a plugin's RESOURCE, and exit. May be repeated.",
     metavar="RESOURCE",
     multiple=True,
 )
 @options_of(NodePaths, "paths")
-@inputs.metrics_listen(None)
-@inputs.reached()
-@inputs.log_level()
+@options.metrics_listen(None)
+@options.reached()
+@options.log_level()
 def command(
     *,
     inventory: str,
@@ -103,7 +106,7 @@ def command(
     else:
         inventory_read = inventory_in(inventory) if inventory else found_in(sysfs, discover)
         if show:
-            inputs.print_lines(printed(inventory_read).splitlines())
+            print_lines(printed(inventory_read).splitlines())
             return Exit.FINE
         name = inventory_read.driver
     check_node(paths)
@@ -139,7 +142,7 @@ def inventory_in(path: str) -> DeviceInventory:
     from cluster.manifests import InputProblem, ManifestError
     from node.inventory import read_inventory
 
-    documents = inputs.read([path])
+    documents = read([path])
     if len(documents) != 1:
         raise Broken(f"{path} holds {len(documents)} objects (expected one)", "give the DeviceInventory of this node")
     [document] = documents
@@ -189,7 +192,7 @@ def facts_in(path: str) -> dict[str, Facts]:
         return {}
     from node.plugins import Facts
 
-    documents = inputs.read([path])
+    documents = read([path])
     if len(documents) != 1:
         raise Broken(f"{path} holds {len(documents)} objects (expected one)", "give one map from device ids to facts")
     facts: dict[str, Facts] = {}

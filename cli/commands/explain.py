@@ -13,25 +13,28 @@ from msgspec.structs import replace
 
 from analysis import loop
 from analysis.configuration import given_configuration, server_named
-from cli import contract as inputs
-from cli.contract import Broken, Exit
+from analysis.files import refuse_files_and_cluster
+from cli import options
+from cli.command import declare
 from rendering import formats
+from rendering.answers import write
+from rendering.exits import Broken, Exit
 
 if TYPE_CHECKING:
     from analysis.explain import PodStory, WorkloadStory
     from analysis.loading import Reading
 
 
-@inputs.command(
+@declare(
     "explain", empty={"codes": []}, examples=("drawbridge explain pod/notebook -f dump.yaml", "drawbridge explain R023")
 )
 @click.argument("arguments", nargs=-1, metavar="pod|claim|device|WORKLOAD NAME | CODE...")
-@inputs.files(
+@options.files(
     required=False,
     positional=False,
-    help=inputs.INSTEAD_OF_CLUSTER,
+    help=options.INSTEAD_OF_CLUSTER,
 )
-@inputs.reached()
+@options.reached()
 @click.option(
     "-n",
     "--namespace",
@@ -39,9 +42,9 @@ if TYPE_CHECKING:
     default="",
     help="The namespace of the object; not needed if its name is unique.",
 )
-@inputs.config()
-@inputs.server()
-@inputs.output("text", "json", "markdown", "html", default="text")
+@options.config()
+@options.server()
+@options.output("text", "json", "markdown", "html", default="text")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -84,14 +87,14 @@ def command(
                 "use `drawbridge explain KIND/NAME`, or leave these options out",
             )
         codes = formats.choose_codes(" ".join(arguments), explain.WORDS)
-        inputs.write(
+        write(
             output,
             lambda: formats.report_of_codes(codes),
             lambda: {"codes": [{"code": name, **code._asdict()} for name, code in codes.items()]},
         )
         return Exit.FINE
     kind, kind_name, name = subject
-    inputs.refuse_files_and_cluster(files, kubeconfig, context)
+    refuse_files_and_cluster(files, kubeconfig, context)
     prefix, slash, _ = name.partition("/")
     if kind != "device" and namespace and slash and prefix != namespace:
         raise Broken(f"{name!r} contradicts -n {namespace}", "leave one of them out")
@@ -127,7 +130,7 @@ def command(
     if isinstance(story, explain.PodStory | explain.WorkloadStory):
         story = _with_causes(story, reading, now, kubeconfig, context)
     server = assumed_server(reading)
-    inputs.write(
+    write(
         output,
         lambda: explain.report(story, server),
         lambda: {kind: builtins(story), "configuration": reading.in_force.described(), "server": builtins(server)},

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from analysis.capacity import count_devices, in_use
-from cli import contract as inputs
-from cli.contract import Exit
+from analysis.files import refuse_files_and_cluster
+from cli import options
+from cli.command import declare
+from dra.texts import count_of
+from rendering.answers import write
+from rendering.exits import Exit
 from rendering.report import Report, Rows
 
 if TYPE_CHECKING:
@@ -20,19 +24,19 @@ _DRAWN = 200  # nodes in a picture
 _NONE = "<none>"
 
 
-@inputs.command(
+@declare(
     "free",
     empty={"nodes": [], "unread": []},
     examples=("drawbridge free -f dump.yaml", "drawbridge free -f dump.yaml node-a -o wide"),
 )
 @click.argument("names", nargs=-1, metavar="[NODE]...")
-@inputs.files(
+@options.files(
     required=False,
     positional=False,
-    help=inputs.INSTEAD_OF_CLUSTER,
+    help=options.INSTEAD_OF_CLUSTER,
 )
-@inputs.reached()
-@inputs.output("text", "wide", "json", "csv", "svg", "markdown", "html", default="text")
+@options.reached()
+@options.output("text", "wide", "json", "csv", "svg", "markdown", "html", default="text")
 def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, context: str, output: str) -> Exit:
     """List the devices of nodes: which are free, and since when a pod or claim holds each of the others.
 
@@ -45,7 +49,7 @@ def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, 
     from dra.wire import builtins
     from rendering.html import fleet
 
-    inputs.refuse_files_and_cluster(files, kubeconfig, context)
+    refuse_files_and_cluster(files, kubeconfig, context)
     reading = read_dump(files) if files else visit(kubeconfig, context, Needs((*HELD, PODS)))
     stories = list(node_stories(names, reading))
 
@@ -59,7 +63,7 @@ def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, 
             rows.append((node.node, devices))
         return fleet(rows, max(len(stories) - _DRAWN, 0))
 
-    inputs.write(
+    write(
         output,
         lambda: _report(stories, wide=output != "text"),
         lambda: {"nodes": builtins(stories)},
@@ -87,6 +91,6 @@ def _report(stories: Sequence[NodeStory], *, wide: bool) -> Report:
     unknown = counts.get("unknown", 0)  # not all claims were read
     free = counts.get("free", 0)
     also = f", {unknown} unknown" if unknown else ""
-    devices = inputs.count_of(sum(counts.values()), "device")
-    summary = f"{inputs.count_of(len(stories), 'node')}: {devices}, {free} free, {in_use(counts)} in use{also}"
+    devices = count_of(sum(counts.values()), "device")
+    summary = f"{count_of(len(stories), 'node')}: {devices}, {free} free, {in_use(counts)} in use{also}"
     return Report("Devices of nodes", (Rows(head, rows),), summary)

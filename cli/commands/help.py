@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from cli import contract as inputs
-from cli.contract import ENVIRONMENT, Broken, Exit
+from cli.command import ENVIRONMENT, declare
+from rendering.exits import Broken, Exit
+from rendering.output import print_lines
 from rendering.terminal import aligned
 
 _TOPICS = {
@@ -14,7 +15,7 @@ _TOPICS = {
 }
 
 
-@inputs.command("help", examples=("drawbridge help translate", "drawbridge help exit-codes"))
+@declare("help", examples=("drawbridge help translate", "drawbridge help exit-codes"))
 @click.argument("topic", required=False)
 @click.pass_context
 def command(ctx: click.Context, *, topic: str | None) -> Exit:
@@ -29,7 +30,7 @@ def command(ctx: click.Context, *, topic: str | None) -> Exit:
         made = command_of(topic)
         click.echo(made.get_help(made.context_class(made, info_name=topic, parent=root)))
     elif topic in _TOPICS:
-        inputs.print_lines(aligned(_TOPICS[topic]))
+        print_lines(aligned(_TOPICS[topic]))
     else:
         known = [*COMMANDS, *_TOPICS]
         similar = shape.nearest_name(topic, known)

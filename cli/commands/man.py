@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli import contract as inputs
-from cli.contract import ENVIRONMENT, Exit
+from cli.command import ENVIRONMENT, declare
+from rendering.exits import Exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@inputs.command("man", examples=("drawbridge man | man -l -", "drawbridge man > drawbridge.1"))
+@declare("man", examples=("drawbridge man | man -l -", "drawbridge man > drawbridge.1"))
 def command() -> Exit:
     """Print the manual page. Show it with `drawbridge man | man -l -`, or save it as drawbridge.1."""
     click.echo("\n".join(_page()))

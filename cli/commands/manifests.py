@@ -17,8 +17,10 @@ from click.core import ParameterSource
 
 from analysis import installation
 from analysis.installation import IMAGES, LABEL, NAMESPACE, PARTS
-from cli import contract as inputs
-from cli.contract import Broken, Exit
+from cli import options
+from cli.command import declare
+from rendering.exits import Broken, Exit
+from rendering.output import print_lines, warn
 
 # The chart's value for each option; "" if it has none. `PARTS` has those of optional parts.
 _IN_VALUES = {
@@ -89,64 +91,64 @@ _OF_PARTS = [
 ]
 
 
-@inputs.command(
+@declare(
     "manifests",
     examples=(
         "drawbridge manifests --image registry.example.com/drawbridge:0.1.0 | kubectl apply -f -",
         "drawbridge manifests --only webhooks --config drawbridge.yaml",
     ),
 )
-@inputs.option(
+@options.option(
     "--only", "Print only the webhook configurations, or all other objects.", type=click.Choice(["webhooks", "rest"])
 )
-@inputs.option("--namespace", "The namespace to install in.", type=_NAMESPACE, metavar="NAME", default=NAMESPACE)
-@inputs.option("--image", "The image of drawbridge.", type=_IMAGE, metavar="REF")
-@inputs.option(
+@options.option("--namespace", "The namespace to install in.", type=_NAMESPACE, metavar="NAME", default=NAMESPACE)
+@options.option("--image", "The image of drawbridge.", type=_IMAGE, metavar="REF")
+@options.option(
     "--level",
     "readOnly means --read-only, bridge --bridge, and node --bridge --node-agent --reservations.",
     type=click.Choice(["webhook", "readOnly", "bridge", "node"]),
     default="webhook",
 )
-@inputs.option("--bridge", "Add the allocator, and a scheduler that uses it (docs/bridge.md).")
-@inputs.option("--apart", "With --bridge: scheduler and allocator in separate pods, with your certificates.")
-@inputs.option("--plugin", "With --bridge: a scheduler with our plugin, instead of a stock kube-scheduler.")
-@inputs.option("--quota", "With --bridge: enforce DeviceQuotas at admission (docs/configuration.md#quotas).")
-@inputs.option(
+@options.option("--bridge", "Add the allocator, and a scheduler that uses it (docs/bridge.md).")
+@options.option("--apart", "With --bridge: scheduler and allocator in separate pods, with your certificates.")
+@options.option("--plugin", "With --bridge: a scheduler with our plugin, instead of a stock kube-scheduler.")
+@options.option("--quota", "With --bridge: enforce DeviceQuotas at admission (docs/configuration.md#quotas).")
+@options.option(
     "--scheduler-image",
     "With --bridge: the image of kube-scheduler in the cluster's version; with --plugin: of our scheduler.",
     type=_IMAGE,
     metavar="REF",
 )
-@inputs.all_of(_OF_PARTS)
-@inputs.option(
+@options.all_of(_OF_PARTS)
+@options.option(
     "--reservations",
     "With --bridge and --node-agent: show agents the reservations on their nodes (docs/node.md).",
 )
-@inputs.option(
+@options.option(
     "--api-server",
     "Where the API server calls from; the NetworkPolicy then admits no other address. May be repeated.",
     metavar="CIDR",
     multiple=True,
     called="api_servers",
 )
-@inputs.config("A file with the DrawbridgeConfiguration to install.")
-@inputs.option(
+@options.config("A file with the DrawbridgeConfiguration to install.")
+@options.option(
     "--failure-policy",
     "What the API server does with pods for accelerators while the webhook is unavailable.",
     type=click.Choice(["Ignore", "Fail"]),
     default="Ignore",
 )
-@inputs.option("--opt-in", "Review only namespaces with the label drawbridge.dev/mode.")
-@inputs.option("--devices", "Also validate ResourceSlices, DeviceClasses and drawbridge's own kinds.")
-@inputs.option("--url", "The URL of the webhook, if not its Service.", type=UrlType(), default="")
-@inputs.option("--ca-bundle", "Your CA bundle. Default: drawbridge creates and rotates its own.", metavar="FILE")
-@inputs.option(
+@options.option("--opt-in", "Review only namespaces with the label drawbridge.dev/mode.")
+@options.option("--devices", "Also validate ResourceSlices, DeviceClasses and drawbridge's own kinds.")
+@options.option("--url", "The URL of the webhook, if not its Service.", type=UrlType(), default="")
+@options.option("--ca-bundle", "Your CA bundle. Default: drawbridge creates and rotates its own.", metavar="FILE")
+@options.option(
     "--cert-manager",
     "The Certificate from which cert-manager injects the CA bundle.",
     type=_CERTIFICATE,
     metavar="NAMESPACE/NAME",
 )
-@inputs.option(
+@options.option(
     "--helm",
     "Write a Helm chart for --config to this folder instead; the other options are its values.",
     metavar="DIR",
@@ -195,7 +197,7 @@ def command(
                 raise Broken(f"{option} excludes --helm", remedy)
         installation.make_chart(Path(helm), text, source, text_of(CONFIGURATION))
         install = f"helm install drawbridge {helm} -n {NAMESPACE} --create-namespace"
-        inputs.print_lines([f"{helm}: chart written. To install it:", f"{install} --set image=REGISTRY/drawbridge:TAG"])
+        print_lines([f"{helm}: chart written. To install it:", f"{install} --set image=REGISTRY/drawbridge:TAG"])
         return Exit.FINE
     registered = Registration(
         namespace=namespace,
@@ -253,7 +255,7 @@ def command(
         )
         objects += installation.selected(selection, text, source)
         if bridge and not installation.is_fenced(source):
-            inputs.warn(
+            warn(
                 "other schedulers can allocate the bridge's devices at the same time: "
                 "set bridge.drivers and bridge.fence: true in the configuration (docs/bridge.md)"
             )

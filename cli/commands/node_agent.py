@@ -13,12 +13,16 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from analysis import loop
-from cli import contract as inputs
-from cli.contract import Broken, Exit, is_loopback
+from cli import options
+from cli.command import declare
 from cli.node import check_node
+from cli.options import is_loopback
 from cli.settings import options_of
 from dra.finding import Finding
+from dra.texts import count_of
 from node.service import TOKEN, AgentSettings
+from rendering.answers import write
+from rendering.exits import Broken, Exit
 from rendering.report import Report, Screen
 
 if TYPE_CHECKING:
@@ -32,16 +36,16 @@ if TYPE_CHECKING:
 Answer = dict[str, Any]
 
 
-@inputs.command(
+@declare(
     "node-agent",
     empty={"node": "", "findings": [], "held": [], "unread": []},
     examples=("drawbridge node-agent --once --node-name node-a", "drawbridge node-agent --mark held --condition"),
 )
-@inputs.option("--once", "Audit once, print the findings, and write nothing.")
+@options.option("--once", "Audit once, print the findings, and write nothing.")
 @options_of(AgentSettings)
-@inputs.reached()
-@inputs.log_level()
-@inputs.output("text", "json", default="text")
+@options.reached()
+@options.log_level()
+@options.output("text", "json", default="text")
 def command(
     *,
     once: bool,
@@ -82,7 +86,7 @@ def command(
             return answer_of(snapshot, agent.watcher.hardware)
 
         answer = loop.visit(kubeconfig, context, look, "docs/node.md")
-        inputs.write(output, lambda: _report(answer), lambda: answer)
+        write(output, lambda: _report(answer), lambda: answer)
         return Exit.REFUSED if answer["findings"] else Exit.FINE
     log.configure(log_level)
 
@@ -157,5 +161,5 @@ def _report(answer: Answer) -> Report:
         note = f" ({unmarked} not marked)" if unmarked else ""
         lines.append(f"{held['pod']} holds {held['resource']} {held['id']} of a device plugin: {devices}{note}")
     lines += [f"not read: {unread['source']}: {unread['reason']}" for unread in answer["unread"]]
-    summary = f"{inputs.count_of(len(answer['findings']), 'finding')} on {answer['node']}"
+    summary = f"{count_of(len(answer['findings']), 'finding')} on {answer['node']}"
     return Report("Audit of a node", (Screen(lines),), summary)

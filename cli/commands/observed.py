@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from cli import contract as inputs
-from cli.contract import Broken, Exit
+from cli import options
+from cli.command import declare
+from dra.texts import count_of
+from rendering.answers import write
+from rendering.exits import Broken, Exit
+from rendering.output import warn
 from rendering.report import Report, Rows, Screen
 
 if TYPE_CHECKING:
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
 _SHOWN = 5  # reasons of a namespace, for people
 
 
-@inputs.command(
+@declare(
     "observed",
     empty={"namespaces": []},
     examples=(
@@ -32,8 +36,8 @@ _SHOWN = 5  # reasons of a namespace, for people
     ),
 )
 @click.argument("logs", nargs=-1, metavar="[FILE|-]...")
-@inputs.namespaced("Only this namespace.")
-@inputs.output("text", "json", "csv", "markdown", "html", default="text")
+@options.namespaced("Only this namespace.")
+@options.output("text", "json", "csv", "markdown", "html", default="text")
 def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
     """Count for each namespace what became of its pods at the webhook (or would have, in mode enforce), with reasons.
 
@@ -50,11 +54,11 @@ def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
                 lines.append(sys.stdin.buffer if name == "-" else opened.enter_context(Path(name).open("rb")))
             except OSError as error:
                 raise Broken(f"{name}: cannot be read: {error.strerror or error}", "check the path") from error
-        every = summarise((line for some in lines for line in some), inputs.warn)
+        every = summarise((line for some in lines for line in some), warn)
     if not every:
-        inputs.warn("no decision of a webhook was read: give its log at level info, from `kubectl logs`")
+        warn("no decision of a webhook was read: give its log at level info, from `kubectl logs`")
     shown = [row for row in every if namespace in ("", row.namespace)]
-    inputs.write(output, lambda: _report(shown), lambda: {"namespaces": [msgspec.to_builtins(row) for row in shown]})
+    write(output, lambda: _report(shown), lambda: {"namespaces": [msgspec.to_builtins(row) for row in shown]})
     return Exit.FINE
 
 
@@ -71,14 +75,14 @@ def _report(shown: Sequence[SeenNamespace]) -> Report:
     reasons: list[str] = []
     for row in shown:
         reasons += [
-            f"{row.namespace}: {reason.outcome}: {reason.text} ({inputs.count_of(reason.pods, 'pod')})"
+            f"{row.namespace}: {reason.outcome}: {reason.text} ({count_of(reason.pods, 'pod')})"
             for reason in row.reasons[:_SHOWN]
         ]
         if len(row.reasons) > _SHOWN:
-            more = inputs.count_of(len(row.reasons) - _SHOWN, "more reason")
+            more = count_of(len(row.reasons) - _SHOWN, "more reason")
             reasons.append(f"{row.namespace}: and {more} (see -o json)")
-    pods = inputs.count_of(sum(counts.values()), "pod")
-    namespaces = inputs.count_of(len({row.namespace for row in shown}), "namespace")
+    pods = count_of(sum(counts.values()), "pod")
+    namespaces = count_of(len({row.namespace for row in shown}), "namespace")
     totals = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
     summary = f"{pods} in {namespaces}{f': {totals}' if totals else ''}"
     return Report("Decisions of webhooks", (Rows(head, rows), Screen(reasons)), summary)

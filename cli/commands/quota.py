@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from cli import contract as inputs
-from cli.contract import Exit
+from analysis.files import refuse_files_and_cluster
+from cli import options
+from cli.command import declare
+from rendering.answers import write
+from rendering.exits import Exit
 from rendering.report import Report
 
 _HOLDERS = 1000  # of a line
 
 
-@inputs.command(
+@declare(
     "quota",
     empty={"quotas": [], "unread": []},
     examples=("drawbridge quota -f dump.yaml -o wide", "drawbridge quota -n team-a"),
 )
-@inputs.files(
+@options.files(
     required=False, help="Quotas, claims, pods and slices, or a dump, instead of a live cluster. May be repeated."
 )
-@inputs.reached()
-@inputs.namespaced("Only quotas of this namespace.")
-@inputs.output("text", "wide", "json", "markdown", "html", default="text")
+@options.reached()
+@options.namespaced("Only quotas of this namespace.")
+@options.output("text", "wide", "json", "markdown", "html", default="text")
 def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace: str, output: str) -> Exit:
     """Show for each line of each DeviceQuota how much is used, waits for devices, and is left.
 
@@ -29,7 +32,7 @@ def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace:
     from analysis.quota import necessary, report, tables
     from dra.wire import builtins
 
-    inputs.refuse_files_and_cluster(files, kubeconfig, context)
+    refuse_files_and_cluster(files, kubeconfig, context)
     if files:
         reading = read_dump(files)
     else:
@@ -38,7 +41,7 @@ def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace:
         )
     reports = [quota for quota in report(reading) if not namespace or quota.quota.startswith(f"{namespace}/")]
     parts = [*tables(reports, _HOLDERS if output != "text" else None)]
-    inputs.write(
+    write(
         output,
         lambda: Report("Quotas", parts or ("no DeviceQuota, so devices are not limited",)),
         lambda: {"quotas": builtins(reports)},

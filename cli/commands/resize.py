@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING
 import click
 
 from analysis.configuration import given_configuration
-from cli import contract as inputs
-from cli.contract import Broken, Exit
+from analysis.files import refuse_files_and_cluster
+from cli import options
+from cli.command import declare
+from dra.texts import count_of
+from rendering.answers import write
+from rendering.exits import Broken, Exit
 from rendering.report import Report, Rows, Screen
 
 if TYPE_CHECKING:
     from analysis.resized import Resized
 
 
-@inputs.command(
+@declare(
     "resize",
     empty={
         "configuration": {"source": "", "mode": ""},
@@ -33,11 +37,11 @@ if TYPE_CHECKING:
 )
 @click.argument("workload", metavar="KIND/NAME")
 @click.argument("amounts", nargs=-1, required=True, metavar="KEY=AMOUNT...")
-@inputs.files(required=False, positional=False, help="A dump of a cluster instead of a live cluster. May be repeated.")
-@inputs.reached()
-@inputs.namespaced("The namespace of the workload; not needed if its name is unique.")
-@inputs.config()
-@inputs.output("text", "json", "markdown", "html", default="text")
+@options.files(required=False, positional=False, help="A dump of a cluster instead of a live cluster. May be repeated.")
+@options.reached()
+@options.namespaced("The namespace of the workload; not needed if its name is unique.")
+@options.config()
+@options.output("text", "json", "markdown", "html", default="text")
 def command(
     *,
     workload: str,
@@ -62,7 +66,7 @@ def command(
     from analysis.resized import POD, find_target, resize
     from dra.wire import builtins
 
-    inputs.refuse_files_and_cluster(files, kubeconfig, context)
+    refuse_files_and_cluster(files, kubeconfig, context)
     new_amounts = dict(_read(amount) for amount in amounts)
     kind_name, slash, name = workload.partition("/")
     kind_name = kind_name.partition(".")[0].lower()
@@ -81,7 +85,7 @@ def command(
     reading.in_force.report()
     target = find_target(kind_name, name, namespace, reading)
     resized = resize(target.object, new_amounts, target.pods, reading, reading.configuration)
-    inputs.write(
+    write(
         output,
         lambda: _report(resized),
         lambda: {
@@ -124,6 +128,6 @@ def _report(resized: Resized) -> Report:
     lines = [line for quota in resized.quotas for line in quota.lines]
     quotas = [f"{'beyond' if line.exceeded else 'within'} {line}" for line in lines]
     diff = [line for change in resized.changes for line in change.diff()]
-    pods = inputs.count_of(len(resized.pods), "pod")
+    pods = count_of(len(resized.pods), "pod")
     fits = f"{placed} of {pods} would fit once the running pods have ended"
     return Report("Resized", (fits, Rows(("Pod", "Node, or why not"), rows), beside, Screen(quotas), Screen(diff)))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
-from cli import contract as inputs
-from cli.contract import Broken, Exit
+from cli.command import declare
+from rendering.exits import Broken, Exit
+from rendering.output import print_lines
 
 
-@inputs.command("schema", examples=("drawbridge schema config > config.json", "drawbridge schema check"))
+@declare("schema", examples=("drawbridge schema config > config.json", "drawbridge schema check"))
 @click.argument("name", required=False)
 def command(name: str | None) -> Exit:
     """Print the JSON schema of the configuration (`config`) or of a command's `-o json`; without a name, list the schemas.
@@ -22,7 +23,7 @@ def command(name: str | None) -> Exit:
     if name is None:
         for schema in NAMES:
             of_command = f"the output of `drawbridge {schema} -o json`"
-            inputs.print_lines([f"{schema:<10} {'DrawbridgeConfiguration' if schema == CONFIGURATION else of_command}"])
+            print_lines([f"{schema:<10} {'DrawbridgeConfiguration' if schema == CONFIGURATION else of_command}"])
     elif name in NAMES:
         click.echo(text_of(name), nl=False)
     else:

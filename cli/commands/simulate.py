@@ -7,9 +7,12 @@ from typing import Any
 import click
 
 from analysis.configuration import given_configuration, server_named
-from cli import contract as inputs
-from cli.contract import Broken, Exit
+from cli import options
+from cli.command import declare
 from cli.strategies import HELP, print_strategies, refuse_unknown
+from rendering.answers import write
+from rendering.exits import Broken, Exit
+from rendering.output import progress, warn
 
 _COUNTED = ("pods", "placed", "unschedulable", "undecided", "devices", "utilisation", "fragmentation")
 EMPTY: dict[str, Any] = {
@@ -23,7 +26,7 @@ EMPTY: dict[str, Any] = {
 _EXITS = {"feasible": Exit.FINE, "undecided": Exit.UNDECIDED, "error": Exit.BROKEN, "infeasible": Exit.REFUSED}
 
 
-@inputs.command(
+@declare(
     "simulate",
     empty=EMPTY,
     examples=(
@@ -31,24 +34,24 @@ _EXITS = {"feasible": Exit.FINE, "undecided": Exit.UNDECIDED, "error": Exit.BROK
         "drawbridge simulate -f dump.yaml --claims --node node-b",
     ),
 )
-@inputs.files(required=False)
-@inputs.config()
-@inputs.mode_option()
-@inputs.option(
+@options.files(required=False)
+@options.config()
+@options.mode_option()
+@options.option(
     "--claims",
     "Allocate the unallocated claims together on each node, instead of scheduling pods.",
     called="all_claims",
 )
-@inputs.option(
+@options.option(
     "--claim", "Allocate only this claim. May be repeated.", metavar="NS/NAME", multiple=True, called="claims"
 )
-@inputs.option("--node", "Allocate claims only on this node.", metavar="NAME")
+@options.option("--node", "Allocate claims only on this node.", metavar="NAME")
 @click.option("--strategy", default="first-fit", show_default=True, metavar="NAME", help="How to choose nodes and devices; `--strategy help` lists the strategies.")  # fmt: skip
 @click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Search each node for about N ms (counted in steps), then answer undecided.")  # fmt: skip
 @click.option("--remove-node", "removed", multiple=True, metavar="NODE", help="Remove a node, and place its pods again. May be repeated.")  # fmt: skip
 @click.option("--add-nodes", "added", multiple=True, metavar="NODE=N", help="Add N idle nodes like NODE. May be repeated.")  # fmt: skip
-@inputs.server()
-@inputs.output("text", "json", "svg", "markdown", "html", default="text")
+@options.server()
+@options.output("text", "json", "svg", "markdown", "html", default="text")
 def command(
     *,
     files: tuple[str, ...],
@@ -96,12 +99,12 @@ def command(
     if of_claims:
         chosen = allocated.choose_claims(snapshot.claims, claims)
         if not chosen:
-            inputs.warn("no unallocated claim in the input; without --claims this command schedules pods")
+            warn("no unallocated claim in the input; without --claims this command schedules pods")
         if not snapshot.stock.nodes:
             raise Broken("no Node in the input", "add the nodes: kubectl get nodes -o yaml")
         simulated.refuse_unknown_nodes([node] if node else (), snapshot)
         answers = allocated.allocate_claims(snapshot.stock, chosen, node=node, strategy=strategy, budget_ms=budget_ms)
-        inputs.write(
+        write(
             output,
             lambda: allocated.report(answers),
             lambda: {"configuration": in_force.described(mode), "strategy": strategy, "nodes": answers.document()},
@@ -111,7 +114,7 @@ def command(
             return Exit.UNDECIDED
         exits = {_EXITS[answer.verdict] for answer in answers.answers.values()}
         return next(code for code in _EXITS.values() if code in exits)
-    with inputs.progress() as show:
+    with progress() as show:
         simulation = outlook.place(
             snapshot,
             admitted.state,
@@ -120,7 +123,7 @@ def command(
             budget_ms=budget_ms,
             progress=lambda done, total: show(f"{strategy}: {done} of {total} pods"),
         )
-    inputs.write(
+    write(
         output,
         lambda: simulated.report(simulation, strategy, snapshot.stock),
         lambda: {"configuration": in_force.described(mode), "strategy": strategy, **builtins(simulation)},

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analysis.configuration import given_configuration
-from cli import contract as inputs
-from cli.contract import Broken, CommandFailed, Exit
+from cli import options
+from cli.command import declare
+from dra.texts import count_of
+from rendering.answers import write
+from rendering.exits import Broken, CommandFailed, Exit
 from rendering.report import Report
 
 if TYPE_CHECKING:
@@ -32,17 +35,17 @@ EMPTY: dict[str, object] = {
 }
 
 
-@inputs.command(
+@declare(
     "snapshot",
     empty=EMPTY,
     examples=("drawbridge snapshot --to snapshot.json", "drawbridge snapshot -n team-a --to team-a.json"),
 )
 @click.option("--to", "target", metavar="FILE", required=True, help="The file to write.")
-@inputs.option("--force", "Overwrite the file.")
-@inputs.reached()
+@options.option("--force", "Overwrite the file.")
+@options.reached()
 @click.option("-n", "--namespace", metavar="NAME", default="", help="Only this namespace, and cluster-scoped objects.")
-@inputs.config("A DrawbridgeConfiguration: the variables and keys of its dialects are kept.")
-@inputs.output("text", "json", default="text")
+@options.config("A DrawbridgeConfiguration: the variables and keys of its dialects are kept.")
+@options.output("text", "json", default="text")
 def command(
     *, target: str, force: bool, kubeconfig: str, context: str, namespace: str, config: str, output: str
 ) -> Exit:
@@ -78,9 +81,9 @@ def command(
         raise Broken(f"{path} now exists", "choose another name, or overwrite it with --force") from None
     except OSError as error:
         raise CommandFailed(f"{path} cannot be written: {error.strerror}", "choose another place") from None
-    objects = inputs.count_of(len(snapshot.lines), "object")
-    values = inputs.count_of(snapshot.left_out, "value")
-    inputs.write(
+    objects = count_of(len(snapshot.lines), "object")
+    values = count_of(snapshot.left_out, "value")
+    write(
         output,
         lambda: Report("Snapshot", (), f"{path}: {objects} of a server {snapshot.version}; {values} redacted"),
         lambda: {

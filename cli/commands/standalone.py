@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis import loop
-from cli import contract as inputs
+from analysis.files import read
+from cli import options
+from cli.command import declare
 from cli.commands.demo import EXAMPLES, IGNORED, count_by_kind
-from cli.contract import Exit
+from rendering.exits import CommandFailed, Exit
+from rendering.output import print_lines
 
 if TYPE_CHECKING:
     from runtime.http import Address
@@ -15,19 +18,21 @@ if TYPE_CHECKING:
 FREE = "127.0.0.1:0"
 
 
-@inputs.command(
+@declare(
     "standalone", examples=("drawbridge standalone", "drawbridge standalone -f fleet.yaml --pods-listen 127.0.0.1:8080")
 )
-@inputs.files(required=False, help="Nodes, classes, slices and other objects of the store. Default: the example fleet.")
-@inputs.config(
+@options.files(
+    required=False, help="Nodes, classes, slices and other objects of the store. Default: the example fleet."
+)
+@options.config(
     "A file with a DrawbridgeConfiguration; reloaded when it changes. Default: for the example fleet its own, else the built-in one."
 )
-@inputs.option("--data", "A file that keeps the store through restarts; -f is read only if it is new.", metavar="FILE")
-@inputs.listen("--listen", FREE, "The address of the webhook (TLS); port 0 chooses a free one.")
-@inputs.metrics_listen(FREE)
-@inputs.listen("--pods-listen", FREE, "The address to post pods to.")
-@inputs.listen("--dashboard-listen", FREE, "The address of the dashboard.")
-@inputs.log_level()
+@options.option("--data", "A file that keeps the store through restarts; -f is read only if it is new.", metavar="FILE")
+@options.listen("--listen", FREE, "The address of the webhook (TLS); port 0 chooses a free one.")
+@options.metrics_listen(FREE)
+@options.listen("--pods-listen", FREE, "The address to post pods to.")
+@options.listen("--dashboard-listen", FREE, "The address of the dashboard.")
+@options.log_level()
 def command(
     *,
     files: tuple[str, ...],
@@ -48,7 +53,7 @@ def command(
     from webhook.service import Settings, log
 
     decisions = log.configure(log_level)
-    documents = inputs.read(files or (str(EXAMPLES / "fleet"),))
+    documents = read(files or (str(EXAMPLES / "fleet"),))
     settings = Settings(identity="standalone", listen=listen, metrics=metrics_listen)
 
     config = config or ("" if files else str(EXAMPLES / "configuration.yaml"))
@@ -59,9 +64,9 @@ def command(
         stop = stopping()
         whole = playground(objects, source, settings, decisions, data=data)
         async with whole as running, PodsListener(running).open(pods_listen.host, pods_listen.port) as url:
-            read = PictureSource.of_cluster(running.cluster, "the store of drawbridge standalone", in_force)
-            async with Dashboard(read).open(dashboard_listen.host, dashboard_listen.port) as pages:
-                inputs.print_lines(
+            pictures = PictureSource.of_cluster(running.cluster, "the store of drawbridge standalone", in_force)
+            async with Dashboard(pictures).open(dashboard_listen.host, dashboard_listen.port) as pages:
+                print_lines(
                     [
                         f"reviews    {running.url}/mutate and /validate (TLS)",
                         f"pods       {url}/pods    curl --data-binary @pod.yaml {url}/pods",
@@ -77,7 +82,5 @@ def command(
     try:
         loop.run(serve())
     except StoreError as error:
-        raise inputs.CommandFailed(
-            str(error), "give a file that drawbridge wrote, or a new one, with --data"
-        ) from error
+        raise CommandFailed(str(error), "give a file that drawbridge wrote, or a new one, with --data") from error
     return Exit.FINE

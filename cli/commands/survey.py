@@ -9,9 +9,13 @@ import click
 
 from analysis.applied import print_assumed
 from analysis.configuration import given_configuration, server_named
-from cli import contract as inputs
-from cli.contract import Broken, Exit
+from analysis.files import refuse_files_and_cluster, without_collection
+from cli import options
+from cli.command import declare
 from dra.texts import list_first
+from rendering.answers import write
+from rendering.exits import Broken, Exit
+from rendering.output import warn
 
 FORMS = ("text", "wide", "json", "csv", "markdown", "html", "sarif", "github", "junit")
 _LEVELS = ("refused", "unknown", "left", "partly", "approximated")
@@ -30,31 +34,31 @@ EMPTY: dict[str, object] = {
 }
 
 
-@inputs.command(
+@declare(
     "survey",
     empty=EMPTY,
     examples=("drawbridge survey -f dump.yaml -o wide", "drawbridge survey -n team-a --fail-on refused"),
 )
-@inputs.files(required=False, help=inputs.INSTEAD_OF_CLUSTER)
-@inputs.reached()
-@inputs.namespaced("Only this namespace.")
+@options.files(required=False, help=options.INSTEAD_OF_CLUSTER)
+@options.reached()
+@options.namespaced("Only this namespace.")
 @click.option(
     "-l", "--selector", metavar="LABELS", default="", help="Only workloads with these labels, or whose pods have them."
 )
-@inputs.config()
-@inputs.mode_option()
-@inputs.server()
-@inputs.option(
+@options.config()
+@options.mode_option()
+@options.server()
+@options.option(
     "--probe",
     "Detect the server's feature gates by its metrics (needs `get` on /metrics), else by dry runs (needs `create`).",
 )
-@inputs.option(
+@options.option(
     "--fail-on",
     "The least severe outcome of a workload that makes the exit code 1.",
     type=click.Choice((*_LEVELS, "never")),
     default="refused",
 )
-@inputs.output(*FORMS, default="text")
+@options.output(*FORMS, default="text")
 def command(
     *,
     files: tuple[str, ...],
@@ -75,7 +79,7 @@ def command(
     Without -f the live cluster is read; nothing is written. A workload and its pods count once. Exit code 1: the outcome of a workload is as
     in --fail-on or worse; 3: pods or a kind of workload could not be read.
     """
-    inputs.refuse_files_and_cluster(files, kubeconfig, context)
+    refuse_files_and_cluster(files, kubeconfig, context)
     if files and probe:
         raise Broken("-f excludes --probe", "leave --probe out: files have no server to ask")
     server = server_named(kubernetes, feature_gates)
@@ -97,19 +101,19 @@ def command(
         reading = read_dump(files, given, server, pods=False)
         namespaces = {namespace_of(obj) for obj in reading.objects}
         if namespace and namespaces and namespace not in namespaces:
-            inputs.warn(
+            warn(
                 f"no object of namespace {namespace!r} is in the input; it has those of {list_first(sorted(namespaces), 5)}"
             )
     else:
         reading = visit(kubeconfig, context, SURVEY, given=given, namespace=namespace, probe=probe)
     reading.in_force.report(mode)
-    with inputs.without_collection():
+    with without_collection():
         result = overview(reading, scope, mode)
     import msgspec
 
     from analysis.survey import findings, report, table
 
-    inputs.write(
+    write(
         output,
         lambda: report(result, whole=output != "text"),
         lambda: {

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from cli import contract as inputs
-from cli.contract import Broken, Exit
+from cli import options
+from cli.command import declare
+from dra.texts import count_of
+from rendering.answers import write
+from rendering.exits import Broken, Exit
+from rendering.output import quiet
 from rendering.report import Report, Screen
 
 if TYPE_CHECKING:
@@ -18,13 +22,13 @@ if TYPE_CHECKING:
     from analysis.cases import CaseResult
 
 
-@inputs.command(
+@declare(
     "test",
     empty={"cases": []},
     examples=("drawbridge test cases/", "drawbridge test cases/drawbridge-test.yaml -o junit"),
 )
 @click.argument("paths", nargs=-1, metavar="[FILE|DIR]...")
-@inputs.output("text", "json", "sarif", "github", "junit", "markdown", "html", default="text")
+@options.output("text", "json", "sarif", "github", "junit", "markdown", "html", default="text")
 def command(*, paths: tuple[str, ...], output: str) -> Exit:
     """Run test cases: what becomes of pods under a configuration and an inventory.
 
@@ -54,7 +58,7 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
             for problem in result.problems
         ]
         checked.append(formats.ObjectFindings(result.name, result.file, findings))
-    inputs.write(
+    write(
         output,
         lambda: _report(results),
         lambda: {"cases": [msgspec.to_builtins(result) for result in results]},
@@ -67,9 +71,9 @@ def _report(results: Sequence[CaseResult]) -> Report:
     """List the cases, with --quiet those that failed, with their problems."""
     lines: list[str] = []
     for result in results:
-        if not (result.passed and inputs.quiet()):
+        if not (result.passed and quiet()):
             lines.append(f"{'pass' if result.passed else 'fail'}  {result.file}:{result.line}  {result.name}")
         lines += [f"      {problem}" for problem in result.problems]
     failed = sum(not result.passed for result in results)
-    summary = f"{inputs.count_of(len(results), 'case')}: {len(results) - failed} passed, {failed} failed"
+    summary = f"{count_of(len(results), 'case')}: {len(results) - failed} passed, {failed} failed"
     return Report("Cases", (Screen(lines),), summary)

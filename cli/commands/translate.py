@@ -13,8 +13,12 @@ from click.core import ParameterSource
 
 from analysis.applied import print_assumed, warn_no_classes
 from analysis.configuration import given_configuration, server_named
-from cli import contract as inputs
-from cli.contract import Broken, Exit
+from cli import options
+from cli.command import declare
+from dra.texts import count_of
+from rendering.answers import conclude, report_unread, write, write_json
+from rendering.exits import Broken, Exit
+from rendering.output import complain, print_diff, print_lines, quiet, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 _PASSING_THROUGH = ("yaml", "json", "patch")  # forms that print every object of the input
 
 
-@inputs.command(
+@declare(
     "translate",
     empty={
         "configuration": {"source": "", "mode": ""},
@@ -40,22 +44,22 @@ _PASSING_THROUGH = ("yaml", "json", "patch")  # forms that print every object of
         "drawbridge translate -f deploy/ --inventory fleet.yaml --in-place",
     ),
 )
-@inputs.files(required=False)
-@inputs.namespaced("The namespace of objects that name none; objects of other namespaces are not translated.")
-@inputs.inventory()
-@inputs.config()
-@inputs.mode_option()
-@inputs.option("--all-kinds", "Look for pod templates in unknown kinds, too.")
-@inputs.server()
-@inputs.option("--in-place", "Edit the files: only the lines that change; comments and order stay.")
-@inputs.option("--dry-run", "With --in-place: list the files that would change, and write none.")
-@inputs.option("--check", "Like --dry-run, with exit code 1 if a file would change.")
-@inputs.option(
+@options.files(required=False)
+@options.namespaced("The namespace of objects that name none; objects of other namespaces are not translated.")
+@options.inventory()
+@options.config()
+@options.mode_option()
+@options.option("--all-kinds", "Look for pod templates in unknown kinds, too.")
+@options.server()
+@options.option("--in-place", "Edit the files: only the lines that change; comments and order stay.")
+@options.option("--dry-run", "With --in-place: list the files that would change, and write none.")
+@options.option("--check", "Like --dry-run, with exit code 1 if a file would change.")
+@options.option(
     "--changed",
     "The files are those of a commit: with --in-place, edit the rest of their kustomizations, too; what cannot be edited is a warning.",
 )
-@inputs.option("--undo", "Revert --in-place in these files; later edits stay.")
-@inputs.output(
+@options.option("--undo", "Revert --in-place in these files; later edits stay.")
+@options.output(
     "yaml", "json", "diff", "patch", "report", "markdown", "html", "sarif", "github", "junit", default="yaml"
 )
 def command(
@@ -100,7 +104,7 @@ def command(
     everything, others = reading.files.everything, reading.files.others
     if output in _PASSING_THROUGH and not writes:
         documents = everything
-        inputs.report_unread(other for other in others if other.instead != "template")
+        report_unread(other for other in others if other.instead != "template")
         skipped = [skip if skip.reason == "template" else skip._replace(reason="") for skip in skipped]
     elif writes or output == "diff":  # each of their lines is named
         skipped = [skip._replace(key="") for skip in skipped]
@@ -125,17 +129,17 @@ def command(
                 click.echo(manifests.dump(objects), nl=False)
             case "diff":
                 for diff in translated.diffs(results, edits):
-                    inputs.print_diff(diff)
+                    print_diff(diff)
             case "patch":  # one JSON Patch for each object that changes, with the templates it needs
                 changing = [result for result in results if result.translation.changed]
-                inputs.write_json(
+                write_json(
                     [
                         {"object": result.name, "patch": result.translation.operations, "templates": result.templates}
                         for result in changing
                     ]
                 )
             case _:
-                inputs.write(
+                write(
                     output,
                     lambda: translated.report(results),
                     lambda: {"configuration": in_force.described(mode), **translated.as_json(results)},
@@ -145,15 +149,15 @@ def command(
         _write_into(edits.edited, edits.problems, dry_run=dry_run, err=asked_for_output, lenient=changed)
     else:
         for problem in edits.problems:
-            inputs.warn(f"the diff cannot be applied as it is: {problem}")
+            warn(f"the diff cannot be applied as it is: {problem}")
     is_changed = edits.edited or any(result.translation.changed for result in results)
     if shows_result and output in ("diff", "yaml") and results and not is_changed:
-        inputs.warn(translated.why_unchanged(results))
+        warn(translated.why_unchanged(results))
     warn_of_misspelt(documents)
     warn_no_classes(documents, around, (decision for result in results for decision in result.translation.decisions))
     print_assumed(decision.key for result in results for decision in result.translation.decisions if decision.assumed)
     if not all_kinds and (kinds := translated.unknown_kinds(documents)):
-        inputs.warn(f"pod templates in unknown kinds are not translated: {kinds} (use --all-kinds)")
+        warn(f"pod templates in unknown kinds are not translated: {kinds} (use --all-kinds)")
     if in_place or output in ("yaml", "diff", "patch"):
         _print_problems(results)
     would_change = check and any(not edit.problem for edit in edits.edited)
@@ -166,10 +170,10 @@ def _print_problems(results: Sequence[Result]) -> None:
     for result in results:
         where = f"{result.document.file}:{result.document.line}"
         for refusal in result.translation.refusals:
-            inputs.complain(f"{where}: error: {result.name}: {refusal}")
+            complain(f"{where}: error: {result.name}: {refusal}")
         warnings = [*result.translation.warnings, *(str(line) for quota in result.foretold for line in quota.crossed)]
-        for warning in () if inputs.quiet() else warnings:
-            inputs.complain(f"{where}: warning: {result.name}: {warning}")
+        for warning in () if quiet() else warnings:
+            complain(f"{where}: warning: {result.name}: {warning}")
 
 
 def _write_into(
@@ -193,14 +197,14 @@ def _write_into(
     lines = [f"{edit.path}: {verb}" for edit in changing]
     if not edited and not problems:
         lines.append("nothing to edit")
-    if not (err and inputs.quiet()):
-        inputs.print_lines(lines, err=err)
+    if not (err and quiet()):
+        print_lines(lines, err=err)
     if lenient:
         for problem in not_written:
-            inputs.warn(str(problem))
+            warn(str(problem))
     elif not_written:
-        inputs.report_unread(not_written)
-        inputs.conclude(f"{inputs.count_of(len(changing), 'file')} {verb}, the rest not")
+        report_unread(not_written)
+        conclude(f"{count_of(len(changing), 'file')} {verb}, the rest not")
 
 
 def _undo(files: Sequence[str], *, dry_run: bool) -> Exit:
@@ -208,9 +212,9 @@ def _undo(files: Sequence[str], *, dry_run: bool) -> Exit:
 
     changing, conflicts = restore(files, dry_run=dry_run)
     for conflict in conflicts:
-        inputs.complain(f"{conflict.path}:{conflict.line}: error: {conflict.problem}")
+        complain(f"{conflict.path}:{conflict.line}: error: {conflict.problem}")
     if conflicts:
         return Exit.REFUSED
     verb = "would be restored" if dry_run else "restored"
-    inputs.print_lines([f"{edit.path}: {verb}" for edit in changing] or ["nothing to undo"])
+    print_lines([f"{edit.path}: {verb}" for edit in changing] or ["nothing to undo"])
     return Exit.FINE

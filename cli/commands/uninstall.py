@@ -8,24 +8,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis import loop
-from cli import contract as inputs
-from cli.contract import Exit
+from cli import options
+from cli.command import declare
+from rendering.answers import write
+from rendering.exits import Exit
 from rendering.report import Report, Screen
 
 if TYPE_CHECKING:
     from cluster.protocol import Cluster
 
 
-@inputs.command(
+@declare(
     "uninstall",
     empty={"taken": [], "left": [], "done": False},
     examples=("drawbridge uninstall", "drawbridge uninstall --yes"),
 )
-@inputs.option("--yes", "Remove the objects. Without it they are only listed.")
-@inputs.option("--kinds", "Also remove CustomResourceDefinitions with objects, such as users' DeviceQuotas.")
-@inputs.option("--namespace", "Of several installations, only the one in this namespace.", metavar="NAME")
-@inputs.reached()
-@inputs.output("text", "json", default="text")
+@options.option("--yes", "Remove the objects. Without it they are only listed.")
+@options.option("--kinds", "Also remove CustomResourceDefinitions with objects, such as users' DeviceQuotas.")
+@options.option("--namespace", "Of several installations, only the one in this namespace.", metavar="NAME")
+@options.reached()
+@options.output("text", "json", default="text")
 def command(*, yes: bool, kinds: bool, namespace: str, kubeconfig: str, context: str, output: str) -> Exit:
     """Remove drawbridge: its objects, templates and rules, and its labels on namespaces and nodes.
 
@@ -45,7 +47,7 @@ def command(*, yes: bool, kinds: bool, namespace: str, kubeconfig: str, context:
     summary = "" if yes else "nothing was changed: use --yes to remove these"
     if not taken:
         summary = "no objects of drawbridge to remove"
-    inputs.write(
+    write(
         output,
         lambda: Report("Uninstallation", (Screen(lines),), summary),
         lambda: {"taken": taken, "left": left, "done": yes},

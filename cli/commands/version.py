@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import platform
 
-from cli import contract as inputs
-from cli.contract import Exit
+from cli import options
+from cli.command import declare
+from rendering.answers import write_json
+from rendering.exits import Exit
+from rendering.output import print_lines
 
 
-@inputs.command(
+@declare(
     "version",
     empty={"version": "", "kubernetes": [], "python": ""},
     examples=("drawbridge version", "drawbridge version -o json"),
 )
-@inputs.output("text", "json", default="text")
+@options.output("text", "json", default="text")
 def command(*, output: str) -> Exit:
     """Print the version of drawbridge, and the versions of Kubernetes that it knows."""
     from dra.server import NEWEST, OLDEST
@@ -21,9 +24,9 @@ def command(*, output: str) -> Exit:
 
     kubernetes = [f"1.{minor}" for minor in range(OLDEST, NEWEST + 1)]
     if output == "json":
-        inputs.write_json({"version": VERSION, "kubernetes": kubernetes, "python": platform.python_version()})
+        write_json({"version": VERSION, "kubernetes": kubernetes, "python": platform.python_version()})
     else:
-        inputs.print_lines(
+        print_lines(
             [
                 f"drawbridge {VERSION}",
                 f"Kubernetes {kubernetes[0]} to {kubernetes[-1]}",

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from analysis import loop
-from cli import contract as inputs
-from cli.contract import Broken, Exit
+from cli import options
+from cli.command import declare
 from cli.settings import options_of
+from rendering.exits import Broken, Exit
 from runtime.process import own_name
 from webhook.names import QUOTA, RESERVATIONS
 from webhook.service import Settings
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from runtime.http import Address
 
 
-@inputs.command(
+@declare(
     "webhook",
     examples=(
         "drawbridge webhook --config drawbridge.yaml",
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     ),
 )
 @options_of(Settings)
-@inputs.reached()
-@inputs.log_level()
+@options.reached()
+@options.log_level()
 def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str) -> Exit:
     """Run the admission webhook, its controllers and its certificate authority, or some of these."""
     from analysis.configuration import source_of

@@ -8,9 +8,9 @@ import pytest
 from analysis import loop
 from analysis.doctor import diagnose, survey
 from certs import authority
-from cli.contract import CommandFailed
 from cluster.errors import ApiError, BadRequest, Invalid, Unauthorized
 from cluster.kubernetes import Kubernetes
+from rendering.exits import CommandFailed
 from tests.allocator.service.sidecar import DRIVER, claim, gpus, loaded, node, pod
 from tests.cli.commands.faults import FLEET
 from tests.cli.running import manifest, run_json

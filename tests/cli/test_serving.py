@@ -7,10 +7,10 @@ import signal
 import pytest
 
 from analysis import loop
-from cli.contract import CommandFailed
 from cluster.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.kubernetes import Kubernetes
+from rendering.exits import CommandFailed
 
 
 class Closed(Embedded):

@@ -4,9 +4,9 @@ import pytest
 
 from analysis.loading import read_cluster
 from analysis.loop import visit
-from cli.contract import CommandFailed
 from cluster.errors import ApiError, ConfigError, Forbidden, Throttled, Unauthorized, Unavailable
 from cluster.resources import PODS
+from rendering.exits import CommandFailed
 from tests.allocator.service.sidecar import loaded, pod
 
 HELPS = {

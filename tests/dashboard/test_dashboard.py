@@ -12,8 +12,8 @@ import pytest
 from analysis import explain
 from analysis.configuration import ConfigurationInForce
 from analysis.loading import Unread, reading_of
-from cli.contract import CommandFailed
 from dashboard import Dashboard, PictureSource, api
+from rendering.exits import CommandFailed
 from tests.cli.elements import Elements
 from tests.cli.explain.scenes import DRIVER, claim, fleet, full, pod
 from tests.cli.running import run

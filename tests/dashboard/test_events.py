@@ -5,13 +5,13 @@ import time
 
 import pytest
 
-from cli.contract import CommandFailed
 from cluster.embedded import Embedded
 from cluster.objects import Event
 from cluster.resources import EVENTS
 from dashboard import PictureSource, read_events
 from dashboard.events import MOST_SHOWN
 from dra.wire import convert
+from rendering.exits import CommandFailed
 from tests.cli.explain.scenes import claim, fleet, pod
 from tests.dashboard import test_login
 from tests.dashboard.test_dashboard import HOSTILE, scene, served, standing, text_of

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from cli.contract import CommandFailed
 from dashboard import Dashboard, Login, PictureSource, live
+from rendering.exits import CommandFailed
 from tests.cli.explain.scenes import fleet
 from tests.dashboard.test_dashboard import scene
 from tests.dashboard.test_login import Server, bearing

@@ -9,11 +9,11 @@ import aiohttp
 import pytest
 import yaml
 
-from cli.contract import CommandFailed
 from dashboard import Dashboard, Login, PictureSource
 from dashboard.move import mechanism_of, mechanisms_of
 from dra.objects import Pod
 from dra.wire import convert
+from rendering.exits import CommandFailed
 from tests.cli.explain.scenes import fleet, held, pod
 from tests.cli.running import run
 from tests.dashboard import test_login

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from analysis.doctor import diagnose, survey
-from cli.contract import CommandFailed
 from cluster import resources
 from cluster.errors import Forbidden, NotFound
+from rendering.exits import CommandFailed
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, loaded, node, pod
 from tests.cli.commands.faults import (
     FAULTS,

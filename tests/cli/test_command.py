@@ -10,8 +10,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from cli import contract as inputs
-from cli.contract import Broken, CommandFailed, Exit
+from cli import options
+from cli.command import declare
+from rendering.exits import Broken, CommandFailed, Exit
 from tests.cli.running import run
 from tests.cluster.hostile import odd_objects
 
@@ -161,8 +162,8 @@ def test_a_file_that_cannot_be_read_is_broken_input(tmp_path):
 
 
 def command(failure):
-    @inputs.command("try", empty={"answer": None})
-    @inputs.output("text", "json", default="text")
+    @declare("try", empty={"answer": None})
+    @options.output("text", "json", default="text")
     def made(output):
         if isinstance(failure, BaseException):
             raise failure

@@ -1,0 +1,243 @@
+"""What every command does the same way: usage errors, errors on stderr, exit codes, and JSON on every exit.
+
+A command is a function that takes options and returns an `Exit`, declared with `@declare(...)`. Every failure (usage,
+input, environment) is handled here: a message on stderr and, under `-o json`, one JSON document on stdout.
+"""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from analysis.files import CHARTS, KUSTOMIZATIONS, VALUES
+from cli.options import ALL_NAMESPACES, POSITIONAL, REQUIRED, all_of, option, remember
+from dra.texts import count_of
+from rendering.answers import OUTCOME, as_dict, errors_of, print_errors, write_json
+from rendering.exits import Broken, CommandEnded, Exit
+from rendering.output import COLOUR, QUIET, CommandContext, complain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    _Body = Callable[..., Any]
+
+# Remedies for errors of the operating system.
+_REMEDIES = {
+    errno.EADDRINUSE: "stop the process that uses this address, or choose another one",
+    errno.EADDRNOTAVAIL: "choose an address of this machine",
+    errno.ENOSPC: "free disk space, or write elsewhere",
+    errno.EMFILE: "raise the number of files that a process may have open (ulimit -n)",
+}
+
+
+# What a number is called in a usage error, in place of click's words.
+_PLAIN_TYPES = {
+    "float range": "a number",
+    "float": "a number",
+    "integer range": "a whole number",
+    "integer": "a whole number",
+}
+
+
+# The environment variables of every command, for the manual page.
+ENVIRONMENT = {
+    "NO_COLOR": "no colours, unless --color always",
+    "TERM": "`dumb` disables colours",
+    "COLUMNS": "the width of the terminal",
+    "KUBECONFIG": "the kubeconfig, unless --kubeconfig is given",
+}
+
+
+def declare(
+    name: str, *, empty: Mapping[str, Any] | None = None, examples: Sequence[str] = (), **settings: Any
+) -> Callable[[_Body], Command]:
+    """Declare a command, with the options of all commands; `empty` is its JSON answer for invalid input."""
+
+    def add(function: _Body) -> Command:
+        silence = option("-q", "Print no warnings and no progress.", called="--quiet", remembered_as=QUIET)
+        colour = click.option(
+            "--color",
+            type=click.Choice(("auto", "always", "never")),
+            default="auto",
+            expose_value=False,
+            callback=remember(COLOUR),
+            help="When to use colour; `auto`: on a terminal, unless NO_COLOR is set.",
+        )
+        made = click.command(name, cls=Command, **settings)(all_of((silence, colour))(function))
+        made.empty = empty or {}
+        made.examples = examples
+        return made
+
+    return add
+
+
+class Command(click.Command):
+    """A click command with answers for every failure. `empty` has the keys of its JSON answer with empty values."""
+
+    context_class = CommandContext
+    empty: Mapping[str, Any] = {}
+    examples: Sequence[str] = ()
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        json_wanted = wants_json(args)
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            problem = complain_of_usage(error, f"{info_name} ")
+            self._answer_errors(json_wanted, [problem])
+            raise click.exceptions.Exit(Exit.BROKEN) from error
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the description and the examples, whose lines are never wrapped."""
+        super().format_help_text(ctx, formatter)
+        with formatter.section("Examples"):
+            for example in self.examples:
+                formatter.write(f"  {example}\n")
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Add positional files, -k and --chart to the files of `-f`."""
+        rest = super().parse_args(ctx, args)
+        if ctx.params.get("namespace") and ctx.meta.get(ALL_NAMESPACES):
+            raise click.UsageError("-n and -A exclude each other", ctx)
+        _refuse_misspelt_namespace(ctx)
+        if "files" in ctx.params:
+            from analysis.outside import CHART, KUSTOMIZE
+
+            built = [f"{KUSTOMIZE}{folder}" for folder in ctx.meta.get(KUSTOMIZATIONS, ())]
+            built += [f"{CHART}{folder}" for folder in ctx.meta.get(CHARTS, ())]
+            if ctx.meta.get(VALUES) and not ctx.meta.get(CHARTS):
+                raise click.UsageError("--values needs --chart DIR", ctx)
+            ctx.params["files"] += (*ctx.meta.get(POSITIONAL, ()), *built)
+            if "" in ctx.params["files"] and not ctx.resilient_parsing:
+                raise click.UsageError("a name among the files is empty (is a variable not set?)", ctx)
+            missing = ctx.meta.get(REQUIRED) and not ctx.params["files"]
+            if missing and not ctx.resilient_parsing:
+                message = "Missing option '-f' / '--filename': give files, directories, or - for standard input."
+                raise click.UsageError(message, ctx)
+        return rest
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Run the command and exit with the code that it returns."""
+        json_wanted = ctx.params.get("output") == "json"
+        try:
+            _refuse_two_standard_inputs(ctx)
+            code = super().invoke(ctx)
+            if unread := errors_of(ctx):
+                code = Exit.BROKEN
+                outcome = ctx.meta.get(OUTCOME, "the answer is incomplete")
+                complain(f"error: {count_of(len(unread), 'problem')} in the input (see above): {outcome}")
+        except (click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except Exception as failure:  # noqa: BLE001  every failure gets an exit code and an answer
+            every = _flatten(failure)
+            if isinstance(every[0], BrokenPipeError):
+                raise every[0] from None
+            code, errors = Exit.FINE, []
+            for error in every:
+                exit_, described = _explain(error)
+                code = max(code, exit_)
+                errors += [problem for problem in described if problem not in errors]
+            print_errors(errors)
+            with suppress(OSError):  # stdout may be what failed, and that error is already printed
+                self._answer_errors(json_wanted, errors, ctx.params)  # `write_json` adds those of the input
+        ctx.exit(Exit.FINE if code is None else code)
+
+    def _answer_errors(
+        self,
+        json_wanted: bool,
+        errors: Sequence[Mapping[str, Any]],
+        given: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Print the empty answer with the errors; keys that are parameters, too (`node`), keep the given value."""
+        if not json_wanted:
+            return
+        named = given or {}
+        answer = {key: (value == "" and named.get(key)) or value for key, value in self.empty.items()}
+        answer["errors"] = errors
+        write_json(answer)
+
+
+def _refuse_misspelt_namespace(ctx: click.Context) -> None:
+    """Refuse a namespace that no cluster can have, before it is taken for one without objects."""
+    name = ctx.params.get("namespace")
+    if not isinstance(name, str) or not name or ctx.resilient_parsing:
+        return
+    from dra.names import dns_label
+
+    if problem := dns_label(name):
+        raise click.UsageError(f"-n: the namespace {name!r} {problem}", ctx)
+
+
+def _refuse_two_standard_inputs(ctx: click.Context) -> None:
+    """Refuse `-` in more than one place: standard input can be read once."""
+    inputs = [ctx.params.get(name) or () for name in ("files", "inventory", "fleet", "config")]
+    if sum(["-"].count(value) if isinstance(value, str) else value.count("-") for value in inputs) > 1:
+        raise Broken("standard input (-) is given more than once", "give each further input as a file")
+
+
+def complain_of_usage(error: click.UsageError, program: str = "") -> dict[str, str]:
+    """Print a usage error with the likely correction; `program` is the command's name and a blank."""
+    message = error.format_message()
+    if isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, click.Choice):
+        meant = get_close_matches(
+            message.partition(": ")[2].partition(" is not")[0].strip("'"), error.param.type.choices
+        )
+        message = message.rstrip(".") + (f": did you mean {meant[0]}?" if meant else "")
+    if isinstance(error, click.NoSuchOption):  # click also compares the dashes
+        named = {possibility.lstrip("-"): possibility for possibility in error.possibilities or ()}
+        similar = [named[close_match] for close_match in get_close_matches(error.option_name.lstrip("-"), named)]
+        message = f"no such option {error.option_name!r}" + (
+            f": did you mean {' or '.join(similar)}?" if similar else ""
+        )
+    for jargon, plain in _PLAIN_TYPES.items():
+        message = message.replace(f"is not a valid {jargon}", f"is not {plain}")
+    message = message[:1].lower() + message[1:].rstrip(".")
+    problem = {"message": message, "remedy": f"see `drawbridge {program}--help`"}
+    print_errors([problem])
+    return problem
+
+
+def wants_json(args: Sequence[str]) -> bool:
+    """Return whether unparsed arguments ask for JSON."""
+    joined = " ".join(args).replace("--output", "-o").replace("=", " ").replace("-o json", "-ojson")
+    return "-ojson" in joined.split()
+
+
+def _flatten(error: Exception) -> list[Exception]:
+    """Flatten exception groups."""
+    if not isinstance(error, ExceptionGroup):
+        return [error]
+    exceptions: list[Exception] = []
+    for exception in error.exceptions:
+        exceptions += _flatten(exception)
+    return exceptions
+
+
+def _explain(error: Exception) -> tuple[Exit, list[dict[str, Any]]]:
+    """Return the exit code and the problems that an exception stands for."""
+    from cluster.manifests import ManifestError
+
+    if isinstance(error, ManifestError):
+        return Exit.BROKEN, [as_dict(problem) for problem in error.problems]
+    if isinstance(error, click.UsageError):
+        return Exit.BROKEN, [{"message": error.format_message()}]
+    if isinstance(error, CommandEnded):
+        return error.exit, [{"message": error.message, "remedy": error.remedy}]
+    if isinstance(error, OSError):
+        where = error.filename or "environment"
+        why = error.strerror or error
+        remedy = _REMEDIES.get(error.errno or 0, "")
+        return Exit.UNDECIDED, [{"message": f"{where}: {why}", "remedy": remedy}]
+    traceback.print_exception(error)
+    bug = {
+        "message": f"this is a bug in drawbridge: {type(error).__name__}: {error}",
+        "remedy": "report it with the traceback above and the input",
+    }
+    return Exit.UNDECIDED, [bug]

@@ -1,0 +1,241 @@
+"""The options that several commands take, and the types of their values."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from analysis.files import CHARTS, EXCLUDED, KUSTOMIZATIONS, VALUES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from runtime.http import Address
+
+    Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+# Options that `remember` keeps in `click.Context.meta`: no command takes them as parameters.
+POSITIONAL, REQUIRED, ALL_NAMESPACES = (f"{__name__}.{name}" for name in ("positional", "required", "all-namespaces"))
+
+INSTEAD_OF_CLUSTER = "A dump of a cluster, or manifests, instead of a live cluster. May be repeated."
+
+
+class Number(click.FloatRange):
+    """A finite number: click's own type accepts `nan` and `inf`."""
+
+    def __init__(self, least: float | None, most: float | None = None) -> None:
+        super().__init__(min=least, max=most)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
+
+
+class AddressType(click.ParamType["Address"]):
+    """HOST:PORT, or :PORT for all addresses."""
+
+    name = "HOST:PORT"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Address:
+        from runtime.http import Address
+
+        host, colon, port = value.rpartition(":")
+        if not colon or not port.isdigit() or int(port) > 65535:
+            self.fail(f"{value!r} is not HOST:PORT", param, ctx)
+        host = host.strip("[]")
+        if not host:
+            host = "0.0.0.0"  # noqa: S104  an empty host means all addresses
+        return Address(host, int(port))
+
+
+def option(name: str, help: str, *, called: str = "", remembered_as: str = "", **settings: Any) -> Decorator:  # noqa: A002  click's own word
+    """Declare an option: with a `metavar` or a `type` it takes a value, else it is a flag; help shows its default.
+
+    `called` is its second name. With `remembered_as` its value goes to `ctx.meta[remembered_as]` and not to the command.
+    """
+    if not settings.keys() & {"metavar", "type"}:
+        settings["is_flag"] = True
+    elif "metavar" in settings and "multiple" not in settings:
+        settings.setdefault("default", "")
+    if settings.get("default"):
+        settings["show_default"] = True
+    if remembered_as:
+        settings |= {"expose_value": False, "callback": remember(remembered_as)}
+    return click.option(*filter(None, (name, called)), help=help, **settings)
+
+
+def all_of(options: Sequence[Decorator]) -> Decorator:
+    """Combine options into one decorator; help lists them in this order."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+def remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """Make a callback that keeps an option's value in `ctx.meta`."""
+
+    def callback(ctx: click.Context, _: click.Parameter, value: Any) -> None:
+        ctx.meta[name] = value
+
+    return callback
+
+
+def files(*, required: bool = True, positional: bool = True, help: str = "") -> Decorator:  # noqa: A002  click's own word
+    """Add `-f`, `-k`, `--chart` and `--exclude`; with `positional` also files as arguments."""
+
+    def remember_required(ctx: click.Context, _: click.Parameter, value: Any) -> Any:
+        ctx.meta[REQUIRED] = required
+        return value
+
+    argument = click.argument(
+        "positional", nargs=-1, metavar="[FILE|DIR|URL|-]...", expose_value=False, callback=remember(POSITIONAL)
+    )
+    options = (
+        click.option(
+            "-f",
+            "--filename",
+            "files",
+            multiple=True,
+            callback=remember_required,
+            metavar="FILE|DIR|URL|-",
+            help=help or "A manifest, a directory of manifests, a URL, or - for standard input. May be repeated.",
+        ),
+        *((argument,) if positional else ()),
+        option(
+            "-k",
+            "A directory with a kustomization, to build with kustomize or kubectl. May be repeated.",
+            called="--kustomize",
+            metavar="DIR",
+            multiple=True,
+            remembered_as=KUSTOMIZATIONS,
+        ),
+        option(
+            "--chart",
+            "A directory with a Helm chart, to render with helm. May be repeated.",
+            metavar="DIR",
+            multiple=True,
+            remembered_as=CHARTS,
+        ),
+        option(
+            "--values",
+            "Values for the chart; later files take precedence. May be repeated.",
+            metavar="FILE",
+            multiple=True,
+            remembered_as=VALUES,
+        ),
+        option(
+            "--exclude",
+            "Files below directories to skip, in the form of a .gitignore. May be repeated.",
+            metavar="PATTERN",
+            multiple=True,
+            remembered_as=EXCLUDED,
+        ),
+    )
+    return all_of(options)
+
+
+def inventory() -> Decorator:
+    """Add `--inventory`."""
+    return option(
+        "--inventory",
+        "Classes, slices and nodes to decide on, such as a snapshot. May be repeated.",
+        metavar="FILE|DIR",
+        multiple=True,
+    )
+
+
+def server() -> Decorator:
+    """Add `--kubernetes` and `--feature-gates`."""
+    from dra.server import NEWEST, OLDEST
+
+    return all_of(
+        (
+            option(
+                "--kubernetes",
+                f"The Kubernetes version to answer for, with its default feature gates: 1.{OLDEST} to 1.{NEWEST}.",
+                metavar="1.N",
+            ),
+            option(
+                "--feature-gates",
+                "Feature gates that differ from that version's defaults, as the API server takes them.",
+                metavar="GATE=BOOL,...",
+            ),
+        )
+    )
+
+
+def reached() -> Decorator:
+    """Add `--kubeconfig` and `--context`."""
+    return all_of(
+        (
+            option("--kubeconfig", "Default: the cluster that we run in, else kubectl's.", metavar="FILE"),
+            option("--context", "A context of the kubeconfig.", metavar="NAME"),
+        )
+    )
+
+
+def log_level() -> Decorator:
+    """Add `--log-level`."""
+    levels = click.Choice(["debug", "info", "warning", "error"])
+    return option("--log-level", "The lowest severity to log.", type=levels, default="info")
+
+
+def config(
+    help: str = "A file with a DrawbridgeConfiguration. Default: the one in the input or in the cluster, else the built-in one.",  # noqa: A002  click's own word
+) -> Decorator:
+    """Add `--config`."""
+    return option("--config", help, metavar="FILE")
+
+
+def mode_option() -> Decorator:
+    """Add `--mode`."""
+    return option(
+        "--mode",
+        "Decide in this mode, instead of those of the namespaces and the configuration.",
+        type=click.Choice(("enforce", "warn", "observe", "off")),
+    )
+
+
+def listen(name: str, default: str | None, help: str) -> Decorator:  # noqa: A002  click's own word
+    """Add an option for an address to listen on."""
+    return click.option(name, type=AddressType(), default=default, show_default=default is not None, help=help)
+
+
+def metrics_listen(default: str | None) -> Decorator:
+    """Add `--metrics-listen`."""
+    text = "Where to serve metrics." if default else "Where to serve metrics and answer probes.  [default: nowhere]"
+    return listen("--metrics-listen", default, text)
+
+
+def namespaced(help: str) -> Decorator:  # noqa: A002  click's own word
+    """Add `-n`, and `-A` for the default."""
+    return all_of(
+        (
+            click.option("-n", "--namespace", metavar="NAME", default="", help=help),
+            option("-A", "All namespaces (the default).", called="--all-namespaces", remembered_as=ALL_NAMESPACES),
+        )
+    )
+
+
+def output(*choices: str, default: str) -> Decorator:
+    """Add `-o`."""
+    return option("-o", "The output format.", type=click.Choice(choices), default=default, called="--output")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is a loopback address; a name may resolve to any address."""
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
