@@ -1,7 +1,7 @@
-"""What became of pods, for a person to read. Pure: values in, lines out.
+"""The progress of pods, for a person to read. Pure: values in, lines out.
 
-One block a pod: what it asked, what that became, where it runs, or why it does not. The same width for the same words, so
-that a column of them can be read downwards; colours only on a terminal.
+One block per pod: what it asked for, its claims, where it runs, or why it does not. All headings have the same width;
+colours only on a terminal.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
         ResourceClaim,
     )
 
-WORD = 8  # "runs on ", "because "
+_HEADING = 8  # columns of "because", "warnings"
 _LEAST = 27  # columns of a text
 
 
 class End(Enum):
-    """How it ended, with the sign and the colour for it."""
+    """How a pod ended, with the sign and the colour for it."""
 
     PLACED = ("✓", "green")
     SERVED = ("·", "green")
@@ -40,20 +40,21 @@ class End(Enum):
 
 
 class PodProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod's story."""
+    """The progress of one pod."""
 
     name: str
     end: End
     shows: str = ""
     requested: tuple[str, ...] = ()
-    became: tuple[str, ...] = ()
+    outcome: str = ""  # of a pod without claims
+    claims: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     because: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 def lines(stories: Sequence[PodProgress], *, width: int | None, colour: bool) -> Iterator[str]:
-    """Write the stories, one after another."""
+    """Return the blocks of all pods, line by line."""
     longest = max((len(story.name) for story in stories), default=0)
     for story in stories:
         sign, code = story.end.value
@@ -69,22 +70,23 @@ def lines(stories: Sequence[PodProgress], *, width: int | None, colour: bool) ->
             yield f"{head}{coloured(piece, 'dim' if colour else '')}".rstrip()
         parts = {
             "asked": story.requested,
-            "became": story.became,
+            "outcome": (story.outcome,) if story.outcome else (),
+            "claims": story.claims,
             "runs on": story.runs,
             "because": story.because,
-            "told": story.warnings,
+            "warnings": story.warnings,
         }
         for heading, texts in parts.items():
             head = heading
             for text in texts:
-                for piece in wrapped(printable(text), width and width - WORD - 5, 2):
-                    yield f"    {head.ljust(WORD)} {piece}"
+                for piece in wrapped(printable(text), width and width - _HEADING - 5, 2):
+                    yield f"    {head.ljust(_HEADING)} {piece}"
                     head = ""
         yield ""
 
 
 def total(stories: Sequence[PodProgress], seconds: float) -> str:
-    """Count what became of all pods, in one line."""
+    """Count the pods by how they ended, in one line."""
     counts = {end: sum(story.end is end for story in stories) for end in End}
     words = {
         End.PLACED: "placed",
@@ -113,8 +115,8 @@ def describe_pod(pod: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def describe_claim(claim: ResourceClaim) -> str:
-    """A claim's requests in a few words."""
-    return f"claim {claim.metadata.name}: " + "; ".join(describe_requests(claim))
+    """Return the name of a claim and its requests in a few words."""
+    return f"{claim.metadata.name}: " + "; ".join(describe_requests(claim))
 
 
 def describe_requests(claim: ResourceClaim) -> list[str]:

@@ -84,7 +84,7 @@ async def story_of(playground: Playground, pod: Pod) -> PodProgress:
     story = PodProgress(
         name=pod.metadata.name,
         end=End.PLACED if pod.spec.node_name else End.WAITS,
-        became=tuple(describe_claim(claim) for claim in claims),
+        claims=tuple(describe_claim(claim) for claim in claims),
         runs=tuple(
             f"{pod.spec.node_name}: {describe_devices(claim.status.allocation.devices.results)}"
             for claim in claims
@@ -99,8 +99,8 @@ async def story_of(playground: Playground, pod: Pod) -> PodProgress:
     if outcome is None and pod.spec.resource_claims:
         return story
     if outcome is not Outcome.SERVED:
-        return replace(story, end=End.LEFT, became=(outcome.value,) if outcome else (), because=())
+        return replace(story, end=End.LEFT, outcome=outcome.value if outcome else "", claims=(), because=())
     reasons = tuple(
         f"{decision.key}: {decision.reason}" for decision in decisions if decision.outcome is Outcome.SERVED
     )
-    return replace(story, end=End.SERVED, became=("served",), because=reasons)
+    return replace(story, end=End.SERVED, outcome=outcome.value, claims=(), because=reasons)

@@ -86,9 +86,9 @@ def test_pods_from_files_follow_the_configuration_in_force(tmp_path):
     file, alone = manifest(tmp_path / "both.yaml", own, asking), manifest(tmp_path / "alone.yaml", asking)
     served, moved = (run("demo", "-f", path, "--once").stdout for path in (alone, file))
     assert "configuration: defaults; mode enforce" in served
-    assert "became   served" in served
+    assert "outcome  served" in served
     assert f"configuration: {file}:1; mode enforce" in moved
-    assert "became   claim" in moved
+    assert "claims   " in moved
     assert "ignored" not in moved
     assert f"configuration: {CONFIGURATION}; mode enforce" in run("demo", "--once").stdout
 
@@ -210,7 +210,7 @@ def test_a_pods_progress_is_printed_in_columns_that_fit():
         shows="why " * 40 + "so",
         end=End.PLACED,
         requested=("c: x 1",),
-        became=("word " * 60,),
+        claims=("word " * 60,),
         runs=("n: d",),
     )
     lines = list(
