@@ -81,7 +81,7 @@ TRIAL = StepLimit(3_000_000, "allocating claims from files on all kinds of nodes
 OTHER_POOLS = StepLimit(
     2_000_000,
     "comparing a device with the other pools of its node (`explain device`)",
-    "the other pools are not compared",
+    "other pools are not compared",
 )
 PAIRS = StepLimit(2_000_000, "comparing pairs of devices (dashboard page Together)", "other pools are not compared")
 BROKEN_RULES = StepLimit(
