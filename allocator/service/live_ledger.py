@@ -124,12 +124,12 @@ class LiveLedger:
 
         A pod is not bound before the watch shows the write.
         """
-        claims = self._knowledge.claims.health
+        claims = self._knowledge.claims
         while self._written and claims.version and not is_later(self._written[0][0], claims.version):
             self._written.popleft()
         age = self._clock() - self._written[0][1] if self._written else 0.0
         is_late = age > patience * self.unseen_seconds
-        return f"{claims.resource}: the API server has not shown a write of ours for {age:.0f} s" if is_late else ""
+        return f"{claims.resource.id}: the API server has not shown a write of ours for {age:.0f} s" if is_late else ""
 
     def check_watch(self) -> None:
         """List claims again if their watch does not show our own writes."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster, Reader
     from cluster.resources import Resource
     from cluster.server import ServerInfo
-    from runtime.informers.informer import Health
 
 logger = logging.getLogger("drawbridge.cluster")
 
@@ -115,7 +114,7 @@ class ClusterView:
         """Return which collections have not synced; "" if all have."""
         if self.is_synced:
             return ""
-        waiting = [_named(informer.health) for informer in self._needed if not informer.health.synced]
+        waiting = [_named(informer) for informer in self._needed if not informer.is_synced]
         return f"still reading {', '.join(waiting)}" if waiting else self._problem
 
     def ages(self) -> dict[str, float]:
@@ -133,9 +132,9 @@ class ClusterView:
     def silent_for(self, seconds: float) -> str:
         """Return the names of the collections that were not confirmed within this time; "" if all were."""
         since = asyncio.get_running_loop().time() - seconds
-        read = [informer.health for informer in (*self._needed, *self._extra) if informer.health.synced]
-        return ", ".join(_named(health) for health in read if health.confirmed_at < since)
+        read = [informer for informer in (*self._needed, *self._extra) if informer.is_synced]
+        return ", ".join(_named(informer) for informer in read if informer.confirmed_at < since)
 
 
-def _named(health: Health) -> str:
-    return f"{health.resource} ({health.error})" if health.error else health.resource
+def _named(informer: Informer[Any]) -> str:
+    return f"{informer.resource.id} ({informer.error})" if informer.error else informer.resource.id

@@ -62,21 +62,6 @@ class Batch(msgspec.Struct, Generic[T], frozen=True):
     complete: bool = False
 
 
-class Health(msgspec.Struct, frozen=True):
-    """The state of an informer, for readiness and metrics."""
-
-    resource: str
-    synced: bool
-    version: str
-    objects: int
-    unreadable: int
-    events: int
-    reads: int  # of the whole collection
-    failures: int  # consecutive
-    error: str  # the last error, while there are failures
-    confirmed_at: float  # by the informer's clock; -inf before the first sync
-
-
 class Informer(Generic[T]):
     """Keeps a copy of one collection."""
 
@@ -123,11 +108,12 @@ class Informer(Generic[T]):
         self._read_at = _NEVER
         self._read: list[T] = []
         self._broken: list[Unreadable] = []
-        self._events = 0
-        self._reads = 0
+        self.events = 0  # of watches
+        self.reads = 0  # of the whole collection
+        # When the copy was last known to be current, by the informer's clock.
+        self.confirmed_at = _NEVER
         self._error = ""
         self._logged_error = ""
-        self._confirmed = _NEVER
         # For quarantined objects: the last form that all listeners accepted.
         self._accepted: dict[Key, T | None] = {}
 
@@ -155,25 +141,24 @@ class Informer(Generic[T]):
         return frozenset((*self._cache.unreadable, *self._accepted, *crowded))
 
     @property
-    def health(self) -> Health:
-        """The state of the copy, and the last error."""
-        return Health(
-            resource=self.resource.id,
-            synced=self._synced.is_set(),
-            version=self._state.version,
-            objects=len(self._cache.objects),
-            unreadable=len(self._cache.unreadable),
-            events=self._events,
-            reads=self._reads,
-            failures=self._state.failures,
-            error=self._error if self._state.failures else "",
-            confirmed_at=self._confirmed,
-        )
+    def is_synced(self) -> bool:
+        """Whether the collection was read completely since the start."""
+        return self._synced.is_set()
 
     @property
-    def confirmed_at(self) -> float:
-        """When the copy was last known to be current, by the informer's clock; -inf before the first sync."""
-        return self._confirmed
+    def version(self) -> str:
+        """The copy has all changes up to this version."""
+        return self._state.version
+
+    @property
+    def failures(self) -> int:
+        """The number of consecutive failures."""
+        return self._state.failures
+
+    @property
+    def error(self) -> str:
+        """The last error, while there are failures."""
+        return self._error if self._state.failures else ""
 
     def listen(self, listener: Callable[[Batch[T]], None]) -> None:
         """Call a function with every batch. After the first sync, its first batch is the current copy."""
@@ -250,7 +235,7 @@ class Informer(Generic[T]):
             if not page.more:
                 self._complete(page.resource_version)
                 # All pages have the version of the first.
-                self._confirmed = max(self._confirmed, begun)
+                self.confirmed_at = max(self.confirmed_at, begun)
                 return StepOutcome.COMPLETE
             self._state = self._state.turn_page(page.more)
 
@@ -258,7 +243,7 @@ class Informer(Generic[T]):
         """Read one watch to its end. A streamed list becomes an ordinary watch when it is complete."""
         now = asyncio.get_running_loop().time
         begun = turn_began = now()
-        before = self._events
+        before = self.events
         seconds = self._watch_seconds * (1 + random.random() / 4)  # noqa: S311  spreads the ends of watches
         self._patience = patience = asyncio.timeout(self._silence)
         try:
@@ -281,7 +266,7 @@ class Informer(Generic[T]):
                         await asyncio.sleep(0)
                         turn_began = moment
                         patience.reschedule(moment + self._silence)
-                    self._events += 1
+                    self.events += 1
                     if self._state.phase is ReflectionPhase.WATCH:
                         self._take(event)
                     else:  # a streamed list
@@ -295,17 +280,19 @@ class Informer(Generic[T]):
                                 self._state = self._state.after(StepOutcome.COMPLETE)
                             case _:
                                 pass
-                    self._confirmed = self._clock() if self._state.phase is ReflectionPhase.WATCH else self._confirmed
+                    self.confirmed_at = (
+                        self._clock() if self._state.phase is ReflectionPhase.WATCH else self.confirmed_at
+                    )
         except TimeoutError:
             if not patience.expired():
                 raise
             raise SilentWatch(f"the watch was silent for {min(self._silence, now() - turn_began):.3g} s") from None
         finally:
             self._patience = None
-        if self._events == before and now() - begun < SHORT_WATCH:
+        if self.events == before and now() - begun < SHORT_WATCH:
             return StepOutcome.FAILED
         if self._state.phase is ReflectionPhase.WATCH:
-            self._confirmed = self._clock()  # a watch that ends regularly has sent everything
+            self.confirmed_at = self._clock()  # a watch that ends regularly has sent everything
             if self._room.is_freed and self._clock() - self._read_at > self._reread:
                 return StepOutcome.GONE  # only reading everything finds the objects that did not fit
         return StepOutcome.ENDED
@@ -365,7 +352,7 @@ class Informer(Generic[T]):
             self.quarantine.release((self.resource.id, tenant))
         self._read_at = self._clock()
         self._begin_reading()
-        self._reads += 1
+        self.reads += 1
         self._state = self._state.advance(version)
         self._synced.set()
         self._deliver(Batch(deltas, version, complete=True))

@@ -91,9 +91,9 @@ async def test_only_a_wiped_bundle_triggers_the_watch():
         bell._changed.clear()
         await cluster.patch(resources.MUTATING_WEBHOOKS.raw, "other", Merge({"metadata": {"labels": {"a": "b"}}}))
         wipe = {"webhooks": configuration()["webhooks"]}
-        seen = bell._informers[1].health.events
+        seen = bell._informers[1].events
         await cluster.patch(resources.MUTATING_WEBHOOKS.raw, "drawbridge", Merge(wipe))
-        await eventually(lambda: asyncio.sleep(0, bell._informers[1].health.events > seen))
+        await eventually(lambda: asyncio.sleep(0, bell._informers[1].events > seen))
         assert bell._changed.is_set()
-        assert bell._informers[1].health.events == seen + 1
+        assert bell._informers[1].events == seen + 1
         ringing.cancel()

@@ -152,7 +152,7 @@ class Follower(ClusterView):
         """Return why the free devices of device plugins are unknown although a policy needs them; "" if they are known."""
         if not (self.is_synced and self._holders and self._builder.asks_for_pods) or self._knows_pods():
             return ""
-        error = self._pods.health.error if self._pods is not None else ""
+        error = self._pods.error if self._pods is not None else ""
         why = f" ({error})" if error else ""
         return (
             f"pods stay on the nodes that `mixed` prefers, because the pods on nodes could not be counted recently{why}"

@@ -111,7 +111,7 @@ class Watcher(ClusterView):
             prepared=files.prepared,
             files=files.names,
             unknown=files.unknown,
-            pods=tuple(self._pods.objects.values()) if self._pods.health.synced else None,
+            pods=tuple(self._pods.objects.values()) if self._pods.is_synced else None,
             slices=tuple(self._slices.objects.values()),
         )
         # Claims of pods and of the kubelet first, so that those that only files name cannot crowd them out.
@@ -120,9 +120,11 @@ class Watcher(ClusterView):
             namespace = pod.metadata.namespace
             in_use.update((namespace, name) for name in claim_names(pod))
         claims, problems = await read_claims(self._cluster, [*sorted(in_use), *sorted(snapshot.claim_names - in_use)])
-        healths = [view.health for view in (self._pods, self._slices)]
         unread = glance.unread | files.unread | problems
-        unread |= {health.resource: health.error or "not read yet" for health in healths if not health.synced}
+        informers = (self._pods, self._slices)
+        unread |= {
+            informer.resource.id: informer.error or "not read yet" for informer in informers if not informer.is_synced
+        }
         crowded = self.hardware.crowded
         if crowded:
             example = plain("/".join(min(crowded)))

@@ -82,7 +82,7 @@ async def test_new_devices_requeue_an_unservable_pod_but_heartbeats_do_not():
         beaten = await cluster.patch(resources.NODES, "n0", beat, subresource="status")
         version = int(beaten.metadata.resource_version)
         [nodes] = [other for other in sidecar.bridge.knowledge._others if other.resource is resources.NODES]
-        await until(lambda: int(nodes.health.version) >= version)
+        await until(lambda: int(nodes.version) >= version)
         assert sidecar.bridge.requeue_events.seq == before
         assert sidecar.bridge.knowledge.stock is stock
         await cluster.create(resources.NODES, node("n1"))

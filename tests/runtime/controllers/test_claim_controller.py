@@ -189,7 +189,7 @@ async def test_an_unseen_pod_keeps_its_reservation():
     controller = ClaimController(cluster)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(controller.run())
-        await eventually(lambda: asyncio.sleep(0, controller._pods.health.synced))
+        await eventually(lambda: asyncio.sleep(0, controller._pods.is_synced))
         await cluster.create(RESOURCE_CLAIMS, claim("shared"), home)
         claims = [{"name": "gpu", "resourceClaimName": "shared"}]
         owner = await cluster.create(PODS, pod("one", resourceClaims=claims), home)

@@ -127,7 +127,7 @@ async def test_an_informer_survives_a_deep_claim_of_a_server(control_plane, tmp_
             await asyncio.to_thread(control_plane.kubectl, "delete", "resourceclaim", "deep", "-n", home)
             await eventually(lambda: asyncio.sleep(0, not informer.unreadable))
             assert not informer.quarantine.objects
-        assert informer.health.failures == 0
+        assert informer.failures == 0
     finally:
         await cluster.close()
         control_plane.kubectl("delete", "namespace", home, "--wait=false")

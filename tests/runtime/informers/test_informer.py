@@ -38,7 +38,7 @@ async def test_a_copy_starts_complete_and_follows_changes(cluster, home, stream)
         await cluster.create(RESOURCE_CLAIMS, claim(name), home)
     informer = Informer(cluster, RESOURCE_CLAIMS, home, page=2, stream=stream)
     heard = record(informer)
-    assert not informer.health.synced
+    assert not informer.is_synced
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
         assert heard == [([("a", False, True), ("b", False, True), ("c", False, True)], ["a", "b", "c"])]
@@ -57,7 +57,7 @@ async def test_an_empty_collection_is_synced_too(cluster, home):
     informer = Informer(cluster, RESOURCE_CLAIMS, home)
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
-    assert informer.health.synced
+    assert informer.is_synced
     assert dict(informer.objects) == {}
 
 
@@ -86,7 +86,7 @@ async def test_a_watch_that_ends_is_resumed_where_it_was(cluster, home):
             await eventually(lambda before=before: asyncio.sleep(0, counting.watches > before))
             await cluster.create(RESOURCE_CLAIMS, claim(f"c-{number}"), home)
         assert await agrees(cluster, informer, home)
-    assert informer.health.reads == 1
+    assert informer.reads == 1
 
 
 async def test_a_late_listener_gets_the_existing_objects():
@@ -120,7 +120,7 @@ async def test_a_server_without_streamed_lists_is_listed_in_pages():
     trouble = Trouble(watches=[Invalid("sendInitialEvents: Forbidden: not supported")])
     informer, _ = await follow(trouble)
     assert trouble.listed == 1
-    assert informer.health.reads == 1
+    assert informer.reads == 1
     assert [options["initial"] for options in trouble.watched][:2] == [True, False]
 
 
@@ -128,7 +128,7 @@ async def test_a_broken_streamed_list_is_restarted():
     trouble = Trouble(cut=[(2, Unavailable("the connection broke"))])
     informer, heard = await follow(trouble)
     assert heard[0][1] == ["a", "b", "c"]
-    assert informer.health.reads == 1
+    assert informer.reads == 1
 
 
 async def test_a_list_goes_on_with_the_page_that_failed():
@@ -136,7 +136,7 @@ async def test_a_list_goes_on_with_the_page_that_failed():
     informer, heard = await follow(trouble, stream=False, page=2)
     assert trouble.listed == 4
     assert heard[0][1] == ["a", "b", "c"]
-    assert informer.health.reads == 1
+    assert informer.reads == 1
 
 
 async def test_a_list_whose_token_is_too_old_begins_anew():
@@ -149,7 +149,7 @@ async def test_a_list_whose_token_is_too_old_begins_anew():
 async def test_a_watch_that_breaks_is_resumed_without_reading_all_again():
     trouble = Trouble(watches=[None, Unavailable("connection reset")], cut=[(4, Unavailable("connection reset"))])
     informer, heard = await follow(trouble)
-    assert informer.health.reads == 1
+    assert informer.reads == 1
     assert [deltas for deltas, _ in heard[1:]] == [[("a", True, True)], [("b", True, False)]]
 
 
@@ -157,7 +157,7 @@ async def test_an_expired_version_causes_one_relist_with_differences():
     # Five events pass (three objects, the mark, one change); then the watch breaks and its version is forgotten.
     trouble = Trouble(cut=[(4, Gone("too old resource version"))])
     informer, heard = await follow(trouble)
-    assert informer.health.reads == 2
+    assert informer.reads == 2
     assert sorted(delta for deltas, _ in heard[1:] for delta in deltas) == [("a", True, True), ("b", True, False)]
 
 
@@ -178,12 +178,12 @@ async def test_errors_appear_in_the_health_until_recovery(caplog):
     trouble = Trouble(watches=[Unavailable("no server answers")] * 10_000)
     informer = Informer(trouble, CONFIG_MAPS, backoff=Backoff(least=0.05, most=0.05))
     async with running(informer):
-        await eventually(lambda: asyncio.sleep(0, informer.health.failures >= 2))
-        assert informer.health.error == "no server answers"
-        assert not informer.health.synced
+        await eventually(lambda: asyncio.sleep(0, informer.failures >= 2))
+        assert informer.error == "no server answers"
+        assert not informer.is_synced
         trouble._watches.clear()
         assert await informer.wait_for_sync(PATIENCE)
-        assert (informer.health.failures, informer.health.error) == (0, "")
+        assert (informer.failures, informer.error) == (0, "")
     assert "no server answers" in caplog.text
 
 
@@ -240,7 +240,7 @@ async def test_an_unreadable_object_hides_no_other_object():
         assert await informer.wait_for_sync(PATIENCE)
         assert sorted(name for _, name in informer.objects) == ["good"]
         assert "/spec/devices/requests" in informer.unreadable["default", "bad"].problem
-        assert informer.health.unreadable == 1
+        assert len(informer.unreadable) == 1
         await cluster.delete(RESOURCE_CLAIMS, "bad", "default")
         await eventually(lambda: asyncio.sleep(0, not informer.unreadable))
 
@@ -260,7 +260,7 @@ async def test_a_burst_of_changes_ends_in_an_equal_copy():
             if number % 200 == 0:
                 await asyncio.sleep(0)
         assert await agrees(cluster, informer, "default")
-    assert informer.health.reads > 1  # the storm outran the window, so the copy was read anew at least once
+    assert informer.reads > 1  # the storm outran the window, so the copy was read anew at least once
 
 
 async def test_a_misshapen_object_is_an_error_for_each_reader():
@@ -297,7 +297,7 @@ async def test_other_tasks_run_during_a_burst_of_changes():
     async with running(informer):
         await informer.wait_for_sync(PATIENCE)
         turns = 0
-        while not informer.objects or informer.health.events < 3999:
+        while not informer.objects or informer.events < 3999:
             turns += 1
             await asyncio.sleep(0)
     assert turns > 5
