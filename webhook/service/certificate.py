@@ -14,7 +14,7 @@ import datetime as dt
 import logging
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from certs import authority, reload
 from certs.authority import Pair
@@ -32,58 +32,30 @@ logger = logging.getLogger("drawbridge.certificate")
 INCOMPLETE = "the Secret is not complete yet; is drawbridge's authority running?"
 
 
-class Origin(Protocol):
-    """A source of the certificate and the signing keys."""
+class Origin(NamedTuple):
+    """Where a process has its certificate and the signing keys from; see the table above."""
+
+    store: SecretStore
+    is_authority: bool  # creates, renews and rotates the content of the Secrets
+    serves: bool  # needs a certificate
+    files: tuple[str, str] | None  # a certificate and its key, which another program such as cert-manager renews
 
     async def load(self) -> tuple[Pair | None, tuple[bytes, ...]]:
         """Return both. Raises ClusterError or OSError while they cannot be read."""
-        ...
-
-
-class SharedSecrets:
-    """The Secrets that all replicas share. With `keep`, `load` also creates, renews and rotates their content."""
-
-    def __init__(self, store: SecretStore, *, keep: bool) -> None:
-        self._store = store
-        self._keep = keep
-
-    async def load(self) -> tuple[Pair | None, tuple[bytes, ...]]:
-        """See Origin."""
-        if self._keep:
-            material = await self._store.sync()
+        pair = None
+        if self.is_authority or (self.serves and not self.files):
+            material = await (self.store.sync() if self.is_authority else self.store.read())
+            pair, keys = material.leaf, material.signing_keys.keys
+            is_complete = pair is not None and bool(keys)
         else:
-            material = await self._store.read()
-        if material.leaf is None or not material.signing_keys.keys:
+            keys = (await self.store.signing_keys()).keys
+            is_complete = bool(keys)
+        if not is_complete:
             raise NotFound(INCOMPLETE)
-        return material.leaf, material.signing_keys.keys
-
-
-class SigningKeySource:
-    """The signing keys without a certificate, for the controllers."""
-
-    def __init__(self, store: SecretStore) -> None:
-        self._store = store
-
-    async def load(self) -> tuple[Pair | None, tuple[bytes, ...]]:
-        """See Origin."""
-        keys = (await self._store.signing_keys()).keys
-        if not keys:
-            raise NotFound(INCOMPLETE)
-        return None, keys
-
-
-class FileCertificate:
-    """A certificate in files that another program renews, such as cert-manager; `others` has the signing keys."""
-
-    def __init__(self, certificate: str, key: str, others: Origin) -> None:
-        self._certificate = certificate
-        self._key = key
-        self._others = others
-
-    async def load(self) -> tuple[Pair | None, tuple[bytes, ...]]:
-        """See Origin."""
-        _, keys = await self._others.load()
-        return Pair(Path(self._certificate).read_bytes(), Path(self._key).read_bytes()), keys  # noqa: ASYNC240  two small files
+        if self.files:
+            certificate, key = (Path(file).read_bytes() for file in self.files)  # noqa: ASYNC240  two small files
+            pair = Pair(certificate, key)
+        return pair, keys
 
 
 class Certificate:

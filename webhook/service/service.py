@@ -20,7 +20,7 @@ from runtime.informers import Quarantine
 from runtime.process import run_until
 from webhook import names, registration
 from webhook.service.app import App
-from webhook.service.certificate import Certificate, FileCertificate, SharedSecrets, SigningKeySource
+from webhook.service.certificate import Certificate, Origin
 from webhook.service.deciding.decider import ReviewDecider
 from webhook.service.follower import Follower
 from webhook.service.metrics import WebhookMetrics
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from runtime.http import Address
     from runtime.process import Work
-    from webhook.service.certificate import Origin
     from webhook.service.configuration_file import Source
     from webhook.service.log import Decisions
     from webhook.service.settings import Settings
@@ -162,12 +161,7 @@ class Service:
             policy=settings.policy,
             new_signing_key=lambda: secrets.token_bytes(SIGNING_KEY_BYTES),
         )
-        if settings.files and not settings.is_authority:
-            return FileCertificate(*settings.files, SigningKeySource(store))
-        if not settings.reviews and not settings.is_authority:
-            return SigningKeySource(store)
-        shared = SharedSecrets(store, keep=settings.is_authority)
-        return FileCertificate(*settings.files, shared) if settings.files else shared
+        return Origin(store, settings.is_authority, settings.reviews, settings.files)
 
     def _changes(self) -> ChangeWatch:
         """Watch the Secrets that this process uses; in the authority also the webhook configurations."""
