@@ -23,22 +23,6 @@ LIMITS = Limits(body=0, connections=32, peer=16)  # only kubelet and Prometheus 
 GRACE = 1.0  # seconds
 
 
-def readiness(problems: Mapping[str, str], notes: Mapping[str, str], *, verbose: bool) -> Reply:
-    """Return the reply of /readyz, with a line for each check. An empty problem is ok, and notes do not make a pod unready."""
-    lines: list[str] = []
-    status = 200
-    for name, problem in problems.items():
-        if problem:
-            status = 503
-            lines.append(f"[-]{name}: {problem}")
-        else:
-            lines.append(f"[+]{name} ok")
-    if verbose:
-        lines += [f"[!]{name}: {note}" for name, note in notes.items() if note]
-    body = "\n".join(lines)
-    return text(status, f"{body}\n")
-
-
 class MetricsPort:
     """The metrics, checks and notes of a process, as a `Handler`. Its own registry allows several in one process (tests, standalone)."""
 
@@ -98,12 +82,25 @@ class MetricsPort:
     def answer(self, head: Head, body: bytes) -> Reply:
         """Answer GET /metrics, /livez and /readyz."""
         del body
-        if head.method != "GET":
-            return text(405, "only GET is supported here", ("Allow", "GET"))
-        if head.path == "/livez":
-            return text(200, "ok")
+        if head.path == "/metrics" and head.method == "GET":
+            return Reply(200, generate_latest(self.registry), CONTENT_TYPE_LATEST)
+        return self.probe(head) or text(404, "not found: this port serves GET /metrics, /livez and /readyz")
+
+    def probe(self, head: Head) -> Reply | None:
+        """Answer a request for /livez or /readyz; return None for another path.
+
+        /readyz has a line for each check, and fails if one has a problem; with `verbose` also the notes.
+        """
+        if head.path not in ("/livez", "/readyz"):
+            return None
+        if head.method not in ("GET", "HEAD"):
+            return text(405, f"{head.path} takes GET, HEAD only", ("Allow", "GET, HEAD"))
+        status, body = 200, "ok"
         if head.path == "/readyz":
-            return readiness(*self.readiness(), verbose="verbose" in head.query)
-        if head.path != "/metrics":
-            return text(404, "not found: this port serves /metrics, /livez and /readyz")
-        return Reply(200, generate_latest(self.registry), CONTENT_TYPE_LATEST)
+            problems, notes = self.readiness()
+            status = 503 if any(problems.values()) else 200
+            lines = [f"[-]{name}: {problem}" if problem else f"[+]{name} ok" for name, problem in problems.items()]
+            if "verbose" in head.query:
+                lines += [f"[!]{name}: {note}" for name, note in notes.items() if note]
+            body = "".join([f"{line}\n" for line in lines])
+        return text(status, body if head.method == "GET" else "")

@@ -28,7 +28,6 @@ import msgspec
 
 from runtime.authentication import Callers, Credentials
 from runtime.http import Limits, Listener, Reply, count_members, text
-from runtime.metrics import readiness
 from runtime.workers import Bug, Requester, Undecided, WorkerPool
 from webhook.admission import REFUSED, UNDECIDED, Answer, ReviewError, answer_timeout
 from webhook.service.deciding.limits import DecisionLimits
@@ -115,7 +114,7 @@ class App:
 
         Each answer closes its connection from the first moment. Idle connections are closed after `linger` times `notice` more seconds.
         """
-        self._listener.draining = True
+        self._metrics.draining = self._listener.draining = True
         if self._listener.is_open:
             await asyncio.sleep(notice)
         await self._listener.end(grace, linger * notice)
@@ -161,20 +160,9 @@ class App:
                 return text(405, f"{path} takes POST only", ("Allow", "POST"))
             now = monotonic()
             return self._review(_OpenReview(path[1:], body, head.peer, now - self._listener.queue.waited, now))
-        if path not in _PATHS:
-            return text(404, "not found: this port serves /mutate, /validate, /livez and /readyz")
-        if method not in ("GET", "HEAD"):
-            return text(405, f"{path} takes GET, HEAD only", ("Allow", "GET, HEAD"))
-        if path == "/livez":
-            reply = text(200, "ok")
-        else:
-            checks, notes = self._metrics.readiness()
-            if self._listener.draining:
-                checks["serving"] = "shutting down"
-            reply = readiness(checks, notes, verbose="verbose" in head.query)
-        if method == "HEAD":
-            return reply._replace(body=b"")
-        return reply
+        return self._metrics.probe(head) or text(
+            404, "not found: this port serves /mutate, /validate, /livez and /readyz"
+        )
 
     # ---- reviews
 
