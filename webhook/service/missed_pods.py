@@ -21,9 +21,7 @@ from cluster.resources import DEPLOYMENTS, eviction_of
 from dra import step_limits
 from dra.budget import Budget
 from dra.errors import OutOfBudget
-from dra.footprint import footprint
 from dra.texts import list_first
-from runtime.informers import Allotment
 from webhook import names
 from webhook.claims import known_at_admission
 from webhook.service.pod_survey import EVERYWHERE, PodSurvey
@@ -180,18 +178,12 @@ class MissedPods:
 
     async def _waiting(self) -> list[Pod]:
         """Return the pods that a scheduler refused, that have limits, and that are not translated, in the order in which they are judged."""
-        pods: list[Pod] = []
-        room = Allotment(KEPT_BYTES)
 
-        def take(pod: Pod) -> None:
-            meta = pod.metadata
-            requests_devices = any(container.resources.limits for container in pod.spec.all_containers)
-            if not requests_devices or names.ORIGINAL in meta.annotations or not pod.status.conditions:
-                return
-            if room.take((meta.namespace, meta.name), meta.namespace, footprint(pod)):
-                pods.append(pod)
+        def may_be_missed(pod: Pod) -> bool:
+            has_limits = any(container.resources.limits for container in pod.spec.all_containers)
+            return has_limits and names.ORIGINAL not in pod.metadata.annotations and bool(pod.status.conditions)
 
-        await self._survey.list_pending(EVERYWHERE, take)
+        pods = (await self._survey.pending(EVERYWHERE, may_be_missed, KEPT_BYTES)).values()
         pods_before: Counter[str] = Counter()
         position: dict[str, int] = {}
         for pod in sorted(pods, key=lambda pod: self._judged.get(pod.metadata.uid, 0.0)):

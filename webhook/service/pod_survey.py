@@ -14,7 +14,6 @@ from cluster.errors import Gone
 from cluster.protocol import pages
 from dra.footprint import footprint
 from runtime.informers import Allotment
-from webhook import names
 from webhook.claims import template_lifecycle
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 LIVING = "status.phase!=Succeeded,status.phase!=Failed"
 WITHOUT_NODE = f"spec.nodeName=,{LIVING}"
 EVERYWHERE = ""
-# Memory for the waiting pods.
-WAITING_BYTES = 32 << 20
 # Attempts at a list, which fails if its continue token expires on the way.
 TRIES = 3
 
@@ -42,27 +39,19 @@ class PodSurvey:
         self._used: dict[str, frozenset[Key]] = {}
         self._listed_at: dict[str, float] = {}
 
-    async def waiting(self, namespace: str, is_waiting: Callable[[Pod], bool]) -> dict[Key, Pod]:
-        """Return the pods of a namespace, or EVERYWHERE, that have no node and signed templates, and for which `is_waiting` returns True."""
-        waiting: dict[Key, Pod] = {}
-        room = Allotment(WAITING_BYTES)
+    async def pending(self, namespace: str, is_wanted: Callable[[Pod], bool], most_bytes: int) -> dict[Key, Pod]:
+        """Return the pods of a namespace, or EVERYWHERE, that have no node and are wanted, as far as there is memory for them."""
+        pending: dict[Key, Pod] = {}
+        room = Allotment(most_bytes)
 
         def take(pod: Pod) -> None:
-            metadata = pod.metadata
-            if names.TEMPLATES not in metadata.annotations or not is_waiting(pod):
-                return
-            key = metadata.namespace, metadata.name
-            size = footprint(pod)
+            key = pod.metadata.namespace, pod.metadata.name
             # If there is no room for more pods of a tenant, only this tenant's pods wait longer.
-            if room.take(key, metadata.namespace, size):
-                waiting[key] = pod
+            if is_wanted(pod) and room.take(key, key[0], footprint(pod)):
+                pending[key] = pod
 
-        await self.list_pending(namespace, take)
-        return waiting
-
-    async def list_pending(self, namespace: str, take: Callable[[Pod], None]) -> None:
-        """Pass each pod of a namespace, or EVERYWHERE, that has no node to `take`."""
         await self._list(namespace, WITHOUT_NODE, take)
+        return pending
 
     async def list_used_templates(self, namespace: str) -> None:
         """List the templates that the pods of a namespace use; `in_use` includes them from then on."""
@@ -88,16 +77,14 @@ class PodSurvey:
 
     async def _list(self, namespace: str, fields: str, take: Callable[[Pod], None]) -> None:
         """Pass pods to `take`, page by page; pods that cannot be decoded are skipped."""
-        for _ in range(TRIES - 1):
-            try:
-                await self._pages(namespace, fields, take)
-            except Gone:
-                continue
-            return
-        await self._pages(namespace, fields, take)
-
-    async def _pages(self, namespace: str, fields: str, take: Callable[[Pod], None]) -> None:
         where = None if namespace == EVERYWHERE else namespace
-        async for page in pages(self._cluster, resources.PODS, where, fields=fields):
-            for pod in page.items:
-                take(pod)
+        for left in reversed(range(TRIES)):
+            try:
+                async for page in pages(self._cluster, resources.PODS, where, fields=fields):
+                    for pod in page.items:
+                        take(pod)
+            except Gone:
+                if not left:
+                    raise
+            else:
+                return

@@ -65,6 +65,7 @@ RETRY_SECONDS = 1.0
 # Interval between surveys of all namespaces, and the deadline of one survey.
 SURVEY_EVERY = 300.0
 SURVEY_SECONDS = 600.0
+WAITING_BYTES = 32 << 20  # memory for the pods that a survey finds
 # The longest time after which the informer shows a template that was created.
 CACHE_SECONDS = 5.0
 # Delay of the second survey after a deletion. A webhook replica relies on a template that it saw up to a minute ago (`Pace.fresh`), and a
@@ -229,8 +230,8 @@ class Templates:
         matching: dict[Key, bool] = {}
 
         def is_waiting(pod: Pod) -> bool:
-            key = pod.metadata.namespace, pod.metadata.name
-            if key in self._pods.objects:
+            meta = pod.metadata
+            if names.TEMPLATES not in meta.annotations or (meta.namespace, meta.name) in self._pods.objects:
                 return False
             used = template_lifecycle.templates_of(pod)
             for key in used - matching.keys():
@@ -238,7 +239,7 @@ class Templates:
                 matching[key] = stored is not None and template_lifecycle.matches_name(stored)
             return not all(matching[key] for key in used)
 
-        waiting = await self._survey.waiting(namespace, is_waiting)
+        waiting = await self._survey.pending(namespace, is_waiting, WAITING_BYTES)
         for key in tuple(self._unlabelled):
             if namespace in (EVERYWHERE, key[0]) and key not in waiting:  # an earlier survey found it
                 del self._unlabelled[key]
