@@ -145,8 +145,7 @@ class ClaimController:
                 self._made[namespace, claim.metadata.name] = claim
                 self._queue.add((_POD, namespace, pod.metadata.name))
             case RecordNames():
-                assert pod is not None
-                await self._cluster.patch(PODS, pod.metadata.name, action.patch, namespace, subresource="status")
+                await self._cluster.patch(PODS, action.pod, action.patch, namespace, subresource="status")
             case Write():
                 written = await self._cluster.patch(
                     RESOURCE_CLAIMS, action.claim, action.patch, namespace, subresource=action.subresource

@@ -13,10 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from cluster.patch import Apply, Merge, Operations
-from dra.objects import POD_CLAIM_NAME, claim_name, is_reserved_for
+from dra.objects import POD_CLAIM_NAME, claim_name, is_reserved_for, owning_pods
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection
 
     from cluster.resources import Key, Raw
     from dra.objects import Pod, ResourceClaim, ResourceClaimConsumerReference
@@ -37,6 +37,7 @@ class Create(msgspec.Struct, frozen=True):
 class RecordNames(msgspec.Struct, frozen=True):
     """Write the names of a pod's generated claims into its status."""
 
+    pod: str
     patch: Apply
 
 
@@ -61,18 +62,11 @@ Action = Create | RecordNames | Write | Delete
 
 def generated_for(claim: ResourceClaim, pod: Pod, entry: str) -> bool:
     """Report whether a claim was created for this entry of this pod."""
-    return claim.metadata.annotations.get(POD_CLAIM_NAME) == entry and owner_uid(claim) == pod.metadata.uid
+    is_owned = any(owner.uid == pod.metadata.uid for owner in owning_pods(claim))
+    return is_owned and claim.metadata.annotations.get(POD_CLAIM_NAME) == entry
 
 
-def owner_uid(claim: ResourceClaim) -> str:
-    """Return the UID of the pod that a claim was created for; "" if there is none."""
-    for owner in claim.metadata.owner_references:
-        if owner.controller and (owner.api_version, owner.kind) == ("v1", "Pod"):
-            return owner.uid
-    return ""
-
-
-def actions_for_pod(pod: Pod, claims: Iterable[ResourceClaim]) -> list[Action]:
+def actions_for_pod(pod: Pod, claims: Collection[ResourceClaim]) -> list[Action]:
     """Return the actions for a pod, given the claims of its namespace."""
     if pod.is_done or pod.metadata.deletion_timestamp:
         return []
@@ -85,26 +79,16 @@ def actions_for_pod(pod: Pod, claims: Iterable[ResourceClaim]) -> list[Action]:
         # Found by the name in the pod's status, else by the owner; "" if it must be created.
         name = claim_name(pod, entry)
         if name is not None and name not in present:
-            name = next(
-                (
-                    generated.metadata.name
-                    for generated in present.values()
-                    if generated_for(generated, pod, entry.name)
-                ),
-                "",
-            )
+            name = next((claim.metadata.name for claim in claims if generated_for(claim, pod, entry.name)), "")
         if name == "":
             creates.append(Create(entry.name, entry.resource_claim_template_name))
         else:
             names[entry.name] = name
     if creates:
         return creates
-    known = {
-        resource_claim_status.name: resource_claim_status.resource_claim_name
-        for resource_claim_status in pod.status.resource_claim_statuses
-    }
+    known = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
     if names and names != known:
-        return [RecordNames(_statuses(pod, names))]
+        return [RecordNames(pod.metadata.name, _statuses(pod, names))]
     # Allocated claims are reserved for a pod that is bound, by whichever scheduler.
     actions: list[Action] = []
     for entry in pod.spec.resource_claims if pod.spec.node_name else ():
@@ -120,23 +104,9 @@ def actions_for_pod(pod: Pod, claims: Iterable[ResourceClaim]) -> list[Action]:
 
 
 def _statuses(pod: Pod, names: dict[str, str | None]) -> Apply:
-    entries: list[Raw] = []
-    for entry, name in names.items():
-        status: Raw = {"name": entry}
-        if name:
-            status["resourceClaimName"] = name
-        entries.append(status)
-    metadata = {
-        "name": pod.metadata.name,
-        "namespace": pod.metadata.namespace,
-        "uid": pod.metadata.uid,
-    }
-    body = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "status": {"resourceClaimStatuses": entries},
-    }
+    entries = [{"name": entry} | ({"resourceClaimName": name} if name else {}) for entry, name in names.items()]
+    metadata = {"name": pod.metadata.name, "namespace": pod.metadata.namespace, "uid": pod.metadata.uid}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"resourceClaimStatuses": entries}}
     return Apply(body, MANAGER, force=True)
 
 
@@ -186,15 +156,8 @@ def unprotect(claim: ResourceClaim) -> Write:
 
 def _owner_done(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> bool:
     """Report whether the pod that a claim was created for has finished. A deleted pod's claims are garbage-collected."""
-    for owner in claim.metadata.owner_references:
-        kind = owner.api_version, owner.kind
-        if not owner.controller or kind != ("v1", "Pod"):
-            continue
-        pod = pod_of(owner.name)
-        if pod is None or pod.metadata.uid != owner.uid:
-            return False
-        return pod.is_done
-    return False
+    owners = [(owner.uid, pod_of(owner.name)) for owner in owning_pods(claim)]
+    return any(pod is not None and pod.metadata.uid == uid and pod.is_done for uid, pod in owners)
 
 
 def _preconditions(claim: ResourceClaim) -> Raw:
