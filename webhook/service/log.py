@@ -29,6 +29,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 LONGEST = 16 * 1024
 MOST = 32  # decisions of one pod
 _encoder = msgspec.json.Encoder(enc_hook=str)
+_formatter = logging.Formatter()
 # Characters that JSON does not escape and that a terminal interprets or hides. Names and messages of objects may contain them.
 _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
@@ -40,20 +41,28 @@ ROOM = 1 << 20
 PATIENCE = 10
 
 
-class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+class JsonHandler(logging.Handler):
+    """Writes the lines of loggers."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "ts": _time(record.created),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "msg": record.getMessage(),
-        }
-        line |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return _finished(_encoder.encode(line)).decode()
+    def __init__(self, stream: BinaryIO | Outlet) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one JSON object."""
+        try:
+            line: dict[str, Any] = {
+                "ts": _time(record.created),
+                "level": record.levelname.lower(),
+                "logger": record.name,
+                "msg": record.getMessage(),
+            }
+            line |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
+            if record.exc_info:
+                line["exception"] = _formatter.formatException(record.exc_info)
+            self._stream.write(_finished(_encoder.encode(line)) + b"\n")
+        except Exception:  # noqa: BLE001  the caller must go on
+            self.handleError(record)
 
 
 class Outlet:
@@ -94,9 +103,6 @@ class Outlet:
             self._lost = 0
             self._is_torn = False
 
-    def flush(self) -> None:
-        """Do nothing: there is no buffer."""
-
 
 class Decisions:
     """Writes one line for each decision: at level info if the record is `worth_telling`, else at debug."""
@@ -121,7 +127,6 @@ class Decisions:
         line = _encoder.encode(record)
         whole = head.encode() + line[1:]
         self._stream.write(_finished(whole) + b"\n")
-        self._stream.flush()
 
 
 def configure(level: str = "info", stream: BinaryIO | None = None) -> Decisions:
@@ -135,25 +140,10 @@ def configure(level: str = "info", stream: BinaryIO | None = None) -> Decisions:
     else:
         stream.flush()
         outlet = Outlet(descriptor)
-    handler = logging.StreamHandler(_Text(outlet))
-    handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [JsonHandler(outlet)]
     root.setLevel(level.upper())
     return Decisions(outlet, root.level)
-
-
-class _Text:
-    """A text stream for `logging`, over a stream of bytes."""
-
-    def __init__(self, stream: BinaryIO | Outlet) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> None:
-        self._stream.write(text.encode(errors="backslashreplace"))
-
-    def flush(self) -> None:
-        self._stream.flush()
 
 
 def _time(seconds: float | None = None) -> str:
