@@ -86,7 +86,7 @@ class TokenReviews:
         account, until = self._known.get(digest, (Account(), 0.0))
         if self._clock() < until:
             return account
-        account = await (self._review(token) if account.name else self._review_new(token, peer))
+        account = await (self._review(token, was_valid=True) if account.name else self._review_new(token, peer))
         self._known[digest] = account, self._clock() + (VALID_SECONDS if account.name else INVALID_SECONDS)
         self._known.move_to_end(digest)
         while len(self._known) > MOST_CACHED:
@@ -116,13 +116,10 @@ class TokenReviews:
             if rest := [other for other in self._new.pop(peer, ()) if other is not place]:
                 self._new[peer] = rest
 
-    async def _review(self, token: str, *, was_valid: bool = True) -> Account:
-        async with self._turns[was_valid]:
-            return await self._ask(token)
-
-    async def _ask(self, token: str) -> Account:
+    async def _review(self, token: str, *, was_valid: bool) -> Account:
         spec = {"token": token} | ({"audiences": [self._audience]} if self._audience else {})
-        answer = await self._cluster.create(TOKEN_REVIEWS, {"spec": spec})
+        async with self._turns[was_valid]:
+            answer = await self._cluster.create(TOKEN_REVIEWS, {"spec": spec})
         status = answer.get("status")
         try:
             token_status = convert(status or {}, _TokenStatus)
