@@ -17,8 +17,6 @@ from collections import OrderedDict
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from cluster.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
@@ -27,31 +25,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.quarantine")
 ObjectId = tuple[str, ...]  # the resource, the namespace ("" for cluster objects), the name
-REMEMBERED = 1000  # objects listed; further failures are only counted
+REMEMBERED = 1000  # objects listed; the oldest failures are dropped
 _LONGEST_PROBLEM = 300
 _SHOWN = 3
 # Raised, because they are no object's fault.
 PASSED = (MemoryError, ConfigError, StoreError)
 
 
-class Quarantined(msgspec.Struct, frozen=True):
-    """A quarantined object, and why."""
-
-    object_id: ObjectId
-    problem: str
-
-    def __str__(self) -> str:
-        return f"{name(self.object_id)}: {self.problem}"
-
-
 class Quarantine:
     """The quarantined objects of a process or of a part of it."""
 
     def __init__(self) -> None:
-        self.failures = 0  # since the start, repeated ones included
-        self._objects: OrderedDict[ObjectId, Quarantined] = OrderedDict()
+        self._objects: OrderedDict[ObjectId, str] = OrderedDict()  # with the problem
         self._named: OrderedDict[ObjectId, None] = OrderedDict()
-        self.objects: Mapping[ObjectId, Quarantined] = MappingProxyType(self._objects)
+        self.objects: Mapping[ObjectId, str] = MappingProxyType(self._objects)
 
     def guard(self, *object_id: str) -> QuarantineGuard:
         """Return a context for processing an object: an error quarantines it, success releases it."""
@@ -59,19 +46,14 @@ class Quarantine:
 
     def hold(self, object_id: ObjectId, problem: str | Exception) -> None:
         """Quarantine an object."""
-        if isinstance(problem, Exception):
-            text = describe(problem)
-        else:
-            text = line(problem)
-        quarantined = Quarantined(object_id, text)
-        self.failures += 1
-        self._objects[object_id] = quarantined
+        text = describe(problem) if isinstance(problem, Exception) else line(problem)
+        self._objects[object_id] = text
         self._objects.move_to_end(object_id)
         if len(self._objects) > REMEMBERED:
             self._objects.popitem(last=False)
         if object_id not in self._named:
             self._named[object_id] = None
-            logger.error("%s is set aside until it changes: %s", name(object_id), quarantined.problem)
+            logger.error("%s is set aside until it changes: %s", name(object_id), text)
         if len(self._named) > REMEMBERED:
             self._named.popitem(last=False)
 
@@ -87,7 +69,7 @@ class Quarantine:
         """Return one line; "" if nothing is quarantined."""
         if not self._objects:
             return ""
-        shown = [str(quarantined) for quarantined in list(self._objects.values())[-_SHOWN:]]
+        shown = [f"{name(object_id)}: {problem}" for object_id, problem in list(self._objects.items())[-_SHOWN:]]
         rest = len(self._objects) - len(shown)
         return "; ".join(shown) + (f"; and {rest} more" if rest else "")
 

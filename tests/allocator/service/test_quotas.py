@@ -90,7 +90,7 @@ async def test_an_unreadable_quota_is_logged_once_and_others_apply(caplog):
     with caplog.at_level(logging.ERROR, "drawbridge.quarantine"):
         async with running(cluster) as sidecar:
             assert (await reserve(sidecar, "p"))[1]["exceeded"]["line"] == "default/odd: gpu/devices"
-            held = {what[2]: each.problem for what, each in sidecar.bridge.knowledge.quarantine.objects.items()}
+            held = {what[2]: problem for what, problem in sidecar.bridge.knowledge.quarantine.objects.items()}
             assert sorted(held) == ["broken", "odd"]
             assert "limits nothing by 'gpu'" in held["odd"]
     assert sorted(record.args[0].split("/")[-1] for record in caplog.records) == ["broken", "odd"]

@@ -32,7 +32,6 @@ def test_a_failing_decision_quarantines_its_object():
     quarantine = Quarantine()
     with quarantine.guard("pods", "default", "a"):
         recursive(nested(5000))
-    assert quarantine.failures == 1
     assert list(quarantine.objects) == [("pods", "default", "a")]
     assert str(quarantine).startswith("pods default/a: RecursionError: maximum recursion depth exceeded")
     assert "informers/test_quarantine.py:" in str(quarantine)
@@ -46,7 +45,6 @@ def test_an_object_that_is_processed_again_leaves_quarantine():
     with quarantine.guard("nodes", "", "n"):
         pass
     assert str(quarantine) == ""
-    assert quarantine.failures == 1
 
 
 @pytest.mark.parametrize("error", [MemoryError(), ConfigError("no kubeconfig"), asyncio.CancelledError()])
@@ -77,11 +75,10 @@ def test_an_error_that_cannot_be_printed_is_named():
     assert "Odd: (its message cannot be written)" in str(quarantine)
 
 
-def test_many_bad_objects_are_counted_but_not_all_kept():
+def test_many_bad_objects_are_not_all_kept():
     quarantine = Quarantine()
     for number in range(3000):
         quarantine.hold(("pods", "default", str(number)), "bad")
-    assert quarantine.failures == 3000
     assert len(quarantine.objects) == 1000
     assert str(quarantine).endswith("; and 997 more")
 
