@@ -161,16 +161,8 @@ class Informer(Generic[T]):
         return self._error if self._state.failures else ""
 
     def listen(self, listener: Callable[[Batch[T]], None]) -> None:
-        """Call a function with every batch. After the first sync, its first batch is the current copy."""
+        """Call a function with every batch; call this before `run`. The first batch is the whole collection."""
         self._listeners.append(listener)
-        if not self._synced.is_set():
-            return
-        objects = self._cache.objects.items()
-        present = [Delta(where, None, obj) for where, obj in objects]
-        version = self._state.version
-        batch = Batch(tuple(present), version, complete=True)
-        failures = self._call(listener, batch)
-        self._quarantine_failed(failures)
 
     async def wait_for_sync(self, seconds: float) -> bool:
         """Wait for the first sync; report whether it came in time."""
@@ -408,7 +400,13 @@ class Informer(Generic[T]):
                 if where not in failures and where not in unreadable:
                     self.quarantine.release(self._object_id(where))
                     self._accepted.pop(where, None)
-        self._quarantine_failed(failures)
+        for where, (delta, error) in failures.items():
+            if delta.new is None:
+                self.quarantine.release(self._object_id(where))
+                self._accepted.pop(where, None)
+            else:
+                self._accepted.setdefault(where, delta.old)
+                self.quarantine.hold(self._object_id(where), error)
 
     def _call(self, listener: Callable[[Batch[T]], None], batch: Batch[T]) -> dict[Key, tuple[Delta[T], Exception]]:
         """Call one listener and, if it fails, again for each object; return the objects on which it fails."""
@@ -430,17 +428,6 @@ class Informer(Generic[T]):
                     failures[delta.key] = delta, error
                 complete = False
         return failures
-
-    def _quarantine_failed(self, failures: Mapping[Key, tuple[Delta[T], Exception]]) -> None:
-        """Quarantine the objects on which listeners failed."""
-        for where, (delta, error) in failures.items():
-            object_id = self._object_id(where)
-            if delta.new is None:
-                self.quarantine.release(object_id)
-                self._accepted.pop(where, None)
-                continue
-            self._accepted.setdefault(where, delta.old)
-            self.quarantine.hold(object_id, error)
 
     def _object_id(self, where: Key) -> tuple[str, str, str]:
         return self.resource.id, *where

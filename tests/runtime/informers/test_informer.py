@@ -89,15 +89,6 @@ async def test_a_watch_that_ends_is_resumed_where_it_was(cluster, home):
     assert informer.reads == 1
 
 
-async def test_a_late_listener_gets_the_existing_objects():
-    cluster = Embedded()
-    await cluster.create(CONFIG_MAPS, config_map("a"), "default")
-    informer = Informer(cluster, CONFIG_MAPS)
-    async with running(informer):
-        await informer.wait_for_sync(PATIENCE)
-        assert record(informer) == [([("a", False, True)], ["a"])]
-
-
 async def test_a_wait_for_sync_that_times_out_returns_false():
     assert not await Informer(Embedded(), CONFIG_MAPS).wait_for_sync(0.01)
 
