@@ -36,7 +36,6 @@ class ObjectCache(Generic[T]):
         objects: dict[Key, T] = {}
         unreadable: dict[Key, Unreadable] = {}
         self._objects = objects
-        self._versions: dict[Key, str] = {}
         self._unreadable = unreadable
         self.objects = MappingProxyType(objects)
         self.unreadable = MappingProxyType(unreadable)
@@ -51,10 +50,9 @@ class ObjectCache(Generic[T]):
             if where not in fresh and where not in broken
         ]
         for where, new in fresh.items():
-            version = version_of(new)
-            if self._versions.get(where) != version:
-                deltas.append(Delta(where, self._objects.get(where), new))
-            self._versions[where] = version
+            old = self._objects.get(where)
+            if old is None or version_of(old) != version_of(new):
+                deltas.append(Delta(where, old, new))
         for delta in deltas:
             self._take(delta)
         self._unreadable.clear()
@@ -64,14 +62,12 @@ class ObjectCache(Generic[T]):
     def change(self, change: Change[T]) -> Delta[T] | None:
         """Apply one event; None if it has nothing new."""
         new = change.object
-        version = change.resource_version
         where = key(new)
         old = self._objects.get(where)
-        if old is not None and not is_news(version, self._versions[where]):
+        if old is not None and not is_news(change.resource_version, version_of(old)):
             return None
         self._unreadable.pop(where, None)
         if change.type != DELETED:
-            self._versions[where] = version
             return self._take(Delta(where, old, new))
         if old is None:
             return None
@@ -90,7 +86,6 @@ class ObjectCache(Generic[T]):
     def _take(self, delta: Delta[T]) -> Delta[T]:
         if delta.new is None:
             self._objects.pop(delta.key, None)
-            self._versions.pop(delta.key, None)
         else:
             self._objects[delta.key] = delta.new
         return delta
