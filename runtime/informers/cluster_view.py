@@ -48,10 +48,7 @@ class ClusterView:
         reader: Reader | None = None,
     ) -> Informer[Any]:
         """Create an informer that shares the quarantine."""
-        clock = asyncio.get_running_loop().time
-        return Informer(
-            reader or self._cluster, kind, fields=fields, quarantine=self.quarantine, trim=trim, clock=clock
-        )
+        return Informer(reader or self._cluster, kind, fields=fields, quarantine=self.quarantine, trim=trim)
 
     async def follow(
         self,

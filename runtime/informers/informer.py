@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from typing import TYPE_CHECKING, Generic, TypeVar, assert_never
 
 import msgspec
@@ -81,9 +80,8 @@ class Informer(Generic[T]):
         reread: float = REREAD_SECONDS,
         quarantine: Quarantine | None = None,
         trim: Callable[[T], T] | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clock` is monotonic. Informers can share a `quarantine`. `trim` removes unneeded fields before an object is kept."""
+        """Informers can share a `quarantine`. `trim` removes unneeded fields before an object is kept."""
         self._cluster = cluster
         self.resource = resource
         self._namespace = namespace
@@ -94,7 +92,7 @@ class Informer(Generic[T]):
         self._watch_seconds = watch_seconds
         self._silence = silence
         self._reread = reread
-        self._clock = clock
+        self._clock = asyncio.get_running_loop().time
         self._trim = trim
         self.quarantine = Quarantine() if quarantine is None else quarantine
         self._state = ReflectionState(phase=ReflectionPhase.STREAM if stream else ReflectionPhase.LIST, streams=stream)
@@ -110,7 +108,7 @@ class Informer(Generic[T]):
         self._broken: list[Unreadable] = []
         self.events = 0  # of watches
         self.reads = 0  # of the whole collection
-        # When the copy was last known to be current, by the informer's clock.
+        # When the copy was last known to be current, by the clock of the event loop.
         self.confirmed_at = _NEVER
         self._error = ""
         self._logged_error = ""
@@ -178,7 +176,7 @@ class Informer(Generic[T]):
         patience, self._patience = self._patience, None
         if patience is None or patience.expired():
             return False
-        patience.reschedule(asyncio.get_running_loop().time())
+        patience.reschedule(self._clock())
         return True
 
     async def run(self) -> None:
@@ -233,7 +231,7 @@ class Informer(Generic[T]):
 
     async def _watch(self) -> StepOutcome:
         """Read one watch to its end. A streamed list becomes an ordinary watch when it is complete."""
-        now = asyncio.get_running_loop().time
+        now = self._clock
         begun = turn_began = now()
         before = self.events
         seconds = self._watch_seconds * (1 + random.random() / 4)  # noqa: S311  spreads the ends of watches

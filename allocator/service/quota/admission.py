@@ -106,10 +106,8 @@ class QuotaAdmission:
         self._turns = LoopTurns()
         self.steps, self.patience = step_limits.QUOTA_PIECE, PATIENCE
         self.pending = PendingUsage()
-        self._templates = Informer(
-            cluster, RESOURCE_CLAIM_TEMPLATES, quarantine=knowledge.quarantine, clock=self._clock
-        )
-        self._core = Informer(cluster, RESOURCE_QUOTAS, quarantine=knowledge.quarantine, clock=self._clock)
+        self._templates = Informer(cluster, RESOURCE_CLAIM_TEMPLATES, quarantine=knowledge.quarantine)
+        self._core = Informer(cluster, RESOURCE_QUOTAS, quarantine=knowledge.quarantine)
         knowledge.pods.listen(self._take_pods)
         knowledge.claims.listen(self._take_claims)
 

@@ -1,7 +1,6 @@
 """Informers whose watch is open and delivers nothing."""
 
 import asyncio
-import itertools
 from collections import deque
 from contextlib import asynccontextmanager
 
@@ -69,14 +68,13 @@ async def test_a_distrusted_watch_ends_at_once_and_causes_a_list():
 
 
 async def test_only_received_data_confirms_a_cache():
-    now = itertools.count(1000)
     mute = Mute(1, *[0] * 1000, lists=False)
-    informer = Informer(mute, CONFIG_MAPS, "default", backoff=QUICK, silence=0.01, clock=lambda: next(now))
+    informer = Informer(mute, CONFIG_MAPS, "default", backoff=QUICK, silence=0.01)
     assert informer.confirmed_at == float("-inf")
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
         confirmed = informer.confirmed_at
-        assert confirmed >= 1000
+        assert confirmed > float("-inf")
         await eventually(lambda: asyncio.sleep(0, mute.refused > 5))
         assert informer.confirmed_at == confirmed
         assert "no answer" in informer.error
