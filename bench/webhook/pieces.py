@@ -92,7 +92,7 @@ def watch(recorder: Recorder) -> None:
     from runtime.http.listener import Listener
     from runtime.workers import pool
     from webhook.service import app
-    from webhook.service.deciding.decider import ReviewDecider
+    from webhook.service.decider import ReviewDecider
 
     around = recorder.stand_around
     around(PeerConnection, "data_received", lambda _, data: f"reading {len(data)} bytes")

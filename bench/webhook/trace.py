@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from bench.way import Way
 from bench.webhook.admission import LIMITS, _certificate, large_world, pod, review, trusting
 from webhook.service.app import App
-from webhook.service.deciding.decider import ReviewDecider
+from webhook.service.decider import ReviewDecider
 from webhook.service.log import Decisions
 from webhook.service.metrics import WebhookMetrics
 

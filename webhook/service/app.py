@@ -30,7 +30,6 @@ from runtime.authentication import Callers, Credentials
 from runtime.http import Limits, Listener, Reply, count_members, text
 from runtime.workers import Bug, Requester, Undecided, WorkerPool
 from webhook.admission import REFUSED, UNDECIDED, Answer, ReviewError, answer_timeout
-from webhook.service.deciding.limits import DecisionLimits
 from webhook.service.log import Decisions
 from webhook.service.settings import LINGER
 
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
 
     from runtime.http import Head
-    from webhook.service.deciding.decider import ReviewDecider
+    from webhook.service.decider import ReviewDecider
     from webhook.service.metrics import WebhookMetrics
     from webhook.state import State
 
@@ -55,6 +54,29 @@ PEER_SHARE = 0.75
 POLL_SECONDS = 0.01
 _PATHS = ("/mutate", "/validate", "/livez", "/readyz")
 BUG = "internal error, see the log of drawbridge"
+
+
+class DecisionLimits(NamedTuple):
+    """Limits of decisions in one process; the listener's limits are `runtime.http.Limits`."""
+
+    # Reviews that wait for a worker, a second decision or a template; the others are answered at once.
+    reviews: int = 128
+    # Seconds after which a refused object is decided again: the informers are a moment late, and a DeviceClass may have been created just
+    # before the first pod that names it. An answer waits at most as long for the template of a workload's pod.
+    second_look: float = 0.25
+    # Bytes; larger reviews are decided in a worker.
+    inline: int = 64 * 1024
+    # JSON members, each of which takes some microseconds; reviews with more are decided in a worker. A pod with 64 KiB of variables has 4,000.
+    members: int = 8_000
+    # CPU seconds of a decision on the loop; uncharged work adds up to 20 ms. The first evaluation of 5,000 nodes takes 40 ms, and several
+    # reviews share it.
+    hold: float = 0.022
+    # Seconds for a worker, including the wait for one.
+    patience: float = 1.5
+    workers: int = 2
+    # A review that has waited for `queue_wait` seconds is rejected if at least `crowd` others wait.
+    queue_wait: float = 0.25
+    crowd: int = 64
 
 
 class _OpenReview(NamedTuple):

@@ -21,7 +21,7 @@ from runtime.process import run_until
 from webhook import names, registration
 from webhook.service.app import App
 from webhook.service.certificate import Certificate, Origin
-from webhook.service.deciding.decider import ReviewDecider
+from webhook.service.decider import ReviewDecider
 from webhook.service.follower import Follower
 from webhook.service.metrics import WebhookMetrics
 from webhook.service.missed_pods import CONTROLLER, MissedPods

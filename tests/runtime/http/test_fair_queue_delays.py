@@ -7,7 +7,7 @@ import pytest
 
 from runtime.http.fair_queue import CHEAP, UNKNOWN_COST, FairQueue
 from tests.runtime.http.queue_clients import Client
-from webhook.service.deciding.limits import DecisionLimits
+from webhook.service.app import DecisionLimits
 
 pytestmark = pytest.mark.usefixtures("clock")
 

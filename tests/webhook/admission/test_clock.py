@@ -14,7 +14,7 @@ from tests.webhook.admission.reviews import gpu_pod, review, state
 from tests.webhook.admission.test_parameters import WRONG, pod_with_own_claim, spec
 from webhook.admission import review as admission
 from webhook.admission.feasibility import NO_TIME, UNKNOWN, Feasibility, judge
-from webhook.service.deciding.decider import ReviewDecider
+from webhook.service.decider import ReviewDecider
 
 MORE = typed_class("none", "false")
 TAINT = wire.convert(

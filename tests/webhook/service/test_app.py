@@ -17,9 +17,8 @@ from tests.webhook.service.serving import ENFORCE, JSON, REVIEW, review_of
 from webhook.admission import Answer, Record
 from webhook.admission import admission_review as reviews
 from webhook.admission import review as admission
-from webhook.service.app import _OpenReview
-from webhook.service.deciding.decider import ReviewDecider
-from webhook.service.deciding.limits import DecisionLimits
+from webhook.service.app import DecisionLimits, _OpenReview
+from webhook.service.decider import ReviewDecider
 from webhook.service.metrics import WebhookMetrics
 
 POD = {

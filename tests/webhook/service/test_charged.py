@@ -20,9 +20,9 @@ from runtime.http import count_members
 from tests.webhook.hostile import CORPUS, GPU, REVIEWS, crowded_pod, review, selecting_claim
 from webhook.admission import ReviewError
 from webhook.admission import review as admission
+from webhook.service.app import DecisionLimits
 from webhook.service.configuration_file import Source
-from webhook.service.deciding.decider import WHOLE_LANGUAGE
-from webhook.service.deciding.limits import DecisionLimits
+from webhook.service.decider import WHOLE_LANGUAGE
 from webhook.state import StateBuilder
 
 LIMITS = DecisionLimits()

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from tests.webhook.admission.test_decide import ENFORCE, gpu_pod, review
 from tests.webhook.hostile import CORPUS, REVIEWS
 from webhook.admission import ReviewError
-from webhook.service.deciding.decider import ReviewDecider
+from webhook.service.decider import ReviewDecider
 
 reviews = [("mutate", review(gpu_pod())), *((path, make()) for path, make in (REVIEWS | CORPUS).values())]
 decider = ReviewDecider(SimpleNamespace(), SimpleNamespace())

@@ -12,7 +12,7 @@ from tests.limits import PATIENCE
 from tests.waiting import until
 from tests.webhook.pods import configured
 from tests.webhook.state.test_builder import holding
-from webhook.service.deciding.decider import ReviewDecider
+from webhook.service.decider import ReviewDecider
 from webhook.service.follower import NAMED, Follower
 from webhook.service.pace import Pace
 from webhook.state.builder import StateBuilder

@@ -24,7 +24,7 @@ from tests.draws import draws
 from tests.webhook.admission.reviews import review
 from tests.webhook.pods import CLAIMED, EXAMPLES, WHOLE, configured
 from webhook import names
-from webhook.service.deciding.decider import ReviewDecider
+from webhook.service.decider import ReviewDecider
 from webhook.state import StateBuilder
 
 CLAIMS = 16  # claims that are created and deleted

@@ -12,7 +12,7 @@ from runtime.http.connection import ConnectionPhase
 from tests.limits import PATIENCE
 from tests.waiting import until
 from tests.webhook.service.serving import HEAD, JSON, REVIEW, Running, connections_with, phases, review_of
-from webhook.service.deciding.limits import DecisionLimits
+from webhook.service.app import DecisionLimits
 
 
 @pytest.mark.parametrize("running", [Limits(body=1000)], indirect=True)
