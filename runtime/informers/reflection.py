@@ -1,14 +1,9 @@
 """The state machine that keeps a copy of a collection up to date (client-go tools/cache/reflector.go), as a table without I/O.
 
-The informer asks `ReflectionState` what to do, does it, and reports the outcome; the result is the next state. It never gives up.
+The informer asks `ReflectionState` what to do, does it, and reports the outcome; `TABLE` has the next state. It never gives up.
 
-    phase   complete   ended       gone          refused      failed             silent
-    STREAM  WATCH      STREAM*     STREAM        LIST         STREAM*            LIST*
-    LIST    WATCH      -           LIST (anew)   LIST*        LIST* (same page)  -
-    WATCH   -          WATCH       STREAM/LIST   STREAM/LIST  WATCH*             LIST*
-
-`*` waits first, with backoff. STREAM requests the whole collection at the beginning of a watch (sendInitialEvents); if the server refuses,
-pages are requested (LIST) from then on. The whole collection is read only at first, when the server no longer has the copy's version,
+STREAM requests the whole collection at the beginning of a watch (sendInitialEvents); if the server refuses, pages are requested (LIST) from
+then on. The whole collection is read only at first, when the server no longer has the copy's version,
 or when a watch has shown nothing for too long: a list does not depend on what keeps watches silent.
 """
 
