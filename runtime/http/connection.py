@@ -134,7 +134,7 @@ class PeerConnection(BaseProtocol):
         self._body = bytearray()
         self._is_body_unread = False
         self._parser: HttpRequestParser | None = None
-        self._counted_bytes = 0  # this connection's share of `Listener.body_bytes`
+        self.received = 0  # bytes of a body that is not answered yet, counted in `Listener.body_bytes`
         self._closes_after_answer = False
         self._is_outdated = False  # whether the listener has a new TLS context
 
@@ -412,20 +412,15 @@ class PeerConnection(BaseProtocol):
         if self.certified:
             self.close()
 
-    @property
-    def received(self) -> int:
-        """The received bytes of a body that is not answered yet."""
-        return self._counted_bytes
-
     def _enter(self, phase: ConnectionPhase) -> None:
         self.phase = phase
         self.since = self._loop.time()
 
     def _count_body(self, received: int) -> None:
         """Count the received bytes of a body in `Listener.body_bytes`, and make room if there are too many."""
-        if received != self._counted_bytes:
-            change, self._counted_bytes = received - self._counted_bytes, received
-            self._listener.body_bytes += change
+        if received != self.received:
+            self._listener.body_bytes += received - self.received
+            self.received = received
             if self._listener.body_bytes > self._listener.limits.bytes:
                 self._listener.free_bytes()
 
