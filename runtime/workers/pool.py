@@ -23,6 +23,7 @@ import struct
 import sys
 import traceback
 import warnings
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
@@ -42,7 +43,6 @@ T = TypeVar("T")
 MEMORY = 128 << 20
 CPU_SECONDS = 60  # of a worker in its life
 QUEUE = 16  # requests that wait for a worker, at most
-COUNTED = ("forked", "decided", "killed", "crowded")
 REAP_INTERVAL = 0.01  # seconds between two checks whether killed workers have ended
 WATCH_INTERVAL = 0.1  # seconds between two checks whether busy workers are stopped
 
@@ -86,7 +86,7 @@ class WorkerPool(Generic[T]):
         self._dying: dict[int, _Use | None] = {}
         self._reap_timer: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
-        self.counts = dict.fromkeys(COUNTED, 0)  # for metrics
+        self.counts = Counter[str]()  # for metrics: forked, decided, killed, crowded
 
     async def decide(
         self,

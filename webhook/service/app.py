@@ -35,7 +35,7 @@ from webhook.service.settings import LINGER
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Coroutine
 
     from runtime.http import Head
     from webhook.service.decider import ReviewDecider
@@ -121,6 +121,7 @@ class App:
         self._limits = limits or DecisionLimits()
         self._listener = Listener(self, connections or Limits(), metrics.count_closure, _namespace)
         self._pool = WorkerPool(self._limits.workers, _Decided, turn=self._listener.queue.wait_turn)
+        self.workers = self._pool.counts
         self._waiting = 0
         self._waiting_of_peer: Counter[str] = Counter()
         # The most seconds for which one review has blocked the loop.
@@ -141,11 +142,6 @@ class App:
             await asyncio.sleep(notice)
         await self._listener.end(grace, linger * notice)
         self._pool.close()
-
-    @property
-    def workers(self) -> Mapping[str, int]:
-        """Counts of the worker pool, for the metrics."""
-        return self._pool.counts
 
     def close(self) -> None:
         """Stop accepting connections."""
