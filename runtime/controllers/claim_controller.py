@@ -61,8 +61,7 @@ class ClaimController:
                 tasks.create_task(informer.run())
             # Decisions need all pods and claims: an unknown pod would look like a deleted one.
             for awaited in (self._pods, self._claims):
-                while not await awaited.wait_for_sync(60.0):
-                    continue
+                await awaited.wait_for_sync()
             tasks.create_task(self._queue.run(self._work))
 
     def _on_pods(self, batch: Batch[Pod]) -> None:

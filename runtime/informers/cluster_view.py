@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,7 @@ class ClusterView:
             for informer in (*needed, *extra):
                 group.create_task(informer.run())
             for informer in needed:
-                await informer.wait_for_sync(inf)
+                await informer.wait_for_sync()
             for informer in extra:
                 await informer.wait_for_sync(self._extra_seconds)
             self._on_sync()
@@ -101,11 +102,9 @@ class ClusterView:
 
     async def wait_for_sync(self, seconds: float = inf) -> None:
         """Wait until all informers have synced, at most for this time."""
-        try:
-            async with asyncio.timeout(seconds if seconds < inf else None):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
                 await self._synced.wait()
-        except TimeoutError:
-            return
 
     def what_is_unread(self) -> str:
         """Return which collections have not synced; "" if all have."""

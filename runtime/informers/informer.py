@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from math import inf
 from typing import TYPE_CHECKING, Generic, TypeVar, assert_never
 
 import msgspec
@@ -47,7 +48,6 @@ T = TypeVar("T")
 # A server sends a bookmark two seconds before the requested end of a watch, and otherwise at most once a minute.
 WATCH_SECONDS = 20.0
 SILENCE_SECONDS = 30.0
-_NEVER = float("-inf")
 REREAD_SECONDS = 300.0  # at least, before a collection is read again only because there is room for more of it
 TURN = 0.001  # seconds after which many events yield to other work in the event loop, such as a webhook's answers
 logger = logging.getLogger("drawbridge.informer")
@@ -103,13 +103,13 @@ class Informer(Generic[T]):
         self._room = self._empty_room()
         self._next_room = self._empty_room()
         self._patience: asyncio.Timeout | None = None  # of the watch that is open
-        self._read_at = _NEVER
+        self._read_at = -inf
         self._read: list[T] = []
         self._broken: list[Unreadable] = []
         self.events = 0  # of watches
         self.reads = 0  # of the whole collection
         # When the copy was last known to be current, by the clock of the event loop.
-        self.confirmed_at = _NEVER
+        self.confirmed_at = -inf
         self._error = ""
         self._logged_error = ""
         # For quarantined objects: the last form that all listeners accepted.
@@ -162,7 +162,7 @@ class Informer(Generic[T]):
         """Call a function with every batch; call this before `run`. The first batch is the whole collection."""
         self._listeners.append(listener)
 
-    async def wait_for_sync(self, seconds: float) -> bool:
+    async def wait_for_sync(self, seconds: float = inf) -> bool:
         """Wait for the first sync; report whether it came in time."""
         try:
             async with asyncio.timeout(seconds):

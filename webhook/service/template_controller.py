@@ -21,7 +21,6 @@ import logging
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -147,12 +146,12 @@ class Templates:
             followed: list[Informer[Any]] = [self._pods, self._templates, *self._workloads]
             for informer in followed:
                 group.create_task(informer.run())
-            await self._templates.wait_for_sync(float("inf"))  # before that, everything would look missing
+            await self._templates.wait_for_sync()  # before that, everything would look missing
             for _ in range(WORKERS):
                 group.create_task(self._queue.run(self._reconcile))
-            await self._pods.wait_for_sync(float("inf"))  # before that, everything would look unused
+            await self._pods.wait_for_sync()  # before that, everything would look unused
             for informer in self._workloads:
-                await informer.wait_for_sync(float("inf"))
+                await informer.wait_for_sync()
             self._schedule_survey(EVERYWHERE, 0.0)
             group.create_task(self._surveys.run(self._find_waiting, deadline=SURVEY_SECONDS))
             group.create_task(self._retry_withheld())
@@ -174,8 +173,7 @@ class Templates:
                 state.unsure,
                 state.keys,
             )
-            before = self._withheld_with
-            if len(inputs) == len(before) and all(map(is_, inputs, before)):
+            if inputs == self._withheld_with:
                 continue
             self._withheld_with = inputs
             for key in tuple(self._withheld):
