@@ -35,7 +35,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from socket import SHUT_RDWR
 from time import time
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpProcessingError, HttpRequestParser
@@ -113,6 +113,8 @@ class Handler(Protocol):
 class PeerConnection(BaseProtocol):
     """A connection, from the time it is accepted."""
 
+    transport: PeerTransport | None
+
     def __init__(self, listener: Listener, handler: Handler, peer: str, sock: socket.socket) -> None:
         self._listener = listener
         self._handler = handler
@@ -127,7 +129,6 @@ class PeerConnection(BaseProtocol):
         self.has_posted = False
         self.handshake_task: asyncio.Task[None] | None = None  # the task that waits to begin the handshake
         self.cost = UNKNOWN_COST  # CPU seconds that its requests have cost recently
-        self._peer_transport: PeerTransport | None = None
         self._common_name = ""
         self._head: Head | None = None
         # The received part of an incomplete body, and whether the peer may still send more of it.
@@ -143,7 +144,6 @@ class PeerConnection(BaseProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Read the peer's certificate after the handshake."""
         super().connection_made(transport)
-        self._peer_transport = cast("PeerTransport", transport)
         shown: Mapping[str, Any] = transport.get_extra_info("peercert") or {}
         self.certified = bool(shown)
         names = [value for part in shown.get("subject", ()) for key, value in part if key == "commonName"]
@@ -153,7 +153,6 @@ class PeerConnection(BaseProtocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Clean up, whichever side closed the connection."""
         super().connection_lost(exc)
-        self._peer_transport = None  # breaks a reference cycle, which would wait for the garbage collector
         if self.phase is not ConnectionPhase.ANSWER:  # else the queue or the handler still has the body
             self._count_body(0)
         self.phase = ConnectionPhase.CLOSED
@@ -393,14 +392,12 @@ class PeerConnection(BaseProtocol):
         If a connection is closed while a client sends a request, the client retries it unless it is a POST. Every review is a POST.
         """
         idle = self.phase in (ConnectionPhase.QUIET, ConnectionPhase.IDLE)
-        if idle and self._peer_transport is not None and not self._peer_transport.has_unread:
-            self._peer_transport.close()
+        if idle and self.transport is not None and not self.transport.has_unread:
+            self.transport.close()
 
     def has_asked(self) -> bool:
         """Report whether an idle connection has received bytes that are not read yet."""
-        return (
-            self.phase is ConnectionPhase.IDLE and self._peer_transport is not None and self._peer_transport.has_unread
-        )
+        return self.phase is ConnectionPhase.IDLE and self.transport is not None and self.transport.has_unread
 
     def leave(self) -> None:
         """Close with the next answer, because the listener has a new TLS context.
