@@ -52,7 +52,7 @@ SECONDS_OF_BYTE = 0.35e-6
 PEER_SHARE = 0.75
 # Seconds between two checks whether a template exists.
 POLL_SECONDS = 0.01
-_PATHS = ("/mutate", "/validate", "/livez", "/readyz")
+REVIEWS = ("/mutate", "/validate")  # the paths
 BUG = "internal error, see the log of drawbridge"
 
 
@@ -151,10 +151,8 @@ class App:
 
     def refuse(self, head: Head) -> Reply | None:
         """Return the reply to a request whose body must not be read; None if it may be read."""
-        if head.path not in ("/mutate", "/validate") or head.method != "POST":
-            if head.length <= 0:
-                return None
-            return text(405 if head.path in _PATHS else 404, "no body is expected here", close=True)
+        if head.path not in REVIEWS or head.method != "POST":
+            return self._answer_other(head) if head.length > 0 else None
         refused = None
         most = self._listener.limits.body
         if not self._callers.may_ask(head):
@@ -172,12 +170,15 @@ class App:
 
     def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:
         """Answer a complete request: a review, or a probe."""
-        path, method = head.path, head.method
-        if path in ("/mutate", "/validate"):
-            if method != "POST":
-                return text(405, f"{path} takes POST only", ("Allow", "POST"))
-            now = monotonic()
-            return self._review(_OpenReview(path[1:], body, head.peer, now - self._listener.queue.waited, now))
+        if head.path not in REVIEWS or head.method != "POST":
+            return self._answer_other(head)
+        now = monotonic()
+        return self._review(_OpenReview(head.path[1:], body, head.peer, now - self._listener.queue.waited, now))
+
+    def _answer_other(self, head: Head) -> Reply:
+        """Answer a request that is not a review."""
+        if head.path in REVIEWS:
+            return text(405, f"{head.path} takes POST only", ("Allow", "POST"))
         return self._metrics.probe(head) or text(
             404, "not found: this port serves /mutate, /validate, /livez and /readyz"
         )
