@@ -72,7 +72,6 @@ class Informer(Generic[T]):
         *,
         labels: str = "",
         fields: str = "",
-        page: int = 0,
         stream: bool = True,
         backoff: Backoff | None = None,
         watch_seconds: float = WATCH_SECONDS,
@@ -87,7 +86,6 @@ class Informer(Generic[T]):
         self._namespace = namespace
         self._labels = labels
         self._fields = fields
-        self._page = page or resource.page
         self._backoff = backoff or Backoff()
         self._watch_seconds = watch_seconds
         self._silence = silence
@@ -216,7 +214,7 @@ class Informer(Generic[T]):
                 self._namespace,
                 labels=self._labels,
                 fields=self._fields,
-                limit=self._page,
+                limit=self.resource.page,
                 more=self._state.more,
             )
             for item in page.items:

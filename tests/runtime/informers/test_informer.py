@@ -6,6 +6,7 @@ import logging
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from cluster import Merge
 from cluster.embedded.embedded import Embedded
@@ -36,7 +37,7 @@ def record(informer):
 async def test_a_copy_starts_complete_and_follows_changes(cluster, home, stream):
     for name in ("a", "b", "c"):
         await cluster.create(RESOURCE_CLAIMS, claim(name), home)
-    informer = Informer(cluster, RESOURCE_CLAIMS, home, page=2, stream=stream)
+    informer = Informer(cluster, replace(RESOURCE_CLAIMS, page=2), home, stream=stream)
     heard = record(informer)
     assert not informer.is_synced
     async with running(informer):
@@ -95,7 +96,7 @@ async def test_a_wait_for_sync_that_times_out_returns_false():
 
 async def follow(trouble, *, stream=True, page=500):
     """Run an informer over a failing cluster until its cache is correct again; return it with its recorded batches."""
-    informer = Informer(trouble, CONFIG_MAPS, "default", backoff=QUICK, stream=stream, page=page)
+    informer = Informer(trouble, replace(CONFIG_MAPS, page=page), "default", backoff=QUICK, stream=stream)
     heard = record(informer)
     for name in ("a", "b", "c"):
         await trouble.inner.create(CONFIG_MAPS, config_map(name), "default")
