@@ -300,7 +300,9 @@ def _run_worker(parent: socket.socket, decide: Callable[[str, bytes], object]) -
     try:
         _drop_parent_resources(parent.fileno())
         _limit_resources()
-        while (request := _receive_message(parent)) is not None:
+        requests = parent.makefile("rb")
+        while head := requests.read(_LENGTH.size):
+            request = requests.read(*_LENGTH.unpack(head))
             reply = _encode(_answer(decide, *_request.decode(request)))
             parent.sendall(_LENGTH.pack(len(reply)) + reply)
     finally:
@@ -337,19 +339,3 @@ def _answer(decide: Callable[[str, bytes], object], path: str, body: bytes) -> t
         return "memory", None
     except Exception:  # noqa: BLE001  the parent logs it
         return "bug", "".join(traceback.format_exception(*sys.exc_info(), limit=-20))
-
-
-def _receive_message(parent: socket.socket) -> bytes | None:
-    """Return the next message; None if the parent has closed the socket."""
-    head = _receive(parent, _LENGTH.size)
-    return head and _receive(parent, _LENGTH.unpack(head)[0])
-
-
-def _receive(parent: socket.socket, count: int) -> bytes | None:
-    parts = bytearray()
-    while len(parts) < count:
-        part = parent.recv(min(count - len(parts), 1 << 18))
-        if not part:
-            return None
-        parts += part
-    return bytes(parts)
