@@ -193,15 +193,12 @@ class Templates:
         with self.quarantine.guard(self._pods.resource.id, *key):
             self._request_for_pod(pod, key)
 
-    def _request_for_pod(self, pod: Pod, key: Key) -> None:
-        self._request(("Pod", key), *self._templates_of_pod(pod, key))
-
     def _forget_pod(self, key: Key) -> None:
         self._withheld.pop(key, None)
         self._request(("Pod", key), {})
 
-    def _templates_of_pod(self, pod: Pod, key: Key) -> tuple[Mapping[Key, Json], frozenset[Key]]:
-        """Return the specs of the templates that may be created for a pod, and the names of all templates that it uses."""
+    def _request_for_pod(self, pod: Pod, key: Key) -> None:
+        """Request the templates that may be created for a pod, and note all templates that it uses."""
         state = self._state()
         try:
             proven = template_lifecycle.read_proven(pod, state.keys)
@@ -211,12 +208,11 @@ class Templates:
             problem = str(error)
         if not problem:
             self._withheld.pop(key, None)
-            return proven, template_lifecycle.templates_of(pod)
-        if self._withheld.get(key) != problem:
+        elif self._withheld.get(key) != problem:
             self._withheld[key] = problem
             self._metrics.template("withheld")
             logger.warning("no template is created for a pod", extra={"pod": "/".join(key), "problem": problem})
-        return {}, template_lifecycle.templates_of(pod)
+        self._request(("Pod", key), {} if problem else proven, template_lifecycle.templates_of(pod))
 
     def _schedule_survey(self, namespace: str, seconds: float) -> None:
         """Survey a namespace after some seconds, and again when every webhook replica has seen what this controller has."""
