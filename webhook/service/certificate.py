@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from certs.change_watch import ChangeWatch
-    from certs.rotation import Span
     from certs.store import SecretStore
 
 logger = logging.getLogger("drawbridge.certificate")
@@ -75,6 +74,7 @@ class Certificate:
         self._pace = pace
         self._learned = learned
         self._pair: Pair | None = None
+        self._end: dt.datetime | None = None  # of the certificate
         self._keys: tuple[bytes, ...] = ()
         self._problem = "no certificate yet"
         self._first = asyncio.Event()
@@ -93,8 +93,8 @@ class Certificate:
             pair, keys = await self._origin.load()
             if pair is not None and pair != self._pair:
                 reload.load(self.context, pair)
-                self._pair = pair
-                logger.info("serving a new certificate", extra={"until": self.span().end.isoformat()})
+                self._pair, self._end = pair, authority.span(pair.certificate).end
+                logger.info("serving a new certificate", extra={"until": self._end.isoformat()})
         except (ClusterError, OSError, ssl.SSLError, ValueError) as error:
             self._problem = str(error)
             logger.warning("no new certificate", extra={"problem": self._problem})
@@ -114,16 +114,8 @@ class Certificate:
         """Return why this process cannot serve or sign; "" if it can."""
         if not self._first.is_set():
             return self._problem
-        return "expired" if self._pair is not None and self.days() <= 0 else ""
+        return "expired" if self._end is not None and self.days() <= 0 else ""
 
     def days(self) -> float:
         """Return the days until the certificate expires; 0 without one."""
-        if self._pair is None:
-            return 0.0
-        return (self.span().end - dt.datetime.now(dt.UTC)) / dt.timedelta(days=1)
-
-    def span(self) -> Span:
-        """Return the lifetime of the certificate. Raises ValueError if there is none yet."""
-        if self._pair is None:
-            raise ValueError("there is no certificate yet")
-        return authority.span(self._pair.certificate)
+        return (self._end - dt.datetime.now(dt.UTC)) / dt.timedelta(days=1) if self._end else 0.0
