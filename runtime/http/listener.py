@@ -65,21 +65,6 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class _ClosableConnections(NamedTuple):
-    """The connections to close next to make room, in this order. The selection is reused, because it takes long with many connections."""
-
-    since: float
-    queue: deque[Candidate]
-
-    def pop_unchanged(self, among: Collection[PeerConnection]) -> PeerConnection | None:
-        """Remove and return the first connection whose phase has not changed since the selection; None if there is none."""
-        while self.queue:
-            first, phase, since = self.queue.popleft()
-            if first in among and first.phase is phase and first.since == since and not first.has_asked():
-                return first
-        return None
-
-
 class Listener:
     """One listening socket and its connections."""
 
@@ -100,7 +85,9 @@ class Listener:
         self.connections: set[PeerConnection] = set()
         self._by_peer: dict[str, set[PeerConnection]] = {}
         self._known: dict[str, None] = {}  # addresses from which a complete request came, the latest last
-        self._victims = _ClosableConnections(float("-inf"), deque())
+        # The connections to close next to make room, and when they were selected, which takes long with many connections.
+        self._victims: deque[Candidate] = deque()
+        self._selected_at = float("-inf")
         self._parting: dict[PeerConnection, None] = {}  # closed to make room, the oldest first
         self._handler = handler
         self._refused = refused
@@ -303,10 +290,8 @@ class Listener:
     def _find_victim(self, among: Collection[PeerConnection]) -> PeerConnection | None:
         """Return the connection to close first. One with an unread request is skipped."""
         now = asyncio.get_running_loop().time()
-        if self._victims.since >= now - VICTIMS_SECONDS:
-            victim = self._victims.pop_unchanged(among)
-            if victim is not None:
-                return victim
+        if now - self._selected_at <= VICTIMS_SECONDS and (victim := self._next_victim(among)):
+            return victim
         long_ago = now - self.limits.settled
         candidates = [connection for connection in among if connection.phase is not ConnectionPhase.ANSWER]
         without_request = sum(connection.phase in _WITHOUT_REQUEST for connection in candidates)
@@ -321,12 +306,18 @@ class Listener:
         # The second, larger selection is only needed if the first few connections all have unread requests.
         for count in (min(VICTIMS, 1 + len(among) // 8), VICTIMS):
             first = nsmallest(count, candidates, key=rank)
-            self._victims = _ClosableConnections(
-                now, deque([(connection, connection.phase, connection.since) for connection in first])
-            )
-            victim = self._victims.pop_unchanged(among)
-            if victim is not None:
+            self._victims = deque([(connection, connection.phase, connection.since) for connection in first])
+            self._selected_at = now
+            if victim := self._next_victim(among):
                 return victim
+        return None
+
+    def _next_victim(self, among: Collection[PeerConnection]) -> PeerConnection | None:
+        """Remove and return the first selected connection whose phase has not changed since; None if there is none."""
+        while self._victims:
+            first, phase, since = self._victims.popleft()
+            if first in among and first.phase is phase and first.since == since and not first.has_asked():
+                return first
         return None
 
     async def _sweep(self) -> None:
