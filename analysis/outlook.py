@@ -15,14 +15,12 @@ from allocator.one_node import Options, explain, options_within
 from allocator.pods import hands_out, pending, requests
 from allocator.simulation import PodOutcome, Snapshot, SnapshotRun, simulate
 from allocator.strategies import DEFAULT, StrategyCache, choose_devices
-from analysis.arrivals import Arrivals, arrivals, brings_pods
-from analysis.loading import TypedObjects
+from analysis.arrivals import Arrivals, arrivals
 from dra import step_limits
 from dra.budget import Budget
 from dra.errors import NodeSelectorError
-from dra.objects import Pod, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
-from dra.server import known_gates
-from webhook.state import Features, Inventory, State, prospects, shared_by_labels
+from dra.objects import Pod, PodDisruptionBudget
+from webhook.state import prospects, shared_by_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -31,10 +29,9 @@ if TYPE_CHECKING:
     from allocator.simulation import Ask, Simulation
     from allocator.strategies import Chosen
     from analysis.loading import Reading
-    from dra.objects import Node
-    from dra.raw import Object
+    from dra.objects import Node, ResourceClaim, ResourceClaimTemplate
     from dra.stock import Stock
-    from webhook.state import Configuration
+    from webhook.state import Configuration, State
 
 # The number of waiting pods that are placed in order, each holding its devices against the following pods. Every later pod is placed as if
 # it came directly after these.
@@ -67,29 +64,14 @@ def beside(
     templates: Sequence[ResourceClaimTemplate] = (),
 ) -> Snapshot:
     """Return a snapshot of the running pods and the arriving ones; `claims` and `templates` arrive with them."""
-    there = Snapshot(
+    running = [pod for pod in reading.running if pod.metadata.key not in arrived.pods]
+    return Snapshot(
         reading.stock,
-        tuple(reading.running),
-        tuple(reading.stock.claims.values()),
-        tuple(reading.templates.values()),
+        (*running, *arrived.pods.values()),
+        (*reading.stock.claims.values(), *claims),
+        (*reading.templates.values(), *arrived.templates, *templates),
         tuple(reading.typed.of_type(PodDisruptionBudget)),
         tuple(reading.quotas),
-    )
-    return _with_arrivals(there, arrived, claims, templates)
-
-
-def _with_arrivals(
-    there: Snapshot,
-    arrived: Arrivals,
-    claims: Iterable[ResourceClaim],
-    templates: Iterable[ResourceClaimTemplate],
-) -> Snapshot:
-    """Add arriving pods with their claims and templates. An arriving pod replaces one of the same name."""
-    return replace(
-        there,
-        pods=(*(pod for pod in there.pods if pod.metadata.key not in arrived.pods), *arrived.pods.values()),
-        claims=(*there.claims, *claims),
-        templates=(*there.templates, *arrived.templates, *templates),
     )
 
 
@@ -133,26 +115,6 @@ def place(
     return replace(
         simulation, pods=tuple(outcomes), totals=replace(totals, pods=len(outcomes), unschedulable=unschedulable)
     )
-
-
-def place_beside(objects: Sequence[Object], there: Snapshot, configuration: Configuration) -> Simulation:
-    """Schedule the pods that objects are or would create beside the pods of a snapshot that have a node.
-
-    Claims and templates among the objects arrive with the pods. Raises WireError for an invalid object.
-    """
-    stock = there.stock
-    server = stock.reading.server
-    # To judge claims, unknown gates count as on. For what the webhook writes, they have their defaults.
-    off = dict.fromkeys(known_gates(server.minor).keys() - server.gates, False)
-    fleet = Inventory.gather(stock.classes.values(), stock.slices.values(), stock.nodes.values())
-    state = State(configuration=configuration, fleet=fleet, features=Features.combine(server.minor, off))
-    arrived = arrivals([obj for obj in objects if brings_pods(obj)], state)
-    others = TypedObjects.read(obj for obj in objects if not brings_pods(obj))
-    for unreadable in others.unreadable:
-        raise unreadable.error
-    placed = replace(there, pods=tuple([pod for pod in there.pods if pod.spec.node_name]))
-    snapshot = _with_arrivals(placed, arrived, others.of_type(ResourceClaim), others.of_type(ResourceClaimTemplate))
-    return place(snapshot, state, arrived.refused)
 
 
 class _Notes:

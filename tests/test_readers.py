@@ -234,8 +234,6 @@ ENDPOINTS = {
     "/extender/prioritize": [{"Pod": sidecar.pod("p", "a"), "NodeNames": ["n0"]}],
     "/extender/preempt": [{"Pod": sidecar.pod("p", "a"), "NodeNameToMetaVictims": {"n0": {"Pods": [{"UID": "a"}]}}}],
     "/extender/bind": [{"PodName": "q", "PodNamespace": "default", "PodUID": "q", "Node": "n0"}],
-    "/api/v1/simulate-schedule": [sidecar.pod("p", "a"), {"kind": "List", "apiVersion": "v1", "items": [sidecar.claim("x"), sidecar.pod("p", "x")]}],
-    "/api/v1/resize": [{"claim": "default/a", "request": "r", "capacity": {"memory": "1Gi"}}],
     "/quota": [reviewed(sidecar.pod("p", "a")), reviewed(sidecar.claim("x"))],
 }  # fmt: skip
 CONFIG = yaml.safe_load(peer.kubeconfig("http://127.0.0.1:1"))

@@ -126,11 +126,6 @@ def query(head: Head, _: bytes) -> tuple[dict[str, str]]:
     return ({name: values[-1] for name, values in parse_qs(head.query).items()},)
 
 
-def whole(_: Head, body: bytes) -> tuple[bytes]:
-    """The undecoded body as the argument of an endpoint."""
-    return (body,)
-
-
 def read_as(type_: type[Any]) -> Callable[[Head, bytes], tuple[Any]]:
     """Return a function that decodes the body as the argument of an endpoint."""
     return lambda _, body: (read_body(body, type_),)

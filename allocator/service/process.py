@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from allocator.decisions import PlacementRules
-    from allocator.service.queries import Simulate
     from allocator.service.quota.reviews import Reviewing
     from allocator.service.settings import Settings
     from cluster.protocol import Cluster
@@ -48,7 +47,6 @@ class Service:
         self,
         cluster: Cluster,
         settings: Settings,
-        simulate: Simulate,
         reviewing: Reviewing | None = None,
     ) -> None:
         """With `reviewing` and the `quota` setting, quotas are checked when pods and claims are created."""
@@ -103,7 +101,6 @@ class Service:
         metrics.follow(knowledge, drift, lambda: lead.leads)
         self._queries = Queries(
             knowledge,
-            simulate,
             drift=drift,
             quotas=lambda: bridge.quotas.report(knowledge.stock, ledger.unwritten()),
             is_written=ledger.is_written,

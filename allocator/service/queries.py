@@ -1,4 +1,4 @@
-"""The read-only HTTP API: where a pod would be placed, which pod holds which device, and what the nodes have.
+"""The read-only HTTP API: which claim has which devices, quotas, the assumed server, and drift.
 
 A call may take long, so it is answered in a worker: a forked process, which is killed when its time is over. Schedulers do not wait
 behind these calls.
@@ -7,32 +7,27 @@ behind these calls.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from allocator.service.app import BUG, Endpoint, HttpError, json, refuse, routes, whole
+from allocator.service.app import BUG, Endpoint, HttpError, json, routes
 from allocator.service.settings import ANSWER_SECONDS
-from allocator.simulation import Simulation, Snapshot
-from cluster.manifests import ManifestError, parse
-from dra.objects import ResourceClaim, results_of
-from dra.raw import Object
-from dra.wire import WireError
+from dra.objects import results_of
 from runtime.http import Reply
 from runtime.workers import Bug, Requester, Undecided, WorkerPool
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from allocator.reports import Drift
     from allocator.service.app import Answering, Routes
     from allocator.service.knowledge import Knowledge
+    from dra.objects import ResourceClaim
+    from dra.raw import Object
     from runtime.http import Head
 
 logger = logging.getLogger("drawbridge.allocator")
-# Schedules the pods among the objects, as the webhook would admit them, in addition to a snapshot's bound pods. Raises WireError.
-Simulate = Callable[[list[Object], Snapshot], Simulation]
 WORKERS = 2
-LARGEST = 1 << 20
-MOST_OBJECTS = 64
 
 
 class Queries:
@@ -41,7 +36,6 @@ class Queries:
     def __init__(
         self,
         knowledge: Knowledge,
-        simulate: Simulate,
         *,
         drift: Callable[[], Drift],
         quotas: Callable[[], list[Object]],
@@ -57,7 +51,6 @@ class Queries:
         self._quotas = quotas
         self._is_written = is_written
         self._seconds = seconds
-        self._simulate = simulate
         self._pool = WorkerPool(WORKERS, Reply)
 
     def in_worker(self, answer: Answering) -> Answering:
@@ -68,10 +61,7 @@ class Queries:
                 raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "retry in a moment")
 
             def decide(_: str, body: bytes) -> Reply:
-                try:
-                    reply = answer(head, body)
-                except HttpError as refusal:
-                    return refuse(refusal)
+                reply = answer(head, body)
                 assert isinstance(reply, Reply)
                 return reply
 
@@ -93,26 +83,6 @@ class Queries:
         """Stop the workers."""
         self._pool.close()
 
-    def simulate(self, body: bytes) -> Reply:
-        """Return where the pods of the body would be placed, in the form of `drawbridge simulate`."""
-        knowledge = self._knowledge
-        stock = knowledge.stock
-        there = Snapshot(
-            stock,
-            tuple(knowledge.pods.objects.values()),
-            tuple(stock.claims.values()),
-            budgets=tuple(knowledge.budgets.objects.values()),
-            quotas=tuple(knowledge.quotas.objects.values()),
-        )
-        try:
-            simulation = self._simulate(_sent(body), there)
-        except WireError as error:
-            raise HttpError(HTTPStatus.BAD_REQUEST, str(error), "see kubectl explain") from None
-        if not simulation.pods:
-            problem = "the body has no pod that waits for a node"
-            raise HttpError(HTTPStatus.BAD_REQUEST, problem, "send a pod, or a workload with a template")
-        return json(simulation)
-
     def claims(self) -> Reply:
         """Return the devices and pods of each claim."""
         rows: list[Object] = []
@@ -131,32 +101,6 @@ class Queries:
             }
             rows.append(row)
         return json({"claims": rows})
-
-    def fleet(self) -> Reply:
-        """Return the number of devices and of held devices of each pool, and the nodes without held devices."""
-        stock = self._knowledge.stock
-        rows: list[Object] = []
-        with_devices: set[str] = set()
-        with_holders: set[str] = set()
-        for pool in sorted(stock.pages_of):
-            pages, use = stock.newest_pages(pool), stock.use(pool)
-            devices = [device.name for page in pages for device in page.devices]
-            in_use = [device for device in devices if use.holds(device)]
-            nodes = {page.node_name for page in pages if page.node_name}
-            with_devices |= nodes
-            if in_use:
-                with_holders |= nodes
-            driver, name = pool
-            row = {
-                "driver": driver,
-                "pool": name,
-                "nodes": sorted(nodes),
-                "devices": len(devices),
-                "held": len(in_use),
-            }
-            rows.append(row)
-        idle = sorted(with_devices - with_holders)
-        return json({"pools": rows, "nodesWithoutHolders": idle})
 
     def drift(self) -> Reply:
         """Return devices that several claims hold, and reservations left behind. Followers do not search for these."""
@@ -183,38 +127,9 @@ class Queries:
         return json({"quotas": self._quotas()})
 
 
-def _sent(body: bytes) -> list[Object]:
-    """Parse the body of a call."""
-    if len(body) > LARGEST:
-        raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a pod has at most {LARGEST} bytes", "send less")
-    try:
-        sent = [document.object for document in parse(body, "the body")]
-    except ManifestError as error:
-        raise HttpError(HTTPStatus.BAD_REQUEST, str(error), "send a pod as YAML or JSON") from None
-    if len(sent) > MOST_OBJECTS:
-        raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST_OBJECTS} objects are read", "send fewer")
-    for obj in sent:
-        if not isinstance(obj.get("metadata") or {}, dict):
-            problem = f"{obj.get('kind') or 'Pod'}: metadata is not an object"
-            raise HttpError(HTTPStatus.BAD_REQUEST, problem, "see kubectl explain")
-    return sent
-
-
 API_ENDPOINTS = (
     Endpoint(
-        "POST",
-        "/api/v1/simulate-schedule",
-        Queries.simulate,
-        "takes pods or workloads, legacy or with claims, as YAML or JSON, with their templates and claims. Returns what "
-        "`drawbridge simulate -o json` prints about them, and also preemption victims and exceeded quota lines. "
-        "Nothing is reserved or evicted",
-        whole,
-    ),
-    Endpoint(
         "GET", "/api/v1/claims", Queries.claims, "the devices of each claim, and whether its allocation is written yet"
-    ),
-    Endpoint(
-        "GET", "/api/v1/fleet", Queries.fleet, "devices and held devices of each pool, and nodes without held devices"
     ),
     Endpoint("GET", "/api/v1/quota", Queries.quota, "each line of each quota: hard, used, and reserved"),
     Endpoint(

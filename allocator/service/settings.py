@@ -58,7 +58,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         None
     )
     extender: Annotated[Place, Flag("Listen here for a stock kube-scheduler, as its HTTP extender.")] = None
-    api: Annotated[Place, Flag("Listen here for the HTTP API: /api/v1/simulate-schedule, /claims, /fleet.")] = None
+    api: Annotated[Place, Flag("Listen here for the HTTP API: /api/v1/claims, /quota, /drift.")] = None
     quota: Annotated[
         Address | None, Flag("Listen here for API servers that check pods and claims against quotas (/quota).")
     ] = None

@@ -27,10 +27,8 @@ from webhook.names import QUOTA
 if TYPE_CHECKING:
     from allocator.decisions import PlacementRules
     from allocator.service import Listening
-    from allocator.simulation import Simulation, Snapshot
     from certs.mutual import Files
     from cluster.protocol import Cluster
-    from dra.raw import Object
     from webhook.state import Configuration
 
 _LISTEN_OPTIONS = "--plugin, --extender, --api, --reservations, --metrics-listen"
@@ -75,7 +73,6 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
     """Allocate devices for schedulers, and write the allocations into the claims."""
     from allocator.service import ReadOnlyAllocator, Reviewing, Service
     from analysis.configuration import source_of
-    from analysis.outlook import place_beside
     from webhook.admission import future_claims_of_pod, review_quota
     from webhook.service import log
 
@@ -97,13 +94,10 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
         logging.getLogger("drawbridge.allocator").info("ready", extra=addresses)
 
     async def serve(cluster: Cluster, stop: asyncio.Event) -> None:
-        def simulate(objects: list[Object], there: Snapshot) -> Simulation:
-            return place_beside(objects, there, source.current)
-
         service = (
-            ReadOnlyAllocator(cluster, settings, simulate)
+            ReadOnlyAllocator(cluster, settings)
             if settings.read_only
-            else Service(cluster, settings, simulate, Reviewing(review_quota, future_claims_of_pod))
+            else Service(cluster, settings, Reviewing(review_quota, future_claims_of_pod))
         )
 
         def follow(new: Configuration) -> None:

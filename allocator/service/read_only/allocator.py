@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from allocator.decisions import PlacementRules
-    from allocator.service.queries import Simulate
     from allocator.service.settings import Settings
     from cluster.protocol import Cluster
     from dra.objects import Pod
@@ -46,7 +45,6 @@ class ReadOnlyAllocator:
         self,
         cluster: Cluster,
         settings: Settings,
-        simulate: Simulate,
         *,
         grace: float = GRACE,
         again: float = CHECK_SECONDS,
@@ -67,9 +65,7 @@ class ReadOnlyAllocator:
         self._drift_at = 0.0
         self._seen = Drift()
         self.drift = Drift()
-        self._queries = Queries(
-            knowledge, simulate, drift=lambda: self.drift, quotas=lambda: quotas.report(knowledge.stock)
-        )
+        self._queries = Queries(knowledge, drift=lambda: self.drift, quotas=lambda: quotas.report(knowledge.stock))
         self.metrics = Metrics()
         self._ports = Ports(settings, self.metrics)
         self.metrics.follow(knowledge, lambda: self.drift)

@@ -8,7 +8,6 @@ from pathlib import Path
 import aiohttp
 
 from allocator.service import Service, Settings
-from analysis.outlook import place_beside
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.patch import Merge
@@ -16,7 +15,6 @@ from runtime.controllers import Term
 from tests import objects
 from tests.objects import container, device_quota, exactly, resource_slice
 from tests.waiting import until
-from webhook.state import Configuration
 
 DRIVER = "gpu.example.com"
 # Each renewal is a write that wakes every watch of the embedded cluster: often enough for the waiting replica to take over.
@@ -107,7 +105,7 @@ async def running(cluster, *, identity="one", leads=True, reviewing=None, **sett
         sockets = {name: Path(folder, name) for name in ("plugin", "extender", "api")}
         chosen = {"metrics": None, "term": TERM, "tick": 0.05} | settings
         settings = Settings(identity=identity, namespace="default", **sockets, **chosen)
-        service = Service(cluster, settings, simulate, reviewing)
+        service = Service(cluster, settings, reviewing)
         stop, ready = asyncio.Event(), asyncio.Event()
         places = []
         run = asyncio.create_task(service.run(stop, lambda where: (places.append(where), ready.set())))
@@ -166,7 +164,3 @@ async def until_event(cluster, words):
 def quota_of(name="team", **hard):
     """Return a DeviceQuota; `gpu__devices` stands for `gpu/devices`."""
     return device_quota(name, {key.replace("__", "/"): amount for key, amount in hard.items()})
-
-
-def simulate(asked, there):
-    return place_beside(asked, there, Configuration())

@@ -14,7 +14,7 @@ from allocator.service.commits import HOLDER_POLICY
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.errors import Conflict, Forbidden, Invalid, Throttled, Unauthorized, Unavailable
-from tests.allocator.service.sidecar import claim, fleet, gpus, loaded, node, pod, running, until
+from tests.allocator.service.sidecar import claim, fleet, pod, running, until
 from tests.allocator.service.stores import Faulty, faulty
 from tests.limits import PATIENCE
 
@@ -271,32 +271,3 @@ async def try_to_place(sidecar, name):
         return False
     status, reserved = await sidecar.plugin("reserve", {"token": answer["token"], "node": answer["nodes"][-1]["name"]})
     return status == 200 and (await sidecar.plugin("commit", reserved))[0] == 200
-
-
-async def test_a_simulation_names_the_node_or_what_nodes_lack():
-    cluster = loaded(*fleet(), node("small"), gpus("small", 1))
-    async with running(cluster) as sidecar:
-        template = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "t"}, "spec": {"spec": claim("x", 2)["spec"]}}  # fmt: skip
-        wanted = pod("new", resourceClaims=[{"name": "g", "resourceClaimTemplateName": "t"}])
-        status, said = await sidecar.ask("/api/v1/simulate-schedule", {"kind": "List", "apiVersion": "v1", "items": [template, wanted]})  # fmt: skip
-        [placed] = said["pods"]
-        assert (status, placed["node"], len(placed["devices"])) == (200, "n0", 2)
-        deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"replicas": 3, "template": {"spec": wanted["spec"]}}}  # fmt: skip
-        _, said = await sidecar.ask("/api/v1/simulate-schedule", {"kind": "List", "apiVersion": "v1", "items": [template, deployment]})  # fmt: skip
-        assert [replica["node"] for replica in said["pods"]] == ["n0", "n1", None]
-        assert (said["totals"]["placed"], await sidecar.ask("/api/v1/claims")) == (2, (200, {"claims": []}))
-        [waiting] = (await sidecar.ask("/api/v1/simulate-schedule", wanted))[1]["pods"]
-        assert waiting["summary"] == "ResourceClaimTemplate default/t does not exist"
-        large = {**template, "spec": {"spec": claim("x", 3)["spec"]}}
-        _, said = await sidecar.ask("/api/v1/simulate-schedule", {"kind": "List", "apiVersion": "v1", "items": [large, wanted]})  # fmt: skip
-        [refused] = said["pods"]
-        assert (refused["node"], refused["summary"]) == (None, "0/3 nodes: not enough devices at once on 3")
-        texts = [reason["text"] for reason in refused["reasons"]]
-        assert texts == ["2 of the 3 devices requested are left", "1 of the 3 devices requested is left"]
-        away = wanted | {"spec": wanted["spec"] | {"nodeSelector": {"zone": "none"}}}
-        _, said = await sidecar.ask("/api/v1/simulate-schedule", {"kind": "List", "apiVersion": "v1", "items": [template, away]})  # fmt: skip
-        assert (
-            said["pods"][0]["summary"] == "0/3 nodes: node(s) didn't match Pod's node affinity/selector: zone=none on 3"
-        )
-        assert (await sidecar.ask("/api/v1/simulate-schedule", {"a": 1}))[0] == 400
-        assert (await sidecar.ask("/api/v1/claims"))[1] == {"claims": []}

@@ -126,20 +126,6 @@ async def test_a_forbidden_eviction_is_reported():
         assert (status, answer["error"]) == (503, "pod default/low could not be evicted: pods is forbidden")
 
 
-async def test_a_simulation_names_the_victims_and_evicts_none():
-    cluster = loaded(*fleet(1, 1), claim("low"), pod("low", "low", priority=1))
-    async with running(cluster) as one:
-        await start(one, "low", "n0")
-        meta = {"name": "t"}
-        template = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": meta, "spec": {"spec": claim("x")["spec"]}}  # fmt: skip
-        entries = [{"name": "g", "resourceClaimTemplateName": "t"}]
-        for priority, victims in ((5, ["default/low"]), (1, [])):
-            asked = pod("new", resourceClaims=entries, priority=priority)
-            _, said = await one.ask("/api/v1/simulate-schedule", {"kind": "List", "apiVersion": "v1", "items": [template, asked]})  # fmt: skip
-            assert (said["pods"][0]["node"], said["pods"][0]["victims"]) == (None, victims)
-        assert await exists(one, "low")
-
-
 def elsewhere(obj, namespace):
     obj["metadata"]["namespace"] = namespace
     return obj

@@ -14,7 +14,7 @@ from allocator.service.metrics import Metrics
 from allocator.service.ports import Ports
 from allocator.service.read_only.allocator import ReadOnlyAllocator
 from runtime.http import Address
-from tests.allocator.service.sidecar import TERM, fleet, loaded, simulate, until
+from tests.allocator.service.sidecar import TERM, fleet, loaded, until
 from tests.certs.peers import Peers, certificate
 from tests.webhook import tls
 
@@ -33,7 +33,6 @@ async def serving(peers, process=Service, groups=tuple(CALLS), **settings):
     service = process(
         loaded(*fleet()),
         Settings(identity="one", namespace="default", metrics=Address(), **peers.settings, **chosen, **settings),
-        simulate,
     )
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     run = asyncio.create_task(service.run(stop, ready.set_result))

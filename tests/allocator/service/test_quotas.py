@@ -96,19 +96,6 @@ async def test_an_unreadable_quota_is_logged_once_and_others_apply(caplog):
     assert sorted(record.args[0].split("/")[-1] for record in caplog.records) == ["broken", "odd"]
 
 
-async def test_a_simulation_names_the_exceeded_quota_and_reserves_nothing():
-    cluster = loaded(*fleet(1, 4), quota_of(gpu__devices=3), claim("a", 2), claim("b", 2), pod("p", "a"))
-    async with running(cluster) as one:
-        assert (await reserve(one, "p"))[0] == 200
-        [refused] = (await one.ask("/api/v1/simulate-schedule", pod("q", "b")))[1]["pods"]
-        text = "quota default/team: gpu/devices: 2 asked for, 2 of 3 used; the most that would pass is 1"
-        assert (refused["node"], refused["summary"]) == (None, text)
-        assert refused["exceeded"] == {"line": "default/team: gpu/devices", "asked": "2", "hard": "3", "used": "2", "largest": "1"}  # fmt: skip
-        await one.plugin("unreserve", {"token": one.bridge.ledger.state.reservations["pod-p"].token})
-        [placed] = (await one.ask("/api/v1/simulate-schedule", pod("q", "b")))[1]["pods"]
-        assert (placed["node"], placed["exceeded"]) == ("n0", {})
-
-
 class Late(Embedded):
     """A store that refuses reads of quotas until `may` is set, except a list of one."""
 

@@ -17,7 +17,7 @@ from dra.wire import convert
 from runtime.http import Address
 from tests.allocator.decisions.test_decider import granted, stock_of, typed_pod
 from tests.allocator.service import sidecar
-from tests.allocator.service.sidecar import simulate, until
+from tests.allocator.service.sidecar import until
 from tests.limits import PATIENCE
 from webhook.state import Features
 
@@ -184,7 +184,7 @@ class RecordingStore(Embedded):
 @contextlib.asynccontextmanager
 async def looking(cluster):
     settings = Settings(identity="one", namespace="default", tick=0.01, metrics=Address("127.0.0.1", 0))
-    allocator = ReadOnlyAllocator(cluster, settings, simulate, grace=0.0, again=0.0)
+    allocator = ReadOnlyAllocator(cluster, settings, grace=0.0, again=0.0)
     stop, ready = asyncio.Event(), asyncio.Event()
     run = asyncio.create_task(allocator.run(stop, lambda _: ready.set()))
     try:

@@ -42,22 +42,6 @@ def claims(size):
     yield claim("x") | {"spec": {"devices": {"requests": [{"name": "r", "exactly": exactly()}], "constraints": constraints}}}  # fmt: skip
 
 
-def texts(size):
-    """Yield YAML that is the most expensive to read."""
-    yield "---\na: 1\n" * (size // 9)
-    yield "a: [" + "[]," * (size // 3) + "]"
-    yield "[" * size
-    yield "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(f"a{at}: &a{at} [{','.join([f'*a{at - 1}'] * 9)}]\n" for at in range(1, size // 60))  # fmt: skip
-    yield "a0: &a0 {x: 1}\n" + "".join(f"a{at}: &a{at} {{<<: *a{at - 1}, y{at}: 1}}\n" for at in range(1, size // 30))
-
-
-def simulations(size):
-    yield from pods(size)
-    yield from texts(min(size, 1_000_000))
-    for body in claims(size):
-        yield {"kind": "List", "apiVersion": "v1", "items": [body, pod("p", "x")]}
-
-
 def to_plugin(size):
     yield from ({"pod": body} for body in pods(size))
 
@@ -81,7 +65,6 @@ def written(bodies):
 
 CALLS = {
     "/quota": reviews,
-    "/api/v1/simulate-schedule": simulations,
     "/plugin/v1/prefilter": to_plugin,
     "/plugin/v1/reserve": to_plugin,
     "/extender/filter": to_extender,
@@ -108,23 +91,8 @@ async def test_no_request_body_blocks_the_loop(path):
 async def test_queries_over_a_large_fleet_do_not_block_the_loop():
     cluster = await asyncio.to_thread(lambda: loaded(*fleet(1, 1), *(node(f"m{at}") for at in range(3_000))))
     async with running(cluster) as one:
-        for path in ("fleet", "claims", "drift", "server", "quota"):
+        for path in ("claims", "drift", "server", "quota"):
             assert (await one.ask(f"/api/v1/{path}"))[0] == 200
-
-
-@pytest.mark.parametrize("odd", [[1], "x", 7, True])
-async def test_malformed_metadata_is_refused_with_a_message(odd, caplog):
-    deployment = {"kind": "Deployment", "apiVersion": "apps/v1", "spec": {"template": {"metadata": odd, "spec": {}}}}
-    async with running(loaded(*fleet(1, 1))) as one:
-        bodies = {
-            "metadata is not an object": (pod("p") | {"metadata": odd}, deployment | {"metadata": odd}),
-            "the body has no pod": (deployment,),
-        }
-        for words, refused in bodies.items():
-            for body in refused:
-                status, said = await one.ask("/api/v1/simulate-schedule", body)
-                assert (status, words in said["error"]) == (400, True)
-    assert "a bug" not in caplog.text
 
 
 @LIMIT
