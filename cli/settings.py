@@ -128,8 +128,6 @@ def _type_of(hint: Any, flag: Flag) -> click.ParamType[Any] | None:
         return AddressType()
     if float in members:
         return Number(flag.least, flag.most)
-    if int in members:
-        return click.IntRange(min=None if flag.least is None else int(flag.least))
     return None
 
 

@@ -9,7 +9,6 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from allocator.decisions import PlacementRules
-from allocator.strategies import DEFAULT, Placement, read_placement
 from certs.mutual import Files
 from runtime.authentication import client_ca_flag, client_names_flag, token_file_flag
 from runtime.controllers import Term
@@ -96,22 +95,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     schedulers: Annotated[
         tuple[str, ...], Flag("Place the pods of this scheduler. May be repeated.", "NAME", name="scheduler-name")
     ] = ("drawbridge",)
-    strategy: Annotated[
-        Placement | None,
-        Flag(
-            "How to place pods when neither they nor their Namespace name a strategy: NAME, or NAME=WEIGHT,NAME=WEIGHT."
-            f"  [default: bridge.placement of --config, else {DEFAULT}]",
-            "STRATEGY",
-            read=read_placement,
-        ),
-    ] = None
-    most_pods_per_node: Annotated[
-        int | None,
-        Flag(
-            "The most pods with devices on one node; 0 for any number.  [default: bridge.placement of --config, else 0]",
-            least=0,
-        ),
-    ] = None
     config: Annotated[
         str,
         Flag(

@@ -83,7 +83,7 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
     leader = LeaderIdentity(f"{settings.quota_certs}/ca.crt", f"{QUOTA}.{settings.namespace}.svc")
     settings = replace(
         settings,
-        rules=rules_of(source.current, settings),
+        rules=rules_of(source.current),
         quota_place=str(quota._replace(host=own_address)) if quota and own_address else "",
         quota_trust=leader if settings.quota_tls else LeaderIdentity(),
     )
@@ -101,7 +101,7 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
         )
 
         def follow(new: Configuration) -> None:
-            service.place_by(rules_of(new, settings))
+            service.place_by(rules_of(new))
             service.declare(new.file.kubernetes.declared())
 
         service.declare(source.current.file.kubernetes.declared())
@@ -146,8 +146,8 @@ def _refuse_contradictions(settings: Settings) -> None:
         raise Broken(f"--token-file {token} cannot be read", "give a file that holds the token and nothing else")
 
 
-def rules_of(configuration: Configuration, settings: Settings) -> PlacementRules:
-    """Read how pods are placed; options take precedence over the configuration."""
+def rules_of(configuration: Configuration) -> PlacementRules:
+    """Read how pods are placed."""
     from allocator.decisions import PlacementRules
     from allocator.strategies import read_placement
     from webhook.state import Placing
@@ -155,9 +155,4 @@ def rules_of(configuration: Configuration, settings: Settings) -> PlacementRules
     bridge = configuration.file.bridge
     placing = bridge.placement if bridge is not None else Placing()
     namespaces = {name: read_placement(text) for name, text in placing.namespaces.items()}
-    most_pods = settings.most_pods_per_node
-    return PlacementRules(
-        otherwise=settings.strategy or read_placement(placing.strategy),
-        namespaces=namespaces,
-        most_pods=placing.most_pods_per_node if most_pods is None else most_pods,
-    )
+    return PlacementRules(read_placement(placing.strategy), namespaces, placing.most_pods_per_node)

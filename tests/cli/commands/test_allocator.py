@@ -1,17 +1,14 @@
 """How `drawbridge allocator` reads its options and its configuration, before it connects to a server."""
 
 import pytest
-from msgspec.structs import replace
 
 from allocator.decisions import PlacementRules
-from allocator.service import Settings
 from allocator.strategies import read_placement
 from cli.commands.allocator import rules_of
 from tests.cli.running import run
 from webhook.state.configuration import Configuration, read_configuration
 
 HEAD = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
-SETTINGS = Settings(identity="a", namespace="default")
 PLACEMENT = {"strategy": "topology=3,CompactFirst=1", "namespaces": {"ml": "LowLoadFirst"}, "mostPodsPerNode": 4}
 
 
@@ -28,7 +25,7 @@ def configured(**placement):
 
 
 def test_the_configuration_file_sets_the_placement_rules():
-    rules = rules_of(configured(**PLACEMENT), SETTINGS)
+    rules = rules_of(configured(**PLACEMENT))
     assert rules == PlacementRules(
         read_placement("topology=3,CompactFirst=1"), {"ml": read_placement("LowLoadFirst")}, most_pods=4
     )
@@ -38,15 +35,8 @@ def test_the_configuration_file_sets_the_placement_rules():
     ]
 
 
-def test_command_line_settings_override_the_file_but_not_its_namespaces():
-    options = replace(SETTINGS, strategy=read_placement("CompactFirst"), most_pods_per_node=0)
-    rules = rules_of(configured(**PLACEMENT), options)
-    assert (rules.otherwise, rules.most_pods) == (read_placement("CompactFirst"), 0)
-    assert rules.for_namespace("ml") == read_placement("LowLoadFirst")
-
-
 def test_default_placement_rules_match_the_stock_scheduler():
-    assert rules_of(Configuration(), SETTINGS) == PlacementRules()
+    assert rules_of(Configuration()) == PlacementRules()
 
 
 def test_an_unknown_strategy_is_reported_with_file_and_line(tmp_path):
@@ -61,8 +51,6 @@ def test_an_unknown_strategy_is_reported_with_file_and_line(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--strategy", "best"), "there is no strategy 'best'"),
-        (("--most-pods-per-node", "-1"), "-1 is not in the range"),
         (("--config", "nowhere.yaml"), "nowhere.yaml"),
         (("--token-file", "nowhere"), "nowhere"),
         (("--quota", "0.0.0.0:9443"), "(give --quota-certs, or an address of 127.0.0.1)"),
