@@ -23,7 +23,7 @@ from dra.stock import Stock
 from runtime.informers import ClusterView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from cluster.objects import Namespace
     from cluster.protocol import Cluster
@@ -38,7 +38,6 @@ NEEDED = (
     resources.RESOURCE_SLICES,
     resources.DEVICE_CLASSES,
 )
-MANY = 64  # from this many changes in one batch, the stock is rebuilt
 
 
 def _ignore(*_: object) -> None:
@@ -115,14 +114,13 @@ class Knowledge(ClusterView):
             self._ahead[uid] = claim
             self.stock = self.stock.with_object(claim)
         else:
-            self._put_as_seen(self._ahead.pop(uid))
+            self._put_as_seen([self._ahead.pop(uid)])
 
-    def _put_as_seen(self, claim: ResourceClaim) -> None:
-        where = claim.metadata.namespace, claim.metadata.name
-        latest = self.claims.objects.get(where)
-        self.stock = (
-            self.stock.without("ResourceClaim", "/".join(where)) if latest is None else self.stock.with_object(latest)
-        )
+    def _put_as_seen(self, claims: Iterable[ResourceClaim]) -> None:
+        """Put the informer's versions of claims into the stock."""
+        latest = [(claim, self.claims.objects.get((claim.metadata.namespace, claim.metadata.name))) for claim in claims]
+        removed = [claim for claim, seen in latest if seen is None]
+        self.stock = self.stock.with_all([seen for _, seen in latest if seen is not None], removed)
 
     def declare(self, declared: Declared) -> None:
         """Use what the administrator now declares where the server reports nothing."""
@@ -164,13 +162,9 @@ class Knowledge(ClusterView):
                 return True
 
     def _take_claims(self, batch: Batch[ResourceClaim]) -> None:
-        rebuilt = self._rebuild(batch)
+        claims = [claim for delta in batch.deltas if (claim := delta.new or delta.old) is not None]
+        self._put_as_seen([claim for claim in claims if claim.metadata.uid not in self._ahead])
         for delta in batch.deltas:
-            claim = delta.new or delta.old
-            if claim is None:
-                continue
-            if not rebuilt and claim.metadata.uid not in self._ahead:
-                self._put_as_seen(claim)
             self.on_claim(delta.old, delta.new)
 
     def _take_pods(self, batch: Batch[Pod]) -> None:
@@ -192,35 +186,12 @@ class Knowledge(ClusterView):
                 raise ValueError(problem)  # the object is set aside; its other lines hold
 
     def _take(self, batch: Batch[Any]) -> None:
-        if self._rebuild(batch):
-            self.on_devices()
-            return
         changes = [delta for delta in batch.deltas if not _is_idle(delta)]
-        for delta in changes:
-            if delta.new is not None:
-                self.stock = self.stock.with_object(delta.new)
-            elif delta.old is not None:
-                self.stock = self.stock.without(type(delta.old).__name__, delta.old.metadata.name)
         if changes:
+            shown = [delta.new for delta in changes if delta.new is not None]
+            gone = [delta.old for delta in changes if delta.new is None and delta.old is not None]
+            self.stock = self.stock.with_all(shown, gone)
             self.on_devices()
-
-    def _rebuild(self, batch: Batch[Any]) -> bool:
-        """Rebuild the stock after a list with many changes, which is cheaper than applying them; return whether it was rebuilt."""
-        if not batch.complete or len(batch.deltas) < MANY:
-            return False
-        read = {informer.resource.kind: tuple(informer.objects.values()) for informer in (self.claims, *self._others)}
-        stock = Stock.of(
-            nodes=read.get("Node", ()),
-            slices=read.get("ResourceSlice", ()),
-            classes=read.get("DeviceClass", ()),
-            rules=read.get("DeviceTaintRule", ()),
-            compatibilities=read.get("DeviceCompatibility", ()),
-            claims=read.get("ResourceClaim", ()),
-            server=self.server.server,
-        )
-        ahead = self._ahead.values()
-        self.stock = stock.with_all(ahead)
-        return True
 
 
 def _is_idle(delta: Delta[Any]) -> bool:
