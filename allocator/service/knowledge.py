@@ -214,7 +214,7 @@ class Lead:
     def __init__(self, knowledge: Knowledge, election: Election) -> None:
         self._knowledge = knowledge
         self._election = election
-        self.leads = False  # set by `Bridge.leading`
+        self.leads = False  # set by `Service`
 
     def unready(self) -> str:
         """Return why this replica cannot decide now; "" if it can."""

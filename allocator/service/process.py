@@ -1,4 +1,13 @@
-"""The process behind `drawbridge allocator`: the bridge, its ports, the lease, and an orderly shutdown."""
+"""The process behind `drawbridge allocator`: creates the parts, connects them, and passes changes from informers to them.
+
+           ┌─ outlook ──▶ Basis ──▶ QuestionRunner ──▶ questions.judge ──▶ Outlooks
+Allocator ─┤  reserve ──▶ Assume ──┐
+           │  commit ───▶ Commit ──┼──▶ LiveLedger.apply ──▶ Commits.perform ──▶ outcome ──▶ LiveLedger.apply ...
+           └─ release ──▶ Unreserve┤        └──▶ Ready or Dropped ──▶ the answer to the commit
+informers ──▶ ClaimSeen, PodSeen ──┘
+
+`schedulers/plugin.py` and `schedulers/extender.py` call the allocator for HTTP requests. Each part gets the parts that it uses.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +18,28 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from allocator.reports import Drift
+from allocator.reservations import events
+from allocator.service.allocator import Allocator
 from allocator.service.app import App, routes
-from allocator.service.bridge import Bridge
+from allocator.service.extended_claims import ExtendedClaims
+from allocator.service.knowledge import Knowledge, Lead
+from allocator.service.live_ledger import LiveLedger
 from allocator.service.metrics import Metrics
 from allocator.service.node_reservations import AGENT_LIMITS, AUDIENCE, NodeReservations
+from allocator.service.pending_pods import PendingPods
 from allocator.service.periodic_checks import PeriodicChecks
 from allocator.service.ports import Listening, Ports
+from allocator.service.preemption.evictions import Evictions
 from allocator.service.preemption.extender_preemption import ExtenderPreemption
 from allocator.service.preemption.requeue import ExtenderRequeue
+from allocator.service.preemption.supposition import Supposition
 from allocator.service.queries import Queries, api_routes
-from allocator.service.question_runner import SWITCH_SECONDS
+from allocator.service.question_runner import SWITCH_SECONDS, QuestionRunner
 from allocator.service.quota.admission import QuotaAdmission
+from allocator.service.quota.compatibilities import Compatibilities
+from allocator.service.quota.quotas import Quotas
 from allocator.service.quota.reviews import PLACE, QuotaReviews
+from allocator.service.requeue_events import RequeueEvents
 from allocator.service.schedulers.extender import EXTENDER_ENDPOINTS, Extender
 from allocator.service.schedulers.plugin import PLUGIN_ENDPOINTS, Plugin
 from runtime.authentication import TokenReviews
@@ -34,6 +53,7 @@ if TYPE_CHECKING:
     from allocator.service.quota.reviews import Reviewing
     from allocator.service.settings import Settings
     from cluster.protocol import Cluster
+    from dra.objects import Pod
     from dra.server import Declared
     from runtime.process import Work
 
@@ -51,8 +71,8 @@ class Service:
     ) -> None:
         """With `reviewing` and the `quota` setting, quotas are checked when pods and claims are created."""
         self._settings = settings
-        self.metrics = Metrics()
-        self.ports = Ports(settings, self.metrics)
+        self.metrics = metrics = Metrics()
+        self.ports = Ports(settings, metrics)
         clock = asyncio.get_running_loop().time
         self.election = Election(
             cluster,
@@ -63,32 +83,74 @@ class Service:
             ends_on_restore=True,
         )
         recorder = Recorder(cluster, "drawbridge-allocator", instance=settings.identity)
-        metrics = self.metrics
-        self.bridge = bridge = Bridge(cluster, settings, self.election, recorder, metrics)
-        self.election.may_write_late = bridge.ledger.commits.may_write_late
-        knowledge, lead, pods, ledger = bridge.knowledge, bridge.lead, bridge.pods, bridge.ledger
+        self.knowledge = knowledge = Knowledge(cluster, decides=True)
+        self.requeue_events = RequeueEvents()
+        self.lead = lead = Lead(knowledge, self.election)
+        self.pods = pods = PendingPods(knowledge, self.requeue_events, settings)
+        self.runner = runner = QuestionRunner(pods.turns)
+        self.ledger = ledger = LiveLedger(
+            cluster=cluster, knowledge=knowledge, lead=lead, pods=pods, recorder=recorder, metrics=metrics
+        )
+        self.election.may_write_late = ledger.commits.may_write_late
+        self.quotas = quotas = Quotas(cluster, knowledge)
+        self.compatibilities = Compatibilities(cluster, knowledge.compatibilities)
+        self.extended = ExtendedClaims(
+            cluster=cluster,
+            knowledge=knowledge,
+            lead=lead,
+            pods=pods,
+            record_event=ledger.record_event,
+            metrics=metrics,
+        )
+        self.allocator = Allocator(
+            knowledge=knowledge,
+            lead=lead,
+            pods=pods,
+            ledger=ledger,
+            quotas=quotas,
+            runner=runner,
+            metrics=metrics,
+            make_claim=self.extended.make,
+            binding_seconds=settings.binding,
+        )
+        self.evictions = Evictions(
+            cluster=cluster,
+            knowledge=knowledge,
+            lead=lead,
+            pods=pods,
+            ledger=ledger,
+            quotas=quotas,
+            runner=runner,
+            metrics=metrics,
+        )
+        ledger.on_freed = self.allocator.look_for_fitting
+        knowledge.on_claim = ledger.see_claim
+        knowledge.on_pod = self._see_pod
+        knowledge.on_namespace = pods.objects_changed
+        knowledge.on_devices = pods.devices_changed
+        knowledge.on_quota = pods.room_changed
         self._plugin = Plugin(
-            allocator=bridge.allocator,
-            evictions=bridge.evictions,
-            supposition=bridge.supposition,
-            requeue_events=bridge.requeue_events,
+            allocator=self.allocator,
+            evictions=self.evictions,
+            supposition=Supposition(knowledge, lead, pods, self.evictions, runner),
+            requeue_events=self.requeue_events,
             knowledge=knowledge,
             lead=lead,
             identity=settings.identity,
             expires=ledger.state.terms.assumed,
         )
-        self.extender_preemption = ExtenderPreemption(pods, bridge.evictions, ledger.record_event, settings.preempting)
+        self.extender_preemption = ExtenderPreemption(pods, self.evictions, ledger.record_event, settings.preempting)
         self._requeue = ExtenderRequeue(
             cluster=cluster,
             knowledge=knowledge,
             lead=lead,
             pods=pods,
-            requeue_events=bridge.requeue_events,
+            requeue_events=self.requeue_events,
             metrics=metrics,
         )
         self._extender = Extender(
             cluster=cluster,
-            allocator=bridge.allocator,
+            allocator=self.allocator,
             pods=pods,
             preemption=self.extender_preemption,
             metrics=metrics,
@@ -102,7 +164,7 @@ class Service:
         self._queries = Queries(
             knowledge,
             drift=drift,
-            quotas=lambda: bridge.quotas.report(knowledge.stock, ledger.unwritten()),
+            quotas=lambda: quotas.report(knowledge.stock, ledger.unwritten()),
             is_written=ledger.is_written,
             seconds=settings.answer,
         )
@@ -115,7 +177,7 @@ class Service:
                 cluster=cluster,
                 knowledge=knowledge,
                 lead=lead,
-                quotas=bridge.quotas,
+                quotas=quotas,
                 metrics=metrics,
                 future_claims_of_pod=reviewing.future_claims_of_pod,
             )
@@ -125,7 +187,7 @@ class Service:
     async def run(self, stop: asyncio.Event, listening: Callable[[Listening], None]) -> None:
         """Serve until `stop` is set. `listening` is called with the open ports once the caches are synced."""
         sys.setswitchinterval(SWITCH_SECONDS)
-        works: list[Work] = [self.ports.follow, self.bridge.run, partial(self._begin, listening)]
+        works: list[Work] = [self.ports.follow, self._follow_cluster, partial(self._begin, listening)]
         if self._admission is not None:
             works.append(self._admission.run)
         try:
@@ -136,13 +198,21 @@ class Service:
             if self._reviews is not None:
                 await self._reviews.close()
 
+    async def _follow_cluster(self) -> None:
+        try:
+            await self.knowledge.run()
+        finally:
+            self.runner.close()
+            await self.extended.close()
+            await self.ledger.close()
+
     def place_by(self, rules: PlacementRules) -> None:
         """Use these placement rules from now on."""
-        self.bridge.pods.place_by(rules)
+        self.pods.place_by(rules)
 
     def declare(self, declared: Declared) -> None:
         """Use the administrator's declaration where the API server reports nothing itself."""
-        self.bridge.knowledge.declare(declared)
+        self.knowledge.declare(declared)
 
     async def _begin(self, listening: Callable[[Listening], None]) -> None:
         settings, ports, names = self._settings, self.ports, self._settings.client_names
@@ -163,36 +233,59 @@ class Service:
             quota=quota,
             reservations=ports.open(settings.reservations, reservations, settings.reservations_tls),
         )
-        await self.bridge.knowledge.wait_for_sync()
+        await self.knowledge.wait_for_sync()
         listening(opened)
         await self.election.run(self._lead)
 
+    def tick(self) -> None:
+        """Expire reservations and requeue waiting pods. An exception in the requeueing must not end the leadership, so it is logged."""
+        self.ledger.apply(events.Tick())
+        self.ledger.check_watch()
+        try:
+            self.pods.tick(self.extended.is_making)
+            self.allocator.look_for_fitting()
+        except Exception:
+            logger.exception("a bug while looking after waiting pods; please report it")
+
+    def _see_pod(self, old: Pod | None, new: Pod | None) -> None:
+        for event in self.pods.see(old, new):
+            self.ledger.apply(event)
+
     async def _lead(self) -> None:
-        async with self.bridge.leading(), asyncio.TaskGroup() as group:
-            group.create_task(self._update_statuses())
-            group.create_task(self.extender_preemption.run())
-            if self._settings.extender is not None:  # the plugin reads these events itself
-                group.create_task(self._requeue.run())
-            self.periodic_checks.begin()
-            while True:
-                await asyncio.sleep(self._settings.tick)
-                self.bridge.tick()
-                self.periodic_checks.check_once()
+        """Decide and write until cancelled. First read every claim, so that no device of an earlier leader is allocated again."""
+        await self.ledger.catch_up()
+        self.lead.leads = True
+        self.ledger.apply(events.BecameLeader())
+        self.requeue_events.add(all_pods=True)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._update_statuses())
+                group.create_task(self.extender_preemption.run())
+                if self._settings.extender is not None:  # the plugin reads these events itself
+                    group.create_task(self._requeue.run())
+                self.periodic_checks.begin()
+                while True:
+                    await asyncio.sleep(self._settings.tick)
+                    self.tick()
+                    self.periodic_checks.check_once()
+        finally:
+            self.lead.leads = False
+            self.ledger.apply(events.BecameFollower())
+            self.requeue_events.add(all_pods=True)
 
     async def _update_statuses(self) -> None:
         """Update the status of quotas and compatibility rules, and the node kept for a starved pod, at each tick.
 
         An exception must not end the leadership, so it is logged.
         """
-        bridge = self.bridge
         works: dict[str, Callable[[], Awaitable[None]]] = {
-            "keeping the status of DeviceQuotas": lambda: bridge.quotas.keep(
-                bridge.knowledge.stock, bridge.ledger.unwritten(), bridge.lead
+            "keeping the status of DeviceQuotas": lambda: self.quotas.keep(
+                self.knowledge.stock, self.ledger.unwritten(), self.lead
             ),
-            "keeping the status of DeviceCompatibilities": lambda: bridge.compatibilities.keep(
-                bridge.knowledge.stock, bridge.lead
+            "keeping the status of DeviceCompatibilities": lambda: self.compatibilities.keep(
+                self.knowledge.stock, self.lead
             ),
-            "looking for a node to keep": partial(bridge.evictions.keep_a_node, bridge.allocator.is_node_useful),
+            "looking for a node to keep": partial(self.evictions.keep_a_node, self.allocator.is_node_useful),
         }
         while True:
             await asyncio.sleep(self._settings.tick)
@@ -204,18 +297,18 @@ class Service:
 
     def _add_metrics(self) -> None:
         """Add the checks, notes and metrics that only a replica with a lease has. A follower is ready, too."""
-        bridge, gauge = self.bridge, self.metrics.gauge
-        self.metrics.checks["rights"] = bridge.ledger.commits.missing_rights
-        self.metrics.checks["watch"] = lambda: bridge.ledger.unseen() if bridge.lead.leads else ""
-        self.metrics.notes["lease"] = lambda: "" if bridge.lead.leads else "another replica leads"
-        gauge("drawbridge_allocator_leader", "1 on the replica that decides.", lambda: bridge.lead.leads)
+        ledger, lead, gauge = self.ledger, self.lead, self.metrics.gauge
+        self.metrics.checks["rights"] = ledger.commits.missing_rights
+        self.metrics.checks["watch"] = lambda: ledger.unseen() if lead.leads else ""
+        self.metrics.notes["lease"] = lambda: "" if lead.leads else "another replica leads"
+        gauge("drawbridge_allocator_leader", "1 on the replica that decides.", lambda: lead.leads)
         gauge(
             "drawbridge_allocator_quarantined_objects",
             "Stored objects that could not be read and are set aside until they change.",
-            lambda: len(bridge.knowledge.quarantine.objects),
+            lambda: len(self.knowledge.quarantine.objects),
         )
         gauge(
             "drawbridge_reservations",
             "Pods for which devices are reserved.",
-            lambda: len(bridge.ledger.state.reservations),
+            lambda: len(ledger.state.reservations),
         )

@@ -62,7 +62,7 @@ class Sidecar:
         self.listening = listening
         self.cluster = cluster
         self.service = service
-        self.bridge = service.bridge
+        self.bridge = service
         self._sessions = sessions
         self.headers = {}
 
@@ -110,7 +110,7 @@ async def running(cluster, *, identity="one", leads=True, reviewing=None, **sett
         places = []
         run = asyncio.create_task(service.run(stop, lambda where: (places.append(where), ready.set())))
         try:
-            await until(lambda: run.done() or (ready.is_set() and (service.bridge.lead.leads or not leads)))
+            await until(lambda: run.done() or (ready.is_set() and (service.lead.leads or not leads)))
             if run.done():
                 await run
             async with contextlib.AsyncExitStack() as stack:

@@ -22,7 +22,7 @@ async def test_only_the_leader_shows_allocations_and_waiting_pods_as_metrics():
     """PromQL queries add up the metrics of all replicas."""
     cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
     async with running(cluster, identity="one") as sidecar:
-        await until(lambda: sidecar.service.bridge.lead.leads)
+        await until(lambda: sidecar.service.lead.leads)
         assert (await sidecar.place("p"))[0] == 200
         async with running(cluster, identity="two", leads=False) as two:
             pages = [generate_latest(each.service.metrics.registry).decode() for each in (sidecar, two)]
