@@ -105,25 +105,17 @@ class Evictions:
         self._one_at_a_time = asyncio.Lock()
         self._evicted: deque[_Evicted] = deque(maxlen=REMEMBERED)
 
-    async def make_room(self, pod: Pod, nodes: Iterable[str]) -> Preemption:
-        """Choose a node and the victims on it, and evict them."""
+    async def make_room(self, places: Places, *, together: bool = False) -> Preemption:
+        """Choose the victims on one of the nodes of a pod, or for a group whose members have a node each, and evict them."""
         async with self._one_at_a_time:
-            pod = self._pods.newest(pod)
-            return await self._make_room([(pod, node) for node in nodes], together=False)
-
-    async def make_room_together(self, places: Places) -> Preemption:
-        """Choose the victims for a group whose members have a node each, and evict them."""
-        async with self._one_at_a_time:
-            return await self._make_room([(self._pods.newest(pod), node) for pod, node in places], together=True)
-
-    async def _make_room(self, places: Places, *, together: bool) -> Preemption:
-        choice = await self._choose(places, together=together)
-        if isinstance(choice, Preemption):
-            preemption = choice
-        else:
-            preemption = await self._evict_all(choice, places if together else [(places[0][0], choice.node)])
-        self._metrics.preemptions.labels(preemption.outcome).inc()
-        return preemption
+            places = [(self._pods.newest(pod), node) for pod, node in places]
+            choice = await self._choose(places, together=together)
+            if isinstance(choice, Preemption):
+                preemption = choice
+            else:
+                preemption = await self._evict_all(choice, places if together else [(places[0][0], choice.node)])
+            self._metrics.preemptions.labels(preemption.outcome).inc()
+            return preemption
 
     async def advise(self, pod: Pod, nodes: Iterable[str]) -> str:
         """Return a sentence that names the victims for a pod; "" if no eviction would help or victims are being deleted. Evicts none."""

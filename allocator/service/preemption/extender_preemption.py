@@ -113,7 +113,7 @@ class ExtenderPreemption:
         if not self._pods.waits(uid):
             return
         if self._preempting is Preempting.EVICT:
-            await self._evictions.make_room(queued.pod, queued.nodes)
+            await self._evictions.make_room([(queued.pod, node) for node in queued.nodes])
             return
         sentence = await self._evictions.advise(queued.pod, queued.nodes)
         reported, at = self._reported.get(uid, ("", 0.0))

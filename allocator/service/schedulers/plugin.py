@@ -114,10 +114,10 @@ class Plugin:
         if pod is not None:
             if taken_back := self._allocator.take_back_elsewhere(pod, question.nodes):
                 return json({"nominatedNode": "", "victims": [], "message": taken_back})
-            preemption = await self._evictions.make_room(pod, question.nodes)
+            preemption = await self._evictions.make_room([(pod, node) for node in question.nodes])
         else:
-            preemption = await self._evictions.make_room_together(
-                [(member.pod, member.node) for member in question.group]
+            preemption = await self._evictions.make_room(
+                [(member.pod, member.node) for member in question.group], together=True
             )
         answer: dict[str, Any] = {
             "victims": [_named(victim) for victim in preemption.victims],

@@ -162,10 +162,10 @@ async def test_no_pod_is_evicted_on_the_basis_of_stale_caches(monkeypatch):
         with pytest.raises(
             HttpError, match=r"no pod is evicted: there was no update about .*poddisruptionbudgets.* for 0 s"
         ):
-            await one.bridge.evictions.make_room(asking, ["n0"])
+            await one.bridge.evictions.make_room([(asking, "n0")])
         assert await exists(one, "a")
         monkeypatch.undo()
-        await one.bridge.evictions.make_room(asking, ["n0"])
+        await one.bridge.evictions.make_room([(asking, "n0")])
         assert not await exists(one, "a")
 
 
