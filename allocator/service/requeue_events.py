@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -46,11 +47,9 @@ class RequeueEvents:
     async def after(self, seq: int, seconds: float) -> RequeueEvent:
         """Return the events after a number as one, waiting for the first; an empty event after `seconds`."""
         if seq == self.seq:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._added.wait()
-            except TimeoutError:
-                return RequeueEvent(self.seq)
         return self.since(seq)
 
     def since(self, seq: int) -> RequeueEvent:

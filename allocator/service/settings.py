@@ -68,9 +68,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "DIR",
         ),
     ] = ""
-    quota_client_ca: Annotated[
-        str, Flag("Answer --quota only to callers with a certificate of this authority.", "FILE")
-    ] = ""
     reservations: Annotated[
         Address | None,
         Flag(
@@ -145,7 +142,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def quota_tls(self) -> Files | None:
         """The TLS files of `quota`."""
         folder = self.quota_certs
-        return Files(f"{folder}/tls.crt", f"{folder}/tls.key", self.quota_client_ca) if folder else None
+        return Files(f"{folder}/tls.crt", f"{folder}/tls.key", "") if folder else None
 
     @property
     def reservations_tls(self) -> Files | None:

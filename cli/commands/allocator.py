@@ -131,8 +131,6 @@ def _refuse_contradictions(settings: Settings) -> None:
     if not settings.tls:
         remedy = "give --tls-cert, --tls-key and --client-ca, or a unix socket, or an address of 127.0.0.1"
         _check_loopback(settings, remedy, "plugin", "extender", "api")
-    if settings.quota_client_ca and not settings.quota_tls:
-        raise Broken("--quota-client-ca needs a listener with TLS", "give --quota-certs, too")
     _check_usable(settings.quota_tls, "give a folder with tls.crt, tls.key and ca.crt (docs/configuration.md#quotas)")
     if not settings.quota_tls:
         _check_loopback(settings, "give --quota-certs, or an address of 127.0.0.1", "quota")
