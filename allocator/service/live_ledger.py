@@ -222,10 +222,6 @@ class LiveLedger:
         """Return the claims, as the ledger intends them, whose intended state is not written yet."""
         return self.state.ahead.values()
 
-    def is_written(self, claim: ResourceClaim) -> bool:
-        """Return whether the claim's state in the stock is stored in the API server, too."""
-        return claim.metadata.uid not in self.state.ahead
-
     async def record_event(self, pod: Pod, sentence: str) -> None:
         """Write an event about a pod."""
         await self._recorder.record(pod, "Devices", self._pods.redact(pod, sentence), warning=True)

@@ -165,7 +165,7 @@ class Service:
             knowledge,
             drift=drift,
             quotas=lambda: quotas.report(knowledge.stock, ledger.unwritten()),
-            is_written=ledger.is_written,
+            is_written=lambda claim: claim.metadata.uid not in ledger.state.ahead,
             seconds=settings.answer,
         )
         accounts = TokenReviews(cluster, AUDIENCE, clock)
@@ -174,7 +174,6 @@ class Service:
         self._reviews: QuotaReviews | None = None
         if settings.quota is not None and reviewing is not None:
             self._admission = QuotaAdmission(
-                cluster=cluster,
                 knowledge=knowledge,
                 lead=lead,
                 quotas=quotas,

@@ -95,7 +95,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     config: Annotated[
         str,
         Flag(
-            "The DrawbridgeConfiguration: how to place pods, and how to read legacy ones. Reloaded when it changes.",
+            "The DrawbridgeConfiguration: how to place pods, and what the API server supports. Reloaded when it changes.",
             "FILE",
         ),
     ] = ""

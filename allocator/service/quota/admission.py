@@ -26,7 +26,6 @@ from dra.errors import OutOfBudget
 from dra.objects import asks_for_devices
 from dra.policy import Demands, held_of_quota
 from runtime.http import Turns
-from runtime.informers import Informer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from allocator.service.knowledge import Knowledge, Lead
     from allocator.service.metrics import Metrics
     from allocator.service.quota.quotas import Quotas
-    from cluster.protocol import Cluster
     from dra.objects import Pod, ResourceClaim, ResourceClaimSpec
     from dra.stock import Amounts
     from runtime.informers import Batch
@@ -88,7 +86,6 @@ class QuotaAdmission:
     def __init__(
         self,
         *,
-        cluster: Cluster,
         knowledge: Knowledge,
         lead: Lead,
         quotas: Quotas,
@@ -106,8 +103,8 @@ class QuotaAdmission:
         self._turns = LoopTurns()
         self.steps, self.patience = step_limits.QUOTA_PIECE, PATIENCE
         self.pending = PendingUsage()
-        self._templates = Informer(cluster, RESOURCE_CLAIM_TEMPLATES, quarantine=knowledge.quarantine)
-        self._core = Informer(cluster, RESOURCE_QUOTAS, quarantine=knowledge.quarantine)
+        self._templates = knowledge.informer(RESOURCE_CLAIM_TEMPLATES)
+        self._core = knowledge.informer(RESOURCE_QUOTAS)
         knowledge.pods.listen(self._take_pods)
         knowledge.claims.listen(self._take_claims)
 
@@ -142,7 +139,7 @@ class QuotaAdmission:
         """`demand_in` returns the most that a claim with a given spec may hold in a stock."""
         self._lead.require_ready()
         self._lead.require_lead()
-        if not self._templates.is_synced:
+        if not self._templates.health.synced:
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "templates are not read yet", "retry in a moment")
         if unknown := self._quotas.unknown(new.namespace):
             self._metrics.reviews.labels("refused").inc()
