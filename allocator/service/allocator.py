@@ -166,10 +166,7 @@ class Allocator:
 
     def look_for_fitting(self) -> None:
         """Requeue the pods that may fit, if a device became free since the last check."""
-        waiting = self._pods.waiting
-        if waiting.must_check():
-            waiting.is_checking = True
-            self._ledger.later(waiting.wake_fitting(self.may_fit))
+        self._ledger.later(self._pods.waiting.wake_fitting(self.may_fit))
 
     def is_node_useful(self, pod: Pod, kept_node: KeptNode) -> bool:
         """Return whether a pod would fit on its kept node once the awaited pods are gone; False if the decision takes longer than a turn."""

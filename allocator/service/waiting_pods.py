@@ -115,13 +115,11 @@ class WaitingPods:
         """Record that a device became free, or may have become free during a decision. A running `wake_fitting` then checks again."""
         self._freed = True
 
-    def must_check(self) -> bool:
-        """Return whether `wake_fitting` has to be called."""
-        self._freed = self._freed and bool(self._rows[WaitReason.ROOM])
-        return self._freed and not self.is_checking
-
     async def wake_fitting(self, may_fit: Callable[[Pod], bool]) -> None:
-        """Wake the pods that may fit now. `may_fit` is called once for pods with equal requests."""
+        """Wake the pods that may fit, if a device became free since the last check. `may_fit` is called once for pods with equal requests."""
+        if self.is_checking:
+            return
+        self.is_checking = True
         rows = self._rows[WaitReason.ROOM]
         try:
             while self._freed:
