@@ -29,7 +29,7 @@ from dra.objects import Pod, PodDisruptionBudget, ResourceClaimStatus, claim_key
 from dra.stock import PoolId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dra.objects import ResourceClaim
     from dra.stock import Stock
@@ -42,7 +42,6 @@ MOST_TRIALS = 512  # less disruptive sets that are tried on one node: all sets o
 _REVERSED = str.maketrans("0123456789", "9876543210", "-:.TZ")
 Choice: TypeAlias = tuple[Pod, ...]
 Suffices: TypeAlias = "Callable[[Victims], bool]"  # whether the pod fits without these pods
-Find: TypeAlias = "Callable[[str, str], Pod | None]"  # a pod, by namespace and name
 Disruption: TypeAlias = tuple[int, int, int, tuple[str, ...]]
 _Guards = tuple[PodDisruptionBudget, ...]
 
@@ -227,28 +226,24 @@ def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
     return stock.with_all(free) if free else stock
 
 
-def without_unused_claims(stock: Stock, keys: Iterable[str], find: Find) -> Stock:
+def without_unused_claims(stock: Stock, keys: Iterable[str], pods: Mapping[tuple[str, str], Pod]) -> Stock:
     """Return the stock with those claims deallocated whose pods are all deleted or finished: nothing need be evicted for these.
 
-    The claim controller deallocates them a moment after their pods end.
+    `pods` are by namespace and name. The claim controller deallocates them a moment after their pods end.
     """
     free: list[ResourceClaim] = []
     for key in keys:
         claim = stock.claims.get(key)
         if claim is None or claim.status.allocation is None:
             continue
-        consumers = claim.status.reserved_for
-        if not consumers:
-            continue
-        for consumer in consumers:
-            pod = find(claim.metadata.namespace, consumer.name) if consumer.resource == "pods" else None
+        for consumer in claim.status.reserved_for:
+            pod = pods.get((claim.metadata.namespace, consumer.name))
             # A consumer other than a pod cannot be looked up, and counts as alive.
-            if consumer.resource != "pods" or (
-                pod is not None and pod.metadata.uid == consumer.uid and not pod.has_ended
-            ):
+            if consumer.resource != "pods" or (pod and pod.metadata.uid == consumer.uid and not pod.has_ended):
                 break
         else:
-            free.append(_deallocated(claim))
+            if claim.status.reserved_for:
+                free.append(_deallocated(claim))
     return stock.with_all(free) if free else stock
 
 

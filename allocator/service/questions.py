@@ -183,11 +183,7 @@ def _is_outbid(node: str, given: Sequence[ResourceClaim], basis: Basis, stock: S
 def _stock_once_ended(kept_node: KeptNode, basis: Basis, stock: Stock) -> Stock:
     """Return the stock as it will be when the pods that a kept node waits for are gone, and with them the claims that only they use."""
     later = without_pods(stock, kept_node.awaited)
-
-    def find(namespace: str, name: str) -> Pod | None:
-        return basis.pods.get((namespace, name))
-
-    return without_unused_claims(later, claims_in_reach(kept_node.node, later), find)
+    return without_unused_claims(later, claims_in_reach(kept_node.node, later), basis.pods)
 
 
 def _would_fit(pod: Pod, node: str, stock: Stock, decider: Decider) -> bool:

@@ -140,7 +140,7 @@ def test_a_claim_is_free_if_its_pods_are_finished(there, is_free):
     stock, _ = crowd(each=1)
     stock = running(stock, "c", 1, "a", "b")
     pods = {("default", pod.metadata.name): pod for pod in there}
-    after = without_unused_claims(stock, ["default/c", "default/unknown"], lambda *key: pods.get(key))
+    after = without_unused_claims(stock, ["default/c", "default/unknown"], pods)
     assert (after.claims["default/c"].status.allocation is None) == is_free
 
 

@@ -61,10 +61,6 @@ class Scene(NamedTuple):
     most_pods: int  # on a node
     occupied: Sequence[tuple[str, str]]  # pods by uid, with the nodes on which they count
 
-    def find(self, namespace: str, name: str) -> Pod | None:
-        """Return a pod as the watch last showed it."""
-        return self.pods.get((namespace, name))
-
     def current_pods(self) -> Iterator[Pod]:
         """Yield the pods, corrected by what this process did itself: evicted pods are being deleted, pods being bound have their node."""
         for pod in self.pods.values():
@@ -83,7 +79,7 @@ class Scene(NamedTuple):
 
     def without_ended(self) -> Stock:
         """Return the stock in which deleted and finished pods hold nothing."""
-        return without_unused_claims(self.stock, self.stock.claims, self.find)
+        return without_unused_claims(self.stock, self.stock.claims, self.pods)
 
     def holders_below(self, pod: Pod, stock: Stock) -> Holders:
         """Return the pods that could be evicted for a pod."""
@@ -144,7 +140,7 @@ def still_suffice(
     claims: set[str] = set()
     for node in nodes:
         claims.update(claims_in_reach(node, scene.stock))
-    stock = without_unused_claims(scene.stock, claims, scene.find)
+    stock = without_unused_claims(scene.stock, claims, scene.pods)
     holders = holders_below(places[0][0], scene.leaving_pods(), stock)
     leaving = holders.potential_victims(nodes, stock).leaving
     trial = Trial(places, stock, scene, decider, together=True)
