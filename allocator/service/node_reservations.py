@@ -15,8 +15,6 @@ from runtime.authentication import TooManyTokens
 from runtime.http import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from allocator.reservations import Ledger
     from allocator.service.knowledge import Lead
     from runtime.authentication import TokenReviews
@@ -32,15 +30,12 @@ _MOUNTED = f"send Authorization: Bearer and a token of the audience {AUDIENCE} (
 class NodeReservations:
     """Answers the audit agents."""
 
-    def __init__(
-        self, ledger: Ledger, lead: Lead, accounts: TokenReviews, agent: str, sure: Callable[[], bool]
-    ) -> None:
-        """Only the account `agent` gets answers. `sure` returns whether it is certain that no other replica leads."""
+    def __init__(self, ledger: Ledger, lead: Lead, accounts: TokenReviews, agent: str) -> None:
+        """Only the account `agent` gets answers."""
         self._ledger = ledger
         self._lead = lead
         self._accounts = accounts
         self._agent = agent
-        self._sure = sure
 
     async def answer(self, head: Head, body: bytes) -> Reply:
         """Return the reservations on the node of the calling agent; raise HttpError for other callers."""
@@ -58,7 +53,7 @@ class NodeReservations:
             raise HttpError(HTTPStatus.FORBIDDEN, f"{account.name} is not {self._agent}", "only audit agents are answered here")  # fmt: skip
         if not account.node:
             raise HttpError(HTTPStatus.FORBIDDEN, "the token belongs to no pod on a node", "let the kubelet mount it")
-        problem = self._lead.unready() or ("" if self._sure() else "the lease was not renewed in time")
+        problem = self._lead.unready() or ("" if self._lead.may_write() else "the lease was not renewed in time")
         if problem:
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, RETRY)
         return json({"node": account.node, "reservations": list(reserved_on(self._ledger, account.node))})

@@ -6,7 +6,7 @@ import asyncio
 from time import time
 from typing import TYPE_CHECKING
 
-from allocator.decisions import Outlook, demand_key, find_claims, placement_of, redact, unusable
+from allocator.decisions import Outlook, PlacementRules, demand_key, find_claims, placement_of, redact, unusable
 from allocator.reservations import events
 from allocator.service.namespace_turns import NamespaceTurns
 from allocator.service.preemption.nominations import Nominations
@@ -17,7 +17,6 @@ from dra.objects import asks_for_devices, claim_keys, is_later
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from allocator.decisions import PlacementRules
     from allocator.service.knowledge import Knowledge
     from allocator.service.requeue_events import RequeueEvents
     from allocator.service.settings import Settings
@@ -32,7 +31,7 @@ class PendingPods:
         self._knowledge = knowledge
         self._schedulers = frozenset(settings.schedulers)
         self._binding_seconds = settings.binding
-        self.rules = settings.rules
+        self.rules = PlacementRules()
         self.by_uid: dict[str, Pod] = {}
         clock = asyncio.get_running_loop().time
         self.waiting = WaitingPods(requeue, clock)

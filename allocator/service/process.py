@@ -169,7 +169,7 @@ class Service:
             seconds=settings.answer,
         )
         accounts = TokenReviews(cluster, AUDIENCE, clock)
-        self._node_reservations = NodeReservations(ledger.state, lead, accounts, settings.agent, self.election.is_sure)
+        self._node_reservations = NodeReservations(ledger.state, lead, accounts, settings.agent)
         self._admission: QuotaAdmission | None = None
         self._reviews: QuotaReviews | None = None
         if settings.quota is not None and reviewing is not None:
@@ -205,12 +205,9 @@ class Service:
             await self.extended.close()
             await self.ledger.close()
 
-    def place_by(self, rules: PlacementRules) -> None:
-        """Use these placement rules from now on."""
+    def configure(self, rules: PlacementRules, declared: Declared) -> None:
+        """Use these placement rules, and the administrator's declaration where the API server reports nothing itself."""
         self.pods.place_by(rules)
-
-    def declare(self, declared: Declared) -> None:
-        """Use the administrator's declaration where the API server reports nothing itself."""
         self.knowledge.declare(declared)
 
     async def _begin(self, listening: Callable[[Listening], None]) -> None:

@@ -8,7 +8,6 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from allocator.decisions import PlacementRules
 from certs.mutual import Files
 from runtime.authentication import client_ca_flag, client_names_flag, token_file_flag
 from runtime.controllers import Term
@@ -122,7 +121,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ]
     # The policy that lets only the Lease holder write compares the holder with the pod's name, so the identity is exactly that name.
     identity: Annotated[str, Flag("Our identity in the Lease. Default: our pod's name.", "NAME", absent=own_name)]
-    rules: PlacementRules = PlacementRules()
     answer: float = ANSWER_SECONDS  # the most seconds for an API call
     starved: float = STARVED_SECONDS  # a node is kept for a pod that has waited for room this long
     quota_place: str = ""  # the address at which other replicas reach `quota`; by default the address itself

@@ -83,7 +83,6 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
     leader = LeaderIdentity(f"{settings.quota_certs}/ca.crt", f"{QUOTA}.{settings.namespace}.svc")
     settings = replace(
         settings,
-        rules=rules_of(source.current),
         quota_place=str(quota._replace(host=own_address)) if quota and own_address else "",
         quota_trust=leader if settings.quota_tls else LeaderIdentity(),
     )
@@ -101,10 +100,9 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
         )
 
         def follow(new: Configuration) -> None:
-            service.place_by(rules_of(new))
-            service.declare(new.file.kubernetes.declared())
+            service.configure(rules_of(new), new.file.kubernetes.declared())
 
-        service.declare(source.current.file.kubernetes.declared())
+        follow(source.current)
         async with asyncio.TaskGroup() as group:
             following = group.create_task(source.follow(follow))
             await service.run(stop, announce)

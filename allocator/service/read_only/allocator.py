@@ -79,11 +79,8 @@ class ReadOnlyAllocator:
             await self._ports.end()
             self._queries.close()
 
-    def place_by(self, rules: PlacementRules) -> None:
-        """Ignore the rules, because another scheduler places the pods."""
-
-    def declare(self, declared: Declared) -> None:
-        """Use the administrator's declaration where the API server reports nothing itself."""
+    def configure(self, _rules: PlacementRules, declared: Declared) -> None:
+        """Use the declaration as `Service` does. Ignore the placement rules, because another scheduler places the pods."""
         self.knowledge.declare(declared)
 
     async def _run_checks(self, listening: Callable[[Listening], None]) -> None:

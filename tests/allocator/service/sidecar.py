@@ -7,10 +7,12 @@ from pathlib import Path
 
 import aiohttp
 
+from allocator.decisions import PlacementRules
 from allocator.service import Service, Settings
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.patch import Merge
+from dra.server import Declared
 from runtime.controllers import Term
 from tests import objects
 from tests.objects import container, device_quota, exactly, resource_slice
@@ -19,6 +21,7 @@ from tests.waiting import until
 DRIVER = "gpu.example.com"
 # Each renewal is a write that wakes every watch of the embedded cluster: often enough for the waiting replica to take over.
 TERM = Term(retry=0.2)
+RULES = PlacementRules()
 
 
 def node(name, **status):
@@ -99,13 +102,14 @@ class Sidecar:
 
 
 @contextlib.asynccontextmanager
-async def running(cluster, *, identity="one", leads=True, reviewing=None, **settings):
+async def running(cluster, *, identity="one", leads=True, reviewing=None, rules=RULES, **settings):
     """A service on its sockets; it leads as soon as this is entered, if it is to."""
     with tempfile.TemporaryDirectory() as folder:
         sockets = {name: Path(folder, name) for name in ("plugin", "extender", "api")}
         chosen = {"metrics": None, "term": TERM, "tick": 0.05} | settings
         settings = Settings(identity=identity, namespace="default", **sockets, **chosen)
         service = Service(cluster, settings, reviewing)
+        service.configure(rules, Declared())
         stop, ready = asyncio.Event(), asyncio.Event()
         places = []
         run = asyncio.create_task(service.run(stop, lambda where: (places.append(where), ready.set())))

@@ -33,7 +33,7 @@ def serving(*objects):
 
 async def test_the_stock_follows_the_servers_gates_and_guesses_are_reported():
     async with running(serving()) as one:
-        one.service.declare(Declared(0, {PARTITIONS: False, SHARES: False}))
+        one.bridge.knowledge.declare(Declared(0, {PARTITIONS: False, SHARES: False}))
         await until(lambda: not one.bridge.knowledge.stock.reading.enabled(PARTITIONS))
         assert one.bridge.knowledge.stock.reading.enabled(SHARES)  # as the server reports
         status, told = await one.ask("/api/v1/server")

@@ -155,7 +155,7 @@ async def test_a_follower_refuses_to_report_reservations():
         status, answer = await one.reservations_of("n0")
         assert (status, answer["error"]) == (503, "another replica leads")
     async with serving(*fleet()) as one:
-        one.service._node_reservations._sure = lambda: False  # as after a pause of the process
+        one.service.lead.may_write = lambda: False  # as after a pause of the process
         status, answer = await one.reservations_of("n0")
         assert (status, "lease" in answer["error"]) == (503, True)
 

@@ -150,9 +150,9 @@ async def test_new_rules_apply_at_once_and_requeue_refused_pods():
         _, refused = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
         assert refused["nodes"] == []
         seq = sidecar.bridge.requeue_events.seq
-        sidecar.service.place_by(PlacementRules(most_pods=1))
+        sidecar.bridge.pods.place_by(PlacementRules(most_pods=1))
         assert sidecar.bridge.requeue_events.seq == seq
-        sidecar.service.place_by(PlacementRules(most_pods=2))
+        sidecar.bridge.pods.place_by(PlacementRules(most_pods=2))
         assert (await sidecar.bridge.requeue_events.after(seq, 0)).pods == ("default/q",)
         assert (await sidecar.place("q", "n0"))[0] == 200
 
@@ -169,5 +169,5 @@ async def test_new_rules_requeue_pods_that_waited_for_a_strategy(monkeypatch):
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         assert (answer["verdict"], answer["message"]) == ("waiting", "not by these rules")
         seq = sidecar.bridge.requeue_events.seq
-        sidecar.service.place_by(PlacementRules(most_pods=2))
+        sidecar.bridge.pods.place_by(PlacementRules(most_pods=2))
         assert (await sidecar.bridge.requeue_events.after(seq, 0)).pods == ("default/p",)
