@@ -54,15 +54,8 @@ class RequeueEvents:
 
     def since(self, seq: int) -> RequeueEvent:
         """Return the events after a number as one event."""
-        all_pods = RequeueEvent(self.seq, all=True)
         first = self._events[0].seq if self._events else self.seq + 1
-        if seq > self.seq or seq < first - 1:
-            return all_pods
-        pods: set[str] = set()
-        for event in self._events:
-            if event.seq <= seq:
-                continue
-            if event.all:
-                return all_pods
-            pods.update(event.pods)
-        return RequeueEvent(self.seq, tuple(sorted(pods)))
+        missed = [event for event in self._events if event.seq > seq]
+        if not first - 1 <= seq <= self.seq or any(event.all for event in missed):
+            return RequeueEvent(self.seq, all=True)
+        return RequeueEvent(self.seq, tuple(sorted({pod for event in missed for pod in event.pods})))
