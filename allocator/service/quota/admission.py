@@ -139,7 +139,7 @@ class QuotaAdmission:
         """`demand_in` returns the most that a claim with a given spec may hold in a stock."""
         self._lead.require_ready()
         self._lead.require_lead()
-        if not self._templates.health.synced:
+        if not self._templates.is_synced:
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "templates are not read yet", "retry in a moment")
         if unknown := self._quotas.unknown(new.namespace):
             self._metrics.reviews.labels("refused").inc()
