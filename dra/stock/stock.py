@@ -32,7 +32,7 @@ from dra.stock.reading import ALL, Reading, reading_of
 from dra.stock.usage import FREE, PoolId, PoolUse, pool_use, results_by_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from dra.objects import DeviceRequestAllocationResult
     from dra.server import Server
@@ -296,27 +296,22 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
     ) -> frozenset[str] | None:
         """Add the pages of changed slices to `changes`, with the amounts held of their devices; return affected nodes."""
         pages, on, of = {**self.pages}, {**self.pages_on}, {**self.pages_of}
-        concerned: set[str] = set()
+        changed: list[tuple[Page | None, Page | None]] = []
         pools: set[PoolId] = set()
         for key, slice_ in slices.items():
-            old = pages.get(key)
+            old = pages.pop(key, None) if slice_ is None else pages.get(key)
             new = page_of(slice_, rules.values(), self.reading) if slice_ is not None else None
             if new is not None:
                 pages[key] = new
-            else:
-                pages.pop(key, None)
-            both = [page for page in (old, new) if page is not None]
-            for node in {page.node_name for page in both}:
-                belongs = new is not None and new.node_name == node
-                _replace_page(on, node, old, new if belongs else None)
-            for pool in {page.pool for page in both}:
-                belongs = new is not None and new.pool == pool
-                _replace_page(of, pool, old, new if belongs else None)
-            for changed, known in ((old, self.pages_of), (new, of)):
-                if changed is not None:
-                    concerned.update(page.node_name for page in (changed, *known.get(changed.pool, ())))
+            changed.append((old, new))
             if self.slices.get(key) is not slice_:  # otherwise only its taints have changed
-                pools.update(page.pool for page in both)
+                pools.update(page.pool for page in (old, new) if page is not None)
+        _replace_pages(on, changed, lambda page: page.node_name)
+        _replace_pages(of, changed, lambda page: page.pool)
+        touched = {page.pool for pair in changed for page in pair if page is not None}
+        concerned = {
+            page.node_name for pool in touched for index in (self.pages_of, of) for page in index.get(pool, ())
+        }
         differences: list[Difference] = []
         holding = {key for pool in pools for key in self.results.get(pool, ())}
         for key in holding:
@@ -416,15 +411,27 @@ def _group(pairs: Iterable[tuple[Where, Page]]) -> dict[Where, Pages]:
     return {where: tuple(group) for where, group in groups.items()}
 
 
-def _replace_page(index: dict[Where, Pages], where: Where, old: Page | None, new: Page | None) -> None:
-    """Replace a page in place, to keep the input order; append a new one; remove it if there is no `new`."""
-    pages = index.get(where, ())
-    replaced = [new if page is old else page for page in pages] if old in pages else [*pages, new]
-    left = tuple([page for page in replaced if page is not None])
-    if left:
-        index[where] = left
-    else:
-        index.pop(where, None)
+def _replace_pages(
+    index: dict[Where, Pages],
+    changed: Iterable[tuple[Page | None, Page | None]],
+    where: Callable[[Page], Where],
+) -> None:
+    """Replace old pages by new ones in place, to keep the input order; append new ones; remove old ones without a new one."""
+    replaced: dict[Where, dict[int, Page | None]] = {}
+    added: dict[Where, list[Page]] = {}
+    for old, new in changed:
+        stays = old is not None and new is not None and where(old) == where(new)
+        if old is not None:
+            replaced.setdefault(where(old), {})[id(old)] = new if stays else None
+        if new is not None and not stays:
+            added.setdefault(where(new), []).append(new)
+    for place in replaced.keys() | added.keys():
+        by_id = replaced.get(place, {})
+        kept = [new for page in index.get(place, ()) if (new := by_id.get(id(page), page)) is not None]
+        if pages := (*kept, *added.get(place, ())):
+            index[place] = pages
+        else:
+            index.pop(place, None)
 
 
 def _may_taint(rule: DeviceTaintRule, page: Page) -> bool:
