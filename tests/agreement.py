@@ -232,7 +232,7 @@ def demo(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
         return Answer()
     result = run("demo", "-f", folder / "scene.json", "--fleet", folder / "fleet.json", *options, "--once")
     _, mark, block = re.split(rf"^(\S) {scene.name}", result.stdout, maxsplit=1, flags=re.MULTILINE)
-    row = re.search(r"^    (claims|outcome) +(\S+)", block, re.MULTILINE)
+    row = re.search(r"^    (claims|outcome) +(\S+)", block, re.MULTILINE) if "asked    " in block else None
     outcome = "refused" if mark == "✗" else row and ("translated" if row[1] == "claims" else row[2])
     codes = CODE.findall(block.partition("because")[2]) if mark == "✗" else ()
     return Answer(outcome=outcome, refused=mark == "✗", codes=frozenset(codes), said=block)
@@ -305,7 +305,7 @@ def table(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Read the form for spreadsheets: one row per key."""
     rows = csv.DictReader(run("survey", *files(scene, folder), *options, "-o", "csv").stdout.splitlines())
     mine = [row for row in rows if (row["kind"], row["name"]) == (scene.object["kind"], scene.name)]
-    keys = [{**row, "outcome": row["keyOutcome"]} for row in mine]
+    keys = [{**row, "outcome": row["keyOutcome"]} for row in mine if row["keyOutcome"]]
     refused = [row["detail"] for row in keys if row["outcome"] == "refused"]
     return decided(keys, refused)._replace(outcome=mine[0]["outcome"] or SILENT if mine else SILENT)
 

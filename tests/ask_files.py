@@ -1,0 +1,149 @@
+"""Asks all commands about the objects in folders of manifests, and prints every contradiction: python -m tests.ask_files FOLDER...
+
+Each object that brings pods or is a claim is one object; with each fleet and each configuration it is one question. An object is asked
+about alone: beside it are only the objects of the same folder that bring no pods, such as namespaces, classes and quotas. The objects
+of the fleet come last, without those that the folder has itself. Files that cannot be read are skipped and counted.
+
+The exit status is 1 if two commands contradict each other or a command fails.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from analysis.arrivals import brings_pods
+from cluster import manifests
+from tests import agreement
+from tests.agreement import CLUSTER, COMMANDS, OTHERS, Answer, Object, Scene, ask
+from tests.contradictions import contradictions
+
+ENDINGS = (".yaml", ".yml", ".json")
+CLAIMS = ("ResourceClaim", "ResourceClaimTemplate")
+# The other commands judge the claims of pods only.
+ABOUT_CLAIMS = (agreement.translate, agreement.check, agreement.simulate, agreement.sarif, agreement.report)
+PROGRESS = 50  # objects between two lines of progress
+SHOWN = 240  # characters of an answer
+
+
+class Question(NamedTuple):
+    """An object with its surroundings, and the place to print."""
+
+    scene: Scene
+    place: str
+
+
+class Surroundings(NamedTuple):
+    """A fleet and a configuration, and their names."""
+
+    fleet: Sequence[Object]
+    configuration: Object | None
+    name: str
+
+
+def identity(obj: Object) -> tuple[str, ...]:
+    metadata = obj["metadata"]
+    return tuple(str(part) for part in (obj["kind"], metadata.get("namespace", "default"), metadata.get("name")))
+
+
+def read(path: Path) -> list[Object] | None:
+    """Return the objects of a file, or None if a part of it cannot be read."""
+    documents, problems = manifests.read_leniently([path])
+    objects = [document.object for document in documents]
+    wrong = [obj for obj in objects if not isinstance(obj.get("metadata", {}), dict) or not obj.get("apiVersion")]
+    return None if problems or wrong else [obj | {"metadata": obj.get("metadata", {})} for obj in objects]
+
+
+def objects_of(path: Path | None) -> list[Object]:
+    return [document.object for document in manifests.read([path])] if path else []
+
+
+def questions_about(folder: Path, all_surroundings: Sequence[Surroundings]) -> tuple[list[list[Question]], int]:
+    """Return the questions about each object in the files of a folder, and the number of skipped files."""
+    files = [path for path in sorted(folder.iterdir()) if path.suffix in ENDINGS and path.is_file()]
+    contents = {path: read(path) for path in files}
+    objects = [(obj, path) for path, those in contents.items() for obj in those or () if "kind" in obj]
+    others = {identity(obj): obj for obj, _ in objects if not brings_pods(obj)}  # of two with one name the last
+    asking = [(obj, path) for obj, path in objects if brings_pods(obj) or obj["kind"] in CLAIMS]
+    found = [[question(obj, path, others, surroundings) for surroundings in all_surroundings] for obj, path in asking]
+    return found, sum(those is None for those in contents.values())
+
+
+def question(obj: Object, path: Path, others: dict[tuple[str, ...], Object], surroundings: Surroundings) -> Question:
+    beside = [other for key, other in others.items() if key != identity(obj)]
+    around = [other for other in beside if other["kind"] not in CLUSTER]
+    fleet = [other for other in beside if other["kind"] in CLUSTER]
+    fleet += [other for other in surroundings.fleet if identity(other) not in others]
+    name = f"{obj['metadata'].get('generateName', 'unnamed-')}x"  # demo and the answers about pods need one
+    named = obj | {"metadata": {"name": name} | obj["metadata"]}
+    scene = Scene(named, around, fleet, surroundings.configuration)
+    scene = scene._replace(configuration=None) if agreement.is_configured(scene) else scene
+    return Question(scene, f"{path}: {scene.id}{surroundings.name}")
+
+
+def contradictions_of(questions: Sequence[Question]) -> list[str]:
+    return [line for question in questions for line in ask_all(question)]
+
+
+def ask_all(question: Question) -> Iterator[str]:
+    """Ask every command, and write what is wrong with the answers."""
+    answers: dict[str, Answer] = {}
+    for command in ABOUT_CLAIMS if question.scene.object["kind"] in CLAIMS else (*COMMANDS, *OTHERS):
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                answers |= ask(question.scene, Path(folder), [command])
+        except Exception as error:  # noqa: BLE001 - a command that fails is a finding, too
+            yield f"{question.place}: {command.__name__} fails: {type(error).__name__}: {error}"[: 4 * SHOWN]
+    if {"translate", "simulate"} <= set(answers):
+        for found in sorted(contradictions(answers)):
+            yield "\n".join((f"{question.place}: {found.kind} {found.key}".rstrip(), *said_by(answers, found.kind)))
+
+
+def said_by(answers: dict[str, Answer], kind: str) -> Iterator[str]:
+    """Write the answers of the commands that a contradiction names, and that of translate."""
+    for name in sorted(set(kind.replace(",", " ").split()) & set(answers) | {"translate"}):
+        answer = answers[name]
+        codes = " ".join(sorted(answer.codes))
+        yield f"    {name}: {answer.outcome} fits={answer.fits} [{codes}] {answer.said}"[:SHOWN]
+
+
+def folders_below(folders: Iterable[Path]) -> list[Path]:
+    return sorted({path for folder in folders for path in (folder, *folder.rglob("*")) if path.is_dir()})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
+    parser.add_argument("--fleet", action="append", type=Path, help="file or folder with nodes, slices and classes")
+    parser.add_argument("--config", action="append", type=Path, help="file with a configuration; an empty one has none")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    options = parser.parse_args(arguments)
+    all_surroundings = [
+        Surroundings(
+            objects_of(fleet),
+            next(iter(objects_of(config)), None),
+            "".join(f" ({path.name})" for path in (fleet, config) if path),
+        )
+        for fleet in options.fleet or [None]
+        for config in options.config or [None]
+    ]
+    by_folder = [questions_about(folder, all_surroundings) for folder in folders_below(options.folders)]
+    objects = [questions for found, _ in by_folder for questions in found]
+    count = 0
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for number, lines in enumerate((pool.map if options.jobs > 1 else map)(contradictions_of, objects), 1):
+            count += len(lines)
+            print(*lines, sep="\n", end="\n" * bool(lines))
+            if number % PROGRESS == 0:
+                print(f"{number} of {len(objects)} objects, {count} contradictions", file=sys.stderr, flush=True)
+    skipped = sum(unread for _, unread in by_folder)
+    asked = len(objects) * len(all_surroundings)
+    print(f"{len(objects)} objects, {asked} questions, {count} contradictions, {skipped} files skipped")
+    return int(count > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""The tool that asks all commands about folders of manifests reports a contradiction, and nothing else."""
+
+from unittest.mock import patch
+
+import pytest
+
+from tests import ask_files
+from tests.agreement import simulate
+from tests.cli.agreement_scenes import MOVED, ONE, POD, WHOLE, of_kind
+from tests.cli.running import manifest
+
+
+@pytest.fixture
+def options(tmp_path):
+    """A folder with a pod and an unreadable file, the fleet and the configuration."""
+    (tmp_path / "folder").mkdir()
+    manifest(tmp_path / "folder" / "pod.json", of_kind(*POD, ONE))
+    (tmp_path / "folder" / "bad.yaml").write_text("{")
+    fleet, configuration = manifest(tmp_path / "fleet.yaml", *MOVED), manifest(tmp_path / "whole.yaml", WHOLE)
+    return [str(tmp_path / "folder"), "--fleet", str(fleet), "--config", str(configuration)]
+
+
+def test_commands_that_agree_end_with_0(options, capsys):
+    assert ask_files.main(options) == 0
+    assert capsys.readouterr().out == "1 objects, 1 questions, 0 contradictions, 1 files skipped\n"
+
+
+def test_a_contradiction_is_reported_with_both_answers(options, capsys):
+    def webhook(*scene):
+        return simulate(*scene)._replace(refused=True)
+
+    with patch.object(ask_files, "OTHERS", (webhook,)):
+        assert ask_files.main(options) == 1
+    contradiction, translate, webhook_said, count = capsys.readouterr().out.splitlines()
+    assert contradiction.endswith("pod.json: Pod/n/w (fleet.yaml) (whole.yaml): refused: webhook True, translate False")
+    assert translate.startswith("    translate: translated")
+    assert webhook_said.startswith("    webhook: None")
+    assert count == "1 objects, 1 questions, 1 contradictions, 1 files skipped"
+
+
+def test_a_command_that_fails_is_reported(options, capsys):
+    def webhook(*_):
+        raise RuntimeError("no answer")
+
+    with patch.object(ask_files, "OTHERS", (webhook,)):
+        assert ask_files.main(options) == 1
+    assert "webhook fails: RuntimeError: no answer" in capsys.readouterr().out
