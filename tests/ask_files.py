@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ProcessPoolExecutor(options.jobs) as pool:
         for number, lines in enumerate((pool.map if options.jobs > 1 else map)(contradictions_of, objects), 1):
             count += len(lines)
-            print(*lines, sep="\n", end="\n" * bool(lines))
+            print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
             if number % PROGRESS == 0:
                 print(f"{number} of {len(objects)} objects, {count} contradictions", file=sys.stderr, flush=True)
     skipped = sum(unread for _, unread in by_folder)

@@ -289,12 +289,21 @@ class SnapshotRun:
     def _with_own_errors(
         self, answers: dict[str, Answer], claims_by_node: Mapping[str, Sequence[ResourceClaim]]
     ) -> dict[str, Answer]:
-        """Repeat searches that ended in an error: its text names a claim, which is another pod's in a cached answer."""
-        own: dict[str, Answer] = {}
+        """Repeat searches that ended in an error: its text names a claim, which is another pod's in a cached answer.
+
+        Nodes for which the pod has other claims have another answer, even if its text is the same.
+        """
+        own: dict[tuple[str, ...], Answer] = {}
+        found: dict[str, Answer] = {}
         for node, answer in answers.items():
-            if answer.error and answer.error not in own:
-                own[answer.error] = self.fleet.ask(self.fleet.stock, node, claims_by_node[node]).answer
-        return {node: own[answer.error] if answer.error else answer for node, answer in answers.items()}
+            found[node] = answer
+            if answer.error:
+                claims = claims_by_node[node]
+                question = (answer.error, *(claim.metadata.key for claim in claims))
+                if question not in own:
+                    own[question] = self.fleet.ask(self.fleet.stock, node, claims).answer
+                found[node] = own[question]
+        return found
 
     def _explain(self, why: Why, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
         """Return a refusal with its reasons, cached by the identity of the answer, which pods with equal claims share.
