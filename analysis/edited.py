@@ -43,6 +43,7 @@ class Result(msgspec.Struct, frozen=True):
     object: Object
     templates: tuple[Object, ...] = ()
     foretold: tuple[Any, ...] = ()  # answers of quotas (`analysis.quota.Foretold`)
+    requests: bool = False  # requests devices (`analysis.requesting`)
     is_own: bool = True  # not created by a controller, and not an agent of a node
 
 

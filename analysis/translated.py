@@ -16,6 +16,7 @@ from analysis.configuration import in_mode
 from analysis.edited import Result, diff, edit_files, without_record
 from analysis.loading import serves_node
 from analysis.quota import findings_of_quotas, foretell
+from analysis.requesting import amounts_in, requests_devices
 from analysis.trees import Trees, with_own_templates
 from cluster.manifests import chart_of, dump
 from cluster.patch import apply_json_patch
@@ -30,7 +31,7 @@ from webhook.admission import decide_object
 from webhook.claims import template
 from webhook.dialects import Outcome
 from webhook.names import PREFIX
-from webhook.translate import Decision, Verdict, is_unknown_kind, keys_of, name_of, outcome_of, paths, resolve_pointer
+from webhook.translate import Decision, Verdict, is_unknown_kind, keys_of, name_of, outcome_of, paths
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -130,17 +131,20 @@ class Translator(NamedTuple):
             written.update((namespace, free) for free in new)
             objects = [template.object_of(free, templates[free], namespace) for free in new]
             for (
-                obj
-            ) in objects:  # without the label by which the webhook's controller finds and deletes its own templates
-                del obj["metadata"]["labels"]
+                made_template
+            ) in objects:  # without the label by which the webhook's controller finds and deletes its own
+                del made_template["metadata"]["labels"]
+            obj = placed[number].object
+            amounts = amounts_in(obj, self.state)
             yield Result(
-                name_of(placed[number].object),
+                name_of(obj),
                 document,
                 done,
                 apply_json_patch(document.object, done.operations) if done.changed else document.object,
                 tuple(objects),
                 tuple(quota for quota in foretold if quota.number == number),
-                number not in made,
+                requests=requests_devices(obj, done.decisions, amounts, self.state.configuration),
+                is_own=number not in made,
             )
 
 
@@ -226,7 +230,7 @@ def diffs(results: Sequence[Result], edits: FileEdits) -> Iterator[str]:
 def why_unchanged(results: Sequence[Result]) -> str:
     """Return the reason why no object changes."""
     objects = count_of(len(results), "object")
-    if asking := sum(map(_requests, results)):
+    if asking := sum(result.requests for result in results):
         return f"nothing changes: devices are requested in {asking:,} of {objects}; `-o report` gives each reason"
     return f"nothing changes: {objects} read, and none requests devices by a key of a device plugin"
 
@@ -239,16 +243,6 @@ def unknown_kinds(documents: Sequence[Document]) -> str:
         if is_unknown_kind(obj) and paths(obj):
             kinds[str(obj.get("kind") or "without a kind")] += 1
     return ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-
-
-def _requests(result: Result) -> bool:
-    """Return whether there is a decision about a request. A decision about a node selector alone is none."""
-    obj = result.document.object
-    selectors = {key for path in paths(obj) for key in inside(resolve_pointer(obj, path), "spec", "nodeSelector")}
-    return any(
-        decision.container or decision.code or decision.key not in selectors
-        for decision in result.translation.decisions
-    )
 
 
 def findings(results: Sequence[Result]) -> list[ObjectFindings]:
@@ -270,7 +264,7 @@ def report(every: Sequence[Result]) -> Report:
         if rows := list(_decision_rows(result)):
             title = f"{result.name}  ({result.document.file}:{result.document.line})"
             parts.append(Rows(("", "", ""), rows, title))
-    outcomes = Counter(outcome_of(result.translation.decisions) for result in results if _requests(result))
+    outcomes = Counter(outcome_of(result.translation.decisions) for result in results if result.requests)
     counts = [f"{outcomes[outcome]:,} {outcome}" for outcome in Outcome if outcomes[outcome]]
     counts.append(f"{len(results) - outcomes.total():,} without a legacy request")
     changed = sum(result.translation.changed and not result.translation.refusals for result in results)

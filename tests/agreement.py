@@ -104,8 +104,14 @@ def word(of: Mapping[str, Any]) -> str:
     return str(of["outcome"])
 
 
-def decided(decisions: Sequence[Mapping[str, Any]], refusals: Iterable[str] = (), texts: Iterable[str] = ()) -> Answer:
-    """Read decisions: those of translate and explain, and the keys of survey."""
+def decided(
+    decisions: Sequence[Mapping[str, Any]],
+    refusals: Iterable[str] = (),
+    texts: Iterable[str] = (),
+    *,
+    is_pods: bool = False,
+) -> Answer:
+    """Read decisions: those of translate and explain, and the keys of survey; annotations of pods beside no request are none."""
     keys: dict[Key, str] = {}
     beside: set[Key] = set()  # selectors and annotations that stay beside a request
     for decision in decisions:
@@ -114,6 +120,8 @@ def decided(decisions: Sequence[Mapping[str, Any]], refusals: Iterable[str] = ()
             keys[place] = outcome
         if not (place[0] or decision.get("dialect") or place[1].startswith("/")) and outcome in ("left", "unknown"):
             beside.add(place)
+    if is_pods and beside == set(keys) and "unknown" not in keys.values():
+        keys = {}
     return Answer(
         outcome="refused"
         if refusals
@@ -140,6 +148,7 @@ def translate(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
         [decision for decision in document["decisions"] if decision["object"] == scene.id],
         of["refusals"],
         of["warnings"],
+        is_pods=brings_pods(scene.object),
     )
 
 
@@ -197,7 +206,8 @@ def explain(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     gates = [document["workload"]["webhook"]] if "workload" in document else [pod["webhook"] for pod in pods]
     gates = [gate for gate in gates if gate["foretold"]]  # others are records of past decisions
     refusals = [text for gate in gates for text in gate["refusals"]]
-    answer = decided([decision for gate in gates for decision in gate["decisions"]], refusals)
+    decisions = [decision for gate in gates for decision in gate["decisions"]]
+    answer = decided(decisions, refusals, is_pods=brings_pods(scene.object))
     if not pods or refusals:
         return answer
     fits = [fits_by(pod["standing"]["message"], pod.get("prospect")) for pod in pods]

@@ -14,6 +14,7 @@ from analysis.explain.webhook_record import decide_now, webhook_story
 from analysis.loading import identity_of, inside, items, text
 from analysis.outlook import queue_of
 from analysis.prospects import NO_NODE_READ, Prospect, prospect_of, quota_of, scheduler_message, unchecked_conditions
+from analysis.requesting import amounts_in, requests_devices
 from cluster.patch import apply_json_patch
 from dra.finding import stated
 from dra.objects import Pod, claim_keys, claim_name
@@ -317,7 +318,10 @@ def _at_its_scheduler(
             return NextStep(keeper=Keeper.DRIVER, message=waits)
         return NextStep(keeper=keeper, message=f"its claims are allocated; {scheduler} has not bound it yet")
     room = _room_text(outcome, scheduler, reading)
-    if not (webhook.foretold and webhook.decisions):
+    state = reading.state(configuration)
+    raw = reading.raw.get(pod.metadata.key, {})
+    asks = requests_devices(raw, webhook.decisions, amounts_in(raw, state), configuration)
+    if not (webhook.foretold and asks):
         says = f"; {scheduler} says: {last_message}" if last_message else ""
         return NextStep(keeper=keeper, message=f"it has no claims: {room}{says}")
     # It requests legacy keys, and has no claims for them.
@@ -325,7 +329,6 @@ def _at_its_scheduler(
         return NextStep(
             keeper=Keeper.WEBHOOK, message=f"it has not passed the webhook yet; as the webhook admits it, {room}"
         )
-    state = reading.state(configuration)
     if missed := find_missed(pod, state):
         return NextStep(keeper=Keeper.USER, message=f"{missed.message}: {missed.remedy}")
     for key, why in find_unserved(pod, state).items():

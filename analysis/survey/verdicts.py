@@ -15,18 +15,19 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from analysis.check import why_stranded
-from analysis.loading import Object, inside, text
+from analysis.loading import Object, inside
+from analysis.requesting import amounts_in, containers_in, has_claims, requests_devices
 from analysis.survey.families import Family, is_pod
 from analysis.survey.remedies import remedy_of
 from dra import server
-from dra.raw import containers_of, mapping
+from dra.raw import mapping
 from dra.texts import list_first
 from dra.validation import gates
 from webhook import names
-from webhook.admission import STRANDED, decide_object
+from webhook.admission import decide_object
 from webhook.dialects import ALTERNATIVES, CLAIMS, REPLACED, SHARES, Outcome, Position, Role, Served, assumed
 from webhook.state import Mode, State, with_mode, workload
-from webhook.translate import Decision, decides_outcome, find_unrequested_access, outcome_of, pods_in, view_pod
+from webhook.translate import Decision, decides_outcome, outcome_of, pods_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -138,7 +139,7 @@ class MoveJudge:
             if is_pod(shape):
                 pod = self._as_created(shape)
                 spec = inside(pod, "spec")
-                asks = [(container.get("name"), container.get("resources")) for _, container in _containers(pod)]
+                asks = [(container.get("name"), container.get("resources")) for _, container in containers_in(pod)]
                 where = spec.get("nodeSelector"), spec.get("affinity"), spec.get("schedulerName")
                 owner = self._owner(inside(pod, "metadata"))
                 shapes.setdefault(msgspec.json.encode((asks, where, owner)), pod)
@@ -149,7 +150,7 @@ class MoveJudge:
         judged = [self._shape(shape) for shape in shapes.values()]
         if not any(verdict.keys for verdict in judged):
             pods = [pod for shape in shapes.values() for pod in pods_in(shape)]
-            return judged[0] if any(map(_has_claims, pods)) else None
+            return judged[0] if any(map(has_claims, pods)) else None
         if len(judged) == 1:
             return judged[0]
         return JudgedWorkload.judge(
@@ -218,32 +219,9 @@ class MoveJudge:
 
     def _keys(self, shape: Object, done: Verdict, prepared: _Prepared) -> Iterator[Key]:
         """Yield the decisions about a shape, with `until`; none if it requests no device."""
-        amounts: dict[_Word, str] = {}
-        for spec, container in _containers(shape):
-            name = text(container.get("name"))
-            for resource, amount in _requests(container).items():
-                amounts[name, resource] = amount
-                amounts.setdefault(("", resource), amount)
-            variable, value = find_unrequested_access(container, spec, self._now)
-            if variable:
-                amounts[name, variable] = value
-        asks = (
-            decision.dialect
-            or decision.would
-            or decision.outcome is not Outcome.LEFT
-            or (decision.container, decision.key) in amounts
-            for decision in done.decisions
-        )
-        pods = pods_in(shape)
-        if not any(asks) and not any(map(_has_claims, pods)):
-            # Keys outside of pod templates count. All keys count if there is no pod template, or if one requests devices.
-            containers = {"", *[text(container.get("name")) for _, container in _containers(shape)]}
-            every = not pods or any(view_pod(pod, self._now.configuration).asks_for_devices for pod in pods)
-            if not any(
-                decision.code in ("", STRANDED) and (every or decision.container not in containers)
-                for decision in done.decisions
-            ):
-                return
+        amounts = amounts_in(shape, self._now)
+        if not requests_devices(shape, done.decisions, amounts, self._now.configuration):
+            return
         for decision in done.decisions:
             until, remedy = self._until(decision, prepared)
             amount = amounts.get((decision.container, decision.key), "")
@@ -314,21 +292,4 @@ def gates_on(gates_off: list[str]) -> str:
 
 def is_on_claims(pod: Object) -> bool:
     """Return whether a pod was translated when it was created, or has claims of its own."""
-    return names.ORIGINAL in inside(pod, "metadata", "annotations") or _has_claims(pod)
-
-
-def _has_claims(pod: Object) -> bool:
-    return bool(inside(pod, "spec").get("resourceClaims"))
-
-
-def _containers(shape: Object) -> Iterator[tuple[Object, Object]]:
-    for pod in pods_in(shape):
-        spec = inside(pod, "spec")
-        yield from ((spec, container) for container in containers_of(spec))
-
-
-def _requests(container: Object) -> dict[str, str]:
-    """Return the requests of a container as they are written; limits come before requests."""
-    resources = inside(container, "resources")
-    requested = {**inside(resources, "requests"), **inside(resources, "limits")}
-    return {key: str(value) for key, value in requested.items() if value is not None}
+    return names.ORIGINAL in inside(pod, "metadata", "annotations") or has_claims(pod)

@@ -81,6 +81,7 @@ HALVES = pods_with(limits(gpu="1"))
 HALVES["spec"]["containers"].append(
     {"name": "d", "image": "i", "resources": {"limits": {"huawei.com/npu-core": "100"}}}
 )
+NETWORKS = pods_with({}) | {"metadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": "a/b"}}}
 EXAMPLE_FLEET = [document.object for document in manifests.read([str(EXAMPLES / "fleet")])]
 AT_X = node("x", {"pool": "x"})
 # A claim for more devices than a node has, beside a name that a DeviceClass and device plugins on other nodes serve.
@@ -151,6 +152,7 @@ NAMED = {
         "",
         False,
     ),
+    "an annotation beside no request": (Scene(of_kind(*JOB, NETWORKS), (), MOVED), "silent", "", True),
     "half a device": (Scene(of_kind(*POD, pods_with(limits(gpu="500m")))), "refused", "R001", None),
     "a share of a size that nothing tells": (
         Scene(

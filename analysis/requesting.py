@@ -1,0 +1,71 @@
+"""Says whether an object requests devices: an annotation, a label or a selector beside no request is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analysis.loading import Object, inside, text
+from dra.raw import containers_of
+from webhook.admission import STRANDED
+from webhook.dialects import Outcome
+from webhook.translate import find_unrequested_access, pods_in, view_pod
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from webhook.state import Configuration, State
+    from webhook.translate import Decision
+
+
+def amounts_in(obj: Object, state: State) -> dict[tuple[str, str], str]:
+    """Return what the containers of an object request, by container and key, and by key alone."""
+    amounts: dict[tuple[str, str], str] = {}
+    for spec, container in containers_in(obj):
+        name = text(container.get("name"))
+        for resource, amount in _requests(container).items():
+            amounts[name, resource] = amount
+            amounts.setdefault(("", resource), amount)
+        variable, value = find_unrequested_access(container, spec, state)
+        if variable:
+            amounts[name, variable] = value
+    return amounts
+
+
+def requests_devices(
+    obj: Object, decisions: Sequence[Decision], amounts: Collection[tuple[str, str]], configuration: Configuration
+) -> bool:
+    """Return whether one of the decisions about an object is about a request, or its pods have claims of their own."""
+    asks = (
+        decision.dialect
+        or decision.would
+        or decision.outcome is not Outcome.LEFT
+        or (decision.container, decision.key) in amounts
+        for decision in decisions
+    )
+    pods = pods_in(obj)
+    if any(asks) or (decisions and any(map(has_claims, pods))):
+        return True
+    # Keys outside of pod templates count. All keys count if there is no pod template, or if one requests devices.
+    containers = {"", *[text(container.get("name")) for _, container in containers_in(obj)]}
+    every = not pods or any(view_pod(pod, configuration).asks_for_devices for pod in pods)
+    return any(
+        decision.code in ("", STRANDED) and (every or decision.container not in containers) for decision in decisions
+    )
+
+
+def has_claims(pod: Object) -> bool:
+    return bool(inside(pod, "spec").get("resourceClaims"))
+
+
+def containers_in(obj: Object) -> Iterator[tuple[Object, Object]]:
+    """Yield the containers of an object's pods, each with the spec of its pod."""
+    for pod in pods_in(obj):
+        spec = inside(pod, "spec")
+        yield from ((spec, container) for container in containers_of(spec))
+
+
+def _requests(container: Object) -> dict[str, str]:
+    """Return the requests of a container as they are written; limits come before requests."""
+    resources = inside(container, "resources")
+    requested = {**inside(resources, "requests"), **inside(resources, "limits")}
+    return {key: str(value) for key, value in requested.items() if value is not None}
