@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jsonpatch
 import msgspec
 
-from analysis.arrivals import brings_pods
+from analysis.arrivals import brings_pods, created_pods
 from analysis.configuration import ConfigurationInForce, features_of, server_named
 from analysis.loading import Reading, reading_of, state_of
 from cluster import manifests
@@ -191,6 +191,7 @@ def placed(pods: Sequence[Mapping[str, Any]], scene: Scene) -> Answer:
     if not mine:
         return Answer()
     fits = {pod["node"] is not None for pod in mine}  # pods of one workload may compete for a node
+    fits |= {False for created in created_pods(scene.object) if not created.replicas}  # translate judges its template
     return Answer(refused=False, fits=fits.pop() if len(fits) == 1 else None, said=mine[0]["summary"])
 
 
@@ -237,7 +238,9 @@ def resize(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
 
 
 def demo(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
-    """Read the page of `demo`: one block per pod."""
+    """Read the page of `demo`: one block per pod. Its server runs no controller of a driver, which makes templates."""
+    if any(obj["kind"] == "ComputeDomain" for obj in scene.around):
+        return Answer()
     if not scene.fleet or scene.object["kind"] != "Pod" or "--kubernetes" in options or is_unfilled(scene):
         return Answer()
     result = run("demo", "-f", folder / "scene.json", "--fleet", folder / "fleet.json", *options, "--once")

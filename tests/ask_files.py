@@ -2,7 +2,8 @@
 
 Each object that brings pods or is a claim is one object; with each fleet and each configuration it is one question. An object is asked
 about alone: beside it are only the objects of the same folder that bring no pods, such as namespaces, classes and quotas. The objects
-of the fleet come last, without those that the folder has itself. Files that cannot be read are skipped and counted.
+of the fleet come last, without those that the folder has itself. An object that a server has stored is asked about as its author wrote
+it, because survey does so. Files that cannot be read are skipped and counted.
 
 The exit status is 1 if two commands contradict each other or a command fails.
 """
@@ -10,7 +11,7 @@ The exit status is 1 if two commands contradict each other or a command fails.
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -25,23 +26,15 @@ ENDINGS = (".yaml", ".yml", ".json")
 CLAIMS = ("ResourceClaim", "ResourceClaimTemplate")
 # The other commands judge the claims of pods only.
 ABOUT_CLAIMS = (agreement.translate, agreement.check, agreement.simulate, agreement.sarif, agreement.report)
-PROGRESS = 50  # objects between two lines of progress
+WRITTEN_BY_SERVER = ("uid", "resourceVersion", "ownerReferences", "managedFields", "generation", "selfLink")
 SHOWN = 240  # characters of an answer
 
 
 class Question(NamedTuple):
-    """An object with its surroundings, and the place to print."""
+    """An object with its surroundings, and the place to print; in surroundings alone the object is empty."""
 
     scene: Scene
     place: str
-
-
-class Surroundings(NamedTuple):
-    """A fleet and a configuration, and their names."""
-
-    fleet: Sequence[Object]
-    configuration: Object | None
-    name: str
 
 
 def identity(obj: Object) -> tuple[str, ...]:
@@ -57,11 +50,20 @@ def read(path: Path) -> list[Object] | None:
     return None if problems or wrong else [obj | {"metadata": obj.get("metadata", {})} for obj in objects]
 
 
+def as_written(obj: Object) -> Object:
+    """Return an object without what a server has added."""
+    if not obj["metadata"].get("uid"):
+        return obj
+    metadata = {name: value for name, value in obj["metadata"].items() if name not in WRITTEN_BY_SERVER}
+    spec = {name: value for name, value in obj["spec"].items() if (obj["kind"], name) != ("Pod", "nodeName")}
+    return {name: value for name, value in obj.items() if name != "status"} | {"metadata": metadata, "spec": spec}
+
+
 def objects_of(path: Path | None) -> list[Object]:
     return [document.object for document in manifests.read([path])] if path else []
 
 
-def questions_about(folder: Path, all_surroundings: Sequence[Surroundings]) -> tuple[list[list[Question]], int]:
+def questions_about(folder: Path, all_surroundings: Sequence[Question]) -> tuple[list[list[Question]], int]:
     """Return the questions about each object in the files of a folder, and the number of skipped files."""
     files = [path for path in sorted(folder.iterdir()) if path.suffix in ENDINGS and path.is_file()]
     contents = {path: read(path) for path in files}
@@ -72,16 +74,17 @@ def questions_about(folder: Path, all_surroundings: Sequence[Surroundings]) -> t
     return found, sum(those is None for those in contents.values())
 
 
-def question(obj: Object, path: Path, others: dict[tuple[str, ...], Object], surroundings: Surroundings) -> Question:
+def question(obj: Object, path: Path, others: dict[tuple[str, ...], Object], surroundings: Question) -> Question:
     beside = [other for key, other in others.items() if key != identity(obj)]
     around = [other for other in beside if other["kind"] not in CLUSTER]
     fleet = [other for other in beside if other["kind"] in CLUSTER]
-    fleet += [other for other in surroundings.fleet if identity(other) not in others]
+    fleet += [other for other in surroundings.scene.fleet if identity(other) not in others]
     name = f"{obj['metadata'].get('generateName', 'unnamed-')}x"  # demo and the answers about pods need one
-    named = obj | {"metadata": {"name": name} | obj["metadata"]}
-    scene = Scene(named, around, fleet, surroundings.configuration)
+    written = as_written(obj)
+    named = written | {"metadata": {"name": name} | written["metadata"]}
+    scene = surroundings.scene._replace(object=named, around=around, fleet=fleet)
     scene = scene._replace(configuration=None) if agreement.is_configured(scene) else scene
-    return Question(scene, f"{path}: {scene.id}{surroundings.name}")
+    return Question(scene, f"{path}: {scene.id}{surroundings.place}")
 
 
 def contradictions_of(questions: Sequence[Question]) -> list[str]:
@@ -110,10 +113,6 @@ def said_by(answers: dict[str, Answer], kind: str) -> Iterator[str]:
         yield f"    {name}: {answer.outcome} fits={answer.fits} [{codes}] {answer.said}"[:SHOWN]
 
 
-def folders_below(folders: Iterable[Path]) -> list[Path]:
-    return sorted({path for folder in folders for path in (folder, *folder.rglob("*")) if path.is_dir()})
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
@@ -122,22 +121,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args(arguments)
     all_surroundings = [
-        Surroundings(
-            objects_of(fleet),
-            next(iter(objects_of(config)), None),
+        Question(
+            Scene({}, (), objects_of(fleet), next(iter(objects_of(config)), None)),
             "".join(f" ({path.name})" for path in (fleet, config) if path),
         )
         for fleet in options.fleet or [None]
         for config in options.config or [None]
     ]
-    by_folder = [questions_about(folder, all_surroundings) for folder in folders_below(options.folders)]
+    below = {path for folder in options.folders for path in (folder, *folder.rglob("*")) if path.is_dir()}
+    by_folder = [questions_about(folder, all_surroundings) for folder in sorted(below)]
     objects = [questions for found, _ in by_folder for questions in found]
     count = 0
     with ProcessPoolExecutor(options.jobs) as pool:
         for number, lines in enumerate((pool.map if options.jobs > 1 else map)(contradictions_of, objects), 1):
             count += len(lines)
             print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
-            if number % PROGRESS == 0:
+            if number % 50 == 0:
                 print(f"{number} of {len(objects)} objects, {count} contradictions", file=sys.stderr, flush=True)
     skipped = sum(unread for _, unread in by_folder)
     asked = len(objects) * len(all_surroundings)
