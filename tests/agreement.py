@@ -109,9 +109,9 @@ def decided(
     refusals: Iterable[str] = (),
     texts: Iterable[str] = (),
     *,
-    is_pods: bool = False,
+    asks: bool = True,
 ) -> Answer:
-    """Read decisions: those of translate and explain, and the keys of survey; annotations of pods beside no request are none."""
+    """Read decisions: those of translate and explain, and the keys of survey. They count only if the object `asks` for devices."""
     keys: dict[Key, str] = {}
     beside: set[Key] = set()  # selectors and annotations that stay beside a request
     for decision in decisions:
@@ -120,7 +120,7 @@ def decided(
             keys[place] = outcome
         if not (place[0] or decision.get("dialect") or place[1].startswith("/")) and outcome in ("left", "unknown"):
             beside.add(place)
-    if is_pods and beside == set(keys) and "unknown" not in keys.values():
+    if beside == set(keys) and not asks:
         keys = {}
     return Answer(
         outcome="refused"
@@ -148,7 +148,7 @@ def translate(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
         [decision for decision in document["decisions"] if decision["object"] == scene.id],
         of["refusals"],
         of["warnings"],
-        is_pods=brings_pods(scene.object),
+        asks=report(scene, folder, options).outcome != SILENT,
     )
 
 
@@ -207,12 +207,12 @@ def explain(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     gates = [document["workload"]["webhook"]] if "workload" in document else [pod["webhook"] for pod in pods]
     gates = [gate for gate in gates if gate["foretold"]]  # others are records of past decisions
     refusals = [text for gate in gates for text in gate["refusals"]]
+    text = " ".join(pod["standing"]["message"] for pod in pods)
     decisions = [decision for gate in gates for decision in gate["decisions"]]
-    answer = decided(decisions, refusals, is_pods=brings_pods(scene.object))
+    answer = decided(decisions, refusals, asks="it has no claims" not in text)
     if not pods or refusals:
         return answer
     fits = [fits_by(pod["standing"]["message"], pod.get("prospect")) for pod in pods]
-    text = " ".join(pod["standing"]["message"] for pod in pods)
     return answer._replace(fits=fits[0] if len(set(fits)) == 1 else None, said=text)
 
 
