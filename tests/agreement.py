@@ -120,12 +120,13 @@ def decided(
             keys[place] = outcome
         if not (place[0] or decision.get("dialect") or place[1].startswith("/")) and outcome in ("left", "unknown"):
             beside.add(place)
+    variables = {place for place, outcome in keys.items() if "/" not in place[1] and outcome == "left"}
     if beside == set(keys) and not asks:
         keys = {}
     return Answer(
         outcome="refused"
         if refusals
-        else outcome_of({place: of for place, of in keys.items() if place not in beside} or keys),
+        else outcome_of({place: of for place, of in keys.items() if place not in {*beside, *variables}} or keys),
         keys=keys,
         refused=bool(refusals),
         codes=frozenset(
