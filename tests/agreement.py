@@ -229,7 +229,7 @@ def fits_by(message: str, prospect: Mapping[str, Any] | None) -> bool | None:
 
 def resize(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Ask `resize` for the amount that the object has."""
-    asks = set(re.findall(r'"([^"/]+/[^"]+)": ("[^"]*"|[^",}]+)', json.dumps(scene.object["spec"])))
+    asks = set(re.findall(r'"([^"/]+/[^"]+)": ("[^"]*"|[^",}]+)', json.dumps(scene.object.get("spec", {}))))
     if len(asks) != 1 or "--kubernetes" in options:
         return Answer()
     [(key, written)] = asks

@@ -52,10 +52,10 @@ def read(path: Path) -> list[Object] | None:
 
 def as_written(obj: Object) -> Object:
     """Return an object without what a server has added."""
-    if not obj["metadata"].get("uid"):
+    if not {"uid", "ownerReferences"} & set(obj["metadata"]):
         return obj
     metadata = {name: value for name, value in obj["metadata"].items() if name not in WRITTEN_BY_SERVER}
-    spec = {name: value for name, value in obj["spec"].items() if (obj["kind"], name) != ("Pod", "nodeName")}
+    spec = {name: value for name, value in obj.get("spec", {}).items() if (obj["kind"], name) != ("Pod", "nodeName")}
     return {name: value for name, value in obj.items() if name != "status"} | {"metadata": metadata, "spec": spec}
 
 
