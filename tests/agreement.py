@@ -121,7 +121,7 @@ def decided(
         if not (place[0] or decision.get("dialect") or place[1].startswith("/")) and outcome in ("left", "unknown"):
             beside.add(place)
     variables = {place for place, outcome in keys.items() if "/" not in place[1] and outcome == "left"}
-    if beside == set(keys) and not asks:
+    if not asks and set(keys) <= {*beside, *variables}:
         keys = {}
     return Answer(
         outcome="refused"
