@@ -210,7 +210,7 @@ def explain(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     refusals = [text for gate in gates for text in gate["refusals"]]
     text = " ".join(pod["standing"]["message"] for pod in pods)
     decisions = [decision for gate in gates for decision in gate["decisions"]]
-    answer = decided(decisions, refusals, asks="it has no claims" not in text)
+    answer = decided(decisions, refusals, asks="it has no claims" not in text or "no claim replaces" in text)
     if not pods or refusals:
         return answer
     fits = [fits_by(pod["standing"]["message"], pod.get("prospect")) for pod in pods]
