@@ -82,6 +82,10 @@ HALVES["spec"]["containers"].append(
     {"name": "d", "image": "i", "resources": {"limits": {"huawei.com/npu-core": "100"}}}
 )
 NETWORKS = pods_with({}) | {"metadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": "a/b"}}}
+ISOLATED, LABELLED = (
+    template | {"metadata": {"labels": {"koordinator.sh/gpu-isolation-provider": "HAMi-core"}}}
+    for template in (ONE, pods_with({}))
+)
 EXAMPLE_FLEET = [document.object for document in manifests.read([str(EXAMPLES / "fleet")])]
 AT_X = node("x", {"pool": "x"})
 # A claim for more devices than a node has, beside a name that a DeviceClass and device plugins on other nodes serve.
@@ -152,6 +156,13 @@ NAMED = {
         "",
         False,
     ),
+    "a label that only a claim for a share replaces, beside a served key": (
+        Scene(of_kind(*JOB, ISOLATED), (), SERVED),
+        "served",
+        "",
+        True,
+    ),
+    "a label that only a claim for a share replaces": (Scene(of_kind(*POD, LABELLED), (), SERVED), "silent", "", True),
     "an annotation beside no request": (Scene(of_kind(*JOB, NETWORKS), (), MOVED), "silent", "", True),
     "half a device": (Scene(of_kind(*POD, pods_with(limits(gpu="500m")))), "refused", "R001", None),
     "a share of a size that nothing tells": (

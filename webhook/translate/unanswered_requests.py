@@ -85,7 +85,7 @@ def unanswered_requests(
     # Another program may read keys without a domain on a pod that drawbridge translates, or that has another scheduler.
     is_rewritten = any(decision.outcome in REPLACED for decision in decided)
     any_word = is_rewritten or (bool(view.scheduler) and view.scheduler not in configuration.schedulers)
-    for decision in _find_unanswered(view, state, any_word=any_word):
+    for decision in _find_unanswered(view, state, is_rewritten=is_rewritten, any_word=any_word):
         if (decision.container, decision.key) in reported:
             continue
         if len(decisions) == MOST:
@@ -128,7 +128,7 @@ def lets_devices_in(name: Json, value: Json) -> bool:
     return name in _VARIABLES and isinstance(value, str) and value not in _NONE
 
 
-def _find_unanswered(view: PodView, state: State, *, any_word: bool) -> Iterator[Decision]:
+def _find_unanswered(view: PodView, state: State, *, is_rewritten: bool, any_word: bool) -> Iterator[Decision]:
     configuration = state.configuration
     for slot in view.slots:
         for key, detail in _find_dropped(slot.raw):
@@ -167,7 +167,10 @@ def _find_unanswered(view: PodView, state: State, *, any_word: bool) -> Iterator
         for key in keys:
             if key in READ_BY_OTHERS and view.asks_for_devices:
                 continue  # the reason why the keys stay already names this key
-            if decision := _judge_own_key(key, position) or _judge_key(key, position, configuration, any_word=any_word):
+            decision = _judge_own_key(key, position) or _judge_key(
+                key, position, configuration, is_rewritten=is_rewritten, any_word=any_word
+            )
+            if decision:
                 yield decision
 
 
@@ -265,7 +268,9 @@ def _nearest_resource(key: str, names: list[str]) -> str:
     return f"{meant}/{likely_end}" if likely_end else ""
 
 
-def _judge_key(key: str, position: Position, configuration: Configuration, *, any_word: bool) -> Decision | None:
+def _judge_key(
+    key: str, position: Position, configuration: Configuration, *, is_rewritten: bool, any_word: bool
+) -> Decision | None:
     """Judge an annotation, a label or a node selector; a name without a domain only if `any_word`."""
     if is_own(key):
         return None
@@ -273,7 +278,7 @@ def _judge_key(key: str, position: Position, configuration: Configuration, *, an
         stays = row.role is Role.NONE or row.outcome is Outcome.LEFT
         if row.role is Role.ASKS and row.outcome is not Outcome.LEFT:
             return _decision(Outcome.LEFT, key, "the pod does not name the scheduler of the system that reads it")
-        if row.is_dropped:  # only together with a request
+        if row.is_dropped or (stays and row.outcome in REPLACED and not is_rewritten):  # only together with a request
             return _decision(Outcome.LEFT, key, "it requests nothing by itself")
         return _decision(row.outcome, key, row.because) if stays else None
     domain, slash, end = key.partition("/")
