@@ -5,6 +5,7 @@
 
 import base64
 import csv
+import gc
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -377,4 +378,6 @@ def ask(scene: Scene, folder: Path, commands: Iterable[Callable[..., Answer]] = 
     if scene.configuration is not None:
         (folder / "configuration.yaml").write_text(manifests.dump([scene.configuration]))
         options += ["--config", str(folder / "configuration.yaml")]
-    return {command.__name__: command(scene, folder, options) for command in commands}
+    answers = {command.__name__: command(scene, folder, options) for command in commands}
+    gc.unfreeze()  # a command keeps what it has read for the rest of its process, which is longer here
+    return answers
