@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 NEVER = "Never"
-MOST_NODES = 100  # candidate nodes compared, the minimum of kube-scheduler
-MOST_TRIALS = 512  # less disruptive sets that are tried on one node: all sets of nine pods
+MAX_NODES = 100  # candidate nodes compared, the minimum of kube-scheduler
+MAX_TRIALS = 512  # less disruptive sets that are tried on one node: all sets of nine pods
 
 # Timestamps have a fixed width, so nine minus each digit sorts the younger pod first.
 _REVERSED = str.maketrans("0123456789", "9876543210", "-:.TZ")
@@ -181,7 +181,7 @@ def make_room(
             if victims is not None:
                 cost = holders.disruption(victims.pods)
                 looked.append((cost, victims, potential))
-            if len(looked) >= MOST_NODES:
+            if len(looked) >= MAX_NODES:
                 break
     looked.sort(key=itemgetter(0))
     if not looked:
@@ -290,7 +290,7 @@ def _less_disruptive(
     staying = potential.staying
     insufficient = _insufficient_sets(potential, holders, suffices)
     waiting: list[tuple[Disruption, tuple[int, ...]]] = [(holders.disruption(()), ())]
-    for _ in range(MOST_TRIALS):
+    for _ in range(MAX_TRIALS):
         if not waiting:
             return None
         _, places = heappop(waiting)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # The number of waiting pods that are placed in order, each holding its devices against the following pods. Every later pod is placed as if
 # it came directly after these.
-MOST_PLACED = 1_000
+MAX_PLACED = 1_000
 
 
 def claim_allocator(strategy: str, options: Options) -> Ask:
@@ -89,10 +89,10 @@ def place(
     """Schedule the pods of a snapshot that have no node; return their nodes, or why there is none.
 
     `refused` are pods that the webhook refuses, with its reason: they are listed last. `ahead` are other waiting pods, whose outcomes are not
-    returned: the first MOST_PLACED of them hold their devices against the pods that come later. `check_time` is called before each question,
+    returned: the first MAX_PLACED of them hold their devices against the pods that come later. `check_time` is called before each question,
     and may raise.
     """
-    waiting = pending(ahead)[:MOST_PLACED]
+    waiting = pending(ahead)[:MAX_PLACED]
     snapshot = replace(snapshot, pods=(*snapshot.pods, *waiting))
     allocate = claim_allocator(strategy, options_within(budget_ms))
 
@@ -162,7 +162,7 @@ class Queue:
         self._outcomes = {
             key: PodOutcome(pod=key, node=None, summary=reason) for key, reason in arrived.refused.items()
         }
-        first = tuple(islice(self._waiting, MOST_PLACED))
+        first = tuple(islice(self._waiting, MAX_PLACED))
         self._first = frozenset(first)
         self._ahead = iter(first)
         self._work = Budget()  # counts the steps, without a limit
@@ -192,7 +192,7 @@ class Queue:
         return self._waiting.get(pod.metadata.key, pod).spec.scheduler_name
 
     def outcome_of_first(self, key: str, *, search: bool) -> PodOutcome | None:
-        """Return where one of the first MOST_PLACED pods goes; None for later pods. Without `search`, also None if the answer is not known yet."""
+        """Return where one of the first MAX_PLACED pods goes; None for later pods. Without `search`, also None if the answer is not known yet."""
         if key not in self._first:
             return None
         return self.place(key) if search else self._outcomes.get(key)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 KUSTOMIZE: Final = "kustomize:"
 CHART: Final = "chart:"
 _WEB: Final = ("http://", "https://")
-MOST_BYTES: Final = 64 << 20
+MAX_BYTES: Final = 64 << 20
 _SECONDS, _ALL_SECONDS = 10.0, 60.0
 _BUILD_SECONDS: Final = 120.0
 _BUILD_BYTES: Final = 2 << 30  # in memory
@@ -174,10 +174,10 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
         late.start()
         try:
             assert process.stdout is not None
-            text = process.stdout.read(MOST_BYTES + 1)
-            if len(text) > MOST_BYTES:
+            text = process.stdout.read(MAX_BYTES + 1)
+            if len(text) > MAX_BYTES:
                 process.kill()
-                raise _broken(folder, f"{program} builds more than {MOST_BYTES >> 20} MiB from it", "split it")
+                raise _broken(folder, f"{program} builds more than {MAX_BYTES >> 20} MiB from it", "split it")
             process.wait()
             if not late.is_alive():
                 raise _broken(folder, f"{program} has not built it in {_BUILD_SECONDS:.0f} s", "build it by hand")
@@ -274,8 +274,8 @@ def download(address: str) -> bytes:
         while part := answer.read1(1 << 16):
             parts.append(part)
             length += len(part)
-            if length > MOST_BYTES:
-                raise OSError(f"it is larger than {MOST_BYTES >> 20} MiB")
+            if length > MAX_BYTES:
+                raise OSError(f"it is larger than {MAX_BYTES >> 20} MiB")
             if time.monotonic() > until:
                 raise OSError(f"it has not ended after {_ALL_SECONDS:.0f} s")
     return b"".join(parts)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     # A node, and its devices by state and title.
     _Row = tuple[str, list[tuple[str, str]]]
 
-MOST_ADDED = 1000  # nodes
+MAX_ADDED = 1000  # nodes
 _DIGITS = 6  # of N in NODE=N
 _DRAWN_NODES = 100
 _REASONS = 6  # shown for a pod
@@ -66,8 +66,8 @@ def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str
         if not (like and number):
             raise Broken(f"{addition!r} is not NODE=N", "give a node and a number of copies, such as n1=10")
         copies.append((like, number))
-    if sum(number for _, number in copies) > MOST_ADDED:
-        raise Broken(f"more than {MOST_ADDED:,} nodes to add", "add fewer")
+    if sum(number for _, number in copies) > MAX_ADDED:
+        raise Broken(f"more than {MAX_ADDED:,} nodes to add", "add fewer")
     refuse_unknown_nodes((*(like for like, _ in copies), *removed), snapshot)
     for like, number in copies:
         snapshot = with_more_nodes(snapshot, like, number)

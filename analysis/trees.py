@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import replace as replace_fields
 
 from analysis.edited import Edited, Result, edit_text, text_at
-from analysis.outside import CHART, MOST_BYTES, build_offline, builder, text_of
+from analysis.outside import CHART, MAX_BYTES, build_offline, builder, text_of
 from cluster import manifests
 from cluster.manifests import CannotEdit, Document, InputProblem, ManifestError, chart_of, is_of_chart
 from cluster.patch import apply_json_patch
@@ -64,7 +64,7 @@ _DOMAIN: Final = re.compile(
 )  # the places where a key may begin, which are few in a large file
 _NOTHING: Final = re.compile(r"""["']? *: *["']?0+["']? *(?:[#,}]|$)""")  # an amount that requests no device
 _HOLDING_VALUES: Final = frozenset(("HelmRelease", "HelmChart", "Application", "ApplicationSet"))
-_MOST: Final = 10_000  # kustomizations of a repository
+_MAX: Final = 10_000  # kustomizations of a repository
 
 
 class Kustomization(NamedTuple):
@@ -110,7 +110,7 @@ def find_kustomizations(paths: Iterable[str]) -> dict[str, Kustomization]:
         for parent, folders, files in manifests.walk(root):
             folders[:] = sorted(name for name in folders if is_ours and name not in manifests.FOREIGN_FOLDERS)
             name = next((name for name in _NAMES if name in files), "")
-            if name and parent not in documents and Path(parent, name).is_file() and len(documents) < _MOST:
+            if name and parent not in documents and Path(parent, name).is_file() and len(documents) < _MAX:
                 roots[parent] = root
                 try:
                     documents[parent], *_ = manifests.read([Path(parent, name)])
@@ -171,7 +171,7 @@ def _read_kustomization(folder: str, document: Document, known: Collection[str],
                 missing = missing or text
             elif is_file:
                 # A file that is not copied cannot be built, and is reported.
-                if Path(path).stat().st_size <= MOST_BYTES:
+                if Path(path).stat().st_size <= MAX_BYTES:
                     files.add(path)
             elif path in known and path != folder:
                 folders.append(path)
@@ -263,7 +263,7 @@ class Trees:
     def _text(self, file: str) -> str:
         if file not in self._texts:
             try:
-                self._texts[file] = text_at(file) if Path(file).stat().st_size <= MOST_BYTES else ""
+                self._texts[file] = text_at(file) if Path(file).stat().st_size <= MAX_BYTES else ""
             except (OSError, UnicodeDecodeError):
                 self._texts[file] = ""  # a binary file, such as a picture in a ConfigMap
         return self._texts[file]

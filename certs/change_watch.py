@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cluster.protocol import Cluster
 
-LEAST_SECONDS = 0.2  # between two wake-ups, in case another program keeps undoing the store's writes
+MIN_SECONDS = 0.2  # between two wake-ups, in case another program keeps undoing the store's writes
 
 
 class ChangeWatch:
@@ -49,7 +49,7 @@ class ChangeWatch:
 
     async def wait(self, seconds: float) -> None:
         """Wait for a change, at most for this time."""
-        await asyncio.sleep(LEAST_SECONDS if seconds > LEAST_SECONDS else 0)
+        await asyncio.sleep(MIN_SECONDS if seconds > MIN_SECONDS else 0)
         try:
             async with asyncio.timeout(seconds):
                 await self._changed.wait()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 STATE = "state"
 CHOICES = (STATE, "health", "namespace", "owner", "driver", "mechanism", "model")
-MOST_VALUES = 50  # of an attribute that devices are coloured by
+MAX_VALUES = 50  # of an attribute that devices are coloured by
 _OWN = 7  # values that have their own colour; the others share the last
 _FREE, _LAST, _OTHERS, _PLUGIN = "free", f"k{_OWN + 1}", "others", "device plugin"
 _WITHOUT = {
@@ -135,8 +135,6 @@ def attributes_of(stock: Stock) -> tuple[str, ...]:
         for device in page.devices:
             for name, attribute in device.attributes.items():
                 known = values[name]
-                if len(known) <= MOST_VALUES and (value := text_of(attribute)):
+                if len(known) <= MAX_VALUES and (value := text_of(attribute)):
                     known.add(value)
-    return tuple(
-        sorted(name for name, texts in values.items() if 1 < len(texts) <= MOST_VALUES and name not in CHOICES)
-    )
+    return tuple(sorted(name for name, texts in values.items() if 1 < len(texts) <= MAX_VALUES and name not in CHOICES))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from analysis.loading import Reading
     from cluster.protocol import Cluster
 
-MOST_SHOWN = 50
+MAX_SHOWN = 50
 _LONGEST = 1024  # characters of a message, as events.k8s.io allows; one in v1 may have a megabyte
 _PAGES = 4  # of 500 events, that one object is looked up in
 
@@ -85,4 +85,4 @@ def shown(events: Iterable[Event], uid: str) -> Events:
         key=lambda happening: (time.timestamp() if (time := moment(happening.at)) else 0.0, happening.reason),
         reverse=True,
     )
-    return Events(shown=tuple(happenings[:MOST_SHOWN]))
+    return Events(shown=tuple(happenings[:MAX_SHOWN]))

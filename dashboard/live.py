@@ -17,7 +17,7 @@ from runtime.http import Refused, Reply
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-MOST_LISTENERS = 100
+MAX_LISTENERS = 100
 LASTS = 300.0  # seconds after which a stream ends: the page opens another one, and shows its token again
 
 # The script keeps focus, scroll position and selection. It does not replace a form while somebody fills it in.
@@ -45,7 +45,7 @@ class Live:
 
     async def answer(self, look: Callable[[], Awaitable[tuple[str, float]]]) -> Reply:
         """Stream the name of each new reading. `look` returns the name, and after how many seconds to look again."""
-        if self._listeners >= MOST_LISTENERS:
+        if self._listeners >= MAX_LISTENERS:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, ("Retry-After", "30"))
         parts = self._versions(look)
         return Reply(200, await anext(parts), "text/event-stream", parts=parts)

@@ -34,7 +34,7 @@ COOKIE: Final = "__Host-drawbridge"
 LASTS = 12 * 3600  # seconds after which a browser forgets the token
 KEPT = 60.0  # seconds for which the answer about rights holds
 _ASKED_AT_ONCE = 16
-MOST_NAMESPACES = 2_000
+MAX_NAMESPACES = 2_000
 # What one who sees a namespace's objects here may list there.
 _LISTED: Final = (("", "pods"), ("resource.k8s.io", "resourceclaims"))
 _EVENTS: Final = (("", "events"),)
@@ -103,7 +103,7 @@ class Login:
         try:
             if await self._may_list(account, ""):
                 return Viewer(account.name)
-            checked = sorted(set(namespaces))[:MOST_NAMESPACES]
+            checked = sorted(set(namespaces))[:MAX_NAMESPACES]
             may = await asyncio.gather(*(self._may_list(account, namespace) for namespace in checked))
         except ApiError as error:
             raise _unanswered("SubjectAccessReview", error) from None
@@ -137,7 +137,7 @@ class Login:
                 may = status.get("allowed") is True and status.get("denied") is not True
                 if not may:
                     break
-        if len(self._known) > 4 * MOST_NAMESPACES:
+        if len(self._known) > 4 * MAX_NAMESPACES:
             self._known.clear()
         self._known[account, namespace, kinds] = may, time.monotonic() + KEPT
         return may

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dra.objects import Pod
     from rendering.html import Html
 
-MOST_ROWS = 100
+MAX_ROWS = 100
 _COMMAND = "drawbridge survey"
 
 
@@ -106,7 +106,7 @@ def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]
     if rows:
         yield el("h2", "Namespaces")
         yield table(
-            ("Namespace", "Mode", "Workloads", "Held back by the mode", "Pods on claims", "Pods"), rows[:MOST_ROWS]
+            ("Namespace", "Mode", "Workloads", "Held back by the mode", "Pods on claims", "Pods"), rows[:MAX_ROWS]
         )
         yield from _remaining_rows(rows)
     for part in whole.parts:
@@ -114,7 +114,7 @@ def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]
             continue
         if isinstance(part, Rows):
             listed = list(part.rows)
-            yield part_as_html(msgspec.structs.replace(part, rows=listed[:MOST_ROWS]))
+            yield part_as_html(msgspec.structs.replace(part, rows=listed[:MAX_ROWS]))
             yield from _remaining_rows(listed)
         else:
             yield part_as_html(part)
@@ -122,5 +122,5 @@ def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]
 
 
 def _remaining_rows(rows: Sequence[object]) -> Iterator[Html]:
-    if len(rows) > MOST_ROWS:
-        yield el("p", f"and {len(rows) - MOST_ROWS:,} more, which ", el("code", _COMMAND), " lists", class_="soft")
+    if len(rows) > MAX_ROWS:
+        yield el("p", f"and {len(rows) - MAX_ROWS:,} more, which ", el("code", _COMMAND), " lists", class_="soft")

@@ -29,7 +29,7 @@ USUAL_LABELS = (
     "nvidia.com/gpu.product",
 )
 NONE = "(none)"
-_MOST_VALUES = 50  # of a label that nodes are put on shelves by
+_MAX_VALUES = 50  # of a label that nodes are put on shelves by
 _COUNTED: Final = re.compile(r"([^0-9]*)([0-9]{0,18})")
 
 
@@ -97,7 +97,7 @@ def labels_of(reading: Reading, nodes: Iterable[NodeStory]) -> list[str]:
         for key, value in (stored.metadata.labels if stored else {}).items():
             values[key].add(value)
     usual = [key for key in USUAL_LABELS if key in values]
-    return usual + sorted(key for key, texts in values.items() if key not in usual and len(texts) <= _MOST_VALUES)
+    return usual + sorted(key for key, texts in values.items() if key not in usual and len(texts) <= _MAX_VALUES)
 
 
 def value_of(reading: Reading, node: str, label: str) -> str:

@@ -15,7 +15,7 @@ from rendering.exits import CommandFailed
 
 SPANS: Final = (7, 30, 90)  # days that can be asked for
 _FRESH = 60.0  # seconds for which an answer is shown
-_POINTS, _MOST_BYTES = 500, 1 << 20
+_POINTS, _MAX_BYTES = 500, 1 << 20
 _QUESTIONS: Final = {
     "Devices in use": "count(count by (driver, pool, device) (drawbridge_pod_device))",
     WAITING: "max(drawbridge_waiting_pods)",
@@ -70,7 +70,7 @@ class Prometheus:
             body = bytearray()
             async for part in answer.content.iter_chunked(1 << 16):
                 body += part
-                if len(body) > _MOST_BYTES:
+                if len(body) > _MAX_BYTES:
                     raise ValueError("its answer is too long")
         series = msgspec.json.decode(body, type=_Answer).data.result
         points = [(at, float(value)) for at, value in (series[0].values if series else ())]

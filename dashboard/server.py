@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     _Writer = Callable[[DashboardView, Request], Html | None]
 
 T = TypeVar("T")
-MOST_NARROWED = 16  # readings that are kept for accounts which may not see all
+MAX_NARROWED = 16  # readings that are kept for accounts which may not see all
 FRESH = 10.0  # seconds for which what was read is shown without a look at the cluster
 EVENTS_SECONDS = 5.0  # that a page waits for the events of its object
-MOST_OF_TIME = 0.2  # the part of the time that is spent on reading while a page listens
+MAX_SHARE_OF_TIME = 0.2  # the part of the time that is spent on reading while a page listens
 SURVEY_LASTS = 300.0  # seconds for which a survey of a live cluster is shown
 SEARCH = 3.0  # seconds that finding out why pods wait may take of one reading
 _ALL_NAMESPACES: Final = "the move is shown to accounts that may list the pods and claims of all namespaces"
@@ -249,7 +249,7 @@ class Dashboard:
                 known = await asyncio.to_thread(self._find_reasons, known)
                 self._narrowed.pop(viewer.namespaces, None)
                 self._narrowed[viewer.namespaces] = known
-                while len(self._narrowed) > MOST_NARROWED:
+                while len(self._narrowed) > MAX_NARROWED:
                     self._narrowed.pop(next(iter(self._narrowed)))
         return known._replace(viewer=viewer.name, problem=view.problem, narrowed=True)
 
@@ -482,7 +482,7 @@ class Dashboard:
 
         async def look() -> tuple[str, float]:
             """Return the name of the last reading, and when to look again: a cluster that takes long to read is read less often."""
-            pause = max(self._fresh, self._took / MOST_OF_TIME)
+            pause = max(self._fresh, self._took / MAX_SHARE_OF_TIME)
             is_due = time.monotonic() - self._read_at > pause
             view = await self.view() if is_due else self._view
             return reading_of(view) if view else "", pause + 0.1

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dra.objects import Pod
     from webhook.state import Configuration
 
-MOST_EXPLAINED = 200  # kinds of pods that wait, of which it is found out why
+MAX_EXPLAINED = 200  # kinds of pods that wait, of which it is found out why
 # What is found out for one pod is kept in the reading for the next, by one thread at a time.
 _TELLING: Final = threading.Lock()
 # Fields of a pod that say where it may go, besides those that are read as types.
@@ -75,7 +75,7 @@ def waiting(reading: Reading, configuration: Configuration, is_late: Callable[[]
         equal = known.get(kind)
         if equal is not None:
             yield msgspec.structs.replace(equal, pod=key, since=since, owner=_owner(key, reading))
-        elif explained >= MOST_EXPLAINED or is_over:
+        elif explained >= MAX_EXPLAINED or is_over:
             message = next(
                 (condition.message for condition in pod.status.conditions if condition.type == "PodScheduled"), ""
             )

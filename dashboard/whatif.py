@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from webhook.state import State
 
 LONGEST = 32 << 10  # bytes of a question
-MOST_PODS = 200
-MOST_NAMES = 100  # of nodes
+MAX_PODS = 200
+MAX_NAMES = 100  # of nodes
 TOO_LONG: Final = f"a question has at most {LONGEST >> 10} KiB: leave other objects out, or use `drawbridge simulate`"
 _NOT_WHOLE: Final = "the address is cut off: copy all of it, or paste the manifest"
 
@@ -93,8 +93,8 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def _names(text: str) -> tuple[str, ...]:
     names = text.replace(",", " ").split()
-    if len(names) > MOST_NAMES:
-        raise Unanswerable(f"{len(names)} nodes are more than {MOST_NAMES}: name fewer, or use `drawbridge simulate`")
+    if len(names) > MAX_NAMES:
+        raise Unanswerable(f"{len(names)} nodes are more than {MAX_NAMES}: name fewer, or use `drawbridge simulate`")
     return tuple(names)
 
 
@@ -144,15 +144,15 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
         snapshot, pods=tuple([pod for pod in snapshot.pods if pod.spec.node_name or pod.metadata.namespace != OTHERS])
     )
     pending_count = len(pending(snapshot.pods))
-    if pending_count > MOST_PODS:
+    if pending_count > MAX_PODS:
         raise Unanswerable(
-            f"{pending_count} pods are more than {MOST_PODS}: request fewer, or use `drawbridge simulate`"
+            f"{pending_count} pods are more than {MAX_PODS}: request fewer, or use `drawbridge simulate`"
         )
     known = {pod.metadata.key for pod in snapshot.pods}
     waiting = [
         pod for pod in pending(view.reading.pods.values()) if waits_for_node(pod) and pod.metadata.key not in known
     ]
-    fitting = waiting[: MOST_PODS - pending_count]
+    fitting = waiting[: MAX_PODS - pending_count]
 
     def check_time() -> None:
         if is_late():
@@ -179,9 +179,9 @@ def _arrived(
     typed = TypedObjects((*reading.typed, *pasted))
     state = state_of(msgspec.structs.replace(reading, objects=objects, typed=typed), view.configuration)
     arrived = arrivals((document.object for document in coming), state)
-    if len(arrived.pods) > MOST_PODS:
+    if len(arrived.pods) > MAX_PODS:
         raise Unanswerable(
-            f"{len(arrived.pods)} pods are more than {MOST_PODS}: request fewer, or use `drawbridge simulate`"
+            f"{len(arrived.pods)} pods are more than {MAX_PODS}: request fewer, or use `drawbridge simulate`"
         )
     claims, templates = pasted.of_type(ResourceClaim), pasted.of_type(ResourceClaimTemplate)
     return beside(reading, arrived, claims=claims, templates=templates), arrived.refused, state

@@ -184,7 +184,7 @@ def _attributes(resource: str, device: PluginDevice, facts: FactSources) -> dict
     return attributes
 
 
-MOST_QUESTIONS = 16  # to one plugin; further devices stay in the order of the plugin's list
+MAX_QUESTIONS = 16  # to one plugin; further devices stay in the order of the plugin's list
 
 
 class PluginPreference:
@@ -199,7 +199,7 @@ class PluginPreference:
     def next_choice(self) -> OneChoice | None:
         """Return the next question; None when the order is complete."""
         size = len(self._first) + 1
-        if self._over or size >= len(self._available) or size > MOST_QUESTIONS:
+        if self._over or size >= len(self._available) or size > MAX_QUESTIONS:
             return None
         return OneChoice(available=self._available, included=tuple(self._first), size=size)
 
@@ -231,7 +231,7 @@ def class_of(driver: str, resource: str) -> DeviceClass:
 # Annotations in the adapter's CDI files, which it reads again after a restart: a device's request, and CDI devices that the plugin named.
 ANNOTATED = "0.6.0"  # the first version of CDI whose devices may have annotations
 REQUEST, NAMES = "drawbridge.dev/request", "drawbridge.dev/names"
-_MOST = 256  # variables, mounts, device nodes, annotations or CDI names for one container
+_MAX = 256  # variables, mounts, device nodes, annotations or CDI names for one container
 _LONGEST_PATH = 4096
 _LONGEST_VALUE = 32 << 10
 _VARIABLE = re.compile(r"[A-Za-z_][-._A-Za-z0-9]*").fullmatch
@@ -261,8 +261,8 @@ def read_answer(response: AllocateResponse, requests: Sequence[str]) -> dict[str
         raise PluginFault(f"it answered {len(response.containers)} of {len(requests)} requests")
     for edits in response.containers:
         for entries in (edits.variables, edits.mounts, edits.nodes, edits.annotations, edits.cdi):
-            if len(entries) > _MOST:
-                raise PluginFault(f"its answer has {len(entries)} entries in one list, and {_MOST} is the maximum")
+            if len(entries) > _MAX:
+                raise PluginFault(f"its answer has {len(entries)} entries in one list, and {_MAX} is the maximum")
         for name, value in edits.variables.items():
             if not _VARIABLE(name) or "\0" in value or len(value) > _LONGEST_VALUE:
                 raise PluginFault(f"{name[:100]!r} is not a variable (expected NAME=VALUE)")

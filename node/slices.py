@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from dra.objects import Device
     from node.inventory import Machine
 
-MOST_DEVICES = 64  # the server takes 128, but not where a device has taints, which come and go, counters or lists
-MOST_SETS = 8
+MAX_DEVICES = 64  # the server takes 128, but not where a device has taints, which come and go, counters or lists
+MAX_SETS = 8
 T = TypeVar("T")
 
 
 def pages_of(machine: Machine, node: str) -> tuple[ResourceSliceSpec, ...]:
     """Split a machine into slices. A machine without devices is one empty slice, which shows that its driver runs."""
     bare = ResourceSliceSpec(driver=machine.driver, node_name=node)
-    pages = [replace(bare, shared_counters=sets) for sets in _cut(machine.counter_sets, MOST_SETS)]
-    pages += [replace(bare, devices=devices) for devices in _cut(machine.devices, MOST_DEVICES)]
+    pages = [replace(bare, shared_counters=sets) for sets in _cut(machine.counter_sets, MAX_SETS)]
+    pages += [replace(bare, devices=devices) for devices in _cut(machine.devices, MAX_DEVICES)]
     pages = pages or [bare]
     pool = ResourcePool(name=node, resource_slice_count=len(pages))
     return tuple(replace(page, pool=pool) for page in pages)

@@ -26,7 +26,7 @@ MODES = ("recorded", "live", "compared", "record")
 # How often a question with a random answer is repeated: Go iterates a map of two entries in reverse order once in eight times.
 AGAIN = 240
 # If a search hits its deadline only sometimes, the questions after it differ.
-LEAST_COMPARED = 0.9
+MIN_COMPARED = 0.9
 # Clocks and identifiers are not compared.
 _BY_CHANCE = re.compile(r'(?<="shareID": ")[^"]*|(?<="timeAdded": ")[^"]*')
 
@@ -82,7 +82,7 @@ class Referee:
         if self._mode == "record":
             write(self.name, self._answers)
         missed = len(self._answers.keys() - self._asked.keys())
-        if self._mode == "compared" and missed > (1 - LEAST_COMPARED) * len(self._answers):
+        if self._mode == "compared" and missed > (1 - MIN_COMPARED) * len(self._answers):
             raise OracleError(
                 f"{self.name}: {missed} of {len(self._answers)} recorded answers are to no question: run `make record`"
             )

@@ -173,14 +173,14 @@ def test_a_blocked_event_loop_fails_its_test_with_the_stack(tmp_path):
     assert "in work" in output
 
 
-WAITS_AT_MOST = {"timeout": 0, "settimeout": 0, "wait_for": 1}
+WAITS_AT_MAX = {"timeout": 0, "settimeout": 0, "wait_for": 1}
 WAITS_BY_NAME = {"wait", "wait_for", "communicate"}  # and say so: `timeout=…`
 
 
 def test_no_test_waits_less_than_patience_for_an_event():
     """A number in a test guesses how fast the machine is; use PATIENCE instead."""
     for path in sorted((runs.ROOT / "tests").rglob("*.py")):
-        for node in calls(path, *WAITS_AT_MOST, *WAITS_BY_NAME):
+        for node in calls(path, *WAITS_AT_MAX, *WAITS_BY_NAME):
             assert waited_at_most(node) >= PATIENCE, f"{path.relative_to(runs.ROOT)}:{node.lineno}"
 
 
@@ -196,7 +196,7 @@ def calls(path, *names):
 def waited_at_most(call):
     """Return the number of seconds in a call that waits; infinity if there is none."""
     name = getattr(call.func, "attr", "")
-    position = WAITS_AT_MOST.get(name, len(call.args))
+    position = WAITS_AT_MAX.get(name, len(call.args))
     named = [keyword.value for keyword in call.keywords if keyword.arg == "timeout" and name in WAITS_BY_NAME]
     for value in (*call.args[position : position + 1], *named):
         if isinstance(value, ast.Constant) and isinstance(value.value, int | float):

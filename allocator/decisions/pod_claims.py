@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dra.objects import Node, Pod
     from dra.stock import Stock
 
-MOST_CONSUMERS = 256  # the API server takes no more in reservedFor
+MAX_CONSUMERS = 256  # the API server takes no more in reservedFor
 GROUP = "PodGroup"
 
 
@@ -147,8 +147,8 @@ def _missing(pod: Pod, claim: ResourceClaim, stock: Stock, *, made_for_it: bool)
         )
     if is_reserved_for(claim, uid):
         return ""
-    if len(claim.status.reserved_for) >= MOST_CONSUMERS:
-        return f"claim {name} is used by {MOST_CONSUMERS} pods, and no more can share it"
+    if len(claim.status.reserved_for) >= MAX_CONSUMERS:
+        return f"claim {name} is used by {MAX_CONSUMERS} pods, and no more can share it"
     if claim.status.allocation is None:
         for request in claim.spec.devices.requests:
             for alternative in request.alternatives.values():

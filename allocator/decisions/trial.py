@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 _Names = tuple[str, ...]
-MOST_GROUPS = 32  # that get detailed reasons
+MAX_GROUPS = 32  # that get detailed reasons
 
 
 class NodeGroup(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] 
     groups: list[NodeGroup] = []
     for at, group in enumerate((*fitting, *refusing)):
         first = group[0]
-        if at >= MOST_GROUPS:
+        if at >= MAX_GROUPS:
             groups.append(NodeGroup(answers.verdict(first), group))
             continue
         answer = answers[first]

@@ -26,7 +26,7 @@ Name = tuple[str, str]  # domain and name of an attribute
 Row = tuple[object, ...]  # one device's values of several attributes
 Column = tuple[object, ...]  # one attribute's values on the devices of a page
 _EVERYTHING: Name = ("", "")
-_MOST_CELLS = 1 << 21  # about 16 MiB of references
+_MAX_CELLS = 1 << 21  # about 16 MiB of references
 _SAMPLE = 64  # pages sampled for attributes with a unique value on each device; smaller fleets are not sampled
 # The attributes that expressions read, which is charged once. Compiled expressions are cached elsewhere for less long: they are 50 times larger.
 _READ: Cache[frozenset[Name]] = Cache(8 << 20)
@@ -146,7 +146,7 @@ class PageCache:
         """Return the devices' values, by attribute."""
         of_page = self._columns.get(page)
         if of_page is None:
-            if self.cells > _MOST_CELLS:
+            if self.cells > _MAX_CELLS:
                 self._columns.clear()
                 self._rows.clear()
                 self.cells = 0

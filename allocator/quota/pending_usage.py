@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 REMEMBERED = 30.0  # seconds for unseen objects: the longest timeout of a webhook, which may still refuse them
 DEFAULT = "default"  # the namespace of an object that names none
-MOST_UNSEEN = 16384
+MAX_UNSEEN = 16384
 UNSEEN_BYTES = 64 << 20
 SHARED_BYTES = 8 << 20  # of interned specs, and as much of shared claims
-_LEAST = 2048  # bytes of the smallest spec with its overhead
+_MIN = 2048  # bytes of the smallest spec with its overhead
 _EMPTY = NamespaceUsage()  # of a namespace without pending objects
 
 
@@ -81,7 +81,7 @@ class PendingUsage:
             usage.record_claim(uid, new.entry.key)
         self._unseen_bytes += weight - self._unseen.pop((namespace, uid), 0)
         self._unseen[namespace, uid] = weight
-        while len(self._unseen) > MOST_UNSEEN or self._unseen_bytes > UNSEEN_BYTES:
+        while len(self._unseen) > MAX_UNSEEN or self._unseen_bytes > UNSEEN_BYTES:
             self._drop(*next(iter(self._unseen)))
 
     def expire(self, now: float) -> None:
@@ -186,7 +186,7 @@ class PendingUsage:
         added = 0
         for entry, claim in claims.items():
             spec, weight, classes = (
-                (None, _LEAST, frozenset[str]()) if claim.spec is None else self._intern_spec(claim.spec)
+                (None, _MIN, frozenset[str]()) if claim.spec is None else self._intern_spec(claim.spec)
             )
             key = claim.template, id(spec)  # a shared claim keeps its spec
             known = self._wanted_claims.get(key)
@@ -202,7 +202,7 @@ class PendingUsage:
         text = encode(spec)
         known = self._specs.get(text)
         if known is None:
-            known = _Interned(spec, _LEAST + 2 * len(text), _classes(spec))
+            known = _Interned(spec, _MIN + 2 * len(text), _classes(spec))
             self._specs.put(text, known, known.weight)
         return known
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dra.policy import Rule
     from dra.stock import Page
 
-MOST_FINDINGS: Final = 8
+MAX_FINDINGS: Final = 8
 _LONGEST: Final = 512  # characters of a message
 _RULE_PATH = "/spec/compatibleOnlyWith"
 
@@ -124,7 +124,7 @@ def status_of(
     return DeviceCompatibilityStatus(
         observed_generation=compatibility.metadata.generation,
         devices=carriers,
-        findings=tuple(findings[:MOST_FINDINGS]),
+        findings=tuple(findings[:MAX_FINDINGS]),
     )
 
 

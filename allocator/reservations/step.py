@@ -101,7 +101,7 @@ _WHY = {
     Signal.FOLLOWED: "another replica leads",
 }
 # Limit for the transitions of a reservation in one step, so that contradictory facts cannot cause an endless loop.
-MOST_MOVES = 2 * len(ReservationState)
+MAX_MOVES = 2 * len(ReservationState)
 _OF_THE_POD = {Signal.DONE}  # signals that do not depend on claims
 _SILENT = (Signal.UNRESERVE, Signal.DONE, Signal.FOLLOWED)  # released without an event about the pod
 _BEING_WRITTEN = (ReservationState.COMMITTING, ReservationState.COMMITTED, ReservationState.DOUBT)
@@ -582,10 +582,10 @@ class _Transition:
     def apply_facts(self) -> None:
         """Send the signals that facts imply, until no reservation changes any more."""
         waiting = deque(sorted(self.pods | self.affected_pods(self.claims)))
-        left = dict.fromkeys(waiting, MOST_MOVES)
+        left = dict.fromkeys(waiting, MAX_MOVES)
         while waiting:
             pod = waiting.popleft()
-            if not left.setdefault(pod, MOST_MOVES):
+            if not left.setdefault(pod, MAX_MOVES):
                 continue
             left[pod] -= 1
             if pod not in self.ledger.reservations:

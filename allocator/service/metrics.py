@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # kube-state-metrics replaces these characters in the name of a resource.
 _UNSAFE = re.compile(r"[^a-zA-Z0-9_]")
 _NOTHING = Stock.of()
-MOST_SERIES = 20_000  # per metric of pods and devices
+MAX_SERIES = 20_000  # per metric of pods and devices
 BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
@@ -131,7 +131,7 @@ class ResourceSeries(Collector):
             labels=("namespace", "pod", "node", "resource", "unit"),
         )
         counts = devices_by_resource(self._stock(), self._pods())
-        for (namespace, pod, node, resource), number in islice(counts.items(), MOST_SERIES):
+        for (namespace, pod, node, resource), number in islice(counts.items(), MAX_SERIES):
             shown.add_metric((namespace, pod, node, _UNSAFE.sub("_", resource), "integer"), number)
         yield shown
 
@@ -159,6 +159,6 @@ def pod_devices(stock: Callable[[], Stock], pods: Callable[[], Iterable[Pod]]) -
         SeriesFamily(
             "drawbridge_pod_devices_left_out", "Devices of pods that have no series, because the limit is reached."
         ),
-        MOST_SERIES,
+        MAX_SERIES,
         rows,
     )

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     Why = Callable[[Stock, str, Sequence[ResourceClaim], Answer], Answer]
 
 
-MOST_TRIALS = 20_000  # sets of victims that are tried in a simulation; after that no victims are named
+MAX_TRIALS = 20_000  # sets of victims that are tried in a simulation; after that no victims are named
 REMEMBERED = 4096  # explained refusals that are cached
 EXPLAINED = 24  # refusing nodes that are explained for a pod; the others are only counted
 
@@ -148,7 +148,7 @@ class SnapshotRun:
         self.budgets = snapshot.budgets
         self.quotas = snapshot.quotas
         self.used = podfit.total(snapshot.pods)
-        self.trials_left = MOST_TRIALS
+        self.trials_left = MAX_TRIALS
         self.explained: dict[int, _KnownRefusal] = {}  # refusals, by their identity
         self.serving = snapshot.stock.serving()
         self.undecided = 0

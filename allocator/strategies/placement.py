@@ -9,7 +9,7 @@ import msgspec
 
 from allocator.strategies.strategy import DEFAULT, STRATEGIES
 
-MOST_WEIGHT = 100
+MAX_WEIGHT = 100
 _LONGEST = 60  # characters of a wrong name in a message
 
 
@@ -46,11 +46,11 @@ def read_placement(text: str) -> Placement:
             raise UnknownStrategy(f"strategy {name} is named twice")
         number = 1
         if equals:
-            digits = weight.isascii() and weight.isdigit() and len(weight) <= len(str(MOST_WEIGHT))
+            digits = weight.isascii() and weight.isdigit() and len(weight) <= len(str(MAX_WEIGHT))
             number = int(weight) if digits else 0
-            if not 1 <= number <= MOST_WEIGHT:
+            if not 1 <= number <= MAX_WEIGHT:
                 raise UnknownStrategy(
-                    f"the weight of {name} is {weight[:_LONGEST]!r}, and has to be a whole number from 1 to {MOST_WEIGHT}"
+                    f"the weight of {name} is {weight[:_LONGEST]!r}, and has to be a whole number from 1 to {MAX_WEIGHT}"
                 )
         parts.append(Weighted(name, number))
     if len(parts) == 1:

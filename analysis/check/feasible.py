@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from webhook.state import NodeTemplate
 
 
-_MOST_SEARCHED: Final = 500  # distinct claim specs
+_MAX_SEARCHED: Final = 500  # distinct claim specs
 # Findings that already explain why a claim cannot be served.
 _EXPLAINING: Final = frozenset({"D301", "D302", "D303", "D304", "D305", "D306", "D307", "D314"})
 
@@ -77,7 +77,7 @@ def find_unservable(
         ):
             continue
         key = msgspec.json.encode(demand.spec, enc_hook=str)
-        if not are_nodes_known and key not in answers and len(answers) < _MOST_SEARCHED:
+        if not are_nodes_known and key not in answers and len(answers) < _MAX_SEARCHED:
             judgement = judge(stock, [demand])
             # A class that is not in the manifests may be installed with its driver; an inventory has all classes.
             never = judgement.verdict is Feasibility.NEVER and (bool(known) or judgement.code is not Code.NO_CLASS)

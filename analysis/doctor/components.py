@@ -59,7 +59,7 @@ _WITHOUT = {
 _BEGINS = frozenset(("", "ContainerCreating", "PodInitializing"))
 _SKEW = timedelta(minutes=1)
 _TOKEN = timedelta(hours=1)  # the lifetime of a pod's token
-_MOST = 6  # findings of one kind that are named one by one
+_MAX = 6  # findings of one kind that are named one by one
 _QUOTED = 160
 REAPPLY = "apply the manifests of the installed version again, with the options it was installed with (docs/install.md)"
 WEBHOOKS_AGAIN = (
@@ -220,12 +220,12 @@ def replaced_accounts(parts: Parts, now: datetime) -> Iterator[Finding]:
 
 def _findings_for_objects(code: str, messages: Mapping[str, str], remedy: str) -> Iterator[Finding]:
     """Yield a finding for each object; if there are many objects, one for all."""
-    if len(messages) <= _MOST:
+    if len(messages) <= _MAX:
         for name, message in messages.items():
             yield make_finding(code, name, message, remedy)
         return
     name, message = next(iter(messages.items()))
-    yield make_finding(code, name, f"{message}; the same is true of {list_first(list(messages)[1:], _MOST)}", remedy)
+    yield make_finding(code, name, f"{message}; the same is true of {list_first(list(messages)[1:], _MAX)}", remedy)
 
 
 def differs(expected: Any, actual: Any, path: str) -> str:

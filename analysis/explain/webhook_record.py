@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from webhook.state import Configuration
 
 _LONGEST = 4096  # characters of one text of a record
-_MOST = 256  # texts of a record
+_MAX = 256  # texts of a record
 
 
 def webhook_story(pod: Pod, reading: Reading, configuration: Configuration) -> WebhookStory:
@@ -49,7 +49,7 @@ def webhook_story(pod: Pod, reading: Reading, configuration: Configuration) -> W
     # Parts of a record that are not decisions are left out.
     entries = mapping(decoded(pod.metadata.annotations.get(names.DECISION))).get("decisions")
     decisions: list[Decision] = []
-    for member in members(entries)[:_MOST]:
+    for member in members(entries)[:_MAX]:
         words = mapping(member)
         try:
             outcome = Outcome(_text(words.get("outcome")))
@@ -98,7 +98,7 @@ def _removed(annotations: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]],
     """Return the keys that were removed from each container, and the scheduler that the author named."""
     original = mapping(decoded(annotations.get(names.ORIGINAL)))
     removed: dict[str, dict[str, Any]] = {}
-    for container, words in list(mapping(original.get("containers")).items())[:_MOST]:
+    for container, words in list(mapping(original.get("containers")).items())[:_MAX]:
         removed[_text(container)] = {_text(key): _text(value) for key, value in mapping(words).items()}
     return removed, original.get("schedulerName")
 

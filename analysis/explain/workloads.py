@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cluster.resources import Raw, Resource
 
 _SHORT = {"deploy": "Deployment", "sts": "StatefulSet", "ds": "DaemonSet", "rs": "ReplicaSet", "cj": "CronJob"}
-_MOST_OWNERS = 8
+_MAX_OWNERS = 8
 _FAILED = "ReplicaFailure"
 # Every word for a built-in kind: its name, its plural, its short name in kubectl.
 KIND_OF = {word: resource.kind for resource in WORKLOADS for word in (resource.kind.lower(), resource.plural)} | _SHORT
@@ -69,7 +69,7 @@ def find_workload(kind_name: str, name: str, namespace: str, reading: Reading) -
         )
         home = pod.metadata.namespace or "default"
         at = owner and ObjectIdentity(owner.api_version.rpartition("/")[0], owner.kind, home, owner.name)
-        while at and at not in chain and len(chain) < _MOST_OWNERS:
+        while at and at not in chain and len(chain) < _MAX_OWNERS:
             chain.add(at)
             above = objects.get(at)
             at = owner_of(above) if above is not None else None

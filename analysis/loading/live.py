@@ -48,7 +48,7 @@ _OPTIONAL = frozenset({"drawbridge.dev", "resource.k8s.io"})  # groups that a se
 NECESSARY_KINDS = frozenset((resources.PODS.id, *(resource.id for resource in resources.WORKLOADS)))
 _CONCURRENT_LISTS = 4
 _TRIES = 3  # for a list whose continue token expires, and for a page that is throttled
-_MOST_CUSTOM_KINDS = 200
+_MAX_CUSTOM_KINDS = 200
 _DEFINITIONS = replace(resources.CUSTOM_RESOURCE_DEFINITIONS, page=50)
 # Namespaces where vendors' instructions install device plugins and autoscalers.
 _USUAL_NAMESPACES = (
@@ -272,7 +272,7 @@ class Visit(Generic[T]):
                 waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
             if kind in self._owners or has_containers:
                 chosen.append(Resource(*parts, dict, namespaced=spec.get("scope") == "Namespaced"))
-        return await self.read(chosen[:_MOST_CUSTOM_KINDS])
+        return await self.read(chosen[:_MAX_CUSTOM_KINDS])
 
     async def read(self, kinds: Iterable[Resource[Any]], *, fields: Sequence[str] = ("",), labels: str = "") -> list[T]:
         """Read collections concurrently, each with each field selector, and return their objects in the given order.

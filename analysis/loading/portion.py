@@ -32,9 +32,9 @@ LARGEST_TEXT = 2 << 20
 # An object up to this size counts as a third of it, because usual objects are many and small.
 SMALL_OBJECT = 64 << 10
 # For the objects of one kind in one namespace.
-LEAST_ROOM = 32 << 20
+MIN_ROOM = 32 << 20
 _NAMED = 3
-_MOST_VARIABLES = 100  # of a container in a large object, besides those that a dialect reads
+_MAX_VARIABLES = 100  # of a container in a large object, besides those that a dialect reads
 _UNREAD_IN_CONTAINERS = frozenset(
     ("args", "command", "envFrom", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 )
@@ -52,7 +52,7 @@ class Portion:
         self._resource = resource
         self._whole = whole
         self._largest = LARGEST_TEXT if whole else LARGEST_OBJECT
-        self._room = max(LEAST_ROOM, resource.room)
+        self._room = max(MIN_ROOM, resource.room)
         self._used: Counter[str] = Counter()
         self._cut: Counter[str] = Counter()
 
@@ -144,9 +144,9 @@ def _lean_object(obj: Object) -> Object:
                 for name in _UNREAD_IN_CONTAINERS & container.keys():
                     del container[name]
                 variables = items(container, "env")
-                if len(variables) > _MOST_VARIABLES:
-                    rest = (variable for variable in variables[_MOST_VARIABLES:] if _is_read(str(variable.get("name"))))
-                    container["env"] = [*variables[:_MOST_VARIABLES], *rest]
+                if len(variables) > _MAX_VARIABLES:
+                    rest = (variable for variable in variables[_MAX_VARIABLES:] if _is_read(str(variable.get("name"))))
+                    container["env"] = [*variables[:_MAX_VARIABLES], *rest]
                 for item in items(container, "env"):
                     if not _is_read(str(item.get("name"))):
                         item.pop("value", None)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from dra.stock import PoolId, Stock
     from webhook.state import State
 
-_MOST_OWNERS = 8
+_MAX_OWNERS = 8
 # For commands that do not need the configuration and so do not read it.
 NO_CONFIGURATION: Final = ConfigurationInForce(Configuration())
 _NO_FILES: Final = ReadFiles([], [], [], NO_CONFIGURATION, [], [])
@@ -242,7 +242,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         chain: list[str] = []
         identities = {identity_of(obj)}
         owner = owner_of(obj)
-        while owner is not None and owner not in identities and len(chain) < _MOST_OWNERS:
+        while owner is not None and owner not in identities and len(chain) < _MAX_OWNERS:
             identities.add(owner)
             chain.append(f"{owner.kind} {owner.name}")
             above = self._by_name.get(owner)

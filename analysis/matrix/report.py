@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from analysis.matrix.fleet import EqualPools
     from rendering.report import Cell
 
-_MOST_ROWS = 60
-_MOST_KINDS = 8  # of pools
+_MAX_ROWS = 60
+_MAX_KINDS = 8  # of pools
 _POOLS = 3  # names of equal pools
 _USES = 50  # rows
 _ALL = "/api/v1/together has all of them"
@@ -23,9 +23,9 @@ _KEY = "In use (row), wanted as well (column): yes = both can be in use, otherwi
 
 
 def report(kinds: Sequence[EqualPools]) -> Report:
-    """Make the report; `_MOST_KINDS` limits the kinds of pools."""
+    """Make the report; `_MAX_KINDS` limits the kinds of pools."""
     parts: list[Part] = []
-    for kind in kinds[:_MOST_KINDS]:
+    for kind in kinds[:_MAX_KINDS]:
         title = _title(kind)
         if instead := _instead_of_table(kind):
             parts.append(Screen(instead, title))
@@ -51,7 +51,7 @@ def report(kinds: Sequence[EqualPools]) -> Report:
         parts.append(Rows(("Device", "Claim", "Pods", "Share", "Since"), uses[:_USES], "In use"))
         if len(uses) > _USES:
             parts.append(f"and {count_of(len(uses) - _USES, 'device')} more in use; {_ALL}")
-    if more := kinds[_MOST_KINDS:]:
+    if more := kinds[_MAX_KINDS:]:
         pools = sum(len(kind.pools) for kind in more)
         parts.append(f"and {count_of(pools, 'pool')} more, of {count_of(len(more), 'kind')} more; {_ALL}")
     return Report("Which devices can be in use together", parts, _KEY)
@@ -68,7 +68,7 @@ def _instead_of_table(kind: EqualPools) -> Sequence[str]:
     pool = kind.first
     if pool.reason:
         return [f"cannot be used ({pool.status}): {pool.reason}"]
-    if len(pool.rows) > _MOST_ROWS:
+    if len(pool.rows) > _MAX_ROWS:
         return [f"{len(pool.rows)} kinds of devices are too many for a table; {_ALL}"]
     return () if pool.rows else pool.notes or ["no devices"]
 

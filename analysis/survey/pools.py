@@ -28,8 +28,8 @@ _DRIVERS_NAMESPACE = (
     "dra-driver-sriov"  # the namespace of its chart: the driver reads only objects of its own namespace
 )
 _LABEL = "drawbridge.dev/pool"
-_MOST_TARGETS = 32  # half of the limit of a configuration
-_MOST_TERMS = 8
+_MAX_TARGETS = 32  # half of the limit of a configuration
+_MAX_TERMS = 8
 _LONGEST = 9_000  # characters of a selector
 # Hexadecimal ids, and the names that dranet publishes: those of the public list of PCI ids.
 _VENDORS = {"15b3": "Mellanox Technologies", "8086": "Intel Corporation", "14e4": "Broadcom Inc. and subsidiaries"}
@@ -68,7 +68,7 @@ def pool_tables(pools: Sequence[NetworkPool], configuration: Configuration) -> P
     taken = {*TARGETS, *(target.name for target in configuration.file.targets)}
     for pool in pools:
         target, missing = _target(pool, configuration)
-        if target is None or len(targets) == _MOST_TARGETS:
+        if target is None or len(targets) == _MAX_TARGETS:
             comments.append(f"{pool.name}: without a target: {missing or 'too many pools'}")
             continue
         name = pool.name.partition("/")[2]
@@ -123,7 +123,7 @@ def _target(pool: NetworkPool, configuration: Configuration) -> tuple[Target | N
     selectors = terms[0] if len(terms) == 1 else [" || ".join(f"({' && '.join(term)})" for term in terms if term)]
     if not all(terms):  # an alternative without terms would select all devices of the class
         selectors = []
-    if len(selectors) > _MOST_TERMS:
+    if len(selectors) > _MAX_TERMS:
         selectors = [" && ".join(selectors)]
     if any(len(text) > _LONGEST for text in selectors):
         return None, "its selectors are too long for a claim"

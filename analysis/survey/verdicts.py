@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from webhook.state import PodOwner
     from webhook.translate import Verdict
 
-_MOST_SHAPES = 32  # pods of different shape in one workload whose owner could not be read
+_MAX_SHAPES = 32  # pods of different shape in one workload whose owner could not be read
 _OF_CLAIMS = (CLAIMS.gate, ALTERNATIVES.gate, SHARES.gate, server.EXTENDED)
 # The metadata that decides about an object; with a canary, also the name of its controller.
 _TELLING = ("namespace", "labels", "annotations")
@@ -145,7 +145,7 @@ class MoveJudge:
                 shapes.setdefault(msgspec.json.encode((asks, where, owner)), pod)
             else:
                 shapes[b"%d" % number] = shape
-            if len(shapes) == _MOST_SHAPES:
+            if len(shapes) == _MAX_SHAPES:
                 break
         judged = [self._shape(shape) for shape in shapes.values()]
         if not any(verdict.keys for verdict in judged):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
-LEAST = 0.001
+MIN = 0.001
 
 
 class Piece(NamedTuple):
@@ -54,7 +54,7 @@ class Recorder:
         finally:
             self._depth -= 1
             seconds = thread_time() - worked
-            if seconds >= LEAST and os.getpid() == self._process:
+            if seconds >= MIN and os.getpid() == self._process:
                 one = Piece(what(), begun, monotonic(), seconds, self._depth)
                 self._file.write(json.dumps(one) + "\n")
 

@@ -59,7 +59,7 @@ MARK = "@@@@@@@@"
 CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
 TICKS = os.sysconf("SC_CLK_TCK")
 SERVER, CONTROLLERS, STORE = "kube-apiserver", "kube-controller-manager", "etcd"
-OURS, THEIRS, LEAST = "drawbridge", "HAMi-DRA", "floor"
+OURS, THEIRS, MIN = "drawbridge", "HAMi-DRA", "floor"
 
 
 class Way(NamedTuple):
@@ -171,7 +171,7 @@ WAYS = {
     "named": Way("GPU pods, each with a claim written beside it", claim_and_pod(), claims=True),
     "plain-ours": Way("plain pods, drawbridge installed", [plain_pod()], OURS),
     "legacy": Way("GPU pods in legacy words, drawbridge", [legacy_pod()], OURS, claims=True),
-    "floor": Way("GPU pods in legacy words, the least webhook", [legacy_pod()], LEAST, claims=True),
+    "floor": Way("GPU pods in legacy words, the least webhook", [legacy_pod()], MIN, claims=True),
     "hami": Way("GPU pods in legacy words, HAMi-DRA", [legacy_pod_with_name()], THEIRS, claims=True),
 }
 # Which way is compared with which, and the target for the difference.
@@ -314,7 +314,7 @@ class Installation:
         # An API server learns a little later that a webhook is gone: until then a pod may be translated by the former one.
         self.cluster.until("no webhook is called", lambda: not self.translates())
         if webhook:
-            {OURS: self.start_ours, THEIRS: self.start_theirs, LEAST: self.start_least}[webhook]()
+            {OURS: self.start_ours, THEIRS: self.start_theirs, MIN: self.start_least}[webhook]()
             self.cluster.until("it is called", self.translates)
 
     def start_ours(self) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _HEADER = b"drawbridge store 1\n"
 _CHECKSUM = 8
-LEAST_COMPACTION = 1024 * 1024
+MIN_COMPACTION = 1024 * 1024
 GROWTH = 4
 logger = logging.getLogger("drawbridge.store")
 
@@ -85,7 +85,7 @@ def read(data: bytes, path: str) -> tuple[list[JournalCommit], int]:
 
 class Journal:
     def __init__(
-        self, path: str | os.PathLike[str], *, durable: bool = False, least_compaction: int = LEAST_COMPACTION
+        self, path: str | os.PathLike[str], *, durable: bool = False, least_compaction: int = MIN_COMPACTION
     ) -> None:
         """Open or create a file. With `durable`, each write waits for the disk, to survive a loss of power and not only a kill.
 

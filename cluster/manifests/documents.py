@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 # A snapshot of thousands of nodes has tens of MiB.
-MOST_BYTES: Final = 512 << 20
+MAX_BYTES: Final = 512 << 20
 PART_BYTES: Final = 1 << 20
-MOST_PATTERNS: Final = 1_000  # of an ignore file, each of which is matched with each file
-MOST_OBJECTS: Final = 200_000  # more than the pods of the largest clusters
+MAX_PATTERNS: Final = 1_000  # of an ignore file, each of which is matched with each file
+MAX_OBJECTS: Final = 200_000  # more than the pods of the largest clusters
 # Lines, and members within a line; each takes 100 to 200 bytes of memory if objects are kept whole.
-MOST_MEMBERS: Final = 10_000_000
+MAX_MEMBERS: Final = 10_000_000
 # The limit if little is kept of each object: 60,000 pods as kubectl writes them have some ten million.
-MOST_MEMBERS_CUT_DOWN: Final = 50_000_000
+MAX_MEMBERS_CUT_DOWN: Final = 50_000_000
 ENDINGS: Final = (".yaml", ".yml", ".json")
 
 # Reduces an object to the part that is kept.
@@ -285,7 +285,7 @@ def read_leniently(
     passed_by = patterns(exclude)
     members = 0
     known: set[str] = set()  # files: one that is named twice, or is below a folder that is named too, is read once
-    most = MOST_MEMBERS if keep is None else MOST_MEMBERS_CUT_DOWN
+    most = MAX_MEMBERS if keep is None else MAX_MEMBERS_CUT_DOWN
     for path in dict.fromkeys(map(str, paths)):
         try:
             built = outside(path) if outside else None
@@ -303,16 +303,16 @@ def read_leniently(
                     problems.append(InputProblem(name, reason, "name fewer files at a time"))
                     return documents, problems
                 _collect(data, name, documents, problems, keep, root=root)
-                if len(documents) > MOST_OBJECTS:
+                if len(documents) > MAX_OBJECTS:
                     break
         except ManifestError as error:
             problems.extend(error.problems)
-        if len(documents) > MOST_OBJECTS:
+        if len(documents) > MAX_OBJECTS:
             last = documents.pop()
             problems.append(
                 InputProblem(
                     last.file,
-                    f"is read up to here: the input has more than {MOST_OBJECTS:,} objects",
+                    f"is read up to here: the input has more than {MAX_OBJECTS:,} objects",
                     "name fewer files at a time",
                     last.first_line,
                 )
@@ -356,8 +356,8 @@ def _contents(
         ignore = Path(path) / IGNORE_FILE
         if os.path.lexists(ignore):
             lines = _bytes(str(ignore), root, PART_BYTES, regular=True).decode(errors="replace").splitlines()
-            if len(lines) > MOST_PATTERNS:
-                reason = f"has {len(lines):,} lines, and {MOST_PATTERNS:,} is the maximum"
+            if len(lines) > MAX_PATTERNS:
+                reason = f"has {len(lines):,} lines, and {MAX_PATTERNS:,} is the maximum"
                 raise ManifestError([InputProblem(str(ignore), reason, "name folders instead of files")])
             exclude = [*exclude, *patterns(lines)]
         names = _below(path, root, exclude, problems, report)
@@ -366,7 +366,7 @@ def _contents(
     if not names and not problems:
         remedy = f"it holds no {', '.join(f'*{e}' for e in ENDINGS)}"
         raise ManifestError([InputProblem(path, "no manifests in this directory", remedy)])
-    left = MOST_BYTES
+    left = MAX_BYTES
     for name in names:
         try:
             data = _bytes(name, root, left, regular=True)
@@ -381,13 +381,13 @@ def _contents(
         raise ManifestError(problems)
 
 
-def _bytes(path: str, root: str, most: int = MOST_BYTES, *, regular: bool = False) -> bytes:
+def _bytes(path: str, root: str, most: int = MAX_BYTES, *, regular: bool = False) -> bytes:
     with os.fdopen(opened(path, root, regular=regular), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         return _read_bounded(file, path, size, most)
 
 
-def _read_bounded(file: BinaryIO, name: str, size: int = 0, most: int = MOST_BYTES) -> bytes:
+def _read_bounded(file: BinaryIO, name: str, size: int = 0, most: int = MAX_BYTES) -> bytes:
     """Read a file up to the limit, which all files of a folder share; a device has no end.
 
     A file of known `size` is read in one piece.
@@ -400,10 +400,10 @@ def _read_bounded(file: BinaryIO, name: str, size: int = 0, most: int = MOST_BYT
         parts.append(part)
         length += len(part)
         if max(length, size) > most:
-            limit = f"{MOST_BYTES >> 20} MiB"
+            limit = f"{MAX_BYTES >> 20} MiB"
             reason = (
                 f"is larger than {limit}"
-                if most == MOST_BYTES
+                if most == MAX_BYTES
                 else f"the manifests of this folder are larger than {limit}"
             )
             raise ManifestError([InputProblem(name, reason, "name a manifest, or split it")])
@@ -505,7 +505,7 @@ def _collect(
                 continue
             for below, item in _flatten(value, file, nowhere, problems):
                 documents.append(Document(keep(item), file, len(documents), nowhere, f"{inside}{below}"))
-                if len(documents) > MOST_OBJECTS:
+                if len(documents) > MAX_OBJECTS:
                     return
         return
     try:
@@ -524,7 +524,7 @@ def _collect(
                     cut_already = text.is_kept and inside.count("/") == 2
                     content = keep(item) if keep and not cut_already else item
                     documents.append(Document(content, file, len(documents), text, inside))
-                    if len(documents) > MOST_OBJECTS:
+                    if len(documents) > MAX_OBJECTS:
                         return
             elif value is not None:
                 kind = "a list" if isinstance(value, list) else "a single value"
@@ -554,7 +554,7 @@ def _texts(
         line, column = data.count(b"\n", 0, wrong) + 1, wrong - data.rfind(b"\n", 0, wrong)
         raise ManifestError([InputProblem(file, message, remedy, line, column, instead=_instead(data))])
     if data.lstrip().startswith(b"{"):
-        objects = jsontext.stream(data, MOST_OBJECTS)
+        objects = jsontext.stream(data, MAX_OBJECTS)
         if not isinstance(objects, jsontext.JsonError):
             for value, text, line in objects:
                 yield value, _DocumentText(text, line, None, root, home=home)

@@ -25,7 +25,7 @@ _REPLICA = re.compile(r"(.+?)::\d{1,6}").fullmatch
 _UUIDS = ("uuid", "parentUUID")
 _NUMBERS = ("index", "minor")
 # Devices of one identity or counter that are compared. A card has a few dozen partitions.
-MOST_BESIDE = 128
+MAX_BESIDE = 128
 Sign = tuple[str, ...]
 Counter = tuple[str, str, str, str]  # driver, pool, counter set, counter
 Amounts = dict[Counter, int]
@@ -117,7 +117,7 @@ class Hardware:
 
     def _join(self, group: set[DeviceId], where: DeviceId, key: Sign) -> None:
         """Add a device to a group, unless the group is full."""
-        if len(group) < MOST_BESIDE:
+        if len(group) < MAX_BESIDE:
             group.add(where)
         else:
             self.crowded.add(key)

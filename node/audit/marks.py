@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dra.objects import DeviceTaintRule
-from node.audit.findings import MOST, FindingKind, NodeFinding, contradiction
+from node.audit.findings import MAX, FindingKind, NodeFinding, contradiction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,8 +30,8 @@ MARKED_ON = "drawbridge.dev/marked-on"  # a label: the hash of the node's name
 HOLDS = "drawbridge.dev/held-as"  # an annotation: RESOURCE ID, one per line
 SEEN = "drawbridge.dev/seen"  # an annotation: when an agent last renewed the mark
 RENEWAL_INTERVAL = timedelta(minutes=10)
-MOST_HOLDS = 16  # plugin devices that a mark names; a card can have many replicas
-MOST_MARKS = 1024  # on one node, because every scheduler reads each of them
+MAX_HOLDS = 16  # plugin devices that a mark names; a card can have many replicas
+MAX_MARKS = 1024  # on one node, because every scheduler reads each of them
 _HASH_DIGITS = 20
 Holds = frozenset[str]
 Renewal = tuple[str, dict[str, Any]]  # the rule's name, and the merge patch
@@ -54,7 +54,7 @@ def marks_of(plugin_devices: Iterable[NodePluginDevice], hardware: Hardware) -> 
     for plugin_device in plugin_devices:
         for where in hardware.excluded_by_plugin(plugin_device.resource, plugin_device.id):
             holds_by_device[where].add(str(plugin_device))
-    return {where: frozenset(sorted(holds)[:MOST_HOLDS]) for where, holds in holds_by_device.items()}
+    return {where: frozenset(sorted(holds)[:MAX_HOLDS]) for where, holds in holds_by_device.items()}
 
 
 def hash_of(node: str) -> str:
@@ -122,9 +122,9 @@ def plan(
 
 
 def markable(node: str, marks: Mapping[DeviceId, Holds]) -> dict[DeviceId, Holds]:
-    """Return the devices to mark: those of this node's pool, at most MOST_MARKS."""
+    """Return the devices to mark: those of this node's pool, at most MAX_MARKS."""
     chosen = [where for where in sorted(marks) if where.pool == node]
-    return {where: marks[where] for where in chosen[:MOST_MARKS]}
+    return {where: marks[where] for where in chosen[:MAX_MARKS]}
 
 
 def unmarkable(node: str, marks: Mapping[DeviceId, Holds], *, served: bool) -> tuple[NodeFinding, ...]:
@@ -132,13 +132,13 @@ def unmarkable(node: str, marks: Mapping[DeviceId, Holds], *, served: bool) -> t
     chosen = markable(node, marks) if served else {}
     left = sorted(marks.keys() - chosen.keys())
     findings: list[NodeFinding] = []
-    for where in left[:MOST]:
+    for where in left[:MAX]:
         if not served:
             why, remedy = "this API server has no DeviceTaintRules", "turn the feature gate DRADeviceTaintRules on"
         elif where.pool != node:
             why, remedy = f"its pool is not named after the node, {node}", "name the pool after the node"
         else:
-            why = f"{MOST_MARKS} other devices of the node are marked already"
+            why = f"{MAX_MARKS} other devices of the node are marked already"
             remedy = "let the plugin offer fewer devices"
         findings.append(
             contradiction(

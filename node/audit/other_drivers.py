@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from dra.objects import ResourceClaim
     from node.audit.snapshot import ClaimName
 
-MOST_BYTES = 1 << 20  # the checksum of so many takes half a second, and is cached
-MOST_DEVICES = 4096
+MAX_BYTES = 1 << 20  # the checksum of so many takes half a second, and is cached
+MAX_DEVICES = 4096
 DEEPEST = 12  # levels of nesting within a claim
 LONGEST = 200
 COMPLETED = "PrepareCompleted"
@@ -73,13 +73,13 @@ class _CheckpointFile(msgspec.Struct, frozen=True):
 
 def read_other_driver(data: bytes, driver: str) -> tuple[PreparedDeviceRecord, ...]:
     """Return a driver's prepared claims. Where only the UID is known, the name is empty, and the device may be as well."""
-    if len(data) > MOST_BYTES:
-        raise BadCheckpoint(f"it has {len(data)} bytes, and {MOST_BYTES} is the maximum")
+    if len(data) > MAX_BYTES:
+        raise BadCheckpoint(f"it has {len(data)} bytes, and {MAX_BYTES} is the maximum")
     try:
         file = msgspec.json.decode(data, type=_CheckpointFile)
         if file.kind == "Checkpoint" and file.claims is not None:
             uids = [claim.uid for claim in file.claims if _UID(claim.uid)]
-            return tuple(_record_of(driver, uid) for uid in uids[:MOST_DEVICES])
+            return tuple(_record_of(driver, uid) for uid in uids[:MAX_DEVICES])
         # If both versions are present, the later one counts.
         if file.v2 not in _NONE:
             content = bytes(file.v2)
@@ -107,8 +107,8 @@ def read_other_driver(data: bytes, driver: str) -> tuple[PreparedDeviceRecord, .
             namespace = name = ""
         devices = list(_devices(head.get("preparedDevices", claim), DEEPEST))
         records += [_record_of(driver, uid, namespace, name, *device) for device in devices or [("", "", "")]]
-        if len(records) > MOST_DEVICES:
-            raise BadCheckpoint(f"it names more than {MOST_DEVICES} devices")
+        if len(records) > MAX_DEVICES:
+            raise BadCheckpoint(f"it names more than {MAX_DEVICES} devices")
     return tuple(records)
 
 

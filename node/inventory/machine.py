@@ -36,7 +36,7 @@ STANDARD = "resource.kubernetes.io"
 FUNCTIONS = "functions"
 COMPUTE = "compute"
 _INVALID_IN_LABEL = re.compile(r"[^a-z0-9-]+")
-MOST_CPUS = 8192  # the limit of Linux (NR_CPUS)
+MAX_CPUS = 8192  # the limit of Linux (NR_CPUS)
 _PART = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?").fullmatch
 Attributes = dict[str, DeviceAttribute]
 Capacities = dict[str, DeviceCapacity]
@@ -278,8 +278,8 @@ def numbers_of(text: str) -> tuple[int, ...]:
             raise InvalidCpuList(f"{part!r} is not a valid CPU or range of CPUs (expected 3 or 0-7)")
         first = int(match[1])
         last = int(match[2] or match[1])
-        if last < first or last >= MOST_CPUS:
-            raise InvalidCpuList(f"{part!r} is not a valid range of CPUs (expected ascending, up to {MOST_CPUS - 1})")
+        if last < first or last >= MAX_CPUS:
+            raise InvalidCpuList(f"{part!r} is not a valid range of CPUs (expected ascending, up to {MAX_CPUS - 1})")
         numbers.update(range(first, last + 1))
     return tuple(sorted(numbers))
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from node.inventory.described import Layout
 
 CODE = "C001"
-MOST_SLICES = 31  # a counter set has at most 32 counters, and compute is one of them
-MOST_DEVICES = 8192
+MAX_SLICES = 31  # a counter set has at most 32 counters, and compute is one of them
+MAX_DEVICES = 8192
 
 
 def read_inventory(value: Any) -> tuple[DeviceInventory | None, list[Finding]]:
@@ -90,8 +90,8 @@ def _inconsistencies(inventory: DeviceInventory) -> Iterator[Finding]:
 
 
 def _layout_findings(layout: Layout, path: str) -> Iterator[Finding]:
-    if not 1 <= layout.slices <= MOST_SLICES:
-        message = f"{layout.slices} is not a valid number of slices (expected 1 to {MOST_SLICES})"
+    if not 1 <= layout.slices <= MAX_SLICES:
+        message = f"{layout.slices} is not a valid number of slices (expected 1 to {MAX_SLICES})"
         yield finding_at(CODE, f"{path}/slices", message)
         return
     if layout.compute < 1:
@@ -121,9 +121,9 @@ def _duplicate_findings(path: str, names: Iterable[object]) -> Iterator[Finding]
 
 def unpublishable(machine: Machine) -> Iterator[Finding]:
     """Yield what the API server would reject, device by device, so that each problem names its device."""
-    if len(machine.devices) > MOST_DEVICES:
+    if len(machine.devices) > MAX_DEVICES:
         yield finding_at(
-            CODE, "", f"the inventory has {len(machine.devices)} devices, and {MOST_DEVICES} is the maximum"
+            CODE, "", f"the inventory has {len(machine.devices)} devices, and {MAX_DEVICES} is the maximum"
         )
         return
     yield from _duplicate_findings("", (device.name for device in machine.devices))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dra.quantity import Quantity
     from node.audit import ContainerDevice, NodeFinding
 
-MOST_SERIES = 2048  # of each metric; a node has a few hundred devices at most
+MAX_SERIES = 2048  # of each metric; a node has a few hundred devices at most
 LONGEST_LABEL = 256  # characters
 LABELS = (*POD_DEVICE, "container", "resource", "card", "pci")
 # Seconds; the kubelet waits up to 45.
@@ -105,6 +105,6 @@ def container_devices(node: str, holders: Callable[[], Iterable[ContainerDevice]
             "drawbridge_node_container_devices_left_out",
             "Devices of containers that have no series, because the limit is reached.",
         ),
-        MOST_SERIES,
+        MAX_SERIES,
         rows,
     )

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 VALID_SECONDS = 120.0  # that a valid token is cached, even if it is revoked
 INVALID_SECONDS = 10.0  # that an invalid token is cached
-MOST_CACHED = 8192
+MAX_CACHED = 8192
 CONCURRENT_REVIEWS = 8
-MOST_WAITING = 64
-MOST_WAITING_OF_PEER = 16
+MAX_WAITING = 64
+MAX_WAITING_OF_PEER = 16
 LONGEST = 4096  # bytes of a token
 _NODE = "authentication.kubernetes.io/node-name"
 
@@ -89,16 +89,16 @@ class TokenReviews:
         account = await (self._review(token, was_valid=True) if account.name else self._review_new(token, peer))
         self._known[digest] = account, self._clock() + (VALID_SECONDS if account.name else INVALID_SECONDS)
         self._known.move_to_end(digest)
-        while len(self._known) > MOST_CACHED:
+        while len(self._known) > MAX_CACHED:
             self._known.popitem(last=False)
         return account
 
     async def _review_new(self, token: str, peer: str) -> Account:
         """Review a token that was not valid before, unless too many of its address or of all addresses wait."""
         mine = self._new.get(peer, [])
-        if len(mine) >= MOST_WAITING_OF_PEER:
+        if len(mine) >= MAX_WAITING_OF_PEER:
             raise TooManyTokens
-        if sum(map(len, self._new.values())) >= MOST_WAITING:
+        if sum(map(len, self._new.values())) >= MAX_WAITING:
             most = max(self._new.values(), key=len)
             if len(most) <= len(mine) + 1:
                 raise TooManyTokens

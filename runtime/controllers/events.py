@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
 
 logger = logging.getLogger("drawbridge.events")
-MOST_REMEMBERED = 4096  # events
+MAX_REMEMBERED = 4096  # events
 WRITE_INTERVAL = 5.0  # seconds between two writes of an event, at least
 REPEAT_WITHIN = (
     600.0  # seconds in which a repetition counts; later it is a new event. The API server deletes events after an hour.
@@ -137,7 +137,7 @@ class Recorder:
         # Remembered before it is written, for repetitions meanwhile.
         self._known[event] = known
         self._known.move_to_end(event)
-        if len(self._known) > MOST_REMEMBERED:
+        if len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
         try:
             await self._post(event, name, namespace)

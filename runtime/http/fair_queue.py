@@ -40,7 +40,7 @@ SHARE = 0.01  # CPU seconds of a quick turn
 CHEAP = 0.0028
 UNKNOWN_COST = 0.0035  # CPU seconds expected of an unknown client; after three cheap answers it is cheap
 LEARNING_RATE = 0.1  # weight of one answer in the recent cost
-MOST_LEARNED = 0.015  # CPU seconds that one answer counts as, at most
+MAX_LEARNED = 0.015  # CPU seconds that one answer counts as, at most
 ACCOUNTS = 1024  # whose cost is remembered
 
 
@@ -170,7 +170,7 @@ class FairQueue:
             client.cut()
         self.waited = 0.0
         now = thread_time()
-        took = min(now - begun, MOST_LEARNED)
+        took = min(now - begun, MAX_LEARNED)
         client.cost += (took - client.cost) * LEARNING_RATE
         known = self._accounts.get(account, UNKNOWN_COST)
         if len(self._accounts) >= ACCOUNTS and account not in self._accounts:

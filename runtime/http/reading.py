@@ -5,7 +5,7 @@ received bytes encrypted. `ReadQueue` takes the connections in turns and decrypt
 has used SHARE seconds of CPU.
 
 A connection is wasteful if the current request has more than FREE_RECORDS records that are small on average. One turn of the loop reads
-from at most one wasteful connection. After MOST_SMALL records, a wasteful connection is closed. Clients do not send such records: Go's
+from at most one wasteful connection. After MAX_SMALL records, a wasteful connection is closed. Clients do not send such records: Go's
 begin with 1 KiB and grow to 16 KiB.
 """
 
@@ -31,7 +31,7 @@ SHARE = 0.005  # CPU seconds of reading in one turn of the loop
 RECORDS = 8  # records of one connection that are decrypted in its turn
 FREE_RECORDS = 16  # a request with at most this number of records is never wasteful
 SMALL = 256  # bytes; records that have fewer on average are small
-MOST_SMALL = 512  # records of a request whose records are small
+MAX_SMALL = 512  # records of a request whose records are small
 HANDSHAKE = 1 << 14  # bytes that a peer may send in a handshake; each certificate costs 0.12 ms of CPU
 LINGER = 1.0  # seconds for which a closed connection waits for its peer to close
 _HEADER, _LARGEST = 5, (1 << 14) + 256  # bytes of a record
@@ -226,7 +226,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
             fed = end
             self._record_count += 1
         self._record_bytes += fed
-        if self._record_count > MOST_SMALL and self.is_wasteful:
+        if self._record_count > MAX_SMALL and self.is_wasteful:
             self._queue.refused("records")
             raise ConnectionAbortedError("too many small records")
         if not is_established and self._record_bytes > HANDSHAKE:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("drawbridge.listener")
 
 GRACE = 5.0  # seconds that a closing site waits for incomplete answers
-MOST_FIELDS = 64  # of a form
+MAX_FIELDS = 64  # of a form
 FORM = "application/x-www-form-urlencoded"
 HTML = "text/html; charset=utf-8"
 
@@ -49,7 +49,7 @@ class Request(NamedTuple):
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         try:
             # Browsers send forms of our pages in UTF-8, whatever character set a request names.
-            return dict(parse_qsl(self.body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS))  # fmt: skip
+            return dict(parse_qsl(self.body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS))  # fmt: skip
         except ValueError:
             raise Refused(HTTPStatus.BAD_REQUEST) from None
 

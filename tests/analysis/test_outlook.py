@@ -40,7 +40,7 @@ def test_explain_and_dashboard_place_pods_in_simulated_order(tmp_path):
 
 
 def test_a_pod_beyond_the_bound_is_placed_last(monkeypatch):
-    monkeypatch.setattr("analysis.outlook.MOST_PLACED", 1)
+    monkeypatch.setattr("analysis.outlook.MAX_PLACED", 1)
     scene = reading_of([*fleet(1, 2), *FIRST, *SECOND, claim("c"), pod("c", "c")], Features())
     queue = queue_of(scene, Configuration())
     by_pod = {name: queue.place(f"default/{name}").devices for name in "abc"}

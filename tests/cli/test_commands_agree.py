@@ -97,7 +97,7 @@ BESIDE_TOO_MANY = pods_with(
 )
 BY_BOTH = (*(obj for obj in moved("a", extended=GPU) if obj["kind"] != "Node"), node("a", {"pool": "x"}, gpu=8))
 # A claim for more devices than a claim can have, beside a name that a driver serves on one node and a device plugin on another.
-BESIDE_MOST = pods_with(limits(gpu="1") | {"claims": [{"name": "x"}]}, **OWN)
+BESIDE_MAX = pods_with(limits(gpu="1") | {"claims": [{"name": "x"}]}, **OWN)
 # The scene; the outcome and a code of translate; whether simulate finds a node.
 NAMED = {
     "a plugin's key that no node has": (Scene(of_kind(*POD, ONE), (), EMPTY), "left", "D222", False),
@@ -151,7 +151,7 @@ NAMED = {
         None,
     ),
     "a claim for more devices than one can have beside a name served in two ways": (
-        Scene(of_kind(*JOB, BESIDE_MOST), [claim("c", 40)], [*SERVED, node("b", gpu=1), node("d", gpu=1)]),
+        Scene(of_kind(*JOB, BESIDE_MAX), [claim("c", 40)], [*SERVED, node("b", gpu=1), node("d", gpu=1)]),
         "served",
         "",
         False,

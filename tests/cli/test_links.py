@@ -251,7 +251,7 @@ def test_messages_do_not_quote_what_is_not_a_manifest(tree, name, command):
 
 
 def test_the_total_size_of_a_folders_manifests_is_limited(tree, monkeypatch):
-    monkeypatch.setattr(documents, "MOST_BYTES", 400)
+    monkeypatch.setattr(documents, "MAX_BYTES", 400)
     for number in range(3):
         (tree / "app" / f"{number}.yaml").write_text(POD.replace("NAME", "a" * 50))
     done = run("check", "app")

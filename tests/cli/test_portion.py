@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from analysis.loading.portion import LARGEST_OBJECT, LEAST_ROOM, Portion
+from analysis.loading.portion import LARGEST_OBJECT, MIN_ROOM, Portion
 from bench import hostile_store, stub
 from cluster import resources
 from cluster.kubernetes import answers
@@ -74,9 +74,9 @@ def test_a_full_namespace_does_not_reduce_the_others():
     portion = Portion(resources.RESOURCE_QUOTAS)
     hard = {f"requests.e.x/a{number}": "1" for number in range(1_000)}
     quota = {"metadata": {"name": "q", "namespace": "full"}, "spec": {"hard": hard}}
-    number = LEAST_ROOM // footprint(quota) + 10
+    number = MIN_ROOM // footprint(quota) + 10
     kept = [keeps for _ in range(number) if (keeps := portion.keep(quota))]
-    assert sum(map(footprint, kept)) <= LEAST_ROOM
+    assert sum(map(footprint, kept)) <= MIN_ROOM
     assert portion.keep({"metadata": {"name": "q", "namespace": "honest"}, "spec": {"hard": hard}})
     assert [missed.kind for missed in portion.cut()] == [f"{number - len(kept)} resourcequotas in full"]
 

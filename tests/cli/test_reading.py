@@ -132,7 +132,7 @@ def test_a_huge_file_is_refused_before_it_is_read(folder):
 @pytest.mark.parametrize("form", ["documents", "a list", "files", "a stream"])
 @pytest.mark.parametrize("verb", ["check", "translate", "survey", "simulate", "quota"])
 def test_an_input_with_too_many_objects_is_cut(verb, form, tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "MOST_OBJECTS", 4)
+    monkeypatch.setattr(documents, "MAX_OBJECTS", 4)
     objects = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"c{number}"}} for number in range(9)]
     if form == "a list":
         objects = [{"apiVersion": "v1", "kind": "List", "items": objects}]
@@ -154,7 +154,7 @@ def test_a_stream_is_read_only_up_to_the_limit():
 @pytest.mark.parametrize("text", ["- a\n" * 2000, f"[{','.join(['{}'] * 1000)}]", f"[{'[],' * 1000}]"])
 @pytest.mark.parametrize("verb", ["check", "translate", "survey", "simulate"])
 def test_an_object_with_too_many_members_is_not_read(verb, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "MOST_MEMBERS_CUT_DOWN" if verb in ("survey", "simulate") else "MOST_MEMBERS", 1000)
+    monkeypatch.setattr(documents, "MAX_MEMBERS_CUT_DOWN" if verb in ("survey", "simulate") else "MAX_MEMBERS", 1000)
     Path(tmp_path, "a.yaml").write_text("kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\n")
     Path(tmp_path, "large.yaml").write_text(f"kind: ConfigMap\napiVersion: v1\nmetadata: {{name: large}}\nx:\n{text}")
     monkeypatch.setattr(yaml_reader, "load", lambda *args, load=yaml_reader.load: load(*args) if len(args[0]) < 100 else 1 / 0)  # fmt: skip
@@ -240,7 +240,7 @@ def test_a_url_is_read_like_a_file(site):
     ("path", "why"), [("/loop", "redirect"), ("/file", "not asked"), ("/none", "404"), ("/large", "larger than")]
 )
 def test_an_unusable_url_is_reported_and_the_rest_is_read(path, why, site, folder, monkeypatch):
-    monkeypatch.setattr(outside, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(outside, "MAX_BYTES", 100_000)
     code, answer = run_json("translate", f"{site}{path}", folder / "a.yaml")
     assert (code, len(answer["items"])) == (2, 1)
     [error] = answer["errors"]
@@ -250,7 +250,7 @@ def test_an_unusable_url_is_reported_and_the_rest_is_read(path, why, site, folde
 
 @pytest.mark.parametrize("path", ["/loop", "/file", "/none", "/large"])
 def test_no_connection_stays_open(path, site, monkeypatch):
-    monkeypatch.setattr(outside, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(outside, "MAX_BYTES", 100_000)
     left = []
     monkeypatch.setattr(sys, "unraisablehook", left.append)
     with pytest.raises(outside.ManifestError):

@@ -9,7 +9,7 @@ from cluster.embedded import Embedded
 from cluster.objects import Event
 from cluster.resources import EVENTS
 from dashboard import PictureSource, read_events
-from dashboard.events import MOST_SHOWN
+from dashboard.events import MAX_SHOWN
 from dra.wire import convert
 from rendering.exits import CommandFailed
 from tests.cli.explain.scenes import claim, fleet, pod
@@ -75,9 +75,9 @@ async def test_a_pod_page_shows_its_own_events_in_reverse_order():
 
 
 async def test_only_the_last_of_many_events_are_shown():
-    events = [event(f"R{at}", at % 60, message=str(at)) for at in range(MOST_SHOWN + 9)]
+    events = [event(f"R{at}", at % 60, message=str(at)) for at in range(MAX_SHOWN + 9)]
     async with served(standing(*standing_with(*events))) as session:
-        assert len(json.loads(await text_of(session, "/api/v1/pods/default/wants"))["events"]["shown"]) == MOST_SHOWN
+        assert len(json.loads(await text_of(session, "/api/v1/pods/default/wants"))["events"]["shown"]) == MAX_SHOWN
 
 
 async def test_a_page_explains_missing_events_after_a_bounded_wait():

@@ -98,7 +98,7 @@ async def test_a_client_must_authenticate_again_after_some_time():
 
 
 async def test_clients_are_limited_and_free_their_place_when_they_disconnect(monkeypatch):
-    monkeypatch.setattr(live, "MOST_LISTENERS", 2)
+    monkeypatch.setattr(live, "MAX_LISTENERS", 2)
     async with served(fresh=0.1) as session:
         async with session.get("/events") as first, session.get("/events") as two, session.get("/events") as three:
             assert (first.status, two.status, three.status) == (200, 200, 503)

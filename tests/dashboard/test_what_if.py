@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dashboard.whatif import LONGEST, MOST_NAMES, MOST_PODS, Unanswerable, pack, unpack
+from dashboard.whatif import LONGEST, MAX_NAMES, MAX_PODS, Unanswerable, pack, unpack
 from tests.cli.elements import Elements
 from tests.cli.explain.scenes import fleet, held
 from tests.cli.running import manifest, run_json
@@ -100,7 +100,7 @@ async def test_a_pod_without_a_place_has_a_reason():
     [
         ("a: [", "manifest:"),
         ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", "no pod and no workload"),
-        (POD.replace(": 3", ": 900"), f"more than {MOST_PODS}"),
+        (POD.replace(": 3", ": 900"), f"more than {MAX_PODS}"),
         ("# " + "x" * LONGEST, "at most 32 KiB"),
         (POD.replace("exactly: {deviceClassName: gpu}", "exactly: 5"), "Expected"),
         ("[" * 20_000, "manifest:"),
@@ -182,7 +182,7 @@ async def test_without_more_nodes_waiting_pods_are_not_simulated():
         ({"add": "n1=²"}, "is not NODE=N"),
         ({"add": "n7=1"}, "there is no node 'n7'"),
         ({"add": "n1=900 n0=900"}, "more than 1,000 nodes"),
-        ({"remove": "a " * (MOST_NAMES + 1)}, f"more than {MOST_NAMES}"),
+        ({"remove": "a " * (MAX_NAMES + 1)}, f"more than {MAX_NAMES}"),
     ],
 )
 async def test_a_missing_node_is_named(words, problem):

@@ -15,7 +15,7 @@ from webhook.dialects.table import Dialect, Outcome, Position, Row
 from webhook.registration import Registration, on_mutate, on_validate, validating
 from webhook.state import CPUClaims
 from webhook.state.configuration import Configuration
-from webhook.state.rules import MOST_ROWS
+from webhook.state.rules import MAX_ROWS
 
 pytestmark = [pytest.mark.oracle, pytest.mark.live]
 
@@ -226,7 +226,7 @@ def passes(pod):
 
 
 def test_a_maximal_dialect_does_not_raise_the_cost_for_others(condition_oracle):
-    keys = [Row(name=f"{'d' * 40}{i}.example.org/x", meaning="a card") for i in range(MOST_ROWS)]
+    keys = [Row(name=f"{'d' * 40}{i}.example.org/x", meaning="a card") for i in range(MAX_ROWS)]
     own = Dialect(name="own", title="Own", keys=tuple(keys))
     amounts = {"cpu": "1", f"{'x' * 50}.example.com/{'y' * 60}": "1"}
     containers = [{"name": f"c{i}", "image": "none", "resources": {"requests": amounts}} for i in range(800)]

@@ -60,7 +60,7 @@ ROLES: Mapping[Position, tuple[Role, ...]] = {
 
 
 LONGEST_EXPRESSION = 1_024
-MOST_ENTRIES = 256
+MAX_ENTRIES = 256
 _LETTERS = 64  # of an amount
 # An expression that is too costly on one of these texts is rejected when the configuration is read.
 _SAMPLES = ("1" * cel.MAX_TEXT, "," * cel.MAX_TEXT, "a1," * (cel.MAX_TEXT // 3))
@@ -349,8 +349,8 @@ def texts_of(hint: Hint, expressions: Expressions) -> tuple[str, ...] | Untransl
         return made
     entries = made if isinstance(made, list) else [made]
     texts = [entry for entry in entries if isinstance(entry, str)]
-    if len(texts) < len(entries) or len(texts) > MOST_ENTRIES:
-        reason = f"its expression makes no list of at most {MOST_ENTRIES} texts of {hint.text[:40]!r}"
+    if len(texts) < len(entries) or len(texts) > MAX_ENTRIES:
+        reason = f"its expression makes no list of at most {MAX_ENTRIES} texts of {hint.text[:40]!r}"
         return Untranslated(hint.key, reason)
     return tuple([text for text in texts if text])
 

@@ -23,7 +23,7 @@ from webhook.dialects.table import Dialect, Outcome, Role, Row, Scheduler, Unit,
 from webhook.refusals import Code
 
 MIB = 1 << 20
-MOST_MIB = 2**31  # HAMi and Volcano store MiB in an int32
+MAX_MIB = 2**31  # HAMi and Volcano store MiB in an int32
 POD_LIMIT = 128  # devices of one pod
 _WHOLE = (None,) * 6
 AUTO = "auto"  # for Pairs: the PCIe root, or else the NUMA node, if both kinds of device publish it
@@ -192,7 +192,7 @@ class FactorOptions(Options, frozen=True, kw_only=True):
     memory_factor: int = 1  # MiB of one unit of memory: the plugin's `gpuMemoryFactor`, or `gpu-memory-factor`.
 
     def mistakes(self) -> Iterable[Finding]:
-        if not 1 <= self.memory_factor < MOST_MIB:
+        if not 1 <= self.memory_factor < MAX_MIB:
             yield mistake("/memoryFactor", f"{self.memory_factor} MiB is not a unit of memory", "write 1 or more")
 
 

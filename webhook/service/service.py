@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 # The webhook configurations whose CA bundle the authority maintains: the webhook's, and that of quotas if it exists.
 CONFIGURATIONS = (registration.NAME, names.QUOTA)
 # The shortest interval between two sweeps, for settings without a grace period.
-LEAST_SWEEP_SECONDS = 1.0
+MIN_SWEEP_SECONDS = 1.0
 
 WORKERS = {
     "forked": "Worker processes started for reviews that may take long.",
@@ -121,7 +121,7 @@ class Service:
         settings = self._settings
 
         # With a grace period shorter than the usual interval, sweep as often as that.
-        sweep_every = min(settings.sweep_every, max(settings.sweep_after, LEAST_SWEEP_SECONDS))
+        sweep_every = min(settings.sweep_every, max(settings.sweep_after, MIN_SWEEP_SECONDS))
         recorder = Recorder(self._cluster, CONTROLLER, instance=settings.identity)
 
         async def lead() -> None:

@@ -51,7 +51,7 @@ _CLOUDS = re.compile(
 _HOSTNAME = "kubernetes.io/hostname"
 _VERSION = re.compile(r":v?1\.([0-9]{1,4})[.\w-]*$")
 _TRUE = frozenset(("", "true", "1", "t", "T", "TRUE", "True"))
-_MOST = 256  # pools, and groups of a status
+_MAX = 256  # pools, and groups of a status
 
 
 class NodePool(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,13 +140,13 @@ def autoscalers(objects: Iterable[Object]) -> tuple[Autoscaler, ...]:
     empty: list[str] = []
     for obj in objects:
         match obj.get("kind"):
-            case "NodePool" if str(obj.get("apiVersion")).startswith("karpenter.sh/") and len(pools) < _MOST:
+            case "NodePool" if str(obj.get("apiVersion")).startswith("karpenter.sh/") and len(pools) < _MAX:
                 pools.append(_pool(obj))
             case "Deployment":
                 by_name |= {each.name: each for each in _deployed(obj)}
             case "ConfigMap" if inside(obj, "metadata").get("name") == STATUS:
                 # The status as the autoscaler writes it from 1.30 on, in YAML.
-                groups = items(inside(obj, "data", "status"), "nodeGroups")[:_MOST]
+                groups = items(inside(obj, "data", "status"), "nodeGroups")[:_MAX]
                 empty = [
                     str(group.get("name"))
                     for group in groups
@@ -199,7 +199,7 @@ def _pool(obj: Object) -> NodePool:
     spec = inside(template, "spec")
     requirements = tuple(
         Selection(str(item.get("key")), str(item.get("operator")), tuple(map(str, item.get("values") or ())))
-        for item in items(spec, "requirements")[:_MOST]
+        for item in items(spec, "requirements")[:_MAX]
         if isinstance(item.get("values") or [], list)
     )
     try:

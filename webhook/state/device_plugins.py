@@ -32,7 +32,7 @@ _NAMED, _SINGLE, _EMPTY = "named", "single", "empty"
 _CHART_FALLBACKS = (_NAMED, _SINGLE)
 _INTEL = ("gpu.intel.com/i915", "gpu.intel.com/xe")
 _INTEL_ARGUMENT = "shared-dev-num"
-_MOST = 64  # configurations of one ConfigMap, and resources of a configuration
+_MAX = 64  # configurations of one ConfigMap, and resources of a configuration
 
 
 class Replicas(msgspec.Struct, frozen=True, gc=False):
@@ -144,7 +144,7 @@ def device_plugins(objects: Iterable[Object], *, named_maps_only: bool = False) 
         metadata = inside(map_, "metadata")
         name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
         configurations: dict[str, PluginConfiguration] = {}
-        for entry, value in list(inside(map_, "data").items())[:_MOST]:
+        for entry, value in list(inside(map_, "data").items())[:_MAX]:
             # A text that is not YAML is not parsed here, and the plugin does not start with it either.
             if isinstance(value, dict) and is_configuration(value):
                 configurations[entry] = _configuration(value, f"ConfigMap {namespace}/{name} ({entry})")
@@ -206,7 +206,7 @@ def _configuration(value: Object, where: str) -> PluginConfiguration:
     ignored = [
         text(item.get("name"))
         for kind in ("gpus", "mig", "migs")
-        for item in items(inside(value, "resources"), kind)[:_MOST]
+        for item in items(inside(value, "resources"), kind)[:_MAX]
     ]
     sharing = inside(value, "sharing")
     strategy = "mps" if sharing.get("mps") is not None else "timeSlicing"
@@ -214,7 +214,7 @@ def _configuration(value: Object, where: str) -> PluginConfiguration:
     renames = of_strategy.get("renameByDefault") is True
     fails = of_strategy.get("failRequestsGreaterThanOne")
     shared: dict[str, Replicas] = {}
-    for item in items(of_strategy, "resources")[:_MOST]:
+    for item in items(of_strategy, "resources")[:_MAX]:
         name, replicas = text(item.get("name")), item.get("replicas")
         if not name or type(replicas) is not int or replicas < 2:
             continue  # the plugin does not start with it

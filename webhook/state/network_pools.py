@@ -43,8 +43,8 @@ _LISTS = (
 )
 _SCALARS = ("resourceName", "resourcePrefix", "deviceType", "isRdma", "vdpaType")
 _READ = frozenset(name.lower() for name in (*_NAMES, *_SCALARS, "selectors", *_LISTS))
-_MOST_ENTRIES = 4_096  # of a ConfigMap
-_MOST = 256  # pools, alternatives of a pool, and values of a selector
+_MAX_ENTRIES = 4_096  # of a ConfigMap
+_MAX = 256  # pools, alternatives of a pool, and values of a selector
 _LONGEST = 63  # letters of a value
 _SHOWN = 3  # values, and selectors, that a description names
 
@@ -92,11 +92,11 @@ def network_pools(objects: Iterable[Object]) -> NetworkPools:
         for pool in _read(value, where, prefix):
             if isinstance(pool, Misconfigured):
                 mistakes[pool] = None
-            elif len(pools) == _MOST and pool.name not in pools:
-                mistakes[Misconfigured(where, f"has more than {_MOST} pools")] = None
+            elif len(pools) == _MAX and pool.name not in pools:
+                mistakes[Misconfigured(where, f"has more than {_MAX} pools")] = None
             else:
                 pools[pool.name] = _join(pools[pool.name], pool) if pool.name in pools else pool
-    return NetworkPools(pools, tuple(mistakes)[:_MOST])
+    return NetworkPools(pools, tuple(mistakes)[:_MAX])
 
 
 def _entries(obj: Object, prefixes: Mapping[tuple[str, str], str]) -> Iterator[tuple[str, object, str]]:
@@ -105,7 +105,7 @@ def _entries(obj: Object, prefixes: Mapping[tuple[str, str], str]) -> Iterator[t
     name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
     usual = "openshift.io" if name == _OPERATORS else "intel.com"
     if obj.get("kind") == "ConfigMap":
-        for entry, value in list(inside(obj, "data").items())[:_MOST_ENTRIES]:
+        for entry, value in list(inside(obj, "data").items())[:_MAX_ENTRIES]:
             yield f"ConfigMap {namespace}/{name} ({entry})", value, prefixes.get((namespace, name), "") or usual
     for plugin in _POLICY_PLUGINS if obj.get("kind") in POLICIES else ():
         content = text(inside(obj, "spec", plugin).get("config"))
@@ -174,7 +174,7 @@ def _read(value: object, where: str, prefix: str) -> Iterator[NetworkPool | Misc
         if form not in _NAMES:
             continue
         is_shared = form == "configlist"
-        for entry in map(_lower, items({"": listed}, "")[: _MOST + 1]):
+        for entry in map(_lower, items({"": listed}, "")[: _MAX + 1]):
             short = text(entry.get("resourcename"))
             name = f"{text(entry.get('resourceprefix')) or ('rdma' if is_shared else prefix)}/{short}"
             if not _NAMES[form](short):
@@ -199,11 +199,11 @@ def _alternatives(pool: Object, *, is_shared: bool) -> tuple[Selectors, ...]:
     of_type = text(pool.get("devicetype"))
     kind = {"deviceType": (of_type,)} if of_type not in ("", "netDevice") else {}
     alternatives: list[Selectors] = []
-    for alternative in map(_lower, every[:_MOST]):
+    for alternative in map(_lower, every[:_MAX]):
         selectors: dict[str, tuple[str, ...]] = dict(kind)
         for name in _LISTS:
             listed = strings(alternative, name.lower())
-            if len(listed) > _MOST or any(len(value) > _LONGEST for value in listed):
+            if len(listed) > _MAX or any(len(value) > _LONGEST for value in listed):
                 return ()
             if listed:
                 selectors[name] = tuple(listed)
@@ -219,7 +219,7 @@ def _alternatives(pool: Object, *, is_shared: bool) -> tuple[Selectors, ...]:
 def _join(pool: NetworkPool, other: NetworkPool) -> NetworkPool:
     """Combine the pools that several nodes have under one name."""
     more = tuple([selectors for selectors in other.alternatives if selectors not in pool.alternatives])
-    if not more or len(pool.alternatives) + len(more) > _MOST:
+    if not more or len(pool.alternatives) + len(more) > _MAX:
         return pool
     return msgspec.structs.replace(pool, alternatives=(*pool.alternatives, *more))
 

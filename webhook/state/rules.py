@@ -57,12 +57,12 @@ if TYPE_CHECKING:
     )
 
 # All names are in the matchConditions of the webhook configurations, where the API server compares them with the keys of each pod.
-MOST_ROWS = 512
-MOST_TARGETS = 64
-MOST_NAMED = 20  # existing names in the message about an unknown name
+MAX_ROWS = 512
+MAX_TARGETS = 64
+MAX_NAMED = 20  # existing names in the message about an unknown name
 _LONGEST_TEXT = 1_024
-_MOST_SELECTORS = 8
-_MOST_NAMESPACES = 16
+_MAX_SELECTORS = 8
+_MAX_NAMESPACES = 16
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?").fullmatch
 _PART = re.compile(r"<[A-Za-z]+>")
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]{0,252}").fullmatch
@@ -106,10 +106,10 @@ def contradictions(file: File) -> Iterable[Finding]:
         yield from _wrong_namespace("/extendedResources/namespaces", namespace)
     for namespace in file.cpu_claims.namespaces:
         yield from _wrong_namespace("/cpuClaims/namespaces", namespace)
-    if len(file.evidence.namespaces) > _MOST_NAMESPACES:
+    if len(file.evidence.namespaces) > _MAX_NAMESPACES:
         yield mistake(
             "/evidence/namespaces",
-            f"more than {_MOST_NAMESPACES} namespaces",
+            f"more than {_MAX_NAMESPACES} namespaces",
             "name those of device plugins and autoscalers",
         )
     for i, namespace in enumerate(file.evidence.namespaces):
@@ -347,16 +347,16 @@ def unknown_names(path: str, names_: Iterable[str], known: Iterable[str], noun: 
 def one_of(name: str, known: Sequence[str]) -> str:
     suggestion = shape.nearest_name(name, list(known))
     meant = f"did you mean {suggestion}? " if suggestion else ""
-    return f"{meant}one of {list_first(known, MOST_NAMED)}"
+    return f"{meant}one of {list_first(known, MAX_NAMED)}"
 
 
 def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Finding]:
     """Find mistakes in the administrator's own tables."""
     rows = sum([len(table.keys) for table in file.dialects])
-    if rows > MOST_ROWS or len(file.dialects) > MOST_ROWS:
+    if rows > MAX_ROWS or len(file.dialects) > MAX_ROWS:
         yield mistake(
             "/dialects",
-            f"{rows} keys are more than {MOST_ROWS}",
+            f"{rows} keys are more than {MAX_ROWS}",
             "write patterns such as example.com/gpu-<model>",
         )
         return
@@ -544,8 +544,8 @@ def _too_long(text: str, path: str) -> Iterator[Finding]:
 
 def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Finding]:
     """Find mistakes in the administrator's own targets, and in the classes and parameters of targets."""
-    if len(file.targets) > MOST_TARGETS:
-        yield mistake("/targets", f"{len(file.targets)} targets are more than {MOST_TARGETS}", "leave some out")
+    if len(file.targets) > MAX_TARGETS:
+        yield mistake("/targets", f"{len(file.targets)} targets are more than {MAX_TARGETS}", "leave some out")
         return
     names_ = [target.name for target in file.targets]
     for i, target in enumerate(file.targets):
@@ -622,8 +622,8 @@ def _wrong_target(target: Target, path: str) -> Iterator[Finding]:
         if names.size(value) > names.MAX_VALUE:
             reason = f"a value of more than {names.MAX_VALUE} letters"
             yield mistake(f"{path}/where/{escape(name)}", reason, "write it as the slices have it")
-    if len(target.selectors) > _MOST_SELECTORS:
-        reason = f"{len(target.selectors)} selectors are more than {_MOST_SELECTORS}"
+    if len(target.selectors) > _MAX_SELECTORS:
+        reason = f"{len(target.selectors)} selectors are more than {_MAX_SELECTORS}"
         yield mistake(f"{path}/selectors", reason, "join them with &&")
         return
     for j, text in enumerate(target.selectors):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 SUPPOSED = "supposed-"
-MOST = 100  # the highest score of the scheduler framework
+MAX = 100  # the highest score of the scheduler framework
 
 
 class Supposed(NamedTuple):
@@ -120,7 +120,7 @@ def _outlook(
     placement = scene.placements[pod.metadata.uid]
     outlooks = decider.outlook(pod, supposed.emptied, placement, full)
     now_fits = decider.outlook(pod, supposed.now, placement, full).nodes
-    return supposed, replace(outlooks, nodes={node: MOST if node in now_fits else 0 for node in outlooks.nodes})
+    return supposed, replace(outlooks, nodes={node: MAX if node in now_fits else 0 for node in outlooks.nodes})
 
 
 def _place(pod: Pod, node: str, supposed: Supposed, scene: Scene, decider: Decider) -> Supposed | str:

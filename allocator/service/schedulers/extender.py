@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # Answers of filter whose scores are kept for prioritize. A scheduler handles one pod at a time and calls prioritize right after filter.
 REMEMBERED = 64
-MOST = 10  # the highest score of an extender
+MAX = 10  # the highest score of an extender
 # Nothing is reserved between filter and bind: members that fit one by one need not fit together, so some would be bound without the rest.
 GROUPED = "the pod belongs to PodGroup {}, which an extender could place only in part: use the plugin's scheduler or the default one"
 # Outcomes of bind. After a conflict (another pod got the devices or the quota since filter) the scheduler decides again.
@@ -122,7 +122,7 @@ class Extender:
         for name in args.node_names:
             # Equal nodes get a score, too: the scheduler breaks ties randomly only among nodes that an extender has scored. Without a
             # score, pods that arrive together would all go to the first node.
-            score = round(percents.get(name, 0) * MOST / 100)
+            score = round(percents.get(name, 0) * MAX / 100)
             scores.append({"Host": name, "Score": score})
         return json(scores)
 

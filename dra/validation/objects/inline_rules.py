@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 FIELD: Final = "compatibleOnlyWith"
-_MOST_DEVICES: Final = 1024
-_MOST_RULES: Final = 16
-_MOST_VALUES: Final = 8
+_MAX_DEVICES: Final = 1024
+_MAX_RULES: Final = 16
+_MAX_VALUES: Final = 8
 _KINDS: Final = {"string": '""', "int": "0", "bool": "false"}  # kinds of attributes, and the value for "none"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _NO_LABEL: Final = re.compile(r"[^a-z0-9]+")
@@ -39,7 +39,7 @@ def inline_rules(slice_: Object) -> Findings:
     spec = slice_.get("spec") or {}
     driver = str(spec.get("driver") or "")
     listed = spec.get("devices") or ()
-    devices = list(map(mapping, listed[:_MOST_DEVICES]))
+    devices = list(map(mapping, listed[:_MAX_DEVICES]))
     carriers: dict[str, list[int]] = {}
     for at, device in enumerate(devices):
         if FIELD in device:
@@ -47,7 +47,7 @@ def inline_rules(slice_: Object) -> Findings:
             expression = rule.get("expression") if isinstance(rule, dict) else rule  # the form in the proposal
             carriers.setdefault(expression if isinstance(expression, str) else "", []).append(at)
     for number, (expression, group) in enumerate(carriers.items()):
-        if number == _MOST_RULES:
+        if number == _MAX_RULES:
             return
         first = group[0]
         name = devices[first].get("name")
@@ -98,7 +98,7 @@ def _selector(driver: str, devices: Sequence[Object], group: set[int]) -> str | 
                 group_values[value] = None
             else:
                 other_values.add(value)
-        if none not in group_values and other_values.isdisjoint(group_values) and len(group_values) <= _MOST_VALUES:
+        if none not in group_values and other_values.isdisjoint(group_values) and len(group_values) <= _MAX_VALUES:
             domain, _, bare = name.rpartition("/")
             read = f'device.attributes["{domain or driver}"].?{bare}.orValue({none})'
             literals = ", ".join(group_values)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 10 * 1024  # the API server's limit for parameters
 # The most mistakes that are reported for one entry.
-_MOST: Final = 16
+_MAX: Final = 16
 # The codes of a shape's findings, and the corresponding codes for parameters.
 _CODES: Final = {"D001": "D703", "D002": "D702"}
 _AMD: Final = KnownDriver(
@@ -104,7 +104,7 @@ def parameter_problems(opaque: OpaqueDeviceConfiguration | None, path: str) -> l
         )
         problems.append(finding_at("D709", path, message))
     recognised.kind.form.check(value, path, problems)
-    return [recoded(problem, _CODES.get(problem.code, problem.code)) for problem in problems[:_MOST]]
+    return [recoded(problem, _CODES.get(problem.code, problem.code)) for problem in problems[:_MAX]]
 
 
 def read_members(parameters: Mapping[str, Any]) -> dict[str, Any]:

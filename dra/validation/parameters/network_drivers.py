@@ -211,7 +211,7 @@ SRIOV: Final = KnownDriver(
     listed_only=True,
 )
 
-_MOST_VLANS: Final = 4094
+_MAX_VLANS: Final = 4094
 _SYSCTL: Final = re.compile(r"[-\w]+(?:\.[-\w]+)*", re.ASCII)
 
 
@@ -237,7 +237,7 @@ _SYSCTLS: Final = MapOf(text(_not_empty), matching(_SYSCTL, "is not the name of 
 _CILIUM: Final = Fields(
     {
         "podIfName": text(_cilium_interface),
-        "vlan": Integer(0, _MOST_VLANS),
+        "vlan": Integer(0, _MAX_VLANS),
         "ipv4Addr": text(_optional(_network_of(4))),
         "ipv6Addr": text(_optional(_network_of(6))),
         "ipPool": TEXT,
@@ -353,8 +353,8 @@ _ADDRESSES: Final = {
     ),
     "static": _partial({"addresses": ListOf(_STATIC), "routes": _CNI_ROUTES}),
 }
-_VLAN: Final = Integer(0, _MOST_VLANS)
-_TAGGED: Final = Integer(1, _MOST_VLANS)
+_VLAN: Final = Integer(0, _MAX_VLANS)
+_TAGGED: Final = Integer(1, _MAX_VLANS)
 _TRUNK: Final = _partial(dict.fromkeys(("id", "minID", "maxID"), _TAGGED), _trunk)
 _MTU: Final = Integer(0, _INT32)
 _PLUGINS: Final = {

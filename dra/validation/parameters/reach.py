@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dra.validation.parameters.entries import Recognised
 
 # More entries and requests than these are refused by the API server.
-_MOST: Final = 32
+_MAX: Final = 32
 _ALTERNATIVES: Final = 8
 
 
@@ -65,7 +65,7 @@ def claim_settings(
     slices: Collection[ResourceSlice] = (),
 ) -> Findings:
     """Judge the driver parameters of a claim: each entry by itself, and against the claim's requests and the published slices."""
-    for index, config in enumerate(devices.config[:_MOST]):
+    for index, config in enumerate(devices.config[:_MAX]):
         yield from parameter_problems(config.opaque, f"{path}/config/{index}/opaque")
     yield from reach_problems(devices, path, classes, budget, slices)
 
@@ -83,14 +83,14 @@ def reach_problems(
         return
     scope = DeviceScope(budget)
     leaves: list[_Alternative] = []
-    for request in devices.requests[:_MOST]:
+    for request in devices.requests[:_MAX]:
         if request.exactly is not None:
             leaves.append(_Alternative(request.name, request.name, _picks(request.exactly, classes)))
         for sub in request.first_available[:_ALTERNATIVES]:
             leaf = _Alternative(request.name, f"{request.name}/{sub.name}", _picks(sub, classes))
             leaves.append(leaf)
     entries: list[_Entry] = []
-    for index, config in enumerate(devices.config[:_MOST]):
+    for index, config in enumerate(devices.config[:_MAX]):
         requests = config.requests
         named = [leaf for leaf in leaves if not requests or leaf.request in requests or leaf.name in requests]
         if config.opaque is None or not named:
@@ -129,7 +129,7 @@ def reach_problems(
 def class_settings(device_class: DeviceClass) -> Findings:
     """Judge which devices of the class its driver parameters apply to."""
     scope, leaf = DeviceScope(), _Alternative("", "", _expressions(device_class.spec.selectors))
-    for index, config in enumerate(device_class.spec.config[:_MOST]):
+    for index, config in enumerate(device_class.spec.config[:_MAX]):
         if config.opaque is None:
             continue
         path, driver = f"/spec/config/{index}", config.opaque.driver
@@ -140,7 +140,7 @@ def class_settings(device_class: DeviceClass) -> Findings:
 
 
 def _expressions(selectors: Sequence[DeviceSelector]) -> tuple[str, ...]:
-    return tuple(selector.cel.expression for selector in selectors[:_MOST] if selector.cel is not None)
+    return tuple(selector.cel.expression for selector in selectors[:_MAX] if selector.cel is not None)
 
 
 def _picks(request: ExactDeviceRequest | DeviceSubRequest, classes: Mapping[str, DeviceClass]) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ def _lists(entry: _Entry, requests: Sequence[str], driver: KnownDriver, *, whole
         message = f"{cause}, and {driver.name} applies an entry without names to no device"
         hint = "name some of several requests: the driver has to learn that an empty list means all"
         yield finding_at("D707", f"{entry.path}/requests", message, hint)
-    for index, name in enumerate(requests[:_MOST] if not whole else ()):
+    for index, name in enumerate(requests[:_MAX] if not whole else ()):
         alternatives = [leaf.name for leaf in entry.leaves if leaf.request == name and leaf.name != name]
         if alternatives:
             message = f"{name!r} has alternatives, and {driver.name} looks for the name of the one that was taken"
@@ -218,14 +218,14 @@ def asks_for_channels(devices: DeviceClaim) -> bool:
 
 def _channel_lacks(devices: DeviceClaim, path: str, classes: Mapping[str, DeviceClass]) -> Findings:
     """Report a request for a channel or a daemon whose ComputeDomain no entry names."""
-    for index, request in enumerate(devices.requests[:_MOST]):
+    for index, request in enumerate(devices.requests[:_MAX]):
         name = request.exactly.device_class_name if request.exactly is not None else ""
         kind = CLASSES.get(name)
         if kind is None:
             continue
         class_ = classes.get(name)
         entries = [entry.opaque for entry in class_.spec.config] if class_ is not None else []
-        listed = [config for config in devices.config[:_MOST] if not config.requests or request.name in config.requests]
+        listed = [config for config in devices.config[:_MAX] if not config.requests or request.name in config.requests]
         entries += [config.opaque for config in listed]
         if kind not in [known.name for known in map(recognise, entries) if known is not None]:
             problem = f"no {kind} says to which ComputeDomain request {request.name!r} belongs"
@@ -237,14 +237,14 @@ def _channel_lacks(devices: DeviceClaim, path: str, classes: Mapping[str, Device
 
 def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[ResourceSlice]) -> Findings:
     """Judge the MPS settings of a claim against its requests, and against the mode of NVIDIA's driver on all of its nodes."""
-    for index, config in enumerate(devices.config[:_MOST]):
+    for index, config in enumerate(devices.config[:_MAX]):
         sharing = _sharing(config)
         if sharing.get("strategy") != "MPS":
             continue
         at = f"{path}/config/{index}/opaque/parameters/sharing"
         reached = [
             request.exactly
-            for request in devices.requests[:_MOST]
+            for request in devices.requests[:_MAX]
             if request.exactly is not None and (not config.requests or request.name in config.requests)
         ]
         capacities = [name for request in reached if request.capacity is not None for name in request.capacity.requests]
@@ -280,7 +280,7 @@ def strategy_of(devices: DeviceClaim) -> str:
     """Return the strategy by which containers share the devices of a claim; "" if there is none, or for a part of a device."""
     if any(request.exactly is None or request.exactly.capacity is not None for request in devices.requests):
         return ""
-    for config in devices.config[:_MOST]:
+    for config in devices.config[:_MAX]:
         strategy = _sharing(config).get("strategy")
         if isinstance(strategy, str) and strategy:
             return strategy

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Limits on selectors, parts and evaluations. Longer ones are rarely about driver and type, and a claim has few that are.
 _LONGEST_WHOLE: Final = 2_000
 _LONGEST: Final = 300
-_MOST: Final = 64
+_MAX: Final = 64
 # A string, a bracket or an operator, which decide where a part ends. A text with comments, escapes or triple quotes is not split.
 _SIGN: Final = re.compile(r"'[^'\\]*'|\"[^\"\\]*\"|\.\?|[()\[\]{}]|&&|\|\||//|[?'\"\\]")
 _CHOOSING: Final = frozenset(("||", "?"))
@@ -35,7 +35,7 @@ class DeviceScope:
         self._budget = budget
         self._parts: dict[str, list[cel.Selector]] = {}
         self._known: dict[tuple[str, str, str], bool] = {}
-        self._left = _MOST
+        self._left = _MAX
 
     def may_pick(self, expressions: Iterable[str], driver: str, type_: str = "") -> bool:
         """Whether selectors may match a device of a driver and, if given, of a type; only False is certain."""

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("drawbridge.node")
 
 SOCKET = "kubelet.sock"
-MOST_PLUGINS = 64
-MOST_DEVICES = 1024  # of one plugin: sixteen slices
+MAX_PLUGINS = 64
+MAX_DEVICES = 1024  # of one plugin: sixteen slices
 _SERVICE = "/v1beta1.DevicePlugin"
 
 
@@ -67,7 +67,7 @@ class PluginHost:
         folder: Path,
         changed: Callable[[], None],
         patience: PluginPatience | None = None,
-        most: int = MOST_PLUGINS,
+        most: int = MAX_PLUGINS,
     ) -> None:
         self._folder = folder
         self._patience = patience or PluginPatience()
@@ -235,10 +235,10 @@ class _Session:
                 async for message in latest:
                     late.cancel()
                     plugged = await asyncio.to_thread(decode, message, PluginDevices)
-                    offered = plugged.devices[:MOST_DEVICES]
+                    offered = plugged.devices[:MAX_DEVICES]
                     surplus = len(plugged.devices) - len(offered)
                     self._set_problem(
-                        f"it has {surplus} devices more than the maximum of {MOST_DEVICES}" if surplus else ""
+                        f"it has {surplus} devices more than the maximum of {MAX_DEVICES}" if surplus else ""
                     )
                     if self._options.prefers:
                         # Published in the plugin's preferred order, because an allocator takes the first device that fits.

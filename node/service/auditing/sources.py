@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from node.service.settings import NodePaths
 
-MOST_BYTES = 4 << 20  # of one file: the agent has little memory, and decoded content takes more
-MOST_PREPARED = 20_000  # devices of all drivers together
-MOST_NAMES = 10_000
-MOST_DRIVERS = 256
+MAX_BYTES = 4 << 20  # of one file: the agent has little memory, and decoded content takes more
+MAX_PREPARED = 20_000  # devices of all drivers together
+MAX_NAMES = 10_000
+MAX_DRIVERS = 256
 ANSWER_TIMEOUT = 5.0  # seconds
 OURS = b"drawbridge-checkpoint "
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -99,22 +99,22 @@ def read_files(paths: NodePaths) -> NodeFiles:
         prepared += read_state(data) if data is not None else ()
     except (UnreadableFile, UnreadableState, OSError) as error:
         unread[memory] = _error_text(error)
-    for driver in _folder(f"{paths.kubelet}/plugins", MOST_DRIVERS, unread):
+    for driver in _folder(f"{paths.kubelet}/plugins", MAX_DRIVERS, unread):
         for name, checkpoint in _CHECKPOINTS.items():
             path = plain(f"{paths.state(driver)}/{name}")
             try:
                 data = _read_in(paths.state(driver), name)
                 more = checkpoint(data, driver) if data is not None else ()
-                room = MOST_PREPARED - len(prepared)
+                room = MAX_PREPARED - len(prepared)
                 records = list(islice(more, room + 1))
                 prepared += records[:room]
                 if len(records) > room:
-                    unread[path] = f"drivers name more than {MOST_PREPARED} devices; the rest is ignored"
+                    unread[path] = f"drivers name more than {MAX_PREPARED} devices; the rest is ignored"
             except UnknownForm as error:
                 unknown[path] = plain(str(error))
             except (UnreadableFile, BrokenCheckpoint, BadCheckpoint, OSError) as error:
                 unread[path] = plain(_error_text(error))
-    names = _folder(paths.cdi, MOST_NAMES, unread)
+    names = _folder(paths.cdi, MAX_NAMES, unread)
     return NodeFiles(tuple(prepared), tuple(names), unread, unknown)
 
 
@@ -164,10 +164,10 @@ def _read(path: str, inside: int | None = None) -> bytes | None:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise UnreadableFile("it is not a regular file")
-        if status.st_size > MOST_BYTES:
-            raise UnreadableFile(f"it has {status.st_size} bytes, and {MOST_BYTES} is the maximum")
-        data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
+        if status.st_size > MAX_BYTES:
+            raise UnreadableFile(f"it has {status.st_size} bytes, and {MAX_BYTES} is the maximum")
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
         raise UnreadableFile("it grows while it is read")
     return data
 

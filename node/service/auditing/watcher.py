@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PATIENCE = 10.0  # seconds, for reading files
-MOST_CLAIMS = 2000  # read for one snapshot
+MAX_CLAIMS = 2000  # read for one snapshot
 AT_ONCE = 8  # claims read concurrently
 
 
@@ -140,11 +140,11 @@ class Watcher(ClusterView):
 
 
 async def read_claims(cluster: Cluster, names: Sequence[tuple[str, str]]) -> tuple[Claims, dict[str, str]]:
-    """Read claims by name, which needs no permission to list them; None for a deleted claim. At most MOST_CLAIMS are read."""
+    """Read claims by name, which needs no permission to list them; None for a deleted claim. At most MAX_CLAIMS are read."""
     claims: Claims = {}
     unread: dict[str, str] = {}
-    if len(names) > MOST_CLAIMS:
-        unread["claims"] = f"{len(names)} are named here, and {MOST_CLAIMS} are read"
+    if len(names) > MAX_CLAIMS:
+        unread["claims"] = f"{len(names)} are named here, and {MAX_CLAIMS} are read"
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def read(namespace: str, name: str) -> None:
@@ -157,7 +157,7 @@ async def read_claims(cluster: Cluster, names: Sequence[tuple[str, str]]) -> tup
             except ApiError as error:
                 unread["claims"] = str(error)
 
-    await asyncio.gather(*(read(namespace, name) for namespace, name in names[:MOST_CLAIMS]))
+    await asyncio.gather(*(read(namespace, name) for namespace, name in names[:MAX_CLAIMS]))
     return claims, unread
 
 

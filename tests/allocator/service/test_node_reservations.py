@@ -187,8 +187,8 @@ async def test_valid_and_invalid_tokens_are_reviewed_once_per_interval():
 
 
 async def test_invalid_tokens_are_neither_reviewed_in_masses_nor_cached(monkeypatch):
-    monkeypatch.setattr(accounts, "MOST_WAITING", 3)
-    monkeypatch.setattr(accounts, "MOST_CACHED", 3)
+    monkeypatch.setattr(accounts, "MAX_WAITING", 3)
+    monkeypatch.setattr(accounts, "MAX_CACHED", 3)
     cluster = Reviewing()
     known = TokenReviews(cluster, AUDIENCE, lambda: 0.0)
     for none in ("x" * (accounts.LONGEST + 1), "", "\udcff", "é"):
@@ -256,5 +256,5 @@ async def test_invalid_tokens_of_many_addresses_do_not_delay_another_address():
     async with asyncio.timeout(PATIENCE):
         assert [account.name for account in await asyncio.gather(*valid)] == [f"good-{at}" for at in range(9)]
         results = await asyncio.gather(*guesses, return_exceptions=True)
-    assert sum(isinstance(result, Account) for result in results) == accounts.MOST_WAITING - len(valid)
+    assert sum(isinstance(result, Account) for result in results) == accounts.MAX_WAITING - len(valid)
     assert not reviews._new

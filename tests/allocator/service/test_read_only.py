@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from allocator.decisions import Decider
 from allocator.service import ReadOnlyAllocator, Settings
 from allocator.service.metrics import ResourceSeries, pod_devices
-from allocator.service.read_only.explanations import CHECK_SECONDS, GRACE, MOST, REPEAT, Explanations
+from allocator.service.read_only.explanations import CHECK_SECONDS, GRACE, MAX, REPEAT, Explanations
 from analysis.loading import reading_of
 from cluster.embedded import Embedded
 from cluster.resources import EVENTS, RESOURCE_CLAIMS
@@ -149,7 +149,7 @@ async def test_explanations_for_many_pods_are_written_in_batches():
     for at in range(40):
         recorder.explanations.see(None, typed_pod(f"p{at}", f"c{at}"))
     rounds = [await recorder.after(GRACE, stock) for _ in range(4)]
-    assert [len(batch) for batch in rounds] == [MOST, MOST, 40 - 2 * MOST, 0]
+    assert [len(batch) for batch in rounds] == [MAX, MAX, 40 - 2 * MAX, 0]
     assert len({name for batch in rounds for name, _ in batch}) == 40
 
 
@@ -248,7 +248,7 @@ def test_whole_devices_are_counted_by_extended_resource_name():
 
 
 def test_series_beyond_the_bound_are_left_out_and_counted(monkeypatch):
-    monkeypatch.setattr("allocator.service.metrics.MOST_SERIES", 1)
+    monkeypatch.setattr("allocator.service.metrics.MAX_SERIES", 1)
     stock = stock_of(sidecar.claim("a"), sidecar.claim("b"))
     for name, where in (("a", "n0"), ("b", "n1")):
         stock = stock.with_object(granted(name, 1, stock, where, name))

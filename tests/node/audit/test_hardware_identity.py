@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from dra.objects import Counter, CounterSet, DeviceAttribute, DeviceCounterConsumption
 from dra.quantity import parse
 from node.audit import Hardware
-from node.audit.hardware_identity import MOST_BESIDE
+from node.audit.hardware_identity import MAX_BESIDE
 from tests.node.audit.snapshots import RESOURCE, device, published, slices
 
 
@@ -85,7 +85,7 @@ def test_an_invalid_address_is_ignored(address):
 def test_devices_of_one_card_are_compared_up_to_a_limit(same):
     """10,000 devices that exclude each other would keep the agent busy for minutes, and taint as many devices."""
     uuid = {"string": "GPU-7"}
-    slice_ = published("liar.example.com", *((f"d{number}", {"uuid": uuid} if same == "uuid" else {}) for number in range(2 * MOST_BESIDE)))  # fmt: skip
+    slice_ = published("liar.example.com", *((f"d{number}", {"uuid": uuid} if same == "uuid" else {}) for number in range(2 * MAX_BESIDE)))  # fmt: skip
     if same == "counter":
         amounts = {"c": Counter(value=parse("1"))}
         uses = (DeviceCounterConsumption(counter_set="s", counters=amounts),)
@@ -94,6 +94,6 @@ def test_devices_of_one_card_are_compared_up_to_a_limit(same):
         sets = (CounterSet(name="s", counters=amounts),)
         slice_ = replace(slice_, spec=replace(slice_.spec, devices=(named, *devices[1:]), shared_counters=sets))
     hardware = Hardware([slice_])
-    assert len(hardware.excluded_by_plugin("example.com/gpu", "GPU-7")) == MOST_BESIDE
+    assert len(hardware.excluded_by_plugin("example.com/gpu", "GPU-7")) == MAX_BESIDE
     assert len(hardware.crowded) == 1
     assert Hardware(slices()).crowded == set()

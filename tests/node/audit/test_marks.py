@@ -8,8 +8,8 @@ from dra.objects import DeviceTaintRule
 from dra.validation import errors
 from dra.wire import convert
 from node.audit import MARKED_ON, Hardware, NodePluginDevice, hash_of, markable, marks_of, plan, seen_at, unmarkable
-from node.audit.findings import MOST
-from node.audit.marks import HELD_BY_PLUGIN, MOST_MARKS
+from node.audit.findings import MAX
+from node.audit.marks import HELD_BY_PLUGIN, MAX_MARKS
 from tests.node.audit.snapshots import RESOURCE, device, owner, slices
 from tests.node.machines import NODE
 
@@ -89,13 +89,13 @@ def test_a_device_of_another_pool_is_reported_not_tainted():
 
 
 def test_devices_beyond_the_maximum_are_reported_and_not_tainted():
-    many = {device(f"d{number:05}"): frozenset({"r d"}) for number in range(MOST_MARKS + 100)}
+    many = {device(f"d{number:05}"): frozenset({"r d"}) for number in range(MAX_MARKS + 100)}
     chosen = markable(NODE, many)
-    assert list(chosen) == sorted(many)[:MOST_MARKS]
+    assert list(chosen) == sorted(many)[:MAX_MARKS]
     findings = unmarkable(NODE, many, served=True)
-    assert len(findings) == MOST
-    assert findings[0].object == f"Device/{sorted(many)[MOST_MARKS]}"
-    assert f"{MOST_MARKS} other devices" in findings[0].message
+    assert len(findings) == MAX
+    assert findings[0].object == f"Device/{sorted(many)[MAX_MARKS]}"
+    assert f"{MAX_MARKS} other devices" in findings[0].message
 
 
 def test_the_names_of_taint_rules_are_valid():

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from node.audit import BadCheckpoint, DeviceId, UnknownForm, examine, read_other_driver, with_names
-from node.audit.other_drivers import MOST_BYTES, MOST_DEVICES, sum_of
+from node.audit.other_drivers import MAX_BYTES, MAX_DEVICES, sum_of
 from node.checkpoint import BrokenCheckpoint, decode
 from tests.draws import draws
 from tests.node.audit.snapshots import UID, allocated, claiming, hardware, pod, snapshot
@@ -83,8 +83,8 @@ def test_records_with_invalid_names_or_uids_are_dropped():
 
 def test_a_large_checkpoint_is_refused_and_deep_nesting_ignored():
     with pytest.raises(BadCheckpoint, match="is the maximum"):
-        read_other_driver(b" " * (MOST_BYTES + 1), DRIVER)
-    many = [{"pool_name": "p", "device_name": "d"}] * (MOST_DEVICES + 1)
+        read_other_driver(b" " * (MAX_BYTES + 1), DRIVER)
+    many = [{"pool_name": "p", "device_name": "d"}] * (MAX_DEVICES + 1)
     with pytest.raises(BadCheckpoint, match="more than"):
         read_other_driver(first({UID: many}), DRIVER)
     nested = device("deep")

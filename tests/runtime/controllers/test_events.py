@@ -10,7 +10,7 @@ import pytest
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.resources import EVENTS, NODES, RESOURCE_CLAIMS
-from runtime.controllers.events import MOST_REMEMBERED, Recorder
+from runtime.controllers.events import MAX_REMEMBERED, Recorder
 from tests.cluster.objects import claim
 
 
@@ -113,9 +113,9 @@ async def test_the_number_of_remembered_events_is_bounded():
     cluster = Embedded()
     events_recorder = recorder(cluster, Time())
     body = claim("one", metadata={"namespace": "default"})
-    for number in range(MOST_REMEMBERED + 10):
+    for number in range(MAX_REMEMBERED + 10):
         await events_recorder.record(body, "Busy", str(number))
-    assert len(events_recorder._known) == MOST_REMEMBERED
+    assert len(events_recorder._known) == MAX_REMEMBERED
 
 
 async def test_a_new_recorder_updates_an_existing_event(cluster, home):

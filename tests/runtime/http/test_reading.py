@@ -104,7 +104,7 @@ async def test_one_byte_records_end_only_their_own_connection(monkeypatch):
             writer.close()
         decrypted.end()
         assert max(decrypted.by_turn) <= 4 * reading.RECORDS
-        assert decrypted.all - before <= 4 * (reading.MOST_SMALL + reading.RECORDS) + 3
+        assert decrypted.all - before <= 4 * (reading.MAX_SMALL + reading.RECORDS) + 3
         assert refused == ["records"] * 4
         assert await ask(*honest, [2]) == b"2"
         honest[1].close()
@@ -145,7 +145,7 @@ async def test_key_updates_are_records_too():
                 while data := await loop.sock_recv(sock, 1 << 16):
                     received += len(data)
     assert refused == ["records"]
-    assert received <= 40 * (reading.MOST_SMALL + reading.RECORDS)
+    assert received <= 40 * (reading.MAX_SMALL + reading.RECORDS)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ async def test_records_of_clients_that_fill_them_are_all_read(pieces):
 async def test_small_requests_on_one_connection_are_each_counted_alone():
     async with listening() as (port, trusting, refused):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
-        for _ in range(reading.MOST_SMALL):
+        for _ in range(reading.MAX_SMALL):
             assert await ask(reader, writer, [2]) == b"2"
         writer.close()
     assert not refused

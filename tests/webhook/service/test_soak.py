@@ -82,11 +82,11 @@ def test_the_recorder_lists_the_pieces_of_work_in_an_interval(tmp_path):
         recorder.stand_around(Work, "outer", lambda _, seconds: f"outer {seconds}")
         recorder.stand_around(Work, "inner", lambda *_: "inner")
         Work().outer(0.0)
-        Work().outer(2 * pieces.LEAST)
+        Work().outer(2 * pieces.MIN)
         file.write('["half')
     inner, outer = pieces.read(tmp_path / "pieces")
     assert (inner.what, inner.depth, outer.what, outer.depth) == ("inner", 1, "outer 0.002", 0)
-    assert outer.seconds >= inner.seconds >= pieces.LEAST
+    assert outer.seconds >= inner.seconds >= pieces.MIN
     lines = list(pieces.between([inner, outer], outer.begun, outer.ended))
     assert [line.split(" ms ")[1] for line in lines] == ["outer 0.002", "inner"]
     assert not list(pieces.between([inner, outer], outer.ended, outer.ended + 1))

@@ -20,8 +20,8 @@ from dra.pointer import escape
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, left, row
 from webhook.dialects.targets import TARGETS
 from webhook.dialects.vocabulary import (
+    MAX_MIB,
     MIB,
-    MOST_MIB,
     Demand,
     DialectAnswer,
     KeyedDemand,
@@ -102,7 +102,7 @@ DIALECT = Dialect(
             "MiB of a card, rounded up to HAMi's templates (`ascend.templates`); above the largest template it is the whole card",
             Role.MEMORY,
             unit=Unit.MIB,
-            most=MOST_MIB - 1,
+            most=MAX_MIB - 1,
             outcome=Outcome.APPROXIMATED,
             because="the template's AI cores become a percentage of the card's time; not rounded under hami-core or with -core",
         ),
@@ -155,7 +155,7 @@ class AscendOptions(Options, frozen=True, kw_only=True):
         for model, templates in self.templates.items():
             for i, template in enumerate(templates):
                 path = f"/templates/{escape(model)}/{i}"
-                if not 1 <= template.memory < MOST_MIB:
+                if not 1 <= template.memory < MAX_MIB:
                     yield mistake(
                         f"{path}/memory", f"{template.memory} MiB is not an amount of memory", "write 1 or more"
                     )

@@ -14,8 +14,8 @@ import msgspec
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Scheduler, Unit, dropped, left, placed, row
 from webhook.dialects.targets import NUMA_NODE
 from webhook.dialects.vocabulary import (
+    MAX_MIB,
     MIB,
-    MOST_MIB,
     Demand,
     DialectAnswer,
     FactorOptions,
@@ -183,9 +183,9 @@ class HamiOptions(FactorOptions, frozen=True, kw_only=True):
 
     def mistakes(self) -> Iterable[Finding]:
         yield from super().mistakes()
-        if not 0 <= self.default_gpu_num < MOST_MIB:
+        if not 0 <= self.default_gpu_num < MAX_MIB:
             yield mistake("/defaultGPUNum", f"{self.default_gpu_num} is not a number of GPUs", "write 0 or more")
-        if not 0 <= self.default_memory < MOST_MIB:
+        if not 0 <= self.default_memory < MAX_MIB:
             yield mistake(
                 "/defaultMemory",
                 f"{self.default_memory} MiB is not an amount of memory",
@@ -218,7 +218,7 @@ def read(request: DialectRequest[HamiOptions]) -> DialectAnswer | Stop:
     memory_bytes, relative = options.default_memory * MIB, None
     if memory and memory.value:
         factor = options.memory_factor
-        if memory.value * factor >= MOST_MIB:
+        if memory.value * factor >= MAX_MIB:
             reason = f"{memory.value} MiB x {factor} is beyond HAMi's range"
             return Refusal(memory.key, reason, "ask for less")
         memory_bytes = memory.value * factor * MIB

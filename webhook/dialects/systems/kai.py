@@ -30,8 +30,8 @@ from webhook.dialects.systems.annotated import (
 )
 from webhook.dialects.table import Dialect, Outcome, Position, Role, left
 from webhook.dialects.vocabulary import (
+    MAX_MIB,
     MIB,
-    MOST_MIB,
     Demand,
     DialectAnswer,
     Hint,
@@ -220,7 +220,7 @@ def _of_container(of_containers: Sequence[Hint]) -> int | Stop:
             reason = f"{hint.text[:SHOWN]!r} is not an amount of memory"
             return Refusal(hint.key, reason, "write a quantity above 0, such as 4Gi")
         amounts[hint.key] = -(-nano // NANO)
-        if amounts[hint.key] >= MOST_MIB * MIB:
+        if amounts[hint.key] >= MAX_MIB * MIB:
             return Untranslated(hint.key, f"{hint.text[:SHOWN]} is more than any GPU has")
     request = next((hint for hint in of_containers if hint.key.endswith(".request")), of_containers[0])
     limit = next((hint for hint in of_containers if hint.key.endswith(".limit")), request)
@@ -236,7 +236,7 @@ def _memory(memory: Hint) -> int | Stop:
     if not is_number(memory.text) or not int(memory.text):
         reason = f"{memory.text[:SHOWN]!r} is not a number of MiB"
         return Refusal(memory.key, reason, "write a whole number from 1 up, without a unit")
-    if int(memory.text) >= MOST_MIB:
+    if int(memory.text) >= MAX_MIB:
         return Untranslated(memory.key, f"{memory.text} MiB are more than any GPU has")
     return int(memory.text) * MIB
 

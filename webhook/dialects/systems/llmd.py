@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from webhook.dialects.vocabulary import DialectRequest
 
 _RAILS = "network devices that can do RDMA, on any rail"
-_MOST = POD_LIMIT // 2
+_MAX = POD_LIMIT // 2
 
 DIALECT = Dialect(
     name="llmd",
@@ -81,8 +81,8 @@ class LlmdOptions(Options, frozen=True, kw_only=True):
     pairs_per_node: int = 8  # Its `maxPairsPerNode`: the maximum for a pod whose pairs may be on several NUMA nodes.
 
     def mistakes(self) -> Iterable[Finding]:
-        if not 1 <= self.pairs_per_node <= _MOST:
-            yield mistake("/pairsPerNode", f"{self.pairs_per_node} pairs are out of range", f"write 1 to {_MOST}")
+        if not 1 <= self.pairs_per_node <= _MAX:
+            yield mistake("/pairsPerNode", f"{self.pairs_per_node} pairs are out of range", f"write 1 to {_MAX}")
         elif not 1 <= self.pairs_per_numa_node <= self.pairs_per_node:
             reason = f"{self.pairs_per_numa_node} pairs are out of range"
             yield mistake("/pairsPerNumaNode", reason, "write 1 to pairsPerNode")

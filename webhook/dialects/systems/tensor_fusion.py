@@ -138,7 +138,7 @@ _DROPPED = {
     "autoscale": "amounts of a claim do not change while the pod runs",
 }
 _ISOLATIONS = ("soft", "hard", "shared")
-_MOST = 128  # GPUs of a worker
+_MAX = 128  # GPUs of a worker
 
 
 def read_tensor_fusion(pod: AnnotatedPod[TensorFusionOptions]) -> DialectAnswer | Stop:
@@ -164,7 +164,7 @@ def read_tensor_fusion(pod: AnnotatedPod[TensorFusionOptions]) -> DialectAnswer 
     if isinstance(containers, Stop):
         return containers
     counted = texts.get("gpu-count")
-    count = number_of_gpus(counted, _MOST)
+    count = number_of_gpus(counted, _MAX)
     if isinstance(count, Stop):
         return count
     answer = _whole(texts, count) or _share(texts, count, pod.options)

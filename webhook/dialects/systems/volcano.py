@@ -13,8 +13,8 @@ import msgspec
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, dropped, left, placed, row
 from webhook.dialects.vocabulary import (
+    MAX_MIB,
     MIB,
-    MOST_MIB,
     Demand,
     DialectAnswer,
     FactorOptions,
@@ -52,7 +52,7 @@ DIALECT = Dialect(
             "memory of each GPU, in MiB times memoryFactor; 0 is the whole memory",
             Role.MEMORY,
             unit=Unit.MIB,
-            most=MOST_MIB - 1,
+            most=MAX_MIB - 1,
         ),
         row(
             "volcano.sh/vgpu-memory-percentage",
@@ -154,7 +154,7 @@ def read(request: DialectRequest[VolcanoOptions]) -> DialectAnswer | Stop:
         demand = msgspec.structs.replace(demand, memory_percent=relative)
     elif memory:
         amount = memory.value * options.memory_factor
-        if amount >= MOST_MIB:
+        if amount >= MAX_MIB:
             reason = f"{memory.value} MiB x {options.memory_factor} is beyond Volcano's range"
             return Refusal(memory.key, reason, "ask for less")
         notes.append(

@@ -138,7 +138,7 @@ async def test_the_pod_device_metric_ends_when_the_kubelet_stops(cluster, kubele
 
 
 def test_metric_series_are_bounded_and_unique(monkeypatch):
-    monkeypatch.setattr(metrics, "MOST_SERIES", 3)
+    monkeypatch.setattr(metrics, "MAX_SERIES", 3)
     monkeypatch.setattr(metrics, "LONGEST_LABEL", 4)
     names = ["a", "a", "toolong-1", "toolong-2", "b", "c", "d"]
     family, _, left_out = container_devices(

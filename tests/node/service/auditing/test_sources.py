@@ -150,7 +150,7 @@ async def test_escape_sequences_in_names_are_made_printable(cluster, kubelet, ro
 
 
 async def test_invented_claims_of_a_driver_do_not_displace_real_claims(cluster, kubelet, root, paths, monkeypatch):
-    monkeypatch.setattr(watcher, "MOST_CLAIMS", 20)
+    monkeypatch.setattr(watcher, "MAX_CLAIMS", 20)
     await cluster.create(RESOURCE_CLAIMS, allocated("c"))
     await cluster.patch(RESOURCE_CLAIMS, "c", allocation_of("gpu-0"), "ns", subresource="status")
     await cluster.create(PODS, pod("new", "c"))
@@ -163,7 +163,7 @@ async def test_invented_claims_of_a_driver_do_not_displace_real_claims(cluster, 
 
 
 def test_devices_in_driver_checkpoints_are_read_up_to_a_limit(root, paths, monkeypatch):
-    monkeypatch.setattr(sources, "MOST_PREPARED", 10)
+    monkeypatch.setattr(sources, "MAX_PREPARED", 10)
     write_checkpoint(root, "a", record_of("few", *map(str, range(8))))
     write_checkpoint(root, "b", record_of("many", *map(str, range(8))))
     files = read_files(paths)
@@ -198,7 +198,7 @@ async def test_a_hanging_folder_does_not_delay_taint_rules(cluster, kubelet, pat
 
 
 def test_a_folder_is_read_up_to_a_limit_of_entries(root, paths, monkeypatch):
-    monkeypatch.setattr(sources, "MOST_NAMES", 5)
+    monkeypatch.setattr(sources, "MAX_NAMES", 5)
     for number in range(9):
         (root / "cdi" / f"{number}.json").touch()
     files = read_files(paths)

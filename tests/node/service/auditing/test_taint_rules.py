@@ -124,7 +124,7 @@ async def test_offered_plugin_devices_are_tainted_if_configured(cluster, kubelet
 
 
 async def test_devices_beyond_the_maximum_of_taint_rules_are_reported(cluster, kubelet, agent, monkeypatch):
-    monkeypatch.setattr(audit_marks, "MOST_MARKS", 1)
+    monkeypatch.setattr(audit_marks, "MAX_MARKS", 1)
     kubelet.have(plugged("old", "GPU-0", "GPU-2"))
     await agent.round()
     assert await tainted_devices(cluster) == ["gpu-0"]
