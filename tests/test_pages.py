@@ -8,7 +8,7 @@ import yaml
 
 from cli.main import COMMANDS
 from dra.server import NEWEST, OLDEST
-from tests.webhook.pods import became, configured, pod
+from tests.webhook.pods import configured, pod, verdict_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -58,7 +58,7 @@ def test_argo_cd_ignores_every_pod_field_that_a_translation_changes():
     value = pod(asks, init=init, annotations={"nvidia.com/use-gputype": "A100"}, scheduler="hami-scheduler")
     changed = {
         operation["path"]
-        for operation in became(value).operations
+        for operation in verdict_of(value).operations
         if operation["op"] != "test" and "metadata" not in operation["path"]
     }
     assert changed

@@ -24,9 +24,9 @@ CASES = [pytest.param(case, id=f"{kind}: {case.name}") for kind, cases in move.t
 
 @pytest.mark.parametrize("case", CASES)
 def test_each_case_is_decided_and_described_as_its_table_says(case):
-    became, description = move.judge(case)
+    outcome, description = move.judge(case)
     wanted = (case.says,) if isinstance(case.says, str) else case.says
-    assert became == case.becomes, description
+    assert outcome == case.becomes, description
     for text in wanted:
         assert text in description
     assert not case.never or case.never not in description
@@ -41,8 +41,8 @@ def test_no_case_is_repeated():
 @pytest.mark.parametrize("case", CASES)
 def test_every_command_and_format_gives_the_same_answer(case):
     reading = move.world(case)
-    became = decide_object(case.given, move.state(case))
-    by_key = {(decision.container, decision.key): decision for decision in became.decisions}
+    verdict = decide_object(case.given, move.state(case))
+    by_key = {(decision.container, decision.key): decision for decision in verdict.decisions}
     seen = overview(reading, SurveyScope())
     mine = [
         workload
@@ -64,7 +64,7 @@ def test_every_command_and_format_gives_the_same_answer(case):
     if not keys:
         return
     [asking] = mine
-    assert asking.outcome is outcome_of(became.decisions)
+    assert asking.outcome is outcome_of(verdict.decisions)
     json = msgspec.json.decode(msgspec.json.encode(seen))
     [written] = [
         workload
@@ -88,12 +88,12 @@ def test_every_command_and_format_gives_the_same_answer(case):
         assert escaped(key.detail) in html
         assert printable(key.detail).replace('"', '""') in rows
     replaced = {bool(key.stays) for key in asking.keys if key.outcome in REPLACED}
-    assert bool(became.operations) == (False in replaced)
+    assert bool(verdict.operations) == (False in replaced)
     if brings_pods(case.given) and not mapping(case.given["metadata"]).get("uid"):
         came = arrivals([case.given], move.state(case))
         assert bool(came.refused) == (asking.outcome is Outcome.REFUSED)
         claimed = any(outcome.spec.resource_claims for outcome in came.pods.values())
-        assert became.decisions[0].code == "D002" or claimed == bool(replaced)
+        assert verdict.decisions[0].code == "D002" or claimed == bool(replaced)
 
 
 KEYS = sorted(

@@ -11,7 +11,7 @@ from cluster import manifests
 from rendering.story import End
 from tests.cli.running import run, run_json
 from tests.limits import PATIENCE
-from tests.webhook.pods import EXAMPLES, became, exactly, pod
+from tests.webhook.pods import EXAMPLES, exactly, pod, verdict_of
 from webhook.dialects import plain
 from webhook.service.configuration_file import Source
 
@@ -175,5 +175,5 @@ def test_the_page_lists_exactly_the_roles_of_a_dialect():
 def test_a_configured_key_may_request_pairs_of_devices():
     page = (EXAMPLES.parents[1] / "docs" / "keys.md").read_text()
     (line,) = re.findall(r"^ *(keys: .*)$", page, re.MULTILINE)
-    done = became(pod({"example.com/gpu-and-rail": 2}), **yaml.safe_load(line))
+    done = verdict_of(pod({"example.com/gpu-and-rail": 2}), **yaml.safe_load(line))
     assert [exact["class"] for exact in exactly(done)] == ["gpu.nvidia.com", "dranet"] * 2

@@ -71,7 +71,7 @@ def refused_by_server(verdict: Verdict) -> bool:
     )
 
 
-def became(
+def verdict_of(
     value: dict, *, fleet: Inventory = UNKNOWN, features=None, quota=frozenset(), limit_range=frozenset(), **fields
 ) -> Verdict:
     """Translate with a configuration of these fields; NVIDIA's pods get claims by default."""

@@ -8,7 +8,7 @@ import pytest
 from tests.webhook.admission.reviews import answer, review, state
 from tests.webhook.dialects.test_vocabularies import CASES
 from tests.webhook.pods import untouched
-from tests.webhook.translate.cpu_fleets import became
+from tests.webhook.translate.cpu_fleets import verdict_of
 from webhook import names
 from webhook.admission import review as reviewing
 from webhook.dialects.table import Dialect, Outcome, Position, Row
@@ -282,7 +282,7 @@ def test_pods_for_cpu_claims_reach_the_webhook_only_where_enabled(condition_orac
     for pod in pods:
         pod["metadata"] = {"name": "p", "namespace": "ns"}
     here = called(condition_oracle, on_mutate(BUILT_IN, HERE), pods)
-    claimed = [not untouched(became(pod, namespace="ns")) for pod in pods]
+    claimed = [not untouched(verdict_of(pod, namespace="ns")) for pod in pods]
     assert 50 < sum(claimed) < sum(here) < len(pods)
     assert [
         pod for pod, is_called, is_claimed in zip(pods, here, claimed, strict=True) if is_claimed and not is_called

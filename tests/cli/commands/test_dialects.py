@@ -7,7 +7,7 @@ import pytest
 
 from cluster import manifests
 from tests.cli.running import run
-from tests.webhook.pods import became, configured, pod
+from tests.webhook.pods import configured, pod, verdict_of
 from webhook.dialects import VOCABULARIES
 
 PAGE = Path(__file__).parents[3] / "docs" / "keys.md"
@@ -72,4 +72,4 @@ def test_a_listed_dialect_is_valid_in_a_configuration():
         "target": table["target"],
         "keys": [{**row, "name": "our.org/mem"} for row in keys],
     }
-    assert became(pod({"our.org/mem": 5}), dialects=[own]).changed
+    assert verdict_of(pod({"our.org/mem": 5}), dialects=[own]).changed

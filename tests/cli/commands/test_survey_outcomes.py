@@ -140,7 +140,7 @@ def taint_rule(key, **selector):
 
 @pytest.mark.parametrize("name", ["nvidia.com_gpu", IMPLICIT])
 def test_a_request_served_by_core_is_left_if_blocked(name):
-    def became(*objects, **more):
+    def verdict_of(*objects, **more):
         asking = with_limits()
         asking["resources"]["limits"] = {name.replace("_", "/"): 1}
         asking_pod = running_pod("p", asking, **more)
@@ -148,20 +148,20 @@ def test_a_request_served_by_core_is_left_if_blocked(name):
         [key] = survey.keys
         return survey.outcome, key.detail, key.until, key.remedy
 
-    assert became()[::2] == (Outcome.SERVED, "")
-    assert became(taint_rule("a/repairs", device="gpu-0"))[::2] == (Outcome.SERVED, "")
-    outcome, _, until, remedy = became(taint_rule("a/repairs"))
+    assert verdict_of()[::2] == (Outcome.SERVED, "")
+    assert verdict_of(taint_rule("a/repairs", device="gpu-0"))[::2] == (Outcome.SERVED, "")
+    outcome, _, until, remedy = verdict_of(taint_rule("a/repairs"))
     assert (outcome, until) == (Outcome.SERVED, "a device of gpu.nvidia.com is without taint a/repairs")
     assert "tolerate it" in remedy
-    left, why, until, remedy = became(taint_rule("drawbridge.dev/fence"))
+    left, why, until, remedy = verdict_of(taint_rule("drawbridge.dev/fence"))
     assert until == ""
     assert (left, "a fence keeps gpu.nvidia.com" in why, "the scheduler that the fence allows" in remedy) == (
         Outcome.LEFT,
         True,
         True,
     )
-    assert became(node="n0", phase="Running")[0] is Outcome.SERVED
-    bound, why, *_ = became(node="n0", phase="")  # no server has seen it, so its author wrote the node
+    assert verdict_of(node="n0", phase="Running")[0] is Outcome.SERVED
+    bound, why, *_ = verdict_of(node="n0", phase="")  # no server has seen it, so its author wrote the node
     assert (bound, "nodeName is set" in why) == (Outcome.LEFT, True)
 
 

@@ -10,7 +10,7 @@ from analysis.explain import as_written
 from tests.cli.explain.scenes import explain, explain_json
 from tests.webhook.admission.test_decide import KEY, mutated
 from tests.webhook.admission.test_decide import gpu_pod as legacy
-from tests.webhook.pods import became, patched
+from tests.webhook.pods import patched, verdict_of
 from tests.webhook.pods import pod as asking_pod
 
 SECRET = {
@@ -156,7 +156,7 @@ def test_an_invalid_record_causes_no_exception(text, tmp_path):
 def test_removed_annotations_are_restored_from_the_record(tmp_path):
     original = asking_pod({}, annotations={"gpu-memory": "2000"}, scheduler="kai-scheduler")
     options = {"kai": {"fractions": "translate"}}
-    obj = {"apiVersion": "v1", "kind": "Pod", **patched(original, became(original, **options))}
+    obj = {"apiVersion": "v1", "kind": "Pod", **patched(original, verdict_of(original, **options))}
     written = as_written(obj)
     assert written["metadata"]["annotations"] == {"gpu-memory": "2000"}
     assert written["spec"]["schedulerName"] == "kai-scheduler"

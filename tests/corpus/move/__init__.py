@@ -60,26 +60,26 @@ def judge(case: Case) -> tuple[str, str]:
     """Return the outcome for the object of a case, and the messages about it."""
     done = decide(case)
     outcomes = {decision.outcome.value for decision in done.decisions}
-    became = "silent"
+    outcome = "silent"
     if done.refusals:
-        became = "refused"
+        outcome = "refused"
     elif done.operations:
-        became = "translated"
+        outcome = "translated"
     elif "unknown" in outcomes:
-        became = "unknown"
+        outcome = "unknown"
     elif outcomes or done.warnings:
-        became = "left"
+        outcome = "left"
     words = [f"{decision.key}: {decision.detail} {decision.basis} {decision.remedy}" for decision in done.decisions]
-    return became, "\n".join([*words, *done.warnings, *map(str, done.refusals)])
+    return outcome, "\n".join([*words, *done.warnings, *map(str, done.refusals)])
 
 
 def verdict(case: Case) -> str:
     """Compare a case with its outcome: right, wrong, or silent."""
-    became, said = judge(case)
+    outcome, said = judge(case)
     wanted = (case.says,) if isinstance(case.says, str) else case.says
-    if became == case.becomes and all(text in said for text in wanted) and not (case.never and case.never in said):
+    if outcome == case.becomes and all(text in said for text in wanted) and not (case.never and case.never in said):
         return "right"
-    return "silent" if became == "silent" or (became == case.becomes and wanted) else "wrong"
+    return "silent" if outcome == "silent" or (outcome == case.becomes and wanted) else "wrong"
 
 
 def tables() -> dict[str, tuple[Case, ...]]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from dra.budget import Budget
 from dra.objects import ResourceClaimSpec
 from tests.draws import draws
-from tests.webhook.pods import WHOLE, became, container, patched, pod
+from tests.webhook.pods import WHOLE, container, patched, pod, verdict_of
 from webhook.claims import ContainerDemand, share
 from webhook.claims.spec import Claims
 from webhook.dialects.vocabulary import Demand
@@ -21,7 +21,7 @@ def sized(name: str, count: int, **more) -> dict:
 
 def seen(value: dict) -> tuple[dict[str, set[tuple[str, str, int]]], int]:
     """The single devices that each container sees, and how many there are."""
-    done = became(value, **WHOLE)
+    done = verdict_of(value, **WHOLE)
     assert not done.refusals
     spec = patched(value, done)["spec"] if done.changed else value["spec"]
     parts = {}
@@ -112,7 +112,7 @@ def test_a_larger_init_container_gets_extra_devices():
 
 def shares(*limits: dict, init: dict) -> tuple[dict, tuple[str, ...]]:
     value = pod(*limits, init=(container("i", init),))
-    done = became(value)
+    done = verdict_of(value)
     after = patched(value, done)["spec"]
     names = {
         container["name"]: [claim["name"] for claim in container["resources"]["claims"]]
@@ -143,13 +143,13 @@ def test_a_larger_share_gets_its_own_claim_with_a_warning():
 
 def test_two_init_containers_share_their_common_devices():
     value = pod({}, init=(container("a", {MEM: 1000}), container("b", {MEM: 1000})))
-    after = patched(value, became(value))["spec"]
+    after = patched(value, verdict_of(value))["spec"]
     assert len(after["resourceClaims"]) == 1
 
 
 def test_an_earlier_sidecar_shares_its_devices_with_no_container():
     value = pod({}, init=(container("s", {MEM: 1000}, restartPolicy="Always"), container("i", {MEM: 1000})))
-    after = patched(value, became(value))["spec"]
+    after = patched(value, verdict_of(value))["spec"]
     assert len(after["resourceClaims"]) == 2
 
 

@@ -4,7 +4,7 @@ import json
 
 from dra import wire
 from dra.objects import DeviceClass, ResourceSlice
-from tests.webhook.pods import KOORD, UNKNOWN, became, pod
+from tests.webhook.pods import KOORD, UNKNOWN, pod, verdict_of
 from webhook.state import Inventory
 
 JOINT = "scheduling.koordinator.sh/device-joint-allocate"
@@ -32,7 +32,7 @@ def koordinator(*limits: dict, fleet=UNKNOWN, hints: dict | None = None, config:
         annotations={key: json.dumps(hint) for key, hint in (hints or {}).items()},
         scheduler="koord-scheduler",
     )
-    return became(value, fleet=fleet, **(config or {}))
+    return verdict_of(value, fleet=fleet, **(config or {}))
 
 
 def spoken(*containers: dict, **more) -> dict:

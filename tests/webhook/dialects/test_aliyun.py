@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webhook.dialects.rows import Row, rows_left
-from tests.webhook.pods import became, exactly, patched, pod, refused, share, untouched
+from tests.webhook.pods import exactly, patched, pod, refused, share, untouched, verdict_of
 from webhook.dialects.systems.one_card import ALIYUN
 
 MEMORY, CORES, WHOLE_GPUS = "aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage", "aliyun.com/gpu"
@@ -17,7 +17,7 @@ ROWS = {
 
 def test_two_containers_share_one_card():
     value = pod({MEMORY: 3}, {MEMORY: 3})
-    done = became(value)
+    done = verdict_of(value)
     assert exactly(done) == [share(memory="6Gi", cores="0")]
     assert {str(container["resources"]["claims"]) for container in patched(value, done)["spec"]["containers"]} == {
         "[{'name': 'drawbridge-pod-gpu'}]"
@@ -25,17 +25,17 @@ def test_two_containers_share_one_card():
 
 
 def test_the_memory_unit_is_configurable():
-    assert exactly(became(pod({MEMORY: 512}), aliyun={"memoryUnit": "MiB"})) == [share(memory="512Mi", cores="0")]
+    assert exactly(verdict_of(pod({MEMORY: 512}), aliyun={"memoryUnit": "MiB"})) == [share(memory="512Mi", cores="0")]
 
 
 @pytest.mark.parametrize("cores", [3, 105])
 def test_compute_outside_the_steps_is_refused(cores):
-    assert refused(became(pod({MEMORY: 8, CORES: cores})))
+    assert refused(verdict_of(pod({MEMORY: 8, CORES: cores})))
 
 
 def test_compute_alone_is_not_a_request():
-    assert untouched(became(pod({CORES: 30})))
+    assert untouched(verdict_of(pod({CORES: 30})))
 
 
 def test_whole_gpus_are_requested_by_count():
-    assert exactly(became(pod({WHOLE_GPUS: 2}))) == [{"class": "gpu.nvidia.com", "count": 2}]
+    assert exactly(verdict_of(pod({WHOLE_GPUS: 2}))) == [{"class": "gpu.nvidia.com", "count": 2}]

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webhook.dialects.rows import Row, rows_left
-from tests.webhook.pods import became, devices, exactly, outcomes, pod, untouched
+from tests.webhook.pods import devices, exactly, outcomes, pod, untouched, verdict_of
 from webhook.dialects.plugins.amazon import DIALECT
 from webhook.state.configuration import read_configuration
 
@@ -18,29 +18,29 @@ ROWS = {
 
 
 def test_a_single_device_is_requested():
-    assert exactly(became(pod({NEURON: 1}))) == ONE
+    assert exactly(verdict_of(pod({NEURON: 1}))) == ONE
 
 
 def test_several_devices_without_groups_are_approximated():
-    done = became(pod({NEURON: 16}))
+    done = verdict_of(pod({NEURON: 16}))
     assert outcomes(done) == {NEURON: "approximated"}
     assert "constraints" not in devices(done)
 
 
 def test_connected_devices_are_requested_where_groups_are_published():
-    done = became(pod({NEURON: 16}), amazon={"deviceGroups": True})
+    done = verdict_of(pod({NEURON: 16}), amazon={"deviceGroups": True})
     assert devices(done)["constraints"] == [{"matchAttribute": "resource.aws.com/devicegroup16_id", "requests": ["neuron"]}]  # fmt: skip
-    assert "constraints" not in devices(became(pod({NEURON: 3}), amazon={"deviceGroups": True}))
+    assert "constraints" not in devices(verdict_of(pod({NEURON: 3}), amazon={"deviceGroups": True}))
 
 
 @pytest.mark.parametrize(("cores", "count"), [(1, 1), (2, 1), (3, 2), (16, 8)])
 def test_cores_are_rounded_up_to_devices(cores, count):
-    done = became(pod({CORES: cores}), amazon={"coresPerDevice": 2})
+    done = verdict_of(pod({CORES: cores}), amazon={"coresPerDevice": 2})
     assert [request["count"] for request in exactly(done)] == [count]
 
 
 def test_cores_of_an_unknown_device_are_left():
-    assert untouched(became(pod({CORES: 2})))
+    assert untouched(verdict_of(pod({CORES: 2})))
 
 
 def test_a_device_with_too_many_cores_does_not_count():
@@ -54,8 +54,8 @@ def test_old_plugin_slots_become_shares_of_the_declared_size():
     slots = {"name": "k8s.amazonaws.com/vgpu", "meaning": "slots", "role": "cores", "unit": "percent", "expression": "int(value) * 10"}  # fmt: skip
     ours = {"name": "slots", "title": "Slots as shares", "target": "vgpu", "keys": [slots]}
     value = pod({slots["name"]: 3})
-    done = became(value, dialects=[ours], keys={"amazon": {slots["name"]: ""}})
+    done = verdict_of(value, dialects=[ours], keys={"amazon": {slots["name"]: ""}})
     [request] = devices(done)["requests"]
     assert request["exactly"]["capacity"]["requests"] == {"cores": "30"}
     assert [decision.detail for decision in done.decisions] == ["(class hami-core-gpu.project-hami.io)"]
-    assert untouched(became(value))
+    assert untouched(verdict_of(value))

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webhook.dialects.rows import Row, rows_left
-from tests.webhook.pods import became, exactly, outcomes, pod, selected, untouched
+from tests.webhook.pods import exactly, outcomes, pod, selected, untouched, verdict_of
 from webhook.dialects.plugins.amd import DIALECT
 
 GPU = {"amd.com/gpu": 1}
@@ -22,7 +22,7 @@ ROWS = {
 
 
 def test_a_whole_gpu_is_not_a_partition():
-    done = became(pod(GPU), **CARDS)
+    done = verdict_of(pod(GPU), **CARDS)
     assert exactly(done)[0]["class"] == "gpu.amd.com"
     assert selected(done, type="amdgpu", partitionProfile="spx_nps1")
     assert not selected(done, type="amdgpu-partition", partitionProfile="cpx_nps4")
@@ -30,19 +30,19 @@ def test_a_whole_gpu_is_not_a_partition():
 
 
 def test_an_amd_gpu_without_a_declared_meaning_is_left():
-    assert untouched(became(pod(GPU)))
+    assert untouched(verdict_of(pod(GPU)))
 
 
 @pytest.mark.parametrize("profile", ["cpx_nps4", "spx_nps1"])
 def test_a_partition_is_requested_by_profile_regardless_of_device_type(profile):
-    done = became(pod({f"amd.com/{profile}": 1}))
+    done = verdict_of(pod({f"amd.com/{profile}": 1}))
     for kind in ("amdgpu", "amdgpu-partition"):
         assert selected(done, type=kind, partitionProfile=profile)
         assert not selected(done, type=kind, partitionProfile="dpx_nps2")
 
 
 def test_a_partition_selector_requests_a_partition():
-    done = became(pod(GPU, nodeSelector={PARTITION: "cpx_nps4"}), **CARDS)
+    done = verdict_of(pod(GPU, nodeSelector={PARTITION: "cpx_nps4"}), **CARDS)
     assert selected(done, type="amdgpu-partition", partitionProfile="cpx_nps4")
     assert not selected(done, type="amdgpu", partitionProfile="spx_nps1")
 
@@ -51,20 +51,20 @@ def test_a_choice_of_two_partitions_is_left():
     expression = {"key": PARTITION, "operator": "In", "values": ["cpx_nps4", "spx_nps1"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    assert untouched(became(pod(GPU, affinity=affinity), **CARDS))
+    assert untouched(verdict_of(pod(GPU, affinity=affinity), **CARDS))
 
 
 def test_a_declared_partition_is_requested():
-    done = became(pod(GPU), meanings={"amd.com/gpu": "partition:cpx_nps1"})
+    done = verdict_of(pod(GPU), meanings={"amd.com/gpu": "partition:cpx_nps1"})
     assert selected(done, partitionProfile="cpx_nps1")
 
 
 def test_hamis_part_of_an_amd_gpu_keeps_the_whole_container():
-    done = became(pod({"amd.com/gpu": 1, "amd.com/gpumem": 1000}), **CARDS)
+    done = verdict_of(pod({"amd.com/gpu": 1, "amd.com/gpumem": 1000}), **CARDS)
     assert untouched(done)
     assert set(outcomes(done).values()) == {"left"}
 
 
 def test_zero_hami_memory_leaves_an_amd_gpu_whole():
-    done = became(pod(GPU | {"amd.com/gpumem": 0}), **CARDS)
+    done = verdict_of(pod(GPU | {"amd.com/gpumem": 0}), **CARDS)
     assert exactly(done)[0]["class"] == "gpu.amd.com"

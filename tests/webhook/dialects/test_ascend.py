@@ -5,7 +5,7 @@ import pytest
 from dra import cel
 from dra.objects.device import Device, DeviceAttribute
 from tests.webhook.dialects.rows import Row, rows_left
-from tests.webhook.pods import became, devices, exactly, outcomes, pod, refused, untouched
+from tests.webhook.pods import devices, exactly, outcomes, pod, refused, untouched, verdict_of
 from webhook.dialects.plugins.ascend import DIALECT
 from webhook.state.configuration import read_configuration
 
@@ -25,7 +25,7 @@ ROWS = {
 def capacity(limits: dict, **more) -> dict:
     """Return the capacity of each request; {} for a whole card."""
     (amounts,) = {
-        tuple(sorted(request.get("capacity", {}).items())) for request in exactly(became(pod(limits, **more)))
+        tuple(sorted(request.get("capacity", {}).items())) for request in exactly(verdict_of(pod(limits, **more)))
     }
     return dict(amounts)
 
@@ -54,13 +54,13 @@ def test_memory_is_rounded_up_to_a_template_or_whole_card(memory, given):
 
 
 def test_more_memory_than_the_card_has_is_refused():
-    done = became(pod({CARD: 1, MEMORY: 24577}))
+    done = verdict_of(pod({CARD: 1, MEMORY: 24577}))
     assert refused(done)
     assert "24576" in done.refusals[0].remedy
 
 
 def test_a_template_is_a_part_of_one_card():
-    assert refused(became(pod({CARD: 2, MEMORY: 3072})))
+    assert refused(verdict_of(pod({CARD: 2, MEMORY: 3072})))
     assert capacity({CARD: 2, MEMORY: 20000}) == {}
 
 
@@ -85,65 +85,65 @@ def test_cores_alone_select_the_limit_mode():
 
 
 def test_limits_without_cores_are_approximated():
-    done = became(pod({CARD: 1, MEMORY: 1000}, annotations=SOFT))
+    done = verdict_of(pod({CARD: 1, MEMORY: 1000}, annotations=SOFT))
     assert outcomes(done) == {CARD: "approximated", MEMORY: "translated", "huawei.com/vnpu-mode": "translated"}
 
 
 @pytest.mark.parametrize("word", ["use", "no-use"])
 def test_a_pod_that_names_cards_is_left(word):
-    done = became(pod({CARD: 1}, annotations={f"hami.io/{word}-Ascend310P-uuid": "1-2"}))
+    done = verdict_of(pod({CARD: 1}, annotations={f"hami.io/{word}-Ascend310P-uuid": "1-2"}))
     assert untouched(done)
     assert "node and number" in done.warnings[0]
 
 
 def test_parts_of_two_cards_are_on_distinct_cards():
-    done = became(pod({CARD: 2, MEMORY: 1000}, annotations=SOFT))
+    done = verdict_of(pod({CARD: 2, MEMORY: 1000}, annotations=SOFT))
     assert [constraint["distinctAttribute"] for constraint in devices(done)["constraints"]] == [
         "ascend.project-hami.io/uuid"
     ]
 
 
 def test_a_card_is_requested_by_its_model():
-    assert product(became(pod({"huawei.com/Ascend910B4": 1})), "910B4", "910B4-1", "310P3") == ["910B4"]
-    assert product(became(pod({CARD: 1})), "310P1", "310P3") == ["310P3"]
+    assert product(verdict_of(pod({"huawei.com/Ascend910B4": 1})), "910B4", "910B4-1", "310P3") == ["910B4"]
+    assert product(verdict_of(pod({CARD: 1})), "310P1", "310P3") == ["310P3"]
 
 
 def test_two_models_in_one_container_are_left():
-    done = became(pod({CARD: 1, "huawei.com/Ascend910B3": 2}))
+    done = verdict_of(pod({CARD: 1, "huawei.com/Ascend910B3": 2}))
     assert untouched(done)
     assert "one set of limits" in done.warnings[0]
 
 
 @pytest.mark.parametrize("key", ["huawei.com/Ascend910C", "huawei.com/Ascend310P-2c"])
 def test_a_name_of_an_unknown_model_is_left(key):
-    done = became(pod({key: 2}))
+    done = verdict_of(pod({key: 2}))
     assert untouched(done)
     assert "`ascend.products` does not say" in done.warnings[0]
 
 
 def test_a_model_uses_the_products_and_templates_declared_for_it():
     declared = {"products": {"Ascend910": "910B3"}, "templates": {"Ascend910": [{"memory": 100, "cores": 40}]}}
-    done = became(pod({"huawei.com/Ascend910": 1, "huawei.com/Ascend910-memory": 50}), ascend=declared)
+    done = verdict_of(pod({"huawei.com/Ascend910": 1, "huawei.com/Ascend910-memory": 50}), ascend=declared)
     assert product(done, "910A", "910B3") == ["910B3"]
     assert exactly(done)[0]["capacity"] == {"memory": "100Mi", "cores": "40"}
-    assert not untouched(became(pod({CARD: 1}), ascend=declared))
+    assert not untouched(verdict_of(pod({CARD: 1}), ascend=declared))
 
 
 def test_a_model_without_templates_is_not_divided():
-    done = became(pod({"huawei.com/Ascend910": 1, "huawei.com/Ascend910-memory": 50}), ascend={"products": {"Ascend910": "910B3"}})  # fmt: skip
+    done = verdict_of(pod({"huawei.com/Ascend910": 1, "huawei.com/Ascend910-memory": 50}), ascend={"products": {"Ascend910": "910B3"}})  # fmt: skip
     assert untouched(done)
     assert "`ascend.templates` does not say" in done.warnings[0]
 
 
 @pytest.mark.parametrize("limits", [{MEMORY: 3072}, {CARD: 0, MEMORY: 3072}, {CORE: 10}])
 def test_without_a_card_count_nothing_is_requested(limits):
-    done = became(pod(limits))
+    done = verdict_of(pod(limits))
     assert untouched(done)
     assert set(outcomes(done).values()) == {"left"}
 
 
 def test_another_mode_is_left():
-    done = became(pod({CARD: 1}, annotations={"huawei.com/vnpu-mode": "other"}))
+    done = verdict_of(pod({CARD: 1}, annotations={"huawei.com/vnpu-mode": "other"}))
     assert untouched(done)
     assert "'other'" in done.warnings[0]
 
@@ -167,7 +167,7 @@ HUAWEI = "huawei.com/Ascend910"
 
 
 def test_any_ascend_910_card_is_served_by_huaweis_own_driver():
-    done = became(pod({HUAWEI: 8}))
+    done = verdict_of(pod({HUAWEI: 8}))
     assert outcomes(done) == {HUAWEI: "translated"}
     (request,) = exactly(done)
     assert (request["class"], request["count"]) == ("npu.huawei.com", 8)
@@ -184,6 +184,6 @@ def test_any_ascend_910_card_is_served_by_huaweis_own_driver():
 
 
 def test_a_910_of_a_declared_product_uses_hamis_driver():
-    done = became(pod({HUAWEI: 1}), ascend={"products": {"Ascend910": "910B3"}})
+    done = verdict_of(pod({HUAWEI: 1}), ascend={"products": {"Ascend910": "910B3"}})
     (request,) = exactly(done)
     assert request["class"] == "hami-vnpu-core.project-hami.io"

@@ -8,7 +8,6 @@ from tests.webhook.pods import (
     HAMI,
     SIZES,
     alternatives,
-    became,
     devices,
     exactly,
     example_fleet,
@@ -17,6 +16,7 @@ from tests.webhook.pods import (
     refused,
     share,
     untouched,
+    verdict_of,
 )
 from webhook.dialects import Served
 from webhook.state.inventory import Inventory
@@ -71,7 +71,7 @@ ROWS = {
 
 @pytest.mark.parametrize(("key", "value"), [("hami.io/webhook", "mutate"), ("hami.io/dra", "false")])
 def test_a_label_counts_only_with_its_value(key, value):
-    assert became(noted(key, value, "labels")).changed
+    assert verdict_of(noted(key, value, "labels")).changed
 
 
 def scheduled(**limits) -> dict:
@@ -86,42 +86,42 @@ EXCLUSIVE = [{"class": HAMI, "count": 1}]
 
 @pytest.mark.parametrize(("cores", "given"), [(30, "30"), (150, "100")])
 def test_cores_above_100_are_100(cores, given):
-    done = became(hami(gpu=1, gpumem=1000, gpucores=cores))
+    done = verdict_of(hami(gpu=1, gpumem=1000, gpucores=cores))
     assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "1000Mi", "cores": given}}]
 
 
 def test_all_cores_with_a_memory_cap_are_approximated():
-    done = became(hami(gpu=1, gpumem=1000, gpucores=100))
+    done = verdict_of(hami(gpu=1, gpumem=1000, gpucores=100))
     assert outcomes(done)["nvidia.com/gpucores"] == "approximated"
 
 
 def test_the_factor_and_defaults_of_the_config_map_apply():
-    done = became(hami(gpumem=1000), hami={"memoryFactor": 2, "defaultGPUNum": 3, "defaultCores": 10})
+    done = verdict_of(hami(gpumem=1000), hami={"memoryFactor": 2, "defaultGPUNum": 3, "defaultCores": 10})
     assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "2000Mi", "cores": "10"}}] * 3
 
 
 def test_a_default_memory_is_not_a_whole_card():
-    done = became(pod({"nvidia.com/gpu": 1}, scheduler="hami-scheduler"), hami={"defaultMemory": 5000})
+    done = verdict_of(pod({"nvidia.com/gpu": 1}, scheduler="hami-scheduler"), hami={"defaultMemory": 5000})
     assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "5000Mi", "cores": "100"}}]
 
 
 @pytest.mark.parametrize("percent", [-1, 101])
 def test_a_percentage_out_of_range_is_refused(percent):
-    assert refused(became(hami(gpu=1, gpumem_percentage=percent)))
+    assert refused(verdict_of(hami(gpu=1, gpumem_percentage=percent)))
 
 
 def test_a_factor_that_leaves_hamis_range_is_refused():
-    assert refused(became(hami(gpu=1, gpumem=2**30), hami={"memoryFactor": 2}))
+    assert refused(verdict_of(hami(gpu=1, gpumem=2**30), hami={"memoryFactor": 2}))
 
 
 def test_models_narrow_the_alternatives_of_a_percentage():
-    done = became(hami({"use_gputype": "l40s"}, gpumem_percentage=50), **SIZES)
+    done = verdict_of(hami({"use_gputype": "l40s"}, gpumem_percentage=50), **SIZES)
     (request,) = devices(done)["requests"]
     assert [alternative["capacity"]["requests"]["memory"] for alternative in request["firstAvailable"]] == ["23034Mi"]
 
 
 def test_percentages_come_from_the_fleet():
-    done = became(hami(gpumem_percentage=25), fleet=example_fleet())
+    done = verdict_of(hami(gpumem_percentage=25), fleet=example_fleet())
     (request,) = devices(done)["requests"]
     assert [alternative["capacity"]["requests"]["memory"] for alternative in request["firstAvailable"]] == [
         "10Gi",
@@ -131,46 +131,46 @@ def test_percentages_come_from_the_fleet():
 
 def test_a_declared_size_wins_over_a_published_one():
     models = [{"product": "NVIDIA L40S", "memory": "40Gi"}]
-    done = became(hami(gpumem_percentage=50), fleet=example_fleet(), models=models)
+    done = verdict_of(hami(gpumem_percentage=50), fleet=example_fleet(), models=models)
     (request,) = devices(done)["requests"]
     assert [alternative["capacity"]["requests"]["memory"] for alternative in request["firstAvailable"]] == ["20Gi"]
     assert "L40S" in request["firstAvailable"][0]["selectors"][-1]["cel"]["expression"]
 
 
 def test_a_remedy_names_only_published_products():
-    done = became(hami(gpumem_percentage=50))
+    done = verdict_of(hami(gpumem_percentage=50))
     assert "`models: [{product: PRODUCT, memory: SIZE}]`" in done.warnings[0]
 
 
 def test_sizes_beyond_the_alternatives_are_cut_with_a_warning():
     models = [{"product": f"GPU {i}", "memory": f"{i}Gi"} for i in range(1, 12)]
-    done = became(hami(gpumem_percentage=50), models=models)
+    done = verdict_of(hami(gpumem_percentage=50), models=models)
     (request,) = devices(done)["requests"]
     assert len(request["firstAvailable"]) == 8
     assert any("3 sizes left out" in warning for warning in done.warnings)
 
 
 def test_2_two_shares_become_requests_on_distinct_devices():
-    done = became(scheduled(gpu=2, gpumem=3000, gpucores=30))
+    done = verdict_of(scheduled(gpu=2, gpumem=3000, gpucores=30))
     assert exactly(done) == [share(memory="3000Mi", cores="30")] * 2
     assert devices(done)["constraints"] == [{"requests": ["gpu-0", "gpu-1"], "distinctAttribute": f"{HAMI}/uuid"}]
 
 
 def test_3_memory_alone_is_one_gpu_with_cores_0():
-    assert exactly(became(scheduled(gpumem=3000))) == [share(memory="3000Mi", cores="0")]
+    assert exactly(verdict_of(scheduled(gpumem=3000))) == [share(memory="3000Mi", cores="0")]
 
 
 def test_4_a_bare_count_is_the_whole_card():
-    assert exactly(became(scheduled(gpu=1))) == EXCLUSIVE
+    assert exactly(verdict_of(scheduled(gpu=1))) == EXCLUSIVE
 
 
 def test_5_cores_alone_take_the_memory_whole():
-    assert exactly(became(scheduled(gpu=1, gpucores=30))) == [share(cores="30")]
+    assert exactly(verdict_of(scheduled(gpu=1, gpucores=30))) == [share(cores="30")]
 
 
 @pytest.mark.parametrize("limits", [{"gpumem": 0}, {"gpumem_percentage": 0}], ids=["6", "26"])
 def test_a_zero_amount_requests_a_share_not_a_whole_gpu(limits):
-    done = became(scheduled(gpu=1, **limits))
+    done = verdict_of(scheduled(gpu=1, **limits))
     assert exactly(done) == [share(cores="0")]
     assert done.warnings
 
@@ -181,68 +181,68 @@ def test_a_zero_amount_requests_a_share_not_a_whole_gpu(limits):
     ids=["7", "27", "29"],
 )
 def test_whole_card_forms_request_whole_cards(limits):
-    assert exactly(became(scheduled(**limits))) == EXCLUSIVE
+    assert exactly(verdict_of(scheduled(**limits))) == EXCLUSIVE
 
 
 def test_8_a_percentage_is_an_alternative_for_each_size():
-    done = became(scheduled(gpu=1, gpumem_percentage=50), **SIZES)
+    done = verdict_of(scheduled(gpu=1, gpumem_percentage=50), **SIZES)
     assert alternatives(done) == [[{"memory": "20Gi", "cores": "0"}, {"memory": "23034Mi", "cores": "0"}]]
 
 
 def test_8_a_percentage_of_unknown_size_is_left_or_refused():
-    assert untouched(became(scheduled(gpu=1, gpumem_percentage=50)))
-    assert refused(became(scheduled(gpu=1, gpumem_percentage=50), unresolved="refuse"))
+    assert untouched(verdict_of(scheduled(gpu=1, gpumem_percentage=50)))
+    assert refused(verdict_of(scheduled(gpu=1, gpumem_percentage=50), unresolved="refuse"))
 
 
 @pytest.mark.parametrize("amount", [1.5, "1.5", "1500m"])
 def test_9_fractions_are_refused(amount):
-    done = became(scheduled(gpu=1, gpumem=amount))
+    done = verdict_of(scheduled(gpu=1, gpumem=amount))
     assert refused(done)
     assert "nvidia.com/gpumem" in str(done.refusals[0])
     assert str(amount) in str(done.refusals[0])
 
 
 def test_10_suffixes_are_quantities():
-    assert exactly(became(scheduled(gpu=1, gpumem="3k"))) == [share(memory="3000Mi", cores="0")]
+    assert exactly(verdict_of(scheduled(gpu=1, gpumem="3k"))) == [share(memory="3000Mi", cores="0")]
 
 
 @pytest.mark.parametrize(("policy", "fate"), [("leave", untouched), ("refuse", refused)])
 def test_11_numa_binding_is_unsupported_by_hamis_driver(policy, fate):
     value = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 1}, annotations={"nvidia.com/numa-bind": "true"})
-    assert fate(became(value, numaBind=policy))
+    assert fate(verdict_of(value, numaBind=policy))
 
 
 def test_11_numa_binding_can_be_dropped_by_policy():
     value = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 1}, annotations={"nvidia.com/numa-bind": "true"})
-    done = became(value, numaBind="drop")
+    done = verdict_of(value, numaBind="drop")
     assert exactly(done) == [share(memory="1Mi", cores="0")] * 2
     assert any("NUMA" in warning for warning in done.warnings)
 
 
 def test_25_memory_sets_the_amount_and_percentage_the_exclusivity():
-    assert exactly(became(scheduled(gpu=1, gpumem=3000, gpumem_percentage=100))) == [
+    assert exactly(verdict_of(scheduled(gpu=1, gpumem=3000, gpumem_percentage=100))) == [
         share(memory="3000Mi", cores="100")
     ]
 
 
 def test_28_a_unit_that_hami_would_misread_is_refused():
-    assert refused(became(scheduled(gpu=1, gpumem="3Gi")))
+    assert refused(verdict_of(scheduled(gpu=1, gpumem="3Gi")))
 
 
 @pytest.mark.parametrize("scheduler", ["kai-scheduler", "koord-scheduler"])
 def test_41_a_share_is_left_if_its_scheduler_ignores_shares(scheduler):
     value = pod({"nvidia.com/gpumem": 3000}, scheduler=scheduler)
-    assert untouched(became(value))
-    assert refused(became(value, notUnderstood="refuse"))
+    assert untouched(verdict_of(value))
+    assert refused(verdict_of(value, notUnderstood="refuse"))
 
 
 def test_the_injected_form_and_the_written_one_share_a_template():
-    written, injected = became(scheduled(gpu=1)), became(scheduled(gpu=1, gpucores=100))
+    written, injected = verdict_of(scheduled(gpu=1)), verdict_of(scheduled(gpu=1, gpucores=100))
     assert written.templates == injected.templates
 
 
 def test_every_key_of_a_container_is_reported():
-    done = became(scheduled(gpu=2, gpumem=3000, gpucores=30))
+    done = verdict_of(scheduled(gpu=2, gpumem=3000, gpucores=30))
     keys = ("nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores", "schedulerName")
     assert outcomes(done) == dict.fromkeys(keys, "translated")
 
@@ -251,7 +251,7 @@ def test_a_percentage_of_a_partly_examined_class_is_not_refused():
     """A class whose selectors cost too much to evaluate does not prove that its devices have no sizes."""
     value = scheduled(gpu=1, gpumem_percentage=50)
     seen = {doubt: Inventory(known=True, classes={HAMI: Served(name=HAMI, doubt=doubt)}) for doubt in ("", "too dear")}
-    assert refused(became(value, fleet=seen[""], unresolved="refuse"))
-    done = became(value, fleet=seen["too dear"], unresolved="refuse")
+    assert refused(verdict_of(value, fleet=seen[""], unresolved="refuse"))
+    done = verdict_of(value, fleet=seen["too dear"], unresolved="refuse")
     assert untouched(done)
     assert "too dear" in done.warnings[0]

@@ -6,7 +6,6 @@ from allocator.strategies import read_placement
 from tests.webhook.dialects.hami_pods import hami
 from tests.webhook.pods import (
     HAMI,
-    became,
     devices,
     exactly,
     example_fleet,
@@ -16,6 +15,7 @@ from tests.webhook.pods import (
     refused,
     selected,
     untouched,
+    verdict_of,
 )
 
 
@@ -32,23 +32,23 @@ from tests.webhook.pods import (
     ],
 )
 def test_use_gputype_matches_product_substrings_case_insensitively(entry, product, wanted):
-    assert selected(became(hami({"use_gputype": entry}, gpumem=1)), productName=product) is wanted
-    assert selected(became(hami({"nouse_gputype": entry}, gpumem=1)), productName=product) is not wanted
+    assert selected(verdict_of(hami({"use_gputype": entry}, gpumem=1)), productName=product) is wanted
+    assert selected(verdict_of(hami({"nouse_gputype": entry}, gpumem=1)), productName=product) is not wanted
 
 
 def test_an_empty_list_of_models_is_ignored():
-    assert became(hami({"use_gputype": " , "}, gpumem=1)).templates == became(hami(gpumem=1)).templates
+    assert verdict_of(hami({"use_gputype": " , "}, gpumem=1)).templates == verdict_of(hami(gpumem=1)).templates
 
 
 def test_a_device_without_a_product_name_breaks_no_selector():
-    assert not selected(became(hami({"use_gputype": "A100"}, gpumem=1)))
-    assert selected(became(hami({"nouse_gputype": "A100"}, gpumem=1)))
+    assert not selected(verdict_of(hami({"use_gputype": "A100"}, gpumem=1)))
+    assert selected(verdict_of(hami({"nouse_gputype": "A100"}, gpumem=1)))
 
 
 def test_uuid_lists_match_by_membership():
     use, avoid = (
-        became(hami({"use_gpuuuid": "GPU-1, GPU-2"}, gpumem=1)),
-        became(hami({"nouse_gpuuuid": "GPU-1"}, gpumem=1)),
+        verdict_of(hami({"use_gpuuuid": "GPU-1, GPU-2"}, gpumem=1)),
+        verdict_of(hami({"nouse_gpuuuid": "GPU-1"}, gpumem=1)),
     )
     assert selected(use, uuid="GPU-2")
     assert not selected(use, uuid="GPU-3")
@@ -59,33 +59,33 @@ def test_uuid_lists_match_by_membership():
 @pytest.mark.parametrize(("entries", "letters"), [(250, 40), (300, 1), (2, 9_000)])
 def test_a_list_too_long_for_an_expression_is_left(entries, letters):
     words = ",".join(f"{i:0{letters}}" for i in range(entries))
-    done = became(hami({"use_gpuuuid": words}, gpumem=1))
+    done = verdict_of(hami({"use_gpuuuid": words}, gpumem=1))
     assert untouched(done)
     assert done.warnings
 
 
 def test_numa_binding_of_a_single_gpu_is_no_constraint():
-    done = became(hami({"numa_bind": "true"}, gpumem=1))
-    assert exactly(done) == exactly(became(hami(gpumem=1)))
+    done = verdict_of(hami({"numa_bind": "true"}, gpumem=1))
+    assert exactly(done) == exactly(verdict_of(hami(gpumem=1)))
 
 
 def test_numa_bound_whole_gpus_use_a_driver_publishing_numa_nodes():
-    done = became(hami({"numa_bind": "true"}, gpu=2), fleet=example_fleet())
+    done = verdict_of(hami({"numa_bind": "true"}, gpu=2), fleet=example_fleet())
     assert devices(done)["constraints"] == [{"requests": ["gpu"], "matchAttribute": "resource.kubernetes.io/numaNode"}]
     assert exactly(done)[0]["class"] == "gpu.nvidia.com"
 
 
 def test_an_unreadable_numa_binding_has_no_effect_as_in_hami():
-    assert became(hami({"numa_bind": "yes please"}, gpu=2, gpumem=1)).changed
+    assert verdict_of(hami({"numa_bind": "yes please"}, gpu=2, gpumem=1)).changed
 
 
 @pytest.mark.parametrize(("mode", "left"), [("hami-core", False), ("hami-core,mig", False), ("mps", True), ("", False)])
 def test_the_division_mode_decides_whether_a_pod_is_left(mode, left):
-    assert untouched(became(hami({"vgpu_mode": mode}, gpumem=1))) is left
+    assert untouched(verdict_of(hami({"vgpu_mode": mode}, gpumem=1))) is left
 
 
 def test_mig_alone_takes_the_smallest_profile_that_holds_the_memory():
-    done = became(hami({"vgpu_mode": "mig"}, gpu=2, gpumem=8000, gpucores=30), fleet=example_fleet())
+    done = verdict_of(hami({"vgpu_mode": "mig"}, gpu=2, gpumem=8000, gpucores=30), fleet=example_fleet())
     first, second = devices(done)["requests"]
     profiles = [
         alternative["selectors"][0]["cel"]["expression"].rpartition(" == ")[2]
@@ -101,20 +101,20 @@ def test_mig_alone_takes_the_smallest_profile_that_holds_the_memory():
 
 @pytest.mark.parametrize("limits", [{"gpumem": 30000}, {"gpu": 1}, {"gpumem_percentage": 50}])
 def test_mig_alone_is_left_where_no_profile_is_known(limits):
-    assert untouched(became(hami({"vgpu_mode": "mig"}, **limits), fleet=example_fleet()))
-    assert untouched(became(hami({"vgpu_mode": "mig"}, **limits)))
+    assert untouched(verdict_of(hami({"vgpu_mode": "mig"}, **limits), fleet=example_fleet()))
+    assert untouched(verdict_of(hami({"vgpu_mode": "mig"}, **limits)))
 
 
 def test_mutex_is_the_exclusive_form():
     value = pod({"nvidia.com/gpumem": 1000}, annotations={"hami.io/gpu-scheduler-policy": "binpack,mutex"})
-    assert exactly(became(value)) == [{"class": HAMI, "count": 1}]
+    assert exactly(verdict_of(value)) == [{"class": HAMI, "count": 1}]
 
 
 @pytest.mark.parametrize(
     "key", ["hami.io/gpu-scheduler-policy", "hami.io/node-scheduler-policy", "hami.io/device-scoring-weights"]
 )
 def test_scoring_is_dropped_with_a_warning(key):
-    done = became(pod({"nvidia.com/gpumem": 1000}, annotations={key: "spread"}))
+    done = verdict_of(pod({"nvidia.com/gpumem": 1000}, annotations={key: "spread"}))
     assert done.changed
     assert outcomes(done)[key] == "approximated"
     (text,) = [decision.detail for decision in done.decisions if decision.key == key]
@@ -150,7 +150,7 @@ def wishing(**annotations):
 )
 def test_the_bridge_packs_by_the_nearest_strategy(wish, strategy):
     value = wishing(**wish)
-    done = became(value, **BRIDGE)
+    done = verdict_of(value, **BRIDGE)
     written = patched(value, done)
     assert written["spec"]["schedulerName"] == "drawbridge"
     assert written["metadata"]["annotations"][STRATEGY] == strategy
@@ -163,59 +163,59 @@ def test_the_bridge_packs_by_the_nearest_strategy(wish, strategy):
 
 def test_a_pods_own_strategy_is_kept_and_unknown_policies_ignored():
     own = wishing(gpu="binpack", own="topology")
-    done = became(own, **BRIDGE)
+    done = verdict_of(own, **BRIDGE)
     assert patched(own, done)["metadata"]["annotations"][STRATEGY] == "topology"
     assert outcomes(done)[GPU] == "approximated"
     odd = wishing(gpu="odd")
-    assert STRATEGY not in patched(odd, became(odd, **BRIDGE))["metadata"]["annotations"]
+    assert STRATEGY not in patched(odd, verdict_of(odd, **BRIDGE))["metadata"]["annotations"]
 
 
 def test_without_the_bridge_no_strategy_is_written():
     value = wishing(gpu="binpack")
-    done = became(value)
+    done = verdict_of(value)
     assert STRATEGY not in patched(value, done)["metadata"]["annotations"]
     assert outcomes(done)[GPU] == "approximated"
 
 
 def test_a_priority_is_approximated():
-    done = became(hami(gpumem=1000, priority=1))
+    done = verdict_of(hami(gpumem=1000, priority=1))
     assert outcomes(done)["nvidia.com/priority"] == "approximated"
 
 
 def test_a_priority_alone_is_not_a_gpu():
-    assert untouched(became(hami(priority=1)))
+    assert untouched(verdict_of(hami(priority=1)))
 
 
 @pytest.mark.parametrize("key", ["hami.io/vgpu-node", "hami.io/vgpu-devices-allocated", "hami.io/bind-phase"])
 def test_a_pod_that_hami_has_placed_is_left(key):
-    assert untouched(became(pod({"nvidia.com/gpumem": 1000}, annotations={key: "x"})))
+    assert untouched(verdict_of(pod({"nvidia.com/gpumem": 1000}, annotations={key: "x"})))
 
 
 def test_a_pod_that_hamis_webhook_shall_ignore_is_left():
     value = pod({"nvidia.com/gpumem": 1000})
     value["metadata"]["labels"] = {"hami.io/webhook": "ignore"}
-    assert untouched(became(value))
+    assert untouched(verdict_of(value))
 
 
 def test_a_pod_labelled_for_hami_dra_is_left_unchanged():
     value = pod({"nvidia.com/gpumem": 1000})
     value["metadata"]["labels"] = {"hami.io/dra": "true"}
-    assert untouched(became(value))
+    assert untouched(verdict_of(value))
 
 
 def test_hami_takes_no_privileged_pods():
     value = pod({"nvidia.com/gpumem": 1000}, {})
     value["spec"]["containers"][1]["securityContext"] = {"privileged": True}
-    assert refused(became(value))
+    assert refused(verdict_of(value))
 
 
 def test_annotations_are_evidence_for_a_bare_count():
     value = pod({"nvidia.com/gpu": 2}, annotations={"nvidia.com/use-gputype": "A100"})
-    assert exactly(became(value))[0]["class"] == HAMI
+    assert exactly(verdict_of(value))[0]["class"] == HAMI
 
 
 def test_a_long_list_is_reported_by_its_first_entries():
-    done = became(hami({"use_gpuuuid": ",".join(f"GPU-{i}" for i in range(20))}, gpumem=1))
+    done = verdict_of(hami({"use_gpuuuid": ",".join(f"GPU-{i}" for i in range(20))}, gpumem=1))
     (detail,) = [decision.detail for decision in done.decisions if decision.key == "nvidia.com/use-gpuuuid"]
     assert detail.startswith("GPU-0, GPU-1")
     assert detail.endswith("GPU-7 and 12 more")

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webhook.dialects.rows import Row
-from tests.webhook.pods import became, exactly, outcomes, pod, selected, untouched
+from tests.webhook.pods import exactly, outcomes, pod, selected, untouched, verdict_of
 
 DCU, HCU = "hygon.com/dcu", "hygon.cn/hcu"
 ROWS = {DCU: Row(pod({DCU: 1}), "translated"), HCU: Row(pod({HCU: 2}), "translated")}
@@ -11,7 +11,7 @@ ROWS = {DCU: Row(pod({DCU: 1}), "translated"), HCU: Row(pod({HCU: 2}), "translat
 
 def test_a_request_for_whole_cards_has_no_capacity():
     """Without amounts the driver allocates all of a card."""
-    done = became(pod({DCU: 4}))
+    done = verdict_of(pod({DCU: 4}))
     (request,) = exactly(done)
     assert (request["class"], request["count"]) == ("dra.hygon.com", 4)
     assert "capacity" not in request
@@ -22,16 +22,16 @@ def test_a_request_for_whole_cards_has_no_capacity():
 @pytest.mark.parametrize("limits", [{HCU: 0, DCU: 1}, {DCU: 0, HCU: 1}, {DCU: 1, HCU: 0}])
 def test_a_zero_card_count_does_not_cancel_the_other_name(limits):
     """Only the first name counted, so both keys were removed without a claim."""
-    (request,) = exactly(became(pod(limits)))
+    (request,) = exactly(verdict_of(pod(limits)))
     assert (request["class"], request["count"]) == ("dra.hygon.com", 1)
 
 
 def test_a_part_of_a_card_is_left_mentioning_the_driver():
-    done = became(pod({"hygon.com/dcunum": 1, "hygon.com/dcucores": 30, "hygon.com/dcumem": 8192}))
+    done = verdict_of(pod({"hygon.com/dcunum": 1, "hygon.com/dcucores": 30, "hygon.com/dcumem": 8192}))
     assert untouched(done)
     assert "counts a share's compute in units" in done.warnings[0]
     assert "whole cards" not in done.warnings[0]
 
 
 def test_a_manually_partitioned_card_is_recognised():
-    assert outcomes(became(pod({"hygon.com/dcu-share-4c-16g": 1}))) == {"hygon.com/dcu-share-4c-16g": "left"}
+    assert outcomes(verdict_of(pod({"hygon.com/dcu-share-4c-16g": 1}))) == {"hygon.com/dcu-share-4c-16g": "left"}

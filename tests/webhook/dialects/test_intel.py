@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webhook.dialects.rows import Row, rows_left
-from tests.webhook.pods import became, exactly, outcomes, pod, selected, untouched
+from tests.webhook.pods import exactly, outcomes, pod, selected, untouched, verdict_of
 from webhook.dialects.plugins.intel import DIALECT
 
 I915, XE, GAUDI = "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi"
@@ -20,45 +20,45 @@ ROWS = {
 
 
 def test_the_kernel_driver_is_selected():
-    done = became(pod({I915: 1}), **CARDS)
+    done = verdict_of(pod({I915: 1}), **CARDS)
     assert selected(done, type="gpu", driver="i915")
     assert not selected(done, type="gpu", driver="xe")
     assert not selected(done, type="vf", driver="i915")
 
 
 def test_a_possibly_shared_unit_is_left():
-    assert untouched(became(pod({I915: 1})))
-    assert untouched(became(pod({XE: 1}), meanings={I915: "whole"}))
+    assert untouched(verdict_of(pod({I915: 1})))
+    assert untouched(verdict_of(pod({XE: 1}), meanings={I915: "whole"}))
 
 
 def test_a_whole_card_beside_a_part_is_left():
-    done = became(pod({I915: 1, "gpu.intel.com/millicores": 500}), **CARDS)
+    done = verdict_of(pod({I915: 1, "gpu.intel.com/millicores": 500}), **CARDS)
     assert untouched(done)
     assert set(outcomes(done).values()) == {"left"}
 
 
 def test_only_healthy_gaudi_cards_are_requested():
-    (request,) = exactly(became(pod({GAUDI: 8, "hugepages-2Mi": "9500Mi"})))
+    (request,) = exactly(verdict_of(pod({GAUDI: 8, "hugepages-2Mi": "9500Mi"})))
     assert (request["class"], request["count"]) == ("gaudi.intel.com", 8)
     assert request["cel"] == ['device.attributes["gaudi.intel.com"].?healthy.orValue(false)']
 
 
 @pytest.mark.parametrize(("name", "services"), SERVICES.items())
 def test_a_qat_function_is_requested_by_its_services(name, services):
-    done = became(pod({f"{QAT}{name}": 2}))
+    done = verdict_of(pod({f"{QAT}{name}": 2}))
     (request,) = exactly(done)
     assert (request["class"], request["count"]) == ("qat.intel.com", 2)
     assert [service for service in SERVICES.values() if selected(done, services=service)] == [services]
 
 
 def test_crypto_and_compression_side_by_side_are_two_claims():
-    done = became(pod({f"{QAT}cy": 1, f"{QAT}dc": 1}))
+    done = verdict_of(pod({f"{QAT}cy": 1, f"{QAT}dc": 1}))
     assert len(done.templates) == 2
 
 
 @pytest.mark.parametrize("name", ["gpu", "gaudi", "qat"])
 def test_a_name_of_intels_classes_is_not_a_network_pool(name):
-    done = became(pod({f"intel.com/{name}": 1}))
+    done = verdict_of(pod({f"intel.com/{name}": 1}))
     assert untouched(done)
     assert "extendedResourceName" in done.warnings[0]
     assert "pool" not in done.warnings[0]

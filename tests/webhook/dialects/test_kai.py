@@ -13,7 +13,6 @@ from tests.webhook.pods import (
     SIZES,
     WHOLE,
     alternatives,
-    became,
     configured,
     container,
     devices,
@@ -25,6 +24,7 @@ from tests.webhook.pods import (
     replayed,
     share,
     untouched,
+    verdict_of,
 )
 from webhook import registration
 from webhook.admission import decide_object
@@ -55,7 +55,7 @@ def fractional(*limits: dict, labels: dict | None = None, init: tuple = (), **an
 @pytest.mark.parametrize(("key", "value"), [("gpu-fraction", "0.5"), ("gpu-memory", "2000")])
 @pytest.mark.parametrize("whose", [KAIS, {"queue": "kai.scheduler/queue"}, {"queue": "runai/queue"}])
 def test_a_share_is_left_with_a_warning(key, value, whose):
-    done = became(queued_pod(key, value, **whose))
+    done = verdict_of(queued_pod(key, value, **whose))
     assert untouched(done)
     assert outcomes(done) == {key: "left"}
     assert key in done.warnings[0]
@@ -64,7 +64,7 @@ def test_a_share_is_left_with_a_warning(key, value, whose):
 @pytest.mark.parametrize("options", [{}, MOVED])
 @pytest.mark.parametrize("key", ["gpu-fraction", "gpu-memory"])
 def test_kai_annotations_are_ignored_for_other_schedulers(key, options):
-    done = became(queued_pod(key, "1"), **options)
+    done = verdict_of(queued_pod(key, "1"), **options)
     assert not done.decisions
     assert not done.warnings
 
@@ -73,12 +73,12 @@ def test_kai_annotations_are_ignored_for_other_schedulers(key, options):
 def test_a_pod_in_a_queue_keeps_its_scheduler(options):
     value = pod({"nvidia.com/gpu": 1}, **KAIS)
     value["metadata"]["labels"] = {"kai.scheduler/queue": "q"}
-    assert untouched(became(value, **WHOLE, **options))
+    assert untouched(verdict_of(value, **WHOLE, **options))
 
 
 def test_memory_becomes_a_share_and_the_pod_leaves_kai():
     value = fractional(gpu_memory="2000", labels={"kai.scheduler/queue": "q"})
-    done = became(value, **MOVED)
+    done = verdict_of(value, **MOVED)
     assert exactly(done) == [share(memory="2000Mi", cores="0")]
     after = patched(value, done)
     assert after["spec"]["schedulerName"] == "default-scheduler"
@@ -94,34 +94,34 @@ def test_memory_becomes_a_share_and_the_pod_leaves_kai():
 
 def test_a_fraction_is_resolved_as_hamis_percentage_is():
     by_kai, by_hami = (
-        became(value, **MOVED, **SIZES)
+        verdict_of(value, **MOVED, **SIZES)
         for value in (
             fractional(gpu_fraction="0.5"),
             pod({"nvidia.com/gpumem-percentage": 50, "nvidia.com/gpucores": 0}, scheduler="hami-scheduler"),
         )
     )
     assert by_kai.templates == by_hami.templates
-    assert untouched(became(fractional(gpu_fraction="0.5"), **MOVED))
-    assert refused(became(fractional(gpu_fraction="0.5"), unresolved="refuse", **MOVED))
+    assert untouched(verdict_of(fractional(gpu_fraction="0.5"), **MOVED))
+    assert refused(verdict_of(fractional(gpu_fraction="0.5"), unresolved="refuse", **MOVED))
 
 
 @pytest.mark.parametrize(
     ("text", "first"), [("0.125", "5Gi"), (".25", "10Gi"), ("5e-1", "20Gi"), ("0.333", "13639Mi"), ("0.29", "11878Mi")]
 )
 def test_a_fraction_need_not_be_a_whole_percentage(text, first):
-    done = became(fractional(gpu_fraction=text), **MOVED, **SIZES)
+    done = verdict_of(fractional(gpu_fraction=text), **MOVED, **SIZES)
     assert alternatives(done)[0][0] == {"memory": first, "cores": "0"}
 
 
 @given(mib=some.integers(100, 2**20), text=some.decimals("0.01", "0.99", places=4).map(str))
 def test_a_fraction_is_rounded_down_to_whole_mebibytes(mib, text):
-    done = became(fractional(gpu_fraction=text), models=[{"product": "A", "memory": f"{mib}Mi"}], **MOVED)
+    done = verdict_of(fractional(gpu_fraction=text), models=[{"product": "A", "memory": f"{mib}Mi"}], **MOVED)
     ((amounts,),) = alternatives(done)
     assert parse(amounts["memory"]).as_int() == int(mib * Fraction(text)) << 20
 
 
 def test_several_devices_are_distinct():
-    done = became(fractional(gpu_memory="2000", gpu_fraction_num_devices="2"), **MOVED)
+    done = verdict_of(fractional(gpu_memory="2000", gpu_fraction_num_devices="2"), **MOVED)
     assert exactly(done) == [share(memory="2000Mi", cores="0")] * 2
     assert devices(done)["constraints"][0]["distinctAttribute"].endswith("/uuid")
 
@@ -135,7 +135,7 @@ def users(value: dict, done) -> list[str]:
 @pytest.mark.parametrize(("named", "user"), [({}, "c0"), ({"gpu_fraction_container_name": "c1"}, "c1"), ({"gpu_fraction_container_name": "i0"}, "i0")])  # fmt: skip
 def test_the_named_or_first_container_gets_the_claim(named, user):
     value = fractional({}, {}, init=(container("i0", {}),), gpu_memory="2000", **named)
-    assert users(value, became(value, **MOVED)) == [user]
+    assert users(value, verdict_of(value, **MOVED)) == [user]
 
 
 @pytest.mark.parametrize(
@@ -149,26 +149,26 @@ def test_the_named_or_first_container_gets_the_claim(named, user):
     ],
 )  # fmt: skip
 def test_a_pod_that_kai_denies_is_refused_only_if_translated(annotations):
-    assert refused(became(fractional(**annotations), **MOVED))
-    assert untouched(became(fractional(**annotations)))
+    assert refused(verdict_of(fractional(**annotations), **MOVED))
+    assert untouched(verdict_of(fractional(**annotations)))
 
 
 def test_whole_gpus_beside_a_fraction_are_refused_as_kai_does():
     value = fractional({"nvidia.com/gpu": 1}, gpu_memory="2000")
-    assert refused(became(value, **MOVED))
-    assert untouched(became(value))
+    assert refused(verdict_of(value, **MOVED))
+    assert untouched(verdict_of(value))
 
 
 @pytest.mark.parametrize("key", ["nvidia.com/gpumem", "nvidia.com/mig-1g.5gb"])
 def test_other_keys_beside_a_left_fraction_are_left(key):
-    done = became(fractional({key: 1}, gpu_memory="2000"), **MOVED)
+    done = verdict_of(fractional({key: 1}, gpu_memory="2000"), **MOVED)
     assert untouched(done)
     assert outcomes(done) == {"gpu-memory": "left", key: "left"}
 
 
 def test_a_network_device_beside_a_fraction_is_translated_too():
     value = fractional({"vpc.amazonaws.com/efa": 1}, gpu_memory="2000")
-    done = became(value, **MOVED)
+    done = verdict_of(value, **MOVED)
     assert len(done.templates) == 2
     assert patched(value, done)["spec"]["schedulerName"] == "default-scheduler"
 
@@ -177,7 +177,7 @@ def test_a_network_device_beside_a_fraction_is_translated_too():
 def test_pods_prepared_by_kai_or_allowed_to_burst_are_left(key):
     value = fractional(gpu_memory="2000")
     value["metadata"]["annotations"][key] = "x"
-    done = became(value, **MOVED)
+    done = verdict_of(value, **MOVED)
     assert untouched(done)
     assert outcomes(done)[key] == outcomes(done)["gpu-memory"] == "left"
 
@@ -185,7 +185,7 @@ def test_pods_prepared_by_kai_or_allowed_to_burst_are_left(key):
 def test_a_pod_with_a_runai_memory_limit_is_left():
     value = fractional(gpu_memory="2000")
     value["spec"]["containers"][0]["env"] = [{"name": "RUNAI_GPU_MEMORY_LIMIT", "value": "4G"}]
-    assert untouched(became(value, **MOVED))
+    assert untouched(verdict_of(value, **MOVED))
     assert configured(**MOVED).reads_all, "the webhook reads variables only where that is so"
     assert not configured().reads_all
 
@@ -205,19 +205,19 @@ def test_a_pod_with_a_runai_memory_limit_is_left():
 def test_an_annotation_that_only_kai_honours_is_reported_as_lost(key, value, outcome):
     made = fractional(gpu_memory="2000")
     made["metadata"]["annotations"][key] = value
-    done = became(made, **MOVED)
+    done = verdict_of(made, **MOVED)
     assert exactly(done) == [share(memory="2000Mi", cores="0")]
     assert outcomes(done).get(key, "") == outcome
 
 
 def test_a_pod_is_left_if_approximations_are_disabled():
-    assert untouched(became(fractional(gpu_memory="2000"), approximations="leave", **MOVED))
+    assert untouched(verdict_of(fractional(gpu_memory="2000"), approximations="leave", **MOVED))
 
 
 def test_a_second_review_changes_nothing_and_an_update_is_replayed():
     value = fractional(gpu_memory="2000", gpu_fraction_num_devices="2", labels={"kai.scheduler/queue": "q"})
-    after = patched(value, became(value, **MOVED))
-    again = became(after, **MOVED)
+    after = patched(value, verdict_of(value, **MOVED))
+    again = verdict_of(after, **MOVED)
     assert not again.operations
     assert not again.warnings
     updated = {**after, "metadata": {**after["metadata"], "annotations": {**after["metadata"]["annotations"], "gpu-memory": "2000"}}}  # fmt: skip
@@ -230,9 +230,9 @@ def test_a_second_review_changes_nothing_and_an_update_is_replayed():
 @pytest.mark.parametrize(("text", "is_refused"), [("2000", False), ("3000", True)])
 def test_an_annotation_restored_by_another_webhook_is_removed_or_refused(text, is_refused):
     value = fractional(gpu_memory="2000")
-    after = patched(value, became(value, **MOVED))
+    after = patched(value, verdict_of(value, **MOVED))
     after["metadata"]["annotations"]["gpu-memory"] = text
-    again = became(after, **MOVED)
+    again = verdict_of(after, **MOVED)
     assert bool(again.refusals) is is_refused
     if not is_refused:
         assert "gpu-memory" not in patched(after, again)["metadata"]["annotations"]
@@ -253,14 +253,14 @@ def test_the_api_server_sends_fractions_only_where_they_are_translated():
 def test_renamed_annotations_are_read_and_removed_by_their_names():
     value = fractional(vram="2000", how_many="2")
     renamed = {"kai": {"gpu-memory": "vram", "gpu-fraction-num-devices": "how-many"}}
-    done = became(value, keys=renamed, **MOVED)
+    done = verdict_of(value, keys=renamed, **MOVED)
     assert len(exactly(done)) == 2
     assert {"vram", "how-many"}.isdisjoint(patched(value, done)["metadata"]["annotations"])
 
 
 def test_the_record_lists_the_removed_annotations():
     value = fractional({"vpc.amazonaws.com/efa": 1}, gpu_memory="2000")
-    annotations = patched(value, became(value, **MOVED))["metadata"]["annotations"]
+    annotations = patched(value, verdict_of(value, **MOVED))["metadata"]["annotations"]
     record = json.loads(annotations["drawbridge.dev/original"])
     assert record["annotations"] == ["gpu-memory"]
     assert record["containers"]["c0"] == {"gpu-memory": "2000", "vpc.amazonaws.com/efa": 1}
@@ -300,7 +300,7 @@ BY_CONTAINER = {
 def test_memory_of_a_container_becomes_its_share(name):
     amounts, user, memory = BY_CONTAINER[name]
     value = nvfractions(**amounts)
-    done = became(value, **MOVED)
+    done = verdict_of(value, **MOVED)
     assert exactly(done) == [share(memory=memory, cores="0")]
     assert users(value, done) == [user]
     after = patched(value, done)
@@ -309,11 +309,11 @@ def test_memory_of_a_container_becomes_its_share(name):
     again = {**after, "metadata": {**after["metadata"], "annotations": after["metadata"]["annotations"] | value["metadata"]["annotations"]}}  # fmt: skip
     again["spec"] = {**after["spec"], "schedulerName": "kai-scheduler"}
     assert patched(again, replayed(again, after)) == after
-    assert untouched(became(nvfractions(**amounts)))
+    assert untouched(verdict_of(nvfractions(**amounts)))
 
 
 def test_container_memory_is_requested_from_each_of_several_gpus():
-    done = became(nvfractions(c0_request="4Gi", gpu_fraction_num_devices="2"), **MOVED)
+    done = verdict_of(nvfractions(c0_request="4Gi", gpu_fraction_num_devices="2"), **MOVED)
     assert exactly(done) == [share(memory="4Gi", cores="0")] * 2
 
 
@@ -329,9 +329,9 @@ def test_container_memory_is_requested_from_each_of_several_gpus():
     ],
 )
 def test_a_container_that_kai_denies_is_refused_if_translated(amounts, reason):
-    done = became(nvfractions(**amounts), **MOVED)
+    done = verdict_of(nvfractions(**amounts), **MOVED)
     assert reason in str(done.refusals[0])
-    assert untouched(became(nvfractions(**amounts)))
+    assert untouched(verdict_of(nvfractions(**amounts)))
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_a_container_that_kai_denies_is_refused_if_translated(amounts, reason):
     ],
 )
 def test_a_container_that_may_burst_or_requests_twice_is_left(amounts):
-    done = became(nvfractions(**amounts), **MOVED)
+    done = verdict_of(nvfractions(**amounts), **MOVED)
     assert untouched(done)
     assert "left" in outcomes(done).values()
 
@@ -352,14 +352,14 @@ def test_a_container_that_may_burst_or_requests_twice_is_left(amounts):
 def test_a_container_that_kai_gave_gpus_is_left():
     value = nvfractions(c0_request="4Gi")
     value["metadata"]["annotations"]["nvidia.com/container.c0.gpus.devices"] = "GPU-0"
-    done = became(value, **MOVED)
+    done = verdict_of(value, **MOVED)
     assert untouched(done)
     assert "placed the pod already" in done.warnings[0]
 
 
 @pytest.mark.parametrize("options", [{}, MOVED])
 def test_container_memory_is_ignored_on_pods_of_other_schedulers(options):
-    done = became(nvfractions(scheduler="other", c0_request="4Gi"), **options)
+    done = verdict_of(nvfractions(scheduler="other", c0_request="4Gi"), **options)
     assert not done.decisions
     assert not done.warnings
 

@@ -21,7 +21,6 @@ from tests.webhook.pods import (
     SIZES,
     WHOLE,
     alternatives,
-    became,
     container,
     devices,
     exactly,
@@ -31,6 +30,7 @@ from tests.webhook.pods import (
     refused,
     share,
     untouched,
+    verdict_of,
 )
 
 
@@ -139,7 +139,7 @@ def test_combinations_that_koordinator_refuses_are_refused(limits):
 
 def test_all_containers_see_whole_gpus_requested_by_the_plugin_name():
     value = pod({"nvidia.com/gpu": 2}, {}, scheduler="koord-scheduler")
-    done = became(value, meanings={"nvidia.com/gpu": "koordinator"})
+    done = verdict_of(value, meanings={"nvidia.com/gpu": "koordinator"})
     after = patched(value, done)["spec"]
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 2}]
     assert [container["resources"]["claims"] for container in after["containers"]] == [
@@ -150,7 +150,7 @@ def test_all_containers_see_whole_gpus_requested_by_the_plugin_name():
 
 def test_the_device_plugin_name_beside_koordinators_is_refused():
     value = pod({"nvidia.com/gpu": 1, KOORD + "gpu": 100})
-    assert refused(became(value, meanings={"nvidia.com/gpu": "koordinator"}))
+    assert refused(verdict_of(value, meanings={"nvidia.com/gpu": "koordinator"}))
 
 
 def test_with_the_webhook_off_the_raw_sum_counts():
@@ -178,90 +178,90 @@ def test_init_containers_and_sidecars_see_the_pods_devices():
         init=(container("i"), container("s", {}, restartPolicy="Always")),
         scheduler="koord-scheduler",
     )
-    after = patched(value, became(value))["spec"]
+    after = patched(value, verdict_of(value))["spec"]
     every = [*after["initContainers"], *after["containers"]]
     assert [container["resources"]["claims"] for container in every] == [[{"name": "drawbridge-pod-gpu"}]] * 4
 
 
 def test_two_systems_in_one_pod_are_a_double_request():
-    assert untouched(became(pod({"nvidia.com/gpumem": 1000}, {KOORD + "gpu": 100})))
-    assert untouched(became(pod({"nvidia.com/gpumem": 1000, KOORD + "gpu": 100})))
+    assert untouched(verdict_of(pod({"nvidia.com/gpumem": 1000}, {KOORD + "gpu": 100})))
+    assert untouched(verdict_of(pod({"nvidia.com/gpumem": 1000, KOORD + "gpu": 100})))
 
 
 def test_a_declared_meaning_is_for_the_bare_key_only():
     value = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 1000}, {"nvidia.com/gpu": 1})
-    done = became(value, **WHOLE)
+    done = verdict_of(value, **WHOLE)
     assert len(done.templates) == 2
     claims = [container["resources"]["claims"] for container in patched(value, done)["spec"]["containers"]]
     assert claims == [[{"name": "drawbridge-c0-gpu"}], [{"name": "drawbridge-c1-gpu"}]]
 
 
 def test_13_more_than_one_gpu_on_one_gpu_is_refused():
-    assert refused(became(spoken({"gpu": 150})))
+    assert refused(verdict_of(spoken({"gpu": 150})))
 
 
 def test_14_compute_without_memory_is_refused():
-    assert refused(became(spoken({"gpu-core": 50})))
+    assert refused(verdict_of(spoken({"gpu-core": 50})))
 
 
 def test_15_totals_are_divided_by_the_number_of_gpus():
-    done = became(spoken({"gpu.shared": 2, "gpu-core": 100, "gpu-memory": "16Gi"}))
+    done = verdict_of(spoken({"gpu.shared": 2, "gpu-core": 100, "gpu-memory": "16Gi"}))
     assert exactly(done) == [share(memory="8Gi", cores="50")] * 2
 
 
 def test_31_two_half_gpus_become_shares_of_two_distinct_gpus():
-    done = became(spoken({"gpu": 50}, {"gpu": 50}), **SIZES)
+    done = verdict_of(spoken({"gpu": 50}, {"gpu": 50}), **SIZES)
     assert alternatives(done) == [[{"memory": "20Gi", "cores": "50"}, {"memory": "23034Mi", "cores": "50"}]] * 2
     assert devices(done)["constraints"] == [
         {"requests": ["gpu-0", "gpu-1"], "distinctAttribute": f"{HAMI}/uuid"},
         {"requests": ["gpu-0", "gpu-1"], "matchAttribute": f"{HAMI}/productName"},
     ]
-    assert untouched(became(spoken({"gpu": 50}, {"gpu": 50})))
+    assert untouched(verdict_of(spoken({"gpu": 50}, {"gpu": 50})))
 
 
 def test_32_containers_add_up_to_whole_gpus_that_both_see():
     value = spoken({"gpu": 150}, {"gpu": 50})
-    done = became(value)
+    done = verdict_of(value)
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 2}]
     claims = [container["resources"]["claims"] for container in patched(value, done)["spec"]["containers"]]
     assert claims == [[{"name": "drawbridge-pod-gpu"}]] * 2
 
 
 def test_33_a_sum_that_does_not_divide_is_refused():
-    assert refused(became(spoken({"gpu": 31}, {"gpu": 50})))
+    assert refused(verdict_of(spoken({"gpu": 31}, {"gpu": 50})))
 
 
 def test_34_koordinators_webhook_does_not_change_the_resulting_templates():
-    raw = became(spoken({"gpu": 50}), **SIZES)
-    rewritten = became(spoken({"gpu-core": 50, "gpu-memory-ratio": 50, "gpu.shared": 1}), **SIZES)
+    raw = verdict_of(spoken({"gpu": 50}), **SIZES)
+    rewritten = verdict_of(spoken({"gpu-core": 50, "gpu-memory-ratio": 50, "gpu.shared": 1}), **SIZES)
     assert raw.templates == rewritten.templates
     assert raw.templates
 
 
 def test_41_a_scheduler_kept_by_policy_counts_too():
     value = spoken({"gpu-core": 50, "gpu-memory": "8Gi"})
-    assert became(value).changed
-    assert untouched(became(value, targetScheduler=""))
+    assert verdict_of(value).changed
+    assert untouched(verdict_of(value, targetScheduler=""))
 
 
 def test_init_containers_of_koordinator_are_not_rewritten():
     alone = pod({}, init=(container("i", {KOORD + "gpu": 100}),), scheduler="koord-scheduler")
-    assert exactly(became(alone)) == [{"class": "gpu.nvidia.com", "count": 1}]
+    assert exactly(verdict_of(alone)) == [{"class": "gpu.nvidia.com", "count": 1}]
     beside = pod({KOORD + "gpu": 100}, init=(container("i", {KOORD + "gpu": 100}),), scheduler="koord-scheduler")
-    assert refused(became(beside))
+    assert refused(verdict_of(beside))
 
 
 def test_a_pod_that_selects_another_vendor_is_left():
     vendor = "node.koordinator.sh/gpu-vendor"
-    assert became(on(vendor, "nvidia")).changed
-    done = became(on(vendor, "Huawei"))
+    assert verdict_of(on(vendor, "nvidia")).changed
+    done = verdict_of(on(vendor, "Huawei"))
     assert untouched(done)
     assert "Huawei" in done.warnings[0]
 
 
 def test_a_node_selector_does_not_determine_the_dialect():
     value = pod({"nvidia.com/gpu": 2}, nodeSelector={"node.koordinator.sh/gpu-vendor": "nvidia"})
-    done = became(value, fleet=example_fleet())
+    done = verdict_of(value, fleet=example_fleet())
     assert [decision.dialect for decision in done.decisions] == ["nvidia"]
 
 
@@ -274,13 +274,13 @@ def test_a_kubernetes_io_key_is_refused_only_for_invalid_amounts(limits, request
     value = pod({})
     sides = {"limits": limits, "requests": requests}
     value["spec"]["containers"][0]["resources"] = {side: {key: amount} for side, amount in sides.items() if amount}
-    done = became(value)
+    done = verdict_of(value)
     assert refused(done) == refused_
     assert untouched(done) != refused_
 
 
 @pytest.mark.parametrize("key", ["pod-group.scheduling.sigs.k8s.io", "quota.scheduling.koordinator.sh/name"])
 def test_a_label_of_several_coscheduling_schedulers_is_not_called_koordinators(key):
-    done = became(labelled(key))
+    done = verdict_of(labelled(key))
     assert ("only Koordinator implements it" in detail(done, key)) is (key != "pod-group.scheduling.sigs.k8s.io")
     assert "the pod keeps its scheduler" in detail(done, key)

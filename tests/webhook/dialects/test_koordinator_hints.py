@@ -5,7 +5,7 @@ import pytest
 from dra import cel, wire
 from dra.objects import Device
 from tests.webhook.dialects.koordinator_pods import BOTH, HINT, JOINT, PARTITION, detail, koordinator, koordinator_pod
-from tests.webhook.pods import KOORD, became, devices, exactly, outcomes, pod, refused, untouched
+from tests.webhook.pods import KOORD, devices, exactly, outcomes, pod, refused, untouched, verdict_of
 
 
 def test_apply_for_all_takes_all_matching_devices():
@@ -106,18 +106,18 @@ def test_a_label_selector_too_large_for_a_claim_is_left():
 
 def test_an_attribute_of_a_label_has_a_full_name():
     with pytest.raises(AssertionError, match=r"deviceLabels/type.*domain and a name"):
-        became(koordinator_pod({"gpu": 100}), koordinator={"deviceLabels": {"type": "model"}})
+        verdict_of(koordinator_pod({"gpu": 100}), koordinator={"deviceLabels": {"type": "model"}})
 
 
 @pytest.mark.parametrize("key", [KOORD + "fpga", "huawei.com/npu-core"])
 def test_devices_without_a_driver_are_left(key):
-    assert untouched(became(pod({key: 100, KOORD + "gpu": 100})))
+    assert untouched(verdict_of(pod({key: 100, KOORD + "gpu": 100})))
 
 
 @pytest.mark.parametrize("key", [JOINT, HINT, PARTITION])
 def test_malformed_annotations_are_refused(key):
-    assert refused(became(pod({KOORD + "gpu": 100}, annotations={key: "{"})))
-    assert refused(became(pod({KOORD + "gpu": 100}, annotations={key: "[1]"})))
+    assert refused(verdict_of(pod({KOORD + "gpu": 100}, annotations={key: "{"})))
+    assert refused(verdict_of(pod({KOORD + "gpu": 100}, annotations={key: "[1]"})))
 
 
 @pytest.mark.parametrize(

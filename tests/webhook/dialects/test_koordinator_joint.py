@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.webhook.dialects.koordinator_pods import HINT, JOINT, PARTITION, SAME, detail, koordinator, seen, spoken
-from tests.webhook.pods import HAMI, KOORD, became, devices, exactly, outcomes, patched, pod, strip, untouched
+from tests.webhook.pods import HAMI, KOORD, devices, exactly, outcomes, patched, pod, strip, untouched, verdict_of
 
 PAIRED = {JOINT: json.dumps({"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"})}
 
@@ -43,7 +43,7 @@ def test_half_a_gpu_and_a_network_device_share_a_claim():
 
 def test_more_pairs_than_a_claim_holds_are_split_between_pairs():
     value = pod({KOORD + "gpu": 2000, KOORD + "rdma": 2000}, annotations={JOINT: json.dumps(SAME)})
-    done = became(value)
+    done = verdict_of(value)
     assert len(patched(value, done)["spec"]["resourceClaims"]) == 2
     assert all(len(spec["spec"]["devices"]["requests"]) <= 32 for spec in done.templates.values())
 
@@ -54,7 +54,9 @@ def test_more_pairs_than_a_claim_holds_are_split_between_pairs():
 )
 def test_the_devices_annotation_counts_both_device_classes_of_a_pair(amounts, counts):
     value = spoken(amounts, annotations=PAIRED)
-    [entries] = json.loads(patched(value, became(value))["metadata"]["annotations"]["drawbridge.dev/devices"]).values()
+    [entries] = json.loads(
+        patched(value, verdict_of(value))["metadata"]["annotations"]["drawbridge.dev/devices"]
+    ).values()
     classes = ("gpu.nvidia.com", "dranet")
     keys = (KOORD + "gpu", KOORD + "rdma")
     assert entries == [
@@ -65,7 +67,7 @@ def test_the_devices_annotation_counts_both_device_classes_of_a_pair(amounts, co
 def test_a_pair_with_a_managed_driver_goes_to_the_bridge():
     bridge = {"schedulerName": "drawbridge", "drivers": ["dra.net"]}
     value = spoken({"gpu": 100, "rdma": 100}, annotations=PAIRED)
-    assert patched(value, became(value, bridge=bridge))["spec"]["schedulerName"] == "drawbridge"
+    assert patched(value, verdict_of(value, bridge=bridge))["spec"]["schedulerName"] == "drawbridge"
 
 
 def test_apply_for_all_under_one_switch_is_left():
@@ -93,7 +95,7 @@ def test_a_partition_hint_does_not_affect_shares():
 
 
 def test_16_gpus_and_nics_under_one_switch_are_pairs():
-    done = became(spoken({"gpu": 200, "rdma": 200}, annotations=PAIRED))
+    done = verdict_of(spoken({"gpu": 200, "rdma": 200}, annotations=PAIRED))
     assert [request["name"] for request in devices(done)["requests"]] == ["gpu-0", "nic-0", "gpu-1", "nic-1"]
     assert devices(done)["constraints"] == [
         {"requests": ["gpu-0", "nic-0"], "matchAttribute": "resource.kubernetes.io/pcieRoot"},
@@ -103,7 +105,7 @@ def test_16_gpus_and_nics_under_one_switch_are_pairs():
 
 def test_35_a_partition_is_never_dropped():
     value = spoken({"gpu": 200}, annotations={"scheduling.koordinator.sh/gpu-partition-spec": "{}"})
-    assert untouched(became(value))
+    assert untouched(verdict_of(value))
 
 
 STRATEGY = "drawbridge.dev/strategy"
@@ -120,7 +122,7 @@ BRIDGE = {"bridge": {"schedulerName": "drawbridge", "drivers": ["gpu.nvidia.com"
 
 def test_without_a_scope_the_bridge_uses_the_topology_strategy():
     value = joint_pod()
-    done = became(value, **BRIDGE)
+    done = verdict_of(value, **BRIDGE)
     after = patched(value, done)
     assert after["spec"]["schedulerName"] == "drawbridge"
     assert after["metadata"]["annotations"][STRATEGY] == "topology"
@@ -130,15 +132,15 @@ def test_without_a_scope_the_bridge_uses_the_topology_strategy():
 
 def test_joint_placement_needs_the_bridge_and_keeps_a_pods_strategy():
     plain = joint_pod()
-    done = became(plain)
+    done = verdict_of(plain)
     assert STRATEGY not in patched(plain, done)["metadata"]["annotations"]
     assert "lost" in detail(done, JOINT)
     own = joint_pod(**{STRATEGY: "CompactFirst"})
-    done = became(own, **BRIDGE)
+    done = verdict_of(own, **BRIDGE)
     assert patched(own, done)["metadata"]["annotations"][STRATEGY] == "CompactFirst"
     assert "the pod's own" in detail(done, JOINT)
 
 
 def test_a_required_scope_needs_no_strategy():
     value = pod({KOORD + "gpu": 100, KOORD + "rdma": 100}, scheduler="koord-scheduler", annotations=PAIRED)
-    assert STRATEGY not in patched(value, became(value, **BRIDGE))["metadata"]["annotations"]
+    assert STRATEGY not in patched(value, verdict_of(value, **BRIDGE))["metadata"]["annotations"]

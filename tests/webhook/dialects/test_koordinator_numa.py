@@ -22,7 +22,6 @@ from tests.webhook.dialects.koordinator_pods import (
 from tests.webhook.pods import (
     KOORD,
     UNKNOWN,
-    became,
     container,
     devices,
     exactly,
@@ -32,6 +31,7 @@ from tests.webhook.pods import (
     pod,
     refused,
     untouched,
+    verdict_of,
 )
 from webhook.state import Inventory
 
@@ -83,7 +83,7 @@ def hosted(*native: dict, pod_amounts: dict, hints: dict, fleet: Inventory, conf
         annotations={key: json.dumps(hint) for key, hint in hints.items()},
         scheduler="koord-scheduler",
     )
-    return value, became(value, fleet=fleet, **config)
+    return value, verdict_of(value, fleet=fleet, **config)
 
 
 def test_zero_devices_on_one_numa_node_make_no_claim():
@@ -185,7 +185,7 @@ def test_a_preferred_numa_policy_adds_no_claim(hints):
 )
 def test_unknown_resources_and_targets_in_the_configuration_are_reported(declared, words):
     with pytest.raises(AssertionError, match=words):
-        became(koordinator_pod({"gpu": 100}), koordinator={"hostResources": declared})
+        verdict_of(koordinator_pod({"gpu": 100}), koordinator={"hostResources": declared})
 
 
 def test_a_numa_scope_ties_whole_gpus():
@@ -218,7 +218,7 @@ def test_scopes_of_other_hints_have_no_effect():
 def test_a_claim_requests_the_cpus_that_the_pods_scheduler_counts(spec, cpus):
     value = spoken({"gpu": 100}, annotations={key: json.dumps(hint) for key, hint in BOUND.items()}, **spec)
     value["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
-    done = became(value, fleet=hosts(), **HOST)
+    done = verdict_of(value, fleet=hosts(), **HOST)
     [claim] = [
         template for template in done.templates.values() if template["spec"]["devices"]["requests"][0]["name"] == "cpus"
     ]

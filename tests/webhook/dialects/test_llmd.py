@@ -9,7 +9,6 @@ from tests.webhook.pods import (
     EXAMPLES,
     SIZES,
     WHOLE,
-    became,
     configured,
     container,
     devices,
@@ -17,6 +16,7 @@ from tests.webhook.pods import (
     read_objects,
     refused,
     untouched,
+    verdict_of,
 )
 from webhook.dialects import NUMA_NODE, PCIE_ROOT
 from webhook.state import Inventory
@@ -38,7 +38,7 @@ def ties(done):
 
 
 def test_two_pairs_share_pcie_roots_and_one_numa_node():
-    done = became(pod({PAIRS: 2}))
+    done = verdict_of(pod({PAIRS: 2}))
     requests = devices(done)["requests"]
     assert [request["name"] for request in requests] == ["gpu-0", "nic-0", "gpu-1", "nic-1"]
     assert [request["exactly"]["deviceClassName"] for request in requests] == ["gpu.nvidia.com", "dranet"] * 2
@@ -55,14 +55,14 @@ def test_two_pairs_share_pcie_roots_and_one_numa_node():
     [(1, {}, 0), (4, {}, 1), (4, {ACROSS: "true"}, 0), (4, {ACROSS: "yes"}, 1), (6, {ACROSS: "true"}, 0), (8, {}, 0)],
 )
 def test_pairs_share_a_numa_node_unless_relaxed_or_node_sized(count, annotations, tied):
-    done = became(pod({PAIRS: count}, annotations=annotations))
+    done = verdict_of(pod({PAIRS: count}, annotations=annotations))
     attributes = [attribute for _, attribute in ties(done)]
     assert attributes == [PCIE_ROOT] * count + [NUMA_NODE] * tied
 
 
 def test_containers_with_requests_see_the_sum_of_all_requests():
     value = pod({PAIRS: 1}, {}, {PAIRS: 2})
-    done = became(value)
+    done = verdict_of(value)
     assert len(devices(done)["requests"]) == 6
     assert [claim.users for claim in done.given] == [("c0", "c2")]
 
@@ -79,7 +79,7 @@ def test_containers_with_requests_see_the_sum_of_all_requests():
     ],
 )
 def test_a_request_the_rail_webhook_would_reject_is_refused(count, options, code, remedy):
-    done = became(pod({PAIRS: count}), llmd=options)
+    done = verdict_of(pod({PAIRS: count}), llmd=options)
     assert refused(done)
     (refusal,) = done.refusals
     assert refusal.code == code
@@ -88,15 +88,15 @@ def test_a_request_the_rail_webhook_would_reject_is_refused(count, options, code
 
 @pytest.mark.parametrize(("count", "pairs"), [(16, [16]), (20, [10, 10])])
 def test_more_pairs_than_a_claim_holds_are_split_between_pairs(count, pairs):
-    done = became(pod({PAIRS: count}), llmd={"pairsPerNode": count})
+    done = verdict_of(pod({PAIRS: count}), llmd={"pairsPerNode": count})
     specs = [claim.spec["spec"]["devices"] for claim in done.given]
     assert [len(spec["constraints"]) for spec in specs] == pairs
     assert all(len(spec["requests"]) <= 32 for spec in specs)
 
 
 def test_zero_pairs_and_pairs_of_init_containers_are_ignored():
-    assert untouched(became(pod({PAIRS: 0})))
-    assert untouched(became(pod({}, init=(container("i", {PAIRS: 1}),))))
+    assert untouched(verdict_of(pod({PAIRS: 0})))
+    assert untouched(verdict_of(pod({}, init=(container("i", {PAIRS: 1}),))))
 
 
 @pytest.mark.parametrize("options", [{"pairsPerNode": 0}, {"pairsPerNode": 65}, {"pairsPerNumaNode": 9}])
@@ -120,12 +120,12 @@ def interfaces_of(done):
 
 
 def test_equal_parameters_of_all_network_devices_are_one_entry():
-    done = became(pod({PAIRS: 2}), parameters={"nic": {"interface": {"mtu": 9000}}})
+    done = verdict_of(pod({PAIRS: 2}), parameters={"nic": {"interface": {"mtu": 9000}}})
     assert interfaces_of(done) == [[(["nic-0", "nic-1"], {"mtu": 9000})]]
 
 
 def test_network_devices_are_numbered_across_all_claims_of_the_pod():
-    done = became(pod({PAIRS: 20}), llmd={"pairsPerNode": 20}, parameters={"nic": NIC})
+    done = verdict_of(pod({PAIRS: 20}), llmd={"pairsPerNode": 20}, parameters={"nic": NIC})
     entries = [entry for claim in interfaces_of(done) for entry in claim]
     assert len(interfaces_of(done)) == 2
     assert [entry["name"] for _, entry in entries] == [f"net{i}" for i in range(20)]
@@ -133,7 +133,7 @@ def test_network_devices_are_numbered_across_all_claims_of_the_pod():
 
 
 def test_numbered_devices_are_requested_individually():
-    done = became(pod({EFA: 3}), parameters={"efa": NIC})
+    done = verdict_of(pod({EFA: 3}), parameters={"efa": NIC})
     requests = devices(done)["requests"]
     assert [(request["name"], request["exactly"]["count"]) for request in requests] == [
         ("efa-0", 1),
@@ -141,17 +141,17 @@ def test_numbered_devices_are_requested_individually():
         ("efa-2", 1),
     ]
     assert [entry["name"] for _, entry in interfaces_of(done)[0]] == ["net0", "net1", "net2"]
-    many = became(pod({EFA: 33}), parameters={"efa": NIC})
+    many = verdict_of(pod({EFA: 33}), parameters={"efa": NIC})
     assert untouched(many)
     assert "number each device" in many.warnings[0]
     joint = [{"primary": "nvidia.com/gpu", "secondary": EFA}]
-    pairs = became(pod({"nvidia.com/gpu": 1, EFA: 2}), joint=joint, parameters={"efa": NIC}, **WHOLE)
+    pairs = verdict_of(pod({"nvidia.com/gpu": 1, EFA: 2}), joint=joint, parameters={"efa": NIC}, **WHOLE)
     assert untouched(pairs)
     assert "number each device" in pairs.warnings[0]
 
 
 def test_parameters_of_one_target_are_not_set_on_other_targets():
-    done = became(pod({PAIRS: 1}, {"nvidia.com/gpu": 1}), parameters={"efa": NIC}, **WHOLE)
+    done = verdict_of(pod({PAIRS: 1}, {"nvidia.com/gpu": 1}), parameters={"efa": NIC}, **WHOLE)
     assert all("config" not in claim.spec["spec"]["devices"] for claim in done.given)
 
 
@@ -181,7 +181,7 @@ def test_parameters_ignored_by_the_driver_are_warned_about():
 def test_pairs_without_a_network_class_are_left_with_a_remedy():
     given = read_objects(manifests.read([EXAMPLES / "drivers" / "gpu.nvidia.com.yaml"]))
     fleet = Inventory.gather(given.of_type(DeviceClass), given.of_type(ResourceSlice), given.of_type(Node))
-    done = became(pod({PAIRS: 2}), fleet=fleet)
+    done = verdict_of(pod({PAIRS: 2}), fleet=fleet)
     assert untouched(done)
     assert "classes: {nic: NAME}" in done.warnings[0]
 
@@ -200,7 +200,7 @@ def test_time_slice_parameters_go_to_the_driver_of_each_device(amounts, target, 
         "apiVersion": "resource.nvidia.com/v1beta1",
         "kind": "MigDeviceConfig" if target == "mig" else "GpuConfig",
     }
-    done = became(pod(amounts), parameters={target: slices}, meanings=meanings, **SIZES)
+    done = verdict_of(pod(amounts), parameters={target: slices}, meanings=meanings, **SIZES)
     (entry,) = devices(done)["config"]
     assert entry["requests"] == names
     assert entry["opaque"]["parameters"] == slices

@@ -14,7 +14,6 @@ from tests.webhook.dialects.rows import Row, rows_left
 from tests.webhook.pods import (
     EXAMPLES,
     WHOLE,
-    became,
     configured,
     devices,
     exactly,
@@ -23,6 +22,7 @@ from tests.webhook.pods import (
     pod,
     read_objects,
     untouched,
+    verdict_of,
 )
 from webhook.dialects.plugins.nics import DIALECT
 from webhook.state import Inventory, installed
@@ -46,31 +46,31 @@ ROWS = {
 
 def test_a_pool_is_requested_by_name_and_multus_networks_stay():
     value = pod({POOL: 2}, annotations={"k8s.v1.cni.cncf.io/networks": "a,b"})
-    done = became(value, nics={"pools": [POOL]})
+    done = verdict_of(value, nics={"pools": [POOL]})
     guarded = f'device.attributes["k8s.cni.cncf.io"].?resourceName.orValue("") == "{POOL}"'
     assert exactly(done) == [{"class": SRIOV, "count": 2, "cel": [guarded]}]
     assert patched(value, done)["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"] == "a,b"
 
 
 def test_an_undeclared_device_plugin_pool_is_left_unchanged():
-    assert untouched(became(pod({POOL: 2}), nics={"pools": ["openshift.io/other"]}))
+    assert untouched(verdict_of(pod({POOL: 2}), nics={"pools": ["openshift.io/other"]}))
 
 
 def test_a_network_device_of_nvidias_is_not_a_gpu():
-    done = became(pod({"nvidia.com/hostdev": 1}), **WHOLE)
+    done = verdict_of(pod({"nvidia.com/hostdev": 1}), **WHOLE)
     assert outcomes(done) == {"nvidia.com/hostdev": "left"}
 
 
 def test_a_gpu_beside_shared_rdma_handles_is_translated_without_them():
     value = pod({"nvidia.com/gpu": 8, "rdma/hca_shared_devices_a": 1})
-    done = became(value, **WHOLE)
+    done = verdict_of(value, **WHOLE)
     assert outcomes(done) == {"nvidia.com/gpu": "translated", "rdma/hca_shared_devices_a": "left"}
     assert patched(value, done)["spec"]["containers"][0]["resources"]["limits"] == {"rdma/hca_shared_devices_a": 1}
 
 
 def test_a_gpu_beside_a_vpc_address_is_translated_without_it():
     value = pod({"nvidia.com/gpu": 1, "vpc.amazonaws.com/pod-eni": 1})
-    done = became(value, **WHOLE)
+    done = verdict_of(value, **WHOLE)
     assert outcomes(done) == {"nvidia.com/gpu": "translated", "vpc.amazonaws.com/pod-eni": "left"}
     [left] = [decision for decision in done.decisions if decision.outcome == "left"]
     assert left.detail == "it requests an address of the VPC, not a device"
@@ -109,13 +109,13 @@ def nics(*, shared=False):
 
 
 def test_a_pool_with_a_target_uses_its_targets_selectors():
-    done = became(pod({POOL: 2}), **OF_POOL)
+    done = verdict_of(pod({POOL: 2}), **OF_POOL)
     assert exactly(done) == [{"class": SRIOV, "count": 2, "cel": HCA["selectors"]}]
     assert outcomes(done) == {POOL: "translated"}
 
 
 def test_multus_networks_beside_a_targeted_pool_are_an_approximation():
-    done = became(pod({POOL: 2}, annotations={"k8s.v1.cni.cncf.io/networks": "a,b"}), **OF_POOL)
+    done = verdict_of(pod({POOL: 2}, annotations={"k8s.v1.cni.cncf.io/networks": "a,b"}), **OF_POOL)
     assert outcomes(done) == {POOL: "approximated"}
     assert any(f"only where the driver publishes the name {POOL}" in decision.detail for decision in done.decisions)
 
@@ -124,7 +124,7 @@ def test_a_device_in_place_of_handles_pairs_with_a_gpu():
     target = {**HCA, "attributes": ["resource.kubernetes.io/pcieRoot"]}
     joint = [{"primary": "nvidia.com/gpu", "secondary": RDMA}]
     file = {"targets": [target], "nics": {"targets": {RDMA: "hca"}}, "joint": joint, **WHOLE}
-    done = became(pod({"nvidia.com/gpu": 1, RDMA: 1}), **file)
+    done = verdict_of(pod({"nvidia.com/gpu": 1, RDMA: 1}), **file)
     assert [request["class"] for request in exactly(done)] == ["gpu.nvidia.com", "dranet"]
     assert devices(done)["constraints"][0]["matchAttribute"] == "resource.kubernetes.io/pcieRoot"
     assert any("fewer pods fit on a node" in decision.detail for decision in done.decisions)
@@ -132,13 +132,13 @@ def test_a_device_in_place_of_handles_pairs_with_a_gpu():
 
 def test_a_host_network_pod_requests_no_device_that_changes_namespace():
     file = {**OF_HCA, "targets": [{**HCA, "moved": True}]}
-    assert untouched(became(pod({RDMA: 1}, hostNetwork=True), **file))
-    assert not untouched(became(pod({RDMA: 1}), **file))
+    assert untouched(verdict_of(pod({RDMA: 1}, hostNetwork=True), **file))
+    assert not untouched(verdict_of(pod({RDMA: 1}), **file))
 
 
 def test_shared_rdma_handles_with_a_target_become_one_whole_device():
     for fleet in (Inventory(), nics()):
-        done = became(pod({RDMA: 1000}), fleet=fleet, **OF_HCA)
+        done = verdict_of(pod({RDMA: 1000}), fleet=fleet, **OF_HCA)
         truth = 'device.attributes["dra.net"].?rdma.orValue(false)'
         assert exactly(done) == [{"class": "dranet", "count": 1, "cel": [*HCA["selectors"], truth]}]
         assert outcomes(done) == {RDMA: "approximated"}
@@ -146,7 +146,7 @@ def test_shared_rdma_handles_with_a_target_become_one_whole_device():
 
 
 def test_shared_rdma_handles_become_all_shareable_devices_of_the_pool():
-    done = became(pod({RDMA: 1}), fleet=nics(shared=True), **OF_HCA)
+    done = verdict_of(pod({RDMA: 1}), fleet=nics(shared=True), **OF_HCA)
     (request,) = devices(done)["requests"]
     assert request["exactly"]["allocationMode"] == "All"
     texts = [selector["cel"]["expression"] for selector in request["exactly"]["selectors"]]
@@ -156,7 +156,7 @@ def test_shared_rdma_handles_become_all_shareable_devices_of_the_pool():
 
 
 def test_shared_rdma_handles_are_left_if_approximations_are_disabled():
-    assert untouched(became(pod({RDMA: 1}), approximations="leave", **OF_HCA))
+    assert untouched(verdict_of(pod({RDMA: 1}), approximations="leave", **OF_HCA))
 
 
 def test_a_left_pool_is_reported_with_its_plugins_selectors():
@@ -168,10 +168,10 @@ def test_a_left_pool_is_reported_with_its_plugins_selectors():
     for map_ in maps:
         map_["data"] = {name: json.loads(text) for name, text in map_["data"].items()}
     fleet = Inventory(assumes=True, installed=installed(maps))
-    (left,) = became(pod({POOL: 1}), fleet=fleet).decisions
+    (left,) = verdict_of(pod({POOL: 1}), fleet=fleet).decisions
     assert "selects vendors=15b3 isRdma in ConfigMap kube-system/device-plugin-config (edge-1)" in left.detail
     assert f"`nics: {{pools: [{POOL}]}}`" in left.detail
-    (shared,) = became(pod({RDMA: 1}), fleet=fleet).decisions
+    (shared,) = verdict_of(pod({RDMA: 1}), fleet=fleet).decisions
     assert "all pods share ifNames=ib0 in ConfigMap gpu-operator/rdma (config)" in shared.detail
 
 
@@ -225,7 +225,7 @@ def test_the_number_of_target_selectors_is_limited():
 
 def test_gpus_and_adapters_are_paired_under_one_switch():
     joint = [{"primary": "nvidia.com/gpu", "secondary": EFA}]
-    done = became(pod({"nvidia.com/gpu": 8, EFA: 32}), joint=joint, **WHOLE)
+    done = verdict_of(pod({"nvidia.com/gpu": 8, EFA: 32}), joint=joint, **WHOLE)
     (spec,) = done.templates.values()
     requests = spec["spec"]["devices"]["requests"]
     assert [request["exactly"]["count"] for request in requests] == [1, 4] * 4
@@ -234,14 +234,14 @@ def test_gpus_and_adapters_are_paired_under_one_switch():
 
 
 def test_a_host_network_pod_keeps_its_adapter():
-    done = became(pod({EFA: 1}, hostNetwork=True))
+    done = verdict_of(pod({EFA: 1}, hostNetwork=True))
     assert untouched(done)
     assert "hostNetwork" in done.warnings[0]
 
 
 def test_a_paired_key_is_left_if_its_partner_is_left():
     joint = [{"primary": "nvidia.com/gpu", "secondary": EFA}]
-    done = became(
+    done = verdict_of(
         pod({"nvidia.com/gpu": 1, EFA: 1}), joint=joint, quota=frozenset({"requests.nvidia.com/gpu"}), **WHOLE
     )
     assert untouched(done)

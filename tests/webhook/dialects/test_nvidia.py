@@ -6,7 +6,6 @@ from tests.webhook.dialects.rows import Row
 from tests.webhook.pods import (
     HAMI,
     WHOLE,
-    became,
     exactly,
     outcomes,
     patched,
@@ -14,6 +13,7 @@ from tests.webhook.pods import (
     refused,
     selected,
     untouched,
+    verdict_of,
 )
 from webhook.dialects.plugins.gfd import profile_of
 
@@ -110,68 +110,9 @@ def test_mig_names_become_profiles(suffix, profile):
 
 
 def test_a_name_that_only_looks_like_mig_is_left():
-    done = became(pod({"nvidia.com/mig-1c.3g.20gb": 1}))
+    done = verdict_of(pod({"nvidia.com/mig-1c.3g.20gb": 1}))
     assert untouched(done)
     assert done.warnings
-
-
-@pytest.mark.parametrize(
-    "key", ["nvidia.com/mig-1g.5gb.shared", "nvidia.com/mig-1g.5gb.me.shared", "nvidia.com/gpu.shared"]
-)
-def test_replicas_are_left(key):
-    done = became(pod({key: 1}))
-    assert untouched(done)
-    assert outcomes(done) == {key: "left"}
-
-
-def test_a_replica_becomes_one_share_if_the_driver_publishes_shares():
-    done = became(pod({"nvidia.com/gpu.shared": 1}), nvidia={"consumableShares": True})
-    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1, "capacity": {"shares": "1"}}]
-    assert outcomes(done) == {"nvidia.com/gpu.shared": "approximated"}
-
-
-STRATEGIES = {
-    "nvidia.com/gpu.sharing-strategy": "time-slicing",
-    "cloud.google.com/gke-gpu-sharing-strategy": "time-sharing",
-}
-
-
-@pytest.mark.parametrize(("label", "time_slicing"), STRATEGIES.items())
-def test_a_replica_under_mps_is_left_for_its_limits(label, time_slicing):
-    """MPS gives each replica its part of memory and threads; `shares` limit nothing, and MPS is refused beside them."""
-    shares = {"nvidia": {"consumableShares": True}}
-    under_mps = became(pod({"nvidia.com/gpu.shared": 1}, nodeSelector={label: "mps"}), **shares)
-    assert untouched(under_mps)
-    assert outcomes(under_mps)["nvidia.com/gpu.shared"] == "left"
-    assert f"{label}=mps asks for MPS" in " ".join(under_mps.warnings)
-    under_other = became(pod({"nvidia.com/gpu.shared": 1}, nodeSelector={label: time_slicing}), **shares)
-    assert outcomes(under_other)["nvidia.com/gpu.shared"] == "approximated"
-
-
-@pytest.mark.parametrize(
-    ("operator", "values", "kept"), [("In", ["mps", "time-slicing"], True), ("NotIn", ["mps"], False)]
-)
-def test_a_replica_possibly_under_mps_is_left(operator, values, kept):
-    term = {"matchExpressions": [{"key": "nvidia.com/gpu.sharing-strategy", "operator": operator, "values": values}]}
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
-    done = became(pod({"nvidia.com/gpu.shared": 1}, affinity=affinity), nvidia={"consumableShares": True})
-    assert untouched(done) is kept
-
-
-def test_several_replicas_are_left():
-    assert untouched(became(pod({"nvidia.com/gpu.shared": 2}), nvidia={"consumableShares": True}))
-
-
-@pytest.mark.parametrize(
-    "selector",
-    [
-        {"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"},
-        {"nvidia.com/gpu.sharing-strategy": "mps"},
-        {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-SHARED"},
-    ],
-)
-def test_a_selector_that_shows_a_replica_wins_over_a_declaration(selector):
-    assert untouched(became(pod({"nvidia.com/gpu": 1}, nodeSelector=selector), **WHOLE))
 
 
 @pytest.mark.parametrize(
@@ -183,7 +124,7 @@ def test_a_selector_that_shows_a_replica_wins_over_a_declaration(selector):
 )
 def test_a_mig_node_selector_requests_a_mig_device_and_stays(selector):
     value = pod({"nvidia.com/gpu": 1}, nodeSelector=selector)
-    done = became(value)
+    done = verdict_of(value)
     assert selected(done, profile="3g.20gb")
     assert not selected(done, profile="1g.5gb")
     assert exactly(done)[0]["class"] == "mig.nvidia.com"
@@ -194,9 +135,9 @@ def test_a_required_affinity_is_a_selector_too():
     expression = {"key": "nvidia.com/gpu.sharing-strategy", "operator": "In", "values": ["time-slicing"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    assert untouched(became(pod({"nvidia.com/gpu": 1}, affinity=affinity), **WHOLE))
+    assert untouched(verdict_of(pod({"nvidia.com/gpu": 1}, affinity=affinity), **WHOLE))
     expression["operator"] = "NotIn"
-    assert became(pod({"nvidia.com/gpu": 1}, affinity=affinity), **WHOLE).changed
+    assert verdict_of(pod({"nvidia.com/gpu": 1}, affinity=affinity), **WHOLE).changed
 
 
 def required(*terms: tuple) -> dict:
@@ -245,7 +186,7 @@ NOT_WHOLE = {
 
 @pytest.mark.parametrize("terms", NOT_WHOLE.values(), ids=NOT_WHOLE)
 def test_an_affinity_that_allows_partial_gpus_never_means_whole_gpus(terms):
-    done = became(pod(ONE, affinity=required(*terms)), **WHOLE)
+    done = verdict_of(pod(ONE, affinity=required(*terms)), **WHOLE)
     assert untouched(done)
     assert outcomes(done) == {"nvidia.com/gpu": "left"}
 
@@ -261,7 +202,7 @@ REASONS = {
 
 @pytest.mark.parametrize("case", REASONS)
 def test_the_reason_names_the_selectors_that_show_a_partial_gpu(case):
-    [warning] = became(pod(ONE, affinity=required(*NOT_WHOLE[case])), **WHOLE).warnings
+    [warning] = verdict_of(pod(ONE, affinity=required(*NOT_WHOLE[case])), **WHOLE).warnings
     assert str(warning).endswith(f"left as it is: a unit {REASONS[case]}")
 
 
@@ -275,7 +216,7 @@ def test_the_reason_names_the_selectors_that_show_a_partial_gpu(case):
     ],
 )
 def test_a_node_selector_can_indicate_a_partial_gpu(selector):
-    assert untouched(became(pod(ONE, nodeSelector=selector), **WHOLE))
+    assert untouched(verdict_of(pod(ONE, nodeSelector=selector), **WHOLE))
 
 
 STILL_WHOLE = {
@@ -293,7 +234,7 @@ STILL_WHOLE = {
 
 @pytest.mark.parametrize("terms", STILL_WHOLE.values(), ids=STILL_WHOLE)
 def test_selectors_that_exclude_partial_gpus_change_nothing(terms):
-    done = became(pod(ONE, affinity=required(*terms)), **WHOLE)
+    done = verdict_of(pod(ONE, affinity=required(*terms)), **WHOLE)
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
@@ -306,7 +247,7 @@ def test_selectors_that_exclude_partial_gpus_change_nothing(terms):
     ],
 )
 def test_one_profile_in_every_alternative_is_a_mig_device(terms):
-    done = became(pod(ONE, affinity=required(*terms)), **WHOLE)
+    done = verdict_of(pod(ONE, affinity=required(*terms)), **WHOLE)
     assert selected(done, profile="1g.5gb")
     assert exactly(done)[0]["class"] == "mig.nvidia.com"
 
@@ -315,75 +256,75 @@ def test_a_preferred_affinity_is_ignored():
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [
         {"weight": 1, "preference": {"matchExpressions": [{"key": STRATEGY, "operator": "In", "values": ["mps"]}]}}
     ]}  # fmt: skip
-    assert exactly(became(pod(ONE, affinity={"nodeAffinity": preferred}), **WHOLE))
+    assert exactly(verdict_of(pod(ONE, affinity={"nodeAffinity": preferred}), **WHOLE))
 
 
 def test_a_custom_plugin_configuration_is_left_unless_declared_whole():
     value = on("nvidia.com/device-plugin.config", "shared-4")
-    assert untouched(became(value))
-    assert "device-plugin.config" in became(value).warnings[0]
-    assert exactly(became(value, **WHOLE)) == [{"class": "gpu.nvidia.com", "count": 1}]
+    assert untouched(verdict_of(value))
+    assert "device-plugin.config" in verdict_of(value).warnings[0]
+    assert exactly(verdict_of(value, **WHOLE)) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
 @pytest.mark.parametrize("odd", [None, 1, "x", [], [None], [{"matchExpressions": 1}], [{"matchExpressions": [1]}]])
 def test_an_odd_affinity_is_left_to_the_api_server(odd):
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": odd}}}
-    assert exactly(became(pod(ONE, affinity=affinity), **WHOLE)) == [{"class": "gpu.nvidia.com", "count": 1}]
+    assert exactly(verdict_of(pod(ONE, affinity=affinity), **WHOLE)) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
 def test_a_plain_product_selector_stays_and_changes_nothing():
     selector = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
-    assert exactly(became(pod({"nvidia.com/gpu": 1}, nodeSelector=selector), **WHOLE)) == [
+    assert exactly(verdict_of(pod({"nvidia.com/gpu": 1}, nodeSelector=selector), **WHOLE)) == [
         {"class": "gpu.nvidia.com", "count": 1}
     ]
 
 
 def test_a_gpu_and_a_mig_device_are_two_claims():
     value = pod({"nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 1})
-    done = became(value, **WHOLE)
+    done = verdict_of(value, **WHOLE)
     claims = patched(value, done)["spec"]["containers"][0]["resources"]["claims"]
     assert claims == [{"name": "drawbridge-c0-gpu"}, {"name": "drawbridge-c0-mig"}]
 
 
 def test_the_declared_meaning_decides():
     value = pod({"nvidia.com/gpu": 1})
-    assert exactly(became(value, meanings={"nvidia.com/gpu": "mig:1g.5gb"}))[0]["class"] == "mig.nvidia.com"
-    assert exactly(became(value, meanings={"nvidia.com/gpu": "hami"})) == [{"class": HAMI, "count": 1}]
-    assert untouched(became(value, meanings={"nvidia.com/gpu": "leave"}))
-    assert untouched(became(value, meanings={"nvidia.com/gpu": "shared"}))
+    assert exactly(verdict_of(value, meanings={"nvidia.com/gpu": "mig:1g.5gb"}))[0]["class"] == "mig.nvidia.com"
+    assert exactly(verdict_of(value, meanings={"nvidia.com/gpu": "hami"})) == [{"class": HAMI, "count": 1}]
+    assert untouched(verdict_of(value, meanings={"nvidia.com/gpu": "leave"}))
+    assert untouched(verdict_of(value, meanings={"nvidia.com/gpu": "shared"}))
 
 
 def test_1_two_whole_gpus_are_one_request():
-    assert exactly(became(pod({"nvidia.com/gpu": 2}), **WHOLE)) == [{"class": "gpu.nvidia.com", "count": 2}]
+    assert exactly(verdict_of(pod({"nvidia.com/gpu": 2}), **WHOLE)) == [{"class": "gpu.nvidia.com", "count": 2}]
 
 
 def test_17_a_mig_name_gets_its_plus_sign_back():
-    done = became(pod({"nvidia.com/mig-1g.5gb.me": 1}))
+    done = verdict_of(pod({"nvidia.com/mig-1g.5gb.me": 1}))
     cel = 'device.attributes["gpu.nvidia.com"].?profile.orValue("") == "1g.5gb+me"'
     assert exactly(done) == [{"class": "mig.nvidia.com", "count": 1, "cel": [cel]}]
 
 
 @pytest.mark.parametrize("key", ["rdma/hca_shared_devices_a", "nvidia.com/hostdev"], ids=["20", "21"])
 def test_names_other_than_gpus_are_left(key):
-    done = became(pod({key: 1}), **WHOLE)
+    done = verdict_of(pod({key: 1}), **WHOLE)
     assert untouched(done)
     assert outcomes(done) == {key: "left"}
 
 
 def test_21_a_nic_beside_a_gpu_stays_where_it_is():
     value = pod({"nvidia.com/gpu": 8, "nvidia.com/hostdev": 8})
-    after = patched(value, became(value, **WHOLE))
+    after = patched(value, verdict_of(value, **WHOLE))
     assert after["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/hostdev": 8}
 
 
 def test_23_a_zero_request_makes_no_claim():
-    assert untouched(became(pod({"nvidia.com/gpu": 0}), **WHOLE))
+    assert untouched(verdict_of(pod({"nvidia.com/gpu": 0}), **WHOLE))
 
 
 def test_24_the_users_claims_are_kept():
     value = pod({"nvidia.com/gpu": 1}, resourceClaims=[{"name": "mine", "resourceClaimName": "x"}])
     value["spec"]["containers"][0]["resources"]["claims"] = [{"name": "mine"}]
-    after = patched(value, became(value, **WHOLE))["spec"]
+    after = patched(value, verdict_of(value, **WHOLE))["spec"]
     assert after["resourceClaims"][0] == {"name": "mine", "resourceClaimName": "x"}
     assert [claim["name"] for claim in after["containers"][0]["resources"]["claims"]] == ["mine", "drawbridge-c0-gpu"]
 
@@ -396,12 +337,12 @@ def test_24_the_users_claims_are_kept():
 def test_30_requests_that_are_not_the_limits_are_refused(resources):
     value = pod({})
     value["spec"]["containers"][0]["resources"] = resources
-    assert refused(became(value, **WHOLE))
+    assert refused(verdict_of(value, **WHOLE))
 
 
 def test_37_gpus_with_several_nics_each_are_split_between_pairs():
     value = pod({"nvidia.com/gpu": 8, "vpc.amazonaws.com/efa": 32})
-    done = became(
+    done = verdict_of(
         value,
         **WHOLE,
         joint=[{"primary": "nvidia.com/gpu", "secondary": "vpc.amazonaws.com/efa"}],

@@ -5,7 +5,7 @@ from itertools import combinations
 import msgspec
 import pytest
 
-from tests.webhook.pods import became, pod
+from tests.webhook.pods import pod, verdict_of
 from tests.webhook.state.configurations import HEAD
 from webhook.dialects import VOCABULARIES
 from webhook.dialects.table import Position
@@ -34,7 +34,7 @@ def test_claims_request_a_device_with_every_accepted_number(vocabulary, field):
     name = vocabulary.table.name
     accepted = [number for number in NUMBERS if read_configuration({**HEAD, name: {field: number}})[0] is not None]
     assert accepted
-    decided = [became(value, **{name: {field: number}}) for number in accepted for value in pods(vocabulary.table)]
+    decided = [verdict_of(value, **{name: {field: number}}) for number in accepted for value in pods(vocabulary.table)]
     assert decided
     for verdict in decided:
         assert all(template["spec"]["devices"]["requests"] for template in verdict.templates.values())

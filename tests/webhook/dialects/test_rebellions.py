@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webhook.dialects.rows import Row
-from tests.webhook.pods import became, exactly, pod, selected
+from tests.webhook.pods import exactly, pod, selected, verdict_of
 
 NPU, ATOM, REBEL = "rebellions.ai/npu", "rebellions.ai/ATOM", "rebellions.ai/REBEL"
 ROWS = {key: Row(pod({key: 1}), "translated") for key in (NPU, ATOM, REBEL)}
@@ -13,11 +13,11 @@ ROWS = {key: Row(pod({key: 1}), "translated") for key in (NPU, ATOM, REBEL)}
     ("key", "products"), [(NPU, ["RBLN-CA22", "RBLN-CR03"]), (ATOM, ["RBLN-CA22"]), (REBEL, ["RBLN-CR03"])]
 )
 def test_the_product_determines_the_family(key, products):
-    done = became(pod({key: 4}))
+    done = verdict_of(pod({key: 4}))
     (request,) = exactly(done)
     assert (request["class"], request["count"]) == ("npu.rebellions.ai", 4)
     assert [product for product in ("RBLN-CA22", "RBLN-CR03") if selected(done, productName=product)] == products
 
 
 def test_zero_requests_nothing():
-    assert not became(pod({ATOM: 0})).templates
+    assert not verdict_of(pod({ATOM: 0})).templates

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webhook.dialects.rule_tables import ANNOTATION, rules
-from tests.webhook.pods import became, exactly, outcomes, pod, refused, untouched
+from tests.webhook.pods import exactly, outcomes, pod, refused, untouched, verdict_of
 
 VGPU = "hami-core-gpu.project-hami.io"
 
@@ -24,7 +24,7 @@ def beside(place: str, key: str, text: str, limits: dict | None = None) -> dict:
 def test_memory_is_read_from_every_place(place):
     key = "OUR_MEM" if place == "env" else "our.org/mem"
     row = {"name": key, "place": place, "role": "memory", "unit": "MiB"}
-    done = became(beside(place, key, "4096"), **rules(row))
+    done = verdict_of(beside(place, key, "4096"), **rules(row))
     assert (
         exactly(done) == [{"class": VGPU, "count": 1, "capacity": {"cores": "100", "memory": "4Gi"}}]
         or exactly(done)[0]["capacity"]["memory"] == "4Gi"
@@ -40,15 +40,17 @@ def test_an_expression_reads_the_value():
         "unit": "GiB",
         "expression": "{'small': 8, 'large': 40}[value]",
     }
-    assert exactly(became(beside("label", "our.org/size", "large"), **rules(row)))[0]["capacity"]["memory"] == "40Gi"
-    left = became(beside("label", "our.org/size", "huge"), **rules(row))
+    assert (
+        exactly(verdict_of(beside("label", "our.org/size", "large"), **rules(row)))[0]["capacity"]["memory"] == "40Gi"
+    )
+    left = verdict_of(beside("label", "our.org/size", "huge"), **rules(row))
     assert untouched(left)
     assert "its expression cannot read 'huge'" in left.warnings[0]
 
 
 def test_an_expression_reads_a_number_on_a_container():
     row = {"name": "our.org/slice", "role": "memory", "unit": "GiB", "expression": "int(value) * 10"}
-    done = became(pod({"our.org/gpu": 1, "our.org/slice": 3}), **rules(row))
+    done = verdict_of(pod({"our.org/gpu": 1, "our.org/slice": 3}), **rules(row))
     assert exactly(done)[0]["capacity"]["memory"] == "30Gi"
 
 
@@ -57,7 +59,7 @@ def test_an_expression_reads_a_number_on_a_container():
 )
 def test_a_count_of_0_requests_no_device(count, mib, outcome):
     row = {"name": "our.org/mib", "role": "memory", "unit": "MiB"}
-    done = became(pod({"our.org/gpu": count, "our.org/mib": mib}), **rules(row))
+    done = verdict_of(pod({"our.org/gpu": count, "our.org/mib": mib}), **rules(row))
     assert [str(decision.outcome) for decision in done.decisions] == outcome
     assert untouched(done) == (not count)
 
@@ -70,7 +72,7 @@ def test_an_expression_makes_a_list_of_models():
         "unit": "text",
         "expression": "value.split('|')",
     }
-    (request,) = exactly(became(beside("annotation", "our.org/models", "A100|H100"), **rules(row, target="gpu")))
+    (request,) = exactly(verdict_of(beside("annotation", "our.org/models", "A100|H100"), **rules(row, target="gpu")))
     assert all(model in request["cel"][0] for model in ("a100", "h100")) or all(
         model in request["cel"][0] for model in ("A100", "H100")
     )
@@ -83,10 +85,10 @@ def test_the_setting_nearest_to_the_container_overrides_the_others():
     )
     value = beside("env", "OUR_MEM", "2048")
     value["metadata"]["annotations"] = {"our.org/mem": "1024"}
-    assert exactly(became(value, **rules(*both)))[0]["capacity"]["memory"] == "2Gi"
+    assert exactly(verdict_of(value, **rules(*both)))[0]["capacity"]["memory"] == "2Gi"
     on_container = {"name": "our.org/mib", "role": "memory", "unit": "MiB"}
     value["spec"]["containers"][0]["resources"]["limits"]["our.org/mib"] = 3072
-    done = became(value, **rules(*both, on_container))
+    done = verdict_of(value, **rules(*both, on_container))
     assert exactly(done)[0]["capacity"]["memory"] == "3Gi"
     assert outcomes(done)["OUR_MEM"] == "translated"
 
@@ -94,7 +96,7 @@ def test_the_setting_nearest_to_the_container_overrides_the_others():
 @pytest.mark.parametrize("text", ["4Gi", "many", "-1", "", "99999999", "9" * 5000, "٤"])
 def test_an_annotation_with_an_invalid_number_is_refused(text):
     row = {"name": "our.org/mem", "place": "annotation", "role": "memory", "unit": "MiB", "most": 100_000}
-    assert refused(became(beside("annotation", "our.org/mem", text), **rules(row)))
+    assert refused(verdict_of(beside("annotation", "our.org/mem", text), **rules(row)))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,7 @@ def test_a_variable_that_is_not_written_out_leaves_the_container(variable):
     row = {"name": "OUR_MEM", "place": "env", "role": "memory", "unit": "MiB"}
     value = pod({"our.org/gpu": 1})
     value["spec"]["containers"][0]["env"] = [{"name": "OUR_MEM", **variable}]
-    done = became(value, **rules(row))
+    done = verdict_of(value, **rules(row))
     assert untouched(done)
     assert "not known" in done.warnings[0]
 
@@ -135,49 +137,49 @@ def affinity(*terms: list[dict]) -> dict:
 )
 def test_a_selector_with_several_values_leaves_the_pod(terms):
     row = {"name": "our.org/model", "place": "nodeSelector", "role": "models", "unit": "text"}
-    done = became(pod({"our.org/gpu": 1}, affinity=affinity(*terms)), **rules(row, target="gpu"))
+    done = verdict_of(pod({"our.org/gpu": 1}, affinity=affinity(*terms)), **rules(row, target="gpu"))
     assert untouched(done)
 
 
 def test_an_annotation_alone_requests_nothing():
     row = {"name": "our.org/mem", "place": "annotation", "role": "memory", "unit": "MiB"}
     nic = {"name": "our.org/nic", "role": "nic", "target": "nic"}
-    assert untouched(became(beside("annotation", "our.org/mem", "4096", {"cpu": 1}), **rules(row)))
-    (request,) = exactly(became(beside("annotation", "our.org/mem", "4096", {"our.org/nic": 1}), **rules(row, nic)))
+    assert untouched(verdict_of(beside("annotation", "our.org/mem", "4096", {"cpu": 1}), **rules(row)))
+    (request,) = exactly(verdict_of(beside("annotation", "our.org/mem", "4096", {"our.org/nic": 1}), **rules(row, nic)))
     assert request["class"] == "dranet"
 
 
 def test_annotations_are_not_read_for_containers_with_unrelated_requests():
     row = {"name": "our.org/mem", "place": "annotation", "role": "memory", "unit": "MiB"}
     nic = {"name": "our.org/nic", "role": "nic", "target": "nic"}
-    assert became(beside("annotation", "our.org/mem", "junk", {"our.org/nic": 1}), **rules(row, nic)).changed
+    assert verdict_of(beside("annotation", "our.org/mem", "junk", {"our.org/nic": 1}), **rules(row, nic)).changed
 
 
 def test_an_amount_beyond_64_bits_is_refused():
     row = {"name": "our.org/gib", "role": "memory", "unit": "GiB"}
-    assert refused(became(pod({"our.org/gpu": 1, "our.org/gib": 2**40}), **rules(row)))
-    assert not refused(became(pod({"our.org/gpu": 1, "our.org/gib": 2**20}), **rules(row)))
+    assert refused(verdict_of(pod({"our.org/gpu": 1, "our.org/gib": 2**40}), **rules(row)))
+    assert not refused(verdict_of(pod({"our.org/gpu": 1, "our.org/gib": 2**20}), **rules(row)))
 
 
 def test_a_value_that_makes_its_expression_costly_leaves_the_pod():
     twice = "value.split(';').all(a, value.split(';').all(b, b != 'z')) ? 1 : 2"
     row = {"name": "our.org/a", "place": "annotation", "role": "cores", "expression": twice}
-    done = became(beside("annotation", "our.org/a", "q;" * 500), **rules(row))
+    done = verdict_of(beside("annotation", "our.org/a", "q;" * 500), **rules(row))
     assert untouched(done)
     assert "its expression costs too much on this value" in done.warnings[0]
 
 
 def test_an_expression_that_makes_no_amount_leaves_the_pod():
     row = {"name": "our.org/mib", "role": "memory", "expression": "int(value) - 10"}
-    done = became(pod({"our.org/gpu": 1, "our.org/mib": 3}), **rules(row))
+    done = verdict_of(pod({"our.org/gpu": 1, "our.org/mib": 3}), **rules(row))
     assert untouched(done)
     assert "its expression makes -7 of 3" in done.warnings[0]
 
 
 def test_an_expression_that_makes_a_long_list_leaves_the_pod():
     row = {**ANNOTATION, "role": "models", "unit": "text", "expression": "value.split(',')"}
-    assert exactly(became(beside("annotation", "our.org/a", ",".join("a" * 20)), **rules(row, target="gpu")))
-    done = became(beside("annotation", "our.org/a", ",".join("a" * 300)), **rules(row, target="gpu"))
+    assert exactly(verdict_of(beside("annotation", "our.org/a", ",".join("a" * 20)), **rules(row, target="gpu")))
+    done = verdict_of(beside("annotation", "our.org/a", ",".join("a" * 300)), **rules(row, target="gpu"))
     assert untouched(done)
     assert "no list of at most 256 texts" in done.warnings[0]
 
@@ -185,7 +187,7 @@ def test_an_expression_that_makes_a_long_list_leaves_the_pod():
 @pytest.mark.parametrize(("role", "unit", "text"), [("memory", "bytes", "1500m"), ("cores", "percent", "9" * 20)])
 def test_a_value_other_than_a_64_bit_integer_is_refused(role, unit, text):
     row = {**ANNOTATION, "role": role, "unit": unit}
-    done = became(beside("annotation", "our.org/a", text), **rules(row))
+    done = verdict_of(beside("annotation", "our.org/a", text), **rules(row))
     assert refused(done)
     assert f"{text!r} is not a whole number of {unit}" in str(done.refusals[0])
 
@@ -197,7 +199,7 @@ def test_the_last_variable_counts_and_only_with_its_value(texts, cores):
     row = {"name": "OUR_CORES", "place": "env", "role": "cores", "unit": "percent", "when": "50"}
     value = pod({"our.org/gpu": 1})
     value["spec"]["containers"][0]["env"] = [{"name": "OUR_CORES", "value": text} for text in texts]
-    assert exactly(became(value, **rules(row)))[0].get("capacity", {"cores": "100"})["cores"] == cores
+    assert exactly(verdict_of(value, **rules(row)))[0].get("capacity", {"cores": "100"})["cores"] == cores
 
 
 def test_a_left_key_leaves_the_whole_container():
@@ -208,7 +210,7 @@ def test_a_left_key_leaves_the_whole_container():
         "outcome": "left",
         "because": "its meaning is unknown",
     }
-    done = became(beside("annotation", "our.org/a", "3"), **rules(row))
+    done = verdict_of(beside("annotation", "our.org/a", "3"), **rules(row))
     assert untouched(done)
     assert "our.org/a" in done.warnings[0]
     assert "its meaning is unknown" in done.warnings[0]
@@ -216,13 +218,13 @@ def test_a_left_key_leaves_the_whole_container():
 
 def test_a_count_of_zero_requests_nothing_despite_other_keys():
     row = {"name": "our.org/mib", "role": "memory", "unit": "MiB"}
-    done = became(pod({"our.org/gpu": 0, "our.org/mib": 3}), **rules(row))
+    done = verdict_of(pod({"our.org/gpu": 0, "our.org/mib": 3}), **rules(row))
     assert not done.templates
 
 
 def test_two_keys_that_count_are_two_requests():
     other = {"name": "our.org/nicer", "role": "count", "target": "gpu"}
-    done = became(pod({"our.org/gpu": 1, "our.org/nicer": 2}), **rules(other, target="mig"))
+    done = verdict_of(pod({"our.org/gpu": 1, "our.org/nicer": 2}), **rules(other, target="mig"))
     requests = [
         request["exactly"]["count"]
         for spec in done.templates.values()
@@ -237,8 +239,8 @@ def test_a_size_beside_two_counts_is_ambiguous():
         {"name": "our.org/mib", "role": "memory", "unit": "MiB"},
         {"name": "our.org/gib", "role": "memory", "unit": "GiB"},
     )
-    assert untouched(became(pod({"our.org/gpu": 1, "our.org/b": 1, "our.org/mib": 5}), **rules(*more)))
-    assert untouched(became(pod({"our.org/gpu": 1, "our.org/mib": 5, "our.org/gib": 5}), **rules(*more)))
+    assert untouched(verdict_of(pod({"our.org/gpu": 1, "our.org/b": 1, "our.org/mib": 5}), **rules(*more)))
+    assert untouched(verdict_of(pod({"our.org/gpu": 1, "our.org/mib": 5, "our.org/gib": 5}), **rules(*more)))
 
 
 DRIVER = {"name": "npu", "driver": "npu.org", "classes": ["npu.org"], "request": "npu"}
@@ -248,7 +250,7 @@ def selected(role: str, target: dict) -> dict | None:
     """The request of a pod that selects devices of a target by a role, or None if the pod is left."""
     row = {"name": "our.org/which", "place": "annotation", "role": role, "unit": "list"}
     declared = rules(row, target="npu") | {"targets": [target]}
-    done = became(beside("annotation", "our.org/which", "x1"), **declared)
+    done = verdict_of(beside("annotation", "our.org/which", "x1"), **declared)
     return None if untouched(done) else exactly(done)[0]
 
 

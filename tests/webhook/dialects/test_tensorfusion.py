@@ -8,7 +8,6 @@ from tests.webhook.dialects.rows import rows_left
 from tests.webhook.pods import (
     HAMI,
     WHOLE,
-    became,
     configured,
     container,
     devices,
@@ -20,6 +19,7 @@ from tests.webhook.pods import (
     selected,
     share,
     untouched,
+    verdict_of,
 )
 from webhook import registration
 from webhook.admission import decide_object
@@ -52,14 +52,14 @@ def tensorfusion_pod(*limits: dict, scheduler: str = "", **annotations: str) -> 
 
 
 def test_a_tensor_fusion_pod_with_gpu_limits_is_left():
-    done = became(labelled("true", {"nvidia.com/gpu": 1}), **WHOLE)
+    done = verdict_of(labelled("true", {"nvidia.com/gpu": 1}), **WHOLE)
     assert untouched(done)
     assert outcomes(done)[ENABLED] == outcomes(done)["nvidia.com/gpu"] == "left"
 
 
 @pytest.mark.parametrize("options", [{}, MOVED])
 def test_a_pod_without_the_label_is_ignored(options):
-    done = became(labelled("false", {"nvidia.com/gpu": 1}), **WHOLE, **options)
+    done = verdict_of(labelled("false", {"nvidia.com/gpu": 1}), **WHOLE, **options)
     assert outcomes(done) == {"nvidia.com/gpu": "translated"}
 
 
@@ -78,12 +78,12 @@ def test_a_pod_without_the_label_is_ignored(options):
 )
 def test_the_limit_of_an_amount_is_claimed_before_its_request(annotations, memory, cores):
     value = tensorfusion_pod(**annotations)
-    done = became(value, **MOVED)
+    done = verdict_of(value, **MOVED)
     assert exactly(done) == [share(memory=memory, cores=cores)]
     after = patched(value, done)
     assert not [key for key in after["metadata"]["annotations"] if key.startswith(DOMAIN)]
     assert after["metadata"]["labels"][ENABLED] == "true", "a selector may name it"
-    assert untouched(became(value))
+    assert untouched(verdict_of(value))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_the_limit_of_an_amount_is_claimed_before_its_request(annotations, memor
     ],
 )
 def test_tflops_become_a_percentage_by_the_declared_model(annotations, cores, model):
-    done = became(tensorfusion_pod(vram_limit="8Gi", **annotations), **COUNTED)
+    done = verdict_of(tensorfusion_pod(vram_limit="8Gi", **annotations), **COUNTED)
     (request,) = exactly(done)
     assert request["capacity"] == {"memory": "8Gi", "cores": cores}
     assert selected(done, productName=model)
@@ -107,17 +107,17 @@ def test_tflops_become_a_percentage_by_the_declared_model(annotations, cores, mo
 
 def test_tflops_without_a_model_use_the_only_declared_model():
     value = tensorfusion_pod(vram_limit="8Gi", tflops_limit="500")
-    done = became(value, **ONE)
+    done = verdict_of(value, **ONE)
     assert exactly(done)[0]["capacity"] == {"memory": "8Gi", "cores": "50"}
     assert not selected(done, productName="NVIDIA L40S"), "of another model it would be another percentage"
     for options in (MOVED, COUNTED):
-        done = became(value, **options)
+        done = verdict_of(value, **options)
         assert untouched(done)
         assert "the model" in done.warnings[0]
 
 
 def test_tflops_of_an_undeclared_model_are_left_with_a_remedy():
-    done = became(tensorfusion_pod(vram_limit="8Gi", tflops_limit="5", gpu_model="L40S"), **COUNTED)
+    done = verdict_of(tensorfusion_pod(vram_limit="8Gi", tflops_limit="5", gpu_model="L40S"), **COUNTED)
     assert untouched(done)
     assert "`tensorfusion: {tflops: {L40S: TFLOPS}}`" in done.warnings[0]
 
@@ -125,7 +125,7 @@ def test_tflops_of_an_undeclared_model_are_left_with_a_remedy():
 @given(tflops=some.integers(1, 5000), whole=some.integers(1, 5000))
 def test_tflops_are_rounded_up_to_percent_within_one_gpu(tflops, whole):
     options = {"tensorfusion": {"fractions": "translate", "tflops": {"H100": whole}}}
-    done = became(tensorfusion_pod(vram_limit="8Gi", tflops_limit=str(tflops)), **options)
+    done = verdict_of(tensorfusion_pod(vram_limit="8Gi", tflops_limit=str(tflops)), **options)
     if tflops > whole:
         assert untouched(done)
         return
@@ -134,7 +134,7 @@ def test_tflops_are_rounded_up_to_percent_within_one_gpu(tflops, whole):
 
 
 def test_several_gpus_are_distinct():
-    done = became(tensorfusion_pod(vram_limit="8Gi", gpu_count="2"), **MOVED)
+    done = verdict_of(tensorfusion_pod(vram_limit="8Gi", gpu_count="2"), **MOVED)
     assert exactly(done) == [share(memory="8Gi", cores="0")] * 2
     assert devices(done)["constraints"][0]["distinctAttribute"] == f"{HAMI}/uuid"
 
@@ -144,7 +144,7 @@ def test_several_gpus_are_distinct():
     [{"dedicated_gpu": "true", "gpu_model": "H100", "vram_limit": "1Gi"}, {"isolation": "shared", "gpu_model": "H100"}],
 )
 def test_dedicated_and_shared_gpus_become_whole_gpus_of_their_model(annotations):
-    done = became(tensorfusion_pod(gpu_count="3", **annotations), **MOVED)
+    done = verdict_of(tensorfusion_pod(gpu_count="3", **annotations), **MOVED)
     (request,) = exactly(done)
     assert (request["count"], "capacity" in request) == (3, False)
     assert selected(done, productName="NVIDIA H100 PCIe")
@@ -161,7 +161,7 @@ def users(value: dict, done) -> list[str]:
 
 def test_the_named_containers_see_the_same_gpus():
     value = tensorfusion_pod({}, {}, {}, vram_limit="8Gi", inject_container="c2, c0")
-    done = became(value, **MOVED)
+    done = verdict_of(value, **MOVED)
     assert users(value, done) == ["c0", "c2"]
     assert len(done.templates) == 1
     assert len(patched(value, done)["spec"]["resourceClaims"]) == 1
@@ -176,8 +176,8 @@ def test_the_named_containers_see_the_same_gpus():
     ],
 )
 def test_a_pod_denied_by_tensor_fusion_is_refused_if_translated(value):
-    assert refused(became(value, **MOVED))
-    assert untouched(became(value))
+    assert refused(verdict_of(value, **MOVED))
+    assert untouched(verdict_of(value))
 
 
 @pytest.mark.parametrize(
@@ -209,41 +209,41 @@ def test_a_pod_denied_by_tensor_fusion_is_refused_if_translated(value):
 def test_a_pod_with_an_inexpressible_annotation_is_left(key, value):
     made = tensorfusion_pod(vram_limit="8Gi")
     made["metadata"]["annotations"][f"{DOMAIN}/{key}"] = value
-    done = became(made, **MOVED)
+    done = verdict_of(made, **MOVED)
     assert untouched(done)
     assert outcomes(done)[f"{DOMAIN}/{key}"] == outcomes(done)[ENABLED] == "left"
 
 
 @pytest.mark.parametrize("annotations", [{}, {"compute_percent_limit": "50"}, {"gpu_count": "2"}])
 def test_a_pod_without_a_memory_request_is_left(annotations):
-    assert untouched(became(tensorfusion_pod(**annotations), **MOVED))
+    assert untouched(verdict_of(tensorfusion_pod(**annotations), **MOVED))
 
 
 @pytest.mark.parametrize("key", ["qos", "gpupool", "autoscale"])
 def test_an_annotation_no_claim_expresses_is_reported_and_kept(key):
     value = tensorfusion_pod(vram_limit="8Gi", **{key: "true"})
-    done = became(value, **MOVED)
+    done = verdict_of(value, **MOVED)
     assert outcomes(done)[f"{DOMAIN}/{key}"] == "approximated"
     assert f"{DOMAIN}/{key}" in patched(value, done)["metadata"]["annotations"]
 
 
 def test_a_labelled_pod_with_container_keys_is_left():
-    done = became(tensorfusion_pod({"nvidia.com/gpu": 1}, vram_limit="8Gi"), **WHOLE, **MOVED)
+    done = verdict_of(tensorfusion_pod({"nvidia.com/gpu": 1}, vram_limit="8Gi"), **WHOLE, **MOVED)
     assert untouched(done)
 
 
 def test_a_worker_pod_of_tensor_fusion_is_left():
     worker = tensorfusion_pod(vram_limit="8Gi", scheduler="tensor-fusion-scheduler")
     del worker["metadata"]["labels"]
-    assert untouched(became(worker, **MOVED))
+    assert untouched(verdict_of(worker, **MOVED))
 
 
 def test_a_translated_pod_leaves_the_scheduler_of_tensor_fusion():
     """A second review changes nothing."""
     value = tensorfusion_pod(vram_limit="8Gi", gpu_count="2", scheduler="tensor-fusion-scheduler")
-    after = patched(value, became(value, **MOVED))
+    after = patched(value, verdict_of(value, **MOVED))
     assert after["spec"]["schedulerName"] == "default-scheduler"
-    again = became(after, **MOVED)
+    again = verdict_of(after, **MOVED)
     assert not again.operations
     assert not again.decisions
     assert not again.warnings
@@ -252,7 +252,7 @@ def test_a_translated_pod_leaves_the_scheduler_of_tensor_fusion():
 def test_an_init_container_gets_no_gpu():
     value = tensorfusion_pod(vram_limit="8Gi")
     value["spec"]["initContainers"] = [container("i0", {})]
-    assert users(value, became(value, **MOVED)) == ["c0"]
+    assert users(value, verdict_of(value, **MOVED)) == ["c0"]
 
 
 def test_pods_with_the_label_are_sent_only_if_translated():
@@ -273,6 +273,6 @@ def test_a_pod_translated_in_a_file_is_not_translated_again():
     value = tensorfusion_pod(vram_limit="8Gi")
     made = {"apiVersion": "v1", "kind": "Pod", **value}
     written = patched(made, decide_object(made, State(configuration=configured(**MOVED))))
-    done = became(written, **MOVED)
+    done = verdict_of(written, **MOVED)
     assert not done.decisions
     assert not done.templates

@@ -10,7 +10,7 @@ import pytest
 
 from tests.webhook.dialects.rows import Row
 from tests.webhook.dialects.vocabulary_keys import KEYS
-from tests.webhook.pods import became, configured, outcomes
+from tests.webhook.pods import configured, outcomes, verdict_of
 from webhook.dialects import VOCABULARIES
 from webhook.dialects.table import Outcome, Position
 from webhook.state.schema import File
@@ -44,7 +44,7 @@ def test_every_row_of_a_dialect_has_a_case(name):
 def test_each_key_is_translated_as_its_case_states(case):
     name, row = CASES[case]
     key = row.key or name
-    done = became(row.pod, **row.config)
+    done = verdict_of(row.pod, **row.config)
     assert outcomes(done).get(key, "") == row.becomes
     assert key in repr(row.pod)
 
@@ -57,7 +57,7 @@ def test_a_key_without_effect_changes_nothing(case):
         if isinstance(place, dict):
             place.pop(row.key or name, None)
     bare["spec"]["containers"][0].pop("env", None)
-    assert became(row.pod, **row.config).templates == became(bare, **row.config).templates
+    assert verdict_of(row.pod, **row.config).templates == verdict_of(bare, **row.config).templates
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES, ids=lambda dialect: dialect.table.name)

@@ -7,7 +7,6 @@ from tests.webhook.pods import (  # fmt: skip
     HAMI,
     SIZES,
     alternatives,
-    became,
     container,
     devices,
     exactly,
@@ -17,6 +16,7 @@ from tests.webhook.pods import (  # fmt: skip
     refused,
     share,
     untouched,
+    verdict_of,
 )
 from webhook.dialects.systems.volcano import DIALECT
 
@@ -46,7 +46,7 @@ ROWS = {
 
 
 def translated(**limits):
-    return became(pod({V + name.replace("_", "-"): value for name, value in limits.items()}), **SIZES)
+    return verdict_of(pod({V + name.replace("_", "-"): value for name, value in limits.items()}), **SIZES)
 
 
 def test_a_number_alone_is_the_whole_memory_and_no_compute():
@@ -71,7 +71,7 @@ def test_the_percentage_wins_over_the_amount():
 
 def test_where_the_percentage_has_no_name_the_amount_counts():
     value = pod(MEMORY | {V + "memory-percentage": 50})
-    assert exactly(became(value, volcano={"percentage": False})) == [share(memory="3000Mi", cores="0")]
+    assert exactly(verdict_of(value, volcano={"percentage": False})) == [share(memory="3000Mi", cores="0")]
 
 
 def test_no_percent_of_the_memory_is_refused():
@@ -84,17 +84,17 @@ def test_volcano_limits_without_a_positive_vgpu_number_are_left(limits):
 
 
 def test_memory_is_counted_in_factors():
-    assert exactly(became(pod(MEMORY), volcano={"memoryFactor": 10})) == [share(memory="30000Mi", cores="0")]
-    assert refused(became(pod(MEMORY), volcano={"memoryFactor": 2**30}))
+    assert exactly(verdict_of(pod(MEMORY), volcano={"memoryFactor": 10})) == [share(memory="30000Mi", cores="0")]
+    assert refused(verdict_of(pod(MEMORY), volcano={"memoryFactor": 2**30}))
 
 
 def test_init_containers_do_not_count():
-    assert untouched(became(pod({}, init=(container("i", MEMORY),))))
+    assert untouched(verdict_of(pod({}, init=(container("i", MEMORY),))))
 
 
 def typed(use: str | None = None, nouse: str | None = None):
     annotations = {"nvidia.com/use-gputype": use, "nvidia.com/nouse-gputype": nouse}
-    return became(pod(MEMORY, annotations={key: text for key, text in annotations.items() if text is not None}))
+    return verdict_of(pod(MEMORY, annotations={key: text for key, text in annotations.items() if text is not None}))
 
 
 def test_a_wanted_type_overrides_unwanted_types():
@@ -114,26 +114,26 @@ def test_entries_are_not_trimmed():
 
 def test_a_pod_of_a_group_keeps_the_volcano_scheduler():
     grouped = pod(MEMORY, scheduler="volcano", annotations={"scheduling.k8s.io/group-name": "g"})
-    assert untouched(became(grouped)), "this Volcano is not said to understand claims"
-    done = became(grouped, **UNDERSTOOD)
+    assert untouched(verdict_of(grouped)), "this Volcano is not said to understand claims"
+    done = verdict_of(grouped, **UNDERSTOOD)
     assert exactly(done) == [share(memory="3000Mi", cores="0")]
     assert patched(grouped, done)["spec"]["schedulerName"] == "volcano"
 
 
 def test_a_pod_without_a_group_gets_the_default_scheduler():
     value = pod(MEMORY, scheduler="volcano")
-    assert patched(value, became(value))["spec"]["schedulerName"] == "default-scheduler"
+    assert patched(value, verdict_of(value))["spec"]["schedulerName"] == "default-scheduler"
 
 
 def test_types_alone_are_hamis_unless_volcano_is_named():
     annotations = {"nvidia.com/use-gputype": "A100"}
-    assert outcomes(became(pod({"nvidia.com/gpu": 1}, annotations=annotations)))["nvidia.com/gpu"] == "translated"
-    assert untouched(became(pod({"nvidia.com/gpu": 1}, annotations=annotations, scheduler="volcano")))
+    assert outcomes(verdict_of(pod({"nvidia.com/gpu": 1}, annotations=annotations)))["nvidia.com/gpu"] == "translated"
+    assert untouched(verdict_of(pod({"nvidia.com/gpu": 1}, annotations=annotations, scheduler="volcano")))
 
 
 def test_the_bridge_spreads_a_pod_group_like_other_pods():
     value = hinted(podgroup_policy="spread")
     value["spec"]["schedulerName"] = "volcano"
-    done = became(value, bridge={"schedulerName": "drawbridge", "drivers": [HAMI]})
+    done = verdict_of(value, bridge={"schedulerName": "drawbridge", "drivers": [HAMI]})
     assert patched(value, done)["metadata"]["annotations"]["drawbridge.dev/strategy"] == "LowLoadFirst"
     assert outcomes(done)[V + "podgroup-policy"] == "approximated"

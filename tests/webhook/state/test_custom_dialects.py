@@ -10,7 +10,6 @@ from tests.webhook.pods import (
     HAMI,
     SIZES,
     WHOLE,
-    became,
     configured,
     container,
     devices,
@@ -20,6 +19,7 @@ from tests.webhook.pods import (
     pod,
     read_objects,
     untouched,
+    verdict_of,
 )
 from tests.webhook.state.configurations import PAIR, mistakes
 from webhook.dialects import PCIE_ROOT
@@ -104,7 +104,7 @@ AMD = {
 
 def test_a_declared_device_kind_is_added_to_ours():
     ours = table({"name": "amd.example.com/gpu", "role": "count"}, target="mi300")
-    done = became(pod({"amd.example.com/gpu": 2}, {"nvidia.com/gpu": 1}), targets=[AMD], dialects=[ours], **WHOLE)
+    done = verdict_of(pod({"amd.example.com/gpu": 2}, {"nvidia.com/gpu": 1}), targets=[AMD], dialects=[ours], **WHOLE)
     requests = [spec["spec"]["devices"]["requests"][0]["exactly"] for spec in done.templates.values()]
     assert {(request["deviceClassName"], request["count"]) for request in requests} == {
         ("gpu.amd.com", 2),
@@ -117,7 +117,7 @@ def test_two_kinds_of_one_name_get_distinct_request_names():
     joint = [{"primary": "nvidia.com/gpu", "secondary": "amd.example.com/gpu", "attribute": PCIE_ROOT}]
     target = {**AMD, "attributes": [PCIE_ROOT]}
     value = pod({"nvidia.com/gpu": 2, "amd.example.com/gpu": 2})
-    done = became(value, targets=[target], dialects=[ours], joint=joint, **WHOLE)
+    done = verdict_of(value, targets=[target], dialects=[ours], joint=joint, **WHOLE)
     assert [request["name"] for request in devices(done)["requests"]] == [
         "gpu-0",
         "gpu-beside-0",
@@ -131,12 +131,15 @@ def test_a_key_needing_an_undeclared_target_field_is_left():
     rows = [{"name": "our/gpu", "role": "count"}, {"name": "our/mem", "role": "memory", "unit": "bytes"}]
     percent = {"name": "our/percent", "role": "memoryPercent"}
     config = {"targets": [target], "dialects": [table(*rows, percent, target="mi300")], **SIZES, "unresolved": "leave"}
-    several, relative = became(pod({"our/gpu": 2, "our/mem": 5}), **config), became(pod({"our/percent": 50}), **config)
+    several, relative = (
+        verdict_of(pod({"our/gpu": 2, "our/mem": 5}), **config),
+        verdict_of(pod({"our/percent": 50}), **config),
+    )
     assert untouched(several)
     assert "unique" in several.warnings[0]
     assert untouched(relative)
     assert "product" in relative.warnings[0]
-    assert became(pod({"our/gpu": 1, "our/mem": 5}), **config).changed
+    assert verdict_of(pod({"our/gpu": 1, "our/mem": 5}), **config).changed
 
 
 def test_a_class_of_another_driver_does_not_serve_a_target():
@@ -146,7 +149,7 @@ def test_a_class_of_another_driver_does_not_serve_a_target():
     example = read_objects(manifests.read([EXAMPLES / "fleet"]))
     odd = [wire.convert(device_class, DeviceClass) for device_class in classes]
     fleet = Inventory.gather(odd, example.of_type(ResourceSlice), example.of_type(Node))
-    done = became(pod({"nvidia.com/gpu": 1}), fleet=fleet, classes={"gpu": "odd"}, **WHOLE)
+    done = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=fleet, classes={"gpu": "odd"}, **WHOLE)
     assert untouched(done)
     assert "dra.net" in done.warnings[0]
     assert "targets" in done.warnings[0]
@@ -154,7 +157,7 @@ def test_a_class_of_another_driver_does_not_serve_a_target():
 
 def test_rdma_network_devices_are_requested_by_role():
     ours = table({"name": "rdma/hca", "role": "rdma"}, target="nic")
-    (request,) = exactly(became(pod({"rdma/hca": 1}), dialects=[ours], fleet=example_fleet()))
+    (request,) = exactly(verdict_of(pod({"rdma/hca": 1}), dialects=[ours], fleet=example_fleet()))
     assert request["cel"] == ['device.attributes["dra.net"].?rdma.orValue(false)']
 
 
@@ -164,21 +167,21 @@ def test_a_label_of_a_custom_dialect_prevents_translation():
         {"name": "our/done", "place": "label", "role": "placed", "because": "x"},
     ]
     value = pod({"our/gpu": 1})
-    assert became(value, dialects=[table(*rows)]).changed
+    assert verdict_of(value, dialects=[table(*rows)]).changed
     value["metadata"]["labels"] = {"our/done": "yes"}
-    assert untouched(became(value, dialects=[table(*rows)]))
+    assert untouched(verdict_of(value, dialects=[table(*rows)]))
 
 
 def test_keys_may_be_renamed_for_a_cluster():
     renamed = {"keys": {"hami": {"nvidia.com/gpumem": "our.org/vmem"}}}
-    assert exactly(became(pod({"our.org/vmem": 100}), **renamed))[0]["class"] == HAMI
-    assert untouched(became(pod({"nvidia.com/gpumem": 100}), **renamed))
+    assert exactly(verdict_of(pod({"our.org/vmem": 100}), **renamed))[0]["class"] == HAMI
+    assert untouched(verdict_of(pod({"nvidia.com/gpumem": 100}), **renamed))
 
 
 def test_a_key_or_a_dialect_can_be_switched_off():
     value = pod({"nvidia.com/gpumem": 100})
-    assert untouched(became(value, keys={"hami": {"nvidia.com/gpumem": ""}}))
-    assert untouched(became(value, disabled=["hami"]))
+    assert untouched(verdict_of(value, keys={"hami": {"nvidia.com/gpumem": ""}}))
+    assert untouched(verdict_of(value, disabled=["hami"]))
 
 
 def test_an_administrators_table_is_a_dialect_like_ours():
@@ -194,10 +197,10 @@ def test_an_administrators_table_is_a_dialect_like_ours():
         ],
     }
     value = pod({"our.org/slices": 2, "our.org/gib": 4, "our.org/percent": 20})
-    done = became(value, dialects=[table])
+    done = verdict_of(value, dialects=[table])
     assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "4Gi", "cores": "20"}}] * 2
-    assert untouched(became(pod({"our.org/slices": 1, "our.org/old": 1}), dialects=[table]))
-    assert became(pod({"our.org/gib": 81}), dialects=[table]).refusals
+    assert untouched(verdict_of(pod({"our.org/slices": 1, "our.org/old": 1}), dialects=[table]))
+    assert verdict_of(pod({"our.org/gib": 81}), dialects=[table]).refusals
 
 
 def test_virtual_functions_are_requested_by_pool():
@@ -207,7 +210,7 @@ def test_virtual_functions_are_requested_by_pool():
         "target": "vf",
         "keys": [{"name": "openshift.io/mlxnics", "meaning": "virtual functions", "role": "nic"}],
     }
-    (request,) = exactly(became(pod({"openshift.io/mlxnics": 2}), dialects=[table]))
+    (request,) = exactly(verdict_of(pod({"openshift.io/mlxnics": 2}), dialects=[table]))
     assert request == {
         "class": "sriovnetwork.k8snetworkplumbingwg.io",
         "count": 2,
@@ -224,7 +227,7 @@ def test_a_pod_scoped_dialect_sums_requests_for_requesting_containers():
         "keys": [{"name": "our.org/gib", "meaning": "memory of one GPU", "unit": "GiB", "role": "memory"}],
     }
     value = pod({"our.org/gib": 3}, {"our.org/gib": 3}, {}, init=(container("i", {"our.org/gib": 5}),))
-    done = became(value, dialects=[table])
+    done = verdict_of(value, dialects=[table])
     assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "6Gi"}}]
     after = patched(value, done)["spec"]
     every = [*after["initContainers"], *after["containers"]]

@@ -7,7 +7,7 @@ from dra import wire
 from dra.objects.claim import DeviceClass
 from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
-from tests.webhook.pods import HAMI, became, configured, untouched
+from tests.webhook.pods import HAMI, configured, untouched, verdict_of
 from tests.webhook.state.fleets import GPU, OLD, fleet, given, old_node, shares, typed_class
 from webhook.state.inventory import Inventory
 
@@ -38,9 +38,9 @@ def test_old_nodes_outside_the_evidence_selector_do_not_stop_translation(old):
     names = sorted({s.spec.node_name for s in given().of_type(ResourceSlice)})
     honest = [vouched(name) for name in names]
     stolen = [old_node(f"stolen-{i}", **old) for i in range(20)]
-    assert untouched(became(GPU, fleet=believed(evidence={}, nodes=[*honest, *stolen])))
+    assert untouched(verdict_of(GPU, fleet=believed(evidence={}, nodes=[*honest, *stolen])))
     facts = believed(evidence={"nodeSelector": VOUCHED}, nodes=[*honest, *stolen])
-    done = became(GPU, fleet=facts)
+    done = verdict_of(GPU, fleet=facts)
     assert done.changed
     (basis,) = [decision.basis for decision in done.decisions]
     assert basis == "3 of 3 nodes that count (`evidence`) publish it as a whole GPU (class gpu.nvidia.com)"
@@ -62,14 +62,14 @@ def test_one_counted_node_does_not_decide_for_the_others():
     names = sorted({s.spec.node_name for s in given().of_type(ResourceSlice)})
     one_of_them = old_node("old", labels=VOUCHED, allocatable={"nvidia.com/gpu": "8"})
     facts = believed(evidence={"nodeSelector": VOUCHED}, nodes=[*(vouched(name) for name in names), one_of_them])
-    assert became(GPU, fleet=facts).changed
+    assert verdict_of(GPU, fleet=facts).changed
 
 
 def test_an_unnamed_driver_is_not_evidence():
     facts = believed(evidence={"drivers": ["gpu.nvidia.com"]})
     assert facts.classes["gpu.nvidia.com"].devices == 10
     assert facts.classes[HAMI].devices == 0
-    done = became(GPU, fleet=believed(evidence={"drivers": ["dra.net"]}))
+    done = verdict_of(GPU, fleet=believed(evidence={"drivers": ["dra.net"]}))
     assert untouched(done)
     assert "on the nodes and of the drivers that count (`evidence`)" in done.warnings[0]
 

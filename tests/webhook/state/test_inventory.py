@@ -7,7 +7,7 @@ from dra import wire
 from dra.objects.claim import DeviceClass
 from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
-from tests.webhook.pods import HAMI, became, configured, exactly, example_fleet, pod, untouched
+from tests.webhook.pods import HAMI, configured, exactly, example_fleet, pod, untouched, verdict_of
 from tests.webhook.state.fleets import GPU, HALF, OLD, amounts, fleet, given, old_node, shares, stripped, typed_class
 from webhook.dialects import Served
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
@@ -31,17 +31,17 @@ def test_the_example_fleet_is_described_as_it_is():
 
 @pytest.mark.parametrize("old", OLD)
 def test_one_old_node_does_not_decide_for_the_fleet(old):
-    assert became(GPU, fleet=fleet(nodes=[old_node(**old)])).changed
+    assert verdict_of(GPU, fleet=fleet(nodes=[old_node(**old)])).changed
 
 
 @pytest.mark.parametrize("old", OLD)
 def test_a_bare_count_is_left_with_equally_many_old_nodes(old):
     nodes = [old_node(name, **old) for name in ("old", "older", "oldest")]  # the example has whole GPUs on three
-    done = became(GPU, fleet=fleet(nodes=nodes))
+    done = verdict_of(GPU, fleet=fleet(nodes=nodes))
     assert untouched(done)
     assert "such as old, which" in done.warnings[0]
     assert "3 of 6 nodes" in done.warnings[0]
-    assert became(GPU, fleet=fleet(nodes=nodes), meanings={"nvidia.com/gpu": "whole"}).changed
+    assert verdict_of(GPU, fleet=fleet(nodes=nodes), meanings={"nvidia.com/gpu": "whole"}).changed
 
 
 SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "pool": "shared"}
@@ -65,7 +65,7 @@ def test_nodes_outside_the_selector_of_a_pod_do_not_count(place, changed, shown)
         term = {"matchExpressions": [{"key": "pool", "operator": operator, "values": values}]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
         place = {"affinity": {"nodeAffinity": required}}
-    done = became(pod({"nvidia.com/gpu": 1}, **place), fleet=pools)
+    done = verdict_of(pod({"nvidia.com/gpu": 1}, **place), fleet=pools)
     [decision] = done.decisions
     assert done.changed == changed
     assert shown in (decision.basis or decision.detail)
@@ -80,17 +80,17 @@ def test_nodes_outside_the_selector_of_a_pod_do_not_count(place, changed, shown)
     ],
 )
 def test_a_node_without_contrary_evidence_permits_translation(harmless):
-    assert became(GPU, fleet=fleet(nodes=[harmless])).changed
+    assert verdict_of(GPU, fleet=fleet(nodes=[harmless])).changed
 
 
 def test_without_the_class_a_count_is_left():
-    assert untouched(became(GPU, fleet=fleet(classes=[])))
-    assert untouched(became(pod({"nvidia.com/gpumem": 1}), fleet=fleet(classes=[])))
+    assert untouched(verdict_of(GPU, fleet=fleet(classes=[])))
+    assert untouched(verdict_of(pod({"nvidia.com/gpumem": 1}), fleet=fleet(classes=[])))
 
 
 def test_an_incomplete_pool_is_not_evidence():
     incomplete = [s for s in given().of_type(ResourceSlice) if s.metadata.name == "slice-1-gpu-devices"]
-    assert untouched(became(GPU, fleet=fleet(slices=incomplete)))
+    assert untouched(verdict_of(GPU, fleet=fleet(slices=incomplete)))
 
 
 def test_a_pool_with_duplicate_device_names_is_not_evidence():
@@ -103,7 +103,7 @@ def test_a_pool_with_duplicate_device_names_is_not_evidence():
         doubled.append(msgspec.structs.replace(slice_, spec=msgspec.structs.replace(slice_.spec, devices=devices)))
     facts = fleet(slices=doubled)
     assert facts.classes["gpu.nvidia.com"].devices == 0
-    assert untouched(became(GPU, fleet=facts))
+    assert untouched(verdict_of(GPU, fleet=facts))
 
 
 def test_only_the_newest_generation_counts():
@@ -123,7 +123,7 @@ def test_only_the_newest_generation_counts():
 
 def test_a_network_class_is_found_by_its_selected_devices():
     classes = [typed_class("our-nics", "device.driver == 'dra.net' && device.attributes['dra.net'].rdma")]
-    done = became(pod({"koordinator.sh/rdma": 100}), fleet=fleet(classes=classes))
+    done = verdict_of(pod({"koordinator.sh/rdma": 100}), fleet=fleet(classes=classes))
     (request,) = exactly(done)
     assert request["class"] == "our-nics"
     assert request["cel"] == ['device.attributes["dra.net"].?rdma.orValue(false)']
@@ -132,8 +132,8 @@ def test_a_network_class_is_found_by_its_selected_devices():
 def test_two_network_classes_need_a_declaration():
     classes = [typed_class(name, "device.driver == 'dra.net'") for name in ("a", "b")]
     value = pod({"koordinator.sh/rdma": 100})
-    assert untouched(became(value, fleet=fleet(classes=classes)))
-    assert exactly(became(value, fleet=fleet(classes=classes), classes={"nic": "b"}))[0]["class"] == "b"
+    assert untouched(verdict_of(value, fleet=fleet(classes=classes)))
+    assert exactly(verdict_of(value, fleet=fleet(classes=classes), classes={"nic": "b"}))[0]["class"] == "b"
 
 
 def nics(name: str, **attributes: str) -> ResourceSlice:
@@ -148,14 +148,14 @@ def test_a_class_of_one_node_causes_no_ambiguity():
     unused = typed_class("lab-nics", "device.driver == 'dra.net' && has(device.attributes['dra.net'].lab)")
     honest = [nics(name) for name in ("a", "b", "c")]
     value = pod({"koordinator.sh/rdma": 100})
-    done = became(value, fleet=fleet(classes=[ours, unused], slices=[*honest, nics("evil", lab="x")]))
+    done = verdict_of(value, fleet=fleet(classes=[ours, unused], slices=[*honest, nics("evil", lab="x")]))
     assert exactly(done)[0]["class"] == "our-nics"
     doubtful = [*honest, nics("d", lab="x"), nics("e", lab="x")]
-    assert untouched(became(value, fleet=fleet(classes=[ours, unused], slices=doubtful)))
+    assert untouched(verdict_of(value, fleet=fleet(classes=[ours, unused], slices=doubtful)))
 
 
 def test_a_declared_class_that_is_not_there_is_left():
-    done = became(pod({"nvidia.com/gpumem": 1}), fleet=example_fleet(), classes={"vgpu": "missing"})
+    done = verdict_of(pod({"nvidia.com/gpumem": 1}), fleet=example_fleet(), classes={"vgpu": "missing"})
     assert untouched(done)
     assert "missing" in done.warnings[0]
 
@@ -191,7 +191,7 @@ def test_capacities_are_spelled_as_published():
 
 def test_a_class_whose_devices_are_not_shared_gets_no_shares():
     classes = [typed_class(HAMI, "device.driver == 'gpu.nvidia.com'")]
-    assert untouched(became(pod({"nvidia.com/gpumem": 1}), fleet=fleet(classes=classes)))
+    assert untouched(verdict_of(pod({"nvidia.com/gpumem": 1}), fleet=fleet(classes=classes)))
 
 
 def test_an_incremental_inventory_equals_a_new_one():
@@ -228,7 +228,7 @@ def test_a_driver_may_write_its_own_domain():
     ],
 )
 def test_a_decision_names_the_evidence_for_its_meaning(config, selector, basis):
-    done = became(pod({"nvidia.com/gpu": 1}, nodeSelector=selector), fleet=example_fleet(), **config)
+    done = verdict_of(pod({"nvidia.com/gpu": 1}, nodeSelector=selector), fleet=example_fleet(), **config)
     assert [decision.basis for decision in done.decisions] == [basis]
 
 
@@ -239,7 +239,7 @@ def test_pools_without_a_node_count_as_one_node():
 
     honest = [shares(name, ("X", "40Gi")) for name in ("a", "b")]
     evil = [homeless(f"evil-{i}") for i in range(9)]
-    assert amounts(became(HALF, fleet=fleet(slices=[*honest, *evil]))) == ["20Gi"]
+    assert amounts(verdict_of(HALF, fleet=fleet(slices=[*honest, *evil]))) == ["20Gi"]
     [product] = fleet(slices=[*honest, *evil]).classes[HAMI].products
     assert (product.memory, product.others, product.sizes) == (40 << 30, (), 2)
 

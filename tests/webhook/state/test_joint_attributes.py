@@ -2,7 +2,7 @@
 
 from dra import wire
 from dra.objects.device import ResourceSlice
-from tests.webhook.pods import HAMI, became, exactly, example_fleet, outcomes, pod, untouched
+from tests.webhook.pods import HAMI, exactly, example_fleet, outcomes, pod, untouched, verdict_of
 from tests.webhook.state.fleets import fleet, given, stripped, typed_class
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT, TARGETS
 from webhook.state.inventory import Inventory
@@ -22,7 +22,7 @@ JOINT = {
 
 def test_the_numa_node_replaces_an_unpublished_pcie_root():
     value = pod({"nvidia.com/gpu": 1, "example.com/nic": 1})
-    done = became(value, fleet=fleet(slices=stripped("dra.net", PCIE_ROOT)), **JOINT)
+    done = verdict_of(value, fleet=fleet(slices=stripped("dra.net", PCIE_ROOT)), **JOINT)
     (spec,) = done.templates.values()
     assert spec["spec"]["devices"]["constraints"][0]["matchAttribute"] == NUMA_NODE
     assert any("pcieRoot" in warning and "dranet" in warning for warning in done.warnings)
@@ -51,7 +51,7 @@ def test_an_attribute_missing_on_one_device_is_not_published():
 
 def test_without_any_common_attribute_joint_requests_are_left():
     value = pod({"nvidia.com/gpu": 1, "example.com/nic": 1})
-    done = became(value, fleet=fleet(slices=stripped("dra.net", PCIE_ROOT, NUMA_NODE)), **JOINT)
+    done = verdict_of(value, fleet=fleet(slices=stripped("dra.net", PCIE_ROOT, NUMA_NODE)), **JOINT)
     assert untouched(done)
     assert outcomes(done) == {"nvidia.com/gpu": "left", "example.com/nic": "left"}
 
@@ -62,13 +62,13 @@ def test_an_empty_pcie_root_is_distinguished():
     blank = wire.decode(text.replace(b'"pci0000:15"', b'""'), ResourceSlice)
     facts = fleet(slices=[*(s for s in slices if s.metadata.name != "train-1-dra"), blank])
     assert facts.classes["dranet"].rootless == 1
-    done = became(pod({"nvidia.com/gpu": 1, "example.com/nic": 1}), fleet=facts, **JOINT)
+    done = verdict_of(pod({"nvidia.com/gpu": 1, "example.com/nic": 1}), fleet=facts, **JOINT)
     assert exactly(done)[1]["cel"] == ['device.attributes["resource.kubernetes.io"].?pcieRoot.orValue("") != ""']
 
 
 def test_targets_without_an_inventory_are_the_vendors_own():
     assert Inventory().find_class(TARGETS["gpu"]) is None
-    assert exactly(became(pod({"nvidia.com/gpumem": 1})))[0]["class"] == HAMI
+    assert exactly(verdict_of(pod({"nvidia.com/gpumem": 1})))[0]["class"] == HAMI
 
 
 def test_koordinators_pairs_fall_back_to_the_numa_node_too():
@@ -77,7 +77,7 @@ def test_koordinators_pairs_fall_back_to_the_numa_node_too():
         {"koordinator.sh/gpu": 200, "koordinator.sh/rdma": 200},
         annotations={"scheduling.koordinator.sh/device-joint-allocate": same},
     )
-    done = became(value, fleet=fleet(slices=stripped("dra.net", PCIE_ROOT)))
+    done = verdict_of(value, fleet=fleet(slices=stripped("dra.net", PCIE_ROOT)))
     (spec,) = done.templates.values()
     assert {constraint["matchAttribute"] for constraint in spec["spec"]["devices"]["constraints"]} == {NUMA_NODE}
     assert any("numaNode is used" in warning for warning in done.warnings)
@@ -92,8 +92,8 @@ def test_a_partition_that_is_published_ties_the_gpus():
             text = text.replace(b'"brand":', b'"partition2":{"int":1},"brand":')
         partitioned.append(wire.decode(text, ResourceSlice))
     value = pod({"koordinator.sh/gpu": 200}, annotations={"scheduling.koordinator.sh/gpu-partition-spec": "{}"})
-    done = became(value, fleet=fleet(slices=partitioned))
+    done = verdict_of(value, fleet=fleet(slices=partitioned))
     (spec,) = done.templates.values()
     ties = [{"requests": ["gpu"], "matchAttribute": "gpu.nvidia.com/partition2"}]
     assert spec["spec"]["devices"]["constraints"] == ties
-    assert untouched(became(value, fleet=example_fleet()))
+    assert untouched(verdict_of(value, fleet=example_fleet()))

@@ -5,7 +5,7 @@ import pytest
 from dra import wire
 from dra.objects.claim import DeviceClass
 from dra.objects.device import ResourceSlice
-from tests.webhook.pods import became, exactly, outcomes, pod, untouched
+from tests.webhook.pods import exactly, outcomes, pod, untouched, verdict_of
 from webhook.state.inventory import Inventory
 
 AMD, INTEL = "gpu.amd.com", "gpu.intel.com"
@@ -44,7 +44,7 @@ def fleet(*nodes: tuple) -> Inventory:
     ],
 )
 def test_a_node_is_evidence_only_for_its_own_kind(key, nodes, basis):
-    done = became(pod({key: 1}), fleet=fleet(*nodes))
+    done = verdict_of(pod({key: 1}), fleet=fleet(*nodes))
     assert outcomes(done) == {key: "translated"}
     assert done.decisions[0].basis == basis
 
@@ -67,7 +67,7 @@ def test_a_node_is_evidence_only_for_its_own_kind(key, nodes, basis):
     ],
 )
 def test_a_key_of_an_unpublished_device_kind_is_left(key, nodes, reason):
-    done = became(pod({key: 1}), fleet=fleet(*nodes))
+    done = verdict_of(pod({key: 1}), fleet=fleet(*nodes))
     assert untouched(done)
     assert reason in done.warnings[0]
 
@@ -99,27 +99,27 @@ ONE, ALL, PLAIN = {"default": "1"}, {"default": "4"}, {}
 
 
 def test_a_partitioned_gpu_is_not_a_whole_one():
-    done = became(pod({"nvidia.com/gpu": 1}), fleet=gpus(ONE))
+    done = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpus(ONE))
     assert untouched(done)
     assert "n0, which publishes parts of devices alone" in done.warnings[0]
 
 
 @pytest.mark.parametrize("policy", [ALL, None])
 def test_an_unpartitioned_gpu_is_a_whole_one(policy):
-    done = became(pod({"nvidia.com/gpu": 1}), fleet=gpus(policy))
+    done = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpus(policy))
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
 def test_whole_gpus_are_not_requested_from_partitioned_ones():
-    done = became(pod({"nvidia.com/gpu": 1}), fleet=gpus(ONE, PLAIN, PLAIN))
+    done = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpus(ONE, PLAIN, PLAIN))
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1, "cel": ["!device.allowMultipleAllocations"]}]
 
 
 def test_one_node_does_not_exclude_the_gpus_of_others():
-    done = became(pod({"nvidia.com/gpu": 1}), fleet=gpus(ONE, ALL, PLAIN))
+    done = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpus(ONE, ALL, PLAIN))
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
 def test_a_share_is_requested_from_partitioned_gpus():
-    done = became(pod({"nvidia.com/gpu.shared": 1}), fleet=gpus(ONE), nvidia={"consumableShares": True})
+    done = verdict_of(pod({"nvidia.com/gpu.shared": 1}), fleet=gpus(ONE), nvidia={"consumableShares": True})
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1, "capacity": {"shares": "1"}}]

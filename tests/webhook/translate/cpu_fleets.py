@@ -66,7 +66,7 @@ def cpus_on(*names, made=GROUPS, others=()):
     return fleet(CLASS, *nodes, *(published(name, made) for name in names))
 
 
-def became(value, *, given=None, namespace="n", **fields):
+def verdict_of(value, *, given=None, namespace="n", **fields):
     more = {key: fields.pop(key) for key in ("templates", "quotas", "limit_ranges", "features") if key in fields}
     state = State(configuration=configured(**(EVERYWHERE | fields)), fleet=given or Inventory(), keys=(KEY,), **more)
     return translate(value, state, namespace=namespace, sign=True)

@@ -9,7 +9,6 @@ from tests.webhook.translate.cpu_fleets import (
     GPU,
     GROUPS,
     TWO,
-    became,
     cpus_on,
     exactly_of,
     fleet,
@@ -19,6 +18,7 @@ from tests.webhook.translate.cpu_fleets import (
     outcomes_of,
     published,
     users,
+    verdict_of,
 )
 from webhook.dialects.table import Outcome
 from webhook.state.inventory import Inventory
@@ -36,20 +36,20 @@ def single(number):
 
 def test_a_gpu_and_cpus_get_separate_claims():
     value = pod(TWO | GPU)
-    done = became(value, **WHOLE)
+    done = verdict_of(value, **WHOLE)
     assert sorted(request["class"] for request in exactly_of(done)) == ["dra.cpu", "gpu.nvidia.com"]
     assert patched(value, done)["spec"]["containers"][0]["resources"]["limits"] == TWO
-    left = became(value, meanings={"nvidia.com/gpu": "leave"})
+    left = verdict_of(value, meanings={"nvidia.com/gpu": "leave"})
     assert [request["class"] for request in exactly_of(left)] == ["dra.cpu"]
     nodes = [labelled_node("a"), labelled_node("b"), published("a", GROUPS)]
-    without = became(value, given=fleet(*nodes, *gpus("b")), meanings={"nvidia.com/gpu": "whole"})
+    without = verdict_of(value, given=fleet(*nodes, *gpus("b")), meanings={"nvidia.com/gpu": "whole"})
     assert [request["class"] for request in exactly_of(without)] == ["gpu.nvidia.com"]
     assert (
         "c0",
         Outcome.LEFT,
         "the cluster has no DeviceClass dra.cpu; if it has another name, an administrator can set `classes: {cpu: NAME}` (docs/configuration.md)",
     ) in outcomes_of(without)
-    without = became(value, given=fleet(CLASS, *nodes, *gpus("b")), meanings={"nvidia.com/gpu": "whole"})
+    without = verdict_of(value, given=fleet(CLASS, *nodes, *gpus("b")), meanings={"nvidia.com/gpu": "whole"})
     assert [request["class"] for request in exactly_of(without)] == ["gpu.nvidia.com"]
     assert (
         "c0",
@@ -63,28 +63,28 @@ def test_a_gpu_and_cpus_get_separate_claims():
 
 def test_cpus_published_as_devices_are_counted_and_split_over_claims():
     single_cpus = [single(i) for i in range(64)]
-    done = became(pod({"cpu": 40, "memory": "1Gi"}), given=cpus_on("a", "b", made=single_cpus))
+    done = verdict_of(pod({"cpu": 40, "memory": "1Gi"}), given=cpus_on("a", "b", made=single_cpus))
     counts = [claim.spec["spec"]["devices"]["requests"][0]["exactly"]["count"] for claim in done.given]
     assert counts == [20, 20]
     assert "capacity" not in str(done.given)
-    assert untouched(became(pod({"cpu": 200, "memory": "1Gi"}), given=cpus_on("a", made=single_cpus)))
+    assert untouched(verdict_of(pod({"cpu": 200, "memory": "1Gi"}), given=cpus_on("a", made=single_cpus)))
 
 
 def test_more_cpus_than_a_group_holds_span_groups():
-    done = became(pod({"cpu": 50, "memory": "1Gi"}), given=cpus_on("a", "b"))
+    done = verdict_of(pod({"cpu": 50, "memory": "1Gi"}), given=cpus_on("a", "b"))
     assert [request["capacity"] for request in exactly(done)] == [
         {"dra.cpu/cpu": "17"},
         {"dra.cpu/cpu": "17"},
         {"dra.cpu/cpu": "16"},
     ]
     assert "of 3 devices, as most hold 24 CPUs" in done.warnings[0]
-    assert untouched(became(pod({"cpu": 10**15, "memory": "1Gi"}), given=cpus_on("a")))
+    assert untouched(verdict_of(pod({"cpu": 10**15, "memory": "1Gi"}), given=cpus_on("a")))
 
 
 def test_the_driver_groups_by_machine_only_for_pods_with_cpus():
     whole = [group("cpudevmachine", 0, 48)]
     del whole[0]["attributes"]["dra.cpu/socketID"]
-    done = became(pod(TWO), given=cpus_on("a", made=whole))
+    done = verdict_of(pod(TWO), given=cpus_on("a", made=whole))
     assert untouched(done)
     assert "as one device of class dra.cpu" in outcomes_of(done)[0][2]
 
@@ -92,14 +92,14 @@ def test_the_driver_groups_by_machine_only_for_pods_with_cpus():
 def test_cpus_counted_by_both_node_and_claim_are_not_claimed():
     mapping = {"cpu": {"mapping": {"capacityKey": "dra.cpu/cpu", "capacityMultiplier": "1"}}}
     counted = [group("cpudevnuma000", 0, 24, nodeAllocatableResources=mapping)]
-    done = became(pod(TWO), given=cpus_on("a", "b", made=counted))
+    done = verdict_of(pod(TWO), given=cpus_on("a", "b", made=counted))
     assert untouched(done)
     assert "would count twice" in outcomes_of(done)[0][2]
 
 
 def test_the_example_of_the_driver_serves_cpus_by_claim():
     given_ = read_objects(manifests.read([EXAMPLES / "drivers" / "dra.cpu.yaml"]))
-    done = became(pod(TWO), given=Inventory.gather(given_.of_type(DeviceClass), given_.of_type(ResourceSlice), []))
+    done = verdict_of(pod(TWO), given=Inventory.gather(given_.of_type(DeviceClass), given_.of_type(ResourceSlice), []))
     assert devices(done)["requests"][0]["exactly"]["capacity"] == {"requests": {"dra.cpu/cpu": "2"}}
 
 
@@ -108,23 +108,23 @@ def test_the_example_of_the_driver_serves_cpus_by_claim():
 
 def test_cpus_are_claimed_if_most_reachable_nodes_have_the_driver():
     half = cpus_on("a", "b", others=["c", "d"])
-    done = became(pod(TWO), given=half)
+    done = verdict_of(pod(TWO), given=half)
     assert untouched(done)
     assert outcomes_of(done) == [
         ("c0", Outcome.LEFT, "2 of 4 nodes that the pod can run on give CPUs by claims of class dra.cpu")
     ]
     assert done.warnings == ()  # the kubelet serves it as before
-    assert users(pod(TWO), became(pod(TWO), given=cpus_on("a", "b", others=["c"]))) == ["c0"]
+    assert users(pod(TWO), verdict_of(pod(TWO), given=cpus_on("a", "b", others=["c"]))) == ["c0"]
     here = pod(TWO, nodeSelector={"kind": "cpu"})
-    assert users(here, became(here, given=half)) == ["c0"]
+    assert users(here, verdict_of(here, given=half)) == ["c0"]
     there = pod(TWO, nodeSelector={"kind": "other"})
-    assert untouched(became(there, given=half))
+    assert untouched(verdict_of(there, given=half))
 
 
 def test_cpus_are_left_if_a_pod_exceeds_the_device_limit():
     single_cpus = [single(i) for i in range(128)]
     nodes = [labelled_node("a"), labelled_node("b"), published("a", single_cpus), published("b", single_cpus)]
     value = pod({"cpu": 128, "memory": "1Gi"} | GPU)
-    done = became(value, given=fleet(CLASS, *nodes, *gpus("a", "b")))
+    done = verdict_of(value, given=fleet(CLASS, *nodes, *gpus("a", "b")))
     assert [request["class"] for request in exactly_of(done)] == ["gpu.nvidia.com"]
     assert ("c0", Outcome.LEFT, "129 devices for one pod, 128 is the most") in outcomes_of(done)

@@ -11,7 +11,7 @@ from dra.objects.claim import ResourceClaimSpec
 from dra.quantity import parse
 from tests.draws import draws
 from tests.webhook.pods import WHOLE, configured, container, patched, pod, replayed, untouched
-from tests.webhook.translate.cpu_fleets import EVERYWHERE, GPU, TWO, became, cpus_on, exactly_of, outcomes_of, users
+from tests.webhook.translate.cpu_fleets import EVERYWHERE, GPU, TWO, cpus_on, exactly_of, outcomes_of, users, verdict_of
 from webhook.dialects.table import Outcome
 from webhook.names import DEVICES, ORIGINAL
 from webhook.state import State
@@ -123,7 +123,7 @@ def test_exclusive_cpus_match_those_of_the_static_cpu_manager(value):
 def test_invalid_amounts_request_no_cpus(resources):
     value = pod(TWO)
     value["spec"]["containers"][0]["resources"] = resources
-    assert untouched(became(value))
+    assert untouched(verdict_of(value))
 
 
 # What becomes of them
@@ -131,7 +131,7 @@ def test_invalid_amounts_request_no_cpus(resources):
 
 def test_a_guaranteed_container_keeps_its_request_beside_the_claim():
     value = pod(TWO, {"cpu": 3, "memory": "1Gi"})
-    done = became(value, given=cpus_on("a", "b"))
+    done = verdict_of(value, given=cpus_on("a", "b"))
     after = patched(value, done)
     assert [container["resources"]["limits"] for container in after["spec"]["containers"]] == [
         TWO,
@@ -161,28 +161,28 @@ def test_a_guaranteed_container_keeps_its_request_beside_the_claim():
     ids=["a part", "no memory", "another container", "an init container", "no CPU"],
 )
 def test_a_pod_without_exclusive_cpus_is_unchanged(value):
-    assert untouched(became(value))
-    assert became(value).decisions == ()
+    assert untouched(verdict_of(value))
+    assert verdict_of(value).decisions == ()
 
 
 def test_cpu_requests_become_claims_only_in_configured_namespaces():
     value = pod(TWO)
-    assert untouched(became(value, cpuClaims={}))
+    assert untouched(verdict_of(value, cpuClaims={}))
     only = {"cpuClaims": {"namespaces": {"batch": "translate"}}}
-    assert untouched(became(value, **only))
-    assert users(value, became(value, namespace="batch", **only)) == ["c0"]
+    assert untouched(verdict_of(value, **only))
+    assert users(value, verdict_of(value, namespace="batch", **only)) == ["c0"]
     but = {"cpuClaims": {"default": "translate", "namespaces": {"n": "leave"}}}
-    assert untouched(became(value, **but))
-    assert users(value, became(value, namespace="", **but)) == ["c0"]
+    assert untouched(verdict_of(value, **but))
+    assert users(value, verdict_of(value, namespace="", **but)) == ["c0"]
 
 
 def test_an_init_container_gets_a_warning_and_no_cpu_claim():
     value = pod(TWO, init=(container("first", TWO), container("beside", TWO, **SIDECAR)))
-    done = became(value)
+    done = verdict_of(value)
     assert users(value, done) == ["beside", "c0"]
     assert "init container first has no CPUs alone" in done.warnings[0]
-    assert untouched(became(value, approximations="leave"))
-    assert untouched(became(pod({"cpu": "500m", "memory": "1Gi"}, init=(container("first", TWO),))))
+    assert untouched(verdict_of(value, approximations="leave"))
+    assert untouched(verdict_of(pod({"cpu": "500m", "memory": "1Gi"}, init=(container("first", TWO),))))
 
 
 def test_with_pod_resources_only_containers_with_limits_get_exclusive_cpus():
@@ -191,23 +191,23 @@ def test_with_pod_resources_only_containers_with_limits_get_exclusive_cpus():
         {"cpu": "1"},
         resources={"limits": {"cpu": "4", "memory": "4Gi"}, "requests": {"cpu": "4", "memory": "4Gi"}},
     )
-    assert users(value, became(value)) == ["c0"]
+    assert users(value, verdict_of(value)) == ["c0"]
     value["spec"]["resources"]["requests"]["cpu"] = "3"
-    assert untouched(became(value))
+    assert untouched(verdict_of(value))
 
 
 def test_a_second_look_and_a_second_application_change_nothing():
     value = pod(TWO, init=(container("first", TWO),))
-    stored = patched(value, became(value))
-    assert untouched(became(stored))
-    assert became(stored).decisions == ()
+    stored = patched(value, verdict_of(value))
+    assert untouched(verdict_of(stored))
+    assert verdict_of(stored).decisions == ()
     assert not replayed(stored, stored).operations
     assert not replayed(
         {**value, "metadata": {**value["metadata"], "annotations": stored["metadata"]["annotations"]}}, stored
     ).operations
     # A container that another webhook adds later gets its own claim, beside the existing ones.
     stored["spec"]["containers"].append(container("c1", TWO | GPU))
-    after = patched(stored, became(stored, **WHOLE))
+    after = patched(stored, verdict_of(stored, **WHOLE))
     assert [
         [claim["name"] for claim in container["resources"]["claims"]] for container in after["spec"]["containers"]
     ] == [
@@ -235,11 +235,11 @@ def test_a_pod_with_its_own_cpu_claim_keeps_it():
     def of(name):
         return pod(TWO, resourceClaims=[{"name": "mine", "resourceClaimTemplateName": name}])
 
-    done = became(of("cpus"), templates=templates)
+    done = verdict_of(of("cpus"), templates=templates)
     assert untouched(done)
     assert outcomes_of(done) == [("c0", Outcome.LEFT, "the pod requests CPUs through its own claim, mine")]
-    assert users(of("gpu"), became(of("gpu"), templates=templates)) == ["c0"]
-    unknown = became(of("not known"), templates=templates)
+    assert users(of("gpu"), verdict_of(of("gpu"), templates=templates)) == ["c0"]
+    unknown = verdict_of(of("not known"), templates=templates)
     assert untouched(unknown)
     assert "may or may not be for CPUs" in outcomes_of(unknown)[0][2]
 
@@ -249,27 +249,27 @@ def test_koordinators_own_claim_for_cpus_is_the_only_one():
         TWO | {"koordinator.sh/gpu": 100},
         annotations={"scheduling.koordinator.sh/resource-spec": '{"requiredCPUBindPolicy": "FullPCPUs"}'},
     )
-    done = became(value, koordinator={"hostResources": {"cpu": "cpu"}})
+    done = verdict_of(value, koordinator={"hostResources": {"cpu": "cpu"}})
     assert sorted(request["class"] for request in exactly_of(done)) == ["dra.cpu", "gpu.nvidia.com"]
     assert "Koordinator requests the pod's CPUs through a claim" in {detail for _, _, detail in outcomes_of(done)}
 
 
 def test_quotas_and_ranges_keep_counting_the_request():
-    done = became(pod(TWO), quotas={"n": frozenset({"requests.cpu"})}, limit_ranges={"n": frozenset({"cpu"})})
+    done = verdict_of(pod(TWO), quotas={"n": frozenset({"requests.cpu"})}, limit_ranges={"n": frozenset({"cpu"})})
     assert users(pod(TWO), done) == ["c0"]
 
 
 def test_no_pod_is_refused_for_cpus():
     strict = {"notUnderstood": "refuse", "approximations": "leave"}
-    foreign = became(pod(TWO, scheduler="volcano"), **strict)
+    foreign = verdict_of(pod(TWO, scheduler="volcano"), **strict)
     assert untouched(foreign)
     assert not foreign.refusals
-    old = became(pod(TWO), features=Features(minor=34, gates={"DRAConsumableCapacity": False}), **strict)
+    old = verdict_of(pod(TWO), features=Features(minor=34, gates={"DRAConsumableCapacity": False}), **strict)
     assert untouched(old)
     assert not old.refusals
     queued = pod(TWO)
     queued["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
-    assert untouched(became(queued))
-    assert users(queued, became(queued, kueue={"deviceClasses": ["dra.cpu"]})) == ["c0"]
+    assert untouched(verdict_of(queued))
+    assert users(queued, verdict_of(queued, kueue={"deviceClasses": ["dra.cpu"]})) == ["c0"]
     windows = pod(TWO, os={"name": "windows"})
-    assert untouched(became(windows))
+    assert untouched(verdict_of(windows))

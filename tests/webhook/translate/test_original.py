@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tests.webhook.pods import HAMI, KEY, KOORD, WHOLE, became, exactly, patched, pod, refused, replayed, untouched
+from tests.webhook.pods import HAMI, KEY, KOORD, WHOLE, exactly, patched, pod, refused, replayed, untouched, verdict_of
 from tests.webhook.translate.samples import GPU, annotations
 from webhook.claims import template
 from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES, VERSION
@@ -16,7 +16,7 @@ from webhook.translate.record import digest
 
 def test_the_record_contains_removed_keys_and_decisions():
     value = pod({"nvidia.com/gpumem": 3000, "cpu": 1}, scheduler="hami-scheduler")
-    after = patched(value, became(value))
+    after = patched(value, verdict_of(value))
     record = json.loads(annotations(after)[ORIGINAL])
     assert record.pop("digest") == digest(annotations(after)[DECISION], annotations(after)[DEVICES])
     assert record == {
@@ -33,28 +33,28 @@ def test_the_record_contains_removed_keys_and_decisions():
 
 def test_a_key_that_another_webhook_puts_back_is_removed_again():
     value = pod({"nvidia.com/gpu": "2"})
-    after = patched(value, became(value, **WHOLE))
+    after = patched(value, verdict_of(value, **WHOLE))
     once = copy.deepcopy(after)
     after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 2}
-    again = became(after, **WHOLE)
+    again = verdict_of(after, **WHOLE)
     assert patched(after, again) == once
     assert again.templates == {}
 
 
 def test_a_restored_key_with_another_number_requests_twice():
     value = pod({"nvidia.com/gpu": 2})
-    after = patched(value, became(value, **WHOLE))
+    after = patched(value, verdict_of(value, **WHOLE))
     after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 3}
-    done = became(after, **WHOLE)
+    done = verdict_of(after, **WHOLE)
     assert refused(done)
     assert "another webhook" in str(done.refusals[0])
 
 
 def test_a_later_key_of_another_dialect_is_translated_too():
     value = pod({"nvidia.com/gpumem": 3000})
-    after = patched(value, became(value))
+    after = patched(value, verdict_of(value))
     after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/mig-1g.5gb": 1}
-    done = became(after)
+    done = verdict_of(after)
     last = patched(after, done)
     names = [claim["name"] for claim in last["spec"]["containers"][0]["resources"]["claims"]]
     assert names == ["drawbridge-c0-gpu", "drawbridge-c0-mig"]
@@ -63,31 +63,31 @@ def test_a_later_key_of_another_dialect_is_translated_too():
         "nvidia.com/mig-1g.5gb": 1,
     }
     assert len(template.verify(annotations(last)[TEMPLATES], template.identify_raw(last, "n"), KEY)) == 2
-    assert not became(last).changed
+    assert not verdict_of(last).changed
 
 
 def test_a_late_key_of_the_same_dialect_is_left():
     value = pod({"nvidia.com/gpu": 1, "nvidia.com/gpucores": 100})
-    after = patched(value, became(value))
+    after = patched(value, verdict_of(value))
     after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpumem": 1000}
-    assert untouched(became(after))
+    assert untouched(verdict_of(after))
 
 
 def test_a_record_without_our_claims_is_ignored():
     value = pod(GPU, annotations={ORIGINAL: '{"containers":{"c0":{"nvidia.com/gpu":1}}}'})
-    done = became(value, **WHOLE)
+    done = verdict_of(value, **WHOLE)
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
 @pytest.mark.parametrize("damaged", ["{", "[]", '{"containers":3}', ""])
 def test_a_damaged_record_is_ignored(damaged):
-    assert became(pod(GPU, annotations={ORIGINAL: damaged}), **WHOLE).changed
+    assert verdict_of(pod(GPU, annotations={ORIGINAL: damaged}), **WHOLE).changed
 
 
 def test_a_templates_annotation_signed_with_another_key_is_replaced():
     forged = template.sign({"drawbridge-0123456789abcdef": {}}, b"another key", template.identify_raw({}, "n"))
     value = pod(GPU, annotations={TEMPLATES: forged})
-    done = became(value, **WHOLE)
+    done = verdict_of(value, **WHOLE)
     after = patched(value, done)
     signed = annotations(after)[TEMPLATES]
     assert template.verify(signed, template.identify_raw(after, "n"), KEY) == dict(done.templates)
@@ -98,7 +98,7 @@ def test_a_templates_annotation_signed_with_another_key_is_replaced():
 
 def test_a_second_apply_restores_keys_and_scheduler():
     value = pod({KOORD + "gpu": 100}, scheduler="koord-scheduler")
-    stored = patched(value, became(value))
+    stored = patched(value, verdict_of(value))
     applied = copy.deepcopy(stored)
     applied["spec"]["schedulerName"] = "koord-scheduler"
     applied["spec"]["containers"][0]["resources"]["limits"] = {KOORD + "gpu": "100"}
@@ -107,7 +107,7 @@ def test_a_second_apply_restores_keys_and_scheduler():
 
 def test_a_changed_number_is_not_a_replay():
     value = pod({"nvidia.com/gpu": 1})
-    stored = patched(value, became(value, **WHOLE))
+    stored = patched(value, verdict_of(value, **WHOLE))
     applied = copy.deepcopy(stored)
     applied["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 2}
     assert replayed(applied, stored).operations == ()

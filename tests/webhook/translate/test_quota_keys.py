@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.webhook.pods import WHOLE, became, example_fleet, pod, untouched
+from tests.webhook.pods import WHOLE, example_fleet, pod, untouched, verdict_of
 from tests.webhook.translate.samples import GPU, TOGETHER, serving
 from webhook.state.features import Features
 
@@ -11,21 +11,21 @@ from webhook.state.features import Features
 
 def test_a_key_under_a_limit_range_is_left():
     limited = frozenset({"nvidia.com/gpu"})
-    done = became(pod(GPU), limit_range=limited, **WHOLE)
+    done = verdict_of(pod(GPU), limit_range=limited, **WHOLE)
     assert untouched(done)
     assert "a LimitRange" in done.warnings[0]
-    assert became(pod(GPU), limit_range=frozenset({"cpu"}), **WHOLE).changed
-    assert untouched(became(pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1}), limit_range=limited))
+    assert verdict_of(pod(GPU), limit_range=frozenset({"cpu"}), **WHOLE).changed
+    assert untouched(verdict_of(pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1}), limit_range=limited))
 
 
 def test_a_key_under_a_quota_is_left_until_mapped():
     quota = frozenset({"requests.nvidia.com/gpu"})
-    done = became(pod(GPU), quota=quota, **WHOLE)
+    done = verdict_of(pod(GPU), quota=quota, **WHOLE)
     assert untouched(done)
     assert "quotas" in done.warnings[0]
     mapped = {"nvidia.com/gpu": BY_CLASS}
-    assert became(pod(GPU), quota=quota | {BY_CLASS}, **WHOLE, quotas=mapped).changed
-    assert became(pod(GPU), quota=frozenset({"requests.cpu"}), **WHOLE).changed
+    assert verdict_of(pod(GPU), quota=quota | {BY_CLASS}, **WHOLE, quotas=mapped).changed
+    assert verdict_of(pod(GPU), quota=frozenset({"requests.cpu"}), **WHOLE).changed
 
 
 BY_CLASS = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
@@ -39,15 +39,17 @@ LIMITED = frozenset({"requests.nvidia.com/gpu"})
 @pytest.mark.parametrize("approximations", ["warn", "allow", "leave"])
 def test_a_mapped_key_without_a_quota_is_warned_about(key, approximations):
     mapped = {**WHOLE, "quotas": {"nvidia.com/gpu": key}, "approximations": approximations}
-    done = became(pod(GPU), quota=LIMITED, **mapped)
+    done = verdict_of(pod(GPU), quota=LIMITED, **mapped)
     assert done.changed
     [warning] = done.warnings
     assert warning == f"container c0: nvidia.com/gpu: no ResourceQuota here limits {key}, which `quotas` names for it: no ResourceQuota counts its claims"  # fmt: skip
     assert [decision.code for decision in done.decisions if decision.key == "nvidia.com/gpu"] == ["", "D223"]
-    counted = became(pod(GPU), quota=LIMITED | {key}, **mapped)
+    counted = verdict_of(pod(GPU), quota=LIMITED | {key}, **mapped)
     assert counted.changed
     assert (counted.warnings, {decision.code for decision in counted.decisions}) == ((), {""})
-    assert became(pod(GPU), quota=frozenset({"requests.cpu"}), **mapped).warnings == (), "nothing limits the old key"
+    assert verdict_of(pod(GPU), quota=frozenset({"requests.cpu"}), **mapped).warnings == (), (
+        "nothing limits the old key"
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_a_mapped_key_without_a_quota_is_warned_about(key, approximations):
     ],
 )
 def test_a_mapped_quota_that_misses_the_class_is_warned_about(key, features):
-    done = became(pod(GPU), quota=LIMITED | {key}, **WHOLE, quotas={"nvidia.com/gpu": key}, features=Features(gates=features))  # fmt: skip
+    done = verdict_of(pod(GPU), quota=LIMITED | {key}, **WHOLE, quotas={"nvidia.com/gpu": key}, features=Features(gates=features))  # fmt: skip
     assert done.changed
     [warning] = done.warnings
     assert warning == f"container c0: nvidia.com/gpu: {key}, which `quotas` names for it, counts no claims of class gpu.nvidia.com"  # fmt: skip
@@ -73,9 +75,9 @@ def test_a_class_with_the_old_name_keeps_being_charged():
         serving("nvidia.com/gpu"),
     )
     classes = {"mig": "gpu.nvidia.com"}
-    assert became(value, quota=quota, fleet=fleet, classes=classes).changed
+    assert verdict_of(value, quota=quota, fleet=fleet, classes=classes).changed
     assert untouched(
-        became(value, quota=quota, fleet=fleet, classes=classes, features=off)
+        verdict_of(value, quota=quota, fleet=fleet, classes=classes, features=off)
     )  # the charge needs the webhook
 
 
@@ -83,10 +85,10 @@ def test_a_quota_on_one_key_of_a_pair_keeps_both():
     value = pod({"nvidia.com/gpu": 1, "example.com/nic": 1})
     pairs = {**TOGETHER, "fleet": example_fleet()}
     quota = frozenset({"requests.example.com/nic"})
-    assert became(value, **pairs).changed
-    done = became(value, quota=quota, **pairs)
+    assert verdict_of(value, **pairs).changed
+    done = verdict_of(value, quota=quota, **pairs)
     assert untouched(done)
     assert "a ResourceQuota limits requests.example.com/nic" in done.warnings[0]
     nic = "dranet.deviceclass.resource.k8s.io/devices"
-    mapped = became(value, quota=quota | {nic}, **pairs, quotas={"example.com/nic": nic})
+    mapped = verdict_of(value, quota=quota | {nic}, **pairs, quotas={"example.com/nic": nic})
     assert (mapped.changed, {decision.code for decision in mapped.decisions}) == (True, {""})

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster import manifests
-from tests.webhook.pods import WHOLE, became, patched, pod, untouched
+from tests.webhook.pods import WHOLE, patched, pod, untouched, verdict_of
 from tests.webhook.translate.samples import GPU, annotations
 from webhook.names import DECISION
 
@@ -14,8 +14,8 @@ BRIDGE = Path(__file__).parents[3] / "manifests/bridge"
 
 def test_an_undeclared_scheduler_is_not_trusted():
     value = pod(GPU, scheduler="mine")
-    assert untouched(became(value, **WHOLE))
-    done = became(value, **WHOLE, schedulers={"mine": {"likeCluster": True}})
+    assert untouched(verdict_of(value, **WHOLE))
+    done = verdict_of(value, **WHOLE, schedulers={"mine": {"likeCluster": True}})
     assert patched(value, done)["spec"]["schedulerName"] == "mine"
 
 
@@ -28,19 +28,19 @@ def test_a_pod_for_the_shipped_scheduler_is_translated_without_configuration(way
     [document] = manifests.parse(text)
     [profile] = document.object["profiles"]
     value = pod(GPU, scheduler=profile["schedulerName"])
-    assert DECISION in annotations(patched(value, became(value, **WHOLE)))
+    assert DECISION in annotations(patched(value, verdict_of(value, **WHOLE)))
 
 
 def test_only_the_dialects_own_scheduler_is_replaced():
     own = pod({"nvidia.com/gpumem": 1}, scheduler="hami-scheduler")
     assert (
-        patched(own, became(own, targetScheduler="other", schedulers={"other": {"likeCluster": True}}))["spec"][
+        patched(own, verdict_of(own, targetScheduler="other", schedulers={"other": {"likeCluster": True}}))["spec"][
             "schedulerName"
         ]
         == "other"
     )
     foreign = pod(GPU, scheduler="koord-scheduler")
-    assert patched(foreign, became(foreign, **WHOLE))["spec"]["schedulerName"] == "koord-scheduler"
+    assert patched(foreign, verdict_of(foreign, **WHOLE))["spec"]["schedulerName"] == "koord-scheduler"
 
 
 def test_a_pod_that_is_only_partly_translated_keeps_its_scheduler():
@@ -49,7 +49,7 @@ def test_a_pod_that_is_only_partly_translated_keeps_its_scheduler():
         {"nvidia.com/gpumem": 1, "nvidia.com/mig-1g.5gb.shared": 1},
         scheduler="hami-scheduler",
     )
-    after = patched(value, became(value))["spec"]
+    after = patched(value, verdict_of(value))["spec"]
     assert after["schedulerName"] == "hami-scheduler"
     assert after["containers"][1] == value["spec"]["containers"][1]
 
@@ -57,11 +57,11 @@ def test_a_pod_that_is_only_partly_translated_keeps_its_scheduler():
 def test_pods_for_managed_devices_get_the_scheduler_of_the_bridge():
     bridge = {"schedulerName": "drawbridge-scheduler", "drivers": ["gpu.nvidia.com"]}
     value, other = pod(GPU), pod({"nvidia.com/gpumem": 1})
-    after = patched(value, became(value, **WHOLE, bridge=bridge))
+    after = patched(value, verdict_of(value, **WHOLE, bridge=bridge))
     assert after["spec"]["schedulerName"] == "drawbridge-scheduler"
-    assert "schedulerName" not in patched(other, became(other, bridge=bridge))["spec"]
+    assert "schedulerName" not in patched(other, verdict_of(other, bridge=bridge))["spec"]
     unable = {"drawbridge-scheduler": {"claims": False}}
-    assert "schedulerName" not in patched(value, became(value, **WHOLE, bridge=bridge, schedulers=unable))["spec"]
+    assert "schedulerName" not in patched(value, verdict_of(value, **WHOLE, bridge=bridge, schedulers=unable))["spec"]
 
 
 def test_only_claims_for_the_bridge_tolerate_the_fence():
@@ -70,7 +70,7 @@ def test_only_claims_for_the_bridge_tolerate_the_fence():
     toleration = {"key": "drawbridge.dev/fence", "operator": "Exists", "effect": "NoSchedule"}
 
     def tolerations(value, **more):
-        done = became(value, **WHOLE, schedulers=known, bridge=bridge | more)
+        done = verdict_of(value, **WHOLE, schedulers=known, bridge=bridge | more)
         [spec] = done.templates.values()
         [request] = spec["spec"]["devices"]["requests"]
         return request["exactly"].get("tolerations", [])

@@ -1,6 +1,16 @@
 """Keys that a DeviceClass serves through extendedResourceName."""
 
-from tests.webhook.pods import WHOLE, became, configured, container, example_fleet, outcomes, patched, pod, untouched
+from tests.webhook.pods import (
+    WHOLE,
+    configured,
+    container,
+    example_fleet,
+    outcomes,
+    patched,
+    pod,
+    untouched,
+    verdict_of,
+)
 from tests.webhook.translate.samples import GPU, serving
 from webhook.dialects.table import Outcome
 from webhook.state import State
@@ -11,7 +21,9 @@ from webhook.translate.translate import translate
 
 
 def test_a_key_served_by_a_class_is_left_silently():
-    done = became(pod(GPU, scheduler="hami-scheduler"), fleet=serving("nvidia.com/gpu"), extendedResources={}, **WHOLE)
+    done = verdict_of(
+        pod(GPU, scheduler="hami-scheduler"), fleet=serving("nvidia.com/gpu"), extendedResources={}, **WHOLE
+    )
     assert untouched(done)
     assert done.warnings == ()
     assert outcomes(done) == {"nvidia.com/gpu": "served"}
@@ -19,24 +31,24 @@ def test_a_key_served_by_a_class_is_left_silently():
 
 def test_classes_serve_only_plain_counts():
     fleet = serving("nvidia.com/gpu")
-    assert became(pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1}), fleet=fleet).decisions[0].detail != "served"
+    assert verdict_of(pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1}), fleet=fleet).decisions[0].detail != "served"
     narrowed = pod(GPU, nodeSelector={"cloud.google.com/gke-gpu-partition-size": "1g.5gb"})
-    assert "extendedResourceName" not in became(narrowed, fleet=fleet).decisions[0].detail
+    assert "extendedResourceName" not in verdict_of(narrowed, fleet=fleet).decisions[0].detail
 
 
 def test_a_zero_count_beside_a_served_key_changes_nothing():
     fleet = serving("nvidia.com/mig-1g.5gb")
-    done = became(pod({"nvidia.com/gpu": 0, "nvidia.com/mig-1g.5gb": 1}), fleet=fleet, extendedResources={})
+    done = verdict_of(pod({"nvidia.com/gpu": 0, "nvidia.com/mig-1g.5gb": 1}), fleet=fleet, extendedResources={})
     assert untouched(done)
     details = {decision.key: decision.detail for decision in done.decisions}
     assert details["nvidia.com/mig-1g.5gb"] == "DeviceClass gpu.nvidia.com serves it through extendedResourceName"
 
 
 def test_classes_serve_no_key_if_the_gate_is_off():
-    done = became(pod(GPU), fleet=serving("nvidia.com/gpu"), features=Features(minor=35), **WHOLE)
+    done = verdict_of(pod(GPU), fleet=serving("nvidia.com/gpu"), features=Features(minor=35), **WHOLE)
     assert done.changed
     gated = Features(minor=37, gates={"DRAExtendedResource": False})
-    assert became(pod(GPU), fleet=serving("nvidia.com/gpu"), features=gated, **WHOLE).changed
+    assert verdict_of(pod(GPU), fleet=serving("nvidia.com/gpu"), features=gated, **WHOLE).changed
 
 
 def test_two_keys_that_classes_serve_are_left_beside_any_container():

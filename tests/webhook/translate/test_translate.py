@@ -10,7 +10,6 @@ from tests.webhook.pods import (
     KEY,
     SIZES,
     WHOLE,
-    became,
     configured,
     container,
     devices,
@@ -21,6 +20,7 @@ from tests.webhook.pods import (
     pod,
     refused,
     untouched,
+    verdict_of,
 )
 from tests.webhook.translate.samples import GPU, NETWORK, TOGETHER
 from webhook.state import State
@@ -45,7 +45,7 @@ def test_pods_out_of_scope_are_untouched_and_unreported(change):
     value = pod(GPU)
     for part, fields in change.items():
         value[part].update(fields)
-    done = became(value, **WHOLE)
+    done = verdict_of(value, **WHOLE)
     assert untouched(done)
     assert done.decisions == ()
 
@@ -62,37 +62,37 @@ def test_pods_out_of_scope_are_untouched_and_unreported(change):
     ],
 )
 def test_an_invalid_pod_is_left_unchanged(broken):
-    assert untouched(became(broken, **WHOLE))
+    assert untouched(verdict_of(broken, **WHOLE))
 
 
 @pytest.mark.parametrize("amount", [[], {}, True, "", "one", "1 1", "0x1", 1e400])
 def test_invalid_amounts_are_refused_with_their_text(amount):
     value = pod({})
     value["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpumem": amount}}
-    done = became(value)
+    done = verdict_of(value)
     assert refused(done)
     assert "nvidia.com/gpumem" in str(done.refusals[0])
 
 
 def test_a_null_amount_is_zero():
     nothing = pod({"nvidia.com/gpu": None})
-    done = became(nothing, **WHOLE)
+    done = verdict_of(nothing, **WHOLE)
     assert untouched(done)
     assert done.decisions == ()
     differs = pod({"nvidia.com/gpu": 1})
     differs["spec"]["containers"][0]["resources"]["requests"] = {"nvidia.com/gpu": None}
-    assert "request 0 and limit 1 differ" in str(became(differs, **WHOLE).refusals[0])
+    assert "request 0 and limit 1 differ" in str(verdict_of(differs, **WHOLE).refusals[0])
 
 
 # Evidence for whole GPUs
 
 
 def test_a_fleet_of_whole_gpus_is_evidence():
-    assert exactly(became(pod(GPU), fleet=example_fleet())) == [{"class": "gpu.nvidia.com", "count": 1}]
+    assert exactly(verdict_of(pod(GPU), fleet=example_fleet())) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
 def test_without_a_fleet_a_bare_count_is_left():
-    done = became(pod(GPU))
+    done = verdict_of(pod(GPU))
     assert untouched(done)
     assert "meanings" in done.warnings[0]
 
@@ -102,32 +102,32 @@ def test_without_a_fleet_a_bare_count_is_left():
 
 def test_shares_need_a_server_with_consumable_capacity():
     value = pod({"nvidia.com/gpumem": 3000})
-    done = became(value, features=Features(minor=35))
+    done = verdict_of(value, features=Features(minor=35))
     assert untouched(done)
     assert "DRAConsumableCapacity" in done.warnings[0]
-    assert became(value, features=Features(minor=35, gates={"DRAConsumableCapacity": True})).changed
+    assert verdict_of(value, features=Features(minor=35, gates={"DRAConsumableCapacity": True})).changed
 
 
 def test_whole_cards_need_no_shares():
-    assert became(pod({"nvidia.com/gpumem-percentage": 100}), features=Features(minor=34)).changed
+    assert verdict_of(pod({"nvidia.com/gpumem-percentage": 100}), features=Features(minor=34)).changed
 
 
 def test_percentages_need_alternatives():
-    done = became(
+    done = verdict_of(
         pod({"nvidia.com/gpumem-percentage": 50}), features=Features(gates={"DRAPrioritizedList": False}), **SIZES
     )
     assert untouched(done)
 
 
 def test_without_dra_nothing_is_translated():
-    assert untouched(became(pod(GPU), features=Features(minor=33), **WHOLE))
+    assert untouched(verdict_of(pod(GPU), features=Features(minor=33), **WHOLE))
 
 
 @pytest.mark.parametrize(
     ("policy", "changed", "warned"), [("allow", True, False), ("warn", True, True), ("leave", False, True)]
 )
 def test_approximations_are_allowed_warned_of_or_left(policy, changed, warned):
-    done = became(pod({"nvidia.com/gpumem": 3000}), approximations=policy)
+    done = verdict_of(pod({"nvidia.com/gpumem": 3000}), approximations=policy)
     assert (done.changed, bool(done.warnings)) == (changed, warned)
 
 
@@ -138,7 +138,7 @@ SCORING = ("hami.io/gpu-scheduler-policy", "hami.io/node-scheduler-policy")  # o
 @pytest.mark.parametrize(("policy", "warned"), [("allow", False), ("warn", True), ("leave", True)])
 def test_a_dropped_hint_alone_leaves_no_container(key, policy, warned):
     limits = {"nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
-    done = became(pod(limits, annotations={key: "binpack"}), approximations=policy)
+    done = verdict_of(pod(limits, annotations={key: "binpack"}), approximations=policy)
     assert done.changed
     assert outcomes(done)[key] == "approximated"
     assert outcome_of(done.decisions) == "approximated"
@@ -148,7 +148,7 @@ def test_a_dropped_hint_alone_leaves_no_container(key, policy, warned):
 @pytest.mark.parametrize("key", SCORING)
 def test_a_hint_beside_keys_that_stay_is_not_dropped(key):
     value = pod({"nvidia.com/gpumem": 3000}, annotations={key: "binpack"})
-    done = became(value, approximations="leave")  # without cores the amount is an approximation
+    done = verdict_of(value, approximations="leave")  # without cores the amount is an approximation
     assert outcome_of(done.decisions) == "left"
     assert not done.changed
 
@@ -156,7 +156,7 @@ def test_a_hint_beside_keys_that_stay_is_not_dropped(key):
 def test_warnings_fit_the_limits_of_clients():
     value = pod({"nvidia.com/gpumem": 3000}, annotations={"nvidia.com/use-gputype": "ü" * 300})
     value["spec"]["containers"][0]["name"] = "c" * 63
-    assert all(len(warning.encode()) <= 256 for warning in became(value, approximations="warn").warnings)
+    assert all(len(warning.encode()) <= 256 for warning in verdict_of(value, approximations="warn").warnings)
 
 
 # Size
@@ -164,7 +164,7 @@ def test_warnings_fit_the_limits_of_clients():
 
 def test_more_than_a_claim_holds_is_split():
     value = pod({"nvidia.com/gpu": 100})
-    done = became(value, **WHOLE)
+    done = verdict_of(value, **WHOLE)
     entries = patched(value, done)["spec"]["resourceClaims"]
     counts = {name: spec["spec"]["devices"]["requests"][0]["exactly"]["count"] for name, spec in done.templates.items()}
     assert [counts[entry["resourceClaimTemplateName"]] for entry in entries] == [25] * 4
@@ -175,7 +175,7 @@ def test_more_than_a_claim_holds_is_split():
     "limits", [{"nvidia.com/gpu": 129}, {"nvidia.com/gpu": 33, "nvidia.com/gpumem": 1}, {"nvidia.com/gpu": 10**12}]
 )
 def test_more_than_a_pod_may_have_is_left(limits):
-    done = became(pod(limits), **WHOLE)
+    done = verdict_of(pod(limits), **WHOLE)
     assert untouched(done)
     assert not refused(done)
     assert any("left as it is" in text for text in done.warnings)
@@ -183,7 +183,7 @@ def test_more_than_a_pod_may_have_is_left(limits):
 
 def test_equal_requests_share_a_template():
     value = pod(GPU, GPU, {"nvidia.com/gpu": 2})
-    done = became(value, **WHOLE)
+    done = verdict_of(value, **WHOLE)
     assert len(done.templates) == 2
     assert len(patched(value, done)["spec"]["resourceClaims"]) == 3
 
@@ -195,7 +195,7 @@ def test_names_that_are_taken_or_too_long_are_avoided():
     long = "a" * 63
     value = pod({}, resourceClaims=[{"name": "drawbridge-c0-gpu", "resourceClaimName": "x"}])
     value["spec"]["containers"] = [container("c0", GPU), container(long, GPU)]
-    after = patched(value, became(value, **WHOLE))["spec"]
+    after = patched(value, verdict_of(value, **WHOLE))["spec"]
     names = [entry["name"] for entry in after["resourceClaims"]]
     assert names[1] == "drawbridge-c0-gpu-2"
     assert len(set(names)) == 3
@@ -205,19 +205,19 @@ def test_names_that_are_taken_or_too_long_are_avoided():
 def test_null_parents_are_replaced():
     value = {"metadata": {"annotations": None}, "spec": {"resourceClaims": None, "containers": [container("c0", GPU)]}}
     value["spec"]["containers"][0]["resources"]["claims"] = None
-    after = patched(value, became(value, **WHOLE))
+    after = patched(value, verdict_of(value, **WHOLE))
     assert after["spec"]["containers"][0]["resources"] == {"claims": [{"name": "drawbridge-c0-gpu"}]}
 
 
 def test_a_gpu_and_a_nic_become_one_claim_on_request():
-    done = became(pod({"nvidia.com/gpu": 2, "example.com/nic": 2}), fleet=example_fleet(), **TOGETHER)
+    done = verdict_of(pod({"nvidia.com/gpu": 2, "example.com/nic": 2}), fleet=example_fleet(), **TOGETHER)
     ties = [constraint["matchAttribute"] for constraint in devices(done)["constraints"]]
     assert ties == ["resource.kubernetes.io/pcieRoot"] * 2
     assert outcomes(done) == {"nvidia.com/gpu": "translated", "example.com/nic": "translated"}
 
 
 def test_without_pairing_a_gpu_and_a_nic_are_two_claims():
-    done = became(pod({"nvidia.com/gpu": 2, "example.com/nic": 2}), fleet=example_fleet(), dialects=[NETWORK])
+    done = verdict_of(pod({"nvidia.com/gpu": 2, "example.com/nic": 2}), fleet=example_fleet(), dialects=[NETWORK])
     assert len(done.templates) == 2
 
 
@@ -225,14 +225,14 @@ def test_without_pairing_a_gpu_and_a_nic_are_two_claims():
 def test_counts_that_do_not_pair_are_left_or_refused(otherwise, fate):
     joint = [{"primary": "nvidia.com/gpu", "secondary": "example.com/nic", "otherwise": otherwise}]
     value = pod({"nvidia.com/gpu": 2, "example.com/nic": 3})
-    assert fate(became(value, fleet=example_fleet(), dialects=[NETWORK], joint=joint))
+    assert fate(verdict_of(value, fleet=example_fleet(), dialects=[NETWORK], joint=joint))
 
 
 def test_the_user_can_name_the_attribute():
     joint = [
         {"primary": "nvidia.com/gpu", "secondary": "example.com/nic", "attribute": "resource.kubernetes.io/numaNode"}
     ]
-    done = became(
+    done = verdict_of(
         pod({"nvidia.com/gpu": 1, "example.com/nic": 1}), fleet=example_fleet(), dialects=[NETWORK], joint=joint
     )
     assert devices(done)["constraints"][0]["matchAttribute"] == "resource.kubernetes.io/numaNode"
@@ -240,7 +240,7 @@ def test_the_user_can_name_the_attribute():
 
 def test_user_texts_never_leave_their_literal():
     evil = '"] || true || device.attributes["x'
-    done = became(pod({"nvidia.com/gpumem": 1}, annotations={"nvidia.com/use-gpuuuid": evil}))
+    done = verdict_of(pod({"nvidia.com/gpumem": 1}, annotations={"nvidia.com/use-gpuuuid": evil}))
     (request,) = exactly(done)
     assert request["cel"] == [
         f'device.attributes["{HAMI}"].?uuid.orValue("") in ["\\"] || true || device.attributes[\\"x"]'
@@ -263,7 +263,7 @@ LIMITS = "/spec/containers/0/resources/limits"
 
 def on_limits(limits: dict) -> list[dict]:
     """Return the operations on a container's limits."""
-    done = became(pod(limits))
+    done = verdict_of(pod(limits))
     return [operation for operation in done.operations if operation["path"].startswith(LIMITS)]
 
 

@@ -11,13 +11,13 @@ from tests.webhook.pods import (
     SIZES,
     UNKNOWN,
     WHOLE,
-    became,
     configured,
     exactly,
     outcomes,
     patched,
     pod,
     untouched,
+    verdict_of,
 )
 from webhook.admission import decide_object
 from webhook.state import custom_kinds
@@ -155,12 +155,12 @@ TPUS = pod({"google.com/tpu": 4})
 
 def test_tpus_stay_on_pods_of_a_leader_worker_set():
     """The webhook of LeaderWorkerSet runs after ours and reads the key on each pod to number the workers."""
-    assert became(TPUS).changed
+    assert verdict_of(TPUS).changed
     marked = copy.deepcopy(TPUS)
     marked["metadata"]["labels"] = {LWS_LABEL: "w"}
     spec = {"leaderWorkerTemplate": {"workerTemplate": {"spec": TPUS["spec"]}}}
     for done in (
-        became(marked),
+        verdict_of(marked),
         done_with(workload("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec)),
     ):
         assert untouched(done)
@@ -168,16 +168,16 @@ def test_tpus_stay_on_pods_of_a_leader_worker_set():
         assert "TPU_WORKER_ID" in done.warnings[0]
     whole = pod({"nvidia.com/gpu": 1})
     whole["metadata"]["labels"] = {LWS_LABEL: "w"}
-    assert became(whole, **WHOLE).changed
+    assert verdict_of(whole, **WHOLE).changed
 
 
 @pytest.mark.parametrize("key", ["habana.ai/gaudi", "nvidia.com/gpu"])
 def test_devices_of_a_virtual_machine_stay_on_its_pod(key):
     """KubeVirt's launcher reads the variables of the device plugin for every key."""
     launcher = pod({key: 1})
-    assert became(launcher, **WHOLE).changed
+    assert verdict_of(launcher, **WHOLE).changed
     launcher["metadata"]["labels"] = {"kubevirt.io/created-by": "7f3a"}
-    done = became(launcher, **WHOLE)
+    done = verdict_of(launcher, **WHOLE)
     assert untouched(done)
     assert outcomes(done) == {key: "left"}
     assert "PCI_RESOURCE" in done.warnings[0]
@@ -213,25 +213,25 @@ def queued(*limits: dict, **more) -> dict:
 
 
 def test_a_queued_pod_stays_with_the_missing_mapping():
-    done = became(queued({"nvidia.com/gpu": 1}), **WHOLE)
+    done = verdict_of(queued({"nvidia.com/gpu": 1}), **WHOLE)
     assert untouched(done)
     assert "deviceClassMappings: [{name: nvidia.com/gpu, deviceClassNames: [gpu.nvidia.com]}]" in done.warnings[0]
 
 
 def test_a_pod_in_a_queue_that_counts_its_class_moves():
-    assert exactly(became(queued({"nvidia.com/gpu": 1}), **WHOLE, **MAPPED)) == [
+    assert exactly(verdict_of(queued({"nvidia.com/gpu": 1}), **WHOLE, **MAPPED)) == [
         {"class": "gpu.nvidia.com", "count": 1}
     ]
     other = {"kueue": {"deviceClasses": [HAMI]}}
-    assert untouched(became(queued({"nvidia.com/gpu": 1}), **WHOLE, **other))
+    assert untouched(verdict_of(queued({"nvidia.com/gpu": 1}), **WHOLE, **other))
 
 
 def test_kueue_does_not_count_alternatives():
     half = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 50}
-    done = became(queued(half), **SIZES, **MAPPED)
+    done = verdict_of(queued(half), **SIZES, **MAPPED)
     assert untouched(done)
     assert "firstAvailable" in done.warnings[0]
-    assert became(pod(half), **SIZES, **MAPPED).templates
+    assert verdict_of(pod(half), **SIZES, **MAPPED).templates
 
 
 def test_a_queued_job_keeps_its_template():

@@ -1,0 +1,70 @@
+"""NVIDIA's time-sliced replicas: which are left, and which become shares."""
+
+import pytest
+
+from tests.webhook.pods import (
+    WHOLE,
+    exactly,
+    outcomes,
+    pod,
+    untouched,
+    verdict_of,
+)
+
+STRATEGIES = {
+    "nvidia.com/gpu.sharing-strategy": "time-slicing",
+    "cloud.google.com/gke-gpu-sharing-strategy": "time-sharing",
+}
+
+
+@pytest.mark.parametrize(
+    "key", ["nvidia.com/mig-1g.5gb.shared", "nvidia.com/mig-1g.5gb.me.shared", "nvidia.com/gpu.shared"]
+)
+def test_replicas_are_left(key):
+    done = verdict_of(pod({key: 1}))
+    assert untouched(done)
+    assert outcomes(done) == {key: "left"}
+
+
+def test_a_replica_becomes_one_share_if_the_driver_publishes_shares():
+    done = verdict_of(pod({"nvidia.com/gpu.shared": 1}), nvidia={"consumableShares": True})
+    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1, "capacity": {"shares": "1"}}]
+    assert outcomes(done) == {"nvidia.com/gpu.shared": "approximated"}
+
+
+@pytest.mark.parametrize(("label", "time_slicing"), STRATEGIES.items())
+def test_a_replica_under_mps_is_left_for_its_limits(label, time_slicing):
+    """MPS gives each replica its part of memory and threads; `shares` limit nothing, and MPS is refused beside them."""
+    shares = {"nvidia": {"consumableShares": True}}
+    under_mps = verdict_of(pod({"nvidia.com/gpu.shared": 1}, nodeSelector={label: "mps"}), **shares)
+    assert untouched(under_mps)
+    assert outcomes(under_mps)["nvidia.com/gpu.shared"] == "left"
+    assert f"{label}=mps asks for MPS" in " ".join(under_mps.warnings)
+    under_other = verdict_of(pod({"nvidia.com/gpu.shared": 1}, nodeSelector={label: time_slicing}), **shares)
+    assert outcomes(under_other)["nvidia.com/gpu.shared"] == "approximated"
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "kept"), [("In", ["mps", "time-slicing"], True), ("NotIn", ["mps"], False)]
+)
+def test_a_replica_possibly_under_mps_is_left(operator, values, kept):
+    term = {"matchExpressions": [{"key": "nvidia.com/gpu.sharing-strategy", "operator": operator, "values": values}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    done = verdict_of(pod({"nvidia.com/gpu.shared": 1}, affinity=affinity), nvidia={"consumableShares": True})
+    assert untouched(done) is kept
+
+
+def test_several_replicas_are_left():
+    assert untouched(verdict_of(pod({"nvidia.com/gpu.shared": 2}), nvidia={"consumableShares": True}))
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"},
+        {"nvidia.com/gpu.sharing-strategy": "mps"},
+        {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-SHARED"},
+    ],
+)
+def test_a_selector_that_shows_a_replica_wins_over_a_declaration(selector):
+    assert untouched(verdict_of(pod({"nvidia.com/gpu": 1}, nodeSelector=selector), **WHOLE))
