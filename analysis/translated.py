@@ -130,9 +130,8 @@ class Translator(NamedTuple):
             new = [free for free in done.templates if (namespace, free) not in written]
             written.update((namespace, free) for free in new)
             objects = [template.object_of(free, templates[free], namespace) for free in new]
-            for (
-                made_template
-            ) in objects:  # without the label by which the webhook's controller finds and deletes its own
+            # Without the label by which the webhook's controller finds and deletes its own templates.
+            for made_template in objects:
                 del made_template["metadata"]["labels"]
             obj = placed[number].object
             amounts = amounts_in(obj, self.state)
