@@ -124,10 +124,14 @@ def decided(
     variables = {place for place, outcome in keys.items() if "/" not in place[1] and outcome == "left"}
     if not asks and set(keys) <= {*beside, *variables}:
         keys = {}
+    # A refusal of own claims names no key; a mode that admits the pod leaves it.
+    held_back = any(decision.get("would") for decision in decisions)
     return Answer(
         outcome="refused"
         if refusals
-        else outcome_of({place: of for place, of in keys.items() if place not in {*beside, *variables}} or keys),
+        else outcome_of({place: of for place, of in keys.items() if place not in {*beside, *variables}} or keys)
+        if keys or not held_back
+        else "left",
         keys=keys,
         refused=bool(refusals),
         codes=frozenset(
