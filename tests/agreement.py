@@ -277,6 +277,8 @@ def webhook(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
         response = json.loads(decide_review(path, as_review(pod, scene), state).body)["response"]
         refused = refused or not response["allowed"]
         said += [response.get("status", {}).get("message", "")] if refused else response.get("warnings", [])
+        if refused:
+            break  # an API server asks no further webhook
         if "patch" in response:
             pod = jsonpatch.apply_patch(pod, json.loads(base64.b64decode(response["patch"])))
     record = json.loads(pod["metadata"].get("annotations", {}).get(DECISION, "{}"))
