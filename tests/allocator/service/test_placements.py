@@ -39,7 +39,7 @@ async def test_pod_namespace_and_configuration_choose_the_strategy():
 
 async def test_a_pod_with_an_unknown_strategy_waits_until_it_changes():
     cluster = loaded(*fleet(), annotated_namespace(strategy="best"), claim("a"), pod("p", "a"))
-    async with running(cluster) as sidecar:
+    async with running(cluster, tick=3600.0) as sidecar:  # no tick wakes the pod
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         assert answer["verdict"] == "waiting"
         assert "of Namespace default: there is no strategy 'best'; there are CompactFirst" in answer["message"]
