@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     Columns = Callable[[Page], list[tuple[object, ...]]]
 
-_PIECE = 32  # nodes, at 5 to 10 microseconds each, between two calls of the caller's `is_impatient`
+_PIECE = 32  # nodes, at 5 to 10 microseconds each, between two calls of the caller's `is_abandoned`
 _UNSEEN = NodeResult(Verdict.UNDECIDED, error="the caller stopped waiting before this node was checked")
 _LOOKS = 4096  # looks kept for a question, or twice the number of nodes if that is more
 _TEXTS = 4 << 20  # bytes of encoded claims

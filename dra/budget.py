@@ -3,7 +3,7 @@
 The code that answers the question makes the budget and passes it down as an argument; a budget is never global and never
 a default argument. Every loop whose length a request chooses charges the budget before it works:
 
-    budget = Budget(100_000, impatient=lambda: monotonic() > deadline)   # in `service`, which has a clock
+    budget = Budget(100_000, is_out_of_time=lambda: monotonic() > deadline)   # in `service`, which has a clock
     selector.matches(view, budget)                                       # in between: pass it on
     for device in devices:
         budget.charge(3)                                                 # in the loop: charge the cost of one turn
@@ -12,9 +12,9 @@ a default argument. Every loop whose length a request chooses charges the budget
 A step is about a microsecond on a slow core. It need not be exact: half the true cost is fine, a loop that charges
 nothing is not. Code that counts in coarser units takes a `part` with a price.
 
-When the steps are used up, or `impatient` returns true, this and every later `charge` raises OutOfBudget. The outcome is
+When the steps are used up, or `is_out_of_time` returns true, this and every later `charge` raises OutOfBudget. The outcome is
 "undecided", neither yes nor no, and only the maker of the budget catches it. OutOfBudget is not a SelectorError, so code
-that treats a failing selector as "no match" never swallows it. `longest` bounds a single library call, which nothing
+that treats a failing selector as "no match" never swallows it. `max_call_steps` bounds a single library call, which nothing
 can interrupt. Answers must not depend on how busy the machine is: if the budget `is_late`, time ran out before the
 steps did, and the maker reports that alone.
 """
@@ -29,25 +29,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 UNBOUNDED: Final = 1 << 62
-_CHECK_INTERVAL: Final = 256  # steps between two calls of `impatient`
+_CHECK_INTERVAL: Final = 256  # steps between two calls of `is_out_of_time`
 _ALWAYS: Final = UNBOUNDED + 1
 
 
 class Budget:
     """Counts steps down and raises OutOfBudget when none are left."""
 
-    __slots__ = ("_check_below", "_impatient", "_is_late", "left", "longest", "steps")
+    __slots__ = ("_check_below", "_is_late", "_is_out_of_time", "left", "max_call_steps", "steps")
 
     def __init__(
-        self, steps: int = UNBOUNDED, impatient: Callable[[], bool] | None = None, *, longest: int = UNBOUNDED
+        self,
+        steps: int = UNBOUNDED,
+        is_out_of_time: Callable[[], bool] | None = None,
+        *,
+        max_call_steps: int = UNBOUNDED,
     ) -> None:
         self.steps = steps
-        self.longest = longest
+        self.max_call_steps = max_call_steps
         self.left = steps
-        self._impatient = impatient
+        self._is_out_of_time = is_out_of_time
         self._is_late = False
         # While at least this many steps are left, `charge` only subtracts.
-        self._check_below = 0 if impatient is None else steps
+        self._check_below = 0 if is_out_of_time is None else steps
 
     def charge(self, steps: int = 1) -> None:
         """Charge work that is about to be done; raise OutOfBudget if it exceeds the budget."""
@@ -62,8 +66,8 @@ class Budget:
         self._check_below = max(0, self.left - _CHECK_INTERVAL)
 
     def charge_whole(self, steps: int) -> None:
-        """Charge one call that cannot be interrupted; raise OutOfBudget if it may take more than `longest` steps."""
-        if steps > self.longest:
+        """Charge one call that cannot be interrupted; raise OutOfBudget if it may take more than `max_call_steps` steps."""
+        if steps > self.max_call_steps:
             self._check_below = _ALWAYS
             self.note_lateness()
             raise OutOfBudget("a call that cannot be interrupted may take too long")
@@ -79,15 +83,15 @@ class Budget:
 
     def separate(self, steps: int) -> Budget:
         """Make an independent budget of steps with the same deadline, so that earlier work does not shorten later work."""
-        return Budget(steps, self.is_abandoned, longest=self.longest)
+        return Budget(steps, self.is_abandoned, max_call_steps=self.max_call_steps)
 
     def note_lateness(self) -> None:
         """Record that work was skipped for lack of time."""
         self._is_late = True
 
     def is_abandoned(self) -> bool:
-        """Call `impatient` now, in work that is not charged; once it returns true, every later charge raises."""
-        if self._impatient is None or not self._impatient():
+        """Call `is_out_of_time` now, in work that is not charged; once it returns true, every later charge raises."""
+        if self._is_out_of_time is None or not self._is_out_of_time():
             return False
         self._check_below = _ALWAYS
         self.note_lateness()
@@ -120,7 +124,7 @@ class _PartBudget(Budget):
     __slots__ = ("_price", "_whole")
 
     def __init__(self, whole: Budget, steps: int, price: int) -> None:
-        super().__init__(steps, longest=whole.longest // price)
+        super().__init__(steps, max_call_steps=whole.max_call_steps // price)
         self._whole = whole
         self._price = price
 

@@ -102,7 +102,7 @@ class Decider:
 
     def __init__(self) -> None:
         # Returns whether to abandon the question; called every few hundred steps.
-        self.is_impatient: Callable[[], bool] = lambda: False
+        self.is_abandoned: Callable[[], bool] = lambda: False
         self._memo = FleetMemo()
         self._kept = StrategyCache()
         self._classes: tuple[object, ...] = ()
@@ -225,11 +225,11 @@ class Decider:
     # ---- one node
 
     def options(self) -> Options:
-        """Return the options of one question, with a budget that ends when `is_impatient` returns True."""
+        """Return the options of one question, with a budget that ends when `is_abandoned` returns True."""
         return Options(budget=self._budget())
 
     def _budget(self) -> Budget:
-        return Budget(step_limits.QUESTION, self.is_impatient, longest=step_limits.WHOLE_CALL)
+        return Budget(step_limits.QUESTION, self.is_abandoned, max_call_steps=step_limits.WHOLE_CALL)
 
     def _ask(self, stock: Stock, claims: Sequence[ResourceClaim], *, idle: bool = False) -> FleetAnswer:
         """Ask all nodes about claims; `idle` as if nothing were in use."""

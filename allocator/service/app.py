@@ -48,7 +48,7 @@ class App:
                 f"the certificate of {head.name[:80]!r} is not accepted",
                 "give its common name to the allocator with --client-name",
             )
-        if not self._callers.may_ask(head):
+        if not self._callers.is_allowed(head):
             return _no(
                 HTTPStatus.UNAUTHORIZED,
                 "the bearer token is missing or wrong",

@@ -48,12 +48,12 @@ class QuestionRunner:
         begun, worked = monotonic(), thread_time()
         is_late = False
 
-        def is_impatient() -> bool:
+        def is_abandoned() -> bool:
             nonlocal is_late
             is_late = is_late or thread_time() - worked > self._turn
             return is_late
 
-        self._on_loop.is_impatient = is_impatient
+        self._on_loop.is_abandoned = is_abandoned
         answer = question(self._on_loop)
         self._turns.owe(namespace, monotonic() - begun, thread_time() - worked)
         return otherwise if is_late else answer
@@ -107,7 +107,7 @@ class QuestionRunner:
         """Compute a question; runs in the lane's thread."""
         begun, rested = monotonic(), 0.0
 
-        def is_impatient() -> bool:
+        def is_abandoned() -> bool:
             nonlocal rested
             is_search = lane is self._searches
             while is_search and rested < REST and not (question.answer.cancelled() or self._no_question.is_set()):
@@ -116,7 +116,7 @@ class QuestionRunner:
                 rested += monotonic() - resting
             return question.answer.cancelled() or monotonic() - begun - rested > question.seconds
 
-        lane.decider.is_impatient = is_impatient
+        lane.decider.is_abandoned = is_abandoned
         try:
             question.value = question.compute(lane.decider)
         except BaseException as error:  # noqa: BLE001  `_end` raises it in the caller

@@ -188,7 +188,7 @@ def _stock_once_ended(kept_node: KeptNode, basis: Basis, stock: Stock) -> Stock:
 
 def _would_fit(pod: Pod, node: str, stock: Stock, decider: Decider) -> bool:
     """Return whether a pod is found to fit within a small budget: keeping a node must not delay other pods' questions."""
-    options = Options(steps=step_limits.KEPT_NODE, budget=Budget(step_limits.KEPT_NODE, decider.is_impatient))
+    options = Options(steps=step_limits.KEPT_NODE, budget=Budget(step_limits.KEPT_NODE, decider.is_abandoned))
     return not isinstance(decider.serve(pod, node, stock, uncached=options), str)
 
 

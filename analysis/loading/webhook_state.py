@@ -35,8 +35,8 @@ def state_of(reading: Reading, configuration: Configuration) -> State:
     """
     builder = StateBuilder(configuration)
     typed = reading.typed
-    builder.take_in([value for value in typed if isinstance(value, Seen)])
-    if builder.asks_for_pods:
+    builder.update_objects([value for value in typed if isinstance(value, Seen)])
+    if builder.needs_pods:
         placed = any(pod.spec.node_name for pod in reading.pods.values())
         builder.follow_pods(followed=reading.knows_pods and (reading.is_live or placed))
     unsure = reading.unread if reading.is_live else reading.is_dump

@@ -144,7 +144,7 @@ def in_process() -> Row:
     took = []
     for number in range(2_000):
         if number % 10 == 0:
-            world.take_in([template(number)])
+            world.update_objects([template(number)])
         state = world.state(fresh=True)
         started = time.process_time()
         admission.decide_review("mutate", body, state)
@@ -177,13 +177,13 @@ def large_world(nodes: int) -> tuple[Any, Callable[[int], Any]]:
     objects = [d.object for d in manifests.read([EXAMPLES / "fleet"])]
     for obj in objects:
         if resource := resource_of(obj):
-            world.take_in([wire.convert(obj, resource.type)])
+            world.update_objects([wire.convert(obj, resource.type)])
     shared = next(o for o in objects if o["kind"] == "ResourceSlice" and o["spec"]["driver"].startswith("hami"))
     for number in range(nodes):
         one, name = copy.deepcopy(shared), f"node-{number}"
         one["metadata"]["name"] = one["spec"]["nodeName"] = one["spec"]["pool"]["name"] = name
-        world.take_in([wire.convert(one, ResourceSlice)])
-        world.take_in([wire.convert({"metadata": {"name": name}}, Node)])
+        world.update_objects([wire.convert(one, ResourceSlice)])
+        world.update_objects([wire.convert({"metadata": {"name": name}}, Node)])
     world.settle()
 
     def claim(number: int) -> ResourceClaim:

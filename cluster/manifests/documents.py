@@ -282,7 +282,7 @@ def read_leniently(
     """
     documents: list[Document] = []
     problems: list[InputProblem] = []
-    passed_by = patterns(exclude)
+    excluded = patterns(exclude)
     members = 0
     known: set[str] = set()  # files: one that is named twice, or is below a folder that is named too, is read once
     most = MAX_MEMBERS if keep is None else MAX_MEMBERS_CUT_DOWN
@@ -292,7 +292,7 @@ def read_leniently(
             if built is not None:
                 text, home = built
                 _collect(text, path, documents, problems, keep, home=home)
-            for name, data, root in () if built is not None else _contents(path, passed_by, report):
+            for name, data, root in () if built is not None else _contents(path, excluded, report):
                 absolute = os.path.normpath(Path(name).absolute())
                 if absolute in known:
                     continue

@@ -199,7 +199,7 @@ class _FleetScan:
         # A selector is compiled whole, and charged afterwards, so that each resumption makes progress. The API server
         # allows 10 KiB, which take some hundredths of a second.
         while self._uncompiled:
-            own = Budget(step_limits.COUNTED_CLAIM, longest=budget.longest)
+            own = Budget(step_limits.COUNTED_CLAIM, max_call_steps=budget.max_call_steps)
             selector = compile_selector(self._uncompiled[-1], budget=own)
             self._uncompiled.pop()
             self._selectors.append(selector)

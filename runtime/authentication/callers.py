@@ -55,11 +55,11 @@ class Callers:
         self._credentials = credentials
         self._every = every
         self._token = b""
-        self._looked = float("-inf")
+        self._token_read_at = float("-inf")
         self._failure_logged = False  # whether a failure to read the file was logged
         self._is_required = bool(credentials.client_ca or credentials.token_file)
         if credentials.token_file:
-            self._look(asyncio.get_running_loop().time())
+            self._read_token(asyncio.get_running_loop().time())
 
     def prepare(self, context: ssl.SSLContext) -> None:
         """Request client certificates in handshakes. They are optional: the peer may be a kubelet, or have a token."""
@@ -67,7 +67,7 @@ class Callers:
             context.load_verify_locations(self._credentials.client_ca)
             context.verify_mode = ssl.CERT_OPTIONAL
 
-    def may_ask(self, head: Head) -> bool:
+    def is_allowed(self, head: Head) -> bool:
         """Report whether the caller's credentials allow an answer."""
         if not self._is_required:
             return True
@@ -77,9 +77,9 @@ class Callers:
         if not credentials.token_file:
             return False
         now = asyncio.get_running_loop().time()
-        if now - self._looked >= self._every:
+        if now - self._token_read_at >= self._every:
             try:
-                self._look(now)
+                self._read_token(now)
             except OSError as error:
                 if not self._failure_logged:
                     logger.warning(
@@ -91,6 +91,6 @@ class Callers:
         shown = head.bearer.encode(errors="surrogateescape")
         return bool(self._token) and hmac.compare_digest(shown, self._token)
 
-    def _look(self, now: float) -> None:
-        self._looked = now
+    def _read_token(self, now: float) -> None:
+        self._token_read_at = now
         self._token = Path(self._credentials.token_file).read_bytes().strip()

@@ -395,7 +395,7 @@ class PeerConnection(BaseProtocol):
         if idle and self.transport is not None and not self.transport.has_unread:
             self.transport.close()
 
-    def has_asked(self) -> bool:
+    def has_unread_request(self) -> bool:
         """Report whether an idle connection has received bytes that are not read yet."""
         return self.phase is ConnectionPhase.IDLE and self.transport is not None and self.transport.has_unread
 

@@ -166,7 +166,7 @@ class Listener:
             self._failure_logged = False
             sock.setblocking(False)
             try:
-                self._admit(sock, address[0] if address else LOCAL)
+                self._add_connection(sock, address[0] if address else LOCAL)
             except Exception:
                 # Accepting must go on.
                 logger.exception("a bug in the listener; please report it")
@@ -176,7 +176,7 @@ class Listener:
         if self._socket is listener:  # not closed meanwhile
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
-    def _admit(self, sock: socket.socket, peer: str) -> None:
+    def _add_connection(self, sock: socket.socket, peer: str) -> None:
         """Begin the handshake of a new connection, or close the connection if there is no room."""
         same_peer = self._by_peer.get(peer, ())
         room = True
@@ -316,7 +316,7 @@ class Listener:
         """Remove and return the first selected connection whose phase has not changed since; None if there is none."""
         while self._victims:
             first, phase, since = self._victims.popleft()
-            if first in among and first.phase is phase and first.since == since and not first.has_asked():
+            if first in among and first.phase is phase and first.since == since and not first.has_unread_request():
                 return first
         return None
 

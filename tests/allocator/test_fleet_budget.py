@@ -39,7 +39,7 @@ def test_a_large_node_leaves_budget_to_the_others():
 def test_an_impatient_caller_gets_partial_answers():
     stock = fleets.fleet({f"n{n}": [fleets.gpu(f"d{i}") for i in range(n + 4)] for n in range(6)})
     claims = [fleets.claim("c", *(exactly("gpu", name=f"r{n}", count=2) for n in range(6)))]
-    hurried = fleet(stock, claims, options=Options(budget=Budget(impatient=lambda: True)))
+    hurried = fleet(stock, claims, options=Options(budget=Budget(is_out_of_time=lambda: True)))
     patient = fleet(stock, claims)
     assert all(patient.verdict(node) is not Verdict.UNDECIDED for node in stock.nodes)
     assert len(hurried) == len(patient)
@@ -48,7 +48,7 @@ def test_an_impatient_caller_gets_partial_answers():
 def waiting_for(looks):
     """Return options whose caller stops waiting after a number of checks."""
     left = iter(range(looks))
-    return Options(budget=Budget(impatient=lambda: next(left, None) is None))
+    return Options(budget=Budget(is_out_of_time=lambda: next(left, None) is None))
 
 
 def test_an_unexamined_node_is_undecided():

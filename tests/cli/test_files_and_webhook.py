@@ -200,7 +200,7 @@ def compare(seed):
     files = state_of_files(manifests.parse(text), configuration, FEATURES)
     builder = StateBuilder(configuration, keys=(KEY,))
     builder.learn(features=FEATURES)
-    builder.take_in([wire.convert(obj, KINDS[obj["kind"]]) for obj in known])
+    builder.update_objects([wire.convert(obj, KINDS[obj["kind"]]) for obj in known])
     builder.settle()
     server = builder.state(fresh=True)
     came = Counter()
@@ -290,7 +290,7 @@ def test_a_daemon_set_is_refused_only_if_no_node_fits(count, short, refused, pre
     files = state_of_files(manifests.parse(manifests.dump(known)), configuration, FEATURES)
     builder = StateBuilder(configuration, keys=(KEY,))
     builder.learn(features=FEATURES)
-    builder.take_in([wire.convert(obj, KINDS[obj["kind"]]) for obj in known])
+    builder.update_objects([wire.convert(obj, KINDS[obj["kind"]]) for obj in known])
     builder.settle()
     server = builder.state(fresh=True)
     limits = {"limits": {GPU: str(count)}, "requests": {GPU: str(count)}}

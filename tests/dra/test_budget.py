@@ -105,7 +105,7 @@ def test_a_budget_confirms_exhausted_steps_not_timeouts():
     assert whole.is_late
     with pytest.raises(OutOfBudget, match="no longer waits"):
         whole.confirm()
-    short = Budget(1000, longest=10)
+    short = Budget(1000, max_call_steps=10)
     with pytest.raises(OutOfBudget, match="interrupted"):
         short.part().charge_whole(11)
     assert short.is_late, "a question that may take longer in one piece can do it"
@@ -122,7 +122,7 @@ def test_a_sibling_budget_shares_the_deadline_not_the_steps():
     with pytest.raises(OutOfBudget, match="no longer waits"):
         hurried.separate(5).charge()
     assert hurried.is_late
-    assert Budget(10, longest=3).separate(5).longest == 3
+    assert Budget(10, max_call_steps=3).separate(5).max_call_steps == 3
 
 
 def test_running_out_is_not_an_error_of_a_selector():
@@ -152,7 +152,7 @@ def test_a_selector_ends_with_the_budget():
 
 
 def test_one_call_may_take_at_most_the_longest_allowed():
-    budget = Budget(100, longest=10)
+    budget = Budget(100, max_call_steps=10)
     budget.charge_whole(10)
     budget.charge(50)
     with pytest.raises(OutOfBudget, match="interrupted"):
@@ -162,7 +162,7 @@ def test_one_call_may_take_at_most_the_longest_allowed():
 
 
 def test_a_part_has_the_call_limit_of_the_whole():
-    part = Budget(1000, longest=100).part(price=20)
+    part = Budget(1000, max_call_steps=100).part(price=20)
     part.charge_whole(5)
     with pytest.raises(OutOfBudget):
         part.charge_whole(6)

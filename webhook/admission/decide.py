@@ -33,7 +33,7 @@ from webhook.dialects import REPLACED, Outcome
 from webhook.mixed_fleet import read_preference
 from webhook.refusals import Code
 from webhook.state import Mode
-from webhook.translate import STANDALONE, Decision, Operation, Provenance, Verdict, clean, is_passed_by, translate
+from webhook.translate import STANDALONE, Decision, Operation, Provenance, Verdict, clean, is_skipped, translate
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -112,7 +112,7 @@ def judge_pod(candidate: Candidate, verdict: Verdict, state: State, budget: Budg
 
     A pod that cannot be judged within the budget keeps the verdict of `translate`, with a warning.
     """
-    if verdict.refusals or is_passed_by(candidate.pod):
+    if verdict.refusals or is_skipped(candidate.pod):
         return verdict
     if verdict.templates and state.confirmed:
         taken = template_lifecycle.name_conflicts(verdict.templates, candidate.namespace, state)

@@ -21,7 +21,7 @@ from dra.raw import inside, items
 from dra.wire import WireError
 from webhook import names
 from webhook.claims import template_lifecycle
-from webhook.translate import PodClaim, apply_own, find_names, is_passed_by
+from webhook.translate import PodClaim, apply_own, find_names, is_skipped
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -70,7 +70,7 @@ def extended_claims(
     """
     served = state.fleet.extended
     requested = find_names(pod, served, replaced) if served else set()
-    if not requested or state.stock is None or not state.features.enabled(server.EXTENDED) or is_passed_by(pod):
+    if not requested or state.stock is None or not state.features.enabled(server.EXTENDED) or is_skipped(pod):
         return ()
     changes = tuple(
         [

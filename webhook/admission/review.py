@@ -35,7 +35,7 @@ from webhook.claims import template
 from webhook.names import WAY_OUT
 from webhook.refusals import Code, Warned
 from webhook.state import Mode, doubts, mode_of, workload
-from webhook.translate import NOTHING, Decision, Verdict, given_earlier, is_passed_by, paths, replay, verified_record
+from webhook.translate import NOTHING, Decision, Verdict, given_earlier, is_skipped, paths, replay, verified_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from webhook.translate import PodClaim
 
     # Returns whether the time for the decision is over.
-    Impatient = Callable[[], bool] | None
+    IsOutOfTime = Callable[[], bool] | None
 
 # The outcome of a review: the label `outcome` of the metric `drawbridge_reviews_total`.
 ReviewOutcome: TypeAlias = Literal[
@@ -97,7 +97,7 @@ class Record(Wire, frozen=True, kw_only=True, omit_defaults=True):
     problems: tuple[str, ...] = ()
 
     @property
-    def worth_telling(self) -> bool:
+    def is_logged_at_info(self) -> bool:
         """Whether the review gets a log line at level info. Most pods request no devices and get none."""
         return bool(self.decisions or self.problems) or self.outcome not in (UNTOUCHED, OUT_OF_SCOPE)
 
@@ -139,11 +139,11 @@ class ObjectReview(NamedTuple):
 
 
 def decide_review(
-    path: str, body: bytes, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED
+    path: str, body: bytes, state: State, *, is_out_of_time: IsOutOfTime = None, max_call_steps: int = UNBOUNDED
 ) -> Answer:
     """Answer a review at the path "mutate" or "validate"; raise ReviewError if it is not a review.
 
-    `impatient` returns whether the time is over, `longest` limits the steps of one uninterruptible call.
+    `is_out_of_time` returns whether the time is over, `max_call_steps` limits the steps of one uninterruptible call.
     """
     obj: dict[str, Json] | None = None
     if path == "validate" or state.configuration.reads_all:
@@ -162,7 +162,7 @@ def decide_review(
     mode = mode_of(state, owner)
     if mode is Mode.OFF:
         return _answer(review, NOTHING, OFF, mode)
-    budget = Budget(step_limits.REVIEW, impatient, longest=longest)
+    budget = Budget(step_limits.REVIEW, is_out_of_time, max_call_steps=max_call_steps)
     try:
         verdict = _decide(review, owner, state, budget)
         outcome = _outcome_of(verdict, request.operation)
@@ -440,7 +440,7 @@ def _forged(request: AdmissionRequest, state: State) -> tuple[str, ...]:
         return ()  # not a pod that an API server would store
     pod = builtins(head)
     annotations = inside(pod, "metadata", "annotations")
-    if is_passed_by(pod):
+    if is_skipped(pod):
         return ()
     # `read_record`, which has the whole pod, also requires a claim of ours.
     bearer = template.identify_raw(pod, request.namespace)

@@ -263,7 +263,7 @@ def compile_expression(text: str) -> Selector:
             text,
             cel.TEXT,
             derived=True,
-            budget=Budget(20 * step_limits.EXPRESSION, longest=20 * step_limits.EXPRESSION_CALL),
+            budget=Budget(20 * step_limits.EXPRESSION, max_call_steps=20 * step_limits.EXPRESSION_CALL),
         )
     except OutOfBudget:
         raise SelectorError("it takes too long to compile") from None
@@ -273,7 +273,9 @@ def too_costly(expression: Selector) -> bool:
     """Return whether an expression exceeds its budget on the longest texts."""
     for sample in _SAMPLES:
         try:
-            expression.derive(cel.TextView(sample), Budget(step_limits.EXPRESSION, longest=step_limits.EXPRESSION_CALL))
+            expression.derive(
+                cel.TextView(sample), Budget(step_limits.EXPRESSION, max_call_steps=step_limits.EXPRESSION_CALL)
+            )
         except OutOfBudget:
             return True
         except SelectorError:
@@ -287,7 +289,7 @@ def evaluate(key: str, expression: Selector, text: str) -> object:
         return Untranslated(key, f"a value of more than {cel.MAX_TEXT} letters is not read by an expression")
     try:
         return expression.derive(
-            cel.TextView(text), Budget(step_limits.EXPRESSION, longest=step_limits.EXPRESSION_CALL)
+            cel.TextView(text), Budget(step_limits.EXPRESSION, max_call_steps=step_limits.EXPRESSION_CALL)
         )
     except OutOfBudget:
         return Untranslated(key, "its expression costs too much on this value")

@@ -10,7 +10,7 @@ The API server always gets a fast answer:
     a bug                               500, and a line in the log; the API server's failurePolicy applies
 
 Decisions check the budget in every loop over what a client sent (`tests/webhook/service/test_charged.py`), so no review delays another for much
-longer than `DecisionLimits.hold`. Requests of expensive accounts wait behind cheap ones (`runtime.http.fair_queue`).
+longer than `DecisionLimits.loop_seconds`. Requests of expensive accounts wait behind cheap ones (`runtime.http.fair_queue`).
 
 The functions for one review, in order: `refuse` (before its body is read), `answer`, `_review`, `_decide_on_loop`, `_record_decision`.
 """
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("drawbridge.webhook")
 
 # Share of a worker's time that a decision may use.
-PATIENCE = 0.66
+WORKER_CPU_SHARE = 0.66
 # Seconds that a worker needs for a byte, at most: decoding 3 MB of empty members takes a second.
 SECONDS_OF_BYTE = 0.35e-6
 # Share of the waiting reviews that one peer address may have.
@@ -63,16 +63,16 @@ class DecisionLimits(NamedTuple):
     reviews: int = 128
     # Seconds after which a refused object is decided again: the informers are a moment late, and a DeviceClass may have been created just
     # before the first pod that names it. An answer waits at most as long for the template of a workload's pod.
-    second_look: float = 0.25
+    recheck_delay: float = 0.25
     # Bytes; larger reviews are decided in a worker.
     inline: int = 64 * 1024
     # JSON members, each of which takes some microseconds; reviews with more are decided in a worker. A pod with 64 KiB of variables has 4,000.
     members: int = 8_000
     # CPU seconds of a decision on the loop; uncharged work adds up to 20 ms. The first evaluation of 5,000 nodes takes 40 ms, and several
     # reviews share it.
-    hold: float = 0.022
+    loop_seconds: float = 0.022
     # Seconds for a worker, including the wait for one.
-    patience: float = 1.5
+    worker_seconds: float = 1.5
     workers: int = 2
     # A review that has waited for `queue_wait` seconds is rejected if at least `crowd` others wait.
     queue_wait: float = 0.25
@@ -155,7 +155,7 @@ class App:
             return self._answer_other(head) if head.length > 0 else None
         refused = None
         most = self._listener.limits.body
-        if not self._callers.may_ask(head):
+        if not self._callers.is_allowed(head):
             refused = text(401, "authentication required: reviews are answered for the API server only", close=True)
         elif head.length > most:
             refused = text(413, f"a review has at most {most} bytes", close=True)
@@ -210,7 +210,7 @@ class App:
         # Each member has at least one byte, so most bodies need no count.
         if len(body) > limits.inline or (len(body) > limits.members and count_members(body) > limits.members):
             return None
-        return self._decider.decide(review.path, body, state, limits.hold)
+        return self._decider.decide(review.path, body, state, limits.loop_seconds)
 
     def _later_decision(
         self, review: _OpenReview, outcome: Answer, state: State
@@ -221,7 +221,7 @@ class App:
         if outcome.record.outcome == UNDECIDED:
             # The loop's budget is small, and allows no long call; a worker has the full one.
             return self._decide_in_worker(review, outcome)
-        return self._await_templates(review, outcome) if self._decider.is_early(outcome) else None
+        return self._await_templates(review, outcome) if self._decider.awaits_template(outcome) else None
 
     def _answer_later(
         self, review: _OpenReview, answer: Coroutine[None, None, Reply]
@@ -253,7 +253,7 @@ class App:
 
         If the state has not changed, the first refusal stands. If the budget ended before the reason was complete, a worker decides.
         """
-        await asyncio.sleep(self._limits.second_look)
+        await asyncio.sleep(self._limits.recheck_delay)
         # Reviews that were refused in one turn of the event loop wake up in one turn; the queue spreads them over several.
         await self._listener.queue.wait_turn()
         outcome: Answer | None = refused
@@ -267,26 +267,26 @@ class App:
 
     async def _await_templates(self, review: _OpenReview, outcome: Answer) -> Reply:
         """Answer once the templates exist, or after a moment. If they are missing, the claim controller writes an Event on the pod."""
-        until = monotonic() + self._limits.second_look
-        while monotonic() < until and self._decider.is_early(outcome):  # noqa: ASYNC110  the state is replaced as a whole
+        until = monotonic() + self._limits.recheck_delay
+        while monotonic() < until and self._decider.awaits_template(outcome):  # noqa: ASYNC110  the state is replaced as a whole
             await asyncio.sleep(POLL_SECONDS)
         return self._record_decision(review, outcome)
 
     async def _decide_in_worker(self, review: _OpenReview, otherwise: Answer | None = None) -> Reply:
         """Decide in a worker. If it does not decide in time, the answer is `otherwise`, or else that the object is allowed unchanged."""
         state = self._decider.state()
-        patience = self._limits.patience
+        seconds = self._limits.worker_seconds
         path, body = review.path, review.body
 
         def decide(path: str, body: bytes) -> _Decided:
             try:
-                return _Decided(self._decider.decide(path, body, state, patience * PATIENCE))
+                return _Decided(self._decider.decide(path, body, state, seconds * WORKER_CPU_SHARE))
             except ReviewError as error:
                 return _Decided(None, error.status, str(error))
 
         try:
             requester = Requester(_namespace(body), review.peer, len(body) * SECONDS_OF_BYTE)
-            decided = await self._pool.decide(decide, state, path, body, patience, requester=requester)
+            decided = await self._pool.decide(decide, state, path, body, seconds, requester=requester)
         except Undecided as error:
             note = {"path": path, "bytes": len(body), "problem": str(error)}
             logger.warning("a review was not decided", extra=note)

@@ -49,19 +49,19 @@ class ReviewDecider:
             self._stale = latest, self._builder.state(fresh=False)
         return self._stale[1]
 
-    def decide(self, path: str, body: bytes, state: State, patience: float) -> Answer:
-        """Answer a review to "mutate" or "validate" within `patience` seconds of CPU.
+    def decide(self, path: str, body: bytes, state: State, cpu_seconds: float) -> Answer:
+        """Answer a review to "mutate" or "validate" within `cpu_seconds` seconds of CPU.
 
         After an unexpected exception the review is decided once more without the memo of earlier reviews, which may be the cause.
         """
-        until = self._clock() + patience
-        longest = int(patience * STEPS_A_SECOND * PIECE)
+        until = self._clock() + cpu_seconds
+        max_call_steps = int(cpu_seconds * STEPS_A_SECOND * PIECE)
 
-        def impatient() -> bool:
+        def is_out_of_time() -> bool:
             return self._clock() > until
 
         def attempt() -> Answer:
-            return decide_review(path, body, state, impatient=impatient, longest=longest)
+            return decide_review(path, body, state, is_out_of_time=is_out_of_time, max_call_steps=max_call_steps)
 
         try:
             return attempt()
@@ -70,10 +70,10 @@ class ReviewDecider:
         except Exception:
             logger.exception("a bug while deciding; the review is decided again with nothing remembered")
             state.memo.clear()  # an interrupted decision may have left incomplete results in it
-            until = self._clock() + patience
+            until = self._clock() + cpu_seconds
             return attempt()
 
-    def is_early(self, answer: Answer) -> bool:
+    def awaits_template(self, answer: Answer) -> bool:
         """Report whether the answer waits for a template that the template controller has not created yet."""
         templates = self._follower.state().templates
         return any(key not in templates for key in answer.awaited_templates)

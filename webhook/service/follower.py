@@ -94,7 +94,7 @@ class Follower(ClusterView):
         read = ReadEvidence()
         self._evidence_problem = ""
         try:
-            async with asyncio.timeout(self._pace.evidence_look):
+            async with asyncio.timeout(self._pace.evidence_timeout):
                 if namespaces:
                     read = await read_evidence(self._cluster, namespaces)
         except (ApiError, TimeoutError) as error:
@@ -109,14 +109,14 @@ class Follower(ClusterView):
     async def _survey(self) -> None:
         async with asyncio.TaskGroup() as group:
             while True:
-                if self._pods is None and self._holders and self._builder.asks_for_pods:
+                if self._pods is None and self._holders and self._builder.needs_pods:
                     self._pods = self.informer(resources.PODS, fields=ON_NODES)
                     self._pods.listen(self._take)
                     group.create_task(self._pods.run())
                 if survey := self._builder.survey():
                     # With 5,000 nodes this takes 100 ms, during which reviews must be answered.
                     await asyncio.to_thread(survey.count_devices)
-                    self._builder.take(survey)
+                    self._builder.apply_survey(survey)
                 await asyncio.sleep(self._pace.refresh)
 
     def stale(self) -> str:
@@ -150,7 +150,7 @@ class Follower(ClusterView):
 
     def uncounted(self) -> str:
         """Return why the free devices of device plugins are unknown although a policy needs them; "" if they are known."""
-        if not (self.is_synced and self._holders and self._builder.asks_for_pods) or self._knows_pods():
+        if not (self.is_synced and self._holders and self._builder.needs_pods) or self._knows_pods():
             return ""
         error = self._pods.error if self._pods is not None else ""
         why = f" ({error})" if error else ""
@@ -200,4 +200,4 @@ class Follower(ClusterView):
     def _take(self, batch: Batch[Seen]) -> None:
         changed = [delta.new for delta in batch.deltas if delta.new is not None]
         deleted = [delta.old for delta in batch.deltas if delta.new is None and delta.old is not None]
-        self._builder.take_in(changed, deleted)
+        self._builder.update_objects(changed, deleted)

@@ -105,7 +105,7 @@ class Outlet:
 
 
 class Decisions:
-    """Writes one line for each decision: at level info if the record is `worth_telling`, else at debug."""
+    """Writes one line for each decision: at level info if the record is `is_logged_at_info`, else at debug."""
 
     def __init__(self, stream: BinaryIO | Outlet | None = None, level: int = logging.INFO) -> None:
         """Without a stream nothing is written."""
@@ -114,7 +114,7 @@ class Decisions:
 
     def write(self, record: Record, seconds: float) -> None:
         """Write a decision, and how long it took."""
-        level = logging.INFO if record.worth_telling else logging.DEBUG
+        level = logging.INFO if record.is_logged_at_info else logging.DEBUG
         if self._stream is None or level < self._level:
             return
         name = "info" if level == logging.INFO else "debug"

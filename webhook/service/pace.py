@@ -15,7 +15,7 @@ class Pace(NamedTuple):
     refresh: float = 0.25
     # Between two reads of the setup of device plugins and autoscalers, and the limit for one read.
     evidence: float = 15.0
-    evidence_look: float = 5.0
+    evidence_timeout: float = 5.0
     # Between two requests to an API server that does not answer, and between two reads of its version and gates.
     retry: float = 1.0
     server: float = 600.0

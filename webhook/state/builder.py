@@ -121,7 +121,7 @@ class StateBuilder:
             self._set(keys=keys)
 
     @property
-    def asks_for_pods(self) -> bool:
+    def needs_pods(self) -> bool:
         """Return whether decisions depend on what pods use of the resources of device plugins."""
         return bool(self._state.configuration.file.mixed)
 
@@ -135,7 +135,7 @@ class StateBuilder:
             self._followed = followed
             self._uses_are_old = True
 
-    def take_in(self, changed_objects: Sequence[Seen], deleted_objects: Sequence[Seen] = ()) -> None:
+    def update_objects(self, changed_objects: Sequence[Seen], deleted_objects: Sequence[Seen] = ()) -> None:
         """Remove deleted objects, then add or replace others. One call with many objects costs little more than one with a single object."""
         for objects, deleted in ((deleted_objects, True), (changed_objects, False)):
             for obj in objects:
@@ -229,7 +229,7 @@ class StateBuilder:
         """Survey the fleet if its devices may have changed."""
         if survey := self.survey():
             survey.count_devices()
-            self.take(survey)
+            self.apply_survey(survey)
 
     def survey(self) -> Survey | None:
         """Return the survey that is due, or None. The caller can run it in a thread, because it takes 100 ms on 5,000 nodes."""
@@ -238,7 +238,7 @@ class StateBuilder:
         self._fleet_is_old = False
         return Survey(self._stock, self._state, self._installed)
 
-    def take(self, survey: Survey) -> None:
+    def apply_survey(self, survey: Survey) -> None:
         """Use the results of a survey, together with what has changed since it began."""
         if self._stock is not None and survey.stock is not survey.earlier:
             self._stock = survey.stock.caught_up(survey.earlier, self._stock)

@@ -632,7 +632,7 @@ def _wrong_target(target: Target, path: str) -> Iterator[Finding]:
 
 def _wrong_selector(text: str, driver: str, path: str) -> Iterator[Finding]:
     """Find a selector that the API server would refuse in a claim, or that fails on a device without an attribute."""
-    budget = Budget(step_limits.RULE_SELECTOR, longest=step_limits.RULE_SELECTOR)
+    budget = Budget(step_limits.RULE_SELECTOR, max_call_steps=step_limits.RULE_SELECTOR)
     try:
         selector: cel.Selector | None = cel.compile(text, cel.NEW, budget=budget)
     except SelectorError as error:

@@ -16,7 +16,7 @@ from webhook.translate.pod_view import (
     MIRROR,
     find_names,
     find_placeholder,
-    is_passed_by,
+    is_skipped,
     view_pod,
 )
 from webhook.translate.record import verified_record
@@ -69,7 +69,7 @@ __all__ = [
     "find_unserved",
     "given_earlier",
     "group_kind",
-    "is_passed_by",
+    "is_skipped",
     "is_unknown_kind",
     "keys_of",
     "kind_of",

@@ -87,7 +87,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cpus: Mapping[int, int] = {}
 
     @property
-    def passed_by(self) -> bool:
+    def is_skipped(self) -> bool:
         return self.labels.get(names.SKIP_LABEL) == "true"
 
     @property
@@ -96,7 +96,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return bool(self.spec.get("nodeName")) or MIRROR in self.annotations
 
 
-def is_passed_by(pod: dict[str, Json]) -> bool:
+def is_skipped(pod: dict[str, Json]) -> bool:
     return inside(pod, "metadata", "labels").get(names.SKIP_LABEL) == "true"
 
 

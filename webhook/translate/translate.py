@@ -91,7 +91,7 @@ def translate(
     view = view_pod(pod, configuration)
     if configuration.claims_cpus:
         view = with_cpus(view, configuration, namespace)
-    if view.passed_by or not (view.asks_for_devices or view.marked):
+    if view.is_skipped or not (view.asks_for_devices or view.marked):
         return NOTHING
     if origin.scheduler:
         view = replace(view, scheduler=origin.scheduler)
@@ -191,7 +191,7 @@ def given_earlier(pod: Json, state: State, *, namespace: str) -> tuple[PodClaim,
 def clean(pod: Json, state: State, *, namespace: str) -> tuple[dict[str, Json], ...]:
     """Remove annotations with our names by another writer, and change nothing else."""
     view = view_pod(pod, state.configuration)
-    if view.passed_by or not view.marked:
+    if view.is_skipped or not view.marked:
         return ()
     return clean_annotations(view, read_record(view, namespace, state.keys))
 

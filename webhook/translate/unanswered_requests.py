@@ -76,7 +76,7 @@ def unanswered_requests(
 ) -> list[Decision]:
     """Return a decision for each key that looks like a device request and is not in `decided`."""
     view = view_pod(pod, state.configuration)
-    if view.passed_by:
+    if view.is_skipped:
         return [_SKIPPED] if view.asks_for_devices else []
     reported = {(decision.container, decision.key) for decision in decided}
     reported |= {("", key) for _, key in reported}

@@ -188,14 +188,14 @@ class Trial:
         self._decider = decider
         self._together = together
         pods = {pod.metadata.uid for pod, _ in places}
-        budget = Budget(step_limits.PREEMPTION * len(pods), decider.is_impatient)
+        budget = Budget(step_limits.PREEMPTION * len(pods), decider.is_abandoned)
         self._options = Options(steps=step_limits.PREEMPTION_SEARCH, budget=budget)
         self._nominated_elsewhere = nominated_in_shared_pools(scene.rivals, scene.stock)
         self.give_way: dict[str, Pod] = {}  # by uid
 
     def suffices(self, victims: Victims) -> bool:
         """Return whether the pods fit without these victims; raise Enough when the time is over."""
-        if self._decider.is_impatient():
+        if self._decider.is_abandoned():
             raise Enough
         scene = self._scene
         pod = self._places[0][0]

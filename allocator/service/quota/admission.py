@@ -120,7 +120,9 @@ class QuotaAdmission:
         Raise HttpError if this replica cannot answer now, and Unfinished if the evaluation takes more than one turn.
         """
         try:
-            return self._ask(new, partial(self._demands.most_held, budget=Budget(self.steps, longest=self.steps)))
+            return self._ask(
+                new, partial(self._demands.most_held, budget=Budget(self.steps, max_call_steps=self.steps))
+            )
         except OutOfBudget:
             raise Unfinished(new.namespace) from None
 

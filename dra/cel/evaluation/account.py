@@ -63,7 +63,7 @@ def charge_work(frame: Frame, steps: int) -> None:
 
 def charge_whole_work(frame: Frame, steps: int) -> None:
     """Charge the work of one call that cannot be interrupted."""
-    if frame[BUDGET] is not None and steps > frame[BUDGET].longest:
+    if frame[BUDGET] is not None and steps > frame[BUDGET].max_call_steps:
         frame[BUDGET].charge_whole(steps)
     charge_work(frame, steps)
 

@@ -41,7 +41,7 @@ def test_a_passed_deadline_ends_compilation_soon(size, monkeypatch):
     monkeypatch.setattr(DeviceJudge, "ask", lambda self, leaf, place: judged.append(place) or ask(self, leaf, place))
     stock = crowd(size)
     claims = [fleets.claim("c", exactly("gpu", selector=SELECT))]
-    answer = allocate(stock, "n0", claims, options=Options(budget=Budget(impatient=Patience(1))))
+    answer = allocate(stock, "n0", claims, options=Options(budget=Budget(is_out_of_time=Patience(1))))
     assert answer.verdict is Verdict.UNDECIDED
     assert len(judged) < 500
 

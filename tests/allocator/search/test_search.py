@@ -73,7 +73,7 @@ def test_a_search_ends_when_its_caller_stops_waiting():
         checks.append(True)
         return len(checks) == 3
 
-    answer = ours(bins(), Options(budget=Budget(impatient=cancelled)))
+    answer = ours(bins(), Options(budget=Budget(is_out_of_time=cancelled)))
     assert answer.verdict is Verdict.UNDECIDED
     assert "no longer waits" in answer.error
     assert len(checks) == 3

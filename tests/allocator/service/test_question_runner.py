@@ -80,7 +80,7 @@ async def decided_side_by_side(questions):
 
 
 def outlook(pod, stock, decider):
-    decider.is_impatient()
+    decider.is_abandoned()
     return decider.outlook(pod, stock)
 
 
@@ -139,15 +139,15 @@ def test_interrupted_questions_leave_no_wrong_answer_in_the_cache():
             plan = [(rng.choice(("outlook", "by_plugin", "crowded", "serve")), pod, stock) for _ in range(5)]
             left = rng.randrange(6)
 
-            def is_impatient():
+            def is_abandoned():
                 nonlocal left
                 left -= 1
                 return left < 0
 
-            decider.is_impatient = is_impatient
+            decider.is_abandoned = is_abandoned
             ask_all(decider, plan)
             given_up += left < 0
-            decider.is_impatient = lambda: False
+            decider.is_abandoned = lambda: False
             expected = ask_all(Decider(), plan)
             answers = ask_all(decider, plan)
             assert len(answers) == len(expected), seed
@@ -164,14 +164,14 @@ class Slow:
 
     def __call__(self, decider):
         if threading.current_thread() is threading.main_thread():
-            while not decider.is_impatient():
+            while not decider.is_abandoned():
                 pass
             return None
         self.begun.set()
         self.order.append(self.name)
         deadline = time.monotonic() + PATIENCE
         while not self.may_end.wait(0.001) and time.monotonic() < deadline:
-            if decider.is_impatient():
+            if decider.is_abandoned():
                 self.was_given_up = True
                 break
         return self.name
@@ -250,7 +250,7 @@ async def test_an_error_in_the_thread_is_raised_in_the_caller():
 
     def fails(decider):
         if threading.current_thread() is threading.main_thread():
-            while not decider.is_impatient():
+            while not decider.is_abandoned():
                 pass
             return
         raise ValueError("a bug")
@@ -268,7 +268,7 @@ async def test_time_in_the_thread_adds_to_the_namespaces_debt():
     def works(decider):
         until_ = time.thread_time() + 0.1
         while time.thread_time() < until_ and not (
-            threading.current_thread() is threading.main_thread() and decider.is_impatient()
+            threading.current_thread() is threading.main_thread() and decider.is_abandoned()
         ):
             pass
 
@@ -287,7 +287,7 @@ async def test_a_reservation_from_the_thread_is_recomputed_after_a_change(monkey
         if pod.metadata.name != "p":
             return serve(pod, *rest)
         decided += 1
-        rest[-1].is_impatient()
+        rest[-1].is_abandoned()
         serving = serve(pod, *rest)
         if threading.current_thread() is not threading.main_thread():
             begun.set()

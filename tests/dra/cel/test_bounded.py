@@ -122,7 +122,7 @@ def test_a_slow_pattern_is_rejected_where_calls_are_short(pattern, tries, monkey
     compile_ = re2._Regexp
     monkeypatch.setattr(re2, "_Regexp", lambda text, how: memory.append(how.max_mem) or compile_(text, how))
     text = f'device.driver.matches("{pattern}")'
-    budget = Budget(longest=25_000)
+    budget = Budget(max_call_steps=25_000)
     with pytest.raises(OutOfBudget, match="interrupted"):
         fresh(text, budget)
     assert memory == [MEMORY_LIMITS[0]] * tries
@@ -132,7 +132,7 @@ def test_a_slow_pattern_is_rejected_where_calls_are_short(pattern, tries, monkey
 def test_a_slow_search_is_rejected_where_calls_are_short():
     selector = fresh(bound(doubled("s", '"xxxxxxxxxxxxxxxx"', 9), "s9.matches('(x|b)*x(x|b){100}y')"))
     assert selector.matches(VIEW, Budget()) is False
-    budget = Budget(longest=25_000)
+    budget = Budget(max_call_steps=25_000)
     with pytest.raises(OutOfBudget):
         selector.matches(VIEW, budget)
     assert budget.spent < 25_000
@@ -140,7 +140,10 @@ def test_a_slow_search_is_rejected_where_calls_are_short():
 
 def test_a_list_beyond_the_budget_is_not_built():
     """A list of a million numbers takes 40 ms to build in one call."""
-    for count, budget, reason in ((1_000_000, Budget(), CostExceeded), (900_000, Budget(longest=25_000), OutOfBudget)):
+    for count, budget, reason in (
+        (1_000_000, Budget(), CostExceeded),
+        (900_000, Budget(max_call_steps=25_000), OutOfBudget),
+    ):
         selector = fresh(f"lists.range({count}).size() > 0")
         tracemalloc.start()
         with pytest.raises(reason):

@@ -45,7 +45,7 @@ def world(*, nodes=(), devices=2, slices=None, classes=(CLASS,), claims=(), rule
     objects += [wire.convert(device_class, DeviceClass) for device_class in classes]
     objects += [wire.convert(claim, ResourceClaim) for claim in claims]
     objects += [wire.convert(rule, DeviceTaintRule) for rule in rules]
-    builder.take_in(objects)
+    builder.update_objects(objects)
     builder.settle()
     return builder.state(fresh=True)
 

@@ -41,8 +41,8 @@ QUESTIONS = {
 }
 
 
-class Impatient:
-    """Becomes impatient after a number of calls."""
+class IsOutOfTime:
+    """Is out of time after a number of calls."""
 
     def __init__(self, looks):
         self.left = looks
@@ -68,7 +68,7 @@ def test_a_verdict_cut_short_never_contradicts_the_full_verdict(name):
     whole = judge(fleet, claims)
     ends = set()
     for looks in range(10_000):
-        clock = Impatient(looks)
+        clock = IsOutOfTime(looks)
         budget = Budget(1_000_000, clock)
         judgement = judged(fleet, claims, budget)
         assert budget.is_late == clock.ended

@@ -76,7 +76,7 @@ def test_a_dry_run_gets_the_same_answer():
 def test_pods_without_keys_to_translate_are_untouched(changed):
     _, outcome = mutated(changed)
     assert untouched(outcome)
-    assert not outcome.record.worth_telling
+    assert not outcome.record.is_logged_at_info
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,9 @@ def test_warn_removes_forged_annotations_of_a_refused_pod():
 
 
 def test_an_interrupted_decision_removes_forged_annotations():
-    outcome = admission.decide_review("mutate", review(gpu_pod(annotations=FORGED)), ENFORCE, impatient=lambda: True)
+    outcome = admission.decide_review(
+        "mutate", review(gpu_pod(annotations=FORGED)), ENFORCE, is_out_of_time=lambda: True
+    )
     assert outcome.record.outcome == "undecided"
     assert "annotations" not in applied(gpu_pod(annotations=FORGED), outcome)["metadata"]
 

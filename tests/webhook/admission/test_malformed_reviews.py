@@ -35,7 +35,7 @@ def test_an_amount_beyond_64_bits_is_refused(amount, is_accepted):
 
 def test_a_review_that_times_out_is_allowed_with_warning():
     after = translated(gpu_pod(limits={"nvidia.com/gpu": "16"}))
-    outcome = admission.decide_review("validate", review(after), ENFORCE, impatient=lambda: True)
+    outcome = admission.decide_review("validate", review(after), ENFORCE, is_out_of_time=lambda: True)
     assert answer(outcome)["allowed"]
     assert "could not be decided in time" in answer(outcome)["warnings"][0]
     assert outcome.record.outcome == "undecided"

@@ -93,7 +93,7 @@ def refused(case):
     builder.learn(features=Features(minor=37))
     objects = [wire.convert(node, Node) for node in case["nodes"]]
     objects += [wire.convert(slice_, ResourceSlice) for slice_ in case["slices"]]
-    builder.take_in([*objects, *[wire.convert(class_, DeviceClass) for class_ in case["classes"]]])
+    builder.update_objects([*objects, *[wire.convert(class_, DeviceClass) for class_ in case["classes"]]])
     builder.settle()
     state = builder.state(fresh=True)
     response = answer(admission.decide_review("mutate", review(case["pod"]), state))

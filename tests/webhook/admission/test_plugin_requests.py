@@ -35,7 +35,7 @@ def plugin_node(name, allocatable=None, capacity=None, **spec):
 def built(*nodes, classes=(), installed=None, **fields):
     builder = StateBuilder(configured(mode="enforce", **fields), keys=(b"key",))
     builder.learn(features=Features(minor=37), installed=installed)
-    builder.take_in(
+    builder.update_objects(
         [wire.convert(node, Node) for node in nodes]
         + [wire.convert(device_class, DeviceClass) for device_class in classes]
     )
@@ -161,9 +161,9 @@ def test_an_unusable_node_template_does_not_prevent_refusal():
 
 def test_a_node_counts_as_soon_as_it_is_read():
     builder = built(*TWO)
-    builder.take_in([wire.convert(plugin_node("large", {GPU: 8}, {GPU: 9}), Node)])
+    builder.update_objects([wire.convert(plugin_node("large", {GPU: 8}, {GPU: 9}), Node)])
     assert not refused(requesting(9), builder.state(fresh=True))
-    builder.take_in([wire.convert(plugin_node("new"), Node)])
+    builder.update_objects([wire.convert(plugin_node("new"), Node)])
     assert not refused(requesting(10), builder.state(fresh=True))
     builder.refresh()
     assert refused(requesting(10), builder.state(fresh=True))

@@ -80,7 +80,7 @@ def test_a_pod_is_allowed_while_the_stock_is_unknown():
 
 
 def test_a_verdict_that_times_out_keeps_the_translation(late):
-    outcome = admission.decide_review("mutate", review(TOO_MANY), ENFORCE, impatient=late)
+    outcome = admission.decide_review("mutate", review(TOO_MANY), ENFORCE, is_out_of_time=late)
     assert answer(outcome)["allowed"]
     assert "patch" in answer(outcome)
     assert "could not be decided in time" in answer(outcome)["warnings"][0]
@@ -104,7 +104,7 @@ def test_omitted_warnings_are_counted_with_the_warnings_that_follow(late):
     pod = gpu_pod(limits={"nvidia.com/gpu": "1", "nvidia.com/priority": "1"})
     [container] = pod["spec"]["containers"]
     pod["spec"]["containers"] = [container | {"name": f"c{number}"} for number in range(7)]
-    warnings = answer(given(pod, impatient=late))["warnings"]
+    warnings = answer(given(pod, is_out_of_time=late))["warnings"]
     assert "could not be decided in time" in warnings[0]
     assert "drawbridge: 4 more" in warnings[-1]
 

@@ -34,7 +34,7 @@ class Allowing:
         self.now = ENFORCE
         self.early = 0  # the number of checks for which a template is missing
 
-    def is_early(self, _outcome):
+    def awaits_template(self, _outcome):
         self.early -= 1
         return self.early >= 0
 

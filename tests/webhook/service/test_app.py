@@ -28,7 +28,7 @@ POD = {
 
 
 async def test_an_answer_waits_for_the_template_that_its_pod_names(running):
-    running.app._limits = running.app._limits._replace(second_look=3600.0)
+    running.app._limits = running.app._limits._replace(recheck_delay=3600.0)
     running.decider.early = 3
     status, text = await running.post()
     assert (status, json.loads(text)["response"]["allowed"]) == (200, True)
@@ -37,7 +37,7 @@ async def test_an_answer_waits_for_the_template_that_its_pod_names(running):
 
 
 async def test_an_answer_does_not_wait_forever_for_a_template(running):
-    running.app._limits = running.app._limits._replace(second_look=0.05)
+    running.app._limits = running.app._limits._replace(recheck_delay=0.05)
     running.decider.early = 1 << 60
     status, _ = await running.post()
     assert status == 200
@@ -51,7 +51,7 @@ def test_an_answer_is_early_until_its_awaited_templates_exist(stored, early):
     record = Record(path="mutate", uid="u", outcome="translated")
     awaited = (("ns", "there"), ("ns", "absent"))
     outcome = Answer(response=reviews.allow("u"), record=record, awaited_templates=awaited)
-    assert ReviewDecider(None, follower).is_early(outcome) is early
+    assert ReviewDecider(None, follower).awaits_template(outcome) is early
 
 
 def test_the_metric_of_reviews_documents_every_outcome():
@@ -126,7 +126,7 @@ async def test_an_invalid_request_gets_the_matching_http_status(running, request
 
 
 @pytest.mark.parametrize(
-    "running", [DecisionLimits(inline=0, patience=3), DecisionLimits(members=8, patience=3)], indirect=True
+    "running", [DecisionLimits(inline=0, worker_seconds=3), DecisionLimits(members=8, worker_seconds=3)], indirect=True
 )
 async def test_an_endless_decision_in_a_worker_is_killed_and_allowed(running):
     endless = asyncio.create_task(running.post(review_of("endless", namespace="theirs")))
@@ -151,13 +151,13 @@ async def test_the_timeout_warning_does_not_depend_on_the_exhausted_limit(runnin
 
         monkeypatch.setattr(running.app._pool, "decide", undecided)
         answers.add(await running.post(review_of("p", object=POD)))
-    late = admission.decide_review("mutate", review_of("p", object=POD), ENFORCE, impatient=lambda: True)
+    late = admission.decide_review("mutate", review_of("p", object=POD), ENFORCE, is_out_of_time=lambda: True)
     [(status, text)] = answers
     assert status == 200
     assert json.loads(text)["response"]["warnings"] == json.loads(late.body)["response"]["warnings"]
 
 
-@pytest.mark.parametrize("running", [DecisionLimits(inline=0, patience=30)], indirect=True)
+@pytest.mark.parametrize("running", [DecisionLimits(inline=0, worker_seconds=30)], indirect=True)
 async def test_one_namespace_does_not_occupy_all_workers(running, tmp_path):
     running.decider.release = tmp_path / "release"
     slow = [asyncio.create_task(running.post(review_of("held", namespace="theirs"))) for _ in range(6)]
@@ -190,7 +190,7 @@ async def test_verbose_readyz_also_lists_harmless_problems(running):
     assert await running.get("/readyz?verbose") == (200, text)
 
 
-@pytest.mark.parametrize("limits", [{}, {"patience": -1.0}], ids=["second decisions", "timeouts"])
+@pytest.mark.parametrize("limits", [{}, {"worker_seconds": -1.0}], ids=["second decisions", "timeouts"])
 async def test_second_decisions_and_timeouts_run_in_separate_turns(running, limits, monkeypatch):
     """Reviews that are refused at the same time wake up at the same time. Together they would delay other reviews."""
     loop, app, turn, done = asyncio.get_running_loop(), running.app, 0, []
@@ -205,7 +205,7 @@ async def test_second_decisions_and_timeouts_run_in_separate_turns(running, limi
         return Answer(response=reviews.allow("u"), record=Record(path=path, uid="u", outcome="untouched"))
 
     counting = [loop.call_soon(count)]
-    app._limits = app._limits._replace(second_look=0.0, **limits)
+    app._limits = app._limits._replace(recheck_delay=0.0, **limits)
     monkeypatch.setattr(running.decider, "decide", decide)
     monkeypatch.setattr("webhook.service.app.answer_timeout", decide)
     first = Answer(response=reviews.allow("u"), record=Record(path="mutate", uid="u", outcome="refused"))
@@ -226,7 +226,7 @@ async def test_a_refusal_is_reconsidered_only_if_the_state_changes(running, monk
         for text in ("long", "short")
     )
     monkeypatch.setattr(running.decider, "decide", lambda *_: second)
-    running.app._limits = running.app._limits._replace(second_look=0.0)
+    running.app._limits = running.app._limits._replace(recheck_delay=0.0)
     now = asyncio.get_running_loop().time()
     review = _OpenReview("mutate", REVIEW, "", now, now)
     seen = object() if changed else running.decider.state()
@@ -240,7 +240,7 @@ async def test_a_decision_without_enough_time_is_left_to_a_worker(running, monke
     """A decision that ran out of time must not replace a refusal."""
     late = Answer(response=reviews.allow("u"), record=Record(path="mutate", uid="u", outcome=outcome), is_late=True)
     monkeypatch.setattr(running.decider, "decide", lambda *_: late)
-    running.app._limits = running.app._limits._replace(second_look=0.0)
+    running.app._limits = running.app._limits._replace(recheck_delay=0.0)
     handed = []
 
     async def decide_in_worker(review, otherwise):

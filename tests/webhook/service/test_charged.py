@@ -35,7 +35,7 @@ def example_state():
     builder = StateBuilder(Source(str(EXAMPLES / "configuration.yaml")).current, keys=(b"k" * 32,))
     for document in manifests.read([EXAMPLES / "fleet"]):
         if kind := resource_of(document.object):
-            builder.take_in([convert(document.object, kind.type)])
+            builder.update_objects([convert(document.object, kind.type)])
     builder.settle()
     return builder.state(fresh=True)
 
@@ -141,7 +141,11 @@ def test_a_decision_executes_few_lines_between_two_charges(name, monkeypatch):
     def answer():
         with suppress(ReviewError):
             assert admission.decide_review(
-                path, body, FLEET, impatient=lambda: seen.total > PATIENCE, longest=LIMITS.hold * 400_000
+                path,
+                body,
+                FLEET,
+                is_out_of_time=lambda: seen.total > PATIENCE,
+                max_call_steps=LIMITS.loop_seconds * 400_000,
             ).body
 
     seen.measure(answer)

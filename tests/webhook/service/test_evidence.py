@@ -56,7 +56,7 @@ class Installed(Embedded):
 
 async def following(cluster, check, **configuration):
     world = StateBuilder(configured(**configuration))
-    follower = Follower(cluster, world, Pace(refresh=0.01, evidence=0.02, evidence_look=PATIENCE))
+    follower = Follower(cluster, world, Pace(refresh=0.01, evidence=0.02, evidence_timeout=PATIENCE))
     task = asyncio.create_task(follower.run())
     try:
         async with asyncio.timeout(PATIENCE):

@@ -128,7 +128,7 @@ async def test_a_review_undecided_by_workers_is_allowed_with_a_warning(cluster):
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trust(cluster))) as session,
     ):
         app = here.service.app
-        app._limits = app._limits._replace(patience=0.3)
+        app._limits = app._limits._replace(worker_seconds=0.3)
         app._decider.decide = lambda *_: time.sleep(30)
         status, text = await post(session, f"https://{here.address}/{path}", make())
         answer = json.loads(text)["response"]
@@ -147,11 +147,13 @@ async def test_a_pod_is_translated_even_if_its_verdict_times_out(cluster):
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trust(cluster))) as session,
     ):
         app = here.service.app
-        app._limits = app._limits._replace(patience=0.0)  # a worker has no time, and the loop has none for the verdict
+        app._limits = app._limits._replace(
+            worker_seconds=0.0
+        )  # a worker has no time, and the loop has none for the verdict
 
         def late(_path, body, state, _patience):
             polls = iter([False])  # the first comes while keys are translated
-            return reviewing.decide_review("mutate", body, state, impatient=lambda: next(polls, True))
+            return reviewing.decide_review("mutate", body, state, is_out_of_time=lambda: next(polls, True))
 
         app._decider.decide = late
         status, text = await post(session, f"https://{here.address}/mutate", gpu_review)

@@ -88,7 +88,7 @@ class World:
     def read(self):
         """Return what a freshly started webhook reads."""
         builder = StateBuilder(self.configuration, keys=self.keys)
-        builder.take_in(list(self.objects.values()))
+        builder.update_objects(list(self.objects.values()))
         builder.settle()
         return builder
 
@@ -98,11 +98,11 @@ class World:
 
     def put(self, obj):
         self.objects[type(obj).__name__, obj.metadata.namespace, obj.metadata.name] = obj
-        self.followed.take_in([obj])
+        self.followed.update_objects([obj])
 
     def drop(self, key):
         if key in self.objects:
-            self.followed.take_in([], [self.objects.pop(key)])
+            self.followed.update_objects([], [self.objects.pop(key)])
 
     def change(self, template):
         """Change the cluster at random; `template` is the name of a pod's template."""

@@ -29,7 +29,7 @@ async def peer_at(running, address):
         yield Running(session=session, url=running.url)
 
 
-@pytest.mark.parametrize("running", [DecisionLimits(reviews=8, patience=1000, inline=0)], indirect=True)
+@pytest.mark.parametrize("running", [DecisionLimits(reviews=8, worker_seconds=1000, inline=0)], indirect=True)
 @pytest.mark.linux("127.0.0.2 is an address of the loopback")
 async def test_one_peer_does_not_occupy_all_waiting_places(running, tmp_path):
     running.decider.release = tmp_path / "release"
@@ -60,7 +60,7 @@ async def test_incomplete_requests_do_not_block_a_review(running):
     assert (await running.post())[0] == 200
 
 
-@pytest.mark.parametrize("running", [DecisionLimits(reviews=1, inline=0, patience=30)], indirect=True)
+@pytest.mark.parametrize("running", [DecisionLimits(reviews=1, inline=0, worker_seconds=30)], indirect=True)
 async def test_too_many_waiting_reviews_are_answered_with_503(running, tmp_path):
     running.decider.release = tmp_path / "release"
     held = asyncio.create_task(running.post(review_of("held")))
@@ -71,7 +71,7 @@ async def test_too_many_waiting_reviews_are_answered_with_503(running, tmp_path)
     assert (await held)[0] == 200
 
 
-@pytest.mark.parametrize("running", [DecisionLimits(queue_wait=0.01, crowd=1, hold=1)], indirect=True)
+@pytest.mark.parametrize("running", [DecisionLimits(queue_wait=0.01, crowd=1, loop_seconds=1)], indirect=True)
 async def test_a_review_in_a_long_queue_is_answered_with_503(running):
     connections = [await running.connect() for _ in range(6)]
     review = review_of("slow")

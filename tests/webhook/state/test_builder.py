@@ -18,7 +18,7 @@ from webhook.state.features import Features
 def world(*objects):
     made = StateBuilder(Configuration())
     for obj in objects:
-        made.take_in([obj])
+        made.update_objects([obj])
     return made
 
 
@@ -56,17 +56,17 @@ def test_the_first_stock_contains_objects_that_were_read_earlier():
 
 def test_an_object_deleted_before_the_first_stock_is_absent():
     made = world(CLASS, SLICE, NODE, holding())
-    made.take_in([], [holding()])
+    made.update_objects([], [holding()])
     made.settle()
     assert not made.state(fresh=True).stock.claims
 
 
 def test_incremental_changes_equal_a_full_reading():
     made = settled(CLASS, NODE)
-    made.take_in([SLICE])
-    made.take_in([holding("a")])
-    made.take_in([holding("b", "gpu-1")])
-    made.take_in([], [holding("a")])
+    made.update_objects([SLICE])
+    made.update_objects([holding("a")])
+    made.update_objects([holding("b", "gpu-1")])
+    made.update_objects([], [holding("a")])
     moved = made.state(fresh=True).stock
     whole = Stock.of(classes=[CLASS], slices=[SLICE], nodes=[NODE], claims=[holding("b", "gpu-1")])
     for field in ("classes", "slices", "nodes", "claims", "results", "uses"):
@@ -75,7 +75,7 @@ def test_incremental_changes_equal_a_full_reading():
 
 def test_the_fleet_is_rescanned_when_idle():
     made = settled(CLASS, NODE)
-    made.take_in([SLICE])
+    made.update_objects([SLICE])
     assert made.state(fresh=True).fleet.classes["gpu.nvidia.com"].devices == 0
     made.refresh()
     assert made.state(fresh=True).fleet.classes["gpu.nvidia.com"].devices == 4
@@ -84,14 +84,18 @@ def test_the_fleet_is_rescanned_when_idle():
 def test_a_heartbeat_of_a_node_changes_nothing():
     made = settled(CLASS, SLICE, NODE)
     before = made.state(fresh=True)
-    made.take_in([msgspec.structs.replace(NODE, metadata=msgspec.structs.replace(NODE.metadata, resource_version="2"))])
+    made.update_objects(
+        [msgspec.structs.replace(NODE, metadata=msgspec.structs.replace(NODE.metadata, resource_version="2"))]
+    )
     made.refresh()
     assert made.state(fresh=True) is before
 
 
 def test_a_node_that_starts_to_advertise_a_key_is_noticed():
     made = settled(CLASS, SLICE, NODE)
-    made.take_in([wire.convert({"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}, Node)])
+    made.update_objects(
+        [wire.convert({"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}, Node)]
+    )
     made.refresh()
     assert made.state(fresh=True).fleet.handed_out == {"nvidia.com/gpu": {"n"}}
 
@@ -105,9 +109,9 @@ def test_a_stale_state_lacks_only_the_stock():
 
 def test_namespaces_are_added_changed_and_removed():
     made = settled(labelled_namespace("a", x="1"))
-    made.take_in([labelled_namespace("a", x="2")])
+    made.update_objects([labelled_namespace("a", x="2")])
     assert made.state(fresh=True).namespaces == {"a": {"x": "2"}}
-    made.take_in([], [labelled_namespace("a")])
+    made.update_objects([], [labelled_namespace("a")])
     assert made.state(fresh=True).namespaces == {}
 
 
@@ -116,10 +120,10 @@ def test_a_state_that_was_handed_out_never_changes():
     template = wire.convert(value, ResourceClaimTemplate)
     made = settled(labelled_namespace("a", x="1"), template, quota_of("a", "cpu"))
     earlier = made.state(fresh=True)
-    made.take_in([labelled_namespace("a", x="2")])
-    made.take_in([labelled_namespace("b")])
-    made.take_in([], [template])
-    made.take_in([], [quota_of("a", "cpu")])
+    made.update_objects([labelled_namespace("a", x="2")])
+    made.update_objects([labelled_namespace("b")])
+    made.update_objects([], [template])
+    made.update_objects([], [quota_of("a", "cpu")])
     later = made.state(fresh=True)
     assert (earlier.namespaces, list(earlier.templates)) == ({"a": {"x": "1"}}, [("ns", "t")])
     assert earlier.quotas == {"ns": {"cpu"}}
@@ -142,9 +146,9 @@ def test_quotas_of_a_namespace_add_up():
         quota_of("a", "requests.nvidia.com/gpu"), quota_of("b", "cpu"), quota_of("c", "pods", namespace="other")
     )
     assert made.state(fresh=True).quotas["ns"] == {"requests.nvidia.com/gpu", "cpu"}
-    made.take_in([], [quota_of("a")])
+    made.update_objects([], [quota_of("a")])
     assert made.state(fresh=True).quotas["ns"] == {"cpu"}
-    made.take_in([], [quota_of("b")])
+    made.update_objects([], [quota_of("b")])
     assert "ns" not in made.state(fresh=True).quotas
 
 
@@ -159,9 +163,9 @@ def limit_range(name, *keys, kind="Container", part="max", namespace="ns"):
 def test_limit_ranges_of_a_namespace_add_up(kind, part):
     made = settled(limit_range("a", "nvidia.com/gpu", kind=kind, part=part), limit_range("b", "cpu"))
     assert made.state(fresh=True).limit_ranges == {"ns": {"nvidia.com/gpu", "cpu"}}
-    made.take_in([], [limit_range("a")])
+    made.update_objects([], [limit_range("a")])
     assert made.state(fresh=True).limit_ranges == {"ns": {"cpu"}}
-    made.take_in([], [limit_range("b")])
+    made.update_objects([], [limit_range("b")])
     assert made.state(fresh=True).limit_ranges == {}
 
 
@@ -173,7 +177,7 @@ def test_templates_are_known_by_name():
     value = {"metadata": {"name": "t", "namespace": "ns"}, "spec": {"spec": {"devices": {"requests": [{"name": "r"}]}}}}
     made = settled(template := wire.convert(value, ResourceClaimTemplate))
     assert made.state(fresh=True).templates["ns", "t"].devices.requests[0].name == "r"
-    made.take_in([], [template])
+    made.update_objects([], [template])
     assert made.state(fresh=True).templates == {}
 
 
@@ -196,9 +200,9 @@ def test_devices_are_judged_by_the_allocator_of_the_server():
         made.state(fresh=True).stock is whole
     )  # reading it anew takes a while on a large fleet, and is done elsewhere
     survey = made.survey()
-    made.take_in([], [NODE])
+    made.update_objects([], [NODE])
     survey.count_devices()
-    made.take(survey)
+    made.apply_survey(survey)
     assert NODE.metadata.name in whole.nodes
     assert NODE.metadata.name not in made.state(fresh=True).stock.nodes  # the change in between is not lost
     stock = made.state(fresh=True).stock
@@ -240,7 +244,7 @@ def test_unreported_feature_gates_come_from_the_configuration():
 def test_an_unknown_feature_gate_disables_nothing_and_is_reported():
     made = StateBuilder(declaring(version="1.63", featureGates={"DRADeviceTaint": True}))
     made.learn(features=Features.combine(NEWEST, {}))
-    made.take_in([CLASS])
+    made.update_objects([CLASS])
     made.settle()
     state = made.state(fresh=True)
     assert state.features.server == EVERYTHING
@@ -251,7 +255,7 @@ def test_an_unknown_feature_gate_disables_nothing_and_is_reported():
 def settled_as(features):
     made = StateBuilder(Configuration())
     made.learn(features=features)
-    made.take_in([CLASS])
+    made.update_objects([CLASS])
     made.settle()
     return made
 
@@ -277,9 +281,9 @@ def test_changed_evidence_or_node_templates_rescan_the_fleet():
 def test_new_nodes_count_against_the_limit_of_a_template():
     made = StateBuilder(configured(nodeTemplates=[EIGHT[0] | {"labels": {"pool": "big"}, "maxNodes": 1}]))
     for obj in (CLASS, SLICE, NODE):
-        made.take_in([obj])
+        made.update_objects([obj])
     made.settle()
     assert made.state(fresh=True).prospects is not None
-    made.take_in([wire.convert({"metadata": {"name": "new", "labels": {"pool": "big"}}}, Node)])
+    made.update_objects([wire.convert({"metadata": {"name": "new", "labels": {"pool": "big"}}}, Node)])
     made.refresh()
     assert made.state(fresh=True).prospects is None
