@@ -3,7 +3,7 @@
 All requests are answered in one event loop, so a slow request delays all others. Two kinds of turns alternate, and the loop serves its
 connections between them:
 
-    quick   requests expected to be cheap, until SHARE seconds of CPU are used; the cheapest and the oldest request alternate
+    quick   requests expected to be cheap, until QUICK_TURN_SECONDS seconds of CPU are used; the cheapest and the oldest request alternate
     slow    one piece: a request expected to be expensive, or a part of an earlier request (`wait_turn`); accounts take turns
 
 So a cheap request waits behind at most one slow piece, and slow work always progresses. A request that was expected to be cheap may still be
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.listener")
 
-SHARE = 0.01  # CPU seconds of a quick turn
+QUICK_TURN_SECONDS = 0.01  # CPU seconds of a quick turn
 # CPU seconds that a cheap request is expected to cost, at most. A client whose answers take 1.3 ms stays cheap after one slow answer.
 CHEAP = 0.0028
 UNKNOWN_COST = 0.0035  # CPU seconds expected of an unknown client; after three cheap answers it is cheap
 LEARNING_RATE = 0.1  # weight of one answer in the recent cost
 MAX_LEARNED = 0.015  # CPU seconds that one answer counts as, at most
-ACCOUNTS = 1024  # whose cost is remembered
+MAX_ACCOUNTS = 1024  # whose cost is remembered
 
 
 class Queued(NamedTuple):
@@ -125,7 +125,7 @@ class FairQueue:
             self._loop.call_soon(self._loop.call_later, 0, self._serve)
 
     def _serve_quick(self) -> None:
-        until = thread_time() + SHARE
+        until = thread_time() + QUICK_TURN_SECONDS
         tried = 0
         while self._quick:
             number = self._oldest() if tried % 2 else self._ranked[0][2]
@@ -173,7 +173,7 @@ class FairQueue:
         took = min(now - begun, MAX_LEARNED)
         client.cost += (took - client.cost) * LEARNING_RATE
         known = self._accounts.get(account, UNKNOWN_COST)
-        if len(self._accounts) >= ACCOUNTS and account not in self._accounts:
+        if len(self._accounts) >= MAX_ACCOUNTS and account not in self._accounts:
             self._accounts.clear()
         self._accounts[account] = known + (took - known) * LEARNING_RATE
         return now

@@ -4,7 +4,7 @@ The listener accepts connections itself and does not use asyncio's `create_serve
 and continues when the process has no free descriptors.
 
 To make room, the listener closes one connection (`_find_victim`): first one that has long been without a request, then one that has long been
-idle, then newer ones. Connections with a client certificate are closed last. In a crowd (`CROWD`), all of unknown addresses are closed first.
+idle, then newer ones. Connections with a client certificate are closed last. In a crowd (`CROWD_SHARE`), all of unknown addresses are closed first.
 A connection whose request is being answered is never closed.
 """
 
@@ -40,16 +40,19 @@ logger = logging.getLogger("drawbridge.listener")
 
 SWEEP_INTERVAL = 0.25  # seconds between two checks of the connections' time limits
 RESERVED = 128  # descriptors for other uses: watches, files, workers
-PARTING = 32  # connections closed to make room whose peers may still read an answer; each keeps a descriptor
-PAUSE = 0.05  # seconds without accepting when descriptors are exhausted; the kernel queues new connections
+MAX_PARTING = 32  # connections closed to make room whose peers may still read an answer; each keeps a descriptor
+ACCEPT_PAUSE = 0.05  # seconds without accepting when descriptors are exhausted; the kernel queues new connections
 BACKLOG = 1024
 ACCEPT_BATCH = 32  # connections accepted in one turn of the loop, at most
-KNOWN = 1024  # remembered addresses from which a complete request came
-CROWD = 0.25  # above this share of connections without a request, unknown addresses make room before known ones
+MAX_KNOWN_PEERS = 1024  # remembered addresses from which a complete request came
+CROWD_SHARE = 0.25  # above this share of connections without a request, unknown addresses make room before known ones
 SWEEP_SECONDS = (
     0.005  # CPU seconds of a sweep in one turn of the loop: a reply to each of a thousand late peers takes longer
 )
-VICTIMS, VICTIMS_SECONDS = 32, 0.05  # connections selected at once to make room, and how long the selection is valid
+MAX_VICTIMS, VICTIMS_SECONDS = (
+    32,
+    0.05,
+)  # connections selected at once to make room, and how long the selection is valid
 LOCAL = "local"  # the address of connections by a unix socket
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _WITHOUT_REQUEST = (ConnectionPhase.HANDSHAKE, ConnectionPhase.QUIET, ConnectionPhase.HEAD, ConnectionPhase.BODY)
@@ -72,10 +75,10 @@ class Listener:
         self,
         handler: Handler,
         limits: Limits,
-        refused: Callable[[str], None],
+        count_closure: Callable[[str], None],
         account: Callable[[bytes], str] = lambda _: "",
     ) -> None:
-        """`refused` gets the reason why a connection was closed; `account` returns the account of a body (`fair_queue`)."""
+        """`count_closure` gets the reason why a connection was closed; `account` returns the account of a body (`fair_queue`)."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         descriptors = 1 << 20 if soft == resource.RLIM_INFINITY else max(16, soft - RESERVED)
         self.limits = limits._replace(connections=min(limits.connections, descriptors))
@@ -90,12 +93,12 @@ class Listener:
         self._selected_at = float("-inf")
         self._parting: dict[PeerConnection, None] = {}  # closed to make room, the oldest first
         self._handler = handler
-        self._refused = refused
+        self._count_closure = count_closure
         self._account = account
         self._socket: socket.socket | None = None
         self._tls: ssl.SSLContext | None = None
         self._handshakes = Handshakes()
-        self._read_queue = ReadQueue(self._known, refused)
+        self._read_queue = ReadQueue(self._known, count_closure)
         self._failure_logged = False  # whether the last failure to accept was logged
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep_task: asyncio.Task[None] | None = None
@@ -161,7 +164,7 @@ class Listener:
                     self._make_room(self.connections, "descriptors")
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(listener)
-                loop.call_later(PAUSE, self._resume_accepting, listener)
+                loop.call_later(ACCEPT_PAUSE, self._resume_accepting, listener)
                 return
             self._failure_logged = False
             sock.setblocking(False)
@@ -212,7 +215,7 @@ class Listener:
                 await self._open_transport(connection, sock)
         except (OSError, ssl.SSLError):
             # Counted, not logged: port scanners would fill the log.
-            self._refused("handshake")
+            self._count_closure("handshake")
 
     async def _open_transport(self, connection: PeerConnection, sock: socket.socket) -> None:
         """Create the transport. From then on, it passes received bytes to `PeerConnection.data_received`."""
@@ -233,7 +236,7 @@ class Listener:
         peer = connection.peer
         self._known.pop(peer, None)
         self._known[peer] = None
-        if len(self._known) > KNOWN:
+        if len(self._known) > MAX_KNOWN_PEERS:
             del self._known[next(iter(self._known))]
         self.queue.join(connection, self._account(body), head, body)
 
@@ -250,7 +253,7 @@ class Listener:
             bodies = [connection for connection in self.connections if connection.phase is ConnectionPhase.BODY]
             if not bodies:
                 return
-            self._refused("bytes")
+            self._count_closure("bytes")
             of_peer: Counter[str] = Counter()
             for body in bodies:
                 of_peer[body.peer] += body.received
@@ -272,7 +275,7 @@ class Listener:
 
     def _make_room(self, among: Collection[PeerConnection], why: str) -> bool:
         """Close one of these connections; return False if none may be closed. `why` names the exhausted limit, for the metrics."""
-        self._refused(why)
+        self._count_closure(why)
         victim = self._find_victim(among)
         if victim is None:
             return False
@@ -280,7 +283,7 @@ class Listener:
         victim.give_way()
         # With an unsent answer, the connection keeps its descriptor until its peer has read the answer.
         self._parting[victim] = None
-        most = 0 if why == "descriptors" else PARTING
+        most = 0 if why == "descriptors" else MAX_PARTING
         while len(self._parting) > most:
             oldest = next(iter(self._parting))
             del self._parting[oldest]
@@ -295,7 +298,7 @@ class Listener:
         long_ago = now - self.limits.settled
         candidates = [connection for connection in among if connection.phase is not ConnectionPhase.ANSWER]
         without_request = sum(connection.phase in _WITHOUT_REQUEST for connection in candidates)
-        known = self._known if without_request > CROWD * len(among) else {}
+        known = self._known if without_request > CROWD_SHARE * len(among) else {}
 
         def rank(connection: PeerConnection) -> tuple[bool, bool, int, bool, float]:
             # 0: long without a request, 1: long idle, 2: recently without a request, 3: recently idle. A long idle connection is hardly
@@ -304,7 +307,7 @@ class Listener:
             return connection.peer in known, connection.certified, stage, connection.has_posted, connection.since
 
         # The second, larger selection is only needed if the first few connections all have unread requests.
-        for count in (min(VICTIMS, 1 + len(among) // 8), VICTIMS):
+        for count in (min(MAX_VICTIMS, 1 + len(among) // 8), MAX_VICTIMS):
             first = nsmallest(count, candidates, key=rank)
             self._victims = deque([(connection, connection.phase, connection.since) for connection in first])
             self._selected_at = now

@@ -2,7 +2,7 @@
 
 A record costs 9 µs of CPU however small it is, and OpenSSL decrypts in one call all bytes that it was given. So each connection keeps its
 received bytes encrypted. `ReadQueue` takes the connections in turns and decrypts RECORDS records of each, until one turn of the event loop
-has used SHARE seconds of CPU.
+has used READ_TURN_SECONDS seconds of CPU.
 
 A connection is wasteful if the current request has more than FREE_RECORDS records that are small on average. One turn of the loop reads
 from at most one wasteful connection. After MAX_SMALL records, a wasteful connection is closed. Clients do not send such records: Go's
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from runtime.http.connection import PeerConnection
 
-SHARE = 0.005  # CPU seconds of reading in one turn of the loop
+READ_TURN_SECONDS = 0.005  # CPU seconds of reading in one turn of the loop
 RECORDS = 8  # records of one connection that are decrypted in its turn
 FREE_RECORDS = 16  # a request with at most this number of records is never wasteful
 SMALL = 256  # bytes; records that have fewer on average are small
@@ -44,10 +44,10 @@ logger = logging.getLogger("drawbridge.listener")
 class ReadQueue:
     """Connections whose received bytes wait to be read."""
 
-    def __init__(self, known: Collection[str], refused: Callable[[str], None]) -> None:
-        """`known` are the known addresses; `refused` gets the reason why a connection was closed."""
+    def __init__(self, known: Collection[str], count_closure: Callable[[str], None]) -> None:
+        """`known` are the known addresses; `count_closure` gets the reason why a connection was closed."""
         self.loop = asyncio.get_running_loop()
-        self.refused = refused
+        self.count_closure = count_closure
         self.buffer = memoryview(bytearray(READ))  # the kernel's bytes on their way to a connection
         self._known = known
         self._waiting = Turns[PeerTransport]()
@@ -64,7 +64,7 @@ class ReadQueue:
 
     def _serve(self) -> None:
         """Run one turn: read from at most one wasteful connection, then from others until the turn's CPU time is used."""
-        until = thread_time() + SHARE
+        until = thread_time() + READ_TURN_SECONDS
         transport = self._wasteful.pop() or self._waiting.pop()
         while transport is not None:
             try:
@@ -227,7 +227,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._record_count += 1
         self._record_bytes += fed
         if self._record_count > MAX_SMALL and self.is_wasteful:
-            self._queue.refused("records")
+            self._queue.count_closure("records")
             raise ConnectionAbortedError("too many small records")
         if not is_established and self._record_bytes > HANDSHAKE:
             raise ConnectionAbortedError("the handshake is too long")

@@ -2,9 +2,9 @@
 
 A ClientHello costs its sender nothing, because it can be replayed. The server's answer to it takes a quarter of a millisecond of CPU, so a
 thousand at once would delay all reviews for a quarter of a second. Therefore an incomplete ClientHello stays in the kernel's buffer, where it
-costs only a socket, and at most TURN handshakes begin in one turn of the loop.
+costs only a socket, and at most MAX_PER_TURN handshakes begin in one turn of the loop.
 
-A client can also hold back the second half of a handshake. So at most MAX handshakes are in progress. When another one begins, the oldest
+A client can also hold back the second half of a handshake. So at most MAX_IN_PROGRESS handshakes are in progress. When another one begins, the oldest
 handshake of the address with the most handshakes is aborted.
 
 Every client sends its ClientHello as one TLS record. Anything else is rejected: it is not TLS, or an attempt to be slow.
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from runtime.http.connection import PeerConnection
 
-TURN = 16  # handshakes begun in one turn of the loop
-MAX = 256  # in progress
+MAX_PER_TURN = 16  # handshakes begun in one turn of the loop
+MAX_IN_PROGRESS = 256  # in progress
 _HEAD, _LARGEST, _MESSAGE = (
     5,
     1 << 14,
@@ -40,7 +40,7 @@ FIRST_WAIT, LONGEST_WAIT = 0.002, 0.25  # seconds between checks for the rest of
 class Handshakes:
     """Handshakes that wait for their turn, and those in progress."""
 
-    def __init__(self, turn: int = TURN, most: int = MAX) -> None:
+    def __init__(self, turn: int = MAX_PER_TURN, most: int = MAX_IN_PROGRESS) -> None:
         """Begin at most `turn` handshakes in a turn of the loop, with at most `most` in progress."""
         self._loop = asyncio.get_running_loop()
         self._per_turn = turn

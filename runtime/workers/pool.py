@@ -34,15 +34,15 @@ from runtime.workers.slots import Crowded, Requester, Slots
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    Turn = Callable[[], Awaitable[object]]
+    BeforeFork = Callable[[], Awaitable[object]]
 
 T = TypeVar("T")
 
 # Bytes that a worker can allocate beyond its size at the fork. An update of the largest pod that can be stored takes 96 MiB; all workers and
 # their parent must stay below 512 MiB.
-MEMORY = 128 << 20
-CPU_SECONDS = 60  # of a worker in its life
-QUEUE = 16  # requests that wait for a worker, at most
+MAX_MEMORY = 128 << 20
+MAX_CPU_SECONDS = 60  # of a worker in its life
+MAX_WAITING = 16  # requests that wait for a worker, at most
 REAP_INTERVAL = 0.01  # seconds between two checks whether killed workers have ended
 WATCH_INTERVAL = 0.1  # seconds between two checks whether busy workers are stopped
 
@@ -75,11 +75,11 @@ class _Use(NamedTuple):
 class WorkerPool(Generic[T]):
     """A limited number of workers, forked when needed."""
 
-    def __init__(self, size: int, outcome: type[T], *, turn: Turn | None = None) -> None:
-        """`outcome` is the type of decisions. Each fork first awaits `turn`, if given, because a fork blocks the event loop."""
+    def __init__(self, size: int, outcome: type[T], *, before_fork: BeforeFork | None = None) -> None:
+        """`outcome` is the type of decisions. Each fork first awaits `before_fork`, if given, because a fork blocks the event loop."""
         self._decoder = msgspec.msgpack.Decoder(outcome)
-        self._turn = turn
-        self._slots = Slots(size, QUEUE)
+        self._before_fork = before_fork
+        self._slots = Slots(size, MAX_WAITING)
         self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
         # Killed processes that have not ended yet, and the slot that each still occupies.
@@ -151,8 +151,8 @@ class WorkerPool(Generic[T]):
                 else:
                     self._end(idle)
             if worker is None:
-                if self._turn is not None:
-                    await self._turn()
+                if self._before_fork is not None:
+                    await self._before_fork()
                 self.counts["forked"] += 1
                 try:
                     worker = _Worker(decide, state)
@@ -322,10 +322,10 @@ def _drop_parent_resources(keep: int) -> None:
 
 def _limit_resources() -> None:
     """Limit CPU and memory. If the machine's memory runs out, the kernel kills a worker before its parent."""
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 5))
+    resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS + 5))
     with suppress(OSError, ValueError):
         pages = open("/proc/self/statm").read().split()[0]  # noqa: PTH123, SIM115
-        limit = int(pages) * resource.getpagesize() + MEMORY
+        limit = int(pages) * resource.getpagesize() + MAX_MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     with suppress(OSError):
         open("/proc/self/oom_score_adj", "w").write("1000")  # noqa: PTH123, SIM115

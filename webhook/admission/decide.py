@@ -76,9 +76,9 @@ def decide_pod(candidate: Candidate, state: State, budget: Budget) -> Verdict:
             budget.confirm()
     except OutOfBudget:
         return give_up(f"drawbridge left this pod as it is: {TOO_LATE}", clean(pod, state, namespace=namespace))
-    judging = budget.separate(step_limits.REVIEW)
-    verdict = judge_pod(candidate, verdict, state, judging)
-    return replace(verdict, is_late=True) if budget.is_late or judging.is_late else verdict
+    judge_budget = budget.separate(step_limits.REVIEW)
+    verdict = judge_pod(candidate, verdict, state, judge_budget)
+    return replace(verdict, is_late=True) if budget.is_late or judge_budget.is_late else verdict
 
 
 def give_up(text: str, cleaning: tuple[Operation, ...] = ()) -> Verdict:

@@ -75,7 +75,7 @@ _HELD_BACK = {
     "replayed": "would replay",
 }
 # Steps to check an object by the rules of `drawbridge check`: more than one uninterruptible call on the loop may take.
-OBJECT = 100_000
+OBJECT_CHECK_STEPS = 100_000
 _OURS = f"{names.DOMAIN}/".encode()
 # Controllers for whose pods the template controller creates templates before the first pod.
 _WATCHED_CONTROLLERS = ("ReplicaSet", "StatefulSet", "DaemonSet", "Job")
@@ -363,7 +363,7 @@ def _check(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
 
     Slices and classes only get warnings: the API server refuses invalid ones itself. Objects of drawbridge's own kinds are refused.
     """
-    budget.charge_whole(OBJECT)  # the rules compile selectors without a budget
+    budget.charge_whole(OBJECT_CHECK_STEPS)  # the rules compile selectors without a budget
     denials: list[Finding] = []
     warnings: list[Warned] = []
     is_own_kind = str(obj.get("apiVersion", "")).startswith(f"{names.DOMAIN}/")

@@ -93,9 +93,9 @@ class _OpenReview(NamedTuple):
 
 
 class _Decided(msgspec.Struct):
-    """A worker's result: an outcome, or the status and the text of a ReviewError."""
+    """A worker's result: an answer, or the status and the text of a ReviewError."""
 
-    outcome: Answer | None
+    answer: Answer | None
     status: int = 0
     problem: str = ""
 
@@ -120,7 +120,7 @@ class App:
         self._metrics = metrics
         self._limits = limits or DecisionLimits()
         self._listener = Listener(self, connections or Limits(), metrics.count_closure, _namespace)
-        self._pool = WorkerPool(self._limits.workers, _Decided, turn=self._listener.queue.wait_turn)
+        self._pool = WorkerPool(self._limits.workers, _Decided, before_fork=self._listener.queue.wait_turn)
         self.workers = self._pool.counts
         self._waiting = 0
         self._waiting_of_peer: Counter[str] = Counter()
@@ -193,16 +193,16 @@ class App:
             return self._turn_away(review.path)
         state = self._decider.state()
         try:
-            outcome = self._decide_on_loop(review, state)
+            answer = self._decide_on_loop(review, state)
         except Exception as error:  # noqa: BLE001  each review is answered
             return self._fail(review.path, error)
         finally:
             self.longest_hold = max(self.longest_hold, monotonic() - review.started)
-        if outcome is None:
+        if answer is None:
             return self._answer_later(review, self._decide_in_worker(review))
         # When many reviews wait, the first decision stands.
-        later = self._later_decision(review, outcome, state) if 2 * (self._waiting + 1) <= limits.reviews else None
-        return self._answer_later(review, later) if later else self._record_decision(review, outcome)
+        later = self._later_decision(review, answer, state) if 2 * (self._waiting + 1) <= limits.reviews else None
+        return self._answer_later(review, later) if later else self._record_decision(review, answer)
 
     def _decide_on_loop(self, review: _OpenReview, state: State) -> Answer | None:
         """Decide a review on the loop; return None if it is too large for that."""
@@ -212,24 +212,22 @@ class App:
             return None
         return self._decider.decide(review.path, body, state, limits.loop_seconds)
 
-    def _later_decision(
-        self, review: _OpenReview, outcome: Answer, state: State
-    ) -> Coroutine[None, None, Reply] | None:
-        """Return the work that may change this outcome, or must precede its answer; None if the answer can be sent now."""
-        if outcome.record.outcome == REFUSED:
-            return self._decide_again(review, outcome, state)
-        if outcome.record.outcome == UNDECIDED:
+    def _later_decision(self, review: _OpenReview, answer: Answer, state: State) -> Coroutine[None, None, Reply] | None:
+        """Return the work that may change this answer, or that must precede it; None if the answer can be sent now."""
+        if answer.record.outcome == REFUSED:
+            return self._decide_again(review, answer, state)
+        if answer.record.outcome == UNDECIDED:
             # The loop's budget is small, and allows no long call; a worker has the full one.
-            return self._decide_in_worker(review, outcome)
-        return self._await_templates(review, outcome) if self._decider.awaits_template(outcome) else None
+            return self._decide_in_worker(review, answer)
+        return self._await_templates(review, answer) if self._decider.awaits_template(answer) else None
 
     def _answer_later(
-        self, review: _OpenReview, answer: Coroutine[None, None, Reply]
+        self, review: _OpenReview, work: Coroutine[None, None, Reply]
     ) -> Reply | Coroutine[None, None, Reply]:
-        """Return a coroutine that awaits the answer; 503 if too many reviews wait already, or too many of this peer."""
+        """Return a coroutine that awaits `work`; 503 if too many reviews wait already, or too many of this peer."""
         most, peer = self._limits.reviews, review.peer
         if self._waiting >= most or self._waiting_of_peer[peer] >= PEER_SHARE * most:
-            answer.close()
+            work.close()
             return self._turn_away(review.path)
         # Count now, not when the coroutine starts: many reviews can arrive in one turn, and each must count the others.
         self._waiting += 1
@@ -237,7 +235,7 @@ class App:
 
         async def wait() -> Reply:
             try:
-                return await answer
+                return await work
             except Exception as error:  # noqa: BLE001  each review is answered
                 return self._fail(review.path, error)
             finally:
@@ -256,21 +254,21 @@ class App:
         await asyncio.sleep(self._limits.recheck_delay)
         # Reviews that were refused in one turn of the event loop wake up in one turn; the queue spreads them over several.
         await self._listener.queue.wait_turn()
-        outcome: Answer | None = refused
+        answer: Answer | None = refused
         state = self._decider.state()
         if state is not earlier_state:
-            outcome = self._decide_on_loop(review, state)
-        if outcome is None or outcome.record.outcome == UNDECIDED or outcome.is_late:
+            answer = self._decide_on_loop(review, state)
+        if answer is None or answer.record.outcome == UNDECIDED or answer.is_late:
             # This decision had too little time, so it must not replace the refusal.
-            return await self._decide_in_worker(review, outcome)
-        return self._record_decision(review, outcome)
+            return await self._decide_in_worker(review, answer)
+        return self._record_decision(review, answer)
 
-    async def _await_templates(self, review: _OpenReview, outcome: Answer) -> Reply:
+    async def _await_templates(self, review: _OpenReview, answer: Answer) -> Reply:
         """Answer once the templates exist, or after a moment. If they are missing, the claim controller writes an Event on the pod."""
         until = monotonic() + self._limits.recheck_delay
-        while monotonic() < until and self._decider.awaits_template(outcome):  # noqa: ASYNC110  the state is replaced as a whole
+        while monotonic() < until and self._decider.awaits_template(answer):  # noqa: ASYNC110  the state is replaced as a whole
             await asyncio.sleep(POLL_SECONDS)
-        return self._record_decision(review, outcome)
+        return self._record_decision(review, answer)
 
     async def _decide_in_worker(self, review: _OpenReview, otherwise: Answer | None = None) -> Reply:
         """Decide in a worker. If it does not decide in time, the answer is `otherwise`, or else that the object is allowed unchanged."""
@@ -293,15 +291,15 @@ class App:
             # Many workers can end at the same time, and `answer_timeout` decodes the review again on the loop.
             await self._listener.queue.wait_turn()
             return self._record_decision(review, otherwise or answer_timeout(path, body, state))
-        if decided.outcome is None:
+        if decided.answer is None:
             raise ReviewError(decided.status, decided.problem)
-        return self._record_decision(review, decided.outcome)
+        return self._record_decision(review, decided.answer)
 
-    def _record_decision(self, review: _OpenReview, outcome: Answer) -> Reply:
+    def _record_decision(self, review: _OpenReview, answer: Answer) -> Reply:
         seconds = monotonic() - review.arrived
-        self._metrics.count_decision(f"/{review.path}", outcome.record, seconds)
-        self._decisions.write(outcome.record, seconds)
-        return Reply(200, outcome.body, "application/json")
+        self._metrics.count_decision(f"/{review.path}", answer.record, seconds)
+        self._decisions.write(answer.record, seconds)
+        return Reply(200, answer.body, "application/json")
 
     def _fail(self, path: str, error: Exception) -> Reply:
         """Answer an error with an HTTP status, to which the API server applies its failurePolicy."""

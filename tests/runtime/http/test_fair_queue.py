@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from runtime.http import fair_queue
-from runtime.http.fair_queue import CHEAP, SHARE, UNKNOWN_COST, FairQueue
+from runtime.http.fair_queue import CHEAP, QUICK_TURN_SECONDS, UNKNOWN_COST, FairQueue
 from tests.runtime.http.queue_clients import Client
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -54,7 +54,7 @@ async def test_one_turn_has_a_limit_of_cpu_time(log):
             asyncio.get_running_loop().call_soon(turn)
 
     for number in range(8):
-        queue.join(Client(log, number, 0.6 * SHARE), "", None, b"")
+        queue.join(Client(log, number, 0.6 * QUICK_TURN_SECONDS), "", None, b"")
     asyncio.get_running_loop().call_soon(turn)
     await drained(queue)
     assert log == list(range(8)), "requests are answered in order"
@@ -116,10 +116,10 @@ async def test_an_expensive_client_becomes_cheap_again(log):
 
 async def test_the_number_of_remembered_accounts_is_bounded(log):
     queue = FairQueue()
-    for number in range(fair_queue.ACCOUNTS + 10):
+    for number in range(fair_queue.MAX_ACCOUNTS + 10):
         queue.join(Client(log, number), str(number), None, b"")
     await drained(queue)
-    assert len(queue._accounts) <= fair_queue.ACCOUNTS
+    assert len(queue._accounts) <= fair_queue.MAX_ACCOUNTS
 
 
 async def test_a_bug_while_answering_ends_one_connection_only(log, caplog):
@@ -139,7 +139,7 @@ async def test_new_clients_do_not_starve_an_expensive_one(log):
     queue.join(expensive, "tenant", None, b"")
     await drained(queue)
     for number in range(6):
-        queue.join(Client(log, number, 1.1 * SHARE, cost=0.0), "", None, b"")
+        queue.join(Client(log, number, 1.1 * QUICK_TURN_SECONDS, cost=0.0), "", None, b"")
     queue.join(expensive, "tenant", None, b"")
     await drained(queue)
     assert log.index("expensive", 1) <= 3

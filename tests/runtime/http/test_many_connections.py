@@ -25,7 +25,7 @@ async def test_a_connection_evicted_within_a_body_is_closed(monkeypatch, why):
     """Each such connection kept its descriptor, and a few hundred of one peer locked out all others."""
     soon = why == "their time to read is over"
     if not soon:
-        monkeypatch.setattr(listeners, "PARTING", 2)
+        monkeypatch.setattr(listeners, "MAX_PARTING", 2)
     listener = Listener(Friend(), Limits(peer=2, deadline=1000.0, flush=0.01 if soon else 1000.0), [].append)
     port = listener.open("127.0.0.1", 0)
     guests = [await half(port) for _ in range(8)]
@@ -78,7 +78,7 @@ async def test_a_crowd_with_large_bodies_is_read_from_in_turns(handler, answer, 
 
     def read(own):
         nonlocal now
-        now += 0.6 * reading.SHARE
+        now += 0.6 * reading.READ_TURN_SECONDS
         turns[turn] += 1
         return read_on(own)
 

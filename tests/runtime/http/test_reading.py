@@ -85,7 +85,7 @@ async def ask(reader, writer, pieces):
 
 async def test_one_byte_records_end_only_their_own_connection(monkeypatch):
     """OpenSSL decrypted all arrived bytes, 12,000 records in 100 ms, before any other connection was read."""
-    decrypted, clock = Decrypted(monkeypatch), count(0.0, reading.SHARE / 3)
+    decrypted, clock = Decrypted(monkeypatch), count(0.0, reading.READ_TURN_SECONDS / 3)
     monkeypatch.setattr(reading, "thread_time", lambda: next(clock))
     async with listening() as (port, trusting, refused):
         hostile = [await asyncio.open_connection("127.0.0.1", port, ssl=trusting) for _ in range(4)]

@@ -189,7 +189,7 @@ async def test_a_review_in_a_full_worker_is_decided_by_another(pool):
 async def test_a_fork_waits_its_turn_and_cancelled_requests_free_slots():
     """A fork takes as long as a slow review, and workers that end together are replaced together."""
     turns = asyncio.Semaphore(0)
-    pool = WorkerPool(1, Reply, turn=turns.acquire)
+    pool = WorkerPool(1, Reply, before_fork=turns.acquire)
     cancelled, waiting = [asyncio.create_task(ask(pool, account=name)) for name in ("gone", "asked")]
     await until(lambda: pool._slots._free == 0)
     assert pool.counts["forked"] == 0
