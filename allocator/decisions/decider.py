@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
     _ByNode = Mapping[str, str]  # why not, by name of a node
 
-EXPLAINED = 4  # kinds of refusing nodes that get a detailed reason; nodes that the pod may use come first
+MAX_EXPLAINED = 4  # kinds of refusing nodes that get a detailed reason; nodes that the pod may use come first
 BY_DEFAULT = Placement()
-SCORED = 64  # kinds of fitting nodes that a strategy scores; the others score 0
+MAX_SCORED = 64  # kinds of fitting nodes that a strategy scores; the others score 0
 _HOPEFUL = frozenset({Verdict.FEASIBLE, Verdict.UNDECIDED})
 
 
@@ -104,7 +104,7 @@ class Decider:
         # Returns whether to abandon the question; called every few hundred steps.
         self.is_abandoned: Callable[[], bool] = lambda: False
         self._memo = FleetMemo()
-        self._kept = StrategyCache()
+        self._strategy_cache = StrategyCache()
         self._classes: tuple[object, ...] = ()
 
     def outlook(
@@ -112,11 +112,11 @@ class Decider:
         pod: Pod,
         stock: Stock,
         placement: Placement = BY_DEFAULT,
-        crowded: _ByNode = MappingProxyType({}),
+        excluded_nodes: _ByNode = MappingProxyType({}),
         *,
         by_plugin: bool = False,
     ) -> Outlooks:
-        """Return which nodes can serve a pod. `crowded` has a message for each node that takes no more pods.
+        """Return which nodes can serve a pod. `excluded_nodes` has the reason for each node that must not be used, such as a limit of pods.
 
         With `by_plugin`, consider only nodes whose device plugins offer the pod's extended resources, in use or not, and ignore the claim
         for these resources.
@@ -130,13 +130,13 @@ class Decider:
                 return Outlooks(Outlook.SKIP)
             why = f"no device plugin serves {', '.join(pod_claims.by_claim)} there"
             by_plugin_nodes = frozenset(plugins)
-            crowded = {**{name: why for name in stock.nodes if name not in by_plugin_nodes}, **crowded}
+            excluded_nodes = {**{name: why for name in stock.nodes if name not in by_plugin_nodes}, **excluded_nodes}
             pod_claims = pod_claims.without_unmade()
-        may_fit_later = bool(crowded or plugins)
+        may_fit_later = bool(excluded_nodes or plugins)
         if pod_claims.waits_for:
             return Outlooks(Outlook.WAITING, message=pod_claims.waits_for)
         open_ = pod_claims.open
-        obstacles = dict(crowded)
+        obstacles = dict(excluded_nodes)
         if pod_claims.by_claim or len(open_) < len(pod_claims.claims):
             # What keeps the pod from nodes before its open claims are looked at.
             for name, node in stock.nodes.items():
@@ -152,7 +152,7 @@ class Decider:
                 hindrances, key=lambda hindrance: hindrance.count, default=Hindrance("there are no nodes", ())
             )
             return Outlooks(Outlook.FULL if may_fit_later else Outlook.NEVER, {}, commonest.message, hindrances)
-        answers = self._ask(stock, open_)
+        answers = self._search_fleet(stock, open_)
         fitting = answers.feasible
         if obstacles:
             fitting = [name for name in fitting if name not in obstacles]
@@ -171,10 +171,10 @@ class Decider:
             if len(fitting) < len(answers):  # without details, because the pod fits elsewhere
                 refusals = dict(obstacles)
                 for name, verdict in answers.refusing.items():
-                    refusals.setdefault(name, _verdict(verdict))
+                    refusals.setdefault(name, _verdict_message(verdict))
                 hindrances = _by_message(refusals)
             return Outlooks(Outlook.FITS, scores, "", hindrances)
-        idle = self._ask(stock, open_, idle=True)
+        idle = self._search_fleet(stock, open_, idle=True)
         hindrances = _hindrances(answers, idle, candidates, (obstacles, barred))
         outlook = Outlook.FULL
         if Verdict.UNDECIDED in _verdicts(answers, candidates):
@@ -182,19 +182,19 @@ class Decider:
         elif not may_fit_later and _HOPEFUL.isdisjoint(_verdicts(idle, candidates)):
             outlook = Outlook.NEVER
         # Why no node serves the pod, as kube-scheduler says it.
-        parts = [f"{hindrance.count} {hindrance.message}" for hindrance in hindrances[:EXPLAINED]]
-        if rest := sum(hindrance.count for hindrance in hindrances[EXPLAINED:]):
+        parts = [f"{hindrance.count} {hindrance.message}" for hindrance in hindrances[:MAX_EXPLAINED]]
+        if rest := sum(hindrance.count for hindrance in hindrances[MAX_EXPLAINED:]):
             parts.append(f"{rest} for other reasons")
         summary = f"0 of {len(stock.nodes)} nodes can serve the claims: {'; '.join(parts)}"
         return Outlooks(outlook, {}, summary if hindrances else "there are no nodes", hindrances)
 
-    def may_fit(self, pod: Pod, stock: Stock, crowded: _ByNode = MappingProxyType({})) -> bool:
-        """Return whether some node that is not crowded may serve a pod now; True if more than its open claims decides about the pod."""
+    def may_fit(self, pod: Pod, stock: Stock, excluded_nodes: _ByNode = MappingProxyType({})) -> bool:
+        """Return whether some node that is not excluded may serve a pod now; True if more than its open claims decides about the pod."""
         pod_claims = find_claims(pod, stock)
         if not demand_key(pod_claims):
             return True
-        answers = self._ask(stock, pod_claims.open)
-        candidates = [name for name in answers if name not in crowded]
+        answers = self._search_fleet(stock, pod_claims.open)
+        candidates = [name for name in answers if name not in excluded_nodes]
         return not _HOPEFUL.isdisjoint(_verdicts(answers, candidates))
 
     def serve(
@@ -213,7 +213,7 @@ class Decider:
         if not pod_claims.open:
             return Serving(pod_claims.claims, (), Answer(Verdict.FEASIBLE))
         if uncached is None:
-            answer = self._on(node, stock, pod_claims.open, placement, self._budget()).answer
+            answer = self._choose_on(node, stock, pod_claims.open, placement, self._budget()).answer
         else:
             answer = allocate(stock, node, pod_claims.open, options=uncached)
         if answer.feasible:
@@ -231,15 +231,15 @@ class Decider:
     def _budget(self) -> Budget:
         return Budget(step_limits.QUESTION, self.is_abandoned, max_call_steps=step_limits.WHOLE_CALL)
 
-    def _ask(self, stock: Stock, claims: Sequence[ResourceClaim], *, idle: bool = False) -> FleetAnswer:
+    def _search_fleet(self, stock: Stock, claims: Sequence[ResourceClaim], *, idle: bool = False) -> FleetAnswer:
         """Ask all nodes about claims; `idle` as if nothing were in use."""
         return fleet(stock, claims, options=self.options(), idle=idle, memo=self._memo)
 
-    def _on(
+    def _choose_on(
         self, node: str, stock: Stock, claims: Sequence[ResourceClaim], placement: Placement, budget: Budget
     ) -> Chosen:
         if _takes_the_first(placement, claims):
-            everywhere = self._ask(stock, claims)
+            everywhere = self._search_fleet(stock, claims)
             return Chosen(everywhere[node])
         self._forget_other_classes(stock)
         try:
@@ -249,17 +249,17 @@ class Decider:
         except OutOfBudget as reason:
             return Chosen(Answer(Verdict.UNDECIDED, error=str(reason)))
         options = Options(budget=budget)
-        liked = 0.0
+        weighted_sum = 0.0
         weights = 0
         answers: list[Answer] = []
         for part in placement.parts:
             chosen = choose_devices(
-                stock, node, claims, strategy=part.strategy, options=options, cache=self._kept, pools=pools
+                stock, node, claims, strategy=part.strategy, options=options, cache=self._strategy_cache, pools=pools
             )
             answers.append(chosen.answer)
-            liked += part.weight * chosen.score
+            weighted_sum += part.weight * chosen.score
             weights += part.weight
-        return Chosen(answers[0], liked / weights)
+        return Chosen(answers[0], weighted_sum / weights)
 
     def _forget_other_classes(self, stock: Stock) -> None:
         """Clear the cache of the strategies if the DeviceClasses or DeviceCompatibilities have changed."""
@@ -268,7 +268,7 @@ class Decider:
         if same and all(map(is_, classes, self._classes)):
             return
         self._classes = classes
-        self._kept = StrategyCache()
+        self._strategy_cache = StrategyCache()
 
     def _scores(
         self,
@@ -290,10 +290,10 @@ class Decider:
         with suppress(OutOfBudget):  # the nodes that are left score 0
             for nodes in answers.equal_nodes():
                 if fits := [name for name in nodes if name in fit]:
-                    kinds += split_equal_nodes(pools, fits, looks_at, self._kept, budget)
+                    kinds += split_equal_nodes(pools, fits, looks_at, self._strategy_cache, budget)
         kinds.sort(key=len, reverse=True)
-        for nodes in kinds[:SCORED]:
-            chosen = self._on(nodes[0], stock, claims, placement, budget)
+        for nodes in kinds[:MAX_SCORED]:
+            chosen = self._choose_on(nodes[0], stock, claims, placement, budget)
             fit.update(dict.fromkeys(nodes, round(chosen.score)))
         return fit
 
@@ -332,8 +332,8 @@ def _hindrances(
     for at, (is_hopeless, nodes) in enumerate(refusing):
         first = nodes[0]
         verdict = answers.verdict(first)
-        message = _verdict(verdict)
-        if at < EXPLAINED and verdict is not Verdict.UNDECIDED:
+        message = _verdict_message(verdict)
+        if at < MAX_EXPLAINED and verdict is not Verdict.UNDECIDED:
             answer = answers[first]
             message = sentence(answer) or tally({first: answer})
         refusals |= dict.fromkeys(nodes, message)
@@ -351,7 +351,7 @@ def _verdicts(answers: FleetAnswer, nodes: Iterable[str]) -> set[Verdict]:
     return {answers.verdict(name) for name in nodes}
 
 
-def _verdict(verdict: Verdict) -> str:
+def _verdict_message(verdict: Verdict) -> str:
     if verdict is Verdict.UNDECIDED:
         return "timed out checking devices"
     return "the devices of the node cannot serve the claims"

@@ -106,7 +106,7 @@ class Freed(msgspec.Struct, frozen=True):
     pools: frozenset[PoolId]
 
 
-class Wake(msgspec.Struct, frozen=True):
+class Requeue(msgspec.Struct, frozen=True):
     """Requeue these pods: their reservations ended, or their claims may be written again."""
 
     pods: frozenset[str]  # uids
@@ -126,6 +126,6 @@ Effect = (
     | Dropped
     | PodEvent
     | Freed
-    | Wake
+    | Requeue
 )
 ClaimWrite = PatchFinalizer | PatchAllocation | PatchReservedFor | Unallocate

@@ -21,13 +21,13 @@ class ClaimPart(msgspec.Struct, frozen=True):
 
 
 class Assume(msgspec.Struct, frozen=True):
-    """Reserve these claims for a pod on a node. `basis` is the generation of the ledger that the decision saw."""
+    """Reserve these claims for a pod on a node. `generation` is that of the ledger that the decision saw."""
 
     token: str
     pod: Pod
     node: str
     parts: tuple[ClaimPart, ...]
-    basis: int
+    generation: int
     quota: tuple[QuotaLine, ...] = ()
 
 

@@ -131,7 +131,7 @@ class Ledger(msgspec.Struct, eq=False):
         users = (self.reservations.get(pod) for pod in hold.users)
         return any(user is not None and user.state is not ReservationState.RELEASED for user in users)
 
-    def as_meant(self, hold: Hold) -> ResourceClaim:
+    def as_intended(self, hold: Hold) -> ResourceClaim:
         """Return a claim as decisions have to see it: with the intended allocation if a reservation needs it or a write of it may still land."""
         claim = hold.claim
         status = claim.status
@@ -141,8 +141,8 @@ class Ledger(msgspec.Struct, eq=False):
         if not needing and not hold.unsettled:
             return claim
         consumers = with_consumers(status.reserved_for, needing)
-        meant = replace(status, allocation=hold.intent, reserved_for=consumers)
-        return replace(claim, status=meant)
+        intended = replace(status, allocation=hold.intent, reserved_for=consumers)
+        return replace(claim, status=intended)
 
 
 def hold_of(claim: ResourceClaim) -> Hold:

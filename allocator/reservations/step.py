@@ -29,10 +29,10 @@ from allocator.reservations.effects import (
     PatchReservedFor,
     PodEvent,
     Ready,
+    Requeue,
     Reread,
     RereadPod,
     Unallocate,
-    Wake,
 )
 from allocator.reservations.events import (
     Assume,
@@ -241,8 +241,8 @@ class _Transition:
             if uid not in self.ledger.holds:
                 self.see_claim(part.claim)
             hold = self.ledger.holds[uid]
-            meant = self.ledger.as_meant(hold)
-            intent = meant.status.allocation or part.allocation
+            intended = self.ledger.as_intended(hold)
+            intent = intended.status.allocation or part.allocation
             users = hold.users | {pod}
             self.put_hold(replace(hold, intent=intent, users=users))
             if pod not in hold.consumers:
@@ -269,10 +269,10 @@ class _Transition:
             if objection:
                 return f"claim {part.claim.metadata.key} {objection}"
             for pool in pools_of(part.allocation):
-                if ledger.changed.get("/".join(pool), 0) > event.basis:
+                if ledger.changed.get("/".join(pool), 0) > event.generation:
                     return f"pool {pool[1]} of {pool[0]} has changed since then"
         namespace = event.pod.metadata.namespace or "default"
-        if event.quota and ledger.changed.get(namespace, 0) > event.basis:
+        if event.quota and ledger.changed.get(namespace, 0) > event.generation:
             return f"what namespace {namespace} uses has changed since then"
         return ""
 
@@ -289,9 +289,9 @@ class _Transition:
             return "is being released"
         if hold.refusal:
             return f"cannot be written for now: {hold.refusal}"
-        meant = ledger.as_meant(hold).status.allocation
-        if reserve_only != (meant is not None):
-            return "was allocated meanwhile" if meant else "is not allocated any more"
+        intended = ledger.as_intended(hold).status.allocation
+        if reserve_only != (intended is not None):
+            return "was allocated meanwhile" if intended else "is not allocated any more"
         consumers = hold.consumers | hold.users | {pod}
         if len(consumers) > MAX_CONSUMERS:
             return "has no room for another pod"
@@ -462,7 +462,7 @@ class _Transition:
         holds: list[Hold] = []
         for uid in sorted(claims):
             hold = self.ledger.holds.get(uid)
-            if hold is None or self.ledger.as_meant(hold).status.allocation is None:
+            if hold is None or self.ledger.as_intended(hold).status.allocation is None:
                 return  # the overlap has ended
             holds.append(hold)
         if any(hold.users and not self.ledger.needs(hold) for hold in holds):
@@ -527,7 +527,7 @@ class _Transition:
             return
         facts = self.ledger.pods
         waiting = (pod for pod in facts if not retried.isdisjoint(facts[pod].claims) and not facts[pod].node)
-        self.effects.append(Wake(frozenset(waiting)))
+        self.effects.append(Requeue(frozenset(waiting)))
 
     def end_reservation(self, reservation: Reservation, signal: Signal) -> None:
         """End a reservation; if its pod may be bound by now, read the pod first (rule 4)."""
@@ -676,14 +676,14 @@ class _Transition:
                 holds = (self.ledger.holds.get(uid) for uid in old.claims)
                 is_refused = any(hold is not None and hold.refusal for hold in holds)
                 if fact is not None and not fact.done and not fact.node and not is_refused:
-                    self.effects.append(Wake(frozenset((pod,))))
+                    self.effects.append(Requeue(frozenset((pod,))))
                 return
             case ReservationState.ASSUMED:
                 until = self.now + terms.assumed
                 new = replace(old, state=state, until=until, awaited=False, planned_end="")
             case ReservationState.RESERVED | ReservationState.BINDING:
-                patience = terms.found if signal is Signal.FOUND else terms.reserved
-                until = self.now + patience
+                seconds = terms.found if signal is Signal.FOUND else terms.reserved
+                until = self.now + seconds
                 new = replace(old, state=state, until=until, awaited=False, planned_end="")
                 if old.awaited:
                     self.effects.append(Ready(old.token, pod, old.node))
@@ -796,15 +796,15 @@ class _Transition:
             shown = ledger.ahead.get(uid)
             former_hold = self.former.get(uid, hold)
             former_claim = shown or (former_hold.claim if former_hold is not None else None)
-            meant = ledger.as_meant(hold) if hold is not None else None
-            is_current = hold is None or (meant is hold.claim and hold.informer_version == hold.last_version)
-            ahead = None if is_current else meant
+            intended = ledger.as_intended(hold) if hold is not None else None
+            is_current = hold is None or (intended is hold.claim and hold.informer_version == hold.last_version)
+            ahead = None if is_current else intended
             if ahead != shown:
                 self.change(ledger.ahead, uid, ahead)
                 self.effects.append(OverlayClaim(uid, ahead))
-            claim = meant or former_claim
+            claim = intended or former_claim
             before = None if former_claim is None else former_claim.status.allocation
-            present = None if meant is None else meant.status.allocation
+            present = None if intended is None else intended.status.allocation
             if claim is None or before is present or same_devices(before, present):
                 continue
             had = pools_of(before)

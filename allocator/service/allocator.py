@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from dra.objects import Pod
     from dra.stock import PoolId, Stock
 
-MANY = 1000  # devices that a request with allocationMode All counts as
-TOKENS = 16384  # pods with a token
-ASKED_BYTES = 64 << 20  # memory of these pods
-TRIES = 3  # decisions for one call of reserve, if its basis changes meanwhile
+DEVICES_OF_ALL = 1000  # devices that a request with allocationMode All counts as
+MAX_TOKENS = 16384  # pods with a token
+MAX_POD_BYTES = 64 << 20  # memory of these pods
+MAX_DECISIONS = 3  # decisions for one call of reserve, if its basis changes meanwhile
 _HELD = re.compile(r"held by ([-a-z0-9.]+/[-a-z0-9.]*[a-z0-9])")
 
 
@@ -94,7 +94,7 @@ class Allocator:
         self.binding_seconds = binding_seconds
         self._clock = asyncio.get_running_loop().time
         self.pods_by_token: OrderedDict[str, Pod] = OrderedDict()
-        self._memory = Allotment(ASKED_BYTES)
+        self._memory = Allotment(MAX_POD_BYTES)
 
     # ---- which nodes can serve a pod
 
@@ -104,7 +104,7 @@ class Allocator:
         pod = self._pods.newest(pod)
         namespace = pod.metadata.namespace
         waiting = self._pods.waiting
-        waiting.note_asked(pod.metadata.uid)
+        waiting.note_attempt(pod.metadata.uid)
         if reason := self._pods.turns.reason_to_wait(namespace):
             waiting.put(pod, WaitReason.TURN)
             return "", Outlooks(Outlook.WAITING, message=reason)
@@ -114,7 +114,7 @@ class Allocator:
         if missing := self._missing(pod):
             outlooks = Outlooks(Outlook.WAITING, message=missing)
         else:
-            judgement = await self._runner.ask(namespace, partial(questions.judge, pod, basis))
+            judgement = await self._runner.answer(namespace, partial(questions.judge, pod, basis))
             self._lead.require_ready()
             outlooks = judgement.outlooks
             if judgement.lacks_claim:
@@ -130,7 +130,7 @@ class Allocator:
         if outlooks.outlook is Outlook.FULL:
             claims = find_claims(pod, self._knowledge.stock).open
             requests = [request.exactly for claim in claims for request in claim.spec.devices.requests]
-            devices = sum((request.count or MANY) if request else 1 for request in requests)
+            devices = sum((request.count or DEVICES_OF_ALL) if request else 1 for request in requests)
             self._pods.nominations.found_no_room(pod, devices)
         if not outlooks.nodes and outlooks.outlook is not Outlook.FULL:
             return "", outlooks
@@ -143,11 +143,11 @@ class Allocator:
         self._lead.require_ready()
         pod = self.pod_of(token)
         others = Others([self._pods.newest(added) for added in add], tuple(remove))
-        if why := self._ledger.full_nodes(pod, others.leaving).get(node):
+        if why := self._ledger.full_nodes(pod, others.removed).get(node):
             return why
         question = partial(questions.why_not_fits_beside, pod, node, self._knowledge.stock, others)
-        problem = await self._runner.ask(pod.metadata.namespace, question)
-        if problem and others.coming:
+        problem = await self._runner.answer(pod.metadata.namespace, question)
+        if problem and others.added:
             self._pods.nominations.give_way(pod)
         return self._pods.redact(pod, problem)
 
@@ -162,18 +162,18 @@ class Allocator:
         def question(decider: Decider) -> bool:
             return decider.may_fit(pod, stock, full)
 
-        return self._runner.within_turn(namespace, question, otherwise=True)
+        return self._runner.answer_within_turn(namespace, question, otherwise=True)
 
-    def look_for_fitting(self) -> None:
+    def requeue_fitting(self) -> None:
         """Requeue the pods that may fit, if a device became free since the last check."""
-        self._ledger.later(self._pods.waiting.wake_fitting(self.may_fit))
+        self._ledger.run_in_background(self._pods.waiting.requeue_fitting(self.may_fit))
 
     def is_node_useful(self, pod: Pod, kept_node: KeptNode) -> bool:
         """Return whether a pod would fit on its kept node once the awaited pods are gone; False if the decision takes longer than a turn."""
         stock = self._knowledge.stock
         basis = self.basis(pod)._replace(pods=self._holders([kept_node.node], stock))
         question = partial(questions.is_node_useful, pod, kept_node, basis)
-        return self._runner.within_turn(pod.metadata.namespace, question, otherwise=False)
+        return self._runner.answer_within_turn(pod.metadata.namespace, question, otherwise=False)
 
     def basis(self, pod: Pod) -> Basis:
         """Gather the values that a decision about a pod depends on."""
@@ -259,7 +259,7 @@ class Allocator:
     async def reserve(self, token: str, node: str) -> None:
         """Reserve a pod's devices on a node in the ledger. From then on the token identifies the reservation."""
         pod = self.pod_of(token)
-        for _ in range(TRIES):
+        for _ in range(MAX_DECISIONS):
             self._lead.require_ready()
             pod = self._pods.newest(pod)
             state = self._ledger.state
@@ -270,10 +270,10 @@ class Allocator:
                 raise self._conflict(pod, problem)
             generation, basis = state.generation, self.basis(pod)
             namespace, question = pod.metadata.namespace, partial(questions.serve, pod, node, basis)
-            serving = self._runner.within_turn(namespace, question, None)
+            serving = self._runner.answer_within_turn(namespace, question, None)
             if serving is None:
-                serving = await self._runner.ask_thread(namespace, question)
-                if not basis.holds_on(node, self.basis(pod)):
+                serving = await self._runner.answer_in_thread(namespace, question)
+                if not basis.is_valid_on(node, self.basis(pod)):
                     continue
             if isinstance(serving, str):
                 if serving == OUTBID:
@@ -292,7 +292,7 @@ class Allocator:
         state = self._ledger.state
         reservation = state.reservations.get(state.tokens.get(token, ""))
         holds = [state.holds.get(uid) for uid in reservation.claims] if reservation is not None else []
-        return bool(devices_ready(state.as_meant(hold) for hold in holds if hold is not None).waits_for)
+        return bool(devices_ready(state.as_intended(hold) for hold in holds if hold is not None).waits_for)
 
     def release(self, token: str) -> None:
         """End a reservation; an unknown token is not an error."""
@@ -314,7 +314,7 @@ class Allocator:
             return Progress(False, "waits for the API server to accept the allocation")
         if isinstance(outcome, effects.Dropped):
             raise self._conflict(self.pods_by_token.get(token), outcome.sentence or "the reservation has ended")
-        if not await self._wait_for_others(token, until):
+        if not await self._resolve_overlaps(token, until):
             return Progress(False, "waits to see its allocation in the watch")
         return await self._wait_for_devices(token, until)
 
@@ -350,7 +350,7 @@ class Allocator:
                 raise HttpError(HTTPStatus.CONFLICT, str(effect.line), remedy, {"exceeded": effect.line.facts()})
         return ""
 
-    async def _wait_for_others(self, token: str, until: float) -> bool:
+    async def _resolve_overlaps(self, token: str, until: float) -> bool:
         """Resolve conflicts with allocations that another writer made before ours; return False if our write is not seen in time.
 
         The informer delivers claims in the order of their writes: once it has shown our write, it has shown every earlier write.
@@ -361,7 +361,7 @@ class Allocator:
             reservation = self._reservation_of(token)
             if not any(uid in state.ahead for uid in reservation.claims):
                 break
-            if not await _is_set(changed, until):
+            if not await _wait_until_set(changed, until):
                 return False
         pools: set[PoolId] = set()
         for uid in reservation.claims:
@@ -394,7 +394,7 @@ class Allocator:
                 return Progress(True)
             late = min((latest_binding(claim, self.binding_seconds) for claim in claims), default=inf)
             time_left = max(late - now, 0) + PAUSE
-            if not await _is_set(changed, min(until, self._clock() + time_left)) and self._clock() >= until:
+            if not await _wait_until_set(changed, min(until, self._clock() + time_left)) and self._clock() >= until:
                 return Progress(False, waits_for)
 
     def _reservation_of(self, token: str) -> Reservation:
@@ -433,7 +433,7 @@ class Allocator:
         namespace = pod.metadata.namespace
         size = footprint(pod)
         self._forget(token)
-        while len(self.pods_by_token) >= TOKENS:
+        while len(self.pods_by_token) >= MAX_TOKENS:
             self._forget(next(iter(self.pods_by_token)))
         # A namespace whose pods exceed its share of the memory loses its own oldest tokens, not those of other namespaces.
         while not self._memory.take((namespace, token), namespace, size):
@@ -450,7 +450,7 @@ class Allocator:
             self._memory.leave((pod.metadata.namespace, token))
 
 
-async def _is_set(event: asyncio.Event, until: float) -> bool:
+async def _wait_until_set(event: asyncio.Event, until: float) -> bool:
     """Return whether an event is set before `until`."""
     try:
         async with asyncio.timeout_at(until):

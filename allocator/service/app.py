@@ -24,7 +24,7 @@ MIB = 1 << 20
 # A scheduler uses few connections and sends a pod and the names of nodes.
 LIMITS = Limits(body=3 * MIB, connections=256, peer=256, deadline=5.0)
 # Decoding a larger body would delay the schedulers that are answered on the same event loop.
-MEMBERS = 60_000
+MAX_MEMBERS = 60_000
 BUG = "internal error, see the log of drawbridge"
 
 
@@ -43,13 +43,13 @@ class App:
     def refuse(self, head: Head) -> Reply | None:
         """Return the error for a request that is refused before its body is read; None if it is accepted."""
         if self._names and head.certified and head.name not in self._names:
-            return _no(
+            return _error_reply(
                 HTTPStatus.FORBIDDEN,
                 f"the certificate of {head.name[:80]!r} is not accepted",
                 "give its common name to the allocator with --client-name",
             )
         if not self._callers.is_allowed(head):
-            return _no(
+            return _error_reply(
                 HTTPStatus.UNAUTHORIZED,
                 "the bearer token is missing or wrong",
                 "send Authorization: Bearer ...",
@@ -57,10 +57,10 @@ class App:
         if (head.method, head.path) not in self._routes:
             known = any(path == head.path for _, path in self._routes)
             status = HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND
-            return _no(status, f"{head.method} {head.path[:80]} is not supported here", "see docs/bridge.md")
+            return _error_reply(status, f"{head.method} {head.path[:80]} is not supported here", "see docs/bridge.md")
         most = self.limits.body
         if head.length > most:
-            return _no(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {most} bytes", "send less")
+            return _error_reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {most} bytes", "send less")
         return None
 
     def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:
@@ -72,8 +72,10 @@ class App:
             except Exception as error:  # noqa: BLE001  other requests must be answered
                 return _refuse_error(head, error)
 
-        if count_members(body) > MEMBERS:
-            return _no(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {MEMBERS} members", "send less")
+        if count_members(body) > MAX_MEMBERS:
+            return _error_reply(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {MAX_MEMBERS} members", "send less"
+            )
         try:
             reply = self._routes[head.method, head.path](head, body)
         except Exception as error:  # noqa: BLE001  other requests must be answered
@@ -83,13 +85,13 @@ class App:
 
 def _refuse_error(head: Head, error: Exception) -> Reply:
     if isinstance(error, HttpError):
-        return refuse(error)
+        return _as_reply(error)
     logger.error("a bug while answering; please report it", extra={"path": head.path}, exc_info=error)
-    return _no(HTTPStatus.INTERNAL_SERVER_ERROR, BUG, "try again")
+    return _error_reply(HTTPStatus.INTERNAL_SERVER_ERROR, BUG, "try again")
 
 
-def _no(status: int, message: str, remedy: str) -> Reply:
-    return refuse(HttpError(status, message, remedy))
+def _error_reply(status: int, message: str, remedy: str) -> Reply:
+    return _as_reply(HttpError(status, message, remedy))
 
 
 Q = TypeVar("Q")
@@ -141,11 +143,11 @@ class Endpoint(NamedTuple):
     read: Callable[[Head, bytes], tuple[object, ...]] = nothing
 
 
-def routes(endpoints: Iterable[Endpoint], of: object) -> Routes:
-    """Return the routes of endpoints. Their functions are methods of `of`'s class, and are called with `of`."""
+def routes(endpoints: Iterable[Endpoint], handler: object) -> Routes:
+    """Return the routes of endpoints. Their functions are methods of the class of `handler`, and are called with it."""
 
-    def answered(one: Endpoint) -> Answering:
-        return lambda head, body: one.answer(of, *one.read(head, body))
+    def answered(endpoint: Endpoint) -> Answering:
+        return lambda head, body: endpoint.answer(handler, *endpoint.read(head, body))
 
     return {(endpoint.method, endpoint.path): answered(endpoint) for endpoint in endpoints}
 
@@ -155,6 +157,6 @@ def json(value: object, status: int = HTTPStatus.OK) -> Reply:
     return Reply(int(status), encode(value), JSON)
 
 
-def refuse(refusal: HttpError) -> Reply:
+def _as_reply(error: HttpError) -> Reply:
     """Return the answer for an error."""
-    return json({"error": refusal.message, "remedy": refusal.remedy, **refusal.detail}, refusal.status)
+    return json({"error": error.message, "remedy": error.remedy, **error.detail}, error.status)

@@ -34,10 +34,10 @@ Outcome = events.Written | events.Conflicted | events.Denied | events.Lost | eve
 # The ValidatingAdmissionPolicy that lets only the Lease holder write. It sees a new holder a moment after the holder itself.
 HOLDER_POLICY = "drawbridge-allocator-holder"
 POLICY_PAUSE = 0.25  # seconds before the retry of a write that the policy rejected
-LOOK_SECONDS = 0.05  # between two dry runs of a new leader, which decides nothing meanwhile
-TRIED = 16  # claims tried for the dry run, because any of them may have been deleted
+DRY_RUN_PAUSE = 0.05  # between two dry runs of a new leader, which decides nothing meanwhile
+MAX_DRY_RUNS = 16  # claims tried for the dry run, because any of them may have been deleted
 NO_CHANGE = Merge({"metadata": {"annotations": {f"drawbridge.dev/{HOLDER_POLICY}": None}}})
-WRITERS = 64  # concurrent writes
+MAX_WRITERS = 64  # concurrent writes
 DEADLINE = 10.0  # seconds for one write, including pauses that the API server asks for
 # The API server's messages for a missing permission. Every other refusal is about one object.
 LACKS = re.compile(r'User ".*" cannot patch resource|requires resource="resourceclaims/binding", verb="patch"')
@@ -64,7 +64,7 @@ class Commits:
         # By kind of write: the last message about a missing permission, and its time.
         self._lacking: dict[str, tuple[str, float]] = {}
         self._clock = asyncio.get_running_loop().time
-        self._writers = asyncio.Semaphore(WRITERS)
+        self._writers = asyncio.Semaphore(MAX_WRITERS)
 
     async def perform(self, effect: effects.ClaimWrite, report: Callable[[Outcome], object]) -> None:
         """Write a claim and report the outcome.
@@ -144,7 +144,7 @@ class Commits:
         """
         try:
             async with asyncio.timeout(seconds):
-                for claim in islice(claims, TRIED):
+                for claim in islice(claims, MAX_DRY_RUNS):
                     if await self._is_allowed_by_policy(claim):
                         return
         except TimeoutError:
@@ -169,7 +169,7 @@ class Commits:
                 pass
             else:
                 return True
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(DRY_RUN_PAUSE)
 
 
 async def write(cluster: Cluster, effect: effects.ClaimWrite) -> ResourceClaim:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from allocator.decisions import find_claims
 from allocator.service.app import HttpError
-from allocator.service.commits import DEADLINE, WRITERS
+from allocator.service.commits import DEADLINE, MAX_WRITERS
 from cluster.errors import AlreadyExists, ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound
 from cluster.patch import Merge
 from cluster.resources import PODS, RESOURCE_CLAIMS
@@ -54,7 +54,7 @@ class ExtendedClaims:
         self._record_event = record_event
         self._metrics = metrics
         self._backoff = backoff or Backoff(least=1.0, most=10.0)
-        self._writers = asyncio.Semaphore(WRITERS)
+        self._writers = asyncio.Semaphore(MAX_WRITERS)
         self.deadline = DEADLINE  # seconds for one write
         self._making: dict[str, asyncio.Task[None]] = {}  # by uid of the pod
 

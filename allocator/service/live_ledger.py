@@ -66,7 +66,7 @@ class LiveLedger:
         self.state = Ledger(terms=Terms())
         self.commits = Commits(cluster, lead, metrics)
         # One callback for each waiting call of `commit`; all are called with every Ready and Dropped.
-        self._committing: list[Callable[[effects.Ready | effects.Dropped], None]] = []
+        self._commit_callbacks: list[Callable[[effects.Ready | effects.Dropped], None]] = []
         self.claims_changed = asyncio.Event()  # set, and replaced by a new Event, when the informer shows a claim
         # resourceVersion and time of each write of ours that no watch has shown
         self._written: deque[tuple[str, float]] = deque()
@@ -89,20 +89,20 @@ class LiveLedger:
                 ):
                     self.perform(effect)
                 case effects.Reread() | effects.RereadPod():
-                    self.later(self._reread(effect))
+                    self.run_in_background(self._reread(effect))
                 case effects.Ready() | effects.Dropped():
-                    for take in tuple(self._committing):
-                        take(effect)
+                    for callback in tuple(self._commit_callbacks):
+                        callback(effect)
                 case effects.Freed():
                     self._pods.waiting.note_freed()
                     self.on_freed()
                 case effects.PodEvent(uid, sentence):
                     pod = self._pods.find(uid)
                     if pod is not None:
-                        self.later(self.record_event(pod, sentence))
-                case effects.Wake(uids):
+                        self.run_in_background(self.record_event(pod, sentence))
+                case effects.Requeue(uids):
                     pods = (self._pods.find(uid) for uid in uids)
-                    self._pods.waiting.wake(pod for pod in pods if pod is not None)
+                    self._pods.waiting.requeue(pod for pod in pods if pod is not None)
                 case effects.Declined() | effects.Exceeded():
                     pass  # `Allocator.reserve` reads these
                 case _:
@@ -117,10 +117,10 @@ class LiveLedger:
                 self._written.append((outcome.claim.metadata.resource_version, self._clock()))
             self.apply(outcome)
 
-        self.later(self.commits.perform(effect, report))
+        self.run_in_background(self.commits.perform(effect, report))
 
-    def unseen(self, patience: float = 2.0) -> str:
-        """Return a message if a write of ours was not in the watch for `patience` times `unseen_seconds`; else "".
+    def unseen(self, factor: float = 2.0) -> str:
+        """Return a message if a write of ours was not in the watch for `factor` times `unseen_seconds`; else "".
 
         A pod is not bound before the watch shows the write.
         """
@@ -128,7 +128,7 @@ class LiveLedger:
         while self._written and claims.version and not is_later(self._written[0][0], claims.version):
             self._written.popleft()
         age = self._clock() - self._written[0][1] if self._written else 0.0
-        is_late = age > patience * self.unseen_seconds
+        is_late = age > factor * self.unseen_seconds
         return f"{claims.resource.id}: the API server has not shown a write of ours for {age:.0f} s" if is_late else ""
 
     def check_watch(self) -> None:
@@ -141,11 +141,11 @@ class LiveLedger:
         """Write the claims of a reservation. Return `Ready` when every claim is reserved for the pod, or `Dropped` when the reservation has ended."""
         outcome: asyncio.Future[effects.Ready | effects.Dropped] = asyncio.get_running_loop().create_future()
 
-        def take(effect: effects.Ready | effects.Dropped) -> None:
+        def resolve(effect: effects.Ready | effects.Dropped) -> None:
             if effect.token == token and not outcome.done():
                 outcome.set_result(effect)
 
-        self._committing.append(take)
+        self._commit_callbacks.append(resolve)
         try:
             reservation = self.state.reservations.get(self.state.tokens.get(token, ""))
             # An earlier call that timed out has started the writes.
@@ -153,7 +153,7 @@ class LiveLedger:
                 self.apply(events.Commit(token))
             return await outcome
         finally:
-            self._committing.remove(take)
+            self._commit_callbacks.remove(resolve)
 
     async def _reread(self, effect: effects.Reread | effects.RereadPod) -> None:
         """Read a claim whose last write has no answer, or a pod whose binding the informer may not have shown yet."""
@@ -226,7 +226,7 @@ class LiveLedger:
         """Write an event about a pod."""
         await self._recorder.record(pod, "Devices", self._pods.redact(pod, sentence), warning=True)
 
-    def later(self, work: Coroutine[None, None, None]) -> None:
+    def run_in_background(self, work: Coroutine[None, None, None]) -> None:
         """Run a coroutine in the background; `close` cancels it."""
 
         def end(task: asyncio.Task[None]) -> None:

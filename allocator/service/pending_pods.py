@@ -70,7 +70,7 @@ class PendingPods:
             if new.spec.node_name:
                 self._forget(uid)
             elif self.waiting.waits_for(WaitReason.OBJECTS, uid) and not any(self._lacks(new)):
-                self.waiting.wake([new])
+                self.waiting.requeue([new])
             changes.append(events.PodSeen(new))
         self.nominations.follow(awaited, new)
         return changes
@@ -100,12 +100,12 @@ class PendingPods:
 
     def devices_changed(self) -> None:
         """Requeue every pod that waits for devices or objects: devices, classes or nodes have changed."""
-        self.waiting.wake(self.waiting.pods_waiting_for(WaitReason.ROOM, WaitReason.DEVICES))
+        self.waiting.requeue(self.waiting.pods_waiting_for(WaitReason.ROOM, WaitReason.DEVICES))
         self.objects_changed()
 
     def room_changed(self) -> None:
         """Requeue every pod that waits for room: a quota or the placement rules have changed."""
-        self.waiting.wake(self.waiting.pods_waiting_for(WaitReason.ROOM))
+        self.waiting.requeue(self.waiting.pods_waiting_for(WaitReason.ROOM))
 
     def objects_changed(self, namespace: str = "") -> None:
         """Requeue the pods of one namespace, or of all, that waited for an object and now lack none."""
@@ -114,7 +114,7 @@ class PendingPods:
             for pod in self.waiting.pods_waiting_for(WaitReason.OBJECTS)
             if namespace in ("", pod.metadata.namespace)
         ]
-        self.waiting.wake([pod for pod in pods if not any(self._lacks(pod))])
+        self.waiting.requeue([pod for pod in pods if not any(self._lacks(pod))])
 
     def _lacks(self, pod: Pod) -> tuple[bool, bool]:
         """Return whether a pod lacks the claim that the allocator creates for it, and whether it lacks another object."""
@@ -126,15 +126,15 @@ class PendingPods:
     def tick(self, is_making: Callable[[str], bool]) -> None:
         """Requeue waiting pods that no event would requeue. `is_making` returns whether the claim of a pod is being created."""
         self.nominations.tick()
-        self.waiting.wake(self.turns.next_pods(self.waiting.pods_waiting_for(WaitReason.TURN)))
+        self.waiting.requeue(self.turns.next_pods(self.waiting.pods_waiting_for(WaitReason.TURN)))
         is_seen = self.by_uid.__contains__
-        self.waiting.wake(self.waiting.due(WaitReason.SCHEDULER, is_seen))
+        self.waiting.requeue(self.waiting.due(WaitReason.SCHEDULER, is_seen))
         for pod in self.waiting.due(WaitReason.OBJECTS, is_seen):
             lacks_ours, lacks_other = self._lacks(pod)
             if lacks_other or (lacks_ours and is_making(pod.metadata.uid)):
                 self.waiting.put(pod, WaitReason.OBJECTS)
             else:
-                self.waiting.wake([pod])
+                self.waiting.requeue([pod])
 
     def allocated_claims(self, pod: Pod) -> list[ResourceClaim]:
         """Return the allocated claims of a pod."""

@@ -84,7 +84,7 @@ class PeriodicChecks:
             for uid in overlap.claims:
                 hold = ledger.holds.get(uid)
                 if hold is not None:
-                    claim = ledger.as_meant(hold)
+                    claim = ledger.as_intended(hold)
                     names.add(claim.metadata.key)
                     self._touched |= pools_of(claim.status.allocation)
             overlapping |= names

@@ -123,7 +123,7 @@ class Service:
             runner=runner,
             metrics=metrics,
         )
-        ledger.on_freed = self.allocator.look_for_fitting
+        ledger.on_freed = self.allocator.requeue_fitting
         knowledge.on_claim = ledger.see_claim
         knowledge.on_pod = self._see_pod
         knowledge.on_namespace = pods.objects_changed
@@ -239,7 +239,7 @@ class Service:
         self.ledger.check_watch()
         try:
             self.pods.tick(self.extended.is_making)
-            self.allocator.look_for_fitting()
+            self.allocator.requeue_fitting()
         except Exception:
             logger.exception("a bug while looking after waiting pods; please report it")
 

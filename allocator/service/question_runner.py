@@ -43,7 +43,7 @@ class QuestionRunner:
         self._no_question = Event()  # set while no scheduling question waits or runs
         self._no_question.set()
 
-    def within_turn(self, namespace: str, question: Callable[[Decider], T], otherwise: T) -> T:
+    def answer_within_turn(self, namespace: str, question: Callable[[Decider], T], otherwise: T) -> T:
         """Compute a question on the event loop; return `otherwise` if that takes longer than a turn."""
         begun, worked = monotonic(), thread_time()
         is_late = False
@@ -58,24 +58,24 @@ class QuestionRunner:
         self._turns.owe(namespace, monotonic() - begun, thread_time() - worked)
         return otherwise if is_late else answer
 
-    async def ask(self, namespace: str, question: Callable[[Decider], T], seconds: float = SECONDS) -> T:
+    async def answer(self, namespace: str, question: Callable[[Decider], T], seconds: float = SECONDS) -> T:
         """Compute a question on the event loop or, if that takes longer than a turn, in the thread, for at most `seconds`.
 
         Cancelling the caller ends the question.
         """
-        return await self._ask(self._questions, namespace, question, seconds)
+        return await self._answer(self._questions, namespace, question, seconds)
 
     async def search(self, namespace: str, question: Callable[[Decider], T], seconds: float) -> T:
-        """Compute a search for victims like `ask`, in the searches' own thread. Pauses do not count towards `seconds`."""
-        return await self._ask(self._searches, namespace, question, seconds)
+        """Compute a search for victims like `answer`, in the searches' own thread. Pauses do not count towards `seconds`."""
+        return await self._answer(self._searches, namespace, question, seconds)
 
-    async def ask_thread(self, namespace: str, question: Callable[[Decider], T]) -> T:
+    async def answer_in_thread(self, namespace: str, question: Callable[[Decider], T]) -> T:
         """Compute a question in the thread, without trying the event loop first."""
         return await self._enqueue(self._questions, namespace, question, SECONDS)
 
-    async def _ask(self, lane: _Lane, namespace: str, question: Callable[[Decider], T], seconds: float) -> T:
+    async def _answer(self, lane: _Lane, namespace: str, question: Callable[[Decider], T], seconds: float) -> T:
         late = cast("T", _LATE)
-        answer = self.within_turn(namespace, question, late)
+        answer = self.answer_within_turn(namespace, question, late)
         return answer if answer is not late else await self._enqueue(lane, namespace, question, seconds)
 
     async def _enqueue(self, lane: _Lane, namespace: str, question: Callable[[Decider], T], seconds: float) -> T:

@@ -38,7 +38,7 @@ class Basis(NamedTuple):
     kept_nodes: Sequence[tuple[Pod, KeptNode]]  # nodes kept for pods of the same or a higher priority
     pods: Mapping[tuple[str, str], Pod]  # by namespace and name: pods that hold devices which the kept nodes can reach
 
-    def holds_on(self, node: str, later: Basis) -> bool:
+    def is_valid_on(self, node: str, later: Basis) -> bool:
         """Return whether a decision about a node is still valid with the basis `later`. What claims hold is left out: the ledger compares it."""
         is_same = self.stock is later.stock or _seen_from(node, self.stock) == _seen_from(node, later.stock)
         return is_same and (
@@ -50,8 +50,8 @@ class Basis(NamedTuple):
 class Others(NamedTuple):
     """Pods that the scheduler assumes to be added to a node, and pods that it assumes to be removed."""
 
-    coming: Sequence[Pod]
-    leaving: Sequence[Pod]
+    added: Sequence[Pod]
+    removed: Sequence[Pod]
 
 
 class Judgement(NamedTuple):
@@ -105,8 +105,8 @@ def why_not_fits(pod: Pod, node: str, stock: Stock, decider: Decider) -> str:
 
 
 def why_not_fits_beside(pod: Pod, node: str, stock: Stock, others: Others, decider: Decider) -> str:
-    """Return why a pod would not fit on a node after `others.coming` joined it and `others.leaving` left it; "" if it would."""
-    stock = with_pods(without_pods(stock, others.leaving), node, others.coming, decider.options())
+    """Return why a pod would not fit on a node after `others.added` joined it and `others.removed` left it; "" if it would."""
+    stock = with_pods(without_pods(stock, others.removed), node, others.added, decider.options())
     return why_not_fits(pod, node, stock, decider)
 
 

@@ -1,12 +1,12 @@
-"""The table of waiting pods. The reason in a pod's row decides which events wake it. Waking a pod adds a `RequeueEvent` for it.
+"""The table of waiting pods. The reason in a pod's row decides which events requeue it. Waking a pod adds a `RequeueEvent` for it.
 
 A pod enters the table when an answer makes it wait, and leaves when it has a node, is gone, or gets another answer. Events wake it at
 once; `PendingPods.tick` wakes pods whose event may be missing.
 
-If another plugin gates a pod, as DefaultPreemption does while it evicts, the scheduler drops the pod's requeue event. So a woken pod
+If another plugin gates a pod, as DefaultPreemption does while it evicts, the scheduler drops the pod's requeue event. So a requeued pod
 stays in the table, and the event is repeated every `CHECK_SECONDS` until the scheduler asks about the pod.
 
-When a device becomes free, only pods that may fit are woken. Pods with equal requests are checked once.
+When a device becomes free, only pods that may fit are requeued. Pods with equal requests are checked once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class WaitReason(StrEnum):
     DEVICES = "devices"  # a change of devices or nodes; the pod would fit on no node even if all devices were free
     OBJECTS = "objects"  # a missing claim or other object
     TURN = "turn"  # the turn of its namespace
-    SCHEDULER = "scheduler"  # its scheduler, which has not asked since the pod was woken
+    SCHEDULER = "scheduler"  # its scheduler, which has not asked since the pod was requeued
 
 
 class WaitingPod(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class WaitingPods:
         popped = [row for rows in self._rows.values() if (row := rows.pop(uid, None)) is not None]
         return popped[0] if popped else None
 
-    def note_asked(self, uid: str) -> None:
+    def note_attempt(self, uid: str) -> None:
         """Remove a pod whose scheduler asks about it, unless it waits for room: it may still wait although some node fits."""
         if not self.waits_for(WaitReason.ROOM, uid):
             self.pop(uid)
@@ -88,15 +88,15 @@ class WaitingPods:
         """Return the pods that wait for one of these reasons."""
         return [row.pod for reason in reasons for row in self._rows[reason].values()]
 
-    def wake(self, pods: Iterable[Pod]) -> None:
+    def requeue(self, pods: Iterable[Pod]) -> None:
         """Add a requeue event for these pods."""
-        woken = tuple(pods)
-        self._events.add(pod.metadata.key for pod in woken)
-        for pod in woken:
+        requeued = tuple(pods)
+        self._events.add(pod.metadata.key for pod in requeued)
+        for pod in requeued:
             self.put(pod, WaitReason.SCHEDULER)
 
-    def woken_before(self, time: float) -> list[Pod]:
-        """Return the pods woken by this time whose scheduler has not asked about them since."""
+    def requeued_before(self, time: float) -> list[Pod]:
+        """Return the pods requeued by this time whose scheduler has not asked about them since."""
         return [row.pod for row in self._rows[WaitReason.SCHEDULER].values() if row.checked_at <= time]
 
     def due(self, reason: WaitReason, is_seen: Callable[[str], bool]) -> list[Pod]:
@@ -112,10 +112,10 @@ class WaitingPods:
         return due_pods
 
     def note_freed(self) -> None:
-        """Record that a device became free, or may have become free during a decision. A running `wake_fitting` then checks again."""
+        """Record that a device became free, or may have become free during a decision. A running `requeue_fitting` then checks again."""
         self._freed = True
 
-    async def wake_fitting(self, may_fit: Callable[[Pod], bool]) -> None:
+    async def requeue_fitting(self, may_fit: Callable[[Pod], bool]) -> None:
         """Wake the pods that may fit, if a device became free since the last check. `may_fit` is called once for pods with equal requests."""
         if self.is_checking:
             return
@@ -136,7 +136,7 @@ class WaitingPods:
                         logger.exception("a bug while checking for free devices; please report it", extra={"pod": pod})
                         fits = True
                     if fits:
-                        self.wake(pods)
+                        self.requeue(pods)
                     await asyncio.sleep(0)
         finally:
             self.is_checking = False

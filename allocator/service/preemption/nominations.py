@@ -179,4 +179,4 @@ class Nominations:
 
     def _wake(self) -> None:
         giving_way, self._giving_way = self._giving_way, {}
-        self._waiting.wake(giving_way.values())
+        self._waiting.requeue(giving_way.values())

@@ -2,7 +2,7 @@
 
 A stock scheduler watches claims, but not slices, taint rules or quotas. And where it sees a change before the allocator does, its
 filter call is answered from the old state, and no further event follows. In both cases the pod would wait until the scheduler flushes
-its queue after five minutes. So the allocator annotates one of the pod's claims, if the pod was woken (`WaitingPods`) and the scheduler
+its queue after five minutes. So the allocator annotates one of the pod's claims, if the pod was requeued (`WaitingPods`) and the scheduler
 has not asked about it again within a second. The annotation is an event, and at any event a stock scheduler retries all pods that an
 extender has refused. So one claim is enough for all of them.
 """
@@ -83,10 +83,10 @@ class ExtenderRequeue:
             failures = 0
 
     async def _annotate_claim(self, noticed_at: float) -> None:
-        """Annotate a claim of a pod that was woken before `noticed_at` and that its scheduler has not asked about since."""
+        """Annotate a claim of a pod that was requeued before `noticed_at` and that its scheduler has not asked about since."""
         refusals = 0
         claims = self._knowledge.stock.claims
-        for pod in self._pods.waiting.woken_before(noticed_at):
+        for pod in self._pods.waiting.requeued_before(noticed_at):
             for name in claim_names(self._pods.newest(pod)):
                 claim = claims.get(f"{pod.metadata.namespace}/{name}")
                 if claim is None:

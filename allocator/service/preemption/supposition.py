@@ -69,7 +69,7 @@ class Supposition:
         scene = self._evictions.scene([(pod, "")])
         supposed = self._supposed if name == self._name else None
         question = partial(_outlook, pod, supposed, below, scene)
-        after, outlooks = await self._runner.ask(pod.metadata.namespace, question)
+        after, outlooks = await self._runner.answer(pod.metadata.namespace, question)
         if name != self._name:
             self._name, self._before = name, {}
         self._supposed = after
@@ -82,14 +82,14 @@ class Supposition:
         pod = self._pod_of(token)
         others = Others([self._pods.newest(added) for added in add], tuple(remove))
         question = partial(questions.why_not_fits_beside, pod, node, self._supposed.emptied, others)
-        return self._pods.redact(pod, await self._runner.ask(pod.metadata.namespace, question))
+        return self._pods.redact(pod, await self._runner.answer(pod.metadata.namespace, question))
 
     async def reserve(self, token: str, node: str) -> None:
         """Place a member on a node: it holds its devices, and its victims are gone."""
         pod = self._pod_of(token)
         before = self._supposed
         question = partial(_place, pod, node, before, self._evictions.scene([(pod, node)]))
-        placed = await self._runner.ask(pod.metadata.namespace, question)
+        placed = await self._runner.answer(pod.metadata.namespace, question)
         if isinstance(placed, str):
             raise HttpError(HTTPStatus.CONFLICT, placed, "decide again")
         self._before[token] = before

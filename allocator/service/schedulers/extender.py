@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from runtime.http import Reply
 
 # Answers of filter whose scores are kept for prioritize. A scheduler handles one pod at a time and calls prioritize right after filter.
-REMEMBERED = 64
-MAX = 10  # the highest score of an extender
+MAX_REMEMBERED = 64
+MAX_SCORE = 10  # the highest score of an extender
 # Nothing is reserved between filter and bind: members that fit one by one need not fit together, so some would be bound without the rest.
 GROUPED = "the pod belongs to PodGroup {}, which an extender could place only in part: use the plugin's scheduler or the default one"
 # Outcomes of bind. After a conflict (another pod got the devices or the quota since filter) the scheduler decides again.
-BOUND, DECIDED_AGAIN, FAILED = "bound", "conflict", "failed"
+BOUND, CONFLICT, FAILED = "bound", "conflict", "failed"
 WRITING_SECONDS = 60.0  # for writing the claims; waiting for devices comes on top
 
 
@@ -103,7 +103,7 @@ class Extender:
         self._scores.pop(uid, None)
         if len(set(outlooks.nodes.values())) > 1:  # equal scores need not be kept
             self._scores[uid] = outlooks.nodes
-            while len(self._scores) > REMEMBERED:
+            while len(self._scores) > MAX_REMEMBERED:
                 self._scores.popitem(last=False)
         fitting = [name for name in names if name in outlooks.nodes]
         if fitting:
@@ -122,7 +122,7 @@ class Extender:
         for name in args.node_names:
             # Equal nodes get a score, too: the scheduler breaks ties randomly only among nodes that an extender has scored. Without a
             # score, pods that arrive together would all go to the first node.
-            score = round(percents.get(name, 0) * MAX / 100)
+            score = round(percents.get(name, 0) * MAX_SCORE / 100)
             scores.append({"Host": name, "Score": score})
         return json(scores)
 
@@ -139,7 +139,7 @@ class Extender:
         except HttpError as refusal:
             problem = refusal.message
             if refusal.status == HTTPStatus.CONFLICT:
-                outcome = DECIDED_AGAIN
+                outcome = CONFLICT
         except ApiError as error:
             problem = f"the pod could not be bound: {error}"
         finally:

@@ -84,17 +84,17 @@ class Plugin:
             token, outlooks = await self._allocator.outlook(pod)
         return json(self._answers.answer(token, outlooks, question.nodes, self._knowledge.stock.nodes))
 
-    def _owner(self, token: str) -> Allocator | Supposition:
+    def _issuer(self, token: str) -> Allocator | Supposition:
         """Return the part that issued a token; both have fits, reserve and release."""
         return self._supposition if token.startswith(SUPPOSED) else self._allocator
 
     async def filter(self, question: FilterQuestion) -> Reply:
-        owner = self._owner(question.token)
-        problem = await owner.why_not_fits(question.token, question.node, question.add, question.remove)
+        issuer = self._issuer(question.token)
+        problem = await issuer.why_not_fits(question.token, question.node, question.add, question.remove)
         return json({"fits": not problem, "message": problem})
 
     async def reserve(self, question: NodeQuestion) -> Reply:
-        await self._owner(question.token).reserve(question.token, question.node)
+        await self._issuer(question.token).reserve(question.token, question.node)
         return json(
             {
                 "reservation": question.token,
@@ -106,7 +106,7 @@ class Plugin:
     def unreserve(self, question: ReservationQuestion) -> Reply:
         # The id of a reservation is the token of its prefilter. After a reserve without an answer the plugin knows only the token.
         token = question.reservation or question.token
-        self._owner(token).release(token)
+        self._issuer(token).release(token)
         return json({})
 
     async def postfilter(self, question: PreemptionQuestion) -> Reply:

@@ -139,7 +139,7 @@ class Scheduler:
                 refusals[name] = refusal
         # No controller creates claims for extended resources here, so device plugins have to serve these.
         by_plugin = find_claims(pod, stock).unmade is not None
-        found = self._decider.outlook(pod, stock, crowded=refusals, by_plugin=by_plugin)
+        found = self._decider.outlook(pod, stock, excluded_nodes=refusals, by_plugin=by_plugin)
         nodes = list(found.nodes)
         message = found.message
         if found.outlook is Outlook.SKIP:

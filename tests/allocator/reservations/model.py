@@ -41,7 +41,7 @@ class World:
         self.holder = 0  # the replica in the Lease
         self.alive = dict.fromkeys(scene.pods, True)
         self.placed = dict.fromkeys(scene.pods, False)
-        self.decided = {}  # (replica, pod) → parts, basis, quota: not reserved yet
+        self.decided = {}  # (replica, pod) → parts, generation, quota: not reserved yet
         self.in_flight = []  # (replica, write): without an answer yet
         self.late_writes = []  # (replica, write): the sender got no answer, but the write may still land
         self.claims_to_read = [set(), set()]  # uids, by replica: the effects `Reread`
@@ -157,7 +157,7 @@ class World:
 
     def decide(self, replica, name):
         ledger = self.ledgers[replica]
-        seen = {uid: ledger.as_meant(ledger.holds[uid]) for uid in ledger.holds}
+        seen = {uid: ledger.as_intended(ledger.holds[uid]) for uid in ledger.holds}
         held = {uid: claim for uid, claim in seen.items() if claim.status.allocation is not None}
         wanted = [uid for uid in self.scene.pods[name] if uid not in held]
         if any(uid not in seen for uid in self.scene.pods[name]):
@@ -175,8 +175,8 @@ class World:
         self.decided[replica, name] = (parts, ledger.generation, quota)
 
     def reserve(self, replica, name):
-        parts, basis, quota = self.decided.pop((replica, name))
-        self.apply(replica, Assume(f"t-{name}", self.pod(name), NODE, parts, basis, quota))
+        parts, generation, quota = self.decided.pop((replica, name))
+        self.apply(replica, Assume(f"t-{name}", self.pod(name), NODE, parts, generation, quota))
 
     def unreserve(self, replica, name):
         self.faults -= 1
@@ -291,7 +291,7 @@ class World:
         for replica, ledger in enumerate(self.ledgers):
             if replica == self.holder and ledger.leading:
                 meant = {
-                    uid: ledger.as_meant(hold) if ledger.needs(hold) else hold.claim
+                    uid: ledger.as_intended(hold) if ledger.needs(hold) else hold.claim
                     for uid, hold in ledger.holds.items()
                 }
                 meant = {uid: claim for uid, claim in meant.items() if claim.status.allocation is not None}
@@ -376,7 +376,7 @@ class World:
                 raise Broken(f"{uid} is allocated for no pod")
         lead = self.ledgers[self.holder]
         for uid, hold in lead.holds.items():
-            if uid not in needed and lead.as_meant(hold).status.allocation is not None:
+            if uid not in needed and lead.as_intended(hold).status.allocation is not None:
                 raise Broken(f"{uid} is held for no pod")
         for reservation in lead.reservations.values():
             if reservation.state is not ReservationState.BOUND or not needed:

@@ -76,11 +76,11 @@ def _sign_ledger(ledger, ranks):
 
 
 def _sign_decision(world, replica, value):
-    parts, basis, _ = value
+    parts, generation, _ = value
     changed = world.ledgers[replica].changed
     pools = {"/".join(pool) for part in parts for pool in pools_of(part.allocation)} | {"team"}
     given = tuple(devices_of_allocation(part.allocation) for part in parts)
-    return given, tuple(sorted(pool for pool in pools if changed.get(pool, 0) > basis))
+    return given, tuple(sorted(pool for pool in pools if changed.get(pool, 0) > generation))
 
 
 def devices_of_allocation(allocation):

@@ -15,7 +15,7 @@ from allocator.reservations.effects import (
     PatchReservedFor,
     PodEvent,
     Ready,
-    Wake,
+    Requeue,
 )
 from allocator.reservations.events import (
     BecameFollower,
@@ -59,7 +59,7 @@ def test_an_assumed_allocation_is_freed_without_a_write():
     world.assume("a", part(claim("c"), granted("d0")))
     effects = world.apply(Unreserve("t-a"))
     assert Freed(frozenset([POOL])) in effects
-    assert Wake(frozenset(["a"])) in effects
+    assert Requeue(frozenset(["a"])) in effects
     assert world.run() == []
     assert world.held() == frozenset()
     assert world.state("a") is ReservationState.PENDING
@@ -78,9 +78,9 @@ def test_an_assumed_reservation_expires_and_its_pod_is_notified():
 
 def test_a_decision_that_rests_on_an_older_ledger_is_declined():
     world = World(claim("c"), claim("e"))
-    basis = world.ledger.generation
+    generation = world.ledger.generation
     world.assume("a", part(claim("c"), granted("d0")))
-    declined = world.assume("b", part(claim("e"), granted("d0")), basis=basis)
+    declined = world.assume("b", part(claim("e"), granted("d0")), generation=generation)
     assert declined == [Declined("t-b", f"pool p of {DRIVER} has changed since then")]
     assert world.state("b") is ReservationState.PENDING
 

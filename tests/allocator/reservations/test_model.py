@@ -150,12 +150,12 @@ LOST = [
 
 
 def test_search_finds_devices_freed_before_a_lost_write_is_invalid(monkeypatch):
-    as_meant = Ledger.as_meant
+    as_intended = Ledger.as_intended
 
     def forgetful(ledger, hold):
-        return as_meant(ledger, hold) if ledger.needs(hold) else hold.claim
+        return as_intended(ledger, hold) if ledger.needs(hold) else hold.claim
 
-    monkeypatch.setattr(Ledger, "as_meant", forgetful)
+    monkeypatch.setattr(Ledger, "as_intended", forgetful)
     assert search_after(LOST, scenes.one_device(moves=0, deaths=0, faults=2))
 
 

@@ -1,7 +1,7 @@
 """The ledger after writes that the API server rejects: it retries with growing pauses."""
 
 from allocator.reservations import ReservationState
-from allocator.reservations.effects import Declined, Dropped, PodEvent, Wake
+from allocator.reservations.effects import Declined, Dropped, PodEvent, Requeue
 from allocator.reservations.events import (
     BecameFollower,
     BecameLeader,
@@ -43,12 +43,12 @@ def refused(world, name, why="the API server will not have it", others=()):
 def test_a_claim_with_rejected_writes_is_retried_with_backoff():
     """The first retry comes at once, because the cause of the first rejection may have been temporary."""
     world = World(claim("c"))
-    world.reported = [Wake(frozenset({"a"}))]
+    world.reported = [Requeue(frozenset({"a"}))]
     times = []
     for second in range(400):
         world.now = float(second)
         world.apply(Tick())
-        while Wake(frozenset({"a"})) in world.reported:
+        while Requeue(frozenset({"a"})) in world.reported:
             world.reported.clear()
             assert world.assume("a", part(claim("c"), granted("d0"))) == []
             times += [second] * refused(world, "a")

@@ -3,7 +3,7 @@
 import pytest
 
 from allocator.reservations import ReservationState
-from allocator.reservations.effects import Dropped, PatchReservedFor, PodEvent, Ready, RereadPod, Unallocate, Wake
+from allocator.reservations.effects import Dropped, PatchReservedFor, PodEvent, Ready, Requeue, RereadPod, Unallocate
 from allocator.reservations.events import Commit, CommitConfirmed, PodSeen, TakeBack, Tick, Unreserve
 from dra.objects import is_reserved_for
 from tests.allocator.reservations.server import claim, copied, granted, part, pod
@@ -30,7 +30,7 @@ def test_a_reserved_pod_keeps_devices_while_binding_is_uncertain():
     world.apply(Tick())
     assert [type(write) for write in world.run()] == [Unallocate]
     assert world.server.claims["c"].status.allocation is None
-    assert Wake(frozenset(["a"])) in world.reported
+    assert Requeue(frozenset(["a"])) in world.reported
 
 
 def test_an_unconfirmed_binding_is_checked_before_devices_are_freed():
@@ -116,7 +116,7 @@ def test_unusable_devices_are_freed_unless_a_binding_is_uncertain(is_binding):
         assert PodEvent("a", "device d0 says Broken") in effects
     assert [type(write) for write in world.run()] == [Unallocate]
     assert (world.state("a"), world.held()) == (ReservationState.PENDING, frozenset())
-    assert Wake(frozenset(["a"])) in world.reported
+    assert Requeue(frozenset(["a"])) in world.reported
 
 
 def test_a_pod_leaves_unusable_shared_devices_to_the_others():

@@ -61,10 +61,10 @@ class World:
         stored = self.server.claims.get(claim.metadata.uid)
         self.apply(ClaimRead(stored) if stored else ClaimGone(f"team/{claim.metadata.name}", claim.metadata.uid))
 
-    def assume(self, name, *parts, node="n1", token=None, basis=None, quota=()):
+    def assume(self, name, *parts, node="n1", token=None, generation=None, quota=()):
         who = pod(name, *(part.claim.metadata.name for part in parts))
         self.pods[name] = who
-        generation = self.ledger.generation if basis is None else basis
+        generation = self.ledger.generation if generation is None else generation
         return self.apply(Assume(token or f"t-{name}", who, node, parts, generation, quota))
 
     def commit(self, name):

@@ -69,7 +69,7 @@ def test_concurrent_questions_get_the_same_answers_as_sequential_questions():
 async def decided_side_by_side(questions):
     runner = runner_of(turn=-1.0)
     running = [
-        asyncio.create_task(runner.ask(f"n{at}", partial(outlook, pod, stock)))
+        asyncio.create_task(runner.answer(f"n{at}", partial(outlook, pod, stock)))
         for at, (pod, stock) in enumerate(questions)
     ]
     while not all(task.done() for task in running):
@@ -180,7 +180,7 @@ class Slow:
 async def test_the_question_of_the_namespace_with_least_debt_is_next():
     runner, order = runner_of(turn=0.001), []
     slow = [Slow(name, order) for name in ("first", "hog", "hog", "team")]
-    asking = [asyncio.create_task(runner.ask(question.name, question)) for question in slow]
+    asking = [asyncio.create_task(runner.answer(question.name, question)) for question in slow]
     await until(slow[0].begun.is_set)
     runner._turns.owe("hog", 1.0, 1.0)
     for question in slow:
@@ -192,7 +192,7 @@ async def test_the_question_of_the_namespace_with_least_debt_is_next():
 async def test_a_cancelled_question_ends_and_the_next_is_computed():
     runner, order = runner_of(turn=0.001), []
     running, waiting, last = (Slow(name, order) for name in ("running", "waiting", "last"))
-    asking = [asyncio.create_task(runner.ask("n", question, PATIENCE)) for question in (running, waiting, last)]
+    asking = [asyncio.create_task(runner.answer("n", question, PATIENCE)) for question in (running, waiting, last)]
     await until(running.begun.is_set)
     for task in asking[:2]:
         task.cancel()
@@ -205,7 +205,7 @@ async def test_a_cancelled_question_ends_and_the_next_is_computed():
 async def test_a_question_ends_at_its_time_limit():
     runner = runner_of(turn=0.001)
     slow = Slow("slow", [])
-    assert await runner.ask("n", slow, seconds=0.05) == "slow"
+    assert await runner.answer("n", slow, seconds=0.05) == "slow"
     assert slow.was_given_up
 
 
@@ -217,10 +217,10 @@ async def test_a_victim_search_pauses_for_other_questions():
     searching = asyncio.create_task(runner.search("n", search, 1.0))
     await until(search.begun.is_set)
     begun = asyncio.get_running_loop().time()
-    assert await runner.ask("other", question) == "question"
+    assert await runner.answer("other", question) == "question"
     assert not searching.done()
     long = Slow("long", [])
-    asking = asyncio.create_task(runner.ask("other", long))
+    asking = asyncio.create_task(runner.answer("other", long))
     await until(long.begun.is_set)
     await asyncio.sleep(1.5)
     assert not searching.done(), "its time went on while it rested"
@@ -236,7 +236,7 @@ async def test_a_victim_search_does_not_pause_forever(monkeypatch):
     monkeypatch.setattr(question_runner, "REST", 0.2)
     runner = runner_of(turn=0.001)
     search, question = Slow("search", []), Slow("question", [])
-    asking = asyncio.create_task(runner.ask("other", question))
+    asking = asyncio.create_task(runner.answer("other", question))
     await until(question.begun.is_set)
     assert await runner.search("n", search, 0.1) == "search"
     assert not asking.done()
@@ -256,10 +256,10 @@ async def test_an_error_in_the_thread_is_raised_in_the_caller():
         raise ValueError("a bug")
 
     with pytest.raises(ValueError, match="a bug"):
-        await runner.ask("n", fails)
+        await runner.answer("n", fails)
     slow = Slow("slow", [])
     slow.may_end.set()
-    assert await runner.ask("n", slow) == "slow"
+    assert await runner.answer("n", slow) == "slow"
 
 
 async def test_time_in_the_thread_adds_to_the_namespaces_debt():
@@ -272,7 +272,7 @@ async def test_time_in_the_thread_adds_to_the_namespaces_debt():
         ):
             pass
 
-    await runner.ask("hog", works)
+    await runner.answer("hog", works)
     assert runner._turns.owed("hog") > 0.1
     assert runner._turns.owed("team") == 0
 

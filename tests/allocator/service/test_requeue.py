@@ -65,17 +65,17 @@ async def test_a_new_device_requeues_a_pod_of_a_stock_scheduler():
         assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == ["n0"]
 
 
-@pytest.mark.parametrize("what", ["nothing", "asked since", "woken later", "has a node"])
+@pytest.mark.parametrize("what", ["nothing", "asked since", "requeued later", "has a node"])
 async def test_a_pod_that_retried_or_stopped_waiting_is_not_requeued(what):
     async with running(loaded(*full())) as one:
         found, counted = await requeue_of(one)
         late = one.bridge.pods.find("pod-late")
         now = asyncio.get_running_loop().time()
-        one.bridge.pods.waiting.wake([late])
+        one.bridge.pods.waiting.requeue([late])
         match what:
             case "asked since":
                 await one.plugin("prefilter", {"pod": await one.pod("late")})
-            case "woken later":
+            case "requeued later":
                 now -= 1.0
             case "has a node":
                 await one.cluster.bind("late", "default", "n0")
@@ -91,7 +91,7 @@ async def test_pods_woken_together_are_requeued_with_one_write():
         later = asyncio.get_running_loop().time() + 1.0
         await found._annotate_claim(later)
         assert counted() == {}
-        one.bridge.pods.waiting.wake(one.bridge.pods.find(uid) for uid in ("pod-unknown", "pod-other", "pod-late"))
+        one.bridge.pods.waiting.requeue(one.bridge.pods.find(uid) for uid in ("pod-unknown", "pod-other", "pod-late"))
         await found._annotate_claim(later)
         assert counted() == {"Written": 1}
         await until(lambda: is_called(one, "late"))
@@ -106,9 +106,9 @@ async def test_a_refused_requeue_write_is_counted_and_retried():
             late = sidecar.bridge.pods.find("pod-late")
             cluster.faults[1] = Forbidden("no")
             await asyncio.sleep(0)  # it listens from here on
-            sidecar.bridge.pods.waiting.wake([late])
+            sidecar.bridge.pods.waiting.requeue([late])
             await until(lambda: counted() == {"Written": 1, "Failed": 1})
-            sidecar.bridge.pods.waiting.wake([late])
+            sidecar.bridge.pods.waiting.requeue([late])
             await until(lambda: counted() == {"Written": 2, "Failed": 1})
         finally:
             run.cancel()
@@ -123,7 +123,7 @@ async def test_a_pod_is_requeued_after_a_moment_of_uncertain_lease(monkeypatch):
         run = asyncio.create_task(requeue.run())
         try:
             await asyncio.sleep(0)  # it listens from here on
-            sidecar.bridge.pods.waiting.wake([sidecar.bridge.pods.find("pod-late")])
+            sidecar.bridge.pods.waiting.requeue([sidecar.bridge.pods.find("pod-late")])
             await until(lambda: counted().get("Written") == 1)
         finally:
             run.cancel()
@@ -140,7 +140,7 @@ async def test_a_claim_with_refused_writes_does_not_block_other_requeues(monkeyp
         cluster.faults |= {written + at: Invalid("spec: field is immutable") for at in range(1, refusals + 1)}
         run = asyncio.create_task(requeue.run())
         await asyncio.sleep(0)  # it listens from here on
-        sidecar.bridge.pods.waiting.wake(
+        sidecar.bridge.pods.waiting.requeue(
             sidecar.bridge.pods.find(uid) for uid in ("pod-late", "pod-other", "pod-third")
         )
         await until(lambda: "Written" in counted())

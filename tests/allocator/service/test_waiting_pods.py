@@ -1,4 +1,4 @@
-"""Waiting pods: each has one wait reason, and is woken by its event, and periodically where no event would come."""
+"""Waiting pods: each has one wait reason, and is requeued by its event, and periodically where no event would come."""
 
 import asyncio
 
@@ -50,15 +50,15 @@ def times():
 
 @pytest.fixture
 def table(events, times):
-    """A table with a pod that waited for devices and was woken."""
+    """A table with a pod that waited for devices and was requeued."""
     pods = WaitingPods(events, times)
     pods.put(BIG, WaitReason.ROOM, b"two")
-    pods.wake(pods.pods_waiting_for(WaitReason.ROOM))
+    pods.requeue(pods.pods_waiting_for(WaitReason.ROOM))
     return pods
 
 
 def woken_since(events, table, seq):
-    table.wake(table.due(WaitReason.SCHEDULER, lambda _: True))
+    table.requeue(table.due(WaitReason.SCHEDULER, lambda _: True))
     return events.since(seq).pods
 
 
@@ -72,7 +72,7 @@ def test_a_pod_is_woken_repeatedly_until_its_scheduler_asks(events, times, table
         assert woken_since(events, table, seq) == ()
 
 
-@pytest.mark.parametrize("what", ["note_asked", "pop"])
+@pytest.mark.parametrize("what", ["note_attempt", "pop"])
 def test_a_retried_or_deleted_pod_is_not_woken_again(events, times, table, what):
     seq = events.seq
     getattr(table, what)("pod-big")
@@ -82,7 +82,7 @@ def test_a_retried_or_deleted_pod_is_not_woken_again(events, times, table, what)
 
 def test_a_pod_that_the_watch_never_shows_expires(events, times, table):
     while times.now <= UNSEEN:
-        table.wake(table.due(WaitReason.SCHEDULER, lambda _: False))
+        table.requeue(table.due(WaitReason.SCHEDULER, lambda _: False))
         times.now += CHECK_SECONDS
     assert table.due(WaitReason.SCHEDULER, lambda _: False) == table.pods_waiting_for(*WaitReason) == []
 
@@ -120,7 +120,7 @@ async def test_a_wake_that_the_scheduler_drops_is_repeated():
 
 
 async def test_a_pod_is_woken_when_its_missing_claim_is_created():
-    """It is woken repeatedly until its scheduler asks."""
+    """It is requeued repeatedly until its scheduler asks."""
     async with running(loaded(*fleet(1, 1), pod("p", "later"))) as sidecar:
         times = sidecar.bridge.pods.waiting._clock = Times()
         assert await verdict(sidecar, "p") == "waiting"
