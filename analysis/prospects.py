@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from dra.stock import Stock
     from webhook.state import Configuration
 
-_NODES = 4  # groups of equal nodes; one node of each is judged
-_ASKED = 16  # holders on a node whose release is tried one by one
+_MAX_GROUPS = 4  # groups of equal nodes; one node of each is judged
+_MAX_HOLDERS = 16  # holders on a node whose release is tried one by one
 # kube-scheduler's messages if something other than devices, labels, taints and amounts is in the way.
-_ELSEWHERE = (
+_OTHER_CONDITIONS = (
     "affinity rules",
     "topology spread constraints",
     "free ports",
@@ -142,16 +142,18 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
             message=f"{message}; its scheduler says: {last_message}" if last_message else message,
         )
     used = reading.used if reading.knows_pods else {}
-    find = barriers_by_name(pod, served_resources(pod, stock.serving()))
+    barriers_on = barriers_by_name(pod, served_resources(pod, stock.serving()))
     by_plugin = plugin_nodes(pod, pod_claims, stock)
-    plugins = tuple([name for name in by_plugin if next(find(stock.nodes[name], used.get(name, {})), None) is None])
+    plugins = tuple(
+        [name for name in by_plugin if next(barriers_on(stock.nodes[name], used.get(name, {})), None) is None]
+    )
     reachable = {name: node for name, node in stock.nodes.items() if not node_obstacle(pod_claims, node)}
-    may_go = [name for name, node in reachable.items() if next(find(node, {}), None) is None]
+    may_go = [name for name, node in reachable.items() if next(barriers_on(node, {}), None) is None]
     tried = try_out(pod_claims.open, stock, may_go or reachable)
     # Reasons other than devices that exclude nodes, the most frequent first.
     keeping: defaultdict[str, list[str]] = defaultdict(list)
     for name, node in stock.nodes.items():
-        if why := " and ".join(map(": ".join, find(node, used.get(name, {})))):
+        if why := " and ".join(map(": ".join, barriers_on(node, used.get(name, {})))):
             keeping[why].append(name)
     barriers = [Barrier(message=why, count=len(names), nodes=tuple(names)) for why, names in keeping.items()]
     barriers.sort(key=lambda barrier: -barrier.count)
@@ -162,7 +164,7 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
         certain = not unchecked_conditions(pod, reading)
         barred = {name for barrier in barriers for name in barrier.nodes}
         if may_go:
-            blockers += _blockers(tried, pod_claims.open, find, used, reading, certain=certain)
+            blockers += _blockers(tried, pod_claims.open, barriers_on, used, reading, certain=certain)
         if any(blocker.suffices for blocker in blockers) or (certain and not barred.issuperset(may_go)):
             nearest = advice(pod, _without_gone_pods(stock, blockers, reading), decision.hindrances)
         if decision.outlook is Outlook.NEVER and may_go and not barred.issuperset(may_go):
@@ -172,7 +174,7 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
             if judgement.code is Code.NO_DEVICE:  # this reason lists the existing devices
                 message, nearest = judgement.text.partition(" even if idle: ")[2], judgement.remedy
         if barriers and barred.issuperset(may_go):
-            causes = "; ".join(f"{barrier.count} {barrier.message}" for barrier in barriers[:_NODES])
+            causes = "; ".join(f"{barrier.count} {barrier.message}" for barrier in barriers[:_MAX_GROUPS])
             message = f"{causes}; besides, {message}" if may_go else causes
     groups = [
         NodesAlike(
@@ -199,7 +201,7 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
 def _blockers(
     tried: Iterable[NodeGroup],
     claims: tuple[ResourceClaim, ...],
-    find: Barriers,
+    barriers_on: Barriers,
     used: Mapping[str, Amounts],
     reading: Reading,
     *,
@@ -211,9 +213,9 @@ def _blockers(
     """
     stock = reading.stock
     options = Options(budget=Budget(step_limits.BLOCKERS))
-    asked_nodes = 0
+    examined_nodes = 0
     for group in tried:
-        if asked_nodes == _NODES or group.verdict is not Verdict.INFEASIBLE:
+        if examined_nodes == _MAX_GROUPS or group.verdict is not Verdict.INFEASIBLE:
             continue
         if _HELD.isdisjoint(stage.stage for stage in group.stages):
             continue
@@ -223,7 +225,7 @@ def _blockers(
         drivers = {result.driver for result in answer.results}
         if not drivers:
             continue
-        asked_nodes += 1
+        examined_nodes += 1
         pools = {pool.id for pool in stock.pools(node)}
         examined = 0
         for key in sorted(claims_in_reach(node, stock), key=lambda key: (since_of(stock.claims[key]), key)):
@@ -235,12 +237,12 @@ def _blockers(
             if not devices:
                 continue
             suffices = None
-            if examined < _ASKED:
+            if examined < _MAX_HOLDERS:
                 examined += 1
                 answer = allocate(stock.without("ResourceClaim", key), node, claims, options=options)
                 ending = total(reading.pods[name] for name in pods_of(claim) if name in reading.pods).get(node, {})
                 left = {name: amount - ending.get(name, 0) for name, amount in used.get(node, {}).items()}
-                suffices = answer.feasible and next(find(stock.nodes[node], left), None) is None
+                suffices = answer.feasible and next(barriers_on(stock.nodes[node], left), None) is None
                 if answer.verdict is Verdict.UNDECIDED or (suffices and not certain):
                     suffices = None
             yield Blocker(
@@ -282,7 +284,7 @@ def scheduler_message(pod: Pod) -> str:
 def unchecked_conditions(pod: Pod, reading: Reading) -> str:
     """Return the conditions that kube-scheduler checks and drawbridge does not: those in its message, else those in the pod's spec."""
     last_message = scheduler_message(pod)
-    if any(words in last_message for words in _ELSEWHERE):
+    if any(words in last_message for words in _OTHER_CONDITIONS):
         return last_message
     if _REACHED in last_message:
         return ""  # kube-scheduler checks devices last, so these nodes have passed all other filters

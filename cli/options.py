@@ -23,7 +23,7 @@ POSITIONAL, REQUIRED, ALL_NAMESPACES = (f"{__name__}.{name}" for name in ("posit
 INSTEAD_OF_CLUSTER = "A dump of a cluster, or manifests, instead of a live cluster. May be repeated."
 
 
-class Number(click.FloatRange):
+class FiniteNumber(click.FloatRange):
     """A finite number: click's own type accepts `nan` and `inf`."""
 
     def __init__(self, least: float | None, most: float | None = None) -> None:
@@ -173,7 +173,7 @@ def server() -> Decorator:
     )
 
 
-def reached() -> Decorator:
+def cluster_access() -> Decorator:
     """Add `--kubeconfig` and `--context`."""
     return all_of(
         (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, 
 import click
 import msgspec
 
-from cli.options import AddressType, Number, all_of
+from cli.options import AddressType, FiniteNumber, all_of
 from runtime.flag import OPTIONS, Flag
 from runtime.http import Address
 
@@ -127,7 +127,7 @@ def _type_of(hint: Any, flag: Flag) -> click.ParamType[Any] | None:
     if Address in members:
         return AddressType()
     if float in members:
-        return Number(flag.least, flag.most)
+        return FiniteNumber(flag.least, flag.most)
     return None
 
 

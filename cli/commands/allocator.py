@@ -67,7 +67,7 @@ def _is_local(host: str) -> bool:
     ),
 )
 @options_of(Settings)
-@options.reached()
+@options.cluster_access()
 @options.log_level()
 def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str) -> Exit:
     """Allocate devices for schedulers, and write the allocations into the claims."""

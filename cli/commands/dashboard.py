@@ -28,7 +28,7 @@ _READ_EVERY = 300.0  # seconds between readings for the history, with --login
     positional=False,
     help="A snapshot, a dump of a cluster, or manifests, instead of a live cluster. May be repeated.",
 )
-@options.reached()
+@options.cluster_access()
 @options.config()
 @options.listen("--listen", _LISTEN, "The address of the pages, on loopback; port 0 chooses a free one.")
 @options.option(

@@ -55,7 +55,7 @@ class RepairOutcome(NamedTuple):
 @options.option("--repair", "Repair what can be repaired, and ask before each change.")
 @options.option("--yes", "With --repair: do not ask.")
 @options.config()
-@options.reached()
+@options.cluster_access()
 @options.output("text", "json", "sarif", "github", "junit", "markdown", "html", default="text")
 def command(
     *, files: tuple[str, ...], repair: bool, yes: bool, config: str, kubeconfig: str, context: str, output: str

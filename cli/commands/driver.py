@@ -63,7 +63,7 @@ NAME = "plugins.drawbridge.dev"
 )
 @options_of(NodePaths, "paths")
 @options.metrics_listen(None)
-@options.reached()
+@options.cluster_access()
 @options.log_level()
 def command(
     *,

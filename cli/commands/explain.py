@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     positional=False,
     help=options.INSTEAD_OF_CLUSTER,
 )
-@options.reached()
+@options.cluster_access()
 @click.option(
     "-n",
     "--namespace",

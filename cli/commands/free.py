@@ -35,7 +35,7 @@ _NONE = "<none>"
     positional=False,
     help=options.INSTEAD_OF_CLUSTER,
 )
-@options.reached()
+@options.cluster_access()
 @options.output("text", "wide", "json", "csv", "svg", "markdown", "html", default="text")
 def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, context: str, output: str) -> Exit:
     """List the devices of nodes: which are free, and since when a pod or claim holds each of the others.

@@ -43,7 +43,7 @@ Answer = dict[str, Any]
 )
 @options.option("--once", "Audit once, print the findings, and write nothing.")
 @options_of(AgentSettings)
-@options.reached()
+@options.cluster_access()
 @options.log_level()
 @options.output("text", "json", default="text")
 def command(

@@ -20,7 +20,7 @@ _HOLDERS = 1000  # of a line
 @options.files(
     required=False, help="Quotas, claims, pods and slices, or a dump, instead of a live cluster. May be repeated."
 )
-@options.reached()
+@options.cluster_access()
 @options.namespaced("Only quotas of this namespace.")
 @options.output("text", "wide", "json", "markdown", "html", default="text")
 def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace: str, output: str) -> Exit:

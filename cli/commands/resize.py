@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @click.argument("workload", metavar="KIND/NAME")
 @click.argument("amounts", nargs=-1, required=True, metavar="KEY=AMOUNT...")
 @options.files(required=False, positional=False, help="A dump of a cluster instead of a live cluster. May be repeated.")
-@options.reached()
+@options.cluster_access()
 @options.namespaced("The namespace of the workload; not needed if its name is unique.")
 @options.config()
 @options.output("text", "json", "markdown", "html", default="text")

@@ -42,7 +42,7 @@ EMPTY: dict[str, object] = {
 )
 @click.option("--to", "target", metavar="FILE", required=True, help="The file to write.")
 @options.option("--force", "Overwrite the file.")
-@options.reached()
+@options.cluster_access()
 @click.option("-n", "--namespace", metavar="NAME", default="", help="Only this namespace, and cluster-scoped objects.")
 @options.config("A DrawbridgeConfiguration: the variables and keys of its dialects are kept.")
 @options.output("text", "json", default="text")

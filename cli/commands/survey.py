@@ -40,7 +40,7 @@ EMPTY: dict[str, object] = {
     examples=("drawbridge survey -f dump.yaml -o wide", "drawbridge survey -n team-a --fail-on refused"),
 )
 @options.files(required=False, help=options.INSTEAD_OF_CLUSTER)
-@options.reached()
+@options.cluster_access()
 @options.namespaced("Only this namespace.")
 @click.option(
     "-l", "--selector", metavar="LABELS", default="", help="Only workloads with these labels, or whose pods have them."

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     ),
 )
 @options_of(Settings)
-@options.reached()
+@options.cluster_access()
 @options.log_level()
 def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str) -> Exit:
     """Run the admission webhook, its controllers and its certificate authority, or some of these."""

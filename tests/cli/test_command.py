@@ -161,15 +161,15 @@ def test_a_file_that_cannot_be_read_is_broken_input(tmp_path):
         assert "loop.yaml: cannot be read" in result.stderr
 
 
-def command(failure):
+def failing_command(failure):
     @declare("try", empty={"answer": None})
     @options.output("text", "json", default="text")
-    def made(output):
+    def fail(output):
         if isinstance(failure, BaseException):
             raise failure
         return failure
 
-    return made
+    return fail
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def command(failure):
     ],
 )
 def test_each_error_has_its_exit_code(failure, code):
-    result = CliRunner().invoke(command(failure), ["-o", "json"])
+    result = CliRunner().invoke(failing_command(failure), ["-o", "json"])
     assert result.exit_code == code
     if isinstance(failure, Exception):
         document = json.loads(result.stdout)
@@ -197,7 +197,7 @@ def test_each_error_has_its_exit_code(failure, code):
 
 
 def test_a_bug_is_reported_with_its_traceback():
-    result = CliRunner().invoke(command(KeyError("oops")), [])
+    result = CliRunner().invoke(failing_command(KeyError("oops")), [])
     assert "bug in drawbridge" in result.stderr
     assert "Traceback" in result.stderr
 
@@ -207,14 +207,14 @@ def test_expected_errors_of_several_tasks_are_reported_once():
     used = "Address already in use (127.0.0.1:1)"
     both = [ExceptionGroup("door", [OSError(errno.EADDRINUSE, used)]) for _ in range(2)]
     result = CliRunner().invoke(
-        command(ExceptionGroup("tasks", [*both, CommandFailed("no kubeconfig", "name one")])), []
+        failing_command(ExceptionGroup("tasks", [*both, CommandFailed("no kubeconfig", "name one")])), []
     )
     assert result.exit_code == 3
     assert result.stderr.splitlines() == [
         f"error: environment: {used} (stop the process that uses this address, or choose another one)",
         "error: no kubeconfig (name one)",
     ]
-    mixed = CliRunner().invoke(command(ExceptionGroup("tasks", [KeyError("oops"), Broken("no")])), [])
+    mixed = CliRunner().invoke(failing_command(ExceptionGroup("tasks", [KeyError("oops"), Broken("no")])), [])
     assert mixed.exit_code == 3
     assert "bug in drawbridge: KeyError" in mixed.stderr
     assert "error: no" in mixed.stderr

@@ -49,8 +49,6 @@ def granted(name, count, stock, node, *pods):
     consumers = [{"resource": "pods", "name": pod, "uid": f"pod-{pod}"} for pod in pods]
     raw = sidecar.claim(name, count) | {"status": {"reservedFor": consumers}}
     claim = typed(raw)
-    from msgspec.structs import replace
-
     return replace(claim, status=replace(claim.status, allocation=given))
 
 
@@ -96,7 +94,7 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
     )
     assert advice(pinned, stock, outlooks.hindrances) == "nearest is n2: would fit once default/all ends"
     nowhere = typed_pod("p", "one", nodeSelector={"zone": "c"})
-    assert Decider().outlook(nowhere, stock).outlook is Outlook.FITS  # its scheduler says the rest
+    assert Decider().outlook(nowhere, stock).outlook is Outlook.FITS  # its scheduler checks the selector
     for name in [name for name in stock.nodes if name not in ("n0", "n1", "n2")]:
         stock = stock.with_object(typed(sidecar.gpus(name, 0)))
     outlooks = Decider().outlook(nowhere, stock)

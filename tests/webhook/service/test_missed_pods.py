@@ -24,7 +24,7 @@ from webhook.service.template_controller import FAILED
 from webhook.state.inventory import Inventory
 from webhook.translate import find_missed, find_unknown
 
-REFUSED = {
+UNSCHEDULABLE = {
     "type": "PodScheduled",
     "status": "False",
     "reason": "Unschedulable",
@@ -33,39 +33,39 @@ REFUSED = {
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
 
 
-def waiting(name="p", namespace="default", *, owner=OWNER, conditions=(REFUSED,), **changes):
+def pending_pod(name="p", namespace="default", *, owner=OWNER, conditions=(UNSCHEDULABLE,), **changes):
     metadata = {"namespace": namespace, "ownerReferences": [owner] if owner else [], **changes.pop("metadata", {})}
     pod = gpu_pod(name=name, **metadata, **changes)
     return pod | {"status": {"phase": "Pending", "conditions": list(conditions)}}
 
 
-def handing_out(amount):
+def state_offering(amount):
     node = wire.convert({"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": amount}}}, Node)
     return msgspec.structs.replace(state(), fleet=Inventory.gather([CLASS], [SLICE], [node]))
 
 
 def test_an_unserved_pod_that_would_be_translated_now_was_missed():
-    missed = find_missed(wire.convert(waiting(), Pod), state())
+    missed = find_missed(wire.convert(pending_pod(), Pod), state())
     assert missed.message == "no node has nvidia.com/gpu, and the pod was created without a claim for it"
     assert missed.remedy == "delete the pod, and ReplicaSet web creates another"
-    bare = find_missed(wire.convert(waiting(owner=None), Pod), state())
+    bare = find_missed(wire.convert(pending_pod(owner=None), Pod), state())
     assert bare.remedy == "delete the pod and create it again"
-    assert find_missed(wire.convert(waiting(), Pod), handing_out("0")) is not None
+    assert find_missed(wire.convert(pending_pod(), Pod), state_offering("0")) is not None
 
 
 NOT_MISSED = {
-    "a plugin hands it out": (waiting(), handing_out("1")),
-    "its scheduler has not looked": (waiting(conditions=()), state()),
-    "gated": (waiting(conditions=[REFUSED | {"reason": "SchedulingGated"}]), state()),
-    "translated": (waiting(metadata={"annotations": {ORIGINAL: "{}"}}), state()),
-    "passed by": (waiting(metadata={"labels": {SKIP_LABEL: "true"}}), state()),
-    "requests nothing": (waiting(limits={"cpu": "1"}), state()),
-    "would be refused": (waiting(limits={"nvidia.com/gpu": "0.5"}), state()),
-    "warned only": (waiting(), state(mode="warn")),
-    "its namespace is off": (waiting(), state(namespaces={"default": {MODE_LABEL: "off"}})),
-    "nothing is known": (waiting(), msgspec.structs.replace(state(), fleet=Inventory())),
-    "of an old copy": (waiting(), state(confirmed=False)),
-    "no class": (waiting(), msgspec.structs.replace(state(), fleet=Inventory.gather([], [SLICE], [NODE]))),
+    "a device plugin offers it": (pending_pod(), state_offering("1")),
+    "its scheduler has not tried it": (pending_pod(conditions=()), state()),
+    "gated": (pending_pod(conditions=[UNSCHEDULABLE | {"reason": "SchedulingGated"}]), state()),
+    "translated": (pending_pod(metadata={"annotations": {ORIGINAL: "{}"}}), state()),
+    "skipped by its label": (pending_pod(metadata={"labels": {SKIP_LABEL: "true"}}), state()),
+    "requests nothing": (pending_pod(limits={"cpu": "1"}), state()),
+    "would be refused": (pending_pod(limits={"nvidia.com/gpu": "0.5"}), state()),
+    "warned only": (pending_pod(), state(mode="warn")),
+    "its namespace is off": (pending_pod(), state(namespaces={"default": {MODE_LABEL: "off"}})),
+    "no device is known": (pending_pod(), msgspec.structs.replace(state(), fleet=Inventory())),
+    "the state is stale": (pending_pod(), state(confirmed=False)),
+    "no class": (pending_pod(), msgspec.structs.replace(state(), fleet=Inventory.gather([], [SLICE], [NODE]))),
 }
 
 
@@ -96,24 +96,24 @@ MISSPELT = [
 def test_an_unknown_resource_name_is_found_with_the_likely_name(limits, allocatable, meant):
     node = wire.convert({"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}, Node)
     known = msgspec.structs.replace(state(), fleet=Inventory.gather([CLASS], [SLICE], [node]))
-    assert find_unknown(wire.convert(waiting(limits=limits), Pod), known) == meant
-    assert find_unknown(wire.convert(waiting(limits=limits, conditions=()), Pod), known) == meant
+    assert find_unknown(wire.convert(pending_pod(limits=limits), Pod), known) == meant
+    assert find_unknown(wire.convert(pending_pod(limits=limits, conditions=()), Pod), known) == meant
 
 
 UNKNOWN = {"nvdia.com/gpu": "1"}
 
 
 def with_spec(**fields):
-    pod = waiting(limits=UNKNOWN)
+    pod = pending_pod(limits=UNKNOWN)
     return pod | {"spec": pod["spec"] | fields}
 
 
 NOT_JUDGED = {
     "on a node": (with_spec(nodeName="n"), state()),
     "gated": (with_spec(schedulingGates=[{"name": "g"}]), state()),
-    "being deleted": (waiting(limits=UNKNOWN, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), state()),
-    "of an old copy": (waiting(limits=UNKNOWN), state(confirmed=False)),
-    "no node is known": (waiting(limits=UNKNOWN), msgspec.structs.replace(state(), fleet=Inventory.gather([CLASS], [SLICE], []))),
+    "being deleted": (pending_pod(limits=UNKNOWN, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), state()),
+    "the state is stale": (pending_pod(limits=UNKNOWN), state(confirmed=False)),
+    "no node is known": (pending_pod(limits=UNKNOWN), msgspec.structs.replace(state(), fleet=Inventory.gather([CLASS], [SLICE], []))),
 }  # fmt: skip
 
 
@@ -125,9 +125,11 @@ def test_names_are_unjudged_if_uncertain_or_without_effect(case):
 
 async def test_a_misspelt_name_is_reported_to_the_author_once():
     cluster = Evicting()
-    skipped = waiting("skipped", limits=UNKNOWN, metadata={"labels": {SKIP_LABEL: "true"}})
-    await made(cluster, waiting(limits=UNKNOWN), skipped, waiting("other", limits={"example.com/x": "1"}))
-    controller = looking(cluster, evict=60)
+    skipped = pending_pod("skipped", limits=UNKNOWN, metadata={"labels": {SKIP_LABEL: "true"}})
+    await create_pods(
+        cluster, pending_pod(limits=UNKNOWN), skipped, pending_pod("other", limits={"example.com/x": "1"})
+    )
+    controller = controller_of(cluster, evict=60)
     for _ in range(3):
         await controller.check()
     [event] = (await cluster.list(resources.EVENTS)).items
@@ -147,8 +149,8 @@ def test_the_policy_admits_the_controllers_events():
 @pytest.mark.parametrize(("mode", "events"), [("enforce", 1), ("warn", 1), ("observe", 0), ("off", 0)])
 async def test_a_misspelt_name_is_reported_only_in_warning_modes(mode, events):
     cluster = Evicting()
-    await made(cluster, waiting(limits=UNKNOWN, owner=None))
-    await looking(cluster, known=state(mode=mode)).check()
+    await create_pods(cluster, pending_pod(limits=UNKNOWN, owner=None))
+    await controller_of(cluster, known=state(mode=mode)).check()
     messages = [item.message for item in (await cluster.list(resources.EVENTS)).items]
     assert messages == ["no node has nvdia.com/gpu: did you mean nvidia.com/gpu? Create the pod again with that name"] * events  # fmt: skip
 
@@ -170,7 +172,7 @@ class Evicting(Embedded):
         return obj
 
 
-async def made(cluster, *pods):
+async def create_pods(cluster, *pods):
     for name in {pod["metadata"]["namespace"] for pod in pods} - {"default"}:
         await cluster.create(resources.NAMESPACES, {"metadata": {"name": name}})
     for pod in pods:
@@ -180,7 +182,7 @@ async def made(cluster, *pods):
         await cluster.patch(resources.PODS, pod["metadata"]["name"], patch, namespace, subresource="status")
 
 
-def looking(cluster, *, evict=0, known=None, refused=None):
+def controller_of(cluster, *, evict=0, known=None, refused=None):
     known = known or state()
     known.configuration.file = msgspec.structs.replace(known.configuration.file, evict_missed_pods=evict)
     recorder = Recorder(cluster, "drawbridge-controller", instance="c")
@@ -194,8 +196,8 @@ async def events_of(cluster):
 
 async def test_a_missed_pod_is_reported_once_with_a_remedy():
     cluster = Evicting()
-    await made(cluster, waiting(), waiting("fine", limits={"cpu": "1"}))
-    controller = looking(cluster)
+    await create_pods(cluster, pending_pod(), pending_pod("fine", limits={"cpu": "1"}))
+    controller = controller_of(cluster)
     for _ in range(3):
         await controller.check()
     [event] = (await cluster.list(resources.EVENTS)).items
@@ -208,10 +210,13 @@ async def test_a_missed_pod_is_reported_once_with_a_remedy():
 async def test_evictions_are_limited_per_minute_to_reported_controlled_pods():
     cluster = Evicting()
     mirror = {**OWNER, "kind": "Node", "uid": "node"}
-    await made(
-        cluster, *(waiting(f"p{at}") for at in range(5)), waiting("bare", owner=None), waiting("static", owner=mirror)
+    await create_pods(
+        cluster,
+        *(pending_pod(f"p{at}") for at in range(5)),
+        pending_pod("bare", owner=None),
+        pending_pod("static", owner=mirror),
     )
-    controller = looking(cluster, evict=2)
+    controller = controller_of(cluster, evict=2)
     await controller.check()
     assert cluster.evicted == []
     await controller.check()
@@ -226,8 +231,8 @@ async def test_evictions_are_limited_per_minute_to_reported_controlled_pods():
 
 async def test_an_owner_whose_replacement_is_missed_again_is_left_alone():
     cluster = Evicting()
-    await made(cluster, waiting())
-    controller = looking(cluster, evict=60)
+    await create_pods(cluster, pending_pod())
+    controller = controller_of(cluster, evict=60)
     controller._evicted["rs"] = "2000-01-01T00:00:00Z"
     for _ in range(3):
         await controller.check()
@@ -236,7 +241,7 @@ async def test_an_owner_whose_replacement_is_missed_again_is_left_alone():
 
 async def test_a_clock_ahead_of_the_server_causes_no_extra_eviction():
     cluster = Evicting()
-    controller = looking(cluster, evict=60)
+    controller = controller_of(cluster, evict=60)
     for second, name in ((10, "p0"), (12, "p1"), (11, "p2"), (13, "next")):
         cluster._api._identity = msgspec.structs.replace(cluster._api._identity, now=lambda at=second: f"2020-01-01T00:00:{at}Z")  # fmt: skip
         if name == "next":
@@ -245,7 +250,7 @@ async def test_a_clock_ahead_of_the_server_causes_no_extra_eviction():
             assert len(cluster.evicted) == 3, "those that were there at the first eviction"
             for gone in ("p0", "p1", "p2"):
                 await cluster.delete(resources.PODS, gone, "default")
-        await made(cluster, waiting(name))
+        await create_pods(cluster, pending_pod(name))
     for _ in range(3):
         await controller.check()
     assert len(cluster.evicted) == 3
@@ -256,8 +261,8 @@ async def test_a_clock_ahead_of_the_server_causes_no_extra_eviction():
 )
 async def test_a_refused_eviction_does_not_stop_the_controller(answer, attempts):
     cluster = Evicting(answer)
-    await made(cluster, *(waiting(f"p{at}") for at in range(3)))
-    controller = looking(cluster, evict=60)
+    await create_pods(cluster, *(pending_pod(f"p{at}") for at in range(3)))
+    controller = controller_of(cluster, evict=60)
     await controller.check()
     await controller.check()
     assert len(cluster.evicted) == attempts
@@ -265,8 +270,8 @@ async def test_a_refused_eviction_does_not_stop_the_controller(answer, attempts)
 
 async def test_a_namespace_full_of_missed_pods_hides_no_other_namespace():
     cluster = Evicting()
-    await made(cluster, *(waiting(f"a{at:03}", "a") for at in range(2 * EVENTS)), waiting("only", "z"))
-    controller = looking(cluster)
+    await create_pods(cluster, *(pending_pod(f"a{at:03}", "a") for at in range(2 * EVENTS)), pending_pod("only", "z"))
+    controller = controller_of(cluster)
     await controller.check()
     first = await events_of(cluster)
     assert len(first) == EVENTS
@@ -279,8 +284,8 @@ async def test_a_namespace_full_of_missed_pods_hides_no_other_namespace():
 async def test_pods_beyond_the_limit_of_a_check_are_judged_later(monkeypatch):
     monkeypatch.setattr(missed_pods, "JUDGED", 3)
     cluster = Evicting()
-    await made(cluster, *(waiting(f"p{at}") for at in range(5)))
-    controller = looking(cluster)
+    await create_pods(cluster, *(pending_pod(f"p{at}") for at in range(5)))
+    controller = controller_of(cluster)
     await controller.check()
     assert len(await events_of(cluster)) == 3
     await controller.check()
@@ -295,15 +300,15 @@ async def administered(*pods, refused=None):
     cluster = Evicting()
     await cluster.create(resources.NAMESPACES, {"metadata": {"name": "drawbridge-system"}})
     await cluster.create(resources.DEPLOYMENTS, DEPLOYMENT, "drawbridge-system")
-    await made(cluster, *pods)
+    await create_pods(cluster, *pods)
     known = msgspec.structs.replace(state(), fleet=Inventory.gather([], [SLICE], [NODE]))
-    return cluster, looking(cluster, known=known, refused=refused)
+    return cluster, controller_of(cluster, known=known, refused=refused)
 
 
 async def test_admin_problems_are_reported_once_on_the_controller_deployment():
     denial = stated(Code.NO_CLASS, "there is no DeviceClass x", "ask an administrator")
     cluster, controller = await administered(
-        waiting("p"), waiting("q"), refused={("Deployment", ("a", name)): denial for name in ("web", "worker")}
+        pending_pod("p"), pending_pod("q"), refused={("Deployment", ("a", name)): denial for name in ("web", "worker")}
     )
     for _ in range(3):
         await controller.check()
