@@ -32,14 +32,18 @@ REVIEW = StepLimit(
 VERDICT = StepLimit(3_000, "checking claims against one kind of node (search steps)", "the claims are not refused")
 HINTS = StepLimit(500_000, "advice for refused claims", _NO_ADVICE)
 EXPRESSION = StepLimit(
-    2_000, "evaluating an expression of a rule on one value (compiling it: 20 times as many)", "the key is left"
+    2_000,
+    "evaluating an expression of a rule on one value (compiling it: 20 times as many)",
+    "the key stays on the pod",
 )
-EXPRESSION_CALL = StepLimit(1_000, "one uninterruptible call in such an expression", "the key is left")
+EXPRESSION_CALL = StepLimit(1_000, "one uninterruptible call in such an expression", "the key stays on the pod")
 RULE_SELECTOR = StepLimit(
     80_000, "checking a selector of a rule in a new configuration", "the configuration is refused"
 )
 CLASS_ON_GROUP = StepLimit(
-    200, "evaluating the selectors of a class on a group of equal devices", "the limit for all groups is used"
+    200,
+    "evaluating the selectors of a class on a group of equal devices",
+    "the rest counts towards the limit for all groups",
 )
 CLASS_ON_FLEET = StepLimit(
     200_000, "evaluating the selectors of a class on all groups of devices", "some devices of the class are not counted"
@@ -61,19 +65,23 @@ KEPT_NODE = StepLimit(
 )
 PREEMPTION = StepLimit(2_000_000, "choosing preemption victims for a pod", "no pod is evicted in this attempt")
 PREEMPTION_SEARCH = StepLimit(5_000, "checking one set of victims (search steps)", "the next set is checked")
-QUOTA_PIECE = StepLimit(8_000, "counting a claim for a quota without a pause", "other reviews go first")
+QUOTA_PIECE = StepLimit(
+    8_000, "counting a claim for a quota without a pause", "the count pauses while other reviews are answered"
+)
 COUNTED_CLAIM = StepLimit(
     500_000, "counting the devices that a claim may get", "only the devices counted so far are used"
 )
 ADVICE = StepLimit(500_000, "advice for a pod that fits no node", _NO_ADVICE)
 RULE_PAGE = StepLimit(
-    20_000, "evaluating it on the devices of a ResourceSlice", "the status of the DeviceCompatibility reports it"
+    20_000,
+    "evaluating a DeviceCompatibility on the devices of a ResourceSlice",
+    "the status of the DeviceCompatibility reports the limit",
 )
 # Commands.
 OUTLOOK = StepLimit(
     3_000_000,
     "placing the pods that are ahead of the explained pod",
-    "other pods ahead of the explained pod are ignored",
+    "the remaining pods ahead of the explained pod are ignored",
 )
 BLOCKERS = StepLimit(2_000_000, "finding the claims that block a pod", "no claim is named")
 SEARCHED_HINTS = StepLimit(3_000_000, "advice for claims that do not fit a node (`simulate --claims`)", _NO_ADVICE)
