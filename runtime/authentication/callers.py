@@ -1,6 +1,6 @@
 """Decides which callers get an answer: all that can connect, or only those with a client certificate or a token.
 
-An API server sends one if its admission configuration names a kubeconfig for this webhook (docs/install.md). Then no other caller gets a
+An API server sends such credentials if its admission configuration names a kubeconfig for this webhook (docs/install.md). Then no other caller gets a
 review answered or anything signed. Readiness stays open, because kubelets send no credentials.
 """
 

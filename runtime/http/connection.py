@@ -400,7 +400,7 @@ class PeerConnection(BaseProtocol):
         return self.phase is ConnectionPhase.IDLE and self.transport is not None and self.transport.has_unread
 
     def leave(self) -> None:
-        """Close with the next answer, because the listener has a new TLS context.
+        """Close after the next answer, because the listener has a new TLS context.
 
         Close at once if the peer showed a certificate, because its CA may no longer be trusted. Other connections, such as most of API servers,
         are not closed at once, because a review that is sent at that moment would fail.

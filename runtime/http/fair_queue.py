@@ -3,15 +3,16 @@
 All requests are answered in one event loop, so a slow request delays all others. Two kinds of turns alternate, and the loop serves its
 connections between them:
 
-    quick   requests expected to be cheap, until QUICK_TURN_SECONDS seconds of CPU are used; the cheapest and the oldest request alternate
+    quick   requests expected to be cheap, until QUICK_TURN_SECONDS of CPU time are used; the cheapest and the oldest request alternate
     slow    one piece: a request expected to be expensive, or a part of an earlier request (`wait_turn`); accounts take turns
 
 So a cheap request waits behind at most one slow piece, and slow work always progresses. A request that was expected to be cheap may still be
-expensive and end its quick turn at once. Every quick turn begins with the cheapest request, so the oldest one could wait forever. Therefore
-it gets every other slow turn while quick turns end early.
+expensive and end its quick turn at once. Every quick turn begins with the cheapest request, so the oldest one could wait forever. Therefore,
+while quick turns end early, every other slow turn answers the oldest cheap request instead.
 
 A request is cheap or expensive by its expected cost: the recent cost of its connection or of its account (for a review, the namespace),
-whichever is smaller. Clients share accounts, and an API server's connection carries all accounts, so neither pays for the other. A single
+whichever is smaller. The smaller one counts, because clients share accounts and an API server's connection carries all accounts: so
+a client does not pay for other clients of its account, nor an account for other accounts on its connection. A single
 answer changes the recent cost little, because any review may be slow once: after a cache was cleared, or when the garbage collector runs.
 
 `make soak` measures how long an honest review waits among hostile ones. The limit is 100 ms of CPU, on a machine whose CPU clock is steady. In

@@ -4,7 +4,8 @@ The listener accepts connections itself and does not use asyncio's `create_serve
 and continues when the process has no free descriptors.
 
 To make room, the listener closes one connection (`_find_victim`): first one that has long been without a request, then one that has long been
-idle, then newer ones. Connections with a client certificate are closed last. In a crowd (`CROWD_SHARE`), all of unknown addresses are closed first.
+idle, then newer ones. Connections with a client certificate are closed last. If more than `CROWD_SHARE` of the connections have no request, connections from unknown
+addresses are closed before all others.
 A connection whose request is being answered is never closed.
 """
 
@@ -40,12 +41,16 @@ logger = logging.getLogger("drawbridge.listener")
 
 SWEEP_INTERVAL = 0.25  # seconds between two checks of the connections' time limits
 RESERVED = 128  # descriptors for other uses: watches, files, workers
-MAX_PARTING = 32  # connections closed to make room whose peers may still read an answer; each keeps a descriptor
+MAX_PARTING = (
+    32  # connections that were closed to make room, and whose peers may still read an answer; each keeps a descriptor
+)
 ACCEPT_PAUSE = 0.05  # seconds without accepting when descriptors are exhausted; the kernel queues new connections
 BACKLOG = 1024
 ACCEPT_BATCH = 32  # connections accepted in one turn of the loop, at most
 MAX_KNOWN_PEERS = 1024  # remembered addresses from which a complete request came
-CROWD_SHARE = 0.25  # above this share of connections without a request, unknown addresses make room before known ones
+CROWD_SHARE = (
+    0.25  # above this share of connections without a request, those of unknown addresses are closed before others
+)
 SWEEP_SECONDS = (
     0.005  # CPU seconds of a sweep in one turn of the loop: a reply to each of a thousand late peers takes longer
 )
@@ -53,7 +58,7 @@ MAX_VICTIMS, VICTIMS_SECONDS = (
     32,
     0.05,
 )  # connections selected at once to make room, and how long the selection is valid
-LOCAL = "local"  # the address of connections by a unix socket
+LOCAL = "local"  # the address of connections through a unix socket
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _WITHOUT_REQUEST = (ConnectionPhase.HANDSHAKE, ConnectionPhase.QUIET, ConnectionPhase.HEAD, ConnectionPhase.BODY)
 
@@ -78,7 +83,10 @@ class Listener:
         count_closure: Callable[[str], None],
         account: Callable[[bytes], str] = lambda _: "",
     ) -> None:
-        """`count_closure` gets the reason why a connection was closed; `account` returns the account of a body (`fair_queue`)."""
+        """`count_closure` is called with the reason why a connection was closed.
+
+        `account` returns the account of a body: the party whose earlier requests predict the cost (`fair_queue`).
+        """
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         descriptors = 1 << 20 if soft == resource.RLIM_INFINITY else max(16, soft - RESERVED)
         self.limits = limits._replace(connections=min(limits.connections, descriptors))
@@ -88,7 +96,7 @@ class Listener:
         self.connections: set[PeerConnection] = set()
         self._by_peer: dict[str, set[PeerConnection]] = {}
         self._known: dict[str, None] = {}  # addresses from which a complete request came, the latest last
-        # The connections to close next to make room, and when they were selected, which takes long with many connections.
+        # The connections to close next to make room, and when they were selected. The selection is kept, because it takes long.
         self._victims: deque[Candidate] = deque()
         self._selected_at = float("-inf")
         self._parting: dict[PeerConnection, None] = {}  # closed to make room, the oldest first
@@ -248,7 +256,7 @@ class Listener:
         return task
 
     def free_bytes(self) -> None:
-        """Close connections of the address with the most body bytes, until all bodies fit `limits.bytes`."""
+        """Close connections, each time one of the address with the most body bytes, until all bodies fit `limits.bytes`."""
         while self.body_bytes > self.limits.bytes:
             bodies = [connection for connection in self.connections if connection.phase is ConnectionPhase.BODY]
             if not bodies:

@@ -2,7 +2,7 @@
 
 A record costs 9 µs of CPU however small it is, and OpenSSL decrypts in one call all bytes that it was given. So each connection keeps its
 received bytes encrypted. `ReadQueue` takes the connections in turns and decrypts RECORDS records of each, until one turn of the event loop
-has used READ_TURN_SECONDS seconds of CPU.
+has used READ_TURN_SECONDS of CPU time.
 
 A connection is wasteful if the current request has more than FREE_RECORDS records that are small on average. One turn of the loop reads
 from at most one wasteful connection. After MAX_SMALL records, a wasteful connection is closed. Clients do not send such records: Go's
@@ -45,7 +45,7 @@ class ReadQueue:
     """Connections whose received bytes wait to be read."""
 
     def __init__(self, known: Collection[str], count_closure: Callable[[str], None]) -> None:
-        """`known` are the known addresses; `count_closure` gets the reason why a connection was closed."""
+        """`known` are the known addresses; `count_closure` is called with the reason why a connection was closed."""
         self.loop = asyncio.get_running_loop()
         self.count_closure = count_closure
         self.buffer = memoryview(bytearray(READ))  # the kernel's bytes on their way to a connection

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from webhook.state import PodOwner, State
 
 
-# The same text for steps, time and the queue of workers: which limit a review exceeds first depends on the load.
+# One text for all limits (steps, time, the queue of workers), because the load decides which limit a review exceeds first.
 TOO_LATE: Final = "it could not be decided in time"
 
 
@@ -108,9 +108,9 @@ def why_cpus_left(candidate: Candidate, verdict: Verdict, state: State, budget: 
 
 
 def judge_pod(candidate: Candidate, verdict: Verdict, state: State, budget: Budget) -> Verdict:
-    """Refuse a pod, translated or not, warn, or leave it untranslated, depending on which nodes can serve it.
+    """Judge a pod, translated or not, by the nodes that can serve it: refuse it, warn, leave it untranslated, or keep the verdict.
 
-    A pod that cannot be judged within the budget keeps the verdict of `translate`, with a warning.
+    If the budget ends first, the pod keeps the verdict of `translate`, with a warning.
     """
     if verdict.refusals or is_skipped(candidate.pod):
         return verdict
@@ -183,7 +183,7 @@ def _judge(candidate: Candidate, verdict: Verdict, requested: Requested, state: 
 
 
 def _unchanged(candidate: Candidate, verdict: Verdict, requested: Requested, state: State) -> Requested:
-    """Return what the pod would request if it were left: its own claims, and of device plugins what claims of ours would replace."""
+    """Return the requests of the untranslated pod: its own claims, and the device plugin keys that our claims would replace."""
     by_plugin = plugin_request(candidate.pod, state) if candidate.is_pending and verdict.given else None
     return requested._replace(claims=own_claims(candidate.pod, ()), by_plugin=by_plugin)
 

@@ -74,7 +74,8 @@ _HELD_BACK = {
     "translated": "would translate",
     "replayed": "would replay",
 }
-# Steps to check an object by the rules of `drawbridge check`: more than one uninterruptible call on the loop may take.
+# Steps charged for checking an object by the rules of `drawbridge check`. It is more than one call on the event loop may take, so a worker
+# checks these objects.
 OBJECT_CHECK_STEPS = 100_000
 _OURS = f"{names.DOMAIN}/".encode()
 # Controllers for whose pods the template controller creates templates before the first pod.
@@ -107,7 +108,7 @@ class Answer(Wire, frozen=True, kw_only=True):
 
     response: reviews.Response
     record: Record
-    # The templates, by namespace and name, that the translated pod of a workload names: the answer waits a moment for them.
+    # By namespace and name, the templates that the translated pod of a workload names. The answer waits a moment until they exist.
     awaited_templates: tuple[tuple[str, str], ...] = ()
     # Whether the time ended before the decision was complete: another attempt may find more.
     is_late: bool = False
@@ -167,7 +168,7 @@ def decide_review(
         verdict = _decide(review, owner, state, budget)
         outcome = _outcome_of(verdict, request.operation)
     except WireError as error:
-        # The API server has decoded it, so it is allowed.
+        # The API server has decoded the object, so the object is valid, and is allowed.
         text = f"drawbridge cannot read this {review.kind}, so it is not checked: {error}"
         verdict, outcome = Verdict(problem_warnings=(text,)), "unreadable"
     except OutOfBudget:
@@ -244,7 +245,7 @@ def _answer(
     is_late: bool = False,
     controller: str = "",
 ) -> Answer:
-    """Answer a review in a mode: `enforce` and `warn` return warnings, and `warn` also names what it holds back."""
+    """Answer a review in a mode. `enforce` and `warn` return the warnings; `warn` also returns what `enforce` would do."""
     request = review.request
     applied = hold_back(verdict, mode)
     warnings: tuple[Warned, ...] = ()

@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.webhook")
 
-# Share of a worker's time that a decision may use.
+# CPU time of a decision in a worker, as a share of `worker_seconds`, which also covers the wait for a worker.
 WORKER_CPU_SHARE = 0.66
-# Seconds that a worker needs for a byte, at most: decoding 3 MB of empty members takes a second.
+# The most seconds that a worker needs for one byte: decoding 3 MB of empty members takes a second.
 SECONDS_OF_BYTE = 0.35e-6
-# Share of the waiting reviews that one peer address may have.
+# The largest share of the waiting reviews that may come from one peer address.
 PEER_SHARE = 0.75
 # Seconds between two checks whether a template exists.
 POLL_SECONDS = 0.01
@@ -59,19 +59,19 @@ BUG = "internal error, see the log of drawbridge"
 class DecisionLimits(NamedTuple):
     """Limits of decisions in one process; the listener's limits are `runtime.http.Limits`."""
 
-    # Reviews that wait for a worker, a second decision or a template; the others are answered at once.
+    # The most reviews that wait for a worker, a second decision or a template. Further ones get 503, or keep their first decision.
     reviews: int = 128
-    # Seconds after which a refused object is decided again: the informers are a moment late, and a DeviceClass may have been created just
-    # before the first pod that names it. An answer waits at most as long for the template of a workload's pod.
+    # Seconds after which a refused object is decided again: informers lag, and a DeviceClass may have been created just before the first pod
+    # that names it. Also the longest wait for the template of a workload's pod.
     recheck_delay: float = 0.25
-    # Bytes; larger reviews are decided in a worker.
+    # The most bytes of a review that is decided on the event loop; larger ones are decided in a worker.
     inline: int = 64 * 1024
     # JSON members, each of which takes some microseconds; reviews with more are decided in a worker. A pod with 64 KiB of variables has 4,000.
     members: int = 8_000
-    # CPU seconds of a decision on the loop; uncharged work adds up to 20 ms. The first evaluation of 5,000 nodes takes 40 ms, and several
+    # CPU seconds of a decision on the event loop; uncharged work adds up to 20 ms. The first evaluation of 5,000 nodes takes 40 ms, and several
     # reviews share it.
     loop_seconds: float = 0.022
-    # Seconds for a worker, including the wait for one.
+    # Seconds for a decision in a worker, including the wait for a worker.
     worker_seconds: float = 1.5
     workers: int = 2
     # A review that has waited for `queue_wait` seconds is rejected if at least `crowd` others wait.

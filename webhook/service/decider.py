@@ -23,8 +23,8 @@ WHOLE_LANGUAGE = "['a'].all(text, text.matches('a'))"
 
 # Steps of a budget in a second of CPU, about.
 STEPS_A_SECOND = 1_000_000
-# Share of the time for one uninterruptible call.
-PIECE = 0.4
+# Share of the time that one uninterruptible call may take.
+MAX_CALL_SHARE = 0.4
 
 
 class ReviewDecider:
@@ -37,7 +37,8 @@ class ReviewDecider:
         self._clock = clock
         # Import the compiler of selectors now, so that no review waits for it.
         cel.compile(WHOLE_LANGUAGE)
-        # The latest state, and its variant for a stale view, which does not refuse. It is cached, because workers and memos compare states by identity.
+        # The latest state, and its variant that refuses nothing, for decisions on a stale view. The variant is cached, because workers and memos
+        # compare states by identity.
         self._stale: tuple[State, State] | None = None
 
     def state(self) -> State:
@@ -55,7 +56,7 @@ class ReviewDecider:
         After an unexpected exception the review is decided once more without the memo of earlier reviews, which may be the cause.
         """
         until = self._clock() + cpu_seconds
-        max_call_steps = int(cpu_seconds * STEPS_A_SECOND * PIECE)
+        max_call_steps = int(cpu_seconds * STEPS_A_SECOND * MAX_CALL_SHARE)
 
         def is_out_of_time() -> bool:
             return self._clock() > until

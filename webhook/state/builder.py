@@ -59,7 +59,7 @@ class StateBuilder:
         self._limit_ranges: dict[str, _Keys] = {}
         self._templates: dict[_TemplateKey, ResourceClaimSpec] = {}
         self._template_owners: dict[_TemplateKey, str] = {}
-        # Objects read before `settle`: making a stock once is cheaper than updating it for each of them.
+        # Objects read before `settle`. The stock is made once from all of them, because updating it for each object costs more.
         self._collected: dict[tuple[str, str, str], Stocked] = {}
         self._stock: Stock | None = None
         self._fleet_is_old = False
@@ -107,7 +107,7 @@ class StateBuilder:
         incomplete: frozenset[str] | None = None,
         unsure: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
-        """Update everything besides objects: the server's features, signing keys, installed components, and what could not be read."""
+        """Update everything except objects: the server's features, signing keys, installed components, and what could not be read."""
         if installed is not None and installed != self._installed:
             self._installed = installed
             self._fleet_is_old = True
@@ -122,7 +122,7 @@ class StateBuilder:
 
     @property
     def needs_pods(self) -> bool:
-        """Return whether decisions depend on what pods use of the resources of device plugins."""
+        """Whether decisions depend on how many devices of device plugins the pods use."""
         return bool(self._state.configuration.file.mixed)
 
     @property

@@ -85,7 +85,8 @@ def translate(
     """Translate a pod, or the pod template at `path` of a workload.
 
     `sign` adds the annotation of signed templates, with the state's first key; a file has none. `origin` is what a template gets from
-    its workload. Decisions are about the object of this `name`, or else about the pod. `cpus_left` is why CPUs stay with the kubelet.
+    its workload. Decisions are about the object of this `name`, or else about the pod. `cpus_left` is the reason why the kubelet,
+    and no claim, assigns the CPUs; "" if claims may.
     """
     configuration = state.configuration
     view = view_pod(pod, configuration)
@@ -297,7 +298,7 @@ def translate_template(
     if not stays and is_unknown_kind(obj) and not rewrite_unknown:
         stays = f"drawbridge does not know how {obj.get('kind') or 'an object without a kind'} uses it"
     if verdict.changed and stays:
-        # The decisions stay: the webhook makes the same ones for its pods.
+        # Keep the decisions: the webhook makes the same decisions for the pods of this template.
         warning = f"the template stays: {stays}; its pods are translated at the webhook"
         verdict = replace(verdict, operations=(), templates={}, notes=(warning, *verdict.notes), stays=stays)
     # Claims that the author wrote into the template.
