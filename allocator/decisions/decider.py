@@ -1,7 +1,7 @@
 """Decides which nodes can serve a pod's claims (`Decider.outlook`), and which devices the pod gets on one node (`Decider.serve`).
 
 A `Decider` keeps answers between questions: if the stock has changed on a few nodes since the same question, only these nodes are searched
-again (`allocator.all_nodes`). So each caller keeps one `Decider` and asks it about successive stocks.
+again (`allocator.all_nodes`). So each caller keeps one `Decider` and passes it successive stocks.
 
 Every question has a budget. Nodes that it does not reach are undecided, which is neither a fit nor a refusal.
 """
@@ -138,7 +138,7 @@ class Decider:
         open_ = pod_claims.open
         obstacles = dict(excluded_nodes)
         if pod_claims.by_claim or len(open_) < len(pod_claims.claims):
-            # What keeps the pod from nodes before its open claims are looked at.
+            # Reasons that exclude nodes before the open claims are considered.
             for name, node in stock.nodes.items():
                 if why := node_obstacle(pod_claims, node):
                     obstacles[name] = why
@@ -232,7 +232,7 @@ class Decider:
         return Budget(step_limits.QUESTION, self.is_abandoned, max_call_steps=step_limits.WHOLE_CALL)
 
     def _search_fleet(self, stock: Stock, claims: Sequence[ResourceClaim], *, idle: bool = False) -> FleetAnswer:
-        """Ask all nodes about claims; `idle` as if nothing were in use."""
+        """Return whether each node can serve claims; with `idle`, as if no device were in use."""
         return fleet(stock, claims, options=self.options(), idle=idle, memo=self._memo)
 
     def _choose_on(
@@ -338,7 +338,7 @@ def _hindrances(
             message = sentence(answer) or tally({first: answer})
         refusals |= dict.fromkeys(nodes, message)
         hopeless.setdefault(message, is_hopeless)
-    # Nodes that are searched one at a time, because time ran out, have the message of their equals.
+    # If time ran out, equal nodes may be in separate groups; `_by_message` merges groups with the same message.
     by_claims = sorted(_by_message(refusals), key=lambda hindrance: (hopeless[hindrance.message], -hindrance.count))
     other_hindrances: list[Hindrance] = []
     for by_node in others:
@@ -368,8 +368,8 @@ def _by_message(refusals: _ByNode) -> tuple[Hindrance, ...]:
 def _unaccounted(claims: Iterable[ResourceClaim], stock: Stock) -> str:
     """Name an allocated device that takes the node's own cpu or memory, and what it takes; "" if there is none.
 
-    Gate DRANodeAllocatableResources (KEP-5517, alpha): in-tree, DynamicResources adds these amounts to what the pod asks
-    of the node (nodeallocatabledynamicresources.go). Nothing adds them here, so the node would get more pods than it has cpu for.
+    Gate DRANodeAllocatableResources (KEP-5517, alpha): in-tree, DynamicResources adds these amounts to the pod's requests
+    (nodeallocatabledynamicresources.go). drawbridge does not, so the node would get more pods than it has cpu for.
     """
     for claim in claims:
         allocation = claim.status.allocation

@@ -344,7 +344,7 @@ class _Transition:
             hold = replace(hold, informer_version=version)
         known_version = hold.claim.metadata.resource_version
         if version != known_version and is_news(version, known_version):
-            # A new version settles every write that was conditioned on an earlier one: it has landed, or never will.
+            # A new version settles every write that was conditioned on an earlier version: the write has landed, or never will.
             was_deallocated = hold.claim.status.allocation is not None and claim.status.allocation is None
             if claim.status.allocation is None:
                 self.drop_rivals(hold)
@@ -455,7 +455,7 @@ class _Transition:
         self.pods.add(pod)
 
     def resolve_overlap(self, claims: frozenset[str]) -> None:
-        """End the reservations of the least advanced of claims that hold the same devices.
+        """Of claims that hold the same devices, end the reservations of the claim whose pods are least advanced.
 
         If no claim can yield, record the claims as rivals and report that.
         """
@@ -488,7 +488,7 @@ class _Transition:
                 self.effects.append(PodEvent(user.pod, sentence))
 
     def can_yield(self, hold: Hold) -> bool:
-        """Return whether all pods that use a claim are ours and not started."""
+        """Return whether this allocator reserved a claim for all its pods, and none of the pods has started."""
         users = list(self.ledger.needing(hold))
         strangers = hold.consumers - {user.pod for user in users}
         return bool(users) and not strangers and all(user.state in _BEFORE_BOUND for user in users)

@@ -15,14 +15,14 @@ commit writes the allocation, the others only add their pods to `reservedFor`.
        │                   └────────┬─────────┴──────────────────────────────────────────────┴──────────────────────┴────── DONE ──────┘
        └────────CLEAN──────── RELEASED
 
-The input of the table are *signals*. Callers send some, such as ASSUME, COMMIT and UNRESERVE. All others are derived from facts:
-of the claims, such as ALLOCATED, of the pod (PLACED, DONE), of the clock (EXPIRED), of the election (FOLLOWED); see `Signal`. Further signals
-that end a reservation lead to RELEASED as DONE does.
-A signal without an entry for a state changes nothing. So events may come late, twice or in another order, or not at all.
+The input of the table is *signals*. Callers send some, such as ASSUME, COMMIT and UNRESERVE. All others are derived from facts about the
+claims (ALLOCATED), the pod (PLACED, DONE), the clock (EXPIRED) and the election (FOLLOWED); see `Signal`. The picture shows only DONE of
+the signals that lead to RELEASED.
+A signal without an entry for a state changes nothing. So events may come late, twice, in another order, or not at all.
 
 Rules that the table rests on
 -----------------------------
-1. **One write a claim at a time, conditioned on the version that was seen.** Of all writes conditioned on one version at most
+1. **One write per claim at a time, conditioned on the version that was seen.** Of all writes conditioned on one version, at most
    one lands. The outcome of a write without an answer is therefore known as soon as the claim is seen at any other version, and
    until then the write may be repeated without harm.
 2. **An intent stays until the claim shows its outcome.** If a reservation is released while the outcome of an allocation is unknown,

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from dra.objects import Pod
     from dra.stock import PoolId, Stock
 
-DEVICES_OF_ALL = 1000  # devices that a request with allocationMode All counts as
-MAX_TOKENS = 16384  # pods with a token
+DEVICES_OF_ALL = 1000  # a request with allocationMode All counts as this number of devices
+MAX_TOKENS = 16384  # pods whose token is remembered
 MAX_POD_BYTES = 64 << 20  # memory of these pods
 MAX_DECISIONS = 3  # decisions for one call of reserve, if its basis changes meanwhile
 _HELD = re.compile(r"held by ([-a-z0-9.]+/[-a-z0-9.]*[a-z0-9])")
@@ -82,7 +82,10 @@ class Allocator:
         make_claim: Callable[[Pod], None],
         binding_seconds: float,
     ) -> None:
-        """`make_claim` starts to create the claim for a pod's extended resources. A device has to be ready `binding_seconds` after its allocation."""
+        """`make_claim` starts to create the claim for a pod's extended resources.
+
+        A device has to be ready within `binding_seconds` of its allocation.
+        """
         self._knowledge = knowledge
         self._lead = lead
         self._pods = pods
@@ -198,7 +201,7 @@ class Allocator:
         return {key: known[key] for key in keys if key in known}
 
     def _missing(self, pod: Pod) -> str:
-        """Return what a pod needs before a decision is possible; "" if nothing. Unusable claims of the pod are deallocated."""
+        """Return what a pod needs before a decision is possible; "" if nothing. Also deallocate the pod's unusable claims."""
         _, unknown_strategy = self._pods.placement_of(pod)
         if unknown_strategy and asks_for_devices(pod):
             return unknown_strategy
@@ -219,7 +222,7 @@ class Allocator:
         return siblings
 
     def _redact(self, pod: Pod, siblings: Mapping[str, str], sentence: str) -> str:
-        """Remove what readers of the pod's events may not read. Write "meant for", not "held by", for a pod of the same group."""
+        """Remove what readers of the pod's events may not read. Replace "held by" with "meant for" if a pod of the same group holds the device."""
         redacted = self._pods.redact(pod, sentence)
         if not siblings:
             return redacted
@@ -351,7 +354,7 @@ class Allocator:
         return ""
 
     async def _resolve_overlaps(self, token: str, until: float) -> bool:
-        """Resolve conflicts with allocations that another writer made before ours; return False if our write is not seen in time.
+        """Wait until the watch shows our write, then resolve conflicts with earlier allocations by other writers; return False if it is not shown in time.
 
         The informer delivers claims in the order of their writes: once it has shown our write, it has shown every earlier write.
         """
@@ -407,7 +410,7 @@ class Allocator:
         return reservation
 
     def _conflict(self, pod: Pod | None, problem: str) -> HttpError:
-        """Return the 409 after which the scheduler decides again."""
+        """Return the error 409, after which the scheduler schedules the pod again."""
         redacted = self._pods.redact(pod, problem) if pod is not None else problem
         return HttpError(HTTPStatus.CONFLICT, redacted, "decide again")
 

@@ -23,7 +23,7 @@ logger = logging.getLogger("drawbridge.allocator")
 MIB = 1 << 20
 # A scheduler uses few connections and sends a pod and the names of nodes.
 LIMITS = Limits(body=3 * MIB, connections=256, peer=256, deadline=5.0)
-# Decoding a larger body would delay the schedulers that are answered on the same event loop.
+# Decoding more JSON members would delay other schedulers, which are answered on the same event loop.
 MAX_MEMBERS = 60_000
 BUG = "internal error, see the log of drawbridge"
 

@@ -34,10 +34,10 @@ Outcome = events.Written | events.Conflicted | events.Denied | events.Lost | eve
 # The ValidatingAdmissionPolicy that lets only the Lease holder write. It sees a new holder a moment after the holder itself.
 HOLDER_POLICY = "drawbridge-allocator-holder"
 POLICY_PAUSE = 0.25  # seconds before the retry of a write that the policy rejected
-DRY_RUN_PAUSE = 0.05  # between two dry runs of a new leader, which decides nothing meanwhile
-MAX_DRY_RUNS = 16  # claims tried for the dry run, because any of them may have been deleted
+DRY_RUN_PAUSE = 0.05  # seconds between two dry runs of a new leader, which decides nothing meanwhile
+MAX_DRY_RUNS = 16  # claims that are tried for the dry run; a claim may have been deleted
 NO_CHANGE = Merge({"metadata": {"annotations": {f"drawbridge.dev/{HOLDER_POLICY}": None}}})
-MAX_WRITERS = 64  # concurrent writes
+MAX_WRITERS = 64  # writes at the same time
 DEADLINE = 10.0  # seconds for one write, including pauses that the API server asks for
 # The API server's messages for a missing permission. Every other refusal is about one object.
 LACKS = re.compile(r'User ".*" cannot patch resource|requires resource="resourceclaims/binding", verb="patch"')
@@ -47,7 +47,7 @@ LACKING_SECONDS = 120.0  # a missing permission is reported this long after the 
 
 
 class Commits:
-    """Carries out the writes of a ledger while this replica certainly leads."""
+    """Carries out the writes of a ledger while this replica is certain to hold the Lease."""
 
     def __init__(
         self,

@@ -65,10 +65,10 @@ class LiveLedger:
         self._clock = asyncio.get_running_loop().time
         self.state = Ledger(terms=Terms())
         self.commits = Commits(cluster, lead, metrics)
-        # One callback for each waiting call of `commit`; all are called with every Ready and Dropped.
+        # One callback for each waiting call of `commit`. Each callback gets every Ready and Dropped, and ignores those of other tokens.
         self._commit_callbacks: list[Callable[[effects.Ready | effects.Dropped], None]] = []
         self.claims_changed = asyncio.Event()  # set, and replaced by a new Event, when the informer shows a claim
-        # resourceVersion and time of each write of ours that no watch has shown
+        # resourceVersion and time of each write of ours that the watch has not shown
         self._written: deque[tuple[str, float]] = deque()
         self.unseen_seconds = UNSEEN_SECONDS
         self._backoff = Backoff(least=PAUSE, most=10.0)
@@ -122,7 +122,7 @@ class LiveLedger:
     def unseen(self, factor: float = 2.0) -> str:
         """Return a message if a write of ours was not in the watch for `factor` times `unseen_seconds`; else "".
 
-        A pod is not bound before the watch shows the write.
+        A pod is bound only after the watch has shown the write.
         """
         claims = self._knowledge.claims
         while self._written and claims.version and not is_later(self._written[0][0], claims.version):

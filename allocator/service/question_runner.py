@@ -26,7 +26,7 @@ T = TypeVar("T")
 MILLISECONDS = 20  # CPU time of a question on the event loop; one uninterruptible call may exceed it
 TURN = MILLISECONDS / 1000
 SWITCH_SECONDS = 0.001  # interpreter switch interval: how long a thread may keep the event loop waiting
-REST = 2.5  # seconds that a search may pause in total; pauses and search together end before its scheduler's timeout
+REST = 2.5  # seconds that a search may pause in total, so that pauses and search end before the scheduler's timeout
 SECONDS = 4.5  # for a question in the thread; a scheduler waits for five
 _LATE: Final = object()
 
@@ -61,7 +61,7 @@ class QuestionRunner:
     async def answer(self, namespace: str, question: Callable[[Decider], T], seconds: float = SECONDS) -> T:
         """Compute a question on the event loop or, if that takes longer than a turn, in the thread, for at most `seconds`.
 
-        Cancelling the caller ends the question.
+        If the caller is cancelled, the question ends.
         """
         return await self._answer(self._questions, namespace, question, seconds)
 

@@ -39,7 +39,7 @@ class Basis(NamedTuple):
     pods: Mapping[tuple[str, str], Pod]  # by namespace and name: pods that hold devices which the kept nodes can reach
 
     def is_valid_on(self, node: str, later: Basis) -> bool:
-        """Return whether a decision about a node is still valid with the basis `later`. What claims hold is left out: the ledger compares it."""
+        """Return whether a decision about a node is still valid with the basis `later`. Allocations are not compared here: the ledger compares them."""
         is_same = self.stock is later.stock or _seen_from(node, self.stock) == _seen_from(node, later.stock)
         return is_same and (
             (self.placement, self.full.get(node), self.rivals, self.kept_nodes)
@@ -78,8 +78,8 @@ def judge(pod: Pod, basis: Basis, decider: Decider) -> Judgement:
         return _without_outbid_nodes(pod, outlooks, basis, stock, decider)
     if stock is known:
         return Judgement(outlooks)
-    # The pod fits nowhere in addition to the nominated pods. On nodes where it would fit without them, the message says so, and the pod
-    # is requeued when a nomination ends.
+    # With the devices of the nominated pods in use, the pod fits nowhere. For nodes where the pod would fit without the nominated pods, the
+    # message says so, and the pod is requeued when a nomination ends.
     hindrances: list[Hindrance] = []
     gives_way = False
     for hindrance in outlooks.hindrances:
@@ -181,7 +181,7 @@ def _is_outbid(node: str, given: Sequence[ResourceClaim], basis: Basis, stock: S
 
 
 def _stock_once_ended(kept_node: KeptNode, basis: Basis, stock: Stock) -> Stock:
-    """Return the stock as it will be when the pods that a kept node waits for are gone, and with them the claims that only they use."""
+    """Return the stock without the pods that a kept node waits for, and without the allocations of claims that only these pods use."""
     later = without_pods(stock, kept_node.awaited)
     return without_unused_claims(later, claims_in_reach(kept_node.node, later), basis.pods)
 

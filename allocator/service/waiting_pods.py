@@ -76,7 +76,7 @@ class WaitingPods:
         return popped[0] if popped else None
 
     def note_attempt(self, uid: str) -> None:
-        """Remove a pod whose scheduler asks about it, unless it waits for room: it may still wait although some node fits."""
+        """Remove a pod that its scheduler tries again, unless the pod waits for room: it may still wait although some node fits."""
         if not self.waits_for(WaitReason.ROOM, uid):
             self.pop(uid)
 
@@ -96,7 +96,7 @@ class WaitingPods:
             self.put(pod, WaitReason.SCHEDULER)
 
     def requeued_before(self, time: float) -> list[Pod]:
-        """Return the pods requeued by this time whose scheduler has not asked about them since."""
+        """Return the pods requeued by this time that their scheduler has not tried since."""
         return [row.pod for row in self._rows[WaitReason.SCHEDULER].values() if row.checked_at <= time]
 
     def due(self, reason: WaitReason, is_seen: Callable[[str], bool]) -> list[Pod]:
@@ -116,7 +116,7 @@ class WaitingPods:
         self._freed = True
 
     async def requeue_fitting(self, may_fit: Callable[[Pod], bool]) -> None:
-        """Wake the pods that may fit, if a device became free since the last check. `may_fit` is called once for pods with equal requests."""
+        """Requeue the pods that may fit, if a device became free since the last check. `may_fit` is called once for pods with equal requests."""
         if self.is_checking:
             return
         self.is_checking = True

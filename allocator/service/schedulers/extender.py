@@ -1,7 +1,7 @@
 """The HTTP extender of a stock kube-scheduler (k8s.io/kube-scheduler/extender/v1), nodeCacheCapable, with DynamicResources off.
 
-Filter answers for all nodes from one decision; bind reserves, writes the claims and binds, in one call. Refused nodes are always
-"unresolvable", because the scheduler's own preemption does not see devices. The field names are Go's, because its structs have no tags.
+The answer of filter covers all nodes with one decision. Bind reserves the devices, writes the claims and binds the pod, in one call. Filter
+reports refused nodes as "unresolvable", because the scheduler's own preemption does not see devices. The field names are Go's, because its structs have no tags.
 If the allocator cannot decide (another replica leads, or the cluster is not read yet), the answer is an `Error`, and the scheduler
 retries the pod by itself.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from runtime.http import Reply
 
-# Answers of filter whose scores are kept for prioritize. A scheduler handles one pod at a time and calls prioritize right after filter.
+# The most answers of filter whose scores are kept for prioritize. A scheduler handles one pod at a time and calls prioritize right after filter.
 MAX_REMEMBERED = 64
 MAX_SCORE = 10  # the highest score of an extender
 # Nothing is reserved between filter and bind: members that fit one by one need not fit together, so some would be bound without the rest.
@@ -107,7 +107,7 @@ class Extender:
                 self._scores.popitem(last=False)
         fitting = [name for name in names if name in outlooks.nodes]
         if fitting:
-            return _filter_reply(fitting)  # the scheduler does not read reasons for other nodes then
+            return _filter_reply(fitting)  # if a node fits, the scheduler does not read the reasons of other nodes
         if taken_back := self._allocator.take_back_elsewhere(pod, names):
             return _filter_reply((), dict.fromkeys(names, taken_back))
         self._preemption.note(pod, names, outlooks)

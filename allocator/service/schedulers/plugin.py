@@ -3,9 +3,9 @@
 For a pod the plugin calls prefilter, reserve and commit, or unreserve. The answer of prefilter lists as few nodes as possible; see
 `allocator.decisions.compact_answer`.
 
-A prefilter with `suppose` is a step of preemption for a PodGroup: the answer is as if pods of a lower priority (with `below`, of a
-priority below that number) held no devices. Reserve with such a token changes only the supposition that `suppose` names, not the ledger. Nodes on which no
-further pod has to be evicted score 100.
+A prefilter with `suppose` is a step of preemption for a PodGroup. It answers as if pods of a lower priority (with `below`, of a priority below
+that number) held no devices. A reserve with the token of this answer changes only the supposition that `suppose` names, not the ledger. In
+the answer, a node scores 100 if no further pod has to be evicted there.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Plugin:
     def state(self) -> Reply:
         answer = {
             "leading": self._lead.leads,
-            "ready": not self._knowledge.what_is_unread(),  # a standby is ready, and does not lead
+            "ready": not self._knowledge.what_is_unread(),  # a standby replica is ready, and does not lead
             "identity": self._identity,
             "message": self._lead.unready(),
         }
@@ -85,7 +85,7 @@ class Plugin:
         return json(self._answers.answer(token, outlooks, question.nodes, self._knowledge.stock.nodes))
 
     def _issuer(self, token: str) -> Allocator | Supposition:
-        """Return the part that issued a token; both have fits, reserve and release."""
+        """Return the part that issued a token. Both parts have `why_not_fits`, `reserve` and `release`."""
         return self._supposition if token.startswith(SUPPOSED) else self._allocator
 
     async def filter(self, question: FilterQuestion) -> Reply:
