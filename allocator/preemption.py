@@ -1,18 +1,17 @@
 """Preemption: the lower-priority pods to evict so that a pod fits, with the least disruption.
 
-The caller is asked whether the pod fits without certain victims, with everything they hold released: devices, shares, counters,
-quota. So no victim is named for a pod that would still not fit. A set of victims disrupts less than another if it
+The caller passes a function, `suffices`, which returns whether the pod fits once certain victims have released everything that they hold:
+devices, shares, counters, quota. So no victim is named for a pod that would still not fit. `suffices` raises `Enough` to end the search; then the
+best choice so far counts. A set of victims disrupts less than another if it
 
 1. violates fewer PodDisruptionBudgets,
 2. has a lower highest priority,
 3. has fewer pods,
 4. and has younger pods.
 
-On each node, all lower-priority pods are removed and then reprieved one after another, those protected by a budget and those of high
-priority first, as kube-scheduler does (pkg/scheduler/framework/preemption). Then less disruptive sets are tried, the least disruptive
-first, up to a limit. Evicting more pods never makes a pod fit less, so no subset of a failing set is tried.
-
-The caller answers by a function, `suffices`, which raises `Enough` to end the search: the best choice so far counts.
+On each node, all lower-priority pods are removed and then reprieved one after another: first those that a budget protects, then the others,
+each in order of priority, as kube-scheduler does (pkg/scheduler/framework/preemption). Then less disruptive sets are tried, the least
+disruptive first, up to a limit. If a set of victims is not enough, no subset of it is, so its subsets are not tried.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Enough(Exception):  # noqa: N818  not an error
 
 
 class PotentialVictims(msgspec.Struct, frozen=True):
-    """The pods whose devices or resources a node could use, the highest priority first; those being deleted apart."""
+    """The pods whose devices or resources a node could use, the highest priority first. `leaving` are being deleted already."""
 
     node: str
     staying: Choice
@@ -79,7 +78,7 @@ class Holders(msgspec.Struct, frozen=True):
     by_pool: dict[PoolId, list[Pod]]
     by_node: dict[str, list[Pod]]
     budgets: dict[str, list[PodDisruptionBudget]]  # by namespace
-    _guards: dict[str, _Guards] = {}  # by the uid of a pod, filled when first asked for
+    _guards: dict[str, _Guards] = {}  # the results of `guards`, by uid of the pod
 
     def pods(self) -> Choice:
         """List all of the pods."""
@@ -197,7 +196,7 @@ def make_room(
 
 
 def fewest_to_end(nodes: Iterable[str], holders: Holders, stock: Stock, suffices: Suffices) -> PotentialVictims | None:
-    """Find the node with the fewest pods whose end, all together, lets the pod fit; None if the end of a single pod would do."""
+    """Return the node that needs the fewest pods to end, all together, so that the pod fits; None if the end of one pod there is enough."""
     candidates = [holders.potential_victims((node,), stock) for node in nodes]
     candidates.sort(key=lambda candidate: len(candidate.staying))
     with suppress(Enough):
@@ -227,7 +226,7 @@ def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
 
 
 def without_unused_claims(stock: Stock, keys: Iterable[str], pods: Mapping[tuple[str, str], Pod]) -> Stock:
-    """Return the stock with those claims deallocated whose pods are all deleted or finished: nothing need be evicted for these.
+    """Return the stock without the allocations of claims whose pods are all deleted or finished: these claims need no eviction.
 
     `pods` are by namespace and name. The claim controller deallocates them a moment after their pods end.
     """
@@ -265,7 +264,7 @@ def make_room_on(potential: PotentialVictims, holders: Holders, suffices: Suffic
     protected = holders.protected(staying)
     others = [pod for pod in staying if pod not in protected]
     victims = staying
-    # Reprieved by halves, with the same result as one by one: usually few of many pods must go.
+    # Reprieve half of the pods at a time, which is faster, because usually few of many pods have to be evicted. The result is the same as one by one.
     waiting = [others, protected]
     while waiting:
         back = waiting.pop()
@@ -282,7 +281,7 @@ def make_room_on(potential: PotentialVictims, holders: Holders, suffices: Suffic
 def _less_disruptive(
     potential: PotentialVictims, holders: Holders, most: Disruption, suffices: Suffices
 ) -> Victims | None:
-    """Find the least disruptive sufficient set, if one disrupts less than `most`.
+    """Return the least disruptive set of victims that suffices, if it disrupts less than `most`; else None.
 
     A set is followed by its extensions by one pod of lower priority or younger age. These disrupt more, so the first sufficient
     set is the least disruptive.

@@ -1,4 +1,4 @@
-"""Whether the devices that a pod waits for are available: the scheduler's message, the groups of equal nodes, and the claims in the way. Pure.
+"""Whether a pod's pending claims can be served: the scheduler's message, the groups of equal nodes, and the claims that hold the devices. Pure.
 
 The messages are the decider's, as in events and refusals. This module decides nothing.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _MAX_GROUPS = 4  # groups of equal nodes; one node of each is judged
 _MAX_HOLDERS = 16  # holders on a node whose release is tried one by one
-# kube-scheduler's messages if something other than devices, labels, taints and amounts is in the way.
+# Parts of kube-scheduler's messages about conditions that drawbridge does not check.
 _OTHER_CONDITIONS = (
     "affinity rules",
     "topology spread constraints",
@@ -81,9 +81,9 @@ class Blocker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pods: tuple[str, ...]
     devices: tuple[str, ...]
     since: str
-    # Whether no pod that exists uses the claim, so that the claim ends once it is deleted.
+    # Whether no existing pod uses the claim, so that deleting the claim frees its devices.
     is_unused: bool = msgspec.field(name="unused", default=False)
-    # Whether its end alone would make room; null if that was not tried.
+    # Whether freeing this claim is enough; null if that was not tried.
     suffices: bool | None = msgspec.field(default=None, name="alone")
 
 
@@ -103,12 +103,12 @@ class Prospect(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     outlook: Outlook
     message: str = ""
-    # The nearest change that would make it fit.
+    # The smallest change with which the pod would fit.
     nearest: str = ""
     groups: tuple[NodesAlike, ...] = ()
     blockers: tuple[Blocker, ...] = ()
     barriers: tuple[Barrier, ...] = msgspec.field(default=(), name="beside")
-    # Nodes whose device plugins have room for its extended resources.
+    # Nodes whose device plugins have enough free devices for the pod's extended resources.
     plugins: tuple[str, ...] = ()
 
 
@@ -257,7 +257,7 @@ def _blockers(
 
 
 def _is_unused(claim: ResourceClaim, reading: Reading) -> bool:
-    """Return whether no existing pod uses a claim, so that it ends only when it is deleted."""
+    """Return whether no existing pod uses a claim, so that only deleting the claim frees its devices."""
     users = claim.status.reserved_for
     # A dump may have the pods of some namespaces only.
     namespace = claim.metadata.namespace or "default"

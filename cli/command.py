@@ -1,4 +1,4 @@
-"""What every command does the same way: usage errors, errors on stderr, exit codes, and JSON on every exit.
+"""The behaviour that all commands share: usage errors, errors on stderr, exit codes, and JSON on every exit.
 
 A command is a function that takes options and returns an `Exit`, declared with `@declare(...)`. Every failure (usage,
 input, environment) is handled here: a message on stderr and, under `-o json`, one JSON document on stdout.
@@ -35,7 +35,7 @@ _REMEDIES = {
 }
 
 
-# What a number is called in a usage error, in place of click's words.
+# Plain words for click's names of number types in usage errors.
 _PLAIN_TYPES = {
     "float range": "a number",
     "float": "a number",
@@ -146,7 +146,7 @@ class Command(click.Command):
                 errors += [problem for problem in described if problem not in errors]
             print_errors(errors)
             with suppress(OSError):  # stdout may be what failed, and that error is already printed
-                self._answer_errors(json_wanted, errors, ctx.params)  # `write_json` adds those of the input
+                self._answer_errors(json_wanted, errors, ctx.params)  # `write_json` adds the errors of the input
         ctx.exit(Exit.FINE if code is None else code)
 
     def _answer_errors(
@@ -155,7 +155,7 @@ class Command(click.Command):
         errors: Sequence[Mapping[str, Any]],
         given: Mapping[str, Any] | None = None,
     ) -> None:
-        """Print the empty answer with the errors; keys that are parameters, too (`node`), keep the given value."""
+        """Print the empty answer with the errors. A key that is also a parameter, such as `node`, has the value that the user gave."""
         if not json_wanted:
             return
         named = given or {}
@@ -165,7 +165,7 @@ class Command(click.Command):
 
 
 def _refuse_misspelt_namespace(ctx: click.Context) -> None:
-    """Refuse a namespace that no cluster can have, before it is taken for one without objects."""
+    """Refuse an invalid namespace name, which would otherwise look like a namespace without objects."""
     name = ctx.params.get("namespace")
     if not isinstance(name, str) or not name or ctx.resilient_parsing:
         return
@@ -205,7 +205,7 @@ def complain_of_usage(error: click.UsageError, program: str = "") -> dict[str, s
 
 
 def wants_json(args: Sequence[str]) -> bool:
-    """Return whether unparsed arguments ask for JSON."""
+    """Return whether unparsed arguments request JSON."""
     joined = " ".join(args).replace("--output", "-o").replace("=", " ").replace("-o json", "-ojson")
     return "-ojson" in joined.split()
 

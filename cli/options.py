@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-# Options that `remember` keeps in `click.Context.meta`: no command takes them as parameters.
+# Keys of `click.Context.meta` under which `remember` stores option values. These options are not parameters of commands.
 POSITIONAL, REQUIRED, ALL_NAMESPACES = (f"{__name__}.{name}" for name in ("positional", "required", "all-namespaces"))
 
 INSTEAD_OF_CLUSTER = "A dump of a cluster, or manifests, instead of a live cluster. May be repeated."
@@ -56,7 +56,7 @@ class AddressType(click.ParamType["Address"]):
 def option(name: str, help: str, *, called: str = "", remembered_as: str = "", **settings: Any) -> Decorator:  # noqa: A002  click's own word
     """Declare an option: with a `metavar` or a `type` it takes a value, else it is a flag; help shows its default.
 
-    `called` is its second name. With `remembered_as` its value goes to `ctx.meta[remembered_as]` and not to the command.
+    `called` is the option's second name. With `remembered_as`, the value is stored in `ctx.meta[remembered_as]`, and the command does not get it.
     """
     if not settings.keys() & {"metavar", "type"}:
         settings["is_flag"] = True
@@ -134,7 +134,7 @@ def files(*, required: bool = True, positional: bool = True, help: str = "") -> 
         ),
         option(
             "--exclude",
-            "Files below directories to skip, in the form of a .gitignore. May be repeated.",
+            "Files in directories to skip, as .gitignore patterns. May be repeated.",
             metavar="PATTERN",
             multiple=True,
             remembered_as=EXCLUDED,
@@ -177,7 +177,7 @@ def cluster_access() -> Decorator:
     """Add `--kubeconfig` and `--context`."""
     return all_of(
         (
-            option("--kubeconfig", "Default: the cluster that we run in, else kubectl's.", metavar="FILE"),
+            option("--kubeconfig", "Default: the cluster that drawbridge runs in, else kubectl's.", metavar="FILE"),
             option("--context", "A context of the kubeconfig.", metavar="NAME"),
         )
     )
@@ -217,7 +217,7 @@ def metrics_listen(default: str | None) -> Decorator:
 
 
 def namespaced(help: str) -> Decorator:  # noqa: A002  click's own word
-    """Add `-n`, and `-A` for the default."""
+    """Add `-n`, and `-A`, which means all namespaces and is the default."""
     return all_of(
         (
             click.option("-n", "--namespace", metavar="NAME", default="", help=help),

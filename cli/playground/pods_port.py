@@ -1,4 +1,4 @@
-"""A plain loopback port that plays API server for pods: POST a manifest to /pods, read what became of it.
+"""A plain loopback port that plays API server for pods: POST a manifest to /pods, and read the state of its pods.
 
 For people and `curl`; text in, text out. Callers are not authenticated, so only what listens on loopback may stand behind it.
 A web page in the user's browser is not the user: a request that names us by a host name other than localhost (which may
@@ -49,7 +49,7 @@ COMPANIONS = frozenset(
 )
 HELP = """\
 POST   /pods                   create what a manifest has (curl --data-binary @pod.yaml)
-GET    /pods                   what became of every pod
+GET    /pods                   the state of every pod
 DELETE /pods/[NAMESPACE/]NAME  delete a pod and its claims
 """
 

@@ -1,7 +1,7 @@
-"""A case: the keys of one dialect on one container, or on the whole pod, and what becomes of them.
+"""A case: the keys of one dialect on one container, or on the whole pod, and their outcome.
 
-`make_cases` lets the dialect's rule answer the keys with demands; `webhook.translate.checks` finds the claims that serve them. At
-each step a case may be refused, or left as it is. Cases are not used outside of this package.
+`make_cases` calls the dialect's rule, which turns the keys into demands; `webhook.translate.checks` finds the claims that serve the
+demands. At each step a case may be refused, or left untranslated. Cases are not used outside of this package.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """One dialect's keys on some containers, and their outcome."""
 
     dialect: Dialect
-    # Each key has one known row here.
+    # In a case, each key has exactly one known row.
     slot_keys: tuple[_SlotKeys, ...]
     container: str = ""  # "" if the case is about the pod
     keys: tuple[str, ...] = ()
@@ -71,15 +71,15 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[Note, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     left: Untranslated | None = None
-    # Whether there is no warning if the keys stay, for example because Kubernetes serves them.
+    # Whether to give no warning if the keys stay, for example because Kubernetes serves them.
     quiet: bool = False
-    # Whether the keys are still to be translated. A case without demands is open if another case has them (`joint`).
+    # Whether the keys are still to be translated. A case without demands is open if another case has its demands (`joint`).
     open: bool = False
-    # Whether a demand of the case belongs to another one (`joint`): both are translated, or neither.
+    # Whether a demand of this case belongs to another case (`joint`): both cases are translated, or neither.
     joined: bool = False
     # Whether the keys stay on the containers in addition to the claims.
     keeps: bool = False
-    # A key that no system has for itself, and what a unit of it means.
+    # A key that several systems use, and the meaning of one unit of it.
     bare: str = ""
     unit: Meaning = WHOLE
 
@@ -118,7 +118,7 @@ def make_cases(
     configuration: Configuration,
     fleet: Inventory,
 ) -> list[Case]:
-    """Group the keys by dialect and container, and let each dialect's rule answer."""
+    """Return a case for each dialect and container: group the keys, and call each dialect's rule."""
     grouped: dict[tuple[str, int], tuple[Dialect, list[_SlotKeys]]] = {}
     for order, (slot, legacy_keys) in new_keys.items():
         by_dialect: dict[str, tuple[Dialect, list[LegacyKey]]] = {}
@@ -187,7 +187,7 @@ def make_cpu_cases(
 
 
 def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Configuration) -> Case:
-    """Let the dialect answer annotations or labels that request devices; if its table leaves them, its system serves them."""
+    """Return the case of annotations or labels that request devices; left if the table of the dialect says that its system serves them."""
     case = Case(dialect=dialect, slot_keys=(), keys=(hint.key,))
     read, pod = configuration.vocabularies[dialect.name].read_pod, owners.pod
     if hint.row.outcome is Outcome.LEFT or read is None or pod is None:
@@ -227,7 +227,7 @@ def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Confi
         return _stop(case, answer)
     # Annotations that a claim replaces are removed, so that their system does not serve them as well.
     read_by = {hint.key: hint.row for hint in texts.values() if hint.row.place is Position.ANNOTATION}
-    # An annotation that is dropped stays on the pod.
+    # A dropped annotation has no counterpart, and stays on the pod.
     taken = {note.key for note in answer.notes if note.outcome in REPLACED and not note.is_dropped}
     replaced_keys = [
         LegacyKey(key, (KnownRow(dialect, row),), raw=pod.annotations[key])
@@ -249,7 +249,7 @@ def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Confi
 def _answer(
     dialect: Dialect, slot_keys: tuple[_SlotKeys, ...], owners: Owners, configuration: Configuration, fleet: Inventory
 ) -> Case:
-    """Let the dialect answer keys on containers, unless another system serves them or an amount is invalid."""
+    """Return the case of keys on containers: the answer of the dialect, unless another system serves the keys or an amount is invalid."""
     first = slot_keys[0][0]
     keys = tuple(dict.fromkeys([legacy_key.key for _, legacy_keys in slot_keys for legacy_key in legacy_keys]))
     container = first.name if dialect.scope is Scope.CONTAINER else ""
@@ -347,7 +347,7 @@ def _stop(case: Case, why: Stop) -> Case:
 
 
 def _find_obstacle(key: str, dialect: Dialect, owners: Owners) -> Stop | None:
-    """Find why the dialect's own system serves the keys itself, or would refuse them."""
+    """Return why the dialect's own system serves the keys or refuses them; None if it does neither."""
     hints = owners.hints.get(dialect.name, {})
     for system, hint in owners.placing_systems:
         if not dialect.independent:

@@ -113,7 +113,7 @@ def test_a_strategy_scores_nodes_differently_and_equal_nodes_equally():
 
 
 def test_nodes_beyond_the_budget_fit_with_score_zero(monkeypatch):
-    """300 nodes that share 3,200 devices with node selectors took ten seconds for each pod, without a pause."""
+    """Without a budget, 300 nodes that share 3,200 devices with node selectors took ten seconds for each pod."""
     looked_at = []
     numbered = node_view._numbered
     monkeypatch.setattr(node_view, "_numbered", lambda sites: looked_at.append(len(sites)) or numbered(sites))
