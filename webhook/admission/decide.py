@@ -97,7 +97,7 @@ def hold_back(verdict: Verdict, mode: Mode) -> Verdict:
     if mode is Mode.ENFORCE:
         return verdict
     operations = verdict.cleaning if mode is Mode.WARN else ()
-    return replace(verdict, operations=operations, refusals=(), templates={}, given=())
+    return replace(verdict, operations=operations, refusals=(), templates={}, added_claims=())
 
 
 def why_cpus_left(candidate: Candidate, verdict: Verdict, state: State, budget: Budget) -> str:
@@ -134,7 +134,7 @@ def judge_pod(candidate: Candidate, verdict: Verdict, state: State, budget: Budg
 def _requested(candidate: Candidate, verdict: Verdict, state: State) -> Requested:
     """Return the requests of the translated pod: its claims, and its requests of device plugins."""
     pod = candidate.pod
-    claims = all_claims(pod, verdict.given)
+    claims = all_claims(pod, verdict.added_claims)
     if state.fleet.extended:
         replaced = {
             (decision.container, decision.key) for decision in verdict.decisions if decision.outcome in REPLACED
@@ -184,7 +184,7 @@ def _judge(candidate: Candidate, verdict: Verdict, requested: Requested, state: 
 
 def _unchanged(candidate: Candidate, verdict: Verdict, requested: Requested, state: State) -> Requested:
     """Return the requests of the untranslated pod: its own claims, and the device plugin keys that our claims would replace."""
-    by_plugin = plugin_request(candidate.pod, state) if candidate.is_pending and verdict.given else None
+    by_plugin = plugin_request(candidate.pod, state) if candidate.is_pending and verdict.added_claims else None
     return requested._replace(claims=own_claims(candidate.pod, ()), by_plugin=by_plugin)
 
 
@@ -196,7 +196,9 @@ def add_problems(verdict: Verdict, problems: Problems, name: str) -> Verdict:
     refused = [decision for decision in decisions if decision.outcome is Outcome.REFUSED]
     doubts = [decision for decision in decisions if decision.outcome is not Outcome.REFUSED]
     return (
-        replace(verdict, problem_warnings=(*problems.warnings, *verdict.problem_warnings)).doubt(doubts).refuse(refused)
+        replace(verdict, problem_warnings=(*problems.warnings, *verdict.problem_warnings))
+        .with_doubts(doubts)
+        .refuse(refused)
     )
 
 

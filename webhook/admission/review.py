@@ -35,7 +35,16 @@ from webhook.claims import template
 from webhook.names import WAY_OUT
 from webhook.refusals import Code, Warned
 from webhook.state import Mode, doubts, mode_of, workload
-from webhook.translate import NOTHING, Decision, Verdict, given_earlier, is_skipped, paths, replay, verified_record
+from webhook.translate import (
+    NOTHING,
+    Decision,
+    Verdict,
+    claims_added_earlier,
+    is_skipped,
+    paths,
+    replay,
+    verified_record,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -334,7 +343,7 @@ def _recheck(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budge
         bearer = template.identify(pod, namespace)
         try:
             proven = template.verify(signed, bearer, *state.keys)
-            earlier = given_earlier(obj, state, namespace=namespace)
+            earlier = claims_added_earlier(obj, state, namespace=namespace)
         except template.TemplatesError as error:
             # Without a valid signature, the specs on the pod are ignored, and the stored templates are judged.
             warnings = (f"{error}: drop the {names.DOMAIN}/ annotations",)

@@ -23,8 +23,8 @@ from webhook.translate.record import verified_record
 from webhook.translate.report import Decision, decides_outcome, outcome_of
 from webhook.translate.rewrite import Operation, PodClaim
 from webhook.translate.translate import (
+    claims_added_earlier,
     clean,
-    given_earlier,
     replay,
     translate,
     translate_template,
@@ -56,6 +56,7 @@ __all__ = [
     "amounts_in",
     "apply_own",
     "asks_in_unknown_kind",
+    "claims_added_earlier",
     "clean",
     "controller_kind",
     "counts_keys",
@@ -67,7 +68,6 @@ __all__ = [
     "find_unknown",
     "find_unrequested_access",
     "find_unserved",
-    "given_earlier",
     "group_kind",
     "is_skipped",
     "is_unknown_kind",

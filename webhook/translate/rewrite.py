@@ -79,7 +79,7 @@ class Rewrite(msgspec.Struct, frozen=True):
 
     operations: tuple[Operation, ...] = ()
     templates: Mapping[str, Json] = {}
-    given: tuple[PodClaim, ...] = ()
+    added_claims: tuple[PodClaim, ...] = ()
     cpus: bool = False  # whether containers get claims for CPUs
     # Whether the record would make the pod's annotations larger than the API server accepts.
     too_large: bool = False

@@ -116,7 +116,7 @@ def translate(
         operations=change.operations or (() if report.refusals else cleaning),
         cleaning=cleaning,
         templates=change.templates,
-        given=(*earlier, *change.given),
+        added_claims=(*earlier, *change.added_claims),
         claims_cpus=change.cpus,
         refusals=tuple(report.refusals),
         notes=tuple(report.warnings),
@@ -181,7 +181,7 @@ def _report_misread(pod: PodView, report: PodReport) -> None:
         report.add_misread(names.EXTENDED_RESOURCES, 'only "leave" and "translate" are read')
 
 
-def given_earlier(pod: Json, state: State, *, namespace: str) -> tuple[PodClaim, ...]:
+def claims_added_earlier(pod: Json, state: State, *, namespace: str) -> tuple[PodClaim, ...]:
     """Find the claims that an earlier round put on a pod; none if another writer wrote its record."""
     view = view_pod(pod, state.configuration)
     if not view.marked:

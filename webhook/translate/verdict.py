@@ -30,7 +30,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     # Specs of ResourceClaimTemplates, by name.
     templates: Mapping[str, Json] = {}
     # Claims that the webhook puts on the pod, now or in an earlier round.
-    given: tuple[PodClaim, ...] = ()
+    added_claims: tuple[PodClaim, ...] = ()
     # Whether some of these are for CPUs. If no node can serve all claims, the pod is translated again without those for CPUs.
     claims_cpus: bool = False
     refusals: tuple[Finding, ...] = ()
@@ -77,10 +77,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             refusals=(*self.refusals, *refusals),
             operations=(),
             templates={},
-            given=(),
+            added_claims=(),
         )
 
-    def doubt(self, doubts: Iterable[Decision]) -> Verdict:
+    def with_doubts(self, doubts: Iterable[Decision]) -> Verdict:
         """Add the code and the reason of each doubt to the decision about its key; the outcome of the key stays."""
         decisions = list(self.decisions)
         for doubt in doubts:

@@ -59,7 +59,7 @@ class Supposition:
         self._runner = runner
         self._name = ""
         self._supposed = Supposed(knowledge.stock, knowledge.stock, Holders({}, {}, {}))
-        self._asked: tuple[str, Pod] | None = None  # the member of the last outlook, with its token
+        self._last_attempt: tuple[str, Pod] | None = None  # the member of the last outlook, with its token
         self._before: dict[str, Supposed] = {}  # the state before a member was placed, by the member's token
 
     async def outlook(self, pod: Pod, name: str, below: int) -> tuple[str, Outlooks]:
@@ -74,7 +74,7 @@ class Supposition:
             self._name, self._before = name, {}
         self._supposed = after
         token = SUPPOSED + secrets.token_hex(12)
-        self._asked = token, pod
+        self._last_attempt = token, pod
         return token if outlooks.nodes else "", outlooks.with_messages(partial(self._pods.redact, pod))
 
     async def why_not_fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
@@ -101,9 +101,9 @@ class Supposition:
             self._supposed = before
 
     def _pod_of(self, token: str) -> Pod:
-        if self._asked is None or self._asked[0] != token:
+        if self._last_attempt is None or self._last_attempt[0] != token:
             raise HttpError(HTTPStatus.GONE, "the token is no longer known", "decide again")
-        return self._asked[1]
+        return self._last_attempt[1]
 
 
 def _outlook(

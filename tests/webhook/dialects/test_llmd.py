@@ -64,7 +64,7 @@ def test_containers_with_requests_see_the_sum_of_all_requests():
     value = pod({PAIRS: 1}, {}, {PAIRS: 2})
     done = verdict_of(value)
     assert len(devices(done)["requests"]) == 6
-    assert [claim.users for claim in done.given] == [("c0", "c2")]
+    assert [claim.users for claim in done.added_claims] == [("c0", "c2")]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_request_the_rail_webhook_would_reject_is_refused(count, options, code
 @pytest.mark.parametrize(("count", "pairs"), [(16, [16]), (20, [10, 10])])
 def test_more_pairs_than_a_claim_holds_are_split_between_pairs(count, pairs):
     done = verdict_of(pod({PAIRS: count}), llmd={"pairsPerNode": count})
-    specs = [claim.spec["spec"]["devices"] for claim in done.given]
+    specs = [claim.spec["spec"]["devices"] for claim in done.added_claims]
     assert [len(spec["constraints"]) for spec in specs] == pairs
     assert all(len(spec["requests"]) <= 32 for spec in specs)
 
@@ -114,7 +114,7 @@ NIC = {"interface": {"name": "net<i>", "mtu": 9000}}
 
 def interfaces_of(done):
     """Of each claim, the requests and parameters of its entries."""
-    every = [claim.spec["spec"]["devices"]["config"] for claim in done.given]
+    every = [claim.spec["spec"]["devices"]["config"] for claim in done.added_claims]
     assert {entry["opaque"]["driver"] for entries in every for entry in entries} == {"dra.net"}
     return [[(entry["requests"], entry["opaque"]["parameters"]["interface"]) for entry in entries] for entries in every]
 
@@ -152,7 +152,7 @@ def test_numbered_devices_are_requested_individually():
 
 def test_parameters_of_one_target_are_not_set_on_other_targets():
     done = verdict_of(pod({PAIRS: 1}, {"nvidia.com/gpu": 1}), parameters={"efa": NIC}, **WHOLE)
-    assert all("config" not in claim.spec["spec"]["devices"] for claim in done.given)
+    assert all("config" not in claim.spec["spec"]["devices"] for claim in done.added_claims)
 
 
 @pytest.mark.parametrize(

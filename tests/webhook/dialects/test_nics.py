@@ -230,7 +230,7 @@ def test_gpus_and_adapters_are_paired_under_one_switch():
     requests = spec["spec"]["devices"]["requests"]
     assert [request["exactly"]["count"] for request in requests] == [1, 4] * 4
     assert len(spec["spec"]["devices"]["constraints"]) == 4
-    assert len(done.given) == 2
+    assert len(done.added_claims) == 2
 
 
 def test_a_host_network_pod_keeps_its_adapter():

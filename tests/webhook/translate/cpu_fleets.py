@@ -85,7 +85,7 @@ def outcomes_of(done):
 def exactly_of(done):
     return [
         {"class": request["exactly"]["deviceClassName"]}
-        for given_ in done.given
+        for given_ in done.added_claims
         for request in given_.spec["spec"]["devices"]["requests"]
     ]
 

@@ -64,9 +64,9 @@ def test_a_gpu_and_cpus_get_separate_claims():
 def test_cpus_published_as_devices_are_counted_and_split_over_claims():
     single_cpus = [single(i) for i in range(64)]
     done = verdict_of(pod({"cpu": 40, "memory": "1Gi"}), given=cpus_on("a", "b", made=single_cpus))
-    counts = [claim.spec["spec"]["devices"]["requests"][0]["exactly"]["count"] for claim in done.given]
+    counts = [claim.spec["spec"]["devices"]["requests"][0]["exactly"]["count"] for claim in done.added_claims]
     assert counts == [20, 20]
-    assert "capacity" not in str(done.given)
+    assert "capacity" not in str(done.added_claims)
     assert untouched(verdict_of(pod({"cpu": 200, "memory": "1Gi"}), given=cpus_on("a", made=single_cpus)))
 
 

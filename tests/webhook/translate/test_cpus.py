@@ -139,7 +139,7 @@ def test_a_guaranteed_container_keeps_its_request_beside_the_claim():
     ]
     assert users(value, done) == ["c0", "c1"]
     assert len(after["spec"]["resourceClaims"]) == 2  # one claim serves one container
-    device_requests = [claim.spec["spec"]["devices"]["requests"][0]["exactly"] for claim in done.given]
+    device_requests = [claim.spec["spec"]["devices"]["requests"][0]["exactly"] for claim in done.added_claims]
     assert [request["deviceClassName"] for request in device_requests] == ["dra.cpu", "dra.cpu"]
     assert [request["capacity"]["requests"] for request in device_requests] == [
         {"dra.cpu/cpu": "2"},
