@@ -56,7 +56,7 @@ class NodeResult(msgspec.Struct, frozen=True):
 
 
 def options_within(milliseconds: int | None) -> Options:
-    """Return the options for a budget of so many milliseconds per node (`--budget-ms`); None is the default.
+    """Return the options for a budget of a number of milliseconds per node (`--budget-ms`); None is the default.
 
     The budget is counted in steps of an assumed duration, so that a busy machine gives the same answer.
     """

@@ -1,4 +1,4 @@
-"""Pages that reload themselves: an open page is told of each new reading, and fetches itself again. Does I/O.
+"""Pages that reload themselves: the server announces each new reading to open pages, which then reload. Does I/O.
 
 A server-sent event names the reading, without its content: the page has the content, after the login.
 """

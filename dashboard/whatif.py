@@ -87,7 +87,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     placed: int
     # The lines of quotas that count pods of the question.
     quotas: tuple[QuotaSaid, ...] = ()
-    # The number of waiting pods that were left out, because a question may have only so many pods.
+    # The number of waiting pods that were left out, because the number of pods in a question is limited.
     left: int = 0
 
 

@@ -1,4 +1,4 @@
-"""Writes every file that is made from the code: `make generate`. A test demands that none is stale.
+"""Writes every file that is made from the code: `make generate`. A test fails if one is stale.
 
 The map of the packages, JSON schemas, settings, calls, alerts, answers in tutorials, vocabularies, findings, and the webhook
 configurations. It wraps lines of other pages, too.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 ROOT = Path(__file__).parent.parent
-# What the referees of the tests are asked about, in words.
+# What the tests compare with Kubernetes' own code, in words.
 COMPARED = {
     "allocate": "allocations",
     "cel": "CEL selectors",
@@ -35,7 +35,7 @@ COMPARED = {
     "validate": "objects validated",
     "yaml": "YAML documents",
 }
-# A row of the page of limits: what, at most how much of it, and where the code says so.
+# A row of the tables in docs/limits.md: what is limited, the limit, and the constant.
 LIMIT = re.compile(r"^(\|[^|]+\| )[^|]*?( [KM]iB)?( \| `([\w.]+)` \|)$", re.MULTILINE)
 STEP_LIMITS = re.compile(r"(<!-- steps: .*? -->\n).*(<!-- end of steps -->)", re.DOTALL)
 UNITS = {" KiB": 1 << 10, " MiB": 1 << 20, "": 1}

@@ -1,6 +1,6 @@
 """Makes what a release publishes, twice, and compares: `python -m docs.release FOLDER`. `python -m docs.release --bump 0.2.0` changes the version.
 
-Everything is made of the files of HEAD, in an order and with times that the commit decides, so the same Python makes the same bytes.
+Everything is made from the files of HEAD. The commit determines their order and times, so the same Python makes the same bytes.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def write(
 ) -> None:
     """Write an answer in a form of `-o`. Only what this form needs is made.
 
-    Text, Markdown and HTML are made of the report; JSON of the document; CSV of the table, else of the report's only one; SARIF,
+    Text, Markdown and HTML are made from the report, JSON from the document, CSV from the table, or else from the report's only table; SARIF,
     annotations and JUnit of the findings; SVG is the picture. `unread` is what of a cluster is not in the answer.
     """
     from rendering import formats

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     Serve = Callable[[Stock, Sequence[ResourceClaim]], Answer]
 
 EXAMPLES = 3
-FEW = 4  # up to so many devices, attribute values are listed even if each device has its own
+FEW = 4  # up to this number of devices, attribute values are listed even if each device has another value
 _LOOKED_AT = 10  # steps of a microsecond to explain one device
 
 

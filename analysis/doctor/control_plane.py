@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _SILENT = timedelta(seconds=45)  # nodes and API servers renew their leases every ten seconds, controllers every two
-_RENEWED = 4  # a lease that was not renewed for so many times its length is idle
+_RENEWED = 4  # a Lease that was not renewed for this multiple of its duration is idle
 _CONTROLLERS = {
     "kube-controller-manager": "no claim is created from a template, and no ReplicaSet or Job creates pods",
     "kube-scheduler": "no pod of its profiles is placed",

@@ -277,7 +277,7 @@ def _refusal(webhook: WebhookStory) -> NextStep | None:
 
 
 def _is_coming(pod: Pod, claim: ClaimStory, reading: Reading) -> bool:
-    """Return whether a claim is made of a template that was read once its pod, which is in no cluster yet, is created."""
+    """Return whether a claim will be created from a template that was read. Its pod is in no cluster yet."""
     namespace = pod.metadata.namespace or "default"
     known = f"{namespace}/{claim.template}" in reading.templates
     return claim.state is ClaimState.MISSING and known and not pod.metadata.uid

@@ -1,8 +1,8 @@
-"""What the webhook's loop does, piece by piece: `make soak` names by it what has held an honest review for longest.
+"""Records what the webhook's event loop does, piece by piece, so that `make soak` can report what delayed an honest review for longest.
 
-`python -m bench.webhook.pieces FILE` is the server of `bench.webhook.admission`, and stands around what the loop calls and what may take long in
-that. A piece that took a millisecond or more of the processor is a line in the file. What the loop does besides, in TLS and in the kernel, is what is
-left of a hold; it can't be seen from Python.
+`python -m bench.webhook.pieces FILE` is the server of `bench.webhook.admission`, with timers around the callbacks of the loop and their slow parts.
+A piece that took a millisecond of CPU or more is a line in the file. The rest of a delay is time in TLS and in the kernel, which Python cannot
+measure.
 """
 
 from __future__ import annotations

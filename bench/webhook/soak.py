@@ -46,13 +46,13 @@ MIB = 1 << 20
 CEILING = 512  # MiB, workers included
 CLIENTS = 32
 HOSTILE = 10_000
-# Seconds of the webhook's processor that a crowd may hold an honest review: 99 of 100, and all. One review holds it for 70 ms at
-# most, a turn of the loop for less than that again; how turns are shared is tested by counting them (`tests/runtime/http/test_fair_queue.py`).
+# The most CPU seconds of the webhook for which hostile clients may delay an honest review: for 99 of 100 reviews, and for all. One review takes
+# 70 ms at most, and a turn of the loop less than that. `tests/runtime/http/test_fair_queue.py` tests how turns are shared.
 HELD_MOSTLY, HELD = 0.075, 0.1
-# So many of the longest holds are told piece by piece.
+# The number of longest holds that are reported piece by piece.
 SLOWEST = 5
 PAUSE = 0.005
-# Growth that says nothing: allocators keep what they had, and caches fill up to their bounds.
+# Growth that is no leak: allocators keep freed memory, and caches fill up to their bounds.
 SLACK = 1.15
 
 

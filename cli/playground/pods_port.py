@@ -1,8 +1,8 @@
-"""A plain loopback port that plays API server for pods: POST a manifest to /pods, and read the state of its pods.
+"""A plain HTTP port on loopback that acts as an API server for pods: POST a manifest to /pods, and read the state of its pods.
 
-For people and `curl`; text in, text out. Callers are not authenticated, so only what listens on loopback may stand behind it.
-A web page in the user's browser is not the user: a request that names us by a host name other than localhost (which may
-belong to another machine), or that comes from a page of another origin, is refused.
+For people and `curl`; text in, text out. Callers are not authenticated, so the port must be on loopback only.
+A web page in the user's browser must not use the port. So the port refuses a request from a page of another origin, and a
+request whose Host is a name other than localhost, which may belong to another machine.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dra.objects import ResourceClaim
     from node.audit.snapshot import ClaimName
 
-MAX_BYTES = 1 << 20  # the checksum of so many takes half a second, and is cached
+MAX_BYTES = 1 << 20  # a checksum of this size takes half a second, and is cached
 MAX_DEVICES = 4096
 DEEPEST = 12  # levels of nesting within a claim
 LONGEST = 200

@@ -20,7 +20,7 @@ NODE_SHARE = (
     6 * MIB
 )  # the limit of a node; that of a namespace is half of the collection, because it may be the only one
 SMALL = 16 * 1024
-_REREAD_PART = 8  # one part in so many of the limit must be free again before the collection is read again
+_REREAD_PART = 8  # one eighth of the limit must be free again before the collection is read again
 
 
 class Allotment:

@@ -14,7 +14,7 @@ class Backoff(msgspec.Struct, frozen=True):
     most: float = 30.0
 
     def seconds(self, failures: int, fraction: float, error: Exception | None = None) -> float:
-        """Return the wait after so many consecutive failures; `fraction` is random in [0, 1). A server's Retry-After is a minimum."""
+        """Return the wait after a number of consecutive failures; `fraction` is random in [0, 1). A server's Retry-After is a minimum."""
         doublings = max(failures - 1, 0)
         doublings = min(doublings, 32)
         longest = self.least * 2.0**doublings

@@ -26,7 +26,7 @@ OUTBID = "the free devices are reserved for a nominated pod of the same or a hig
 SECONDS = 60.0  # that a nomination lasts; schedulers retry sooner
 RETRY_FACTOR = 5  # a starved pod without such a node is tried again after this many times the starvation time
 LONGEST = 600.0  # the most seconds that a node is kept for a starved pod, before another starved pod gets one
-IDLE = 30.0  # after so many seconds without an end of an awaited pod, another starved pod gets a node
+IDLE = 30.0  # seconds; if no awaited pod has ended for this time, another starved pod gets a node
 
 
 class KeptNode(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ logger = logging.getLogger("drawbridge.allocator")
 ANNOTATION = "drawbridge.dev/tried-again"
 PATIENCE = 1.0  # seconds in which a scheduler that saw the change retries by itself
 POLL = 600.0
-REFUSALS = 8  # after so many claims that the API server rejects, the backoff begins
+REFUSALS = 8  # claims that the API server rejects before the backoff begins
 
 
 class ExtenderRequeue:
