@@ -39,7 +39,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D009": FindingCode("a namespace on an object that belongs to the whole cluster", _INFO, "remove the namespace: the API server ignores it"),
     "D010": FindingCode("an object that drawbridge fails to judge", _ERROR, "report this bug in drawbridge, with the object"),
     "D011": FindingCode("a placeholder that is not filled in", _WARNING, "fill it in, or check what its template renders to"),
-    "D012": FindingCode("devices are requested in a file that is not read as objects", _WARNING, "check the objects that are made of it: --chart DIR --values FILE, -k DIR, or -f -"),
+    "D012": FindingCode("devices are requested in a file that is not read as objects", _WARNING, "check the rendered objects: --chart DIR --values FILE, -k DIR, or -f -"),
     # Errors of the API server.
     "D101": FindingCode("a required value is missing", _ERROR, "set the field"),
     "D102": FindingCode("a name or value has the wrong format", _ERROR, "use the format that the message gives"),
@@ -238,7 +238,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "S006": FindingCode("a device plugin that gives each container an IMEX channel", _WARNING, "write a ComputeDomain, and give pods that use the channel a claim by its template"),
     "S007": FindingCode("a device plugin that shares devices", _WARNING, "claims take whole devices: turn the sharing off, or declare what replicas become (`meanings`)"),
     "S008": FindingCode("an autoscaler that does not consider claims", _WARNING, "do what the message says, or leave such pods by `extendedResources: {autoscaled: leave}`"),
-    "S009": FindingCode("node groups without a node", _INFO, "keep one node in each; `nodeTemplates` tells what they publish to drawbridge alone"),
+    "S009": FindingCode("node groups without a node", _INFO, "keep one node in each group; `nodeTemplates` describes their devices to drawbridge only"),
     "S010": FindingCode("settings of device plugins and autoscalers that the webhook does not read", _WARNING, "declare their namespaces under `evidence`"),
     "S011": FindingCode("another webhook that changes pods", _INFO, "try one pod with `kubectl apply --dry-run=server` and see what was added"),
     "S012": FindingCode("a ResourceQuota that claims would bypass", _WARNING, "limit the class in a ResourceQuota, and map the key to that line under `quotas`"),
