@@ -6,7 +6,7 @@ considered; the scheduler checks cpu, taints and affinity.
 
 from allocator.decisions.advice import advice
 from allocator.decisions.compact_answer import CompactAnswers, KnownNodes, known_nodes, other_nodes
-from allocator.decisions.decider import BY_DEFAULT, Decider, Hindrance, Outlook, Outlooks, Serving, demand_key
+from allocator.decisions.decider import BY_DEFAULT, Decider, FleetOutlook, Hindrance, Outlook, Serving, demand_key
 from allocator.decisions.placement import STRATEGY, PlacementRules, full_nodes, placement_of
 from allocator.decisions.pod_claims import find_claims, node_obstacle, plugin_nodes
 from allocator.decisions.readiness import devices_ready, latest_binding, unusable
@@ -18,11 +18,11 @@ __all__ = [
     "STRATEGY",
     "CompactAnswers",
     "Decider",
+    "FleetOutlook",
     "Hindrance",
     "KnownNodes",
     "NodeGroup",
     "Outlook",
-    "Outlooks",
     "PlacementRules",
     "Serving",
     "advice",

@@ -19,7 +19,7 @@ from dra.wire import Wire
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from allocator.decisions.decider import Outlooks
+    from allocator.decisions.decider import FleetOutlook
 
 _K = TypeVar("_K")
 LONGEST_REASONS = 16
@@ -50,11 +50,11 @@ def known_nodes(names: Collection[str]) -> KnownNodes:
     return KnownNodes(count=len(names), sum=sum(checks))
 
 
-def other_nodes(outlooks: Outlooks, nodes: Collection[str]) -> OtherNodes | None:
+def other_nodes(fleet_outlook: FleetOutlook, nodes: Collection[str]) -> OtherNodes | None:
     """Return the answer for the largest group of nodes; None if some node has no answer."""
-    scores = Counter(outlooks.nodes.values())
+    scores = Counter(fleet_outlook.nodes.values())
     reasons: Counter[str] = Counter()
-    for hindrance in outlooks.hindrances:
+    for hindrance in fleet_outlook.hindrances:
         are_named = map(nodes.__contains__, hindrance.nodes)
         reasons[hindrance.message] += sum(are_named)
     judged = scores.total() + reasons.total()
@@ -68,31 +68,31 @@ def other_nodes(outlooks: Outlooks, nodes: Collection[str]) -> OtherNodes | None
 
 
 class CompactAnswers:
-    """Converts outlooks to JSON. The checksum of the nodes is kept until the nodes change."""
+    """Converts a FleetOutlook to JSON. The checksum of the nodes is kept until the nodes change."""
 
     def __init__(self) -> None:
         self._counted: Collection[str] = ()
         self._known = known_nodes(())
 
     def answer(
-        self, token: str, outlooks: Outlooks, known: KnownNodes | None, nodes: Collection[str]
+        self, token: str, fleet_outlook: FleetOutlook, known: KnownNodes | None, nodes: Collection[str]
     ) -> dict[str, Any]:
         """Return the answer for a scheduler that knows the nodes `known`; `nodes` are all nodes of the stock."""
         if nodes is not self._counted:  # the stock makes a new mapping when a node changes
             self._counted, self._known = nodes, known_nodes(nodes)
-        rest = other_nodes(outlooks, nodes) if known == self._known else None
+        rest = other_nodes(fleet_outlook, nodes) if known == self._known else None
         liked = rest.score if rest is not None and rest.fit else None
         common_message = rest.message if rest is not None and not rest.fit else None
-        hindrances = outlooks.hindrances if liked is not None else outlooks.hindrances[:LONGEST_REASONS]
+        hindrances = fleet_outlook.hindrances if liked is not None else fleet_outlook.hindrances[:LONGEST_REASONS]
         reasons: list[dict[str, Any]] = []
         for hindrance in hindrances:
             named = () if hindrance.message == common_message else hindrance.nodes
             reasons.append({"message": hindrance.message, "nodes": named, "count": hindrance.count})
         answer: dict[str, Any] = {
-            "verdict": str(outlooks.outlook),
+            "verdict": str(fleet_outlook.outlook),
             "token": token,
-            "nodes": [{"name": name, "score": score} for name, score in outlooks.nodes.items() if score != liked],
-            "message": outlooks.message,
+            "nodes": [{"name": name, "score": score} for name, score in fleet_outlook.nodes.items() if score != liked],
+            "message": fleet_outlook.message,
             "reasons": reasons,
         }
         return answer if rest is None else answer | {"rest": rest}

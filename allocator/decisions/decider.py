@@ -71,15 +71,15 @@ class Hindrance(msgspec.Struct, frozen=True):
         return len(self.nodes)
 
 
-class Outlooks(msgspec.Struct, frozen=True):
-    """The answer about one pod and all nodes."""
+class FleetOutlook(msgspec.Struct, frozen=True):
+    """Whether and where one pod fits, for all nodes of the fleet: the outlook of the pod, and the nodes."""
 
     outlook: Outlook
     nodes: Mapping[str, int] = {}  # nodes that fit, with scores from 0 to 100
     message: str = ""
     hindrances: tuple[Hindrance, ...] = ()
 
-    def with_messages(self, rewrite: Callable[[str], str]) -> Outlooks:
+    def with_messages(self, rewrite: Callable[[str], str]) -> FleetOutlook:
         """Return the same answer with each message rewritten."""
         hindrances = [replace(hindrance, message=rewrite(hindrance.message)) for hindrance in self.hindrances]
         return replace(self, message=rewrite(self.message), hindrances=tuple(hindrances))
@@ -115,7 +115,7 @@ class Decider:
         excluded_nodes: _ByNode = MappingProxyType({}),
         *,
         by_plugin: bool = False,
-    ) -> Outlooks:
+    ) -> FleetOutlook:
         """Return which nodes can serve a pod. `excluded_nodes` has the reason for each node that must not be used, such as a limit of pods.
 
         With `by_plugin`, consider only nodes whose device plugins offer the pod's extended resources, in use or not, and ignore the claim
@@ -123,18 +123,18 @@ class Decider:
         """
         pod_claims = find_claims(pod, stock)
         if not pod_claims.want_devices:
-            return Outlooks(Outlook.SKIP)
+            return FleetOutlook(Outlook.SKIP)
         plugins = plugin_nodes(pod, pod_claims, stock)
         if by_plugin:
             if not plugins:  # the usual case in a migrated cluster, so do not search its nodes
-                return Outlooks(Outlook.SKIP)
+                return FleetOutlook(Outlook.SKIP)
             why = f"no device plugin serves {', '.join(pod_claims.by_claim)} there"
             by_plugin_nodes = frozenset(plugins)
             excluded_nodes = {**{name: why for name in stock.nodes if name not in by_plugin_nodes}, **excluded_nodes}
             pod_claims = pod_claims.without_unmade()
         may_fit_later = bool(excluded_nodes or plugins)
         if pod_claims.waits_for:
-            return Outlooks(Outlook.WAITING, message=pod_claims.waits_for)
+            return FleetOutlook(Outlook.WAITING, message=pod_claims.waits_for)
         open_ = pod_claims.open
         obstacles = dict(excluded_nodes)
         if pod_claims.by_claim or len(open_) < len(pod_claims.claims):
@@ -147,11 +147,11 @@ class Decider:
             fitting = [name for name in stock.nodes if name not in obstacles]
             hindrances = _by_message(obstacles)
             if fitting:
-                return Outlooks(Outlook.FITS, dict.fromkeys(fitting, 0), "", hindrances)
+                return FleetOutlook(Outlook.FITS, dict.fromkeys(fitting, 0), "", hindrances)
             commonest = max(
                 hindrances, key=lambda hindrance: hindrance.count, default=Hindrance("there are no nodes", ())
             )
-            return Outlooks(Outlook.FULL if may_fit_later else Outlook.NEVER, {}, commonest.message, hindrances)
+            return FleetOutlook(Outlook.FULL if may_fit_later else Outlook.NEVER, {}, commonest.message, hindrances)
         answers = self._search_fleet(stock, open_)
         fitting = answers.feasible
         if obstacles:
@@ -173,7 +173,7 @@ class Decider:
                 for name, verdict in answers.refusing.items():
                     refusals.setdefault(name, _verdict_message(verdict))
                 hindrances = _by_message(refusals)
-            return Outlooks(Outlook.FITS, scores, "", hindrances)
+            return FleetOutlook(Outlook.FITS, scores, "", hindrances)
         idle = self._search_fleet(stock, open_, idle=True)
         hindrances = _hindrances(answers, idle, candidates, (obstacles, barred))
         outlook = Outlook.FULL
@@ -186,7 +186,7 @@ class Decider:
         if rest := sum(hindrance.count for hindrance in hindrances[MAX_EXPLAINED:]):
             parts.append(f"{rest} for other reasons")
         summary = f"0 of {len(stock.nodes)} nodes can serve the claims: {'; '.join(parts)}"
-        return Outlooks(outlook, {}, summary if hindrances else "there are no nodes", hindrances)
+        return FleetOutlook(outlook, {}, summary if hindrances else "there are no nodes", hindrances)
 
     def may_fit(self, pod: Pod, stock: Stock, excluded_nodes: _ByNode = MappingProxyType({})) -> bool:
         """Return whether some node that is not excluded may serve a pod now; True if more than its open claims decides about the pod."""

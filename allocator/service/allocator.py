@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.decisions import Outlook, Outlooks, devices_ready, find_claims, latest_binding, unusable
+from allocator.decisions import FleetOutlook, Outlook, devices_ready, find_claims, latest_binding, unusable
 from allocator.pods import claim_obstacle
 from allocator.preemption import claims_in_reach
 from allocator.reservations import ReservationState, effects, events, overlaps, pools_of
@@ -101,7 +101,7 @@ class Allocator:
 
     # ---- which nodes can serve a pod
 
-    async def outlook(self, pod: Pod, token: str = "") -> tuple[str, Outlooks]:
+    async def outlook(self, pod: Pod, token: str = "") -> tuple[str, FleetOutlook]:
         """Return a token and the nodes that can serve a pod. The token is "" if no node could, even if no device were in use."""
         self._lead.require_ready()
         pod = self._pods.newest(pod)
@@ -110,36 +110,36 @@ class Allocator:
         waiting.note_attempt(pod.metadata.uid)
         if reason := self._pods.turns.reason_to_wait(namespace):
             waiting.put(pod, WaitReason.TURN)
-            return "", Outlooks(Outlook.WAITING, message=reason)
+            return "", FleetOutlook(Outlook.WAITING, message=reason)
         begun = self._clock()
         siblings = self._siblings(pod)
         basis = self.basis(pod)
         if missing := self._missing(pod):
-            outlooks = Outlooks(Outlook.WAITING, message=missing)
+            fleet_outlook = FleetOutlook(Outlook.WAITING, message=missing)
         else:
             judgement = await self._runner.answer(namespace, partial(questions.judge, pod, basis))
             self._lead.require_ready()
-            outlooks = judgement.outlooks
+            fleet_outlook = judgement.fleet_outlook
             if judgement.lacks_claim:
                 self._make_claim(pod)
             if judgement.gives_way:
                 self._pods.nominations.give_way(pod)
             if judgement.may_be_refused:
                 self._pods.requeue_when_devices_are_free(pod)
-        outlooks = outlooks.with_messages(partial(self._redact, pod, siblings))
-        self._metrics.outlooks.labels(str(outlooks.outlook)).inc()
+        fleet_outlook = fleet_outlook.with_messages(partial(self._redact, pod, siblings))
+        self._metrics.outlooks.labels(str(fleet_outlook.outlook)).inc()
         self._metrics.outlook_seconds.observe(self._clock() - begun)
-        self._pods.note(pod, outlooks.outlook, is_current=basis.stock is self._knowledge.stock)
-        if outlooks.outlook is Outlook.FULL:
+        self._pods.note(pod, fleet_outlook.outlook, is_current=basis.stock is self._knowledge.stock)
+        if fleet_outlook.outlook is Outlook.FULL:
             claims = find_claims(pod, self._knowledge.stock).open
             requests = [request.exactly for claim in claims for request in claim.spec.devices.requests]
             devices = sum((request.count or DEVICES_OF_ALL) if request else 1 for request in requests)
             self._pods.nominations.found_no_room(pod, devices)
-        if not outlooks.nodes and outlooks.outlook is not Outlook.FULL:
-            return "", outlooks
+        if not fleet_outlook.nodes and fleet_outlook.outlook is not Outlook.FULL:
+            return "", fleet_outlook
         token = token or secrets.token_hex(12)
         self._remember(token, pod)
-        return token, outlooks
+        return token, fleet_outlook
 
     async def why_not_fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
         """Return why a pod would not fit on a node once the pods of `add` had devices and those of `remove` were gone; "" if it would."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from allocator.decisions import Hindrance, Outlook, Outlooks, find_claims, reaches_shared_pool, with_pods
+from allocator.decisions import FleetOutlook, Hindrance, Outlook, find_claims, reaches_shared_pool, with_pods
 from allocator.one_node import Options
 from allocator.pods import reaches
 from allocator.preemption import claims_in_reach, without_pods, without_unused_claims
@@ -57,7 +57,7 @@ class Others(NamedTuple):
 class Judgement(NamedTuple):
     """The answer to a scheduler, and what `Allocator.outlook` has to do."""
 
-    outlooks: Outlooks
+    fleet_outlook: FleetOutlook
     lacks_claim: bool = False  # the claim for the pod's extended resources has to be created
     gives_way: bool = False  # some node is refused in favour of another pod, which is nominated or has a kept node
     may_be_refused: bool = False  # the pod gets nodes with device plugins because no devices are free
@@ -72,21 +72,21 @@ def judge(pod: Pod, basis: Basis, decider: Decider) -> Judgement:
         if by_plugins := _by_plugins(pod, basis, stock, decider):
             return Judgement(by_plugins, may_be_refused=True)
         waits_for = f"waiting for claim {unmade.claim.metadata.name} to be created"
-        return Judgement(Outlooks(Outlook.WAITING, message=waits_for), lacks_claim=True)
-    outlooks = decider.outlook(pod, stock, basis.placement, basis.full)
-    if outlooks.nodes:
-        return _without_outbid_nodes(pod, outlooks, basis, stock, decider)
+        return Judgement(FleetOutlook(Outlook.WAITING, message=waits_for), lacks_claim=True)
+    fleet_outlook = decider.outlook(pod, stock, basis.placement, basis.full)
+    if fleet_outlook.nodes:
+        return _without_outbid_nodes(pod, fleet_outlook, basis, stock, decider)
     if stock is known:
-        return Judgement(outlooks)
+        return Judgement(fleet_outlook)
     # With the devices of the nominated pods in use, the pod fits nowhere. For nodes where the pod would fit without the nominated pods, the
     # message says so, and the pod is requeued when a nomination ends.
     hindrances: list[Hindrance] = []
     gives_way = False
-    for hindrance in outlooks.hindrances:
+    for hindrance in fleet_outlook.hindrances:
         is_free = not why_not_fits(pod, hindrance.nodes[0], known, decider)
         hindrances.append(replace(hindrance, message=OUTBID) if is_free else hindrance)
         gives_way = gives_way or is_free
-    return Judgement(replace(outlooks, hindrances=tuple(hindrances)), gives_way=gives_way)
+    return Judgement(replace(fleet_outlook, hindrances=tuple(hindrances)), gives_way=gives_way)
 
 
 def serve(pod: Pod, node: str, basis: Basis, decider: Decider) -> Serving | str:
@@ -131,7 +131,7 @@ def _with_nominated(basis: Basis, decider: Decider) -> Stock:
     return stock
 
 
-def _by_plugins(pod: Pod, basis: Basis, stock: Stock, decider: Decider) -> Outlooks | None:
+def _by_plugins(pod: Pod, basis: Basis, stock: Stock, decider: Decider) -> FleetOutlook | None:
     """Return the nodes whose device plugins may serve a pod's extended resources; None if DRA devices are free for the pod, or no such node exists.
 
     Once a claim for the resources exists, the pod cannot use these nodes. The scheduler checks what the plugins have left.
@@ -146,25 +146,27 @@ def _by_plugins(pod: Pod, basis: Basis, stock: Stock, decider: Decider) -> Outlo
     return replace(plugins, hindrances=devices.hindrances)
 
 
-def _without_outbid_nodes(pod: Pod, outlooks: Outlooks, basis: Basis, stock: Stock, decider: Decider) -> Judgement:
+def _without_outbid_nodes(
+    pod: Pod, fleet_outlook: FleetOutlook, basis: Basis, stock: Stock, decider: Decider
+) -> Judgement:
     """Remove the nodes where this pod would take devices of nominated pods, or of pods with a kept node, of at least its priority."""
     in_stock = nominated_in_shared_pools(basis.rivals, basis.stock)
     taken = {
         node
-        for node in basis.rivals.keys() & outlooks.nodes.keys() - in_stock.keys()
+        for node in basis.rivals.keys() & fleet_outlook.nodes.keys() - in_stock.keys()
         if why_not_fits(pod, node, with_pods(stock, node, basis.rivals[node], decider.options()), decider)
     }
-    for node in {kept_node.node for _, kept_node in basis.kept_nodes} & outlooks.nodes.keys() - taken:
+    for node in {kept_node.node for _, kept_node in basis.kept_nodes} & fleet_outlook.nodes.keys() - taken:
         serving = decider.serve(pod, node, stock, basis.placement, uncached=decider.options())
         if not isinstance(serving, str) and _is_outbid(node, serving.allocated_claims(), basis, stock, decider):
             taken.add(node)
     if not taken:
-        return Judgement(outlooks)
-    left = {name: score for name, score in outlooks.nodes.items() if name not in taken}
-    hindrances = (*outlooks.hindrances, Hindrance(OUTBID, tuple(sorted(taken))))
+        return Judgement(fleet_outlook)
+    left = {name: score for name, score in fleet_outlook.nodes.items() if name not in taken}
+    hindrances = (*fleet_outlook.hindrances, Hindrance(OUTBID, tuple(sorted(taken))))
     if left:
-        return Judgement(replace(outlooks, nodes=left, hindrances=hindrances), gives_way=True)
-    return Judgement(Outlooks(Outlook.FULL, {}, OUTBID, hindrances), gives_way=True)
+        return Judgement(replace(fleet_outlook, nodes=left, hindrances=hindrances), gives_way=True)
+    return Judgement(FleetOutlook(Outlook.FULL, {}, OUTBID, hindrances), gives_way=True)
 
 
 def _is_outbid(node: str, given: Sequence[ResourceClaim], basis: Basis, stock: Stock, decider: Decider) -> bool:

@@ -23,7 +23,7 @@ from dra.objects import Pod
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from allocator.decisions import Outlooks
+    from allocator.decisions import FleetOutlook
     from allocator.service.pending_pods import PendingPods
     from allocator.service.preemption.evictions import Evictions
 
@@ -65,12 +65,12 @@ class ExtenderPreemption:
         self._added = asyncio.Event()
         self.scans = 0
 
-    def note(self, pod: Pod, nodes: tuple[str, ...], outlooks: Outlooks) -> None:
+    def note(self, pod: Pod, nodes: tuple[str, ...], fleet_outlook: FleetOutlook) -> None:
         """Queue a pod that fits on none of the nodes that the other plugins accept."""
         pod = self._pods.newest(pod)
         uid = pod.metadata.uid
         may = self._preempting is not Preempting.OFF and may_preempt(pod)
-        helps = outlooks.outlook in _ROOM_MAY_HELP
+        helps = fleet_outlook.outlook in _ROOM_MAY_HELP
         if not (may and helps) or len(self._queued) >= MAX_QUEUED:
             return
         tried_at = self._tried_at.get(uid, -inf)

@@ -24,7 +24,7 @@ from allocator.service.questions import Others, nominated_in_shared_pools
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from allocator.decisions import Decider, Outlooks, Serving
+    from allocator.decisions import Decider, FleetOutlook, Serving
     from allocator.service.knowledge import Knowledge, Lead
     from allocator.service.pending_pods import PendingPods
     from allocator.service.preemption.choices import Scene
@@ -62,20 +62,20 @@ class Supposition:
         self._last_attempt: tuple[str, Pod] | None = None  # the member of the last outlook, with its token
         self._before: dict[str, Supposed] = {}  # the state before a member was placed, by the member's token
 
-    async def outlook(self, pod: Pod, name: str, below: int) -> tuple[str, Outlooks]:
+    async def outlook(self, pod: Pod, name: str, below: int) -> tuple[str, FleetOutlook]:
         """Return a token for the next member, and the nodes that could serve it; nodes that need no further victim score highest."""
         self._lead.require_ready()
         pod = self._pods.newest(pod)
         scene = self._evictions.scene([(pod, "")])
         supposed = self._supposed if name == self._name else None
         question = partial(_outlook, pod, supposed, below, scene)
-        after, outlooks = await self._runner.answer(pod.metadata.namespace, question)
+        after, fleet_outlook = await self._runner.answer(pod.metadata.namespace, question)
         if name != self._name:
             self._name, self._before = name, {}
         self._supposed = after
         token = SUPPOSED + secrets.token_hex(12)
         self._last_attempt = token, pod
-        return token if outlooks.nodes else "", outlooks.with_messages(partial(self._pods.redact, pod))
+        return token if fleet_outlook.nodes else "", fleet_outlook.with_messages(partial(self._pods.redact, pod))
 
     async def why_not_fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
         """Return why a member does not fit on a node with the pods of `add` and without those of `remove`; "" if it fits."""
@@ -108,7 +108,7 @@ class Supposition:
 
 def _outlook(
     pod: Pod, supposed: Supposed | None, below: int, scene: Scene, decider: Decider
-) -> tuple[Supposed, Outlooks]:
+) -> tuple[Supposed, FleetOutlook]:
     if supposed is None:
         now, holders = choices.stock_and_preemptable(pod, scene)
         for node, others in nominated_in_shared_pools(scene.rivals, scene.stock).items():
@@ -118,9 +118,11 @@ def _outlook(
     leaving = {gone.metadata.uid for gone in (pod, *supposed.removed)}
     full = full_nodes(scene.occupied, scene.most_pods, leaving)
     placement = scene.placements[pod.metadata.uid]
-    outlooks = decider.outlook(pod, supposed.emptied, placement, full)
+    fleet_outlook = decider.outlook(pod, supposed.emptied, placement, full)
     now_fits = decider.outlook(pod, supposed.now, placement, full).nodes
-    return supposed, replace(outlooks, nodes={node: MAX if node in now_fits else 0 for node in outlooks.nodes})
+    return supposed, replace(
+        fleet_outlook, nodes={node: MAX if node in now_fits else 0 for node in fleet_outlook.nodes}
+    )
 
 
 def _place(pod: Pod, node: str, supposed: Supposed, scene: Scene, decider: Decider) -> Supposed | str:

@@ -109,12 +109,12 @@ def explain(decider: Decider, pod: Pod, stock: Stock) -> str:
     if pod_claims.unmade is not None and all(node_obstacle(pod_claims, node) for node in stock.nodes.values()):
         # On every node a device plugin serves the extended resources, so the explanation leaves them out.
         asking = replace(pod, spec=replace(pod.spec, containers=(), init_containers=()))
-    outlooks = decider.outlook(asking, stock)
-    if outlooks.outlook not in _WORTH_SAYING:
+    fleet_outlook = decider.outlook(asking, stock)
+    if fleet_outlook.outlook not in _WORTH_SAYING:
         return ""
-    parts = [outlooks.message]
-    if outlooks.outlook is Outlook.NEVER:
+    parts = [fleet_outlook.message]
+    if fleet_outlook.outlook is Outlook.NEVER:
         parts.append("no node could serve it even if nothing were in use")
-    if help_ := advice(asking, stock, outlooks.hindrances):
+    if help_ := advice(asking, stock, fleet_outlook.hindrances):
         parts.append(help_)
     return redact("; ".join(parts), stock, pod.metadata.namespace or "default")

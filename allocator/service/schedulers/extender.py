@@ -89,30 +89,30 @@ class Extender:
             return _filter_reply(error="the extender has to be configured with nodeCacheCapable: true")
         uid = pod.metadata.uid
         try:
-            _, outlooks = await self._allocator.outlook(pod, token=_token(uid))
+            _, fleet_outlook = await self._allocator.outlook(pod, token=_token(uid))
         except HttpError as refusal:
             return _filter_reply(error=refusal.message)
-        if outlooks.outlook is Outlook.SKIP:
+        if fleet_outlook.outlook is Outlook.SKIP:
             return _filter_reply(names)
         group = pod.spec.scheduling_group
         if group is not None:
             grouped = GROUPED.format(group.pod_group_name)
             return _filter_reply((), dict.fromkeys(names, grouped))
-        if outlooks.outlook is Outlook.UNDECIDED and not outlooks.nodes:
-            return _filter_reply(error=outlooks.message)
+        if fleet_outlook.outlook is Outlook.UNDECIDED and not fleet_outlook.nodes:
+            return _filter_reply(error=fleet_outlook.message)
         self._scores.pop(uid, None)
-        if len(set(outlooks.nodes.values())) > 1:  # equal scores need not be kept
-            self._scores[uid] = outlooks.nodes
+        if len(set(fleet_outlook.nodes.values())) > 1:  # equal scores need not be kept
+            self._scores[uid] = fleet_outlook.nodes
             while len(self._scores) > MAX_REMEMBERED:
                 self._scores.popitem(last=False)
-        fitting = [name for name in names if name in outlooks.nodes]
+        fitting = [name for name in names if name in fleet_outlook.nodes]
         if fitting:
             return _filter_reply(fitting)  # if a node fits, the scheduler does not read the reasons of other nodes
         if taken_back := self._allocator.take_back_elsewhere(pod, names):
             return _filter_reply((), dict.fromkeys(names, taken_back))
-        self._preemption.note(pod, names, outlooks)
-        by_node = {name: hindrance.message for hindrance in outlooks.hindrances for name in hindrance.nodes}
-        otherwise = outlooks.message or "no devices for the claims"
+        self._preemption.note(pod, names, fleet_outlook)
+        by_node = {name: hindrance.message for hindrance in fleet_outlook.hindrances for name in hindrance.nodes}
+        otherwise = fleet_outlook.message or "no devices for the claims"
         return _filter_reply((), {name: by_node.get(name, otherwise) for name in names})
 
     def prioritize(self, args: ScoreArgs) -> Reply:

@@ -79,10 +79,10 @@ class Plugin:
     async def prefilter(self, question: PodQuestion) -> Reply:
         pod = question.pod
         if question.suppose:
-            token, outlooks = await self._supposition.outlook(pod, question.suppose, question.below)
+            token, fleet_outlook = await self._supposition.outlook(pod, question.suppose, question.below)
         else:
-            token, outlooks = await self._allocator.outlook(pod)
-        return json(self._answers.answer(token, outlooks, question.nodes, self._knowledge.stock.nodes))
+            token, fleet_outlook = await self._allocator.outlook(pod)
+        return json(self._answers.answer(token, fleet_outlook, question.nodes, self._knowledge.stock.nodes))
 
     def _issuer(self, token: str) -> Allocator | Supposition:
         """Return the part that issued a token. Both parts have `why_not_fits`, `reserve` and `release`."""

@@ -64,9 +64,9 @@ def test_a_full_fleet_and_an_unsuitable_fleet_have_different_outlooks():
 def test_the_message_counts_every_node_by_its_commonest_reason():
     stock = stock_of(sidecar.claim("two", 2), nodes=3)
     single = typed(sidecar.gpus("n2", 1))
-    outlooks = Decider().outlook(typed_pod("p", "two", nodeName=""), stock.with_object(single))
-    assert outlooks.outlook is Outlook.FITS
-    assert [(hindrance.count, hindrance.nodes) for hindrance in outlooks.hindrances] == [(1, ("n2",))]
+    fleet_outlook = Decider().outlook(typed_pod("p", "two", nodeName=""), stock.with_object(single))
+    assert fleet_outlook.outlook is Outlook.FITS
+    assert [(hindrance.count, hindrance.nodes) for hindrance in fleet_outlook.hindrances] == [(1, ("n2",))]
     assert Decider().outlook(typed_pod("p", "two"), Stock.of()).message
 
 
@@ -82,25 +82,25 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
         stock = stock.with_object(typed(sidecar.gpus(f"n{at}", 0)))
     stock = stock.with_object(granted("all", 2, stock, "n2", "x"))
     pinned = typed_pod("p", "one", nodeSelector={"zone": "b"})
-    outlooks = Decider().outlook(pinned, stock)
-    assert outlooks.outlook is Outlook.FULL
-    assert [hindrance.nodes for hindrance in outlooks.hindrances[:2]] == [("n2",), ("n0", "n1")]
+    fleet_outlook = Decider().outlook(pinned, stock)
+    assert fleet_outlook.outlook is Outlook.FULL
+    assert [hindrance.nodes for hindrance in fleet_outlook.hindrances[:2]] == [("n2",), ("n0", "n1")]
     other = "node(s) didn't match Pod's node affinity/selector"
-    assert outlooks.message.startswith(
+    assert fleet_outlook.message.startswith(
         "0 of 14 nodes can serve the claims: 1 request r: 2 of 2 devices are in use: held by"
     )
-    assert outlooks.message.endswith(
+    assert fleet_outlook.message.endswith(
         f"; 5 node(s) were unschedulable and node(s) had untolerated taint(s) and {other}; 3 {other}; 3 for other reasons"
     )
-    assert advice(pinned, stock, outlooks.hindrances) == "nearest is n2: would fit once default/all ends"
+    assert advice(pinned, stock, fleet_outlook.hindrances) == "nearest is n2: would fit once default/all ends"
     nowhere = typed_pod("p", "one", nodeSelector={"zone": "c"})
     assert Decider().outlook(nowhere, stock).outlook is Outlook.FITS  # its scheduler checks the selector
     for name in [name for name in stock.nodes if name not in ("n0", "n1", "n2")]:
         stock = stock.with_object(typed(sidecar.gpus(name, 0)))
-    outlooks = Decider().outlook(nowhere, stock)
-    assert outlooks.outlook is Outlook.NEVER
-    assert "in use" not in outlooks.message
-    assert advice(nowhere, stock, outlooks.hindrances) == ""
+    fleet_outlook = Decider().outlook(nowhere, stock)
+    assert fleet_outlook.outlook is Outlook.NEVER
+    assert "in use" not in fleet_outlook.message
+    assert advice(nowhere, stock, fleet_outlook.hindrances) == ""
 
 
 def test_a_strategy_scores_nodes_differently_and_equal_nodes_equally():
@@ -118,14 +118,14 @@ def test_nodes_beyond_the_budget_fit_with_score_zero(monkeypatch):
     numbered = node_view._numbered
     monkeypatch.setattr(node_view, "_numbered", lambda sites: looked_at.append(len(sites)) or numbered(sites))
     stock = stock_of(sidecar.claim("one"), nodes=80, each=8)
-    outlooks = Decider().outlook(typed_pod("p", "one"), stock, read_placement("topology"))
-    assert min(outlooks.nodes.values()) > 0
+    fleet_outlook = Decider().outlook(typed_pod("p", "one"), stock, read_placement("topology"))
+    assert min(fleet_outlook.nodes.values()) > 0
     assert sum(looked_at) == 80 * 8
     looked_at.clear()
     monkeypatch.setattr(step_limits, "QUESTION", 1_000)
-    outlooks = Decider().outlook(typed_pod("p", "one"), stock, read_placement("topology"))
-    assert set(outlooks.nodes.values()) == {0}
-    assert len(outlooks.nodes) == 80
+    fleet_outlook = Decider().outlook(typed_pod("p", "one"), stock, read_placement("topology"))
+    assert set(fleet_outlook.nodes.values()) == {0}
+    assert len(fleet_outlook.nodes) == 80
     assert sum(looked_at) <= 1_000 / 2
 
 
@@ -183,9 +183,9 @@ def test_an_extended_resource_is_decided_like_its_claim(starting, containers, ea
     stock = stock_of(nodes=2, each=each).with_object(convert(NAMED, DeviceClass))
     thought = typed_pod("p", initContainers=init, containers=main)
     before = find_claims(thought, stock)
-    outlooks = Decider().outlook(thought, stock)
+    fleet_outlook = Decider().outlook(thought, stock)
     if before.unmade is None:
-        assert outlooks.outlook is Outlook.SKIP
+        assert fleet_outlook.outlook is Outlook.SKIP
         return
     made, mappings = before.unmade
     made = replace(made, metadata=replace(made.metadata, uid="u"))
@@ -194,8 +194,8 @@ def test_an_extended_resource_is_decided_like_its_claim(starting, containers, ea
     after = find_claims(there, stock.with_object(made))
     assert (after.claims, after.unmade, after.waits_for) == ((made,), None, "")
     later = Decider().outlook(there, stock.with_object(made))
-    assert (later.outlook, later.nodes) == (outlooks.outlook, outlooks.nodes)
-    assert (outlooks.outlook is Outlook.FITS) == (most_at_once(init, main) <= each)
+    assert (later.outlook, later.nodes) == (fleet_outlook.outlook, fleet_outlook.nodes)
+    assert (fleet_outlook.outlook is Outlook.FITS) == (most_at_once(init, main) <= each)
 
 
 def most_at_once(init, main):
@@ -237,9 +237,9 @@ def test_a_template_claim_of_another_owner_is_reported(kind, words):
     entry = {"name": "made", "resourceClaimTemplateName": "t"}
     status = {"resourceClaimStatuses": [{"name": "made", "resourceClaimName": "made"}]}
     asking = typed(sidecar.pod("p", resourceClaims=[entry]) | {"status": status})
-    outlooks = Decider().outlook(asking, stock_of(typed(raw)))
-    assert outlooks.outlook is Outlook.WAITING
-    assert outlooks.message.startswith(words)
+    fleet_outlook = Decider().outlook(asking, stock_of(typed(raw)))
+    assert fleet_outlook.outlook is Outlook.WAITING
+    assert fleet_outlook.message.startswith(words)
 
 
 def test_a_device_that_consumes_node_cpu_is_refused():

@@ -72,8 +72,8 @@ def test_weights_scale_the_node_scores_of_strategies():
 
 def test_a_node_at_its_pod_limit_is_skipped():
     stock = stock_of(sidecar.claim("one"), nodes=2)
-    outlooks = Decider().outlook(typed_pod("p", "one"), stock, Placement(), {"n0": "enough"})
-    assert [*outlooks.nodes] == ["n1"]
-    assert [(hindrance.message, hindrance.nodes) for hindrance in outlooks.hindrances] == [("enough", ("n0",))]
+    fleet_outlook = Decider().outlook(typed_pod("p", "one"), stock, Placement(), {"n0": "enough"})
+    assert [*fleet_outlook.nodes] == ["n1"]
+    assert [(hindrance.message, hindrance.nodes) for hindrance in fleet_outlook.hindrances] == [("enough", ("n0",))]
     nowhere = Decider().outlook(typed_pod("p", "one"), stock, Placement(), {"n0": "enough", "n1": "enough"})
     assert nowhere.outlook is Outlook.FULL

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from allocator.decisions import Decider, Outlook, Outlooks, known_nodes, other_nodes
+from allocator.decisions import Decider, FleetOutlook, Outlook, known_nodes, other_nodes
 from allocator.decisions.compact_answer import LONGEST_REASONS
 from allocator.decisions.decider import Hindrance
 from allocator.service.schedulers.plugin import Plugin
@@ -53,7 +53,7 @@ def held(stock, node, count):
 
 
 def plugin_of(find, stock):
-    """Return the plugin's protocol over an allocator with fixed outlooks."""
+    """Return the plugin's protocol over an allocator with a fixed FleetOutlook."""
 
     async def outlook(_):
         return "t", find()
@@ -70,9 +70,9 @@ def plugin_of(find, stock):
     )
 
 
-def ask(outlooks, nodes, known=None):
+def ask(fleet_outlook, nodes, known=None):
     """Return the answer to a scheduler with these nodes; None if the scheduler does not state its nodes."""
-    plugin = plugin_of(lambda: outlooks, SimpleNamespace(nodes=nodes))
+    plugin = plugin_of(lambda: fleet_outlook, SimpleNamespace(nodes=nodes))
     question = {"pod": POD} if known is None else {"pod": POD, "nodes": known_nodes(known)}
     decoded = decode(encode(question), PodQuestion)
     return json.loads(asyncio.run(plugin.prefilter(decoded)).body)
@@ -89,8 +89,8 @@ def meaning(answer, nodes):
 
 def case(seed):
     stock, crowded, placement = fleet_of(seed)
-    outlooks = Decider().outlook(convert(POD, Pod), stock, placement, crowded)
-    named, short = ask(outlooks, stock.nodes), ask(outlooks, stock.nodes, stock.nodes)
+    fleet_outlook = Decider().outlook(convert(POD, Pod), stock, placement, crowded)
+    named, short = ask(fleet_outlook, stock.nodes), ask(fleet_outlook, stock.nodes, stock.nodes)
     return {"nodes": [*stock.nodes], "named": named, "short": short}
 
 
@@ -128,16 +128,16 @@ def test_the_short_answer_omits_only_the_largest_group_of_nodes():
 @pytest.mark.parametrize("known", [None, (), ("n0", "n1"), ("n0", "n1", "n2", "n3"), ("n0", "n1", "n3")])
 def test_a_caller_with_unknown_nodes_gets_every_node_name(known):
     nodes = dict.fromkeys(("n0", "n1", "n2"))
-    outlooks = Outlooks(Outlook.FITS, dict.fromkeys(nodes, 0))
-    assert ask(outlooks, nodes, known) == ask(outlooks, nodes) == {"verdict": "fits", "token": "t", "message": "", "reasons": [], "nodes": [{"name": name, "score": 0} for name in nodes]}  # fmt: skip
-    assert ask(outlooks, nodes, ("n2", "n0", "n1"))["rest"] == {"fit": True}
+    fleet_outlook = FleetOutlook(Outlook.FITS, dict.fromkeys(nodes, 0))
+    assert ask(fleet_outlook, nodes, known) == ask(fleet_outlook, nodes) == {"verdict": "fits", "token": "t", "message": "", "reasons": [], "nodes": [{"name": name, "score": 0} for name in nodes]}  # fmt: skip
+    assert ask(fleet_outlook, nodes, ("n2", "n0", "n1"))["rest"] == {"fit": True}
 
 
 def test_the_checksum_of_nodes_follows_the_nodes():
     assert known_nodes(["n1", "n2"]).sum == 5870541378  # as the plugin's tests have it
     assert known_nodes(["a", "b"]) == known_nodes(["b", "a"]) != known_nodes(["a", "c"]) != known_nodes(["a"])
     stock = SimpleNamespace(nodes={"a": None})
-    plugin = plugin_of(lambda: Outlooks(Outlook.FITS, dict.fromkeys(stock.nodes, 0)), stock)
+    plugin = plugin_of(lambda: FleetOutlook(Outlook.FITS, dict.fromkeys(stock.nodes, 0)), stock)
     for names in ("a", "ab", "b"):
         stock.nodes = dict.fromkeys(names)
         question = decode(encode({"pod": POD, "nodes": known_nodes(names)}), PodQuestion)
@@ -145,9 +145,9 @@ def test_the_checksum_of_nodes_follows_the_nodes():
 
 
 def test_an_undecided_node_prevents_the_short_answer():
-    assert other_nodes(Outlooks(Outlook.FITS, {"n0": 0}), ["n0", "n1"]) is None
-    assert other_nodes(Outlooks(Outlook.WAITING, message="no claim"), ["n0"]) is None
-    assert other_nodes(Outlooks(Outlook.SKIP), []) is None
+    assert other_nodes(FleetOutlook(Outlook.FITS, {"n0": 0}), ["n0", "n1"]) is None
+    assert other_nodes(FleetOutlook(Outlook.WAITING, message="no claim"), ["n0"]) is None
+    assert other_nodes(FleetOutlook(Outlook.SKIP), []) is None
 
 
 def test_refused_nodes_beyond_the_listed_reasons_do_not_fit():
@@ -155,8 +155,8 @@ def test_refused_nodes_beyond_the_listed_reasons_do_not_fit():
     fit, refused = names[: LONGEST_REASONS + 9], names[LONGEST_REASONS + 9 :]
     hindrances = tuple(Hindrance(f"full: {name}", (name,)) for name in refused)
     nodes = dict.fromkeys(names)
-    outlooks = Outlooks(Outlook.FITS, dict.fromkeys(fit, 0), "", hindrances)
-    answer = ask(outlooks, nodes, names)
+    fleet_outlook = FleetOutlook(Outlook.FITS, dict.fromkeys(fit, 0), "", hindrances)
+    answer = ask(fleet_outlook, nodes, names)
     assert answer["rest"] == {"fit": True}
     assert {name for name, what in meaning(answer, names).items() if what == 0} == set(fit)
 
