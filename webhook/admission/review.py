@@ -34,7 +34,7 @@ from webhook.admission.problems import deny_or_warn
 from webhook.claims import template
 from webhook.names import WAY_OUT
 from webhook.refusals import Code, Warned
-from webhook.state import Mode, doubts, mode_of, workload
+from webhook.state import Mode, mode_of, why_rules_unknown, workload
 from webhook.translate import (
     NOTHING,
     Decision,
@@ -182,7 +182,7 @@ def decide_review(
         verdict, outcome = Verdict(problem_warnings=(text,)), "unreadable"
     except OutOfBudget:
         verdict, outcome = give_up(f"drawbridge did not check this {review.kind}: {TOO_LATE}"), UNDECIDED
-    if mode is not Mode.ENFORCE and outcome not in _SILENT and (reasons := doubts(state, request.namespace)):
+    if mode is not Mode.ENFORCE and outcome not in _SILENT and (reasons := why_rules_unknown(state, request.namespace)):
         text = f"drawbridge translates and refuses nothing in namespace {request.namespace}: {' and '.join(reasons)}, so its rules are unknown"
         verdict = replace(verdict, problem_warnings=(*verdict.problem_warnings, text))
     is_late = verdict.is_late or budget.is_late

@@ -31,7 +31,7 @@ from dra.cache import Cache
 from dra.objects import ResourceClaimSpec, ResourceClaimTemplateSpec, claim_spec
 from webhook import names
 from webhook.claims import template
-from webhook.state import Mode, doubts, mode_of, workload
+from webhook.state import Mode, mode_of, why_rules_unknown, workload
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -88,7 +88,7 @@ def objection(pod: Pod, specs: Iterable[Json], state: State) -> str:
     namespace = pod.metadata.namespace
     mode = mode_of(state, workload(namespace, known_at_admission(pod)))
     if mode is not Mode.ENFORCE:
-        if reasons := doubts(state, namespace):
+        if reasons := why_rules_unknown(state, namespace):
             return f"the rules of its namespace could not be read: {' and '.join(reasons)}"
         return f"the mode is {mode}"
     limited = state.quotas.get(namespace, frozenset())

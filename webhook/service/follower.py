@@ -13,7 +13,7 @@ from runtime.informers import ClusterView
 from webhook.service.evidence import ReadEvidence, read_evidence
 from webhook.service.pace import Pace
 from webhook.service.pod_survey import LIVING
-from webhook.state import IN_CONFIG_MAPS, OF_DEVICES, OF_NAMESPACES, Features, doubts, installed
+from webhook.state import IN_CONFIG_MAPS, OF_DEVICES, OF_NAMESPACES, Features, installed, why_rules_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -164,15 +164,15 @@ class Follower(ClusterView):
         why = self._evidence_problem or (f"not allowed to read {refused}" if refused else "")
         return f"device plugins and autoscalers (`evidence.namespaces`) are not all known: {why}" if why else ""
 
-    def doubts(self) -> str:
+    def assumed_gates(self) -> str:
         """Return which feature gates of the API server are assumed or declared; "" if the server published all."""
         return self._builder.state(fresh=False).features.doubts() if self.is_synced else ""
 
-    def unsure(self) -> str:
+    def unsure_namespaces(self) -> str:
         """List the namespaces in which the webhook does nothing, because their rules could not be read; "" if none."""
         state = self.state()
         names = sorted({*state.unsure, *state.namespaces})
-        texts = [f"{name} ({', '.join(reasons)})" for name in names if (reasons := doubts(state, name))]
+        texts = [f"{name} ({', '.join(reasons)})" for name in names if (reasons := why_rules_unknown(state, name))]
         why = "nothing is translated or refused in these, because their rules could not be read"
         return f"{why}: {list_first(texts, NAMED)}" if texts else ""
 

@@ -183,10 +183,10 @@ class Service:
         self.metrics.checks["certificate"] = self.certificate.unready
         self.metrics.notes = {
             "stock": follower.stale,
-            "namespaces": follower.unsure,
+            "namespaces": follower.unsure_namespaces,
             "pods": follower.uncounted,
             "evidence": follower.unread_evidence,
-            "server": follower.doubts,
+            "server": follower.assumed_gates,
             "objects read": follower.quarantine.note,
             "objects worked on": self.quarantine.note,
         }

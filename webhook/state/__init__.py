@@ -13,7 +13,7 @@ from webhook.state.gpu_operator import GpuOperator
 from webhook.state.installed import IN_CONFIG_MAPS, Installed, installed, is_component
 from webhook.state.installed import NONE as NOTHING_INSTALLED
 from webhook.state.inventory import Inventory
-from webhook.state.mode import Mode, doubts, mistake_of, mode_in, mode_of, why_not, with_mode
+from webhook.state.mode import Mode, mistake_of, mode_in, mode_of, why_not, why_rules_unknown, with_mode
 from webhook.state.network_pools import NetworkPool
 from webhook.state.node_templates import prospects
 from webhook.state.outline import outline
@@ -63,7 +63,6 @@ __all__ = [
     "configuration",
     "container_defaults",
     "custom_kinds",
-    "doubts",
     "installed",
     "is_component",
     "mistake_of",
@@ -74,6 +73,7 @@ __all__ = [
     "read_configuration",
     "shared_by_labels",
     "why_not",
+    "why_rules_unknown",
     "with_mode",
     "workload",
 ]

@@ -49,7 +49,7 @@ def mode_in(state: State, namespace: str) -> Mode:
     return Mode.WARN if mode is Mode.ENFORCE and (is_invalid or namespace in state.unsure) else mode
 
 
-def doubts(state: State, namespace: str) -> tuple[str, ...]:
+def why_rules_unknown(state: State, namespace: str) -> tuple[str, ...]:
     """Return the reasons why it is uncertain what a namespace allows."""
     unread = tuple([f"{kind} could not be read" for kind in state.unsure.get(namespace, ())])
     wrong = mistake_of(state.namespaces.get(namespace, {}).get(MODE_LABEL, ""))
@@ -61,7 +61,7 @@ def why_not(state: State, namespace: str) -> str:
     label = state.namespaces.get(namespace, {}).get(MODE_LABEL, "")
     if label in _MODES:
         return f"its namespace {namespace} has the label {MODE_LABEL}={label}"
-    reasons = doubts(state, namespace)
+    reasons = why_rules_unknown(state, namespace)
     if reasons:
         return f"in its namespace {namespace} {' and '.join(reasons)}"
     mode = state.configuration.file.mode

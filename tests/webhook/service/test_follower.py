@@ -210,10 +210,10 @@ async def test_a_namespace_with_an_unreadable_object_only_warns(resource, odd):
             await follower.wait_for_sync()
         assert (mode("ns"), mode("other")) == (Mode.WARN, Mode.ENFORCE)
         assert decider.state() is decider.state()
-        assert follower.unsure().endswith(f"could not be read: ns ({resource.kind} could not be read)")
+        assert follower.unsure_namespaces().endswith(f"could not be read: ns ({resource.kind} could not be read)")
         await cluster.delete(resource, odd["metadata"]["name"], odd["metadata"].get("namespace"))
         await until(lambda: mode("ns") is Mode.ENFORCE)
-        assert follower.unsure() == ""
+        assert follower.unsure_namespaces() == ""
 
     await following(cluster, check, world=world)
 
@@ -227,8 +227,8 @@ async def test_some_namespaces_are_named_and_the_rest_counted():
     async def check(follower):
         async with asyncio.timeout(PATIENCE):
             await follower.wait_for_sync()
-        assert "ns-04 (ResourceQuota could not be read) and 3 more" in follower.unsure()
-        assert "ns-05" not in follower.unsure()
+        assert "ns-04 (ResourceQuota could not be read) and 3 more" in follower.unsure_namespaces()
+        assert "ns-05" not in follower.unsure_namespaces()
 
     await following(Embedded.holding(quotas), check)
 
@@ -273,14 +273,14 @@ class Silent(Embedded):
 
 async def test_readiness_names_the_assumed_feature_gates():
     async def check(follower):
-        assert follower.doubts() == ""  # nothing was asked yet
+        assert follower.assumed_gates() == ""  # nothing was asked yet
         await follower.wait_for_sync()
-        assert "DRAConsumableCapacity (on by default)" in follower.doubts()
+        assert "DRAConsumableCapacity (on by default)" in follower.assumed_gates()
 
     await following(Silent(), check)
 
     async def sure(follower):
         await follower.wait_for_sync()
-        assert follower.doubts() == ""
+        assert follower.assumed_gates() == ""
 
     await following(Embedded(), sure)

@@ -4,7 +4,7 @@ import pytest
 from webhook.names import MODE_LABEL as LABEL
 from webhook.state.canary import PodOwner
 from webhook.state.configuration import DEFAULT, Configuration
-from webhook.state.mode import Mode, doubts, mode_of
+from webhook.state.mode import Mode, mode_of, why_rules_unknown
 from webhook.state.state import State
 
 TRAIN = PodOwner("ns", "Job", "train")
@@ -33,9 +33,9 @@ def test_an_empty_label_leaves_the_mode_to_the_configuration(labels):
 def test_a_misspelt_mode_warns_at_most_and_is_reported(word, mode):
     state = seen(configuration(mode=mode.value), {LABEL: word})
     assert mode_of(state, TRAIN) is (Mode.WARN if mode is Mode.ENFORCE else mode)
-    (why,) = doubts(state, "ns")
+    (why,) = why_rules_unknown(state, "ns")
     assert why == f"its label drawbridge.dev/mode={word!r} is not a valid mode (expected off, observe, warn, enforce)"
-    assert doubts(state, "other") == ()
+    assert why_rules_unknown(state, "other") == ()
 
 
 def test_outside_the_canary_enforcing_namespaces_only_warn():
