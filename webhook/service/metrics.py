@@ -38,7 +38,7 @@ class WebhookMetrics(MetricsPort):
         )
         self._seconds = self.histogram(
             "drawbridge_review_seconds",
-            "Time from the first byte of a review to its answer.",
+            "Time from the last byte of a review to its answer.",
             ("path",),
             buckets=BUCKETS,
         )
