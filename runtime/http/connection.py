@@ -399,7 +399,7 @@ class PeerConnection(BaseProtocol):
         """Report whether an idle connection has received bytes that are not read yet."""
         return self.phase is ConnectionPhase.IDLE and self.transport is not None and self.transport.has_unread
 
-    def leave(self) -> None:
+    def retire(self) -> None:
         """Close after the next answer, because the listener has a new TLS context.
 
         Close at once if the peer showed a certificate, because its CA may no longer be trusted. Other connections, such as most of API servers,

@@ -356,10 +356,10 @@ class Listener:
     # ---- the end
 
     def renew(self, tls: ssl.SSLContext) -> None:
-        """Use this context for new connections, and end those of the previous one (`PeerConnection.leave`)."""
+        """Use this context for new connections, and end those of the previous one (`PeerConnection.retire`)."""
         self._tls = tls
         for connection in tuple(self.connections):
-            connection.leave()
+            connection.retire()
 
     def close(self) -> None:
         """Stop accepting connections."""

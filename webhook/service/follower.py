@@ -73,7 +73,7 @@ class Follower(ClusterView):
         needed = [self.informer(kind) for kind in (*DECLARED, *claims)]
         extra = [self.informer(kind) for kind in EXTRA if server.serves(kind.api_version)]
         for informer in (*needed, *extra):
-            informer.listen(self._take)
+            informer.listen(self._apply_batch)
         await self._read_evidence()
         await self.follow(needed, extra, self.watch_server, self._survey, self._follow_evidence)
 
@@ -111,7 +111,7 @@ class Follower(ClusterView):
             while True:
                 if self._pods is None and self._holders and self._builder.needs_pods:
                     self._pods = self.informer(resources.PODS, fields=ON_NODES)
-                    self._pods.listen(self._take)
+                    self._pods.listen(self._apply_batch)
                     group.create_task(self._pods.run())
                 if survey := self._builder.survey():
                     # With 5,000 nodes this takes 100 ms, during which reviews must be answered.
@@ -197,7 +197,7 @@ class Follower(ClusterView):
         """Report whether the state is recent enough to refuse objects."""
         return self.age() <= self._pace.fresh
 
-    def _take(self, batch: Batch[Seen]) -> None:
+    def _apply_batch(self, batch: Batch[Seen]) -> None:
         changed = [delta.new for delta in batch.deltas if delta.new is not None]
         deleted = [delta.old for delta in batch.deltas if delta.new is None and delta.old is not None]
         self._builder.update_objects(changed, deleted)

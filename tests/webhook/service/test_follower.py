@@ -39,11 +39,11 @@ async def test_a_relisted_collection_changes_the_stock_once():
         await follower.wait_for_sync()
         before = follower.state().stock
         deltas = [Delta(("ns", f"c-{n}"), None, holding(f"c-{n}")) for n in range(100)]
-        follower._take(Batch(tuple(deltas), "9", complete=True))
+        follower._apply_batch(Batch(tuple(deltas), "9", complete=True))
         after = follower.state().stock
         assert len(after.claims) == 100
         assert after.history.length == before.history.length + 1
-        follower._take(
+        follower._apply_batch(
             Batch((Delta(("ns", "c-7"), holding("c-7"), None), Delta(("ns", "n"), None, holding("n"))), "10")
         )
         assert {"ns/n"} == follower.state().stock.claims.keys() - after.claims.keys()
