@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 COMPARED = {
     "allocate": "allocations",
     "cel": "CEL selectors",
-    "extended": "pods served by name",
+    "extended": "pods served by extended resource name",
     "filter": "nodes that a pod can run on",
     "prune": "custom objects",
     "quantity": "quantities",
