@@ -1,6 +1,6 @@
 """Declares the command-line option of a setting at the field that holds it; `cli.settings` creates the option.
 
-    notice: Annotated[float, Flag("Seconds to serve on after SIGTERM.", least=0)] = 5.0
+    notice: Annotated[float, Flag("How long to continue serving after SIGTERM.", metavar="SECONDS", least=0)] = 5.0
 
 becomes an option `--notice` that takes a number, with this help and this default. A field without a flag has no option; a field
 marked with `OPTIONS` is a struct whose fields have options.

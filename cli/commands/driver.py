@@ -39,7 +39,7 @@ NAME = "plugins.drawbridge.dev"
     "driver",
     examples=(
         "drawbridge driver --discover gpu.example.com --print",
-        "drawbridge driver --adapt /var/lib/kubelet/plugins --node-name node-a",
+        "drawbridge driver --adapt /var/lib/kubelet/adapted-plugins --node-name node-a",
     ),
 )
 @options.option("--inventory", "Serve the devices that this DeviceInventory describes.", metavar="FILE")

@@ -57,10 +57,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     token_file: Annotated[str, token_file_flag("reviews")] = ""
     # After SIGTERM the process serves for `notice` seconds, until the Service's endpoints have changed; then requests in flight have `grace`
     # seconds.
-    notice: Annotated[float, Flag("Seconds to continue serving after SIGTERM.", least=0)] = 5.0
+    notice: Annotated[float, Flag("How long to continue serving after SIGTERM.", metavar="SECONDS", least=0)] = 5.0
     linger: float = LINGER
     grace: float = 10.0
-    sweep_after: Annotated[float, Flag("Seconds to keep an unused template.", least=0)] = 3600.0
+    sweep_after: Annotated[float, Flag("How long to keep an unused template.", metavar="SECONDS", least=0)] = 3600.0
     sweep_every: float = 30.0
     term: Term = Term()
     policy: Policy | None = None
