@@ -1,4 +1,4 @@
-"""Finds the finding about a component of drawbridge that explains why something waits for the component. Pure."""
+"""Returns the finding that explains why a component of drawbridge does not work. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ if TYPE_CHECKING:
 
     from dra.finding import Finding
 
-# The objects of findings about each part.
+# Patterns of the objects that findings about each component name.
 WEBHOOK = re.compile(r"(?:^MutatingWebhookConfiguration/|(?:Secret|Service|ConfigMap)/.*/)drawbridge$|drawbridge-(?:webhook|authority)\b")  # fmt: skip
 TEMPLATES = re.compile(r"(?:Lease|ConfigMap)/.*/drawbridge$|drawbridge-(?:controller|signature)\b")
 BRIDGE = re.compile(r"drawbridge-(?:allocator|scheduler)\b")
 DRIVER = re.compile(r"^DaemonSet/.*drawbridge-driver$")
-_GOES_ON = ("O011", "O010", "O013")  # with these findings a component still works
+_STILL_WORKS = ("O011", "O010", "O013")  # findings with which a component still works
 
 
-def find_cause(part: re.Pattern[str], findings: Iterable[Finding]) -> Finding | None:
-    """Return the first finding that stops a component; None if there is none."""
-    return next((finding for finding in findings if part.search(finding.object) and finding.code not in _GOES_ON), None)
+def find_cause(component: re.Pattern[str], findings: Iterable[Finding]) -> Finding | None:
+    """Return the first finding because of which a component does not work; None if there is none."""
+    return next(
+        (finding for finding in findings if component.search(finding.object) and finding.code not in _STILL_WORKS), None
+    )

@@ -1,10 +1,10 @@
-"""Decides when to create, introduce, switch and retire certificates. Pure: a view of what exists goes in, one step comes out.
+"""Decides when to create, introduce, switch and retire certificates. Pure: `step` returns one step for a view of what exists.
 
 Theory of operation
 -------------------
 API servers trust a webhook by a *bundle* (`caBundle` in the webhook configurations), and the webhook serves with a *leaf*. The two are in
 different places and change at different times, so every leaf that a replica may still serve must be signed by a CA that every API server
-already trusts. Hence a CA is replaced in three steps, with a pause between them in which every party notices the change:
+already trusts. So a CA is replaced in three steps, with a pause after each in which every replica and API server notices the change:
 
     STEADY ──introduce──▶ INTRODUCED ──switch──▶ SWITCHED ──retire──▶ STEADY
     one authority          two are trusted,       two are trusted,
@@ -14,8 +14,8 @@ The phase follows from the content of the Secret: `next` means INTRODUCED, `prev
 EMPTY. So a replica killed between two writes leaves a valid state, and of two replicas that step at once, one fails by the resourceVersion
 and reads again.
 
-The leaf is renewed in every phase at two thirds of its life; renewal is polled, because a paused container misses timers. A broken or
-expired CA is not rotated but replaced at once, and its certificate, if readable, stays trusted for a while, as after a switch.
+The leaf is renewed in every phase at two thirds of its life. The caller polls, because a paused container misses timers. A broken or
+expired CA is replaced at once, without these steps. If its certificate is readable, it stays trusted for a while, as after a switch.
 
 Clocks can be wrong. Certificates are valid from `SKEW` before their creation, so a clock that is wrong by less, here or in an API server,
 makes none invalid. A certificate created further in the future is valid for no client and is created again.
@@ -111,7 +111,7 @@ def _has_aged(view: View, now: dt.datetime, policy: Policy) -> bool:
 def _has_settled(view: View, now: dt.datetime, policy: Policy) -> bool:
     if not view.bundle_everywhere:
         return False
-    # A phase that began in the future began while a clock was wrong, so the pause is waited out from then.
+    # If `since` is in the future, a clock was wrong. The pause then ends later, which is safe.
     return view.since is None or view.since + policy.pause <= now
 
 

@@ -1,7 +1,7 @@
 """Outlines of claims and pods that are too large to be kept whole: their identity and the devices they hold. Pure.
 
-The holder of a device counts, however large its claim is. A claim without devices, and a pod without a node, are kept in a form that
-no scheduler serves and that says why.
+A claim that holds devices counts, however large it is. The outline of a claim without devices, or of a pod without a node, is an object
+that no scheduler serves, and that names the reason.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
     from dra.objects import Pod, ResourceClaim
 
-# Longer lists are what makes an object large.
-_MANY = 32
-_LONG = 256
+# Longer lists and texts are what makes an object large.
+_MAX_ENTRIES = 32
+_MAX_LENGTH = 256
 NOT_KEPT = "drawbridge.dev/too-large"
 
 
 def outline_of_claim(claim: ResourceClaim) -> ResourceClaim:
-    """Keep the devices of a claim and their classes; a claim without devices gets a request that no device serves."""
+    """Return a claim with its devices and their classes only; without devices, with a request that no device serves."""
     allocation = claim.status.allocation
     requests: list[DeviceRequest] = []
     if allocation is None:
         requests.append(DeviceRequest(name=NOT_KEPT))
     else:
-        for request in claim.spec.devices.requests[:_MANY]:
+        for request in claim.spec.devices.requests[:_MAX_ENTRIES]:
             exactly = request.exactly and ExactDeviceRequest(
                 device_class_name=request.exactly.device_class_name,
                 allocation_mode=request.exactly.allocation_mode,
@@ -49,7 +49,7 @@ def outline_of_claim(claim: ResourceClaim) -> ResourceClaim:
             )
             alternatives = [
                 replace(alternative, selectors=(), tolerations=(), capacity=None, derived_attributes=())
-                for alternative in request.first_available[:_MANY]
+                for alternative in request.first_available[:_MAX_ENTRIES]
             ]
             requests.append(DeviceRequest(name=request.name, exactly=exactly, first_available=tuple(alternatives)))
         allocation = replace(allocation, devices=replace(allocation.devices, config=()))
@@ -59,7 +59,7 @@ def outline_of_claim(claim: ResourceClaim) -> ResourceClaim:
 
 
 def outline_of_pod(pod: Pod) -> Pod:
-    """Keep a pod's node and claims; a pod without a node is gated."""
+    """Return a pod with its node, amounts and claims only; without a node, with a scheduling gate."""
     stored = pod.spec
     gates = () if stored.node_name else (PodSchedulingGate(name=NOT_KEPT),)
     spec = PodSpec(
@@ -67,14 +67,14 @@ def outline_of_pod(pod: Pod) -> Pod:
             Container(
                 name=container.name,
                 resources=ResourceRequirements(
-                    requests=dict(list(container.resources.requests.items())[:_MANY]),
-                    limits=dict(list(container.resources.limits.items())[:_MANY]),
+                    requests=dict(list(container.resources.requests.items())[:_MAX_ENTRIES]),
+                    limits=dict(list(container.resources.limits.items())[:_MAX_ENTRIES]),
                 ),
             )
-            for container in stored.containers[:_MANY]
+            for container in stored.containers[:_MAX_ENTRIES]
         ),
         node_name=stored.node_name,
-        resource_claims=stored.resource_claims[:_MANY],
+        resource_claims=stored.resource_claims[:_MAX_ENTRIES],
         runtime_class_name=stored.runtime_class_name,
         scheduler_name=stored.scheduler_name,
         service_account_name=stored.service_account_name,
@@ -84,12 +84,12 @@ def outline_of_pod(pod: Pod) -> Pod:
         priority_class_name=stored.priority_class_name,
         preemption_policy=stored.preemption_policy,
     )
-    status = replace(pod.status, conditions=pod.status.conditions[:_MANY])
+    status = replace(pod.status, conditions=pod.status.conditions[:_MAX_ENTRIES])
     return replace(pod, metadata=_metadata(pod.metadata), spec=spec, status=status)
 
 
 def without_environment(pod: Pod) -> Pod:
-    """Leave out the environment, which is the largest part of a pod and irrelevant for devices."""
+    """Return a pod without environment variables, which are its largest part and irrelevant for devices."""
     containers = _without_environment(pod.spec.containers)
     init_containers = _without_environment(pod.spec.init_containers)
     return replace(pod, spec=replace(pod.spec, containers=containers, init_containers=init_containers))
@@ -106,13 +106,13 @@ def _metadata(metadata: ObjectMeta) -> ObjectMeta:
         annotations=_short(metadata.annotations),
         owner_references=tuple(
             owner_reference
-            for owner_reference in metadata.owner_references[:_MANY]
-            if len(owner_reference.name + owner_reference.uid) <= _LONG * 2
+            for owner_reference in metadata.owner_references[:_MAX_ENTRIES]
+            if len(owner_reference.name + owner_reference.uid) <= _MAX_LENGTH * 2
         ),
-        finalizers=metadata.finalizers[:_MANY],
+        finalizers=metadata.finalizers[:_MAX_ENTRIES],
     )
 
 
 def _short(given: Mapping[str, str]) -> dict[str, str]:
-    first_entries = list(given.items())[:_MANY]
-    return {name: value for name, value in first_entries if len(value) <= _LONG}
+    first_entries = list(given.items())[:_MAX_ENTRIES]
+    return {name: value for name, value in first_entries if len(value) <= _MAX_LENGTH}

@@ -1,7 +1,7 @@
-"""Pods that wait: who has to act next, why each waits, and what would help, by the code that answers `explain`. Pure.
+"""Pods that wait: who has to act next, why each waits, and what would help, by the functions of `explain`. Pure.
 
-A search runs once for pods with equal requests, for a bounded number of them and until a deadline; the others are listed
-with what their scheduler says.
+Pods with equal requests share one search. The number of searches is bounded, and so is their time; other pods are listed
+with the message of their scheduler.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from dra.objects import Pod
     from webhook.state import Configuration
 
-MAX_EXPLAINED = 200  # kinds of pods that wait, of which it is found out why
-# What is found out for one pod is kept in the reading for the next, by one thread at a time.
-_TELLING: Final = threading.Lock()
-# Fields of a pod that say where it may go, besides those that are read as types.
-_PLACING: Final = ("affinity", "topologySpreadConstraints", "volumes")
+MAX_EXPLAINED = 200  # searches for the reason of a pod
+# A reading caches results of one pod for the next, and is not thread-safe.
+_READING_LOCK: Final = threading.Lock()
+# Fields that decide on which nodes a pod can run, and that the type Pod does not have.
+_PLACEMENT_FIELDS: Final = ("affinity", "topologySpreadConstraints", "volumes")
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A pod that asks for devices and has no node: who has to act next, why it waits, and what would help."""
+    """A pod that requests devices and has no node: who has to act next, why it waits, and what would help."""
 
     pod: str
     since: str
@@ -44,13 +44,13 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     keeper: str = ""
     reason: str
     nearest: str = ""
-    # Who holds what it could have, the first few.
+    # The first pods or claims that hold devices that it could use.
     in_the_way: tuple[str, ...] = ()
 
 
 def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodStory:
-    """Return the story of a pod as `explain` tells it, from any thread."""
-    with _TELLING:
+    """Return the answer of `explain` about a pod. Any thread can call this function."""
+    with _READING_LOCK:
         return explain.pod_story(key, reading, configuration)
 
 
@@ -62,34 +62,37 @@ def waits_for_node(pod: Pod) -> bool:
 
 
 def waiting(reading: Reading, configuration: Configuration, is_late: Callable[[], bool]) -> Iterator[Waiting]:
-    """List the pods that wait, the longest first; `is_late` ends the search for reasons."""
+    """List the pods that wait, the longest first. No search for a reason begins after `is_late`."""
     pending = [key for key, pod in reading.pods.items() if waits_for_node(pod)]
     pending.sort(key=lambda key: (reading.pods[key].metadata.creation_timestamp, key))
-    known: dict[object, Waiting] = {}
+    rows: dict[object, Waiting] = {}  # by what the reason depends on
     explained = 0
     for key in pending:
         pod = reading.pods[key]
         since = pod.metadata.creation_timestamp
-        is_over = is_late()
-        kind = None if is_over and not explained else _kind_of(pod, reading, configuration, search=not is_over)
-        equal = known.get(kind)
-        if equal is not None:
-            yield msgspec.structs.replace(equal, pod=key, since=since, owner=_owner(key, reading))
-        elif explained >= MAX_EXPLAINED or is_over:
+        late = is_late()
+        kind = None if late and not explained else _kind_of(pod, reading, configuration, search=not late)
+        equal_row = rows.get(kind)
+        if equal_row is not None:
+            yield msgspec.structs.replace(equal_row, pod=key, since=since, owner=_owner(key, reading))
+        elif explained >= MAX_EXPLAINED or late:
             message = next(
                 (condition.message for condition in pod.status.conditions if condition.type == "PodScheduled"), ""
             )
             yield Waiting(
-                pod=key, since=since, owner=_owner(key, reading), reason=message or "its scheduler has not said why"
+                pod=key,
+                since=since,
+                owner=_owner(key, reading),
+                reason=message or "its scheduler has reported no reason",
             )
         else:
             explained += 1
             row = waiting_row(pod_story(key, reading, configuration), pod)
-            own = [pod.metadata.name]  # names that only this pod's reason may have
+            own_names = [pod.metadata.name]  # a reason with one of these does not hold for other pods
             for entry in pod.spec.resource_claims:
-                own += [entry.name, claim_name(pod, entry) or entry.name]
-            if not any(name in words for name in own for words in (row.reason, row.nearest)):
-                known[kind] = row
+                own_names += [entry.name, claim_name(pod, entry) or entry.name]
+            if not any(name in text for name in own_names for text in (row.reason, row.nearest)):
+                rows[kind] = row
             yield row
 
 
@@ -99,12 +102,12 @@ def _owner(key: str, reading: Reading) -> str:
 
 
 def _kind_of(pod: Pod, reading: Reading, configuration: Configuration, *, search: bool) -> object:
-    """Return what the reason of a pod depends on. It is equal for pods that differ only in their names and those of their claims.
+    """Return what the reason of a pod depends on. It is equal for pods that differ only in the names of the pods and of their claims.
 
-    Without `search` the nodes are not searched for a place for the pod.
+    Without `search`, no node is searched for the pod.
     """
     meta, namespace = pod.metadata, pod.metadata.namespace or "default"
-    with _TELLING:
+    with _READING_LOCK:
         outcome = queue_of(reading, configuration).outcome_of_first(meta.key, search=search)
     claims: list[object] = []
     for entry in pod.spec.resource_claims:
@@ -119,17 +122,17 @@ def _kind_of(pod: Pod, reading: Reading, configuration: Configuration, *, search
         (condition.type, condition.status, condition.reason, condition.message) for condition in pod.status.conditions
     ]
     spec = inside(reading.raw.get(meta.key, {}), "spec")
-    placing = [spec.get(key) for key in _PLACING]
+    placement = [spec.get(key) for key in _PLACEMENT_FIELDS]
     ports = [item.get("ports") for item in items(spec, "containers")]
     deleted = bool(meta.deletion_timestamp), meta.finalizers
-    plain = [meta.labels, annotations, conditions, placing, ports, deleted]
+    untyped = [meta.labels, annotations, conditions, placement, ports, deleted]
     status = pod.status
     return (
         (namespace, bool(meta.uid), meta.key in reading.raw, outcome and (outcome.node, outcome.summary)),
         encode(msgspec.structs.replace(pod.spec, resource_claims=())),
         tuple(claims),
         (status.phase, status.nominated_node_name, status.extended_resource_claim_status),
-        msgspec.json.encode(plain, order="sorted"),
+        msgspec.json.encode(untyped, order="sorted"),
     )
 
 

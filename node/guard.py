@@ -1,7 +1,7 @@
 """The guard: checks a claim's allocation against the claims prepared on this node, and returns what to prepare, or a refusal.
 
-The kubelet checks that a claim is allocated and reserved for the pod, but nothing about its devices (pkg/kubelet/cm/dra). The writer of a
-status may have been wrong, or two allocators may have worked from different states. So the guard refuses a claim that would share an
+The kubelet checks that a claim is allocated and reserved for the pod, but nothing about its devices (pkg/kubelet/cm/dra). The status can be
+wrong, for example if two allocators worked from different states. So the guard refuses a claim that would share an
 exclusive device, exceed a capacity, or use devices that exclude each other, and names the claims in conflict. It compares with the prepared
 claims, because these are what containers have, and not with the status of other claims.
 
@@ -39,7 +39,7 @@ Results: TypeAlias = "tuple[DeviceRequestAllocationResult, ...]"
 
 
 class GuardRefusal(msgspec.Struct, frozen=True):
-    """Why a claim is not prepared. `reason` is a metric label with few values."""
+    """Why a claim is not prepared. `reason` is the value of a metric label, so it has few values."""
 
     reason: str
     message: str
@@ -77,7 +77,7 @@ class Guard:
     def judge(
         self, claim: ResourceClaim, reference: ClaimReference, claims: Mapping[str, Prepared]
     ) -> Prepared | GuardRefusal:
-        """Return the record to prepare a claim by, or a refusal. `claims` are the prepared claims by UID."""
+        """Return the record of the devices to prepare, or a refusal. `claims` are the prepared claims by UID."""
         devices: list[HeldDevice] = []
         try:
             results = self._results(claim, reference)
@@ -86,16 +86,16 @@ class Guard:
                 # Each device is checked beside the prepared claims and this claim's earlier devices.
                 for result in results:
                     this_claim = Prepared(uid="", namespace="", name="this claim", pool="", devices=tuple(devices))
-                    devices.append(self._give(result, [*claims.values(), this_claim]))
+                    devices.append(self._held_device(result, [*claims.values(), this_claim]))
         except _Refused as refused:
             return refused.refusal
         if before is not None:
             allocated, prepared = _ids(results), _ids(before.devices)
             if allocated == prepared:
                 return before
-            had = ", ".join(device for device, *_ in prepared)
-            gets = ", ".join(device for device, *_ in allocated)
-            message = f"the claim is prepared with {had}, and its status now says {gets}: unprepare it first"
+            old = ", ".join(device for device, *_ in prepared)
+            new = ", ".join(device for device, *_ in allocated)
+            message = f"the claim is prepared with {old}, and its status now has {new}: unprepare it first"
             return GuardRefusal("Changed", message)
         # The annotation becomes part of a path, and every account that may write claims can set it: only a DNS label is used.
         metadata = claim.metadata
@@ -144,8 +144,8 @@ class Guard:
                 )
         return results
 
-    def _give(self, result: DeviceRequestAllocationResult, holders: list[Prepared]) -> HeldDevice:
-        """Return one device as it will be held, with the first CPUs that no other claim holds; refuse it if it is in use."""
+    def _held_device(self, result: DeviceRequestAllocationResult, holders: list[Prepared]) -> HeldDevice:
+        """Return a device as the claim will hold it, with the first CPUs that no other claim holds; refuse a device that is in use."""
         device = self._devices.get(result.device)
         if device is None:
             raise _Refused("UnknownDevice", f"this node has no device {result.device}")
