@@ -1,9 +1,9 @@
 """Asks all commands about the objects in folders of manifests, and prints every contradiction: python -m tests.ask_files FOLDER...
 
-Each object that brings pods or is a claim is one object; with each fleet and each configuration it is one question. An object is asked
-about alone: beside it are only the objects of the same folder that bring no pods, such as namespaces, classes and quotas. The objects
-of the fleet come last, without those that the folder has itself. An object that a server has stored is asked about as its author wrote
-it, because survey does so. Files that cannot be read are skipped and counted.
+A question is about one object that is a claim or creates pods, with one fleet and one configuration. The commands also get the objects of
+the same folder that create no pods, such as namespaces, classes and quotas, and the objects of the fleet that the folder does not have.
+They get an object that a server has stored without the fields that the server added, because survey does so. Files that cannot be read
+are skipped and counted.
 
 The exit status is 1 if two commands contradict each other or a command fails.
 """
@@ -31,7 +31,7 @@ SHOWN = 240  # characters of an answer
 
 
 class Question(NamedTuple):
-    """An object with its surroundings, and the place to print; in surroundings alone the object is empty."""
+    """An object with its surroundings, and the text that names its place. Surroundings without an object have the object {}."""
 
     scene: Scene
     place: str
@@ -68,7 +68,7 @@ def questions_about(folder: Path, all_surroundings: Sequence[Question]) -> tuple
     files = [path for path in sorted(folder.iterdir()) if path.suffix in ENDINGS and path.is_file()]
     contents = {path: read(path) for path in files}
     objects = [(obj, path) for path, those in contents.items() for obj in those or () if "kind" in obj]
-    others = {identity(obj): obj for obj, _ in objects if not brings_pods(obj)}  # of two with one name the last
+    others = {identity(obj): obj for obj, _ in objects if not brings_pods(obj)}  # of several with one name, the last
     asking = [(obj, path) for obj, path in objects if brings_pods(obj) or obj["kind"] in CLAIMS]
     found = [[question(obj, path, others, surroundings) for surroundings in all_surroundings] for obj, path in asking]
     return found, sum(those is None for those in contents.values())
@@ -79,7 +79,7 @@ def question(obj: Object, path: Path, others: dict[tuple[str, ...], Object], sur
     around = [other for other in beside if other["kind"] not in CLUSTER]
     fleet = [other for other in beside if other["kind"] in CLUSTER]
     fleet += [other for other in surroundings.scene.fleet if identity(other) not in others]
-    name = f"{obj['metadata'].get('generateName', 'unnamed-')}x"  # demo and the answers about pods need one
+    name = f"{obj['metadata'].get('generateName', 'unnamed-')}x"  # demo and the answers about pods need a name
     written = as_written(obj)
     named = written | {"metadata": {"name": name} | written["metadata"]}
     scene = surroundings.scene._replace(object=named, around=around, fleet=fleet)
@@ -92,13 +92,13 @@ def contradictions_of(questions: Sequence[Question]) -> list[str]:
 
 
 def ask_all(question: Question) -> Iterator[str]:
-    """Ask every command, and write what is wrong with the answers."""
+    """Ask every command about an object; yield each contradiction and each failure."""
     answers: dict[str, Answer] = {}
     for command in ABOUT_CLAIMS if question.scene.object["kind"] in CLAIMS else (*COMMANDS, *OTHERS):
         try:
             with tempfile.TemporaryDirectory() as folder:
                 answers |= ask(question.scene, Path(folder), [command])
-        except Exception as error:  # noqa: BLE001 - a command that fails is a finding, too
+        except Exception as error:  # noqa: BLE001 - a command that fails is reported like a contradiction
             yield f"{question.place}: {command.__name__} fails: {type(error).__name__}: {error}"[: 4 * SHOWN]
     if {"translate", "simulate"} <= set(answers):
         for found in sorted(contradictions(answers)):
@@ -106,7 +106,7 @@ def ask_all(question: Question) -> Iterator[str]:
 
 
 def said_by(answers: dict[str, Answer], kind: str) -> Iterator[str]:
-    """Write the answers of the commands that a contradiction names, and that of translate."""
+    """Yield the answers of the commands that a contradiction names, and that of translate."""
     for name in sorted(set(kind.replace(",", " ").split()) & set(answers) | {"translate"}):
         answer = answers[name]
         codes = " ".join(sorted(answer.codes))

@@ -1,6 +1,6 @@
 """Kubernetes objects for tests: a function for each kind, which returns the object as plain JSON.
 
-Keyword arguments are fields of the API. Fields of metadata go into metadata, all others into spec; `status` is the object's.
+Keyword arguments are fields of the API, by their names there: those of metadata, `status`, and all others of spec.
 """
 
 import uuid
@@ -37,7 +37,7 @@ METADATA = {
 
 
 def obj(kind: str, name: str, apiVersion: str = "v1", *, status: Fields = None, **fields: Any) -> Object:
-    """An object of any kind with a spec."""
+    """An object of any kind, with these fields."""
     meta = {"name": name} | {key: value for key, value in fields.items() if key in METADATA and value}
     spec = {key: value for key, value in fields.items() if key not in METADATA}
     made: Object = {"apiVersion": apiVersion, "kind": kind, "metadata": meta}
@@ -45,7 +45,7 @@ def obj(kind: str, name: str, apiVersion: str = "v1", *, status: Fields = None, 
 
 
 def owner(kind: str, name: str, apiVersion: str = "v1", uid: str = "") -> Object:
-    """An entry of `ownerReferences`, of the controller of an object."""
+    """An entry of `ownerReferences` for the controller of an object."""
     return {"apiVersion": apiVersion, "kind": kind, "name": name, "uid": uid or name, "controller": True}
 
 
@@ -54,7 +54,7 @@ def typed(value: Object) -> Any:
     return wire.convert(value, TYPES[value["kind"]])
 
 
-# ---- Pods and what makes them
+# ---- Pods and workloads
 
 
 def container(
@@ -89,7 +89,7 @@ def pod(
     status: Fields = None,
     **fields: Any,
 ) -> Object:
-    """A pod that uses these ResourceClaims. The limits and requests are of its only container."""
+    """A pod that uses these ResourceClaims. `limits` and `requests` are those of its only container."""
     spec = {"containers": [container(limits=limits, requests=requests)]}
     if claims:
         spec["resourceClaims"] = claim_entries(*claims)
@@ -144,10 +144,10 @@ def claim_template(name: str, *requests: Object, namespace: str = "default", **f
 
 
 def with_devices(requests: Iterable[Object], fields: Mapping[str, Any]) -> Object:
-    """Return the `devices` of a claim: its requests, and further fields."""
-    beside = {key: list(fields[key]) for key in ("constraints", "config") if fields.get(key)}
+    """Return the spec of a claim: its requests, constraints and config under `devices`, and other fields."""
+    lists = {key: list(fields[key]) for key in ("constraints", "config") if fields.get(key)}
     others = {key: value for key, value in fields.items() if key not in ("constraints", "config")}
-    return {"devices": {"requests": list(requests)} | beside} | others
+    return {"devices": {"requests": list(requests)} | lists} | others
 
 
 def device_class(name: str = "gpu", *expressions: str, **fields: Any) -> Object:
@@ -165,10 +165,10 @@ def resource_slice(
     resourceSliceCount: int = 1,
     **fields: Any,
 ) -> Object:
-    """A slice with devices, which are names or whole devices."""
-    whole = [{"name": device} if isinstance(device, str) else device for device in devices]
+    """A slice with devices; a name is a device without attributes."""
+    listed = [{"name": device} if isinstance(device, str) else device for device in devices]
     spec: Object = {"driver": driver, "pool": {"name": pool, "generation": generation, "resourceSliceCount": resourceSliceCount}}  # fmt: skip
-    return obj("ResourceSlice", name, RESOURCE_API, **spec | ({"devices": whole} if whole else {}) | fields)
+    return obj("ResourceSlice", name, RESOURCE_API, **spec | ({"devices": listed} if listed else {}) | fields)
 
 
 # ---- Nodes, namespaces, settings and quotas
@@ -196,10 +196,10 @@ def device_quota(name: str, hard: Fields, namespace: str = "default", **fields: 
     return obj("DeviceQuota", name, "drawbridge.dev/v1alpha1", namespace=namespace, hard=dict(hard or {}), **fields)
 
 
-# ---- What the API server sends to a webhook
+# ---- Requests of the API server to a webhook
 
 
 def admission_review(value: Any, *, operation: str = "CREATE", oldObject: Any = None, **request: Any) -> Object:
-    """The review of an object, which may be malformed; therefore the caller gives `kind` and the other fields of the request."""
+    """The review of an object. The object can be malformed, so `kind` and the other fields of the request are arguments."""
     body = {"uid": str(uuid.uuid4()), "operation": operation, "object": value, "oldObject": oldObject, **request}
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": body}

@@ -1,8 +1,9 @@
-"""What the referees of `tests.oracles` answered, one file each, so that Kubernetes' word is kept where there is no Go.
+"""Recorded answers of the referees, which are the programs of `tests.oracles` with Kubernetes' Go code: one file for each referee.
 
-`make test` answers from the files. `make test-all` asks the programs, for more cases, and compares what is in the files; `make record`
-writes them. DRAWBRIDGE_REFEREES says which: `recorded`, `live`, `compared` (live, and all that is recorded has to be asked) or `record`.
-A file is compressed lines of JSON: the digest of a question, then each answer that it got, because Go iterates over maps in random order.
+With `make test` the answers come from the files, so that no Go is needed. `make test-all` runs the programs on more cases, and compares their
+answers with the files. `make record` writes the files. The variable DRAWBRIDGE_REFEREES selects the mode: `recorded`, `live`, `compared` (live;
+it fails if recorded questions are not asked) or `record`. A file has compressed lines: the digest of a question, and all answers that the
+program gave to it. A question can have several answers, because Go iterates over maps in random order.
 """
 
 import base64
@@ -19,23 +20,23 @@ from typing import Any
 from tests.oracles import PROGRAMS, SOURCES, Oracle, OracleError
 
 FOLDER = SOURCES / "recorded"
-# drawbridge writes the questions for these, so they change with each of its keys.
+# The questions for these are made by drawbridge, and change with each of its keys.
 UNRECORDED = ("condition", "metadata")
 RECORDED = tuple(name for name in PROGRAMS if name not in UNRECORDED)
 MODES = ("recorded", "live", "compared", "record")
-# How often a question with a random answer is repeated: Go iterates a map of two entries in reverse order once in eight times.
-AGAIN = 240
-# If a search hits its deadline only sometimes, the questions after it differ.
+# How often a question is repeated whose answer is random: Go iterates a map of two entries in reverse order in one of eight cases.
+REPETITIONS = 240
+# The share of the recorded questions that must be asked again. The questions after a search depend on whether the search hit its deadline.
 MIN_COMPARED = 0.9
-# Clocks and identifiers are not compared.
-_BY_CHANCE = re.compile(r'(?<="shareID": ")[^"]*|(?<="timeAdded": ")[^"]*')
+# Times and identifiers are not compared.
+_RANDOM_TEXT = re.compile(r'(?<="shareID": ")[^"]*|(?<="timeAdded": ")[^"]*')
 
 
 def mode() -> str:
-    """Return whether this process answers from the files or asks the programs."""
+    """Return the mode of this process."""
     chosen = os.environ.get("DRAWBRIDGE_REFEREES", "recorded")
     if chosen not in MODES:
-        raise OracleError(f"DRAWBRIDGE_REFEREES={chosen}: it is one of {', '.join(MODES)}")
+        raise OracleError(f"DRAWBRIDGE_REFEREES={chosen}: expected one of {', '.join(MODES)}")
     return chosen
 
 
@@ -84,7 +85,7 @@ class Referee:
         missed = len(self._answers.keys() - self._asked.keys())
         if self._mode == "compared" and missed > (1 - MIN_COMPARED) * len(self._answers):
             raise OracleError(
-                f"{self.name}: {missed} of {len(self._answers)} recorded answers are to no question: run `make record`"
+                f"{self.name}: {missed} of {len(self._answers)} recorded answers belong to questions that are no longer asked: run `make record`"
             )
 
     def _replayed(self, digest: str, question: Any) -> dict[str, Any]:
@@ -96,17 +97,17 @@ class Referee:
         return json.loads(answers[(self._asked[digest] - 1) % len(answers)])
 
     def _compare(self, known: Sequence[str], question: Any, answer: dict[str, Any]) -> None:
-        """Fail if an answer differs from the recorded answer, unless such answers vary."""
+        """Fail if an answer differs from the recorded answers, unless the program's answers to the question vary."""
         if _agree(known, answer):
             return
-        again = self._program.ask_all([question] * AGAIN) if self._program else []
-        # An early match in a map costs less: costs that vary are not compared.
+        again = self._program.ask_all([question] * REPETITIONS) if self._program else []
+        # If the order of a map changes the cost, the cost is not compared.
         uncosted = [_uncosted(answer) for answer in known] if len({_plain(answer) for answer in again}) > 1 else []
         if any(_agree(known, answer) or _uncosted(_plain(answer)) in uncosted for answer in again):
             return
         text = json.dumps(question)[:2000]
         raise OracleError(
-            f"{self.name} answers otherwise than recorded\nasked: {text}\nrecorded: {known[0]}\nnow: {_plain(answer)}"
+            f"{self.name} gave another answer than the recorded one\nasked: {text}\nrecorded: {known[0]}\nnow: {_plain(answer)}"
         )
 
 
@@ -121,7 +122,7 @@ def referee(name: str) -> Iterator[Referee]:
 
 
 def read(name: str) -> dict[str, list[str]]:
-    """Read the answers by digest, as text: a test asks for few of them."""
+    """Return the answers by digest, as undecoded text, because a test needs few of them."""
     path = FOLDER / f"{name}.gz"
     if not path.exists():
         return {}
@@ -142,21 +143,21 @@ def _digest(question: Any) -> str:
 
 
 def _plain(answer: dict[str, Any]) -> str:
-    """An answer as text, without the parts that vary. JSON has no tabulator."""
-    lasting = {key: value for key, value in answer.items() if not key.endswith(("Ms", "Ns"))}
-    return _BY_CHANCE.sub("", json.dumps(lasting, separators=(",", ": ")))
+    """Return an answer as text, without the parts that vary. It contains no tab, because JSON escapes tabs."""
+    constant = {key: value for key, value in answer.items() if not key.endswith(("Ms", "Ns"))}
+    return _RANDOM_TEXT.sub("", json.dumps(constant, separators=(",", ": ")))
 
 
 def _agree(known: Sequence[str], answer: dict[str, Any]) -> bool:
-    """Return whether an answer is among the known ones; a search that ran out of time counts as equal."""
+    """Return whether an answer is among the known answers. A search that ran out of time agrees with every answer."""
     if answer.get("verdict") == "timeout" or '"verdict": "timeout"' in known[0]:
         return True
     plain = _plain(answer)
-    return plain in known or _without_words(plain) in map(_without_words, known)
+    return plain in known or _without_texts(plain) in map(_without_texts, known)
 
 
-def _without_words(answer: str) -> Any:
-    """An answer without the text and the order of refusals, which contain generated names and follow Go's map order."""
+def _without_texts(answer: str) -> Any:
+    """Return an answer without the text of refusals, which can have generated names, and without their order, which Go chooses."""
     value = json.loads(answer)
     if errors := value.get("errors"):
         value["errors"] = sorted((error.get("field", ""), error.get("type", "")) for error in errors)

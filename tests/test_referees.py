@@ -68,7 +68,7 @@ def test_a_changed_answer_of_the_program_is_reported(asking):
     asking("record", [TWO], refused[0])
     asking("live", [TWO], refused[1])
     asking("record", [ONE], {"maxCost": 1})
-    with pytest.raises(OracleError, match="otherwise than recorded"):
+    with pytest.raises(OracleError, match="another answer than the recorded one"):
         asking("live", [ONE], {"maxCost": 2})
 
 
@@ -80,7 +80,7 @@ def test_an_answer_that_varies_between_runs_is_not_reported(asking):
 def test_recorded_answers_without_a_question_are_reported(asking):
     asking("record", [ONE, TWO], {"maxCost": 1})
     asking("live", [ONE], {"maxCost": 1})
-    with pytest.raises(OracleError, match="1 of 2 recorded answers are to no question"):
+    with pytest.raises(OracleError, match="1 of 2 recorded answers belong to questions that are no longer asked"):
         asking("compared", [ONE], {"maxCost": 1})
 
 
@@ -97,5 +97,5 @@ def test_only_costs_that_vary_are_excluded_from_the_comparison(asking):
     asking("record", [ONE], cost(1))
     asking("live", [ONE], cost(2), cost(3))
     for others in ([cost(2)], [cost(2, result=False), cost(3, result=False)]):
-        with pytest.raises(OracleError, match="otherwise than recorded"):
+        with pytest.raises(OracleError, match="another answer than the recorded one"):
             asking("live", [ONE], *others)
