@@ -158,6 +158,11 @@ class Bridge:
         finally:
             connection.close()
 
+    def held_devices(self) -> list[Object] | None:
+        """Return the devices that claims hold according to the service; None while it does not know."""
+        claims = self.ask("/api/v1/claims")[1].get("claims")
+        return None if claims is None else [device for claim in claims for device in claim["devices"]]
+
     def remove(self) -> None:
         for process in self.processes.values():
             process.stop()

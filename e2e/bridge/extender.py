@@ -23,7 +23,6 @@ def gpus(control_plane, bridge):
         *fleet.slices(fleet.HAMI, NODES[0], fleet.hami_gpus(1), by_name=True),
     ]
     control_plane.create(*made)
-    control_plane.until("the service knows the devices", lambda: len(bridge.ask("/api/v1/fleet")[1].get("pools", ())) >= 3, 20)  # fmt: skip
     try:
         yield
     finally:
@@ -40,9 +39,9 @@ def ours(control_plane, bridge, namespace):
 
 
 def held(bridge):
-    """Return how many devices of our nodes the service counts as held; None while it does not know."""
-    pools = bridge.ask("/api/v1/fleet")[1].get("pools")
-    return None if pools is None else sum(pool["held"] for pool in pools if {*pool["nodes"]} & {*NODES})
+    """Return how many devices of our nodes claims hold according to the service; None while it does not know."""
+    devices = bridge.held_devices()
+    return None if devices is None else sum(device["pool"].startswith(NODES) for device in devices)
 
 
 def until_told(control_plane, namespace, name, words):

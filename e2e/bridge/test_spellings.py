@@ -203,6 +203,6 @@ def test_unwritable_claims_do_not_affect_other_pods(spelled, bridge, ours, refus
 
 
 def known(bridge, namespace):
-    """The pods of a namespace for which the allocator holds a reservation."""
-    text = json.dumps(bridge.ask("/api/v1/fleet")[1])
-    return [part for part in text.split('"') if part.startswith(f"{namespace}/")]
+    """Return the claims of a namespace that have devices according to the allocator."""
+    claims = bridge.ask("/api/v1/claims")[1]["claims"]
+    return [row["claim"] for row in claims if row["claim"].startswith(f"{namespace}/") and row["devices"]]

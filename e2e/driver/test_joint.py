@@ -120,7 +120,7 @@ def of_type(driver, kind):
 
 @pytest.fixture(scope="module")
 def joint(control_plane, node_cluster, webhook, bridge):
-    """The drivers by name, once the webhook and the allocator know their devices."""
+    """The drivers by name."""
     before = webhook.config.read_text()
     classes = [
         fleet.device_class(fleet.NVIDIA, of_type(fleet.NVIDIA, "gpu")),
@@ -135,7 +135,6 @@ def joint(control_plane, node_cluster, webhook, bridge):
         control_plane.create(*classes)
         with contextlib.ExitStack() as stack:
             drivers = {name: stack.enter_context(installed(node_cluster, name, machine)) for name, machine in MACHINES.items()}  # fmt: skip
-            control_plane.until("the allocator knows the devices", lambda: known(bridge) >= set(MACHINES), 30)
             yield drivers
     finally:
         webhook.configure(before)
@@ -146,18 +145,13 @@ def joint(control_plane, node_cluster, webhook, bridge):
 def all_free(control_plane, bridge, joint):
     """Wait until all devices are free, so that the next test finds them in order."""
     yield
-    control_plane.until(
-        "the allocator knows that all is free", lambda: not any(pool["held"] for pool in pools(bridge)), 60
-    )
+    control_plane.until("the allocator knows that all is free", lambda: held(bridge) == 0, 60)
 
 
-def known(bridge):
-    return {pool["driver"] for pool in pools(bridge)}
-
-
-def pools(bridge):
-    """The pools of our drivers, as the allocator knows them."""
-    return [pool for pool in bridge.ask("/api/v1/fleet")[1]["pools"] if pool["driver"] in (*MACHINES, SHARED)]
+def held(bridge):
+    """Return how many devices of our drivers claims hold according to the allocator; None while it does not know."""
+    devices = bridge.held_devices()
+    return None if devices is None else sum(device["driver"] in (*MACHINES, SHARED) for device in devices)
 
 
 def asking(drivers, name, namespace, amounts, scheduler, **annotations):
