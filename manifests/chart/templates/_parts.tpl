@@ -1,9 +1,9 @@
-{{- /* Where everything goes. */ -}}
+{{- /* The namespace of the installation. */ -}}
 {{- define "drawbridge.namespace" -}}
 {{ .Values.namespace | default .Release.Namespace }}
 {{- end -}}
 
-{{- /* The configuration that the chart was made with, and the values' keys over it. */ -}}
+{{- /* The configuration that the chart was written with, overridden by the values. */ -}}
 {{- define "drawbridge.configuration" -}}
 {{- $made := fromYaml (.Files.Get "objects/configuration.yaml") -}}
 {{- toYaml (mergeOverwrite $made .Values.configuration) -}}
@@ -25,32 +25,32 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* What no chart can make, said before the API server says it in other words. */ -}}
+{{- /* Fail on values that cannot work. */ -}}
 {{- define "drawbridge.refuse" -}}
 {{- $values := .Values -}}
 {{- if not $values.image -}}
-  {{- fail "\n\nimage: none is given, and none is published. Build one (docs/install.md), and say --set image=REGISTRY/drawbridge:TAG" -}}
+  {{- fail "\n\nimage: none is given, and none is published. Build one (docs/install.md), and add --set image=REGISTRY/drawbridge:TAG" -}}
 {{- end -}}
 {{- if and (ne $values.bridge.way "none") (not $values.bridge.schedulerImage) -}}
-  {{- fail (printf "\n\nbridge.schedulerImage: bridge.way is %s, which runs a scheduler, and no image of one is given. Say --set bridge.schedulerImage=REGISTRY/…" $values.bridge.way) -}}
+  {{- fail (printf "\n\nbridge.schedulerImage: bridge.way is %s, which needs the image of a scheduler. Add --set bridge.schedulerImage=REGISTRY/…" $values.bridge.way) -}}
 {{- end -}}
 {{- if and $values.bridge.quota (eq $values.bridge.way "none") -}}
-  {{- fail "\n\nbridge.quota: the bridge's allocator is asked, and there is none. Say --set bridge.way=extender, plugin or apart" -}}
+  {{- fail "\n\nbridge.quota: needs the bridge's allocator, and bridge.way is none. Add --set bridge.way=extender, plugin or apart" -}}
 {{- end -}}
 {{- if and $values.bridge.reservations (or (eq $values.bridge.way "none") (not $values.nodeAgent)) -}}
-  {{- fail "\n\nbridge.reservations: it is between the bridge's allocator and the nodes' agents. Say --set nodeAgent=true, and bridge.way=extender, plugin or apart" -}}
+  {{- fail "\n\nbridge.reservations: needs the bridge's allocator and the audit agents. Add --set nodeAgent=true, and bridge.way=extender, plugin or apart" -}}
 {{- end -}}
 {{- range $key := list "dialects" "keys" -}}
   {{- if index $values.configuration $key -}}
-    {{- fail (printf "\n\nconfiguration.%s: names of your own change whom the API server asks, and that is written when the chart is made. Put them into a file, and run drawbridge manifests --helm DIR --config FILE" $key) -}}
+    {{- fail (printf "\n\nconfiguration.%s: the webhook configurations depend on it, and are written into the chart. Set it in a file, and run drawbridge manifests --helm DIR --config FILE" $key) -}}
   {{- end -}}
 {{- end -}}
 {{- if and (eq $values.certificates.from "files") (not $values.certificates.caBundle) -}}
-  {{- fail "\n\ncertificates.caBundle: with certificates.from=files the API server has to be told whom to believe. Say --set-file certificates.caBundle=ca.crt" -}}
+  {{- fail "\n\ncertificates.caBundle: certificates.from=files needs the CA's certificate. Add --set-file certificates.caBundle=ca.crt" -}}
 {{- end -}}
 {{- end -}}
 
-{{- /* Whether the values want an object: "" for no. */ -}}
+{{- /* Whether an object is part of the installation; "" if not. */ -}}
 {{- define "drawbridge.wanted" -}}
 {{- $root := index . 0 -}}
 {{- $object := index . 1 -}}
@@ -69,7 +69,7 @@ yes
 {{- end -}}
 {{- end -}}
 
-{{- /* Which of the templates below changes an object. */ -}}
+{{- /* The name of the template below that changes an object. */ -}}
 {{- define "drawbridge.part" -}}
 {{- if eq .kind "Deployment" -}}
 deployment
@@ -114,7 +114,7 @@ other
 {{- end -}}
 {{- end -}}
 
-{{- /* Which nodes it is on is said by their label, and what it tolerates is everything. */ -}}
+{{- /* DaemonSets select nodes by label and tolerate all taints, so the values for nodes and tolerations do not apply. */ -}}
 {{- define "drawbridge.daemons" -}}
 {{- with (index . 0).Values.imagePullSecrets -}}
   {{- $_ := set (index $ 1).spec.template.spec "imagePullSecrets" . -}}
@@ -187,7 +187,7 @@ other
     {{- $_ := set $one "values" (uniq $one.values) -}}
   {{- end -}}
 {{- end -}}
-{{- /* Where all is off that does not say otherwise, the API server need not ask about it. */ -}}
+{{- /* With mode off as the default, namespaces without the label need no reviews. */ -}}
 {{- if or $values.webhooks.optIn (eq (index . 2).mode "off") -}}
   {{- range $webhook := $object.webhooks -}}
     {{- range $one := dig "namespaceSelector" "matchExpressions" list $webhook -}}
