@@ -435,7 +435,9 @@ def make_claims(case: Case, context: Context) -> Case:
         served.append(made)
         for i, note in enumerate(notes):
             if note.key == key:  # add the DeviceClass to the key's note
-                notes[i] = Note(key, note.outcome, f"{note.detail} (class {' and '.join(made.classes)})".lstrip())
+                noun = "class" if len(made.classes) == 1 else "classes"
+                detail = f"{note.detail} ({noun} {' and '.join(made.classes)})"
+                notes[i] = Note(key, note.outcome, detail.lstrip())
                 break
         for remark in made.claims.remarks:
             note = Note(key, Outcome.APPROXIMATED, remark)

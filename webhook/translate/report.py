@@ -162,7 +162,7 @@ class PodReport:
         elif cause not in keys:
             keys = (cause, *keys)
         for key in keys:
-            text, code = (reason, case.left.code) if key == cause else (f"stays with {cause}", "")
+            text, code = (reason, case.left.code) if key == cause else (f"same reason as {cause}", "")
             outcome = Outcome.SERVED if case.left.served and key == cause else Outcome.LEFT
             self._decide(case.container, case.dialect.name, key, outcome, text, code=code)
         if not case.quiet and not case.keeps:  # no warning where the kubelet serves the request as before
@@ -174,7 +174,7 @@ class PodReport:
         for slot, legacy_keys in slots:
             for legacy_key in legacy_keys:
                 if legacy_key.key != left.key:
-                    self._decide(slot.name, "", legacy_key.key, Outcome.LEFT, f"stays with {left.key}")
+                    self._decide(slot.name, "", legacy_key.key, Outcome.LEFT, f"same reason as {left.key}")
         self._warn(f"{_subject('')}{left.key}: left as it is: {left.reason}")
 
     def refuse(self, container: str, dialect: str, refusal: Refusal) -> None:

@@ -15,7 +15,7 @@ def several(*limits, **more):
 CASES = [
     Case("a share", several(SHARE, scheduler=KOORD), "translated"),
     *(
-        Case(f"a share beside {key}", several(SHARE, {key: 1}, scheduler=KOORD), "left", (key, "koordinator.sh/gpu-memory: stays with"))
+        Case(f"a share beside {key}", several(SHARE, {key: 1}, scheduler=KOORD), "left", (key, "koordinator.sh/gpu-memory: same reason as"))
         for key in ("cambricon.com/mlu", "huawei.com/Ascend910C", "huawei.com/npu-core", "metax-tech.com/sgpu", "dcu.com/gpu", "iluvatar.ai/gpu")
     ),
     Case("the reason is the MLU", several(SHARE, {"cambricon.com/mlu": 1}, scheduler=KOORD), "left", "koordinator.sh/gpu-core: cambricon.com/mlu keeps the pod with scheduler", never="`schedulers:"),

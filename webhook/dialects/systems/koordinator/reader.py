@@ -254,10 +254,10 @@ def pair(draft: Draft) -> Stop | None:
         return Untranslated(key, f"can't be restricted together with a tie on {gpus.same}")
     if gpus.count in (1, networks.count):
         each = networks.count // gpus.count
-        text = f"{gpus.count} x (1 GPU + {each} network) under one switch each, stricter than comparing sets"
+        text = f"{gpus.count} x (1 GPU + {each} network) under one PCIe switch, stricter than Koordinator's comparison of sets"
         pairs = Pairs(primary=gpus, secondary=networks.times(each), attribute=AUTO, each=each)
     elif networks.count == 1:
-        text = f"{gpus.count} GPUs and the network device under one switch"
+        text = f"{gpus.count} GPUs and the network device under one PCIe switch"
         pairs = Pairs(primary=gpus, secondary=networks, attribute=AUTO, each=0)
     else:
         reason = (
