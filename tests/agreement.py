@@ -42,12 +42,11 @@ class Answer(NamedTuple):
     keys: Mapping[Key, str] | None = None
     refused: bool | None = None
     codes: frozenset[str] = frozenset()
-    withheld: frozenset[str] = (
-        frozenset()
-    )  # codes of refusals that the mode holds back or that the configuration turns into warnings
+    # Codes of refusals that the mode or the configuration turns into warnings.
+    withheld: frozenset[str] = frozenset()
     fits: bool | None = None
     mode: str | None = None
-    moved: frozenset[str] | None = None  # keys that are taken off the pod
+    moved: frozenset[str] | None = None  # keys that the webhook removes from the pod
     said: str = ""
 
 
@@ -74,7 +73,7 @@ class Scene(NamedTuple):
 
 
 def outcome_of(keys: Mapping[Key, str]) -> str:
-    """Return the outcome of an object from the outcomes of its keys; variables and runtime classes that stay beside a request do not count."""
+    """Return the outcome of an object from the outcomes of its keys. Variables and runtime classes do not count beside a request."""
     requests = {place: outcome for place, outcome in keys.items() if "/" in place[1] or outcome != "left"} or keys
     outcomes = set(requests.values())
     if "refused" in outcomes:
@@ -89,7 +88,7 @@ def outcome_of(keys: Mapping[Key, str]) -> str:
 
 # ---- Adapters: the only part that knows options, fields and words of the commands
 
-COUNTED = re.compile(r"container (\S+): (\S+): ")  # a queue's count in survey's text
+COUNTED = re.compile(r"container (\S+): (\S+): ")  # an entry of a queue, in survey's text
 CODE = re.compile(r"\[([RD]\d{3})\]")
 # Messages of `explain` about a pod that fits on a node, and about one that fits on none.
 ROOM = re.compile(
@@ -244,7 +243,7 @@ def resize(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
 
 
 def demo(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
-    """Read the page of `demo`: one block per pod. Its server runs no controller of a driver, which makes templates."""
+    """Read the output of `demo`, which has a block for each pod. Its server does not run the controller that creates templates for a ComputeDomain."""
     if any(obj["kind"] == "ComputeDomain" for obj in scene.around):
         return Answer()
     if not scene.fleet or scene.object["kind"] != "Pod" or "--kubernetes" in options or is_unfilled(scene):
@@ -258,7 +257,7 @@ def demo(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
 
 
 def dashboard(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
-    """Ask what-if of the dashboard about the object."""
+    """Put the object into the dashboard's what-if."""
     if is_configured(scene) or not brings_pods(scene.object):
         return Answer()
     reading, configuration = seen(scene)
@@ -268,7 +267,7 @@ def dashboard(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
 
 
 def webhook(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
-    """Send a pod through both webhooks, as an API server does that has decoded it."""
+    """Send a pod to both webhooks, as the API server does after decoding it."""
     if is_configured(scene) or scene.object["kind"] != "Pod" or is_unfilled(scene):
         return Answer()
     state = state_of(*seen(scene))
@@ -295,17 +294,17 @@ def as_review(pod: Object, scene: Scene) -> bytes:
 
 
 def is_configured(scene: Scene) -> bool:
-    """Return whether the configuration is among the files of a scene, where only commands look for it."""
+    """Return whether the configuration is among the objects of a scene. Only commands look for it there."""
     return any(obj["kind"] in ("DrawbridgeConfiguration", "ConfigMap") for obj in scene.around)
 
 
 def is_unfilled(scene: Scene) -> bool:
-    """Return whether an object has a placeholder. Commands that read files name it, and no API server decodes such an object."""
+    """Return whether an object has a placeholder. Commands that read files report it; the API server cannot decode such an object."""
     return "${" in json.dumps(scene.object)
 
 
 def seen(scene: Scene) -> tuple[Reading, Configuration]:
-    """Return the reading and configuration that a server has of a scene: everything but the object."""
+    """Return the reading and the configuration of a server in a scene: all objects but the one in question."""
     configuration = read_configuration(scene.configuration)[0] if scene.configuration else Configuration()
     assert configuration
     features = features_of(server_named(f"1.{scene.minor}" if scene.minor else "", ""), configuration)
@@ -314,7 +313,7 @@ def seen(scene: Scene) -> tuple[Reading, Configuration]:
 
 
 def report(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
-    """Read the report for people, whose last line counts outcomes."""
+    """Read the report of `translate`, whose last line counts outcomes."""
     result = run(
         "translate", "-f", folder / "object.json", "--inventory", folder / "others.json", *options, "-o", "report"
     )
@@ -323,7 +322,7 @@ def report(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
 
 
 def table(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
-    """Read the form for spreadsheets: one row per key."""
+    """Read the CSV output of `survey`, which has a row for each key."""
     rows = csv.DictReader(run("survey", *files(scene, folder), *options, "-o", "csv").stdout.splitlines())
     mine = [row for row in rows if (row["kind"], row["name"]) == (scene.object["kind"], scene.name)]
     keys = [{**row, "outcome": row["keyOutcome"]} for row in mine if row["keyOutcome"]]
@@ -332,7 +331,7 @@ def table(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
 
 
 def sarif(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
-    """Read the form for code scanning."""
+    """Read the SARIF output of `check`."""
     [of] = json.loads(run("check", *files(scene, folder, "--inventory"), *options, "-o", "sarif").stdout)["runs"]
     places = [(result, result["locations"][0]["logicalLocations"][0]["fullyQualifiedName"]) for result in of["results"]]
     mine = [result for result, place in places if place.startswith((scene.id, f"{scene.object['kind']}/{scene.name}/"))]
@@ -385,5 +384,5 @@ def ask(scene: Scene, folder: Path, commands: Iterable[Callable[..., Answer]] = 
         (folder / "configuration.yaml").write_text(manifests.dump([scene.configuration]))
         options += ["--config", str(folder / "configuration.yaml")]
     answers = {command.__name__: command(scene, folder, options) for command in commands}
-    gc.unfreeze()  # a command keeps what it has read for the rest of its process, which is longer here
+    gc.unfreeze()  # commands freeze what they have read, because their process ends soon; this one does not
     return answers

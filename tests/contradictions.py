@@ -32,7 +32,7 @@ def contradictions(answers: Mapping[str, Answer]) -> set[Contradiction]:
     return differing
 
 
-# Codes by which a pod waits for a node.
+# Codes of pods that wait for a node.
 WAITING = {"D212", "D221", "D222"}
 
 
@@ -44,7 +44,7 @@ def _differences(name: str, answer: Answer, right: Answer, simulated: Answer) ->
     if answer.refused is None or (name == "webhook" and "the API server refuses it" in right.said):
         return
     if answer.refused is not right.refused:
-        # translate looks at devices only: it reports no fault of an object that requests none.
+        # translate judges requests for devices only, and reports no mistake of an object that requests none.
         if right.outcome != SILENT or any(code[0] == "R" for code in answer.codes):
             yield f"refused: {name} {answer.refused}, translate {right.refused}"
         return  # the other differences follow from this one
@@ -53,8 +53,8 @@ def _differences(name: str, answer: Answer, right: Answer, simulated: Answer) ->
         yield f"outcome: {name} {answer.outcome}, translate {right.outcome}"
     if answer.keys and right.mode not in ("enforce", answer.mode):
         yield f"mode: {name} {answer.mode}, translate {right.mode}"
-    # check has the codes of mistakes without a key, and of every fault of a refused object; simulate has the codes of refusals only,
-    # and demo only reports those of the first component that refuses the pod.
+    # check also has codes of mistakes without a key, and of all mistakes of a refused object. simulate has codes of refusals only. demo has
+    # only the codes of the first component that refuses the pod.
     if answer.moved is not None and right.moved not in (None, answer.moved) and name == "webhook":
         yield f"moved: webhook {sorted(answer.moved)}, translate {sorted(right.moved or ())}"
     added, lost = answer.codes - right.codes, right.codes - answer.codes
@@ -73,6 +73,6 @@ def _keys(name: str, answer: Answer, right: Answer) -> Iterator[Contradiction]:
     given, wanted = requests_of(answer.keys or {}), requests_of(right.keys or {})
     question = "key of a refused object" if right.refused else "key"
     for place in {*given, *wanted}:
-        given_outcome, by = given.get(place, "not named"), wanted.get(place, "not named")
-        if given_outcome != by:
-            yield Contradiction(f"{question}: {name} {given_outcome}, translate {by}", ":".join(place))
+        given_outcome, wanted_outcome = given.get(place, "not named"), wanted.get(place, "not named")
+        if given_outcome != wanted_outcome:
+            yield Contradiction(f"{question}: {name} {given_outcome}, translate {wanted_outcome}", ":".join(place))
