@@ -49,7 +49,7 @@ class FleetShown(Shown, frozen=True, kw_only=True):
 
 
 class WaitingShown(Shown, frozen=True, kw_only=True):
-    """Pods that ask for devices and have no node, and why."""
+    """Pods that request devices and have no node, and why."""
 
     waiting: tuple[Waiting, ...]
 

@@ -1,4 +1,4 @@
-"""`drawbridge survey`: the workloads that ask for devices in a cluster or a dump, what becomes of each, and obstacles.
+"""`drawbridge survey`: the workloads that request devices in a cluster or a dump, what becomes of each, and obstacles.
 
 Kinds that may not be read are reported and left out; if these are pods or workloads, the exit code is 3.
 """
@@ -74,7 +74,7 @@ def command(
     fail_on: str,
     output: str,
 ) -> Exit:
-    """List the workloads that ask for devices, what becomes of each, and the obstacles.
+    """List the workloads that request devices, what becomes of each, and the obstacles.
 
     Without -f the live cluster is read; nothing is written. A workload and its pods count once. Exit code 1: the outcome of a workload is as
     in --fail-on or worse; 3: pods or a kind of workload could not be read.

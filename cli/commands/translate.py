@@ -79,7 +79,7 @@ def command(
     undo: bool,
     output: str,
 ) -> Exit:
-    """Rewrite pods and workloads that ask for device plugins into ones with ResourceClaims.
+    """Rewrite pods and workloads for device plugins into ones with ResourceClaims.
 
     All other objects are printed unchanged, in order. An object that is refused is printed unchanged, and the exit code is 1.
     """
