@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 # The states of a device, in the order in which they are shown.
 STATES = ("free", "shared", "held", "plugin", "blocked", "unknown")
-PLUGIN = "plugin"  # the state of devices that a device plugin has handed out
+PLUGIN = "plugin"  # the state of devices that a device plugin has allocated
 UNKNOWN = "unknown"
 # The roles of keys that request a part of a device.
 _AMOUNTS = (Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES, Role.COMBINED, Role.PRIORITY)
-# The roles of keys that stay with their device plugin. Only the key's name shows whether it counts devices.
-_UNTOLD = (Role.NONE, Role.POLICY)
+# The roles of keys that stay with their device plugin. These roles do not show whether the key counts devices; its name does.
+_UNCLEAR_ROLES = (Role.NONE, Role.POLICY)
 _PART = re.compile(r"mem|core|percent|\bepc$", re.IGNORECASE)
 
 
@@ -65,8 +65,8 @@ class NodeStory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @lru_cache(maxsize=1024)
 def is_count(key: str) -> bool:
-    """Return whether the amounts of a device plugin's resource are devices, and not megabytes or percents of one."""
-    roles = {known.row.role for known in Configuration().resource(key)}.difference(_UNTOLD)
+    """Return whether a device plugin's resource counts devices, and not an amount or a percentage of a device."""
+    roles = {known.row.role for known in Configuration().resource(key)}.difference(_UNCLEAR_ROLES)
     return roles.isdisjoint(_AMOUNTS) if roles else not _PART.search(key.partition("/")[2])
 
 

@@ -27,12 +27,12 @@ _COMMAND = "drawbridge survey"
 
 
 class NamespaceMoved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A namespace whose workloads ask for devices: its mode, its workloads by outcome, its pods, and how many run on claims already."""
+    """A namespace whose workloads request devices: its mode, its workloads by outcome, its pods, and how many of these use claims."""
 
     namespace: str
     mode: str
     workloads: dict[str, int]
-    would: dict[str, int]  # those that the mode holds back, by their outcome in mode `enforce`
+    would: dict[str, int]  # workloads that the mode does not change, by their outcome in mode `enforce`
     pods: int
     moved: int
 
@@ -110,7 +110,7 @@ def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]
         )
         yield from _remaining_rows(rows)
     for part in whole.parts:
-        if isinstance(part, Drawn):  # the table below it has the same numbers
+        if isinstance(part, Drawn):  # the table that follows has the same numbers
             continue
         if isinstance(part, Rows):
             listed = list(part.rows)

@@ -1,4 +1,4 @@
-"""How the time of some work grows with its input, as a ratio: it does not depend on the speed or load of the machine."""
+"""Compares how long work takes for inputs of different sizes. The result is a ratio, which does not depend on the speed or load of the machine."""
 
 import gc
 import math
@@ -11,7 +11,7 @@ T = TypeVar("T")
 # measured with the same amount of work, so that load slows them equally.
 FACTOR = 16
 ALLOWED = 4
-# Nanoseconds per character that are too few to compare: superlinear work takes far more.
+# Nanoseconds per character. Faster work is not compared, because superlinear work takes far longer.
 QUICK = 100
 # The unit of a price: counting to this number, about a dozen milliseconds on a common machine.
 COUNTED = range(1_000_000)
@@ -37,7 +37,7 @@ def assert_linear(work: Callable[[str], object], text: Callable[[int], str], siz
 def assert_cheaper(work: Callable[[T], object], make: Callable[[], T], than: float) -> None:
     """Fail if the work takes longer than counting to a million `than` times on the same machine now; the best of three attempts counts."""
     prices = (_time(work, make()) / _time(sum, COUNTED) for _ in range(3))
-    assert any(price < than for price in prices), f"dearer than counting to a million {than:g} times"
+    assert any(price < than for price in prices), f"takes longer than counting to a million {than:g} times"
 
 
 def _time(work: Callable[[T], object], given: T, times: int = 1) -> int:

@@ -35,14 +35,14 @@ def gpu_deployment(name, namespace="default", amount=1):
 
 
 @pytest.fixture(scope="module")
-def told_by_survey():
+def survey_and_objects():
     """Return the command's output for the example, and its objects; read outside of an event loop."""
     output = run("survey", "-o", "json", *(word for folder in FOLDERS for word in ("-f", folder))).stdout
     return json.loads(output), example()
 
 
-async def test_the_page_and_its_json_match_survey(told_by_survey):
-    survey, objects = told_by_survey
+async def test_the_page_and_its_json_match_survey(survey_and_objects):
+    survey, objects = survey_and_objects
     async with served(standing(*objects)) as session:
         page = await text_of(session, "/move")
         answer = json.loads(await text_of(session, "/api/v1/move"))
