@@ -262,17 +262,17 @@ def choose_codes(wanted: str, also: tuple[str, ...] = ()) -> Mapping[str, Findin
 
 _ABOUT: Final = (
     "For authors of manifests and administrators: the code of every finding.",
-    "`drawbridge explain CODE` prints the remedy; so does each command that reports the finding.",
+    "`drawbridge explain CODE` prints the remedy, and so does each command that reports the finding.",
     "A code never changes its meaning.",
-    "`drawbridge check` reports D and R:",
-    "errors are what the API server of the newest supported Kubernetes (D) or the webhook (R) refuses;",
-    "warnings are what is accepted but does not work as intended.",
-    "C are faults of the configuration; each command that reads it reports them.",
-    "M are outcomes of `translate` and `survey` in formats that know only findings.",
-    "`drawbridge doctor` reports O, and `drawbridge survey` reports S.",
+    "`drawbridge check` reports the codes D and R.",
+    "An error is what the API server of the newest supported Kubernetes (D) or the webhook (R) refuses.",
+    "A warning is what is accepted, but does not work as intended.",
+    "The codes C are mistakes in the configuration; each command that reads the configuration reports them.",
+    "The codes M are outcomes of `drawbridge translate` and `drawbridge survey`, in output formats for findings only.",
+    "`drawbridge doctor` reports the codes O, and `drawbridge survey` reports the codes S.",
 )
 _CHAPTERS: Final = {
-    "D0": "What is written",
+    "D0": "Form of manifests",
     "D1": "What the API server refuses",
     "D2": "Pods and workloads",
     "D3": "Claims and classes on the fleet",
