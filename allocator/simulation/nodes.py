@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _OF_KUBELET: Final = "kubernetes.io/config.mirror"
-_STATE_OF_NODE: Final = (
-    "node.kubernetes.io/"  # taints with this prefix describe the condition of a node, not its purpose
-)
+# Taints with this prefix describe the condition of a node, not its purpose.
+_STATE_OF_NODE: Final = "node.kubernetes.io/"
 
 
 def without_nodes(snapshot: Snapshot, names: Collection[str]) -> Snapshot:

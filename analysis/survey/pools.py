@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from webhook.dialects import Target
     from webhook.state import Configuration, NetworkPool
 
-_DRIVERS_NAMESPACE = (
-    "dra-driver-sriov"  # the namespace of its chart: the driver reads only objects of its own namespace
-)
+# The namespace of its chart: the driver reads only objects of its own namespace.
+_DRIVERS_NAMESPACE = "dra-driver-sriov"
 _LABEL = "drawbridge.dev/pool"
 _MAX_TARGETS = 32  # half of the limit of a configuration
 _MAX_TERMS = 8

@@ -166,9 +166,8 @@ class ResourceClaim(Wire, frozen=True, kw_only=True):
     status: ResourceClaimStatus = ResourceClaimStatus()
 
 
-POD_CLAIM_NAME = (
-    "resource.kubernetes.io/pod-claim-name"  # annotation: the entry of its pod that a claim was created for
-)
+# Annotation: the entry of its pod that a claim was created for.
+POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 
 
 def owning_pods(claim: ResourceClaim) -> list[OwnerReference]:

@@ -16,9 +16,8 @@ from dra.wire import convert
 _API: Final = "resource.nvidia.com/"
 _DRIVER: Final = "compute-domain.nvidia.com"
 _CLASS: Final = "compute-domain-default-channel.nvidia.com"
-_NO_UID: Final = (
-    "00000000-0000-0000-0000-000000000000"  # a placeholder: the API server sets the uid when the domain is created
-)
+# A placeholder: the API server sets the uid when the domain is created.
+_NO_UID: Final = "00000000-0000-0000-0000-000000000000"
 
 
 def is_compute_domain(obj: dict[str, Any]) -> bool:

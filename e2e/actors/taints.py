@@ -8,9 +8,8 @@ from e2e.actors.client import Client, Object, conditions
 from e2e.actors.workloads import claim, pod, request, using
 from e2e.ground.controlplane import ControlPlane
 
-NO_DEVICE = (
-    "cannot allocate all claims"  # the scheduler's message for a tainted device, which no other late watch causes
-)
+# The scheduler's message for a tainted device, which no other late watch causes.
+NO_DEVICE = "cannot allocate all claims"
 
 
 def until_rules_are_heard_of(cluster: ControlPlane) -> None:

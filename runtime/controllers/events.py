@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("drawbridge.events")
 MAX_REMEMBERED = 4096  # events
 WRITE_INTERVAL = 5.0  # seconds between two writes of an event, at least
-REPEAT_WITHIN = (
-    600.0  # seconds in which a repetition counts; later it is a new event. The API server deletes events after an hour.
-)
+# Seconds in which a repetition counts; later it is a new event. The API server deletes events after an hour.
+REPEAT_WITHIN = 600.0
 _LONGEST_MESSAGE = 1024
 _LONGEST_NAME = 200
 _HASH_DIGITS = 16

@@ -4,9 +4,8 @@ The listener accepts connections itself and does not use asyncio's `create_serve
 and continues when the process has no free descriptors.
 
 To make room, the listener closes one connection (`_find_victim`): first one that has long been without a request, then one that has long been
-idle, then newer ones. Connections with a client certificate are closed last. If more than `CROWD_SHARE` of the connections have no request, connections from unknown
-addresses are closed before all others.
-A connection whose request is being answered is never closed.
+idle, then newer ones. Connections with a client certificate are closed last. If more than `CROWD_SHARE` of the connections have no request,
+those from unknown addresses are closed before all others. A connection whose request is being answered is never closed.
 """
 
 from __future__ import annotations
@@ -41,23 +40,18 @@ logger = logging.getLogger("drawbridge.listener")
 
 SWEEP_INTERVAL = 0.25  # seconds between two checks of the connections' time limits
 RESERVED = 128  # descriptors for other uses: watches, files, workers
-MAX_PARTING = (
-    32  # connections that were closed to make room, and whose peers may still read an answer; each keeps a descriptor
-)
+# Connections that were closed to make room, and whose peers may still read an answer; each keeps a descriptor.
+MAX_PARTING = 32
 ACCEPT_PAUSE = 0.05  # seconds without accepting when descriptors are exhausted; the kernel queues new connections
 BACKLOG = 1024
 ACCEPT_BATCH = 32  # connections accepted in one turn of the loop, at most
 MAX_KNOWN_PEERS = 1024  # remembered addresses from which a complete request came
-CROWD_SHARE = (
-    0.25  # above this share of connections without a request, those of unknown addresses are closed before others
-)
-SWEEP_SECONDS = (
-    0.005  # CPU seconds of a sweep in one turn of the loop: a reply to each of a thousand late peers takes longer
-)
-MAX_VICTIMS, VICTIMS_SECONDS = (
-    32,
-    0.05,
-)  # connections selected at once to make room, and how long the selection is valid
+# Above this share of connections without a request, those of unknown addresses are closed before others.
+CROWD_SHARE = 0.25
+# CPU seconds of a sweep in one turn of the loop: a reply to each of a thousand late peers takes longer.
+SWEEP_SECONDS = 0.005
+# Connections selected at once to make room, and how long the selection is valid.
+MAX_VICTIMS, VICTIMS_SECONDS = 32, 0.05
 LOCAL = "local"  # the address of connections through a unix socket
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _WITHOUT_REQUEST = (ConnectionPhase.HANDSHAKE, ConnectionPhase.QUIET, ConnectionPhase.HEAD, ConnectionPhase.BODY)

@@ -268,9 +268,8 @@ class Informer(Generic[T]):
                                 self._state = self._state.after(StepOutcome.COMPLETE)
                             case _:
                                 pass
-                    self.confirmed_at = (
-                        self._clock() if self._state.phase is ReflectionPhase.WATCH else self.confirmed_at
-                    )
+                    if self._state.phase is ReflectionPhase.WATCH:
+                        self.confirmed_at = self._clock()
         except TimeoutError:
             if not patience.expired():
                 raise
