@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from webhook.state import State
 
 
-MAX = 1_000  # pods made for one workload
+MAX_PODS = 1_000  # pods made for one workload
 _LARGEST = 2**31 - 1  # replicas (int32 in the API)
 # Fields that multiply the pod template beside them: of Deployments and most others, of Jobs, of a Ray worker group.
 _MULTIPLIERS = ("replicas", "parallelism", "numOfHosts")
@@ -81,7 +81,7 @@ def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
             if created_pod.name:  # from a template: all replicas get the same decision and differ by number
                 pods = [
                     decided | {"metadata": decided["metadata"] | {"name": f"{created_pod.name}-{number}"}}
-                    for number in range(min(created_pod.replicas, MAX))
+                    for number in range(min(created_pod.replicas, MAX_PODS))
                 ]
             if verdict.refusals:
                 reason = "; ".join(map(str, verdict.refusals))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 Demand = Callable[[ResourceClaimSpec], Amounts]  # the most that a claim may get
 FindSpec = Callable[[str, str], ResourceClaimSpec | None]  # the spec of a template, by namespace and name
-MAX = 5  # lines in one sentence
+MAX_LISTED = 5  # lines in one sentence
 
 
 class FutureClaim(msgspec.Struct, frozen=True):
@@ -139,5 +139,5 @@ def core_lines(
                 texts.append(f"{quota.metadata.name}: {key} {used} of {hard} used")
     if not texts:
         return ""
-    more = " and more" if len(texts) > MAX else ""
-    return f"ResourceQuota also counts: {', '.join(texts[:MAX])}{more}"
+    more = " and more" if len(texts) > MAX_LISTED else ""
+    return f"ResourceQuota also counts: {', '.join(texts[:MAX_LISTED])}{more}"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     _Group = tuple[tuple[PlacedUnit, ...], int]  # units, bits of their places
 
-MAX = 2000  # devices in one demand, so that sums fit the fields of a vector
+MAX_DEVICES = 2000  # devices in one demand, so that sums fit the fields of a vector
 
 
 class Portion(msgspec.Struct, frozen=True, gc=False):
@@ -234,7 +234,7 @@ class Proof:
     def _fits(self, demand: list[Portion], left: int, common: int, taken: int) -> bool:
         """Check a demand under every grouping of the units."""
         problem = self.problem
-        if not demand or sum(portion.count for portion in demand) > MAX:
+        if not demand or sum(portion.count for portion in demand) > MAX_DEVICES:
             return True
         narrowed, loose = self._narrow(demand, left, common, taken)
         if narrowed is None or not self._enough_values(narrowed, left):

@@ -2,7 +2,7 @@
 
 A scheduler decides one pod after the other, so forty pods with expensive selectors would delay every pod behind them. A question that
 takes more than `FREE` seconds of CPU time adds its duration to what its namespace owes. The debt shrinks by `SHARE` seconds per second.
-While it exceeds `MAX`, the namespace's pods wait, and the answer says how long; they are requeued when it is paid.
+While it exceeds `MAX_DEBT`, the namespace's pods wait, and the answer says how long; they are requeued when it is paid.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dra.objects import Pod
 
 FREE = 0.02  # seconds of CPU time; most questions take less
-MAX = 0.5  # seconds
+MAX_DEBT = 0.5  # seconds
 SHARE = 0.5  # seconds paid per second
 AT_ONCE = 4  # pods of a namespace that are requeued together: the first one may exceed the limit again
 NAMESPACES = 1024  # namespaces remembered: those that owe most
@@ -44,7 +44,7 @@ class NamespaceTurns:
 
     def seconds_until(self, namespace: str) -> float:
         """Return the seconds until the next decision for a namespace; 0 if it may be made now."""
-        return max(0.0, self._paid_at.get(namespace, 0.0) - self._clock() - MAX / SHARE)
+        return max(0.0, self._paid_at.get(namespace, 0.0) - self._clock() - MAX_DEBT / SHARE)
 
     def reason_to_wait(self, namespace: str) -> str:
         """Return why the pods of a namespace have to wait; "" if they need not."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.allocator")
 CHECK_SECONDS = 10.0  # seconds between two checks of a pod, or two requeue events for it
-MAX = 1024  # pods checked in one tick
+MAX_CHECKED = 1024  # pods checked in one tick
 UNSEEN = 600.0  # seconds until a pod counts as gone if no watch has shown it
 
 
@@ -100,11 +100,11 @@ class WaitingPods:
         return [row.pod for row in self._rows[WaitReason.SCHEDULER].values() if row.checked_at <= time]
 
     def due(self, reason: WaitReason, is_seen: Callable[[str], bool]) -> list[Pod]:
-        """Return up to `MAX` pods whose last check for this reason was at least `CHECK_SECONDS` ago; remove pods that count as gone."""
+        """Return up to `MAX_CHECKED` pods whose last check for this reason was at least `CHECK_SECONDS` ago; remove pods that count as gone."""
         now = self._clock()
         rows = takewhile(lambda row: now - row.checked_at >= CHECK_SECONDS, self._rows[reason].values())
         due_pods: list[Pod] = []
-        for row in tuple(islice(rows, MAX)):
+        for row in tuple(islice(rows, MAX_CHECKED)):
             if now - row.since > UNSEEN and not is_seen(row.pod.metadata.uid):
                 self.pop(row.pod.metadata.uid)
             else:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 # Pods of one template that are pushed.
-MAX = 8
+MAX_REPLICAS = 8
 
 
 class Replica(NamedTuple):
@@ -37,7 +37,7 @@ def pods_of(obj: dict[str, Any], generated: GeneratedNames | None = None) -> lis
     for template in templates:
         # The path of a template, such as pytorchReplicaSpecs/Worker, distinguishes the templates of a workload.
         part = template.path.removesuffix("/template").removeprefix("/spec/") if len(templates) > 1 else ""
-        for number in range(min(template.replicas, MAX)):
+        for number in range(min(template.replicas, MAX_REPLICAS)):
             pod = template.pod
             if template.name:
                 pod = pod | {"metadata": mapping(pod.get("metadata")) | {"name": f"{template.name}-{number}"}}

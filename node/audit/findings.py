@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 COMPONENT = "drawbridge-node-agent"  # the source of the events
 OVER = "it is over"  # the text of the last event of a finding
-MAX = 50  # findings of each kind in one round, so that many of one kind hide no other
+MAX_FINDINGS = 50  # findings of each kind in one round, so that many of one kind hide no other
 _SENTENCE = 900
 _NAMED = 4  # devices of a reservation that a message names
 _UID = re.compile(r"(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f-])")
@@ -155,7 +155,7 @@ def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[NodeFinding, ..
             pod_message=plain(finding.pod_message, _SENTENCE),
         )
         for findings in by_kind
-        for finding in islice(findings, MAX)
+        for finding in islice(findings, MAX_FINDINGS)
     )
 
 

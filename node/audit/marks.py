@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dra.objects import DeviceTaintRule
-from node.audit.findings import MAX, FindingKind, NodeFinding, contradiction
+from node.audit.findings import MAX_FINDINGS, FindingKind, NodeFinding, contradiction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -132,7 +132,7 @@ def unmarkable(node: str, marks: Mapping[DeviceId, Holds], *, served: bool) -> t
     chosen = markable(node, marks) if served else {}
     left = sorted(marks.keys() - chosen.keys())
     findings: list[NodeFinding] = []
-    for where in left[:MAX]:
+    for where in left[:MAX_FINDINGS]:
         if not served:
             why, remedy = "this API server has no DeviceTaintRules", "turn the feature gate DRADeviceTaintRules on"
         elif where.pool != node:

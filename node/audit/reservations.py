@@ -14,7 +14,7 @@ from node.audit.snapshot import NodeReservation
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MAX = 4096  # claims and devices in one answer: a node has a few hundred
+MAX_ENTRIES = 4096  # claims and devices in one answer: a node has a few hundred
 LONGEST = 253  # characters of a name
 
 
@@ -35,8 +35,8 @@ def read_reservations(data: bytes, node: str) -> tuple[NodeReservation, ...]:
         raise InvalidAnswer(f"the answer is not a list of reservations: {str(error)[:LONGEST]}") from None
     if answer.node != node:
         raise InvalidAnswer(f"the answer is about {answer.node[:LONGEST]!r}, and not about this node")
-    if sum(1 + len(row.devices) for row in answer.reservations) > MAX:
-        raise InvalidAnswer(f"the answer is about more than {MAX} claims and devices")
+    if sum(1 + len(row.devices) for row in answer.reservations) > MAX_ENTRIES:
+        raise InvalidAnswer(f"the answer is about more than {MAX_ENTRIES} claims and devices")
     for row in answer.reservations:
         _demand_names(row.namespace, row.claim, row.uid)
         for device in row.devices:

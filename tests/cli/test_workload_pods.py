@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from analysis.arrivals import MAX, created_pods
+from analysis.arrivals import MAX_PODS, created_pods
 from cluster import manifests
 from tests.cli.running import run
 from tests.webhook.admission.test_verdict import PODS, THREE
@@ -116,4 +116,4 @@ def test_a_workload_of_very_many_pods_is_bounded():
         "metadata": {"name": "w"},
         "spec": pods_of(replicas=10**9),
     }
-    assert len(simulated(deployment)) == MAX
+    assert len(simulated(deployment)) == MAX_PODS

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 # Bytes of a line. A pod of 5,000 containers would have megabytes, and log collectors cut lines at 16 KiB.
 LONGEST = 16 * 1024
-MAX = 32  # decisions of one pod
+MAX_DECISIONS = 32  # decisions of one pod
 _encoder = msgspec.json.Encoder(enc_hook=str)
 _formatter = logging.Formatter()
 # Characters that JSON does not escape and that a terminal interprets or hides. Names and messages of objects may contain them.
@@ -120,10 +120,10 @@ class Decisions:
         name = "info" if level == logging.INFO else "debug"
         microseconds = seconds * 1e6
         head = f'{{"ts":"{_time()}","level":"{name}","logger":"drawbridge.decision","us":{microseconds:.0f},'
-        left = len(record.decisions) - MAX
+        left = len(record.decisions) - MAX_DECISIONS
         if left > 0:
-            problems = (*record.problems[:MAX], f"{left} more decisions on this object are not listed here")
-            record = msgspec.structs.replace(record, decisions=record.decisions[:MAX], problems=problems)
+            problems = (*record.problems[:MAX_DECISIONS], f"{left} more decisions on this object are not listed here")
+            record = msgspec.structs.replace(record, decisions=record.decisions[:MAX_DECISIONS], problems=problems)
         line = _encoder.encode(record)
         whole = head.encode() + line[1:]
         self._stream.write(_finished(whole) + b"\n")

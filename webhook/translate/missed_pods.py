@@ -17,7 +17,7 @@ from webhook.claims import known_at_admission
 from webhook.dialects import Outcome
 from webhook.state import Mode, mode_of, workload
 from webhook.translate.translate import translate
-from webhook.translate.unanswered_requests import MAX, suggest_resource
+from webhook.translate.unanswered_requests import MAX_KEYS, suggest_resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -94,7 +94,7 @@ def find_unknown(pod: Pod, state: State, budget: Budget | None = None) -> dict[s
             continue
         if any(key in status.allocatable or key in status.capacity for status in statuses):
             continue  # its plugin may be starting
-        if len(unknown) == MAX:
+        if len(unknown) == MAX_KEYS:
             break
         if budget is not None:
             budget.charge(_COMPARED + len(statuses))

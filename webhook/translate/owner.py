@@ -457,13 +457,13 @@ def _leave_unclear(key: str, reason: str) -> Meaning:
 
 
 # Unknown keys of a pod that are compared with known ones.
-MAX = 64
+MAX_COMPARED = 64
 
 
 def find_misspelt(pod: PodView, configuration: Configuration, fleet: Inventory) -> Mapping[int, Untranslated]:
     """Find containers with a misspelt key, by their order: a key that is nearly a known one and that no node offers."""
     misspelt: dict[int, Untranslated] = {}
-    budget = MAX
+    budget = MAX_COMPARED
     for slot in pod.slots:
         if not slot.legacy_keys or len(slot.limits) <= len(slot.legacy_keys):
             continue

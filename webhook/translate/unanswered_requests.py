@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from webhook.translate.pod_view import PodView
 
 # Keys of one pod that are reported; a pod with more is not a real one.
-MAX = 64
-BEYOND = f"not checked: drawbridge checks {MAX} such keys of an object"
+MAX_KEYS = 64
+BEYOND = f"not checked: drawbridge checks {MAX_KEYS} such keys of an object"
 _DEVICE = re.compile(
     r"(?:^|[-_./])v?(?:gpu|npu|tpu|dcu|mlu|ppu|fpga|accelerator|neuron|cuda|(?:mig|vf|hca)(?![a-z]))|rdma|sriov",
     re.IGNORECASE,
@@ -88,7 +88,7 @@ def unanswered_requests(
     for decision in _find_unanswered(view, state, is_rewritten=is_rewritten, any_word=any_word):
         if (decision.container, decision.key) in reported:
             continue
-        if len(decisions) == MAX:
+        if len(decisions) == MAX_KEYS:
             beyond = _decision(Outcome.UNKNOWN, decision.key, BEYOND, decision.container, code="D215")
             decisions.append(beyond)
             break

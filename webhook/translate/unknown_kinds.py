@@ -28,7 +28,7 @@ from webhook.translate.pod_view import view_pod
 from webhook.translate.report import Decision
 from webhook.translate.unanswered_requests import (
     BEYOND,
-    MAX,
+    MAX_KEYS,
     is_about_devices,
     is_own,
     judge_resource,
@@ -208,11 +208,11 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
     full_kind = group_kind(obj)
     known = kind_of(obj)
     if full_kind in _OF_TEXTS:
-        yield from islice(_in_texts(obj, state), MAX)
+        yield from islice(_in_texts(obj, state), MAX_KEYS)
         return
-    yield from islice(_in_arguments(obj, state, inside), MAX)
+    yield from islice(_in_arguments(obj, state, inside), MAX_KEYS)
     if known or (inside and "" not in inside):
-        yield from islice(_in_annotations(obj, state, inside), MAX)
+        yield from islice(_in_annotations(obj, state, inside), MAX_KEYS)
     is_own = OWN_GROUP.fullmatch(full_kind[0]) and full_kind not in _COUNTING and known is None
     if is_own or template_site(obj) is not None:
         return  # such kinds have device requests only in pod templates
@@ -242,7 +242,7 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
         value_count += 1 + len(members)
         for member in members:
             mention = _mention(where, member, state, is_named=isinstance(value, dict))
-            if mention and mention_count == MAX:
+            if mention and mention_count == MAX_KEYS:
                 yield mention._replace(beyond=BEYOND)
                 return
             if mention:
@@ -282,7 +282,7 @@ def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Me
     """Return the key in a member of a map or a list: its name, its value, or a part of its text. None if it has no key."""
     name, value = member
     if is_named and isinstance(value, dict | list) and _OBJECT.fullmatch(name):
-        described = [mapping(one) for one in (value[:MAX] if isinstance(value, list) else [value])]
+        described = [mapping(one) for one in (value[:MAX_KEYS] if isinstance(value, list) else [value])]
         if not any("/" in str(one.get(field)) for one in described for field in _NAMES):
             counted = any(_is_some(one.get(field)) for one in described for field in _NUMBERS)
             return Mention(where, name) if counted else None

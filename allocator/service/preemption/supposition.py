@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 SUPPOSED = "supposed-"
-MAX = 100  # the highest score of the scheduler framework
+MAX_SCORE = 100  # the highest score of the scheduler framework
 
 
 class Supposed(NamedTuple):
@@ -121,7 +121,7 @@ def _outlook(
     fleet_outlook = decider.outlook(pod, supposed.emptied, placement, full)
     now_fits = decider.outlook(pod, supposed.now, placement, full).nodes
     return supposed, replace(
-        fleet_outlook, nodes={node: MAX if node in now_fits else 0 for node in fleet_outlook.nodes}
+        fleet_outlook, nodes={node: MAX_SCORE if node in now_fits else 0 for node in fleet_outlook.nodes}
     )
 
 

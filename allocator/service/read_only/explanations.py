@@ -26,7 +26,7 @@ GRACE = 2.0  # a pod that its scheduler places within these seconds gets no even
 CHECK_SECONDS = 10.0  # seconds between two checks of one pod
 REPEAT = 1200.0  # an API server deletes events after an hour
 LOOKING = 0.2  # seconds per round
-MAX = 16  # events per round
+MAX_EVENTS = 16  # events per round
 _WORTH_SAYING = (Outlook.FULL, Outlook.NEVER, Outlook.WAITING)
 
 
@@ -84,7 +84,7 @@ class Explanations:
         written = 0
         for uid, watched in tuple(self._waiting.items()):
             now = self._clock()
-            if now - begun > LOOKING or written >= MAX:
+            if now - begun > LOOKING or written >= MAX_EVENTS:
                 return
             if now < watched.due or (watched.judged is stock and now - watched.written_at < REPEAT):
                 continue

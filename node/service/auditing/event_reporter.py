@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from runtime.controllers import Recorder
 
 RENEWAL_INTERVAL = 600.0  # seconds
-MAX = 16  # events in one round
+MAX_EVENTS = 16  # events in one round
 _LONGEST = 900  # characters of an event's message
 Key = tuple[str, str]  # the object's UID, and the reason
 PodName = tuple[str, str]
@@ -77,7 +77,7 @@ class EventReporter:
             is_current = (
                 before is not None and before.sentence == report.sentence and now - before.at < RENEWAL_INTERVAL
             )
-            if is_current or writes >= MAX:
+            if is_current or writes >= MAX_EVENTS:
                 continue
             writes += 1
             _, reason = key

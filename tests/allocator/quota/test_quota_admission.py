@@ -3,7 +3,7 @@
 import pytest
 
 from allocator.quota import core_lines
-from allocator.quota.quota_admission import MAX
+from allocator.quota.quota_admission import MAX_LISTED
 from dra.objects import DeviceClass
 from dra.stock import ONE
 from dra.wire import convert
@@ -55,5 +55,5 @@ def test_an_unrelated_resource_quota_is_not_named(other):
 def test_a_refusal_names_a_limited_number_of_core_quotas():
     many = [core_quota(f"core-{at}", {"requests.example.com/gpu": 4}) for at in range(50)]
     text = core_lines(many, "team", WANTED, CLASSES)
-    assert text.count(" used") == MAX
+    assert text.count(" used") == MAX_LISTED
     assert text.endswith(" and more")

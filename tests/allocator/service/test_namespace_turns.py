@@ -1,6 +1,6 @@
 """A namespace with expensive questions waits for its turn; pods of other namespaces do not wait."""
 
-from allocator.service.namespace_turns import AT_ONCE, FREE, MAX, NAMESPACES, SHARE, NamespaceTurns
+from allocator.service.namespace_turns import AT_ONCE, FREE, MAX_DEBT, NAMESPACES, SHARE, NamespaceTurns
 from cluster import resources
 from dra.objects import Pod
 from dra.wire import convert
@@ -67,7 +67,7 @@ def test_pods_are_retried_in_batches_after_the_debt_is_paid():
 def test_namespace_debts_take_bounded_memory_and_the_largest_is_kept():
     times = Times()
     turns = NamespaceTurns(times)
-    question(turns, times, "hog", 1000 * MAX)
+    question(turns, times, "hog", 1000 * MAX_DEBT)
     for at in range(2 * NAMESPACES):
         question(turns, times, f"n{at}", 2 * FREE)
     assert len(turns._paid_at) <= NAMESPACES

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from allocator.decisions import Decider
 from allocator.service import ReadOnlyAllocator, Settings
 from allocator.service.metrics import ResourceSeries, pod_devices
-from allocator.service.read_only.explanations import CHECK_SECONDS, GRACE, MAX, REPEAT, Explanations
+from allocator.service.read_only.explanations import CHECK_SECONDS, GRACE, MAX_EVENTS, REPEAT, Explanations
 from analysis.loading import reading_of
 from cluster.embedded import Embedded
 from cluster.resources import EVENTS, RESOURCE_CLAIMS
@@ -149,7 +149,7 @@ async def test_explanations_for_many_pods_are_written_in_batches():
     for at in range(40):
         recorder.explanations.see(None, typed_pod(f"p{at}", f"c{at}"))
     rounds = [await recorder.after(GRACE, stock) for _ in range(4)]
-    assert [len(batch) for batch in rounds] == [MAX, MAX, 40 - 2 * MAX, 0]
+    assert [len(batch) for batch in rounds] == [MAX_EVENTS, MAX_EVENTS, 40 - 2 * MAX_EVENTS, 0]
     assert len({name for batch in rounds for name, _ in batch}) == 40
 
 

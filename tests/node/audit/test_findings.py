@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from node.audit import FindingAges, FindingKind, examine
-from node.audit.findings import LATE, MAX, SOON
+from node.audit.findings import LATE, MAX_FINDINGS, SOON
 from tests.node.audit.snapshots import (
     UID,
     allocated,
@@ -192,9 +192,9 @@ def test_cdi_files_are_orphaned_only_if_all_claims_were_read():
 
 
 def test_the_number_of_findings_is_bounded():
-    gone = [f"c{number}" for number in range(MAX + 50)]
+    gone = [f"c{number}" for number in range(MAX_FINDINGS + 50)]
     seen = snapshot(gone=gone, prepared=tuple(prepared(name, "gpu-0") for name in gone))
-    assert len(found(seen)) == MAX
+    assert len(found(seen)) == MAX_FINDINGS
 
 
 def test_a_finding_that_may_resolve_itself_must_persist():

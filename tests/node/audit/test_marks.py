@@ -8,7 +8,7 @@ from dra.objects import DeviceTaintRule
 from dra.validation import errors
 from dra.wire import convert
 from node.audit import MARKED_ON, Hardware, NodePluginDevice, hash_of, markable, marks_of, plan, seen_at, unmarkable
-from node.audit.findings import MAX
+from node.audit.findings import MAX_FINDINGS
 from node.audit.marks import HELD_BY_PLUGIN, MAX_MARKS
 from tests.node.audit.snapshots import RESOURCE, device, owner, slices
 from tests.node.machines import NODE
@@ -93,7 +93,7 @@ def test_devices_beyond_the_maximum_are_reported_and_not_tainted():
     chosen = markable(NODE, many)
     assert list(chosen) == sorted(many)[:MAX_MARKS]
     findings = unmarkable(NODE, many, served=True)
-    assert len(findings) == MAX
+    assert len(findings) == MAX_FINDINGS
     assert findings[0].object == f"Device/{sorted(many)[MAX_MARKS]}"
     assert f"{MAX_MARKS} other devices" in findings[0].message
 

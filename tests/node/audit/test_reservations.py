@@ -5,7 +5,7 @@ import json
 import pytest
 
 from node.audit import FindingKind, InvalidAnswer, NodeReservation, examine, in_both, read_reservations
-from node.audit.reservations import LONGEST, MAX
+from node.audit.reservations import LONGEST, MAX_ENTRIES
 from node.audit.snapshot import NodeReservedDevice
 from tests.node.audit.snapshots import (
     DEVICE,
@@ -147,8 +147,8 @@ def test_the_allocators_answer_is_read():
         json.dumps(answer(namespace="n" * (LONGEST + 1))),
         json.dumps(answer(inDoubt="yes")),
         json.dumps(answer(devices=[DEVICE | {"device": "\u202egpu"}])),
-        json.dumps(answer(devices=[DEVICE] * (MAX + 1))),
-        json.dumps({"node": NODE, "reservations": [ROW | {"devices": []}] * (MAX + 1)}),
+        json.dumps(answer(devices=[DEVICE] * (MAX_ENTRIES + 1))),
+        json.dumps({"node": NODE, "reservations": [ROW | {"devices": []}] * (MAX_ENTRIES + 1)}),
     ],
 )
 def test_an_invalid_answer_of_the_allocator_is_refused_completely(data):

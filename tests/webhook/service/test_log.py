@@ -96,7 +96,7 @@ def test_long_log_lines_are_cut_and_stay_valid_json(stream):
     decisions.write(record(problems=("ü" * 1_000_000,)), 0.0)
     logging.getLogger("x").warning("y" * 1_000_000)
     listed, cut, other = lines(stream)
-    assert len(listed["decisions"]) == log.MAX
+    assert len(listed["decisions"]) == log.MAX_DECISIONS
     assert listed["problems"] == ["4968 more decisions on this object are not listed here"]
     assert cut["msg"] == other["msg"] == "a line was cut"
     assert all(len(line) < 2 * log.LONGEST + 1000 for line in stream.getvalue().splitlines())

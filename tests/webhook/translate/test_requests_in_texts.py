@@ -7,7 +7,7 @@ from tests.webhook.admission.test_verdict import GPU, STATE
 from tests.webhook.translate.custom_resources import ONE, obj, outcomes_of
 from webhook.admission import decide_object
 from webhook.translate import asks_in_unknown_kind
-from webhook.translate.unanswered_requests import MAX
+from webhook.translate.unanswered_requests import MAX_KEYS
 
 TEXTS = {
     "podSpecPatch": '{"containers":[{"resources":{"limits":{"nvidia.com/gpu":"4"}}}]}',
@@ -104,8 +104,8 @@ def test_a_pod_inside_a_config_map_is_reported(kind, text, is_reported):
 
 
 def test_only_the_first_of_many_texts_are_reported():
-    value = {"apiVersion": "v1", "kind": "ConfigMap", "data": {f"{number}": POD_TEXT for number in range(MAX + 9)}}
-    assert len(decide_object(value, STATE).warnings) == MAX
+    value = {"apiVersion": "v1", "kind": "ConfigMap", "data": {f"{number}": POD_TEXT for number in range(MAX_KEYS + 9)}}
+    assert len(decide_object(value, STATE).warnings) == MAX_KEYS
 
 
 @pytest.mark.parametrize(

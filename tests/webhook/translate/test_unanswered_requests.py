@@ -8,7 +8,7 @@ from tests.webhook.admission.test_verdict import FLEET, GPU, MEM, STATE, pod_in_
 from webhook.admission import decide_object
 from webhook.state.state import OF_DEVICES, State
 from webhook.translate import translate
-from webhook.translate.unanswered_requests import MAX
+from webhook.translate.unanswered_requests import MAX_KEYS
 
 EMPTY = State()
 assert FLEET
@@ -192,13 +192,15 @@ def test_selectors_of_the_operator_request_nothing():
 
 
 def test_the_first_unexamined_key_is_reported():
-    many = [f"example.com/gpu-{number:03}" for number in range(MAX + 2)]
-    for count in (MAX, MAX + 1, MAX + 2):
+    many = [f"example.com/gpu-{number:03}" for number in range(MAX_KEYS + 2)]
+    for count in (MAX_KEYS, MAX_KEYS + 1, MAX_KEYS + 2):
         item = pod_in_n(dict.fromkeys(many[:count], 1))
         done = decide_object(item, EMPTY)
         unseen = [decision for decision in done.decisions if decision.code == "D215"]
-        assert [(decision.container, decision.key) for decision in unseen] == [("main", many[MAX])] * (count > MAX)
-        assert any("[D215]" in warning for warning in done.warnings) == (count > MAX)
+        assert [(decision.container, decision.key) for decision in unseen] == [("main", many[MAX_KEYS])] * (
+            count > MAX_KEYS
+        )
+        assert any("[D215]" in warning for warning in done.warnings) == (count > MAX_KEYS)
 
 
 OURS = [

@@ -9,7 +9,7 @@ from tests.webhook.translate.custom_resources import ONE, obj, outcomes_of
 from webhook.admission import decide_object
 from webhook.state.state import State
 from webhook.translate import asks_in_unknown_kind
-from webhook.translate.unanswered_requests import MAX
+from webhook.translate.unanswered_requests import MAX_KEYS
 from webhook.translate.unknown_kinds import VALUES
 from webhook.translate.workload_kind import KINDS
 
@@ -245,12 +245,14 @@ def unseen(item, **more):
 
 
 def test_a_warning_names_where_reading_ended():
-    rows = [{"gpus": 1}] * (MAX + 1)
+    rows = [{"gpus": 1}] * (MAX_KEYS + 1)
     for kind, version in (("Odd", "x.io/v1"), ("InferenceService", "serving.kserve.io/v1beta1")):
-        assert unseen(obj(version, kind, {"rows": rows})) == [(f"rows/{MAX}", "gpus")]
+        assert unseen(obj(version, kind, {"rows": rows})) == [(f"rows/{MAX_KEYS}", "gpus")]
         assert unseen(obj(version, kind, {"rows": rows[:-1]})) == []
-    counted = obj("v1", "ResourceQuota", {"hard": {f"requests.nvidia.com/mig-{i}g.5gb": 1 for i in range(MAX + 1)}})
-    assert unseen(counted) == [("hard", f"nvidia.com/mig-{MAX}g.5gb")]
+    counted = obj(
+        "v1", "ResourceQuota", {"hard": {f"requests.nvidia.com/mig-{i}g.5gb": 1 for i in range(MAX_KEYS + 1)}}
+    )
+    assert unseen(counted) == [("hard", f"nvidia.com/mig-{MAX_KEYS}g.5gb")]
     late = {"rows": [0] * VALUES, "gpus": 1}
     assert list(outcomes_of(obj("x.io/v1", "Odd", late)).values()) == ["unknown"], "a map's own members come first"
     hidden = obj("x.io/v1", "Odd", {"a": [0] * VALUES, "b": {"gpus": 1}})
