@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from cluster.resources import Raw, Resource
 
 _SHORT = {"deploy": "Deployment", "sts": "StatefulSet", "ds": "DaemonSet", "rs": "ReplicaSet", "cj": "CronJob"}
-_MAX_OWNERS = 8
 _FAILED = "ReplicaFailure"
 # Every word for a built-in kind: its name, its plural, its short name in kubectl.
 KIND_OF = {word: resource.kind for resource in WORKLOADS for word in (resource.kind.lower(), resource.plural)} | _SHORT
@@ -63,16 +62,12 @@ def find_workload(kind_name: str, name: str, namespace: str, reading: Reading) -
     # The owners of each pod, as far as they were read.
     chains: dict[str, set[ObjectIdentity]] = {}
     for key, pod in reading.pods.items():
-        chain = chains[key] = set()
         owner = next(
             (owner_reference for owner_reference in pod.metadata.owner_references if owner_reference.controller), None
         )
         home = pod.metadata.namespace or "default"
-        at = owner and ObjectIdentity(owner.api_version.rpartition("/")[0], owner.kind, home, owner.name)
-        while at and at not in chain and len(chain) < _MAX_OWNERS:
-            chain.add(at)
-            above = objects.get(at)
-            at = owner_of(above) if above is not None else None
+        at = ObjectIdentity(owner.api_version.rpartition("/")[0], owner.kind, home, owner.name) if owner else None
+        chains[key] = set(reading.owner_chain(at))
     everything = set(objects).union(*chains.values())
     named = KIND_OF.get(kind_name, kind_name).lower()
     same = {f"{owner.namespace}/{owner.name}": owner for owner in everything if owner.kind.lower() == named}

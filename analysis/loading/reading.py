@@ -238,16 +238,19 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return state
 
     def owners(self, obj: Object) -> tuple[str, ...]:
-        """List the owners of an object, nearest first, as far as they were read; a cycle ends the list."""
-        chain: list[str] = []
-        identities = {identity_of(obj)}
-        owner = owner_of(obj)
-        while owner is not None and owner not in identities and len(chain) < _MAX_OWNERS:
-            identities.add(owner)
-            chain.append(f"{owner.kind} {owner.name}")
+        """List the owners of an object, nearest first, as far as they were read."""
+        itself = identity_of(obj)
+        chain = self.owner_chain(owner_of(obj))
+        return tuple([f"{owner.kind} {owner.name}" for owner in chain if owner != itself])
+
+    def owner_chain(self, owner: ObjectIdentity | None) -> list[ObjectIdentity]:
+        """Return an owner and its owners, nearest first, as far as they were read; a cycle ends the list."""
+        chain: list[ObjectIdentity] = []
+        while owner is not None and owner not in chain and len(chain) < _MAX_OWNERS:
+            chain.append(owner)
             above = self._by_name.get(owner)
             owner = owner_of(above) if above is not None else None
-        return tuple(chain)
+        return chain
 
 
 def read_dump(
