@@ -1,4 +1,4 @@
-"""Says whether an object requests devices: an annotation, a label or a selector beside no request is none."""
+"""Decides whether an object requests devices. An annotation, a label or a selector without a request is no request."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ def requests_devices(
 
 
 def has_claims(pod: Object) -> bool:
+    """Return whether a pod names claims or templates of claims."""
     return bool(inside(pod, "spec").get("resourceClaims"))
 
 

@@ -320,8 +320,7 @@ def _at_its_scheduler(
     room = _room_text(outcome, scheduler, reading)
     state = reading.state(configuration)
     raw = reading.raw.get(pod.metadata.key, {})
-    asks = requests_devices(raw, webhook.decisions, amounts_in(raw, state), configuration)
-    if not (webhook.foretold and asks):
+    if not webhook.foretold or not requests_devices(raw, webhook.decisions, amounts_in(raw, state), configuration):
         says = f"; {scheduler} says: {last_message}" if last_message else ""
         return NextStep(keeper=keeper, message=f"it has no claims: {room}{says}")
     # It requests legacy keys, and has no claims for them.
