@@ -23,7 +23,7 @@ _PLACES: Final = (
     ("resource.kubernetes.io/numaNode", "NUMA node"),
     ("dra.net/numaNode", "NUMA node"),
 )
-_MAX, _PARTS, _NAMED = 100, 20, 5  # cards on a page, parts of a card that are drawn apart, and claims that are named
+_CARDS, _PARTS, _NAMED = 100, 20, 5  # cards on a page, parts of a card that are drawn apart, and claims that are named
 
 
 class PartHeld(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ def page_of(cards: Iterable[HardwareUsage]) -> Iterator[Html]:
     """Draw the hardware of a node, what is plugged in at one place in one row."""
     shown = list(cards)
     rows: dict[str, list[Html]] = {}
-    for card in shown[:_MAX]:
+    for card in shown[:_CARDS]:
         parts = [
             (
                 held_part.part,
@@ -113,5 +113,5 @@ def page_of(cards: Iterable[HardwareUsage]) -> Iterator[Html]:
         ("Plugged in at", "Hardware"),
         [(location or "not published", together(cards)) for location, cards in rows.items()],
     )
-    if len(shown) > _MAX:
-        yield el("p", f"and {len(shown) - _MAX:,} more", class_="soft")
+    if len(shown) > _CARDS:
+        yield el("p", f"and {len(shown) - _CARDS:,} more", class_="soft")

@@ -18,7 +18,7 @@ _CHART_WIDTH, _CHART_HEIGHT = 1000, 120
 _SQUARE, _GAP = 16, 3
 _WORD: Final = 32  # characters
 _NAME: Final = 40  # characters
-_LETTER, _MIN = 8, 360
+_LETTER, _MIN_WIDTH = 8, 360
 # What is in a square: colour is never the only sign.
 LETTERS: Final = {
     "free": "",
@@ -168,7 +168,7 @@ def fleet(nodes: Sequence[tuple[str, Sequence[tuple[str, str]]]], more: int) -> 
         drawn.append(el("text", STATE_TEXTS[state], x=2 * _SQUARE, y=down + 12))
         down += _SQUARE + 2 * _GAP
     most = max((len(devices) for _, devices in nodes), default=0)
-    wide = max(left + most * (_SQUARE + _GAP), _MIN) + _SQUARE
+    wide = max(left + most * (_SQUARE + _GAP), _MIN_WIDTH) + _SQUARE
     style = el("style", Html(f"{_COLOURS}{_MARKS}text{{font:12px system-ui,sans-serif;fill:var(--ink)}}"))
     words = {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {wide} {down}", "role": "img"}
     return el("svg", style, *drawn, width=wide, height=down, **words) + "\n"

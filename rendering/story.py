@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
 
 _HEADING = 8  # columns of "because", "warnings"
-_MIN = 27  # columns of a text
+_MIN_COLUMNS = 27  # columns of a text
 
 
 class End(Enum):
@@ -61,7 +61,7 @@ def lines(stories: Sequence[PodProgress], *, width: int | None, colour: bool) ->
         end = coloured(sign, code if colour else "")
         name = coloured(printable(story.name).ljust(longest), "bold" if colour else "")
         begin = longest + 4
-        if width and width - begin < _MIN:
+        if width and width - begin < _MIN_COLUMNS:
             begin = 4
             yield f"{end} {name}".rstrip()
         shows = list(wrapped(printable(story.shows), width and width - begin, 2))

@@ -40,7 +40,7 @@ DEFAULT = "default"  # the namespace of an object that names none
 MAX_UNSEEN = 16384
 UNSEEN_BYTES = 64 << 20
 SHARED_BYTES = 8 << 20  # of interned specs, and as much of shared claims
-_MIN = 2048  # bytes of the smallest spec with its overhead
+_SMALLEST_SPEC = 2048  # bytes, with overhead
 _EMPTY = NamespaceUsage()  # of a namespace without pending objects
 
 
@@ -186,7 +186,7 @@ class PendingUsage:
         added = 0
         for entry, claim in claims.items():
             spec, weight, classes = (
-                (None, _MIN, frozenset[str]()) if claim.spec is None else self._intern_spec(claim.spec)
+                (None, _SMALLEST_SPEC, frozenset[str]()) if claim.spec is None else self._intern_spec(claim.spec)
             )
             key = claim.template, id(spec)  # a shared claim keeps its spec
             known = self._wanted_claims.get(key)
@@ -202,7 +202,7 @@ class PendingUsage:
         text = encode(spec)
         known = self._specs.get(text)
         if known is None:
-            known = _Interned(spec, _MIN + 2 * len(text), _classes(spec))
+            known = _Interned(spec, _SMALLEST_SPEC + 2 * len(text), _classes(spec))
             self._specs.put(text, known, known.weight)
         return known
 
