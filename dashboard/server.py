@@ -63,7 +63,7 @@ _ALL_NAMESPACES: Final = "the move is shown to accounts that may list the pods a
 # The kinds that a sample of the history counts: one without a kind that others had would show what is not so.
 _COUNTED: Final = {kind.id for kind in (NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES)}
 # A form of a question of 32 KiB, percent-encoded. Viewers may have slow links, show tokens of 4 KiB, and load pages of megabytes.
-LIMITS: Final = Limits(body=1 << 17, line=8190, head=10.0, deadline=10.0, flush=60.0)
+LIMITS: Final = Limits(body=1 << 17, head=10.0, deadline=10.0, flush=60.0)
 _HEADERS: Final = (
     (
         "Content-Security-Policy",

@@ -14,8 +14,8 @@ Content-Length; anything else is refused.
 
 An answer in parts (server-sent events) has no time limit; its peer has `flush` seconds to read each part.
 
-A request passes through `data_received` (`_parse_head`, then more bytes of the body), `_queue_or_refuse`, the queue of complete requests
-(`fair_queue`), `answer` and `_reply`.
+A request passes through `data_received`, `_read_head`, `_queue_if_complete`, the queue of complete requests (`fair_queue`), `answer` and
+`_reply`.
 
 If a body was not read to its end, this side leaves it to the peer to close the connection. If this side closed it, the kernel would reset it,
 and the peer could lose the answer.
@@ -39,7 +39,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpProcessingError, HttpRequestParser
-from aiohttp.http_exceptions import LineTooLong
 
 from runtime.http.fair_queue import UNKNOWN_COST
 from runtime.http.messages import Head, Reply, text
@@ -47,6 +46,8 @@ from runtime.http.messages import Head, Reply, text
 if TYPE_CHECKING:
     import socket
     from collections.abc import AsyncGenerator, Coroutine, Mapping
+
+    from aiohttp.http import RawRequestMessage
 
     from runtime.http.listener import Listener
     from runtime.http.reading import PeerTransport
@@ -56,6 +57,7 @@ logger = logging.getLogger("drawbridge.listener")
 
 MIB = 1 << 20
 MAX_HEADERS = 64
+END_OF_HEAD = b"\r\n\r\n"
 # Bytes of an answer after which the connection is closed. The part that the kernel does not buffer stays in memory until the peer reads it,
 # and only the CLOSED phase has a time limit for that.
 LARGE = 64 * 1024
@@ -66,8 +68,8 @@ class Limits(NamedTuple):
 
     # An update carries two objects, and the API server takes requests up to 3 MiB.
     body: int = 7 * MIB
-    # One line of a head.
-    line: int = 4096
+    # The request line and the headers. A bearer token of an API server has one to two KiB.
+    head_bytes: int = 16 * 1024
     # All bodies that are being received or wait for an answer.
     bytes: int = 128 * MIB
     connections: int = 1024
@@ -131,10 +133,9 @@ class PeerConnection(BaseProtocol):
         self.cost = UNKNOWN_COST  # CPU seconds that its requests have cost recently
         self._common_name = ""
         self._head: Head | None = None
-        # The received part of an incomplete body, and whether the peer may still send more of it.
-        self._body = bytearray()
+        # The received part of an incomplete head or body, and whether the peer may still send more of the body.
+        self._buffer = bytearray()
         self._is_body_unread = False
-        self._parser: HttpRequestParser | None = None
         self.received = 0  # bytes of a body that is not answered yet, counted in `Listener.body_bytes`
         self._closes_after_answer = False
         self._is_outdated = False  # whether the listener has a new TLS context
@@ -165,58 +166,32 @@ class PeerConnection(BaseProtocol):
                 # Pipelining is not supported, and API servers do not use it: this answer is the last one.
                 self._closes_after_answer = True
             case ConnectionPhase.BODY:
-                self._body += data
-                received, head = len(self._body), self._head
-                assert head is not None
-                if received < head.length:
-                    self._count_body(received)
-                else:
-                    if received > head.length:  # nothing may be sent before the answer
-                        self._closes_after_answer = True
-                    body = bytes(memoryview(self._body)[: head.length])
-                    self._is_body_unread, self._head, self._body = False, None, bytearray()
-                    self._queue_or_refuse(head, body, None, is_whole=True)
+                self._buffer += data
+                self._queue_if_complete()
             case ConnectionPhase.HEAD:
-                self._parse_head(data)
+                self._read_head(data)
             case _:
                 self._enter(ConnectionPhase.HEAD)
-                # The size of bodies is checked before they are read, so the parser never has to pause.
-                limit, line = 2 * self._listener.limits.body, self._listener.limits.line
-                self._parser = HttpRequestParser(
-                    self, self._loop, limit, max_line_size=line, max_field_size=line, max_headers=MAX_HEADERS, auto_decompress=False
-                )  # fmt: skip
-                self._parse_head(data)
-
-    def pause_reading(self) -> None:
-        """Do nothing. The parser calls this for large bodies, whose size was checked before."""
-
-    def resume_reading(self, resume_parser: bool = True) -> None:
-        """Do nothing; see pause_reading."""
+                self._read_head(data)
 
     # ---- one request
 
-    def _parse_head(self, data: bytes) -> None:
-        """Parse a part of a head; once the head is complete, ask the handler whether to read the body.
-
-        The parser would parse all requests in the data, so it gets at most one line's length at a time.
-        """
-        assert self._parser is not None
-        most = self._listener.limits.line
-        data, later = data[:most], data[most:]
-        try:
-            messages, upgraded, rest = self._parser.feed_data(data)
-        except LineTooLong:
-            self._reply(text(431, f"a line may have at most {most} bytes", close=True))
+    def _read_head(self, data: bytes) -> None:
+        """Keep a part of a head; once the head is complete, ask the handler whether to read the body."""
+        buffer, most = self._buffer, self._listener.limits.head_bytes
+        searched = max(0, len(buffer) - len(END_OF_HEAD))
+        buffer += data
+        end = buffer.find(END_OF_HEAD, searched, most)
+        if end < 0:
+            if len(buffer) >= most:
+                self._reply(text(431, f"the head of a request may have at most {most} bytes", close=True))
             return
-        except (HttpProcessingError, ValueError):
+        end += len(END_OF_HEAD)
+        message = self._parse_head(bytes(buffer[:end]))
+        del buffer[:end]
+        if message is None:
             self._reply(text(400, "this is not a valid HTTP/1.1 request", close=True))
             return
-        if not messages:
-            if later:
-                self._parse_head(later)
-            return
-        self._parser = None
-        message, payload = messages[0]
         path, _, query = message.path.partition("?")
         length = message.headers.get("Content-Length", "0")
         head = Head(
@@ -229,35 +204,56 @@ class PeerConnection(BaseProtocol):
             name=self._common_name,
             peer=self.peer,
         )
-        self._closes_after_answer = bool(upgraded or rest or len(messages) > 1 or message.should_close)
+        self._closes_after_answer = message.should_close
         if message.chunked or "Transfer-Encoding" in message.headers:
-            refused: Reply | None = text(411, "send Content-Length: chunked bodies are not supported", close=True)
+            refused: Reply | None = text(
+                411, "chunked bodies are not supported; send a Content-Length header", close=True
+            )
         elif message.upgrade or message.method == "CONNECT":
             refused = text(400, "only HTTP/1.1 is supported", close=True)
         else:
             refused = self._handler.refuse(head)
-        is_whole = payload.is_eof()
-        if refused is None and not is_whole and message.headers.get("Expect", "").lower() == "100-continue":
-            assert self.transport is not None
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self._queue_or_refuse(head, payload.read_nowait(), refused, is_whole=is_whole)
-        if later:
-            self.data_received(later)
-
-    def _queue_or_refuse(self, head: Head, body: bytes, refused: Reply | None, *, is_whole: bool) -> None:
-        """Queue a complete request, refuse it, or wait for the rest of the body."""
+        is_whole = len(buffer) >= head.length
         if refused is not None:
             # The rest of the body is not read, so the connection ends with this answer.
             self._is_body_unread = not is_whole
-            self._reply(refused if is_whole else refused._replace(close=True))
-        elif is_whole:
-            self._count_body(len(body))
-            self._enter(ConnectionPhase.ANSWER)
-            self._listener.queue_request(self, head, body)
-        else:
-            self._enter(ConnectionPhase.BODY)
-            self._is_body_unread, self._head, self._body = True, head, bytearray(body)
-            self._count_body(len(body))
+            may_stay = len(buffer) == head.length
+            buffer.clear()
+            self._reply(refused if may_stay else refused._replace(close=True))
+            return
+        if not is_whole and message.headers.get("Expect", "").lower() == "100-continue":
+            assert self.transport is not None
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._enter(ConnectionPhase.BODY)
+        self._is_body_unread, self._head = True, head
+        self._queue_if_complete()
+
+    def _parse_head(self, data: bytes) -> RawRequestMessage | None:
+        """Parse a complete head; return None if it is not valid."""
+        most = self._listener.limits.head_bytes
+        parser = HttpRequestParser(
+            self, self._loop, 1, max_line_size=most, max_field_size=most, max_headers=MAX_HEADERS, auto_decompress=False
+        )  # fmt: skip
+        try:
+            messages, _, _ = parser.feed_data(data)
+        except (HttpProcessingError, ValueError):
+            return None
+        return messages[0][0] if len(messages) == 1 else None
+
+    def _queue_if_complete(self) -> None:
+        """Queue the request if its body is complete."""
+        head, received = self._head, len(self._buffer)
+        assert head is not None
+        if received < head.length:
+            self._count_body(received)
+            return
+        if received > head.length:  # nothing may be sent before the answer
+            self._closes_after_answer = True
+        body = bytes(memoryview(self._buffer)[: head.length])
+        self._is_body_unread, self._head, self._buffer = False, None, bytearray()
+        self._count_body(len(body))
+        self._enter(ConnectionPhase.ANSWER)
+        self._listener.queue_request(self, head, body)
 
     def answer(self, head: Head, body: bytes) -> None:
         """Let the handler answer the request, now or in a task, unless the peer has disconnected. Called by the queue.
@@ -326,7 +322,7 @@ class PeerConnection(BaseProtocol):
     def _close_after_last(self) -> None:
         """Close after the last answer; the peer closes if it may still be sending the body."""
         self._enter(ConnectionPhase.CLOSED)
-        self._parser, self._head, self._body = None, None, bytearray()
+        self._head, self._buffer = None, bytearray()
         if self.transport is not None and not self._is_body_unread:
             self.transport.close()
 

@@ -74,7 +74,7 @@ class ReadQueue:
                 # The other connections must still be read from.
                 logger.exception("a bug while reading; please report it")
                 transport.abort()
-            transport = self._waiting.pop() if thread_time() < until else None
+            transport = self._waiting.pop() if self._waiting and thread_time() < until else None
         self._is_scheduled = bool(self._waiting or self._wasteful)
         if self._is_scheduled:
             # A callback of `call_soon` runs before new I/O is handled. So this one only starts a timer, which ends after that I/O.
@@ -242,7 +242,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
                 tls.do_handshake()
                 self._send_encrypted()
                 self._finish_handshake()
-            while not has_ended:
+            while not has_ended and (self._incoming.pending or tls.pending()):
                 piece = tls.read(_LARGEST)
                 pieces.append(piece)
                 has_ended = not piece

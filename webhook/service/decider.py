@@ -76,5 +76,5 @@ class ReviewDecider:
 
     def awaits_template(self, answer: Answer) -> bool:
         """Report whether the answer waits for a template that the template controller has not created yet."""
-        templates = self._follower.state().templates
-        return any(key not in templates for key in answer.awaited_templates)
+        awaited = answer.awaited_templates
+        return bool(awaited) and not self._follower.state().templates.keys() >= set(awaited)
