@@ -231,7 +231,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
             raise ConnectionAbortedError("too many small records")
         if not is_established and self._record_bytes > HANDSHAKE:
             raise ConnectionAbortedError("the handshake is too long")
-        self._incoming.write(bytes(self._received[:fed]))
+        self._incoming.write(self._received[:fed])
         del self._received[:fed]
 
     def _decrypt(self, tls: ssl.SSLObject) -> tuple[bytes, bool]:
@@ -242,7 +242,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
                 tls.do_handshake()
                 self._send_encrypted()
                 self._finish_handshake()
-            while not has_ended and (self._incoming.pending or tls.pending()):
+            while not has_ended and self._incoming.pending:
                 piece = tls.read(_LARGEST)
                 pieces.append(piece)
                 has_ended = not piece

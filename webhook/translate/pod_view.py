@@ -250,11 +250,10 @@ def find_names(pod: dict[str, Json], served: Container[str], taken: Container[tu
     names: set[str] = set()
     spec = inside(pod, "spec")
     for container in (*members(spec.get("initContainers")), *members(spec.get("containers"))):
-        for amounts in ("limits", "requests"):
-            for name in inside(container, "resources", amounts):
-                container_key = str(container.get("name")), name
-                if name in served and container_key not in taken:
-                    names.add(name)
+        resources = inside(container, "resources")
+        for name in (*mapping(resources.get("limits")), *mapping(resources.get("requests"))):
+            if name in served and (str(container.get("name")), name) not in taken:
+                names.add(name)
     return names
 
 
