@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-GC_THRESHOLD = 50_000  # net allocations between two collections of the youngest generation
+GC_THRESHOLD = 10_000  # net allocations between two collections of the youngest generation
 # glibc returns freed blocks above this size to the system at once. Without it the heap grows around the lists read
 # at the start, by up to 50 of 250 MiB (bench/hostile_store.py).
 M_MMAP_THRESHOLD, LARGE_BLOCK = -3, 128 * 1024  # mallopt's parameter, bytes
