@@ -188,14 +188,13 @@ def requests(pod: Pod) -> Amounts:
     for container in pod.spec.init_containers:
         if container.restart_policy == "Always":
             _add(total, container)
-            running = total
-        else:
-            running = dict(total)
-            _add(running, container)
-        start = _larger(start, running)
+            continue
+        for name, amount in requests_of(container).items():
+            start[name] = max(start.get(name, 0), total.get(name, 0) + amount.nano)
     for container in pod.spec.containers:
         _add(total, container)
-    return _larger(total, start)
+    # In the order of the requests, which reasons keep.
+    return {name: max(total.get(name, 0), start.get(name, 0)) for name in total | start}
 
 
 def requested_devices(pod: Pod) -> Amounts:
@@ -242,11 +241,6 @@ def reaches(pod: Pod, *, tainted: bool = True) -> Callable[[Node], bool]:
         pod = replace(pod, spec=replace(pod.spec, tolerations=(Toleration(operator="Exists"),)))
     reasons_on = barriers(pod, requests(pod))
     return lambda node: next(reasons_on(node, {}), None) is None
-
-
-def _larger(amounts: Amounts, other: Amounts) -> Amounts:
-    """Return the larger amount of each resource, in the order of the requests, which reasons keep."""
-    return {name: max(amounts.get(name, 0), other.get(name, 0)) for name in amounts | other}
 
 
 def _add(total: Amounts, container: Container) -> None:

@@ -140,21 +140,21 @@ def _total(spec: dict[str, Json], part: str) -> _Quantities:
     for pointer, container in _containers(spec):
         amounts = _amounts(container, part)
         if pointer.startswith("containers/"):
-            total = _plus(total, amounts)
-            continue
-        at_once = _plus(sidecars, amounts)
-        if container.get("restartPolicy") == "Always":
-            total, sidecars = _plus(total, amounts), at_once
-        starting = _larger(starting, at_once)
-    return _larger(total, starting)
+            _add(total, amounts)
+        elif container.get("restartPolicy") == "Always":
+            _add(total, amounts)
+            _add(sidecars, amounts)
+        else:
+            for name, amount in amounts.items():
+                at_once = sidecars[name] + amount if name in sidecars else amount
+                if name not in starting or at_once > starting[name]:
+                    starting[name] = at_once
+    return total | {name: amount for name, amount in starting.items() if name not in total or amount > total[name]}
 
 
-def _plus(left: _Quantities, right: _Quantities) -> _Quantities:
-    return left | {name: left[name] + amount if name in left else amount for name, amount in right.items()}
-
-
-def _larger(left: _Quantities, right: _Quantities) -> _Quantities:
-    return left | {name: amount for name, amount in right.items() if name not in left or amount > left[name]}
+def _add(total: _Quantities, amounts: _Quantities) -> None:
+    for name, amount in amounts.items():
+        total[name] = total[name] + amount if name in total else amount
 
 
 def _beyond(bounds: Bounds, limits: _Quantities, requests: _Quantities) -> Iterator[tuple[str, str]]:
