@@ -7,6 +7,7 @@ import pytest
 
 from runtime.http import Reply
 from runtime.workers import Bug, Requester, Undecided, WorkerPool
+from runtime.workers.pool import MAX_MEMORY
 from tests.limits import PATIENCE
 from tests.waiting import until
 from tests.webhook.admission.reviews import ENFORCE, gpu_pod, review
@@ -177,7 +178,7 @@ async def test_a_review_in_a_full_worker_is_decided_by_another(pool):
     left = []
 
     def decide(path, body):
-        left.append(bytearray(100 << 20))  # of 128 MiB that a worker may have
+        left.append(bytearray(MAX_MEMORY * 3 // 4))
         return answer(path, body)
 
     # A process that was forked from a large one may have freed memory since, and then survives one more round.
