@@ -44,16 +44,16 @@ _DEVICE = re.compile(
 # Domains whose unknown keys have nothing to do with devices.
 _OWN = ("kubernetes.io", "k8s.io", "drawbridge.dev")
 # Domains of vendors whose device plugins use names that no table has: those of the tables' resources, and these.
-_TABLES = [
+_RESOURCE_ROWS = [
     row
     for vocabulary in VOCABULARIES
     for row in vocabulary.table.keys
     if row.place is Position.RESOURCE and "/" in row.name
 ]
 _VENDORS = {"gke.io", "llm-d.io", "qualcomm.com", "run.ai", "volcengine.com"} | {
-    domain for row in _TABLES if not (domain := row.name.partition("/")[0]).endswith(_OWN)
+    domain for row in _RESOURCE_ROWS if not (domain := row.name.partition("/")[0]).endswith(_OWN)
 }
-_NONE = ("", "none", "void")
+_NO_DEVICE = ("", "none", "void")
 # Variables and runtime classes by which a vendor's container runtime adds devices without a request.
 _VARIABLES = tuple(f"{vendor}_VISIBLE_DEVICES" for vendor in ("NVIDIA", "HABANA", "ASCEND", "AMD", "MTHREADS"))
 _RUNTIMES = ("nvidia", "nvidia-cdi", "nvidia-legacy", "habana", "ascend", "amd", "mthreads")
@@ -84,8 +84,8 @@ def unanswered_requests(
     configuration = state.configuration
     # Another program may read keys without a domain on a pod that drawbridge translates, or that has another scheduler.
     is_rewritten = any(decision.outcome in REPLACED for decision in decided)
-    any_word = is_rewritten or (bool(view.scheduler) and view.scheduler not in configuration.schedulers)
-    for decision in _find_unanswered(view, state, is_rewritten=is_rewritten, any_word=any_word):
+    bare_names = is_rewritten or (bool(view.scheduler) and view.scheduler not in configuration.schedulers)
+    for decision in _find_unanswered(view, state, is_rewritten=is_rewritten, bare_names=bare_names):
         if (decision.container, decision.key) in reported:
             continue
         if len(decisions) == MAX_KEYS:
@@ -118,17 +118,17 @@ def find_unrequested_access(container: dict[str, Json], spec: dict[str, Json], s
             return name, str(value)
     runtime = spec.get(_RUNTIME)
     declared = state.fleet.installed.runtimes.get(runtime) if isinstance(runtime, str) else None
-    shut = any(name in values for name in _VARIABLES)
-    hands_over = (declared.handler if declared else runtime) in _RUNTIMES
-    return (_RUNTIME, str(runtime)) if hands_over and not shut else ("", "")
+    is_disabled = any(name in values for name in _VARIABLES)
+    adds_devices = (declared.handler if declared else runtime) in _RUNTIMES
+    return (_RUNTIME, str(runtime)) if adds_devices and not is_disabled else ("", "")
 
 
 def lets_devices_in(name: Json, value: Json) -> bool:
     """Return whether a vendor's container runtime adds devices to a container with this variable and value."""
-    return name in _VARIABLES and isinstance(value, str) and value not in _NONE
+    return name in _VARIABLES and isinstance(value, str) and value not in _NO_DEVICE
 
 
-def _find_unanswered(view: PodView, state: State, *, is_rewritten: bool, any_word: bool) -> Iterator[Decision]:
+def _find_unanswered(view: PodView, state: State, *, is_rewritten: bool, bare_names: bool) -> Iterator[Decision]:
     configuration = state.configuration
     for slot in view.slots:
         for key, detail in _find_dropped(slot.raw):
@@ -151,7 +151,7 @@ def _find_unanswered(view: PodView, state: State, *, is_rewritten: bool, any_wor
             yield _decision(Outcome.LEFT, access, UNREQUESTED, slot.name, remedy=remedy)
         for variable in items(slot.raw, "env"):
             key = str(variable.get("name"))
-            if variable.get("value") not in _NONE:
+            if variable.get("value") not in _NO_DEVICE:
                 for row in _matching(key, Position.ENV, configuration):
                     yield _decision(row.outcome, key, row.because, slot.name)
     for key in inside(view.spec, "resources", "limits"):
@@ -168,7 +168,7 @@ def _find_unanswered(view: PodView, state: State, *, is_rewritten: bool, any_wor
             if key in READ_BY_OTHERS and view.asks_for_devices:
                 continue  # the reason why the keys stay already names this key
             decision = _judge_own_key(key, position) or _judge_key(
-                key, position, configuration, is_rewritten=is_rewritten, any_word=any_word
+                key, position, configuration, is_rewritten=is_rewritten, bare_names=bare_names
             )
             if decision:
                 yield decision
@@ -269,9 +269,9 @@ def _nearest_resource(key: str, names: list[str]) -> str:
 
 
 def _judge_key(
-    key: str, position: Position, configuration: Configuration, *, is_rewritten: bool, any_word: bool
+    key: str, position: Position, configuration: Configuration, *, is_rewritten: bool, bare_names: bool
 ) -> Decision | None:
-    """Judge an annotation, a label or a node selector; a name without a domain only if `any_word`."""
+    """Judge an annotation, a label or a node selector; a name without a domain only if `bare_names`."""
     if is_own(key):
         return None
     for row in _matching(key, position, configuration):
@@ -289,7 +289,7 @@ def _judge_key(
         if meant := shape.nearest_name(end, ends):
             return not_understood(key, f"{start}{meant}")
     # Node labels work with claims too.
-    if position is Position.NODE_SELECTOR or not (slash or any_word):
+    if position is Position.NODE_SELECTOR or not (slash or bare_names):
         return None
     return not_understood(key) if is_about_devices(end or key) else None
 
