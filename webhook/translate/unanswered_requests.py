@@ -1,7 +1,8 @@
-"""Keys of a pod that look like requests for devices and that its translation did not mention.
+"""Decisions that the translation of a pod does not make. Nothing on the pod changes.
 
-A key is reported here if a table has it, if its domain is a vendor's, if a table has nearly the same name, or if a node or a
-DeviceClass offers it. Nothing on the pod changes.
+They are about keys that look like requests for devices, about node selectors that no node meets, and about keys that stay although no node
+that the pod can run on has them. A key looks like a request if a table has it or nearly the same name, if its domain is a vendor's, if its
+name contains a word such as gpu, or if a node or a DeviceClass offers it.
 """
 
 from __future__ import annotations
@@ -43,16 +44,17 @@ _DEVICE = re.compile(
 )
 # Domains whose unknown keys have nothing to do with devices.
 _OWN = ("kubernetes.io", "k8s.io", "drawbridge.dev")
-# Domains of vendors whose device plugins use names that no table has: those of the tables' resources, and these.
 _RESOURCE_ROWS = [
     row
     for vocabulary in VOCABULARIES
     for row in vocabulary.table.keys
     if row.place is Position.RESOURCE and "/" in row.name
 ]
+# Domains of device vendors. Their device plugins also use names that no table has.
 _VENDORS = {"gke.io", "llm-d.io", "qualcomm.com", "run.ai", "volcengine.com"} | {
     domain for row in _RESOURCE_ROWS if not (domain := row.name.partition("/")[0]).endswith(_OWN)
 }
+# Values of these variables that add no device.
 _NO_DEVICE = ("", "none", "void")
 # Variables and runtime classes by which a vendor's container runtime adds devices without a request.
 _VARIABLES = tuple(f"{vendor}_VISIBLE_DEVICES" for vendor in ("NVIDIA", "HABANA", "ASCEND", "AMD", "MTHREADS"))
@@ -74,7 +76,7 @@ _BOUND = "nodeName is set: no scheduler would allocate a claim for the pod"
 def unanswered_requests(
     pod: Json, state: State, decided: tuple[Decision, ...], *, is_template: bool = False
 ) -> list[Decision]:
-    """Return a decision for each key that looks like a device request and is not in `decided`."""
+    """Return decisions about a pod beyond those in `decided`."""
     view = view_pod(pod, state.configuration)
     if view.is_skipped:
         return [_SKIPPED] if view.asks_for_devices else []
@@ -82,7 +84,8 @@ def unanswered_requests(
     reported |= {("", key) for _, key in reported}
     decisions: list[Decision] = []
     configuration = state.configuration
-    # Another program may read keys without a domain on a pod that drawbridge translates, or that has another scheduler.
+    # Report names without a domain only if another program may read them as requests: on a pod that drawbridge translates, or whose
+    # scheduler it does not know.
     is_rewritten = any(decision.outcome in REPLACED for decision in decided)
     bare_names = is_rewritten or (bool(view.scheduler) and view.scheduler not in configuration.schedulers)
     for decision in _find_unanswered(view, state, is_rewritten=is_rewritten, bare_names=bare_names):
@@ -118,7 +121,7 @@ def find_unrequested_access(container: dict[str, Json], spec: dict[str, Json], s
             return name, str(value)
     runtime = spec.get(_RUNTIME)
     declared = state.fleet.installed.runtimes.get(runtime) if isinstance(runtime, str) else None
-    is_disabled = any(name in values for name in _VARIABLES)
+    is_disabled = any(name in values for name in _VARIABLES)  # by a value that adds no device
     adds_devices = (declared.handler if declared else runtime) in _RUNTIMES
     return (_RUNTIME, str(runtime)) if adds_devices and not is_disabled else ("", "")
 
@@ -147,7 +150,7 @@ def _find_unanswered(view: PodView, state: State, *, is_rewritten: bool, bare_na
                 yield _decision(Outcome.UNKNOWN, key, "left as it is: no dialect knows it", slot.name, remedy=remedy)
         access, _ = find_unrequested_access(slot.raw, view.spec, state)
         if access:
-            remedy = "request devices instead, or disable the runtime's environment list on the nodes"
+            remedy = "request devices instead, or configure the nodes' container runtime to ignore variables that name devices"
             yield _decision(Outcome.LEFT, access, UNREQUESTED, slot.name, remedy=remedy)
         for variable in items(slot.raw, "env"):
             key = str(variable.get("name"))
@@ -166,7 +169,7 @@ def _find_unanswered(view: PodView, state: State, *, is_rewritten: bool, bare_na
     for position, keys in places.items():
         for key in keys:
             if key in READ_BY_OTHERS and view.asks_for_devices:
-                continue  # the reason why the keys stay already names this key
+                continue  # the decisions about the pod's device keys already give the reason
             decision = _judge_own_key(key, position) or _judge_key(
                 key, position, configuration, is_rewritten=is_rewritten, bare_names=bare_names
             )
@@ -203,7 +206,7 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
         no_class = f"there is no DeviceClass {key.removeprefix(IMPLICIT)}: the pod waits until there is one"
         return _decision(Outcome.LEFT, key, no_class, container, code="D220")
     if key.startswith(IMPLICIT):
-        served = f"DeviceClass {key.removeprefix(IMPLICIT)} serves it, like a class with extendedResourceName"
+        served = f"DeviceClass {key.removeprefix(IMPLICIT)} serves it through its implicit resource name"
         return _decision(Outcome.SERVED, key, served, container)
     if is_own(key):
         return None
@@ -212,7 +215,8 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
         return _decision(Outcome.SERVED, key, served_by(name), container)
     givers = state.fleet.handed_out.get(key)
     if givers and "/" in key:
-        where = f"{len(givers)} nodes, such as {min(givers)}"
+        first = min(givers)
+        where = first if len(givers) == 1 else f"{len(givers)} nodes, such as {first}"
         detail = f"not understood; left to the device plugin that serves it on {where}"
         return _decision(Outcome.LEFT, key, detail, container)
     if name:
@@ -227,7 +231,7 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
 
 def _remedy_of(key: str, state: State) -> str:
     if where := state.fleet.installed.ignores(key):
-        return f"{where} names it, which the plugin ignores: request what its nodes offer"
+        return f"the plugin ignores this name in {where}: request what its nodes offer"
     return "an administrator can declare it under `dialects`; without that, its device plugin serves it"
 
 
@@ -278,7 +282,8 @@ def _judge_key(
         stays = row.role is Role.NONE or row.outcome is Outcome.LEFT
         if row.role is Role.ASKS and row.outcome is not Outcome.LEFT:
             return _decision(Outcome.LEFT, key, "the pod does not name the scheduler of the system that reads it")
-        if row.is_dropped or (stays and row.outcome in REPLACED and not is_rewritten):  # only together with a request
+        # A translation drops or replaces such a key only together with a request.
+        if row.is_dropped or (stays and row.outcome in REPLACED and not is_rewritten):
             return _decision(Outcome.LEFT, key, "it requests nothing by itself")
         return _decision(row.outcome, key, row.because) if stays else None
     domain, slash, end = key.partition("/")
@@ -318,7 +323,7 @@ def _judge_own_key(key: str, position: Position) -> Decision | None:
 
 
 def _find_unmatched_selectors(view: PodView, state: State) -> Iterator[Decision]:
-    """Yield the labels in a node selector that no node has, with the values that nodes have; or else that no node meets all requirements."""
+    """Yield a decision for each label of the node selector that no node has; if there is none, one decision if no node meets all requirements."""
     if state.stock is None or not state.stock.nodes:
         return
     is_reported = False
@@ -343,7 +348,7 @@ def _find_unmatched_selectors(view: PodView, state: State) -> Iterator[Decision]
 def _find_missing_plugins(
     view: PodView, state: State, decided: tuple[Decision, ...], *, is_template: bool
 ) -> Iterator[Decision]:
-    """Yield the keys that stay, and that device plugins offer only on nodes that the pod cannot run on, or on none.
+    """Yield the keys that stay, and that no node has or that device plugins offer only on nodes that the pod cannot run on.
 
     The API server may add a toleration of the key to the pods of a template (ExtendedResourceToleration) before it calls webhooks.
     """
@@ -371,22 +376,22 @@ def _find_missing_plugins(
         # A class may serve it on other nodes, and an autoscaler may create one.
         if not givers or key in fleet.extended or key in coming:
             continue
-        if not _is_beyond(constraints, givers, state):
+        if _reaches_any(constraints, givers, state):
             continue
-        detail = f"no node that the pod can run on has it, as {min(givers)} does: the pod waits until one does"
+        detail = f"only nodes that the pod cannot run on have it, such as {min(givers)}: the pod waits until another node has it"
         toleration = {"key": key, "operator": "Exists", "effect": "NoSchedule"}
-        if not _is_beyond(
+        if _reaches_any(
             constraints | {"tolerations": [*members(constraints.get("tolerations")), toleration]}, givers, state
         ):
             if is_template:
                 continue
-            detail = f"the pod does not tolerate taint {key}, as {min(givers)} needs: it waits unless the API server adds the toleration (ExtendedResourceToleration)"
+            detail = f"the nodes that have it, such as {min(givers)}, have taint {key}, which the pod does not tolerate: it waits unless the API server adds the toleration (ExtendedResourceToleration)"
         yield _decision(Outcome.LEFT, key, detail, decision.container, code="D221")
 
 
-def _is_beyond(constraints: dict[str, Any], nodes: Collection[str], state: State) -> bool:
+def _reaches_any(constraints: dict[str, Any], nodes: Collection[str], state: State) -> bool:
     reached = node_index(state.fleet).reach(constraints)
-    return (reached.nodes | reached.closed).isdisjoint(nodes)
+    return not (reached.nodes | reached.closed).isdisjoint(nodes)
 
 
 def not_understood(key: str, suggestion: str = "", container: str = "", *, remedy: str = "") -> Decision:

@@ -69,7 +69,7 @@ def test_an_advertised_key_is_not_a_misspelling():
     item = pod_in_n({GPU: 1, "nvidia.com/gpumemory": 4000})
     assert decide_object(item, state).operations
     assert outcomes_of(item, state)["nvidia.com/gpumemory"][1].startswith(
-        "not understood; left to the device plugin that serves it on 1 nodes, such as old"
+        "not understood; left to the device plugin that serves it on old"
     )
 
 
