@@ -1,8 +1,8 @@
 """Finds the smallest changes with which refused claims would fit.
 
 Every hint was tried with the allocator. If the budget ends, hints are missing, but none is a guess. The budget counts steps, so a busy
-machine gives the same hints. The order is: a claim ends, a smaller request, a toleration, one condition less, another node. The hint is
-"never" if the claims do not fit even if nothing is in use.
+machine gives the same hints. The order is: another node, claims that end, fewer claims, a smaller request, a toleration, a constraint or
+selector less, another class. A hint is "never" if the claims do not fit even if nothing is in use.
 """
 
 from __future__ import annotations
@@ -53,7 +53,12 @@ class Kind(StrEnum):
 
 
 class NearestFit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One change with which the claims fit. `claims` are the claims that have to end; `value` is the value to request instead."""
+    """One change with which the claims fit, or that they never fit.
+
+    `claims` of kind `release` are claims that would have to end, and of kind `claim` requested claims to leave out; if one of
+    several is enough, `text` joins them with "or". `value` is the value to request instead, the taint to tolerate, or
+    the condition to remove.
+    """
 
     kind: Kind
     text: str
@@ -132,19 +137,19 @@ class _Finder:
         if ever:
             yield from _decided(self._releases())
         elif ever is False:
-            unknown = ["/".join(pool.id) for pool in self.stock.pools(self.node) if pool.status is not PoolStatus.OK]
+            unusable = ["/".join(pool.id) for pool in self.stock.pools(self.node) if pool.status is not PoolStatus.OK]
             text = f"never in its present form: not even an idle {self.node} could satisfy it"
-            yield NearestFit(Kind.NEVER, f"{text}, while {_all(unknown)} cannot be used" if unknown else text)
+            yield NearestFit(Kind.NEVER, f"{text} (unusable pools: {_all(unusable)})" if unusable else text)
         yield from _decided(self._fewer_claims())
-        asked_less = list(self._smaller_amounts(self.stock))
-        yield from asked_less
+        smaller = list(self._smaller_amounts(self.stock, " now"))
+        yield from smaller
         yield from _decided(self._conditions(self.stock))
-        if ever is False and not asked_less:
-            for hint in self._smaller_amounts(idle):
+        if ever is False and not smaller:
+            for hint in self._smaller_amounts(idle, ""):
                 yield msgspec.structs.replace(hint, text=f"on an idle {self.node}: {hint.text}")
 
     def _releases(self) -> Iterator[NearestFit]:
-        """Yield hints about claims that would have to end: each single sufficient claim, else a smallest group."""
+        """Yield hints about claims that would have to end: each claim that is enough alone, else a group of which each is needed."""
         result_counts: dict[str, int] = {}  # by claim: the number of devices that it holds in pools of this node
         for pool in self.stock.pools(self.node):
             for key, results in self.stock.results.get(pool.id, {}).items():
@@ -199,12 +204,13 @@ class _Finder:
         if names:
             yield NearestFit(Kind.CLAIM, f"the other claims would fit without {_either(names)}", claims=tuple(names))
 
-    def _smaller_amounts(self, stock: Stock) -> Iterator[NearestFit]:
+    def _smaller_amounts(self, stock: Stock, now: str) -> Iterator[NearestFit]:
+        """Yield hints about amounts and counts that fit in a stock; `now` is in their texts, "" if the stock is not the present one."""
         for spot in self.spots:
             body = spot.body
             if body.capacity is not None:
                 for name, amount in body.capacity.requests.items():
-                    yield from _decided(self._amount(stock, spot, name, amount))
+                    yield from _decided(self._amount(stock, spot, name, amount, now))
             if body.allocation_mode == "ExactCount" and body.count > 1:
                 with suppress(_NotDecided):
 
@@ -212,14 +218,16 @@ class _Finder:
                         return self.fits(stock, relax.asking(self.claims, spot, count=count))
 
                     if most := relax.largest(body.count - 1, fits):
-                        text = f"{most} of {body.count} devices would fit now"
+                        text = f"{most} of {body.count} devices would fit{now}"
                         yield NearestFit(Kind.COUNT, text, spot.claim_name, spot.name, str(most))
 
-    def _amount(self, stock: Stock, spot: RequestPosition, name: str, amount: Quantity) -> Iterator[NearestFit]:
+    def _amount(
+        self, stock: Stock, spot: RequestPosition, name: str, amount: Quantity, now: str
+    ) -> Iterator[NearestFit]:
         most = relax.largest_amount(self.claims, spot, name, amount, lambda claims: self.fits(stock, claims))
         if most is None:
             return
-        text = f"the most {name} that fits now is {most}, not {amount}"
+        text = f"the most {name} that fits{now} is {most}, not {amount}"
         yield NearestFit(Kind.AMOUNT, text, spot.claim_name, spot.name, f"{name}={most}")
         if spot.body.allocation_mode != "ExactCount" or spot.body.count != 1:
             return
@@ -229,7 +237,7 @@ class _Finder:
             piece = Quantity.from_nano(steps * step, amount.format)
             split = relax.with_amount(self.claims, spot, name, piece)
             if self.fits(stock, relax.asking(split, spot, count=pieces)):
-                text = f"{pieces} devices with {piece} of {name} each fit now"
+                text = f"{pieces} devices with {piece} of {name} each fit{now}"
                 yield NearestFit(Kind.SPLIT, text, spot.claim_name, spot.name, f"{pieces} x {name}={piece}")
                 return
 
@@ -288,7 +296,7 @@ class _Finder:
                     # kube-scheduler creates this claim, and no field of the pod adds a toleration to it.
                     text = f"would fit without the taint {words}, which claims for resource names do not tolerate: write a claim"
                     if all(taint.key == FENCE_TOLERATION.key for taint in taints):
-                        text = f"would fit if the webhook translated it (`extendedResources`), for its claims tolerate {words}"
+                        text = f"would fit if the webhook translated the pod (`extendedResources`), because its claims tolerate {words}"
                 yield NearestFit(Kind.TAINT, text, spot.claim_name, spot.name, words)
                 return
 
