@@ -1,8 +1,9 @@
 """Declarations for pools of network devices, ready to paste: targets with the plugins' selectors, or objects of the SR-IOV driver. Pure.
 
 A target selects devices by the attributes that their driver publishes: kubernetes-sigs/dranet at f258477 (pkg/apis, pkg/inventory) for
-pools of the shared RDMA plugin, k8snetworkplumbingwg/dra-driver-sriov at cd9404f (pkg/consts, pkg/devicestate) for all others. A
-comment names what they do not publish. With the objects, the SR-IOV driver publishes the name of a pool, by which Multus finds devices.
+pools of the shared RDMA plugin, k8snetworkplumbingwg/dra-driver-sriov at cd9404f (pkg/consts, pkg/devicestate) for all others. YAML
+comments name the selectors for which the driver publishes no attribute. With the objects, the SR-IOV driver publishes the name of a pool,
+by which Multus finds devices.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from webhook.dialects import Target
     from webhook.state import Configuration, NetworkPool
 
-# The namespace of its chart: the driver reads only objects of its own namespace.
+# The namespace of the SR-IOV driver's chart: the driver reads only objects of its own namespace.
 _DRIVERS_NAMESPACE = "dra-driver-sriov"
 _LABEL = "drawbridge.dev/pool"
 _MAX_TARGETS = 32  # half of the limit of a configuration
@@ -33,13 +34,14 @@ _LONGEST = 9_000  # characters of a selector
 # Hexadecimal ids, and the names that dranet publishes: those of the public list of PCI ids.
 _VENDORS = {"15b3": "Mellanox Technologies", "8086": "Intel Corporation", "14e4": "Broadcom Inc. and subsidiaries"}
 _LINKS = {"ether": "ethernet", "infiniband": "infiniband"}  # the kernel's name, and the SR-IOV driver's
+# By selector of a plugin's configuration: an attribute of the SR-IOV driver or of dranet, or a field of the SR-IOV driver's filters.
 _SRIOV = {"vendors": "vendor", "devices": "deviceID", "pciAddresses": "pciAddress", "linkTypes": "linkType"}
-_FUNCTIONS = {"pfNames": "PFName", "rootDevices": "pfPciAddress"}
+_FUNCTIONS = {"pfNames": "PFName", "rootDevices": "pfPciAddress"}  # with ranges of virtual functions: eth0#0-3
 _DRANET = {"vendors": "pciVendor", "ifNames": "ifName", "linkTypes": "encapsulation"}
 _FILTERS = {"vendors": "vendors", "devices": "devices", "pciAddresses": "pciAddresses", "linkTypes": "linkType"}
 _FILTERS |= {"pfNames": "pfNames", "rootDevices": "pfPciAddresses"}
 _SRIOV_ADVICE = (
-    "Multus finds a device by the name that the driver publishes: pods with its networks need that name.",
+    "Multus finds a device by the pool's name: pods with Multus networks need the DeviceAttributes that make the driver publish it.",
     "The SR-IOV driver publishes the virtual functions that a SriovResourcePolicy selects, and no whole devices.",
     "In STANDALONE mode the SR-IOV driver needs a VfConfig for each target under `parameters`.",
 )
@@ -47,7 +49,7 @@ _RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?").fullmatch
 
 
 class PoolTables(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Requested pools that are not translated, and the declarations for them; each text is YAML, "" if there is none."""
+    """Requested pools that are not translated, and the declarations for them, each as YAML ("" if there is none)."""
 
     # By resource name: what its plugin's configuration selects, and where the configuration is.
     pools: dict[str, str] = {}
@@ -59,7 +61,7 @@ class PoolTables(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def pool_tables(pools: Sequence[NetworkPool], configuration: Configuration) -> PoolTables:
-    """Write the tables of some pools."""
+    """Return the declarations for some pools."""
     if not pools:
         return PoolTables()
     targets: dict[str, Target] = {}
@@ -68,18 +70,20 @@ def pool_tables(pools: Sequence[NetworkPool], configuration: Configuration) -> P
     for pool in pools:
         target, missing = _target(pool, configuration)
         if target is None or len(targets) == _MAX_TARGETS:
-            comments.append(f"{pool.name}: without a target: {missing or 'too many pools'}")
+            comments.append(f"{pool.name} has no target: {missing or 'too many pools'}")
             continue
         name = pool.name.partition("/")[2]
         name = pool.name if name in taken else name
         taken.add(name)
         targets[pool.name] = replace(target, name=name, title=f"device of {pool.name}")
         if missing:
-            comments.append(f"{pool.name}: its driver does not publish what the plugin selects by: {missing}")
+            comments.append(f"{pool.name}: the plugin selects by more than the driver publishes: {missing}")
     filters = {pool.name: _filters(pool) for pool in pools if not pool.is_shared}
     named = {name: devices for name, (devices, _) in filters.items() if devices}
+    advice = [
+        f"Create these objects in the namespace of the SR-IOV driver (in its chart: {_DRIVERS_NAMESPACE}). It must run in MULTUS mode."
+    ]
     # For these pools the driver publishes the name on more devices than the plugin selects.
-    advice = [f"In the namespace of the SR-IOV driver, which runs in MULTUS mode (chart: {_DRIVERS_NAMESPACE})."]
     advice += [
         f"{name}: a filter cannot express {filters[name][1]}: more devices get the name."
         for name in named
@@ -104,14 +108,14 @@ def _file(**fields: Any) -> dict[str, Any]:
 
 
 def _target(pool: NetworkPool, configuration: Configuration) -> tuple[Target | None, str]:
-    """Return the target of a pool, and the plugin's selectors that the driver's attributes cannot express."""
+    """Return the target of a pool, and the selectors that the driver's attributes cannot express; or None, and why there is no target."""
     base = TARGETS["nic" if pool.is_shared else "vf"]
     chosen = configuration.file.classes.get(base.name)
     terms: list[list[str]] = []
     missing: dict[str, None] = {}
     for alternative in pool.alternatives:
         if "deviceType" in alternative or "vdpaType" in alternative:
-            return None, "its devices are no network devices that a driver publishes"
+            return None, "no driver publishes its devices: they are not network devices, or vDPA devices"
         written: list[str] = []
         for name, values in alternative.items():
             term = _dranet(name, values) if pool.is_shared else _sriov(name, values)
@@ -148,6 +152,7 @@ def _quoted(values: Iterable[str]) -> str:
 
 
 def _sriov(name: str, values: tuple[str, ...]) -> str:
+    """Return a selector of the SR-IOV plugin as CEL; "" if the SR-IOV driver's attributes cannot express it."""
     driver = TARGETS["vf"].driver
     if name == "isRdma":
         return _attribute(driver, "rdmaCapable", "false")
@@ -187,6 +192,7 @@ def _sriov(name: str, values: tuple[str, ...]) -> str:
 
 
 def _dranet(name: str, values: tuple[str, ...]) -> str:
+    """Return a selector of the shared RDMA plugin as CEL; "" if dranet's attributes cannot express it."""
     if name not in _DRANET:
         return ""
     known = [_VENDORS.get(value.lower(), "") for value in values] if name == "vendors" else list(values)
