@@ -14,7 +14,7 @@ from analysis.survey.families import Family, families, has_ended
 from analysis.survey.fleet import DriverStock, PluginStock, Use, plugin_stocks, published, uses
 from analysis.survey.gates import GateNeeds
 from analysis.survey.obstacles import obstacles, of_unread_pools
-from analysis.survey.pools import PoolTables, pool_tables
+from analysis.survey.pools import PoolDeclarations, declare_pools
 from analysis.survey.verdicts import JudgedWorkload, Key, MoveJudge, MoveReason, is_on_claims
 from dra.finding import Finding
 from webhook import names
@@ -63,7 +63,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     # For each key that migrates, the nodes by state: plugin, driver, both, halfway, neither.
     served_by: tuple[NodesOfName, ...]
     # Pools of network devices that stay, and the declarations that would translate them, as YAML.
-    network: PoolTables
+    network: PoolDeclarations
     classes: dict[str, int]  # devices by class
     modes: dict[str, str]  # by namespace
     unread: tuple[Unread, ...]
@@ -154,7 +154,7 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
         plugins=tuple(plugins),
         drivers=tuple(published(stock)) if stock is not None else (),
         served_by=group_nodes(stock.nodes.values(), state.fleet, configuration) if stock is not None else (),
-        network=pool_tables(pools, configuration),
+        network=declare_pools(pools, configuration),
         classes={name: served.devices for name, served in sorted(state.fleet.classes.items())},
         modes={name: of_name.value for name, of_name in modes.items() if is_installed or of_name is not Mode.ENFORCE},
         unread=reading.unread,

@@ -48,7 +48,7 @@ _SRIOV_ADVICE = (
 _RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?").fullmatch
 
 
-class PoolTables(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class PoolDeclarations(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Requested pools that are not translated, and the declarations for them, each as YAML ("" if there is none)."""
 
     # By resource name: what its plugin's configuration selects, and where the configuration is.
@@ -60,10 +60,10 @@ class PoolTables(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     driver_configuration: str = ""
 
 
-def pool_tables(pools: Sequence[NetworkPool], configuration: Configuration) -> PoolTables:
+def declare_pools(pools: Sequence[NetworkPool], configuration: Configuration) -> PoolDeclarations:
     """Return the declarations for some pools."""
     if not pools:
-        return PoolTables()
+        return PoolDeclarations()
     targets: dict[str, Target] = {}
     comments = [] if all(pool.is_shared for pool in pools) else list(_SRIOV_ADVICE)
     taken = {*TARGETS, *(target.name for target in configuration.file.targets)}
@@ -91,7 +91,7 @@ def pool_tables(pools: Sequence[NetworkPool], configuration: Configuration) -> P
     ]
     built = [msgspec.to_builtins(target) for target in targets.values()]
     declared = _file(targets=built, nics={"targets": {pool: target.name for pool, target in targets.items()}})
-    return PoolTables(
+    return PoolDeclarations(
         pools={pool.name: str(pool) for pool in pools},
         configuration=_commented(comments, dump([declared])) if targets else "",
         driver_objects=_commented(advice, dump(_objects(named))) if named else "",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from analysis.survey.overview import Asking, Overview
-    from analysis.survey.pools import PoolTables
+    from analysis.survey.pools import PoolDeclarations
     from analysis.survey.verdicts import Key
     from rendering.report import Cell, Part
 
@@ -74,7 +74,7 @@ def report(overview: Overview, *, whole: bool) -> Report:
         striped({outcome: number for outcome, number, _ in counted}),
         Rows(("Outcome", "Workloads", ""), outcomes),
         Rows(("Outcome", "Workloads", "Pods", "Key", "Why, and what to do"), reasons, "To decide"),
-        *(Screen(lines, title) for title, lines in _network_tables(overview.network)),
+        *(Screen(lines, title) for title, lines in _network_declarations(overview.network)),
         formats.table(formats.by_object(overview.obstacles), title="In the way"),
         Rows(("Key", "Nodes", "Devices", *used), plugins, "Devices of device plugins"),
         Rows(("Driver", "Nodes", "Devices"), drivers, "Devices of drivers"),
@@ -157,7 +157,7 @@ def _totals(overview: Overview) -> Iterator[tuple[str, int, str]]:
         yield outcome, len(workloads), f"{_OUTCOME_TEXTS[outcome]} ({', '.join(filter(None, notes))})"
 
 
-def _network_tables(network: PoolTables) -> Iterator[tuple[str, list[str]]]:
+def _network_declarations(network: PoolDeclarations) -> Iterator[tuple[str, list[str]]]:
     """Write the declarations for pools of network devices, each with its title."""
     if network.pools:
         yield "Pools of network devices", [f"{name}: {selection}" for name, selection in network.pools.items()]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from analysis.configuration import ConfigurationInForce
 from analysis.loading import SURVEY, read_cluster
 from analysis.survey.overview import SurveyScope, overview
-from analysis.survey.pools import pool_tables
+from analysis.survey.pools import declare_pools
 from cluster.embedded import Embedded
 from dra import cel
 from dra.objects.device import Device
@@ -141,7 +141,7 @@ def test_a_survey_prints_only_pools_that_pods_request(tmp_path):
     }
 
 
-def test_a_pool_that_is_declared_already_needs_no_table(tmp_path):
+def test_a_pool_that_is_declared_already_needs_no_declaration(tmp_path):
     network = surveyed(tmp_path, *MAPS, pod_for(VFS))
     rules = pasted(tmp_path, network["configuration"])
     dump = written(tmp_path, "dump.yaml", *MAPS, pod_for(VFS))
@@ -156,8 +156,8 @@ def test_a_plugin_configuration_that_is_not_json_is_an_obstacle(tmp_path):
     assert (finding["object"], finding["message"]) == ("ConfigMap/gpu-operator/plugin (config)", "it is not valid JSON, or longer than 256 KiB")  # fmt: skip
 
 
-def tables(*pools, **fields):
-    return pool_tables(pools, configured(**fields) if fields else Configuration())
+def declarations(*pools, **fields):
+    return declare_pools(pools, configured(**fields) if fields else Configuration())
 
 
 def network_pool(name="openshift.io/a", *, shared=False, **selectors):
@@ -182,7 +182,7 @@ LOST = {
 @pytest.mark.parametrize("case", LOST)
 def test_selectors_without_a_published_attribute_become_a_comment(case):
     pool, comment = LOST[case]
-    made = tables(pool)
+    made = declarations(pool)
     assert bool(made.configuration) == bool(comment)
     if comment:
         comments = [line for line in made.configuration.splitlines() if line.startswith("#")]
@@ -193,13 +193,13 @@ def test_selectors_without_a_published_attribute_become_a_comment(case):
 
 def test_an_alternative_without_published_attributes_selects_the_whole_class():
     pool = NetworkPool(name="a.org/a", where="", alternatives=({"vendors": ("15b3",)}, {"drivers": ("vfio-pci",)}))
-    (target,) = yaml.safe_load(tables(pool).configuration)["targets"]
+    (target,) = yaml.safe_load(declarations(pool).configuration)["targets"]
     assert "selectors" not in target
-    assert tables(pool).driver_objects == ""
+    assert declarations(pool).driver_objects == ""
 
 
 def test_target_names_differ_from_existing_names():
-    made = tables(
+    made = declarations(
         network_pool("a.org/vf"),
         network_pool("b.org/x"),
         network_pool("c.org/x"),
@@ -211,14 +211,14 @@ def test_target_names_differ_from_existing_names():
 
 
 def test_targets_above_half_the_limit_become_a_comment():
-    made = tables(*(network_pool(f"openshift.io/p{i}", vendors=("15b3",)) for i in range(40)))
+    made = declarations(*(network_pool(f"openshift.io/p{i}", vendors=("15b3",)) for i in range(40)))
     assert len(yaml.safe_load(made.configuration)["targets"]) == 32
     assert made.configuration.count("too many pools") == 8
     assert read_configuration(yaml.safe_load(made.configuration))[0]
 
 
 def test_a_declared_class_is_the_first_of_a_target():
-    made = tables(network_pool("rdma/a", shared=True, ifNames=("ib0",)), classes={"nic": "ours"})
+    made = declarations(network_pool("rdma/a", shared=True, ifNames=("ib0",)), classes={"nic": "ours"})
     assert yaml.safe_load(made.configuration)["targets"][0]["classes"][0] == "ours"
 
 
@@ -277,7 +277,7 @@ def test_a_target_selects_a_virtual_function_as_the_plugin_does(selectors, funct
     pool = NetworkPool(
         name="a.org/a", where="", alternatives=tuple({k: tuple(v) for k, v in s.items()} for s in selectors)
     )
-    (target,) = yaml.safe_load(tables(pool).configuration)["targets"]
+    (target,) = yaml.safe_load(declarations(pool).configuration)["targets"]
     kinds = {str: "string", int: "int", bool: "bool"}
     attributes = {f"{DRIVER}/{name}": {kinds[type(value)]: value} for name, value in function.items()}
     view = cel.view_of(DRIVER, convert({"name": "d", "attributes": attributes}, Device))
