@@ -12,15 +12,15 @@ from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running
 from tests.draws import draws
 
 
-async def suppose(sidecar, name, **of):
-    return (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name), "suppose": "attempt"} | of))[1]
+async def suppose(sidecar, name, **fields):
+    return (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name), "suppose": "attempt"} | fields))[1]
 
 
-async def placed(sidecar, names, pick=min, **of):
+async def placed(sidecar, names, pick=min, **fields):
     """Place members in a supposition as a scheduler does, each on the fitting node with the highest score; then remove them."""
     places, tokens = [], []
     for name in names:
-        answer = await suppose(sidecar, name, **of)
+        answer = await suppose(sidecar, name, **fields)
         if not answer["nodes"]:
             break
         most = max(each["score"] for each in answer["nodes"])
@@ -33,7 +33,7 @@ async def placed(sidecar, names, pick=min, **of):
     return places
 
 
-async def room_for(sidecar, places):
+async def make_room(sidecar, places):
     group = [{"pod": await sidecar.pod(name), "node": node} for name, node in places]
     return (await sidecar.plugin("postfilter", {"group": group}))[1]
 
@@ -55,7 +55,7 @@ async def test_no_pod_is_evicted_for_a_group_without_room():
     cluster = loaded(*fleet(2, 1), *map(claim, ("a", "g0", "g1")), pod("a", "a"), important("g0", "g0"), important("g1", "g1"))  # fmt: skip
     async with running(cluster) as sidecar:
         await start(sidecar, "a", "n0")
-        answer = await room_for(sidecar, [("g0", "n0"), ("g1", "n0")])
+        answer = await make_room(sidecar, [("g0", "n0"), ("g1", "n0")])
         assert (answer["nominations"], answer["victims"], await exists(sidecar, "a")) == ([], [], True)
 
 
@@ -73,9 +73,9 @@ async def test_a_group_keeps_its_nominations_while_its_victims_terminate():
     async with running(cluster) as sidecar:
         await start(sidecar, "a", "n0")
         await start(sidecar, "b", "n1")
-        first = await room_for(sidecar, [("g0", "n0"), ("g1", "n1")])
+        first = await make_room(sidecar, [("g0", "n0"), ("g1", "n1")])
         assert sorted(each["name"] for each in first["victims"]) == ["a", "b"]
-        again = await room_for(sidecar, [("g0", "n1"), ("g1", "n0")])
+        again = await make_room(sidecar, [("g0", "n1"), ("g1", "n0")])
         nodes = {each["name"]: each["node"] for each in again["nominations"]}
         assert (nodes, again["victims"]) == ({"g0": "n0", "g1": "n1"}, [])
 
@@ -84,22 +84,22 @@ async def test_a_group_keeps_its_nominations_while_its_victims_terminate():
 async def test_no_smaller_set_of_victims_is_enough(seed):
     """Random fleets: the members fit after the evictions, and do not fit without any of them."""
     rng = random.Random(seed)
-    nodes, each = rng.randint(1, 3), rng.randint(1, 4)
-    names = [f"low{at}" for at in range(nodes * each)]
-    members = [f"g{at}" for at in range(rng.randint(1, nodes * each))]
+    nodes, per_node = rng.randint(1, 3), rng.randint(1, 4)
+    names = [f"low{at}" for at in range(nodes * per_node)]
+    members = [f"g{at}" for at in range(rng.randint(1, nodes * per_node))]
     wants = {name: rng.randint(1, 2) for name in members}
     pods = [pod(name, name, priority=rng.randrange(3)) for name in names]
     claims = [claim(name) for name in names] + [claim(name, count) for name, count in wants.items()]
-    async with running(loaded(*fleet(nodes, each), *claims, *pods, *(important(name, name) for name in members))) as sidecar:  # fmt: skip
-        full = dict.fromkeys([f"n{at}" for at in range(nodes)], 0)
+    async with running(loaded(*fleet(nodes, per_node), *claims, *pods, *(important(name, name) for name in members))) as sidecar:  # fmt: skip
+        used = dict.fromkeys([f"n{at}" for at in range(nodes)], 0)
         for at, name in enumerate(names):
             if rng.random() < 0.8:
                 await start(sidecar, name, f"n{at % nodes}")
-                full[f"n{at % nodes}"] += 1
+                used[f"n{at % nodes}"] += 1
         places = await placed(sidecar, members)
-        answer = await room_for(sidecar, places) if places else {"victims": []}
-        need = {node: sum(wants[name] for name, at in places if at == node) for node in full}
-        fewest = sum(max(0, full[node] + need[node] - each) for node in full)
+        answer = await make_room(sidecar, places) if places else {"victims": []}
+        need = {node: sum(wants[name] for name, place in places if place == node) for node in used}
+        fewest = sum(max(0, used[node] + need[node] - per_node) for node in used)
         assert len(answer["victims"]) == fewest
         left = {item.metadata.name for item in (await sidecar.cluster.list(resources.PODS, "default")).items}
         assert len([name for name in names if name not in left]) == fewest
@@ -116,55 +116,55 @@ async def test_a_member_prefers_the_node_that_needs_no_further_victim():
         assert await placed(sidecar, names[2:], max) == [("g0", "n2"), ("g1", "n0"), ("g2", "n0")]
 
 
-def least_cost(lesser, each, taken, wants):
+def least_cost(evictable, per_node, kept, wants):
     """Return the lowest possible priority of the most important victim, and the number of victims then; None without a placement."""
     costs = []
-    for nodes in itertools.product(lesser, repeat=len(wants)):
+    for nodes in itertools.product(evictable, repeat=len(wants)):
         gone = []
-        for node, there in lesser.items():
-            need = sum(want for want, at in zip(wants, nodes, strict=True) if at == node)
-            lacking = max(0, need + taken[node] + len(there) - each)
+        for node, there in evictable.items():
+            need = sum(want for want, place in zip(wants, nodes, strict=True) if place == node)
+            lacking = max(0, need + kept[node] + len(there) - per_node)
             gone += sorted(there)[:lacking] if lacking <= len(there) else [math.inf] * lacking
         costs.append((max(gone, default=-1), len(gone)))
     best = min(costs)
     return None if best[0] == math.inf else best
 
 
-async def victims_beside_the_best(rng):
+async def cost_and_least_cost(rng):
     """Evict victims for a gang in a random fleet, with a scheduler that chooses any node with the highest score; return the cost and the least cost."""
-    nodes, each = rng.randint(2, 4), rng.randint(1, 3)
-    names = [f"low{at}" for at in range(nodes * each)]
+    nodes, per_node = rng.randint(2, 4), rng.randint(1, 3)
+    names = [f"low{at}" for at in range(nodes * per_node)]
     members = [f"g{at}" for at in range(rng.randint(2, 3))]
-    want = rng.randint(1, each)
+    want = rng.randint(1, per_node)
     priorities = {name: rng.choice((0, 1, 2, 2000)) for name in names}
     pods = [pod(name, name, priority=priorities[name]) for name in names]
     claims = [claim(name) for name in names] + [claim(name, want) for name in members]
-    async with running(loaded(*fleet(nodes, each), *claims, *pods, *(important(name, name) for name in members))) as sidecar:  # fmt: skip
-        lesser = {f"n{at}": [] for at in range(nodes)}
-        taken = dict.fromkeys(lesser, 0)
+    async with running(loaded(*fleet(nodes, per_node), *claims, *pods, *(important(name, name) for name in members))) as sidecar:  # fmt: skip
+        evictable = {f"n{at}": [] for at in range(nodes)}
+        kept = dict.fromkeys(evictable, 0)
         for at, name in enumerate(names):
             node = f"n{at % nodes}"
             if rng.random() < 0.7:
                 await start(sidecar, name, node)
                 if priorities[name] < 1000:
-                    lesser[node].append(priorities[name])
+                    evictable[node].append(priorities[name])
                 else:
-                    taken[node] += 1
+                    kept[node] += 1
         for below in (1, 2, 3):
             places = await placed(sidecar, members, rng.choice, suppose=str(below), below=below)
             if len(places) == len(members):
-                gone = [each["name"] for each in (await room_for(sidecar, places))["victims"]]
+                gone = [each["name"] for each in (await make_room(sidecar, places))["victims"]]
                 cost = max((priorities[name] for name in gone), default=-1), len(gone)
                 break
         else:
             cost = None
-    return cost, least_cost(lesser, each, taken, [want] * len(members))
+    return cost, least_cost(evictable, per_node, kept, [want] * len(members))
 
 
 async def test_victims_of_a_gang_have_the_lowest_possible_priority():
     """The number of victims may exceed the least possible by one, in few draws: 5 of 400."""
     worlds = draws(80)
-    costs = [await victims_beside_the_best(random.Random(seed)) for seed in range(worlds)]
+    costs = [await cost_and_least_cost(random.Random(seed)) for seed in range(worlds)]
     too_many = 0
     for cost, best in costs:
         if best is None or cost is None:
