@@ -137,12 +137,12 @@ def test_a_declared_size_wins_over_a_published_one():
     assert "L40S" in request["firstAvailable"][0]["selectors"][-1]["cel"]["expression"]
 
 
-def test_a_remedy_names_only_published_products():
+def test_a_remedy_has_placeholders_if_no_product_is_published():
     done = verdict_of(hami(gpumem_percentage=50))
     assert "`models: [{product: PRODUCT, memory: SIZE}]`" in done.warnings[0]
 
 
-def test_sizes_beyond_the_alternatives_are_cut_with_a_warning():
+def test_sizes_above_the_limit_of_alternatives_are_left_out_with_a_warning():
     models = [{"product": f"GPU {i}", "memory": f"{i}Gi"} for i in range(1, 12)]
     done = verdict_of(hami(gpumem_percentage=50), models=models)
     (request,) = devices(done)["requests"]
@@ -150,25 +150,25 @@ def test_sizes_beyond_the_alternatives_are_cut_with_a_warning():
     assert any("3 sizes left out" in warning for warning in done.warnings)
 
 
-def test_2_two_shares_become_requests_on_distinct_devices():
+def test_two_shares_become_requests_on_distinct_devices():
     done = verdict_of(scheduled(gpu=2, gpumem=3000, gpucores=30))
     assert exactly(done) == [share(memory="3000Mi", cores="30")] * 2
     assert devices(done)["constraints"] == [{"requests": ["gpu-0", "gpu-1"], "distinctAttribute": f"{HAMI}/uuid"}]
 
 
-def test_3_memory_alone_is_one_gpu_with_cores_0():
+def test_memory_alone_is_one_gpu_with_cores_0():
     assert exactly(verdict_of(scheduled(gpumem=3000))) == [share(memory="3000Mi", cores="0")]
 
 
-def test_4_a_bare_count_is_the_whole_card():
+def test_a_bare_count_is_the_whole_card():
     assert exactly(verdict_of(scheduled(gpu=1))) == EXCLUSIVE
 
 
-def test_5_cores_alone_take_the_memory_whole():
+def test_cores_without_memory_take_the_whole_memory():
     assert exactly(verdict_of(scheduled(gpu=1, gpucores=30))) == [share(cores="30")]
 
 
-@pytest.mark.parametrize("limits", [{"gpumem": 0}, {"gpumem_percentage": 0}], ids=["6", "26"])
+@pytest.mark.parametrize("limits", [{"gpumem": 0}, {"gpumem_percentage": 0}], ids=["memory", "percentage"])
 def test_a_zero_amount_requests_a_share_not_a_whole_gpu(limits):
     done = verdict_of(scheduled(gpu=1, **limits))
     assert exactly(done) == [share(cores="0")]
@@ -178,65 +178,65 @@ def test_a_zero_amount_requests_a_share_not_a_whole_gpu(limits):
 @pytest.mark.parametrize(
     "limits",
     [{"gpu": 1, "gpumem_percentage": 100}, {"gpumem_percentage": 100}, {"gpu": 1, "gpucores": 100}],
-    ids=["7", "27", "29"],
+    ids=["percentage", "percentage alone", "cores"],
 )
 def test_whole_card_forms_request_whole_cards(limits):
     assert exactly(verdict_of(scheduled(**limits))) == EXCLUSIVE
 
 
-def test_8_a_percentage_is_an_alternative_for_each_size():
+def test_a_percentage_is_an_alternative_for_each_size():
     done = verdict_of(scheduled(gpu=1, gpumem_percentage=50), **SIZES)
     assert alternatives(done) == [[{"memory": "20Gi", "cores": "0"}, {"memory": "23034Mi", "cores": "0"}]]
 
 
-def test_8_a_percentage_of_unknown_size_is_left_or_refused():
+def test_a_percentage_of_unknown_size_is_left_or_refused():
     assert untouched(verdict_of(scheduled(gpu=1, gpumem_percentage=50)))
     assert refused(verdict_of(scheduled(gpu=1, gpumem_percentage=50), unresolved="refuse"))
 
 
 @pytest.mark.parametrize("amount", [1.5, "1.5", "1500m"])
-def test_9_fractions_are_refused(amount):
+def test_fractions_are_refused(amount):
     done = verdict_of(scheduled(gpu=1, gpumem=amount))
     assert refused(done)
     assert "nvidia.com/gpumem" in str(done.refusals[0])
     assert str(amount) in str(done.refusals[0])
 
 
-def test_10_suffixes_are_quantities():
+def test_suffixes_are_quantities():
     assert exactly(verdict_of(scheduled(gpu=1, gpumem="3k"))) == [share(memory="3000Mi", cores="0")]
 
 
 @pytest.mark.parametrize(("policy", "fate"), [("leave", untouched), ("refuse", refused)])
-def test_11_numa_binding_is_unsupported_by_hamis_driver(policy, fate):
+def test_numa_binding_is_unsupported_by_hamis_driver(policy, fate):
     value = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 1}, annotations={"nvidia.com/numa-bind": "true"})
     assert fate(verdict_of(value, numaBind=policy))
 
 
-def test_11_numa_binding_can_be_dropped_by_policy():
+def test_numa_binding_can_be_dropped_by_policy():
     value = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 1}, annotations={"nvidia.com/numa-bind": "true"})
     done = verdict_of(value, numaBind="drop")
     assert exactly(done) == [share(memory="1Mi", cores="0")] * 2
     assert any("NUMA" in warning for warning in done.warnings)
 
 
-def test_25_memory_sets_the_amount_and_percentage_the_exclusivity():
+def test_a_percentage_of_100_beside_memory_reserves_all_cores():
     assert exactly(verdict_of(scheduled(gpu=1, gpumem=3000, gpumem_percentage=100))) == [
         share(memory="3000Mi", cores="100")
     ]
 
 
-def test_28_a_unit_that_hami_would_misread_is_refused():
+def test_a_unit_that_hami_would_misread_is_refused():
     assert refused(verdict_of(scheduled(gpu=1, gpumem="3Gi")))
 
 
 @pytest.mark.parametrize("scheduler", ["kai-scheduler", "koord-scheduler"])
-def test_41_a_share_is_left_if_its_scheduler_ignores_shares(scheduler):
+def test_a_share_is_left_if_its_scheduler_ignores_shares(scheduler):
     value = pod({"nvidia.com/gpumem": 3000}, scheduler=scheduler)
     assert untouched(verdict_of(value))
     assert refused(verdict_of(value, notUnderstood="refuse"))
 
 
-def test_the_injected_form_and_the_written_one_share_a_template():
+def test_cores_that_hamis_webhook_injects_do_not_change_the_template():
     written, injected = verdict_of(scheduled(gpu=1)), verdict_of(scheduled(gpu=1, gpucores=100))
     assert written.templates == injected.templates
 
@@ -250,8 +250,8 @@ def test_every_key_of_a_container_is_reported():
 def test_a_percentage_of_a_partly_examined_class_is_not_refused():
     """A class whose selectors cost too much to evaluate does not prove that its devices have no sizes."""
     value = scheduled(gpu=1, gpumem_percentage=50)
-    seen = {doubt: Inventory(known=True, classes={HAMI: Served(name=HAMI, doubt=doubt)}) for doubt in ("", "too dear")}
-    assert refused(verdict_of(value, fleet=seen[""], unresolved="refuse"))
-    done = verdict_of(value, fleet=seen["too dear"], unresolved="refuse")
+    fleets = {doubt: Inventory(known=True, classes={HAMI: Served(name=HAMI, doubt=doubt)}) for doubt in ("", "too costly")}
+    assert refused(verdict_of(value, fleet=fleets[""], unresolved="refuse"))
+    done = verdict_of(value, fleet=fleets["too costly"], unresolved="refuse")
     assert untouched(done)
-    assert "too dear" in done.warnings[0]
+    assert "too costly" in done.warnings[0]

@@ -196,20 +196,20 @@ def test_a_declared_meaning_is_for_the_bare_key_only():
     assert claims == [[{"name": "drawbridge-c0-gpu"}], [{"name": "drawbridge-c1-gpu"}]]
 
 
-def test_13_more_than_one_gpu_on_one_gpu_is_refused():
+def test_more_than_one_gpu_on_one_gpu_is_refused():
     assert refused(verdict_of(spoken({"gpu": 150})))
 
 
-def test_14_compute_without_memory_is_refused():
+def test_compute_without_memory_is_refused():
     assert refused(verdict_of(spoken({"gpu-core": 50})))
 
 
-def test_15_totals_are_divided_by_the_number_of_gpus():
+def test_totals_are_divided_by_the_number_of_gpus():
     done = verdict_of(spoken({"gpu.shared": 2, "gpu-core": 100, "gpu-memory": "16Gi"}))
     assert exactly(done) == [share(memory="8Gi", cores="50")] * 2
 
 
-def test_31_two_half_gpus_become_shares_of_two_distinct_gpus():
+def test_two_half_gpus_become_shares_of_two_distinct_gpus():
     done = verdict_of(spoken({"gpu": 50}, {"gpu": 50}), **SIZES)
     assert alternatives(done) == [[{"memory": "20Gi", "cores": "50"}, {"memory": "23034Mi", "cores": "50"}]] * 2
     assert devices(done)["constraints"] == [
@@ -219,7 +219,7 @@ def test_31_two_half_gpus_become_shares_of_two_distinct_gpus():
     assert untouched(verdict_of(spoken({"gpu": 50}, {"gpu": 50})))
 
 
-def test_32_containers_add_up_to_whole_gpus_that_both_see():
+def test_containers_add_up_to_whole_gpus_that_both_see():
     value = spoken({"gpu": 150}, {"gpu": 50})
     done = verdict_of(value)
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 2}]
@@ -227,18 +227,18 @@ def test_32_containers_add_up_to_whole_gpus_that_both_see():
     assert claims == [[{"name": "drawbridge-pod-gpu"}]] * 2
 
 
-def test_33_a_sum_that_does_not_divide_is_refused():
+def test_a_sum_that_does_not_divide_is_refused():
     assert refused(verdict_of(spoken({"gpu": 31}, {"gpu": 50})))
 
 
-def test_34_koordinators_webhook_does_not_change_the_resulting_templates():
+def test_koordinators_webhook_does_not_change_the_resulting_templates():
     raw = verdict_of(spoken({"gpu": 50}), **SIZES)
     rewritten = verdict_of(spoken({"gpu-core": 50, "gpu-memory-ratio": 50, "gpu.shared": 1}), **SIZES)
     assert raw.templates == rewritten.templates
     assert raw.templates
 
 
-def test_41_a_scheduler_kept_by_policy_counts_too():
+def test_a_scheduler_kept_by_policy_counts_too():
     value = spoken({"gpu-core": 50, "gpu-memory": "8Gi"})
     assert verdict_of(value).changed
     assert untouched(verdict_of(value, targetScheduler=""))

@@ -94,7 +94,7 @@ def test_a_partition_hint_does_not_affect_shares():
     assert outcomes(done)[PARTITION] == "translated"
 
 
-def test_16_gpus_and_nics_under_one_switch_are_pairs():
+def test_gpus_and_nics_under_one_switch_are_pairs():
     done = verdict_of(spoken({"gpu": 200, "rdma": 200}, annotations=PAIRED))
     assert [request["name"] for request in devices(done)["requests"]] == ["gpu-0", "nic-0", "gpu-1", "nic-1"]
     assert devices(done)["constraints"] == [
@@ -103,7 +103,7 @@ def test_16_gpus_and_nics_under_one_switch_are_pairs():
     ]
 
 
-def test_35_a_partition_is_never_dropped():
+def test_a_partition_is_never_dropped():
     value = spoken({"gpu": 200}, annotations={"scheduling.koordinator.sh/gpu-partition-spec": "{}"})
     assert untouched(verdict_of(value))
 

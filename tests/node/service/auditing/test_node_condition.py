@@ -103,12 +103,12 @@ NOW = "2026-01-01T00:10:00Z"
 @pytest.mark.parametrize(("before", "is_kept"), [(None, False), ("True", True), ("False", False)])
 def test_an_unchanged_condition_keeps_its_transition_time(before, is_kept):
     old = {"status": before, "lastTransitionTime": "then"} if before else None
-    now = condition_of((), "", old, NOW)
-    assert (now["status"], now["lastTransitionTime"]) == ("True", "then" if is_kept else NOW)
+    condition = condition_of((), "", old, NOW)
+    assert (condition["status"], condition["lastTransitionTime"]) == ("True", "then" if is_kept else NOW)
 
 
 @pytest.mark.parametrize(
-    ("stood", "is_kept"),
+    ("heartbeat", "is_kept"),
     [
         ("2026-01-01T00:00:01Z", True),
         ("2026-01-01T00:00:00Z", False),
@@ -118,8 +118,8 @@ def test_an_unchanged_condition_keeps_its_transition_time(before, is_kept):
         (7, False),
         (None, False),
     ],
-    ids=["young", "old", "of the future", "of nowhere", "no time", "a number", "never"],
+    ids=["young", "old", "of the future", "no time zone", "not a time", "a number", "missing"],
 )
-def test_an_agent_renews_its_condition_every_ten_minutes(stood, is_kept):
-    now = condition_of((), "", {"status": "True", "lastHeartbeatTime": stood}, NOW)
-    assert now["lastHeartbeatTime"] == (stood if is_kept else NOW)
+def test_an_agent_renews_its_condition_every_ten_minutes(heartbeat, is_kept):
+    condition = condition_of((), "", {"status": "True", "lastHeartbeatTime": heartbeat}, NOW)
+    assert condition["lastHeartbeatTime"] == (heartbeat if is_kept else NOW)
