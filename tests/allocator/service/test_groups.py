@@ -46,7 +46,7 @@ async def test_members_are_placed_together_without_reservations_or_evictions():
         await start(sidecar, "a", "n0")
         await start(sidecar, "b", "n1")
         assert await placed(sidecar, names[2:]) == [("g0", "n0"), ("g1", "n1")], "there are two devices"
-        assert await placed(sidecar, ["g1"]) == [("g1", "n0")], "what was taken back is free in the same supposition"
+        assert await placed(sidecar, ["g1"]) == [("g1", "n0")], "unreserved devices are free again in the same supposition"
         assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("g0")}))[1]["verdict"] == "full"
         assert [await exists(sidecar, name) for name in ("a", "b")] == [True, True]
 
@@ -117,7 +117,11 @@ async def test_a_member_prefers_the_node_that_needs_no_further_victim():
 
 
 def least_cost(evictable, per_node, kept, wants):
-    """Return the lowest possible priority of the most important victim, and the number of victims then; None without a placement."""
+    """Try all placements; return the lowest possible priority of the most important victim, and the fewest victims with it.
+
+    Return None if no placement fits. By node, `evictable` has the priorities of pods that may be evicted, and `kept` the number of
+    pods that may not. Each of these pods has one device.
+    """
     costs = []
     for nodes in itertools.product(evictable, repeat=len(wants)):
         gone = []
@@ -131,7 +135,10 @@ def least_cost(evictable, per_node, kept, wants):
 
 
 async def cost_and_least_cost(rng):
-    """Evict victims for a gang in a random fleet, with a scheduler that chooses any node with the highest score; return the cost and the least cost."""
+    """Evict victims for a group in a random fleet, with a scheduler that chooses any node with the highest score.
+
+    Return the cost and the least possible cost: the highest priority of the victims, and their number; None without a placement.
+    """
     nodes, per_node = rng.randint(2, 4), rng.randint(1, 3)
     names = [f"low{at}" for at in range(nodes * per_node)]
     members = [f"g{at}" for at in range(rng.randint(2, 3))]
@@ -150,7 +157,7 @@ async def cost_and_least_cost(rng):
                     evictable[node].append(priorities[name])
                 else:
                     kept[node] += 1
-        for below in (1, 2, 3):
+        for below in (1, 2, 3):  # as the plugin does: victims of the lowest priority alone, if these suffice
             places = await placed(sidecar, members, rng.choice, suppose=str(below), below=below)
             if len(places) == len(members):
                 gone = [each["name"] for each in (await make_room(sidecar, places))["victims"]]
@@ -161,8 +168,8 @@ async def cost_and_least_cost(rng):
     return cost, least_cost(evictable, per_node, kept, [want] * len(members))
 
 
-async def test_victims_of_a_gang_have_the_lowest_possible_priority():
-    """The number of victims may exceed the least possible by one, in few draws: 5 of 400."""
+async def test_victims_of_a_group_have_the_lowest_possible_priority():
+    """The number of victims exceeds the least possible by one in few draws (5 of 400)."""
     worlds = draws(80)
     costs = [await cost_and_least_cost(random.Random(seed)) for seed in range(worlds)]
     too_many = 0

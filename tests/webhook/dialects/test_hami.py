@@ -23,7 +23,7 @@ from webhook.state.inventory import Inventory
 
 
 def noted(key: str, value: str, place: str = "annotations") -> dict:
-    """A pod that requests a share of two GPUs, with an annotation or a label."""
+    """A pod that requests a share of each of two GPUs, with an annotation or a label."""
     made = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 1000})
     made["metadata"][place] = {key: value}
     return made
