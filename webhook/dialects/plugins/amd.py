@@ -31,7 +31,7 @@ DIALECT = Dialect(
     keys=(
         row(
             "amd.com/gpu",
-            "GPUs, or partitions: whole GPUs if declared, or if the cluster shows nothing else",
+            "GPUs, or partitions: whole GPUs if declared, or if most nodes publish whole GPUs",
             Role.COUNT,
             common=True,
         ),

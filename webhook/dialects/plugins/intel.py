@@ -72,7 +72,7 @@ DIALECT = Dialect(
         *(
             row(
                 f"{_QAT}{name}",
-                f"QAT functions for {services}",
+                f"QAT functions for {' and '.join(services.split(';'))}",
                 Role.COUNT,
                 outcome=Outcome.APPROXIMATED,
                 target="qat",

@@ -36,7 +36,7 @@ DIALECT = Dialect(
     keys=(
         row(
             "nvidia.com/gpu",
-            "devices of the plugin's pool: whole GPUs if declared, or if the cluster shows nothing else",
+            "GPUs, replicas or MIG devices: whole GPUs if declared, or if most nodes publish whole GPUs",
             Role.COUNT,
             common=True,
         ),

@@ -55,7 +55,7 @@ DIALECT = Dialect(
         ),
         row(
             "nvidia.com/gpumem",
-            "memory of each GPU, in MiB times memoryFactor; 0 counts as present and means the whole memory",
+            "memory of each GPU, in MiB times memoryFactor; 0 means the whole memory, but not an exclusive GPU",
             Role.MEMORY,
             unit=Unit.MIB,
             most=2**31 - 1,

@@ -64,7 +64,7 @@ DIALECT = Dialect(
         row("volcano.sh/vgpu-cores", "compute of each GPU in percent; absent is unreserved", Role.CORES, most=100),
         row(
             "volcano.sh/vgpu-mode",
-            "hami-core or mig: how the GPU is divided",
+            "how the GPU is divided: hami-core or mig",
             Role.MODE,
             Position.ANNOTATION,
             because="the target divides as hami-core does; mig is left",

@@ -11,7 +11,7 @@ _NPU = "no DRA driver serves parts of an NPU by that name"
 _OTHER_VENDOR = "Koordinator allocates devices of another vendor, which no target describes"
 _AMOUNTS = (
     row("koordinator.sh/gpu", "compute and memory of GPUs; 100 is one GPU", Role.COMBINED),
-    row("koordinator.sh/gpu-core", "compute, for the pod as a whole; never without a memory key", Role.CORES),
+    row("koordinator.sh/gpu-core", "compute, for the pod as a whole; refused without a memory key", Role.CORES),
     row("koordinator.sh/gpu-memory", "device memory, for the pod as a whole", Role.MEMORY, unit=Unit.BYTES),
     row(
         "koordinator.sh/gpu-memory-ratio",
@@ -102,7 +102,7 @@ _WISHES = (
         Role.PARTITION,
         ANNOTATION,
         outcome=APPROXIMATED,
-        because="left unless the driver publishes partitions, and with ringBusBandwidth",
+        because="left unless the driver publishes partitions; also left with ringBusBandwidth",
     ),
     row(
         "scheduling.koordinator.sh/numa-topology-spec",
