@@ -265,10 +265,10 @@ _ABOUT: Final = (
     "`drawbridge explain CODE` prints the remedy, and so does each command that reports the finding.",
     "A code never changes its meaning.",
     "`drawbridge check` reports the codes D and R.",
-    "An error is what the API server of the newest supported Kubernetes (D) or the webhook (R) refuses.",
+    "Among these, an error is what the API server of the newest supported Kubernetes (D) or the webhook (R) refuses.",
     "A warning is what is accepted, but does not work as intended.",
     "The codes C are mistakes in the configuration; each command that reads the configuration reports them.",
-    "The codes M are outcomes of `drawbridge translate` and `drawbridge survey`, in output formats for findings only.",
+    "The codes M are outcomes of `drawbridge translate` and `drawbridge survey` in the formats sarif, github and junit.",
     "`drawbridge doctor` reports the codes O, and `drawbridge survey` reports the codes S.",
 )
 _CHAPTERS: Final = {
