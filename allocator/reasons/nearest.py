@@ -53,11 +53,11 @@ class Kind(StrEnum):
 
 
 class NearestFit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One change with which the claims fit, or that they never fit.
+    """One change with which the claims fit, or kind `never`.
 
-    `claims` of kind `release` are claims that would have to end, and of kind `claim` requested claims to leave out; if one of
-    several is enough, `text` joins them with "or". `value` is the value to request instead, the taint to tolerate, or
-    the condition to remove.
+    `claims` of kind `release` are claims that would have to end, and of kind `claim` claims to leave out; if one of several is
+    enough, `text` joins them with "or". `value` is the value to request instead, the taint to tolerate, or the condition
+    to remove.
     """
 
     kind: Kind
