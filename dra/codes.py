@@ -125,7 +125,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D504": FindingCode("a device that is not compatible with its own kind", _INFO, "keep the rule if the mode is exclusive; otherwise let the rule allow its own mode"),
     "D505": FindingCode("a rule that fails on some devices", _WARNING, "guard what the rule reads: a failing rule excludes"),
     "D506": FindingCode("a compatibleOnlyWith rule inside a ResourceSlice", _WARNING, "write a DeviceCompatibility: the API server drops the field, and nothing keeps the devices apart"),
-    "D507": FindingCode("a scheduler that ignores DeviceCompatibility may break one of its rules", _WARNING, "have drawbridge's scheduler place the pod (docs/bridge.md), or wait until the other device is free"),
+    "D507": FindingCode("a DeviceCompatibility that the pod's scheduler ignores and may violate", _WARNING, "have drawbridge's scheduler place the pod (docs/bridge.md), or wait until the other device is free"),
     "D508": FindingCode("a rule about nodes for devices that are on no single node", _WARNING, "write scope: pool: scope: node applies only to devices whose slice or nodeName names a node"),
     "D509": FindingCode("more rules or devices than are compared", _WARNING, "write fewer rules for one driver, or compare the others yourself"),
     # Allocations.
@@ -153,10 +153,10 @@ CODES: Final[dict[str, FindingCode]] = {
     # What the webhook refuses (`webhook.refusals`).
     "R002": FindingCode("an amount that the legacy system does not accept", _ERROR, "stay in the range that the message gives, in its unit", "the legacy system's webhook or scheduler refuses it, or it gets no device"),
     "R004": FindingCode("the legacy system would refuse it", _ERROR, "see the message", "the legacy system's webhook or scheduler refuses it, or it gets no device"),
-    "R005": FindingCode("a ResourceClaim cannot express this, and policy says refuse", _ERROR, "request less, or have the policy changed to `leave`", "it might run: drawbridge refuses it because of `numaBind: refuse`"),
-    "R006": FindingCode("the device size is not known, so the percentage cannot be resolved, and policy says refuse", _ERROR, "an administrator can declare the sizes under `models`, or set `unresolved: leave`", "it might run: drawbridge refuses it because of `unresolved: refuse`"),
-    "R007": FindingCode("the pod's scheduler would misread the claim", _ERROR, "name a scheduler that serves claims", "it might run: drawbridge refuses it because of `notUnderstood: refuse`"),
-    "R008": FindingCode("the counts of two keys do not form pairs: one must be a multiple of the other", _ERROR, "make one count a multiple of the other", "it might run: drawbridge refuses it because of `otherwise: refuse`"),
+    "R005": FindingCode("a ResourceClaim cannot express this, and policy says refuse", _ERROR, "request less, or have the policy changed to `leave`", "it might run; drawbridge refuses it because of `numaBind: refuse`"),
+    "R006": FindingCode("the device size is not known, so the percentage cannot be resolved, and policy says refuse", _ERROR, "an administrator can declare the sizes under `models`, or set `unresolved: leave`", "it might run; drawbridge refuses it because of `unresolved: refuse`"),
+    "R007": FindingCode("the pod's scheduler would misread the claim", _ERROR, "name a scheduler that serves claims", "it might run; drawbridge refuses it because of `notUnderstood: refuse`"),
+    "R008": FindingCode("the counts of two keys do not form pairs: one must be a multiple of the other", _ERROR, "make one count a multiple of the other", "it might run; drawbridge refuses it because of `otherwise: refuse`"),
     "R010": FindingCode("a key that is on the pod again after its translation", _ERROR, "disable the webhook that restores the key", "nothing is translated, so the pod requests its devices once"),
     "R011": FindingCode("the template that the pod needs has content that does not match its name", _ERROR, "delete it, or ask its creator", "it would run with what that template requests"),
     "R020": FindingCode("no node could serve the pod, even if nothing were in use", _ERROR, "take the nearest fit that the message names", "it waits"),
