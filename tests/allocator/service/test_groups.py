@@ -46,7 +46,7 @@ async def test_members_are_placed_together_without_reservations_or_evictions():
         await start(sidecar, "a", "n0")
         await start(sidecar, "b", "n1")
         assert await placed(sidecar, names[2:]) == [("g0", "n0"), ("g1", "n1")], "there are two devices"
-        assert await placed(sidecar, ["g1"]) == [("g1", "n0")], "unreserved devices are free again in the same supposition"
+        assert await placed(sidecar, ["g1"]) == [("g1", "n0")], "unreserved devices are free in the same supposition"
         assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("g0")}))[1]["verdict"] == "full"
         assert [await exists(sidecar, name) for name in ("a", "b")] == [True, True]
 

@@ -250,7 +250,9 @@ def test_every_key_of_a_container_is_reported():
 def test_a_percentage_of_a_partly_examined_class_is_not_refused():
     """A class whose selectors cost too much to evaluate does not prove that its devices have no sizes."""
     value = scheduled(gpu=1, gpumem_percentage=50)
-    fleets = {doubt: Inventory(known=True, classes={HAMI: Served(name=HAMI, doubt=doubt)}) for doubt in ("", "too costly")}
+    fleets = {
+        doubt: Inventory(known=True, classes={HAMI: Served(name=HAMI, doubt=doubt)}) for doubt in ("", "too costly")
+    }
     assert refused(verdict_of(value, fleet=fleets[""], unresolved="refuse"))
     done = verdict_of(value, fleet=fleets["too costly"], unresolved="refuse")
     assert untouched(done)

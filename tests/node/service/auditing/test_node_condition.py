@@ -37,7 +37,7 @@ async def test_the_node_condition_is_kept_beside_the_kubelets_conditions(cluster
         assert (there[CONDITION]["status"], there["Ready"]) == ("True", KUBELET_CONDITION)
         version = (await cluster.get(NODES, NODE)).metadata.resource_version
         await agent.round()
-        assert (await cluster.get(NODES, NODE)).metadata.resource_version == version, "an unchanged condition is not written"
+        assert (await cluster.get(NODES, NODE)).metadata.resource_version == version, "no write without a change"
         await overwrite_conditions(cluster)
         await agent.round()
         assert (await conditions(cluster))[CONDITION]["status"] == "True", "a lost condition is written again"
