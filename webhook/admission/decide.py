@@ -160,7 +160,7 @@ def _judge(candidate: Candidate, verdict: Verdict, requested: Requested, state: 
     preference = _prefer_nodes(candidate, verdict, state)
     if preference is not None:
         choice = choose_nodes(preference, requested, state, budget)
-    if choice is not None and not choice.moved:
+    if choice is not None and not choice.by_claims:
         problems = judge_unchanged(_unchanged(candidate, verdict, requested, state), requested, state, budget)
         warnings = () if choice.preferred else (f"left as it is: {choice.why}",)
         left = replace(verdict.leave(choice.why, warnings), served_by=choice.why)

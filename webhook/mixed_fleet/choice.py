@@ -45,17 +45,17 @@ class BestOffer(IntEnum):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Whether a pod goes to migrated nodes, and why; `preferred` if the policy prefers the chosen nodes."""
+    """Whether claims serve a pod, on nodes with a driver, or device plugins, on the other nodes; and why."""
 
-    moved: bool
+    by_claims: bool
     why: str
-    preferred: bool
+    preferred: bool  # whether the policy prefers the chosen nodes
 
 
 class _NodeOffer(NamedTuple):
     """The best that nodes offer a pod, and one node that does."""
 
-    room: BestOffer
+    offer: BestOffer
     node: str = ""
 
 
@@ -75,7 +75,7 @@ class _Nodes(NamedTuple):
 
 def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget) -> Choice | None:
     """Choose the nodes of a pod that has these claims on migrated nodes; None if no reachable node serves it by a device plugin."""
-    moved, why = preference.moved, preference.why
+    by_claims, why = preference.by_claims, preference.why
     try:
         nodes = _reachable(preference, claims, state, budget)
         if nodes is None or not nodes.plugin:
@@ -83,36 +83,36 @@ def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State
         counts = nodes.counts
         if preference.on_each_node and len(nodes.plugin | nodes.driver) > 1 and nodes.driver:
             why = f"{counts}, and each of its pods is decided when it is created for its node"
-            return Choice(moved=False, why=why, preferred=False)
+            return Choice(by_claims=False, why=why, preferred=False)
         if not nodes.driver:
             why = f"{counts}, and node {min(nodes.plugin)} serves {', '.join(preference.needs)} by a device plugin"
-            return Choice(moved=False, why=why, preferred=False)
+            return Choice(by_claims=False, why=why, preferred=False)
         if nodes.stock is None:
-            return Choice(moved, f"{counts}; {why}; free devices are not known", preferred=True)
-        preferred = _best_offer(nodes, preference, claims, state, budget, moved=moved)
+            return Choice(by_claims, f"{counts}; {why}; free devices are not known", preferred=True)
+        preferred = _best_offer(nodes, preference, claims, state, budget, by_claims=by_claims)
         other = _NodeOffer(BestOffer.UNKNOWN)
-        if preferred.room in (BestOffer.BUSY, BestOffer.NEVER):
-            other = _best_offer(nodes, preference, claims, state, budget, moved=not moved)
+        if preferred.offer in (BestOffer.BUSY, BestOffer.NEVER):
+            other = _best_offer(nodes, preference, claims, state, budget, by_claims=not by_claims)
     except OutOfBudget:
-        return Choice(moved, f"{why}; timed out looking for free devices", preferred=True)
-    if preferred.room in (BestOffer.FREE, BestOffer.UNKNOWN):
-        return Choice(moved, f"{counts}; {why}", preferred=True)
-    is_better = other.room is BestOffer.FREE
-    if preferred.room is BestOffer.NEVER:
-        is_better = other.room is not BestOffer.NEVER
+        return Choice(by_claims, f"{why}; timed out looking for free devices", preferred=True)
+    if preferred.offer in (BestOffer.FREE, BestOffer.UNKNOWN):
+        return Choice(by_claims, f"{counts}; {why}", preferred=True)
+    is_better = other.offer is BestOffer.FREE
+    if preferred.offer is BestOffer.NEVER:
+        is_better = other.offer is not BestOffer.NEVER
     if not is_better:
         neither = "no device is free on the other nodes either"
-        if other.room is BestOffer.UNKNOWN:
+        if other.offer is BestOffer.UNKNOWN:
             neither = "no device is known to be free on the other nodes either"
-        return Choice(moved, f"{counts}; {why}; {neither}", preferred=True)
-    node = f"node {other.node}, with a device plugin," if moved else f"node {other.node}, with a driver,"
-    if preferred.room is BestOffer.BUSY:
+        return Choice(by_claims, f"{counts}; {why}; {neither}", preferred=True)
+    node = f"node {other.node}, with a device plugin," if by_claims else f"node {other.node}, with a driver,"
+    if preferred.offer is BestOffer.BUSY:
         instead = f"all devices there are in use; {node} has a free one"
-    elif other.room is BestOffer.FREE:
+    elif other.offer is BestOffer.FREE:
         instead = f"none of them could serve this pod; {node} has a free one"
     else:
         instead = f"none of them could serve this pod; {node} could"
-    return Choice(not moved, f"{counts}; {why}, but {instead}", preferred=False)
+    return Choice(not by_claims, f"{counts}; {why}, but {instead}", preferred=False)
 
 
 def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget) -> _Nodes | None:
@@ -146,18 +146,24 @@ def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: S
     if prospects is None:
         return None
     reached = NodeIndex(prospects.nodes).reach(preference.constraints, budget).nodes
-    makes = fleet(prospects, claims, options=Options(steps=step_limits.VERDICT, budget=budget), idle=True)
+    answers = fleet(prospects, claims, options=Options(steps=step_limits.VERDICT, budget=budget), idle=True)
     plugin = frozenset([name for name in reached if _has(prospects.nodes[name], preference.needs)])
-    return _Nodes(plugin, reached.intersection(makes.feasible), prospects, {})
+    return _Nodes(plugin, reached.intersection(answers.feasible), prospects, {})
 
 
 def _best_offer(
-    nodes: _Nodes, preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget, *, moved: bool
+    nodes: _Nodes,
+    preference: Preference,
+    claims: Sequence[ResourceClaim],
+    state: State,
+    budget: Budget,
+    *,
+    by_claims: bool,
 ) -> _NodeOffer:
-    """Find a node on which the claims fit (`moved`), or whose device plugins have enough left."""
+    """Find a node on which the claims fit (`by_claims`), or whose device plugins have enough left."""
     stock = nodes.stock
     assert stock is not None
-    if not moved:
+    if not by_claims:
         return _best_by_plugin(nodes, stock, preference, budget)
     for idle in (False, True):
         unsure = None
@@ -190,10 +196,10 @@ def _best_by_plugin(nodes: _Nodes, stock: Stock, preference: Preference, budget:
         if node is None or not _has(node, preference.needs) or not _has(node, preference.other_requests):
             continue
         used = uses.get(name, {}) if uses is not None else {}
-        room = highest if _has(node, preference.needs, used) else BestOffer.BUSY
-        if room > best.room:
-            best = _NodeOffer(room, name)
-        if room is highest:
+        offer = highest if _has(node, preference.needs, used) else BestOffer.BUSY
+        if offer > best.offer:
+            best = _NodeOffer(offer, name)
+        if offer is highest:
             break
     return best
 

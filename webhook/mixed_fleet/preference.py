@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.state import MixedFleet, PodOwner, PreferredNodes, State
 
-_MOVED, _NOT_MOVED = "nodes with a driver", "nodes with a device plugin"
+_WITH_DRIVER, _WITH_PLUGIN = "nodes with a driver", "nodes with a device plugin"
 
 
 class Preference(Wire, frozen=True, kw_only=True):
     """The preferred nodes of a pod, and what it needs on the others."""
 
-    moved: bool  # migrated nodes, whose driver publishes the devices; else nodes with a device plugin
+    by_claims: bool  # prefers nodes with a driver, on which claims get the devices; else nodes with a device plugin
     why: str
     # What device plugins must have on one node, in nano-units.
     needs: dict[str, int]
@@ -57,28 +57,33 @@ def read_preference(pod: Mapping[str, Json], owner: PodOwner, keys: Collection[s
     raw = pod["spec"]
     assert isinstance(raw, dict)
     constraints = node_constraints(raw)
-    moved, why = True, "claims are preferred without a policy in `mixed`"
+    by_claims, why = True, "claims are preferred without a policy in `mixed`"
     if policies.keys() >= needs.keys():
         first = next(iter(needs))
-        moved, why = _prefers_moved(policies[first], owner, constraints)
+        by_claims, why = _prefers_claims(policies[first], owner, constraints)
         why = f"{why} (`mixed`, {first})"
     each = owner.kind == "DaemonSet"
     return Preference(
-        moved=moved, why=why, needs=needs, other_requests=other_requests, constraints=constraints, on_each_node=each
+        by_claims=by_claims,
+        why=why,
+        needs=needs,
+        other_requests=other_requests,
+        constraints=constraints,
+        on_each_node=each,
     )
 
 
-def _prefers_moved(policy: MixedFleet, owner: PodOwner, constraints: Mapping[str, Any]) -> tuple[bool, str]:
+def _prefers_claims(policy: MixedFleet, owner: PodOwner, constraints: Mapping[str, Any]) -> tuple[bool, str]:
     own = policy.namespaces.get(owner.namespace)
     nodes: PreferredNodes = own or policy
     where = f"in namespace {owner.namespace} " if own else ""
     if nodes.prefer is not None:
-        moved = nodes.prefer == "dra"
-        return moved, f"{where}{_MOVED if moved else _NOT_MOVED} are preferred"
+        by_claims = nodes.prefer == "dra"
+        return by_claims, f"{where}{_WITH_DRIVER if by_claims else _WITH_PLUGIN} are preferred"
     if nodes.percent is not None:
-        moved = owner.within(nodes.percent)
-        included = "is" if moved else "is not"
-        return moved, f"{where}{nodes.percent}% of workloads prefer {_MOVED}, and this {included} one of them"
+        by_claims = owner.within(nodes.percent)
+        included = "is" if by_claims else "is not"
+        return by_claims, f"{where}{nodes.percent}% of workloads prefer {_WITH_DRIVER}, and this {included} one of them"
     # The labels with a single value that the pod requires, in its node selector or a required affinity with one term.
     demanded = dict(constraints.get("nodeSelector", {}))
     try:
@@ -89,6 +94,6 @@ def _prefers_moved(policy: MixedFleet, owner: PodOwner, constraints: Mapping[str
         for expression in terms[0].match_expressions:
             if expression.operator == "In" and len(expression.values) == 1:
                 demanded[expression.key] = expression.values[0]
-    moved = nodes.node_selector.items() <= demanded.items()
+    by_claims = nodes.node_selector.items() <= demanded.items()
     labels = ", ".join([f"{key}={value}" for key, value in nodes.node_selector.items()])
-    return moved, f"{where}the pod {'requires' if moved else 'does not require'} a node with {labels}"
+    return by_claims, f"{where}the pod {'requires' if by_claims else 'does not require'} a node with {labels}"
