@@ -2,10 +2,10 @@
 
 | preferred nodes | other nodes | chosen nodes |
 |---|---|---|
-| have a free device, or it is unknown | any | the preferred nodes |
-| have suitable devices, all in use | have a free device | the others |
-| have suitable devices, all in use | any other case | the preferred nodes, where the pod waits |
-| cannot serve the pod even if idle | can if idle | the others |
+| one has enough free devices, or it is unknown | any | the preferred nodes |
+| suitable devices, too few of them free | one has enough free devices | the others |
+| suitable devices, too few of them free | any other case | the preferred nodes, where the pod waits |
+| cannot serve the pod even if idle | can if idle, or it is unknown | the others |
 | cannot serve the pod even if idle | cannot either | the preferred nodes |
 
 The choice is among the nodes that the pod can run on (`webhook.mixed_fleet.reach`), by their devices. CPU and memory count only if a node has
@@ -39,7 +39,7 @@ class BestOffer(IntEnum):
     """The best that nodes offer a pod."""
 
     NEVER = 0  # no suitable devices, even if idle
-    BUSY = 1  # suitable devices, all in use
+    BUSY = 1  # suitable devices, too few of them free
     UNKNOWN = 2
     FREE = 3
 
@@ -74,7 +74,7 @@ class _Nodes(NamedTuple):
 
 
 def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget) -> Choice | None:
-    """Choose the nodes of a pod that has these claims on migrated nodes; None if no reachable node serves it by a device plugin."""
+    """Choose the nodes for a pod, which gets these claims on nodes with a driver; None if no reachable node has a device plugin for it."""
     by_claims, why = preference.by_claims, preference.why
     try:
         nodes = _reachable(preference, claims, state, budget)
@@ -82,7 +82,7 @@ def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State
             return None
         counts = nodes.counts
         if preference.on_each_node and len(nodes.plugin | nodes.driver) > 1 and nodes.driver:
-            why = f"{counts}, and each of its pods is decided when it is created for its node"
+            why = f"{counts}, and the webhook decides for each pod of the DaemonSet when the pod is created"
             return Choice(by_claims=False, why=why, preferred=False)
         if not nodes.driver:
             why = f"{counts}, and node {min(nodes.plugin)} serves {', '.join(preference.needs)} by a device plugin"
@@ -101,17 +101,19 @@ def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State
     if preferred.offer is BestOffer.NEVER:
         is_better = other.offer is not BestOffer.NEVER
     if not is_better:
-        neither = "no device is free on the other nodes either"
+        neither = "no reachable node has enough free devices"
         if other.offer is BestOffer.UNKNOWN:
-            neither = "no device is known to be free on the other nodes either"
+            neither = "no reachable node is known to have enough free devices"
         return Choice(by_claims, f"{counts}; {why}; {neither}", preferred=True)
-    node = f"node {other.node}, with a device plugin," if by_claims else f"node {other.node}, with a driver,"
+    has, others_have = ("a driver", "a device plugin") if by_claims else ("a device plugin", "a driver")
+    node = f"node {other.node}, with {others_have},"
     if preferred.offer is BestOffer.BUSY:
-        instead = f"all devices there are in use; {node} has a free one"
+        instead = f"no node with {has} has enough free devices; {node} has enough"
     elif other.offer is BestOffer.FREE:
-        instead = f"none of them could serve this pod; {node} has a free one"
+        instead = f"no node with {has} could serve this pod; {node} has enough free devices"
     else:
-        instead = f"none of them could serve this pod; {node} could"
+        could = "might" if other.offer is BestOffer.UNKNOWN else "could"
+        instead = f"no node with {has} could serve this pod; {node} {could}"
     return Choice(not by_claims, f"{counts}; {why}, but {instead}", preferred=False)
 
 
@@ -136,7 +138,7 @@ def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: S
             )
     driver = frozenset.intersection(*publishing) if publishing else frozenset()
     if stock is not None and plugin and stock.pages_on.get(""):
-        # Devices of no node serve the nodes that their slices select.
+        # Slices without a nodeName publish devices for all nodes that they select.
         driver |= set(
             fleet(stock, claims, options=Options(steps=step_limits.VERDICT, budget=budget), memo=state.memo).feasible
         )
@@ -205,7 +207,7 @@ def _best_by_plugin(nodes: _Nodes, stock: Stock, preference: Preference, budget:
 
 
 def _has(node: Node, amounts: Mapping[str, int], used: Mapping[str, int] | None = None) -> bool:
-    """Return whether a node has these amounts besides what is used. A missing amount of a native resource (cpu, memory) is enough."""
+    """Return whether a node has these amounts besides what is used. A native resource (cpu) that the node does not report is enough."""
     have = node.status.allocatable
     for name, amount in amounts.items():
         if name in have:

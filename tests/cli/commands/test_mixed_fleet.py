@@ -109,7 +109,7 @@ def test_translate_reports_the_outcome_and_the_reason(tmp_path, full, outcome):
     output = run("translate", "-f", pod_file, "--inventory", fleet, "--config", config, "-o", "report").stdout
     assert outcome in output
     assert "nodes with a device plugin are preferred" in output
-    assert ("node new-1, with a driver, has a free one" in output) is bool(full)
+    assert ("node new-1, with a driver, has enough" in output) is bool(full)
     code, answer = run_json("check", "-f", pod_file, "--inventory", fleet, "--config", config)
     assert code == 0, answer
 

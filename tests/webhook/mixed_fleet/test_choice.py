@@ -106,11 +106,16 @@ def test_without_a_policy_advertising_nodes_keep_the_key():
             DRA,
             (NEW_FULL,),
             "plugin",
-            "all devices there are in use; node old-1, with a device plugin, has a free one",
+            "no node with a driver has enough free devices; node old-1, with a device plugin, has enough",
         ),
-        (PLUGIN, OLD_FULL, "dra", "all devices there are in use; node new-1, with a driver, has a free one"),
-        (DRA, (NEW_FULL, *OLD_FULL), "dra", "no device is free on the other nodes either"),
-        (PLUGIN, (NEW_FULL, *OLD_FULL), "plugin", "no device is free on the other nodes either"),
+        (
+            PLUGIN,
+            OLD_FULL,
+            "dra",
+            "no node with a device plugin has enough free devices; node new-1, with a driver, has enough",
+        ),
+        (DRA, (NEW_FULL, *OLD_FULL), "dra", "no reachable node has enough free devices"),
+        (PLUGIN, (NEW_FULL, *OLD_FULL), "plugin", "no reachable node has enough free devices"),
         (PLUGIN, OLD_FULL[:2], "plugin", "nodes with a device plugin are preferred"),
     ],
     ids=["dra", "plugin", "dra is full", "plugins are full", "all full, dra", "all full, plugin", "one node is free"],
@@ -129,9 +134,9 @@ def test_a_pod_without_the_preferred_mechanism_is_warned():
     assert "warnings" not in decided(gpu_pod(), fleet(*MIXED, policy=PLUGIN))[2]
     assert "warnings" not in decided(gpu_pod(), fleet(*MIXED, policy=DRA))[2]
     [warning] = decided(gpu_pod(), fleet(*MIXED, NEW_FULL, policy=DRA))[2]["warnings"]
-    assert "all devices there are in use" in warning
+    assert "no node with a driver has enough free devices" in warning
     [warning] = decided(gpu_pod(), fleet(*MIXED, *OLD_FULL, policy=PLUGIN))[2]["warnings"]
-    assert "node new-1, with a driver, has a free one" in warning
+    assert "node new-1, with a driver, has enough" in warning
 
 
 def test_an_impossible_mechanism_is_avoided_even_if_preferred():
@@ -142,7 +147,7 @@ def test_an_impossible_mechanism_is_avoided_even_if_preferred():
     )
     side, why, _ = decided(gpu_pod(amount=8), narrow)
     assert side == "plugin"
-    assert "none of them could serve this pod" in why
+    assert "no node with a driver could serve this pod" in why
 
 
 def test_devices_spread_over_nodes_serve_no_pod():
@@ -210,7 +215,7 @@ def test_unknown_device_usage_does_not_rule_out_the_preferred_mechanism():
     assert decided(gpu_pod(), fleet(*MIXED, policy=PLUGIN, **uncounted))[0] == "plugin"
     side, why, _ = decided(gpu_pod(), fleet(*MIXED, NEW_FULL, policy=DRA, **uncounted))
     assert side == "dra", "it is not known that the others have a free one"
-    assert "no device is free on the other nodes either" not in why
+    assert "no reachable node has enough free devices" not in why
     # A name that no plugin has is known without counting pods.
     assert decided(gpu_pod(amount=4), fleet(*old("old-1", 2), *new("new-1"), policy=PLUGIN, **uncounted))[0] == "dra"
 
