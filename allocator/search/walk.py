@@ -3,18 +3,20 @@
 The in-tree depth-first search ends at the first *event*: a solution, or a fatal error. The answer stays the same if subtrees without
 an event are skipped. So this search keeps the order and only skips:
 
-  siblings   a refused candidate refuses every later one that is interchangeable with it
+  siblings   after a candidate fails, later candidates that are interchangeable with it are skipped
   memo       a state fails if it equals a failed state up to an exchange of interchangeable devices or identical units
   twins      requests that can be swapped take rising positions
   counts     a request needs as many free candidates as its count
   values     and as many candidates with a common value of an attribute that must match (checked when the problem is compiled)
-  proof      a relaxation (`allocator.search.proof`), tried once when the search starts to backtrack and, if the result is "maybe",
-             before every step from then on
+  proof      a relaxation (`allocator.search.proof`), tried once after `Cuts.patience` failed candidates; if the result is "maybe", the
+             search starts again, with a proof before each step that `ProofPatience` considers worth one
 
-Cuts consider requests only up to the first one that may end in a fatal error (the *horizon*).
+The first request that may end in a fatal error is the *horizon*. The proof, and the counts before the search, consider only the requests
+before it. Twins are used only if there is none.
 
 One peculiarity of the in-tree search is kept: if every alternative of the next request exceeds the limit of 32 devices per claim, the
-search gives up the current request without trying further candidates (and their faults). `WalkOutcome.EXCEEDED` is the signal for that.
+search gives up the current request without trying further candidates, even one that would end in a fatal error. `WalkOutcome.EXCEEDED` is
+the signal for that.
 
 The stack is explicit, because its depth is the number of devices, which may be in the thousands.
 """
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Solution(msgspec.Struct, frozen=True):
-    """Leaf and place of every device, and the alternative that every request got."""
+    """The leaf and the place (position) of every device, and the alternative that every request got."""
 
     chosen: tuple[tuple[int, int], ...]
     alternatives: tuple[int, ...]
@@ -56,18 +58,20 @@ class Cuts(msgspec.Struct, frozen=True):
     counts: bool = True
     values: bool = True
     proof: bool = True
-    patience: int = 24  # refusals before a proof is requested
+    patience: int = 24  # failed candidates before the first proof
     limits: ProofLimits = ProofLimits()
 
 
 class WalkOutcome(Enum):
-    DOWN = 0
+    """The outcome of a step of the search. None in its place means that the stack is a solution."""
+
+    DOWN = 0  # the stack has another entry, which is the next to try
     FAILED = 1
-    EXCEEDED = 2
+    EXCEEDED = 2  # failed because of the limit of devices per claim
 
 
 class _Impatient(Exception):  # noqa: N818 - a signal
-    """Raised when enough candidates were refused to request a proof."""
+    """Raised when more than `Cuts.patience` candidates have failed, so that a proof is worth its cost."""
 
 
 class _Fork(msgspec.Struct, gc=False):
@@ -80,7 +84,7 @@ class _Fork(msgspec.Struct, gc=False):
     common: int
     taken: int
     claim_devices: int  # devices the claim has so far
-    floor: int = 0  # first position for the first alternative, after the position of an earlier twin
+    floor: int = 0  # lowest position for the first alternative that is tried: where the earlier twin's devices begin
 
 
 class _DeviceSlot(msgspec.Struct, gc=False):
@@ -228,7 +232,7 @@ class Walk:
             if fork.next == len(request.leaves):
                 self.stack.pop()
                 begins = at == 0 or self.problem.question.requests[at - 1].claim != request.claim
-                # The limit is per claim, so an earlier claim may be changed.
+                # The limit is per claim: the search continues with other devices for the earlier claims.
                 passes_on = fork.exceeded and not (begins and request.claim > 0)
                 return WalkOutcome.EXCEEDED if passes_on else WalkOutcome.FAILED
             leaf = request.leaves[fork.next]
@@ -330,7 +334,7 @@ class Walk:
                 return step
 
     def _next(self, slot: _DeviceSlot) -> tuple[int, int, int] | None:
-        """Return the next candidate that fits with the resulting state. Raises the faults in between, as the in-tree allocator does."""
+        """Return the next candidate that fits, and the state with it. If a candidate before it is faulty, raise its fault, as in-tree."""
         problem, leaf = self.problem, self.problem.question.leaves[slot.leaf]
         demand, pairs = problem.leaves[slot.leaf], problem.pairs[slot.leaf]
         guards, common_guards, opened = problem.guards, problem.common_guards, problem.open
@@ -421,15 +425,15 @@ class Walk:
             self.stack.pop()
         return step
 
-    # ---- what a state says
+    # ---- checks and keys of a state
 
     def _below_zero(self, place: int, first: int, after: int) -> bool:
-        """Return whether an irregular counter of the pool is below zero; further shares are not checked."""
+        """Return whether an irregular counter of the device's pool is below zero. Of a shareable device, only the first share is checked."""
         guards = self.problem.shared.counter_guards.get(place, 0)
         return after & guards != guards and (bool(first) or not self.problem.places[place].multi)
 
     def _unit_state(self, unit: PlacedUnit, start: int, left: int, common: int) -> int:
-        """Return the number of a unit's state; it is equal for states that differ only in position and interchangeable devices."""
+        """Return a number for a unit's state. States share it if they differ only in the unit's position and in interchangeable devices."""
         pattern, places = unit.pattern, unit.places
         own_left = left >> unit.base & (1 << pattern.size) - 1
         own_common = common >> unit.common_base & (1 << pattern.common) - 1
