@@ -44,7 +44,7 @@ _REASONS: Final = {
     "patch": ("part of a kustomization:", "read what is built of it: -k DIR"),
 }
 
-_ASKING: Final = "read the rendered objects: --chart DIR --values FILE, -k DIR, or -f -"
+_REMEDY_FOR_REQUESTS: Final = "read the rendered objects: --chart DIR --values FILE, -k DIR, or -f -"
 
 
 class SkippedFile(NamedTuple):
@@ -90,16 +90,16 @@ def read_files(
     """
     from analysis.configuration import configuration_in_force
 
-    around = read(inventory) if inventory else []
+    inventory_documents = read(inventory) if inventory else []
     everything, problems_ = _read(files, keep)
     report_unread(problem for problem in problems_ if not problem.instead)
     others = [problem for problem in problems_ if problem.instead]
     documents, skipped = manifests_among(everything, others, files)
     if not documents and not skipped and not unread():
         warn("the input holds no objects")
-    in_force = configuration_in_force(given, documents, around, judged=judged)
-    named = [skip.asking(in_force.configuration) for skip in skipped]
-    return ReadFiles(documents, named, around, in_force, everything, others)
+    in_force = configuration_in_force(given, documents, inventory_documents, judged=judged)
+    with_keys = [skip.with_first_key(in_force.configuration) for skip in skipped]
+    return ReadFiles(documents, with_keys, inventory_documents, in_force, everything, others)
 
 
 def read(paths: Sequence[str]) -> list[Document]:
@@ -121,7 +121,7 @@ class SkippedText(NamedTuple):
     text: bytes = b""
     first_line: int = 0
 
-    def asking(self, configuration: Configuration) -> SkippedFile:
+    def with_first_key(self, configuration: Configuration) -> SkippedFile:
         """Add the first key with which the text requests devices, and its line."""
         from webhook.translate import amounts_in
 
@@ -254,13 +254,13 @@ def describe_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
         if len(charts) == 1:
             remedy = remedy.replace("DIR", shlex.quote(*charts))  # noqa: PLW2901
         lines.append(f"{line}; {remedy}" if remedy else line)
-    asking = {
+    requesting = {
         problem.file: f"{problem.file}:{problem.line} {problem.key}" for problem in reversed(skipped) if problem.key
     }
-    if asking:
-        named = list_first(list(reversed(asking.values())), _SHOWN)
-        files = count_of(len(asking), "file")
-        lines.append(f"not read as objects, though devices are requested in {files} ({named}); {_ASKING}")
+    if requesting:
+        named = list_first(list(reversed(requesting.values())), _SHOWN)
+        files = count_of(len(requesting), "file")
+        lines.append(f"not read as objects, though devices are requested in {files} ({named}); {_REMEDY_FOR_REQUESTS}")
     return lines
 
 
