@@ -1,8 +1,8 @@
-"""Reads the files of a command: manifests, standard input, addresses, and built kustomizations and charts.
+"""Reads the files of a command: manifests, standard input, URLs, and built kustomizations and charts.
 
-A repository has workflows, values and package.json beside its manifests. A document counts as a manifest if it has apiVersion and kind,
-or one of these with metadata or spec. Templates and patches of kustomizations are skipped too: --chart and -k read the objects that are
-built from them.
+A repository has workflows, values and package.json beside its manifests; they are skipped. A document counts as a manifest if it has
+apiVersion and kind, or one of these with metadata or spec. Templates of charts and patches of kustomizations are skipped, too: --chart
+and -k read the objects that are built from them.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _FOLDERS: Final = ("resources", "bases", "components")
 _REASONS: Final = {
     "other": ("not a manifest:", ""),
     "template": ("templates in", "read what they render to: --chart DIR, or another program's output with -f -"),
-    "patch": ("part of a kustomization:", "read what is built of it: -k DIR"),
+    "patch": ("part of a kustomization:", "read what is built from it: -k DIR"),
 }
 
 _REMEDY_FOR_REQUESTS: Final = "read the rendered objects: --chart DIR --values FILE, -k DIR, or -f -"
 
 
 class SkippedFile(NamedTuple):
-    """A document that is not judged as a manifest, and its reason: a key of the table above.
+    """A document that is not judged as a manifest, and the reason: a key of `_REASONS`.
 
-    `key` is the first key in the document that requests devices, and `line` is its line.
+    `key` is the first key in the document that requests devices, and `line` is its line (without a key: that of the document or its error).
     """
 
     file: str
@@ -65,7 +65,7 @@ class SkippedFile(NamedTuple):
 
 
 class ReadFiles(NamedTuple):
-    """The manifests of files and folders, the documents that are none and why, and the configuration in force."""
+    """The manifests of files and folders, the other documents and why they are skipped, and the configuration in force."""
 
     documents: list[Document]
     skipped: list[SkippedFile]
@@ -85,8 +85,8 @@ def read_files(
 ) -> ReadFiles:
     """Read the manifests among files and folders. Unreadable ones are reported, and the command continues.
 
-    Every file of the inventory has to be readable. `keep` reduces each object. `given` is the configuration of `--config`. With `judged`,
-    the command reports mistakes in another configuration as findings.
+    Every file of the inventory has to be readable. `keep` reduces each object. `given` is the configuration of `--config`. With
+    `judged`, an invalid configuration among the files is not an error here, because the command reports its mistakes as findings.
     """
     from analysis.configuration import configuration_in_force
 
@@ -137,7 +137,7 @@ def manifests_among(
 ) -> tuple[list[Document], list[SkippedText]]:
     """Separate manifests from the rest; `others` are texts that cannot be read and do not look like manifests.
 
-    Templates and patches of charts and kustomizations that are built (among `files`) are in neither list: their builds are read.
+    Templates of charts and patches of kustomizations are in neither list if one of `files` builds them: the build is read.
     """
     every = list(documents)
     patches = {_absolute(path) for document in (*every, *_kustomizations_above(every)) for path in _patches(document)}
@@ -171,7 +171,7 @@ def manifests_among(
 
 
 def _reason(problem: InputProblem) -> str:
-    """Return why an unreadable text is skipped. GitHub evaluates the expressions in its own files."""
+    """Return why an unreadable text is skipped. In .github, `{{ }}` is no template but an expression that GitHub evaluates."""
     return "other" if ".github" in PurePath(problem.file).parts else problem.instead
 
 
@@ -207,7 +207,7 @@ def _absolute(path: str) -> str:
 
 
 def _kustomizations_above(documents: Iterable[Document]) -> Iterable[Document]:
-    """Read the kustomizations in the folders of these documents and above, up to that of .git: a commit may have a patch alone."""
+    """Read the kustomizations in the documents' folders and above, up to the folder with .git: the input may have only a patch."""
     from cluster import manifests
 
     named = {Path(file).absolute() for file in {document.file for document in documents}}
@@ -241,7 +241,7 @@ def _patches(document: Document) -> Iterable[str]:
 
 
 def describe_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
-    """Write one line for each reason: how many files, and the first few."""
+    """Return a line for each reason, and one for the files that request devices: how many files, and the first few."""
     from cluster.manifests import chart_of
 
     lines = []
