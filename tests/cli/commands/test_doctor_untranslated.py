@@ -14,13 +14,13 @@ from tests.cli.running import manifest, run, run_json
 from tests.objects import resource_quota
 
 NVIDIA = "gpu.nvidia.com"
-OF_NVIDIA = [device_class(NVIDIA), *FLEET[1:]]
+EMPTY_CONFIGURATION = {key: CONFIGURATION[key] for key in ("apiVersion", "kind")}
+NVIDIA_FLEET = [device_class(NVIDIA), *FLEET[1:]]
 
 
 async def test_key_domains_missing_from_the_webhook_configuration_are_reported(tmp_path):
-    plain = {key: CONFIGURATION[key] for key in ("apiVersion", "kind")}
     table = {"name": "ours", "title": "Ours", "keys": [{"name": "our.org/gpu", "meaning": "GPUs", "role": "count"}]}
-    config = manifest(tmp_path / "configuration.yaml", plain | {"dialects": [table]})
+    config = manifest(tmp_path / "configuration.yaml", EMPTY_CONFIGURATION | {"dialects": [table]})
     registered = [yaml.safe_load(run("manifests", "--only", "webhooks", *arguments).stdout.partition("---")[0]) for arguments in ([], ["--config", config])]  # fmt: skip
     assert {obj["kind"] for obj in registered} == {"MutatingWebhookConfiguration"}
     old, new = (
@@ -50,7 +50,7 @@ def untranslated_pod(**meta):
     return obj
 
 
-def team(mode):
+def namespace_in(mode):
     labels = {"drawbridge.dev/mode": mode} if mode else {}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": labels}}
 
@@ -61,15 +61,15 @@ def quota_of(key):
 
 OWNED = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}]
 NOT_TRANSLATED = [
-    ([team("enforce"), untranslated_pod(ownerReferences=OWNED)], "webhook was down", "delete the pod, and Job j creates another"),
-    ([team("enforce"), untranslated_pod()], "webhook was down", "delete the pod and create it again"),
-    ([team("warn"), untranslated_pod()], "has the label drawbridge.dev/mode=warn", "set drawbridge.dev/mode=enforce there; then"),
+    ([namespace_in("enforce"), untranslated_pod(ownerReferences=OWNED)], "webhook was down", "delete the pod, and Job j creates another"),
+    ([namespace_in("enforce"), untranslated_pod()], "webhook was down", "delete the pod and create it again"),
+    ([namespace_in("warn"), untranslated_pod()], "has the label drawbridge.dev/mode=warn", "set drawbridge.dev/mode=enforce there; then"),
     ([untranslated_pod()], "the configuration says mode: observe", "set drawbridge.dev/mode=enforce there; then"),
-    ([team("enforce"), untranslated_pod(), quota_of("requests.nvidia.com/gpu")], "ResourceQuota", "correct the name"),
-    ([team("enforce"), untranslated_pod(labels={"drawbridge.dev/skip": "true"})], "keeps it from the webhook", "remove the label"),
-    ([team("enforce"), untranslated_pod(annotations={"drawbridge.dev/original": "x"})], "", ""),
-    ([team("enforce"), untranslated_pod(), node("n1", allocatable={"nvidia.com/gpu": "8"})], "", ""),
-    ([team("enforce"), untranslated_pod(), device_class("g", extendedResourceName="nvidia.com/gpu")], "", ""),
+    ([namespace_in("enforce"), untranslated_pod(), quota_of("requests.nvidia.com/gpu")], "ResourceQuota", "correct the name"),
+    ([namespace_in("enforce"), untranslated_pod(labels={"drawbridge.dev/skip": "true"})], "keeps it from the webhook", "remove the label"),
+    ([namespace_in("enforce"), untranslated_pod(annotations={"drawbridge.dev/original": "x"})], "", ""),
+    ([namespace_in("enforce"), untranslated_pod(), node("n1", allocatable={"nvidia.com/gpu": "8"})], "", ""),
+    ([namespace_in("enforce"), untranslated_pod(), device_class("g", extendedResourceName="nvidia.com/gpu")], "", ""),
 ]  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def test_the_remedy_mends_the_webhook_before_it_recreates_the_pod(stopped, statu
         object_named(objects, "Deployment", f"drawbridge-{name}")["status"] |= status
     [finding] = [
         reported
-        for reported in findings_with(tmp_path, team("enforce"), untranslated_pod(), *objects)
+        for reported in findings_with(tmp_path, namespace_in("enforce"), untranslated_pod(), *objects)
         if reported["code"] == "O103"
     ]
     remedy = finding["remedy"]
@@ -104,9 +104,9 @@ def test_the_remedy_mends_the_webhook_before_it_recreates_the_pod(stopped, statu
     assert remedy.startswith(f"first mend {first}" if first else "delete the pod")
 
 
-def findings_with(tmp_path, *objects, fleet=OF_NVIDIA):
+def findings_with(tmp_path, *objects, fleet=NVIDIA_FLEET):
     """The findings about these objects in a fleet with NVIDIA's driver, in mode observe."""
-    config = manifest(tmp_path / "configuration.yaml", {key: CONFIGURATION[key] for key in ("apiVersion", "kind")} | {"mode": "observe"})  # fmt: skip
+    config = manifest(tmp_path / "configuration.yaml", EMPTY_CONFIGURATION | {"mode": "observe"})
     manifest(dump := tmp_path / "dump.yaml", *fleet, *objects)
     dump.write_text(dump.read_text().replace(DRIVER, NVIDIA))
     return run_json("doctor", "-f", str(dump), "--config", config)[1]["findings"]
@@ -135,8 +135,9 @@ def nvidia_slice(type_):
     ],
 )  # fmt: skip
 def test_a_class_missing_for_future_pods_is_reported(tmp_path, objects, settings, missing):
-    of_file = {key: CONFIGURATION[key] for key in ("apiVersion", "kind")}
-    given = ["--config", manifest(tmp_path / "configuration.yaml", of_file | settings)] if settings is not None else []
+    given = []
+    if settings is not None:
+        given = ["--config", manifest(tmp_path / "configuration.yaml", EMPTY_CONFIGURATION | settings)]
     manifest(dump := tmp_path / "dump.yaml", node("n0"), pod("p"), *objects)
     dump.write_text(dump.read_text().replace(DRIVER, NVIDIA))
     findings = run_json("doctor", "-f", str(dump), *given)[1]["findings"]
@@ -148,7 +149,7 @@ def test_a_class_missing_for_future_pods_is_reported(tmp_path, objects, settings
 def test_a_key_without_a_class_is_reported_with_its_pods(tmp_path):
     """Only an administrator can create the class."""
     two = [untranslated_pod(), untranslated_pod(name="q", uid="q")]
-    findings = findings_with(tmp_path, team("enforce"), *two, fleet=FLEET[1:])
+    findings = findings_with(tmp_path, namespace_in("enforce"), *two, fleet=FLEET[1:])
     [finding] = [reported for reported in findings if reported["code"] == "O104"]
     assert "no DeviceClass of a whole GPU exists" in finding["message"]
     assert "default/p" in finding["message"]
@@ -163,7 +164,7 @@ def misspelt_pod(**changes):
 
 @pytest.mark.parametrize("mode", ["enforce", "observe"])
 def test_a_misspelt_key_is_reported_with_a_suggestion(tmp_path, mode):
-    findings = findings_with(tmp_path, team(mode), misspelt_pod(), misspelt_pod(name="q", uid="q"))
+    findings = findings_with(tmp_path, namespace_in(mode), misspelt_pod(), misspelt_pod(name="q", uid="q"))
     [finding] = [reported for reported in findings if reported["code"] == "O104"]
     assert finding["object"] == "Pod/default/p"
     assert (
@@ -172,7 +173,7 @@ def test_a_misspelt_key_is_reported_with_a_suggestion(tmp_path, mode):
     )
     with_plugin = node("n1", allocatable={"nvdia.com/gpu": "8"})
     assert "O104" not in {
-        finding["code"] for finding in findings_with(tmp_path, team(mode), misspelt_pod(), with_plugin)
+        finding["code"] for finding in findings_with(tmp_path, namespace_in(mode), misspelt_pod(), with_plugin)
     }
 
 
@@ -192,10 +193,9 @@ def test_a_misspelt_key_is_reported_with_a_suggestion(tmp_path, mode):
     ],
 )  # fmt: skip
 def test_a_driver_or_namespace_misspelt_in_the_configuration_is_reported(tmp_path, settings, message):
-    of_file = {key: CONFIGURATION[key] for key in ("apiVersion", "kind")}
-    config = manifest(tmp_path / "configuration.yaml", of_file | settings)
+    config = manifest(tmp_path / "configuration.yaml", EMPTY_CONFIGURATION | settings)
     operator = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}}
-    manifest(dump := tmp_path / "dump.yaml", *OF_NVIDIA, team("enforce"), operator)
+    manifest(dump := tmp_path / "dump.yaml", *NVIDIA_FLEET, namespace_in("enforce"), operator)
     dump.write_text(dump.read_text().replace(DRIVER, NVIDIA))
     findings = run_json("doctor", "-f", str(dump), "--config", config)[1]["findings"]
     assert [finding["message"] for finding in findings if finding["code"] == "O019"] == ([message] if message else [])
@@ -216,6 +216,6 @@ def test_a_refusal_that_an_administrator_must_fix_is_reported_once(tmp_path):
 def test_a_pod_without_its_template_after_a_minute_is_reported(age, made, reported, tmp_path):
     obj = pod("p", resourceClaims=[{"name": "c", "resourceClaimTemplateName": unused_template()["metadata"]["name"]}])
     obj["metadata"]["creationTimestamp"] = (datetime.now(UTC) - timedelta(seconds=age)).isoformat()
-    template_of_it = [unused_template()] * made
-    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, obj, *template_of_it))
+    templates = [unused_template()] * made
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, obj, *templates))
     assert [finding["code"] for finding in answer["findings"]] == ["O105"] * reported
