@@ -32,7 +32,7 @@ async def test_key_domains_missing_from_the_webhook_configuration_are_reported(t
     assert "manifests --only webhooks" in finding["remedy"]
     for file, options in ((new, ("--config", config)), (old, ())):
         _, answer = run_json("doctor", "-f", file, *options)
-        assert {finding["code"] for finding in answer["findings"]} == {"O008"}  # the authority has put no bundle in
+        assert {finding["code"] for finding in answer["findings"]} == {"O008"}  # nothing has written the CA bundle
     for configuration, unsent in zip(registered, [("our.org",), ()], strict=True):
         seen = await survey(loaded(*FLEET, configuration), datetime.now(UTC), given_configuration(str(config)))
         messages = [finding.message for finding in diagnose(seen) if finding.code == "O016"]
