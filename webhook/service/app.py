@@ -68,9 +68,9 @@ class DecisionLimits(NamedTuple):
     inline: int = 64 * 1024
     # JSON members, each of which takes some microseconds; reviews with more are decided in a worker. A pod with 64 KiB of variables has 4,000.
     members: int = 8_000
-    # CPU seconds of a decision on the event loop; uncharged work adds up to 20 ms. The first evaluation of 5,000 nodes takes 40 ms, and several
-    # reviews share it.
-    loop_seconds: float = 0.022
+    # CPU seconds of a decision on the event loop; uncharged work adds some. An honest review can wait behind four of these decisions, and should
+    # wait for less than 100 ms. The first evaluation of 5,000 nodes takes 40 ms, and several reviews share it.
+    loop_seconds: float = 0.015
     # Seconds for a decision in a worker, including the wait for a worker.
     worker_seconds: float = 1.5
     workers: int = 2
