@@ -20,7 +20,7 @@ from webhook.admission.judge import (
     Requested,
     choose_nodes,
     constraints_in,
-    find_plugin_instead,
+    describe_plugin_alternative,
     judge_requests,
     judge_unchanged,
     why_cpus_unserved,
@@ -168,10 +168,10 @@ def _judge(candidate: Candidate, verdict: Verdict, requested: Requested, state: 
     problems = judge_requests(requested, state, budget)
     if problems.decisions:
         as_left = NO_PROBLEMS
-        if node := find_plugin_instead(problems, verdict.decisions, state):
+        if alternative := describe_plugin_alternative(problems, verdict.decisions, state):
             as_left = judge_requests(_unchanged(candidate, verdict, requested, state), state, budget)
             if not as_left.denials:
-                reason = f"{node}, and no claim could replace it: {problems.denials[0]}"
+                reason = f"{alternative}, and no claim could replace it: {problems.denials[0]}"
                 return verdict.leave(reason, (f"left as it is: {reason}",))
         problems = deny_or_warn(replace(problems, decisions=(*problems.decisions, *as_left.decisions)), state)
     if choice is not None:

@@ -238,8 +238,8 @@ def _known_claims(requested: Requested, state: State) -> list[ResourceClaim]:
     return [claim for claim in claims if isinstance(claim, ResourceClaim)]
 
 
-def find_plugin_instead(problems: Problems, decisions: Iterable[Decision], state: State) -> str:
-    """Name a node whose device plugin may serve a pod that no claim can serve; "" if none."""
+def describe_plugin_alternative(problems: Problems, decisions: Iterable[Decision], state: State) -> str:
+    """Return a text that names a node whose device plugin serves a key that no claim can serve; "" if there is no such node."""
     if MayServe.PLUGIN not in problems.may_serve or problems.waits_because:
         return ""
     for decision in decisions:
