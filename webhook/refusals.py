@@ -41,11 +41,15 @@ UNFILLED: Final = "D011"
 INVALID = frozenset[str]((Code.AMOUNT, UNREADABLE, UNFILLED))
 
 
+# The end of what `none_could` returns.
+EVEN_IF_FREE: Final = ", even with all devices free"
+
+
 def none_could(nodes: int, subject: str, *, reached: bool = False) -> str:
-    """Return the beginning of a refusal: no node, or none of the nodes that the pod can run on, could serve it."""
+    """Return the beginning of a refusal: no node, or none of the nodes that the pod can run on, can serve it."""
     which, pronoun = (f" that this {subject} can run on", "it") if reached else ("", f"this {subject}")
-    no_node = f"the only node{which} could not" if nodes == 1 else f"none of {nodes} nodes{which} could"
-    return f"{no_node} serve {pronoun} even if idle"
+    no_node = f"the only node{which} cannot" if nodes == 1 else f"none of the {nodes} nodes{which} can"
+    return f"{no_node} serve {pronoun}{EVEN_IF_FREE}"
 
 
 Warned = str | Finding

@@ -137,8 +137,8 @@ def attribute_text(value: DeviceAttribute) -> str:
 def listed(name: str, values: Sequence[str]) -> str:
     """Return the published values of an attribute as text."""
     if not values:
-        return f"none has {name}"
-    return f"{name} is one of {list_first(values, VALUES)}"
+        return f"no device publishes {name}"
+    return f"published values of {name}: {list_first(values, VALUES)}"
 
 
 def summary(answers: Mapping[str, Answer]) -> str:

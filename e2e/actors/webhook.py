@@ -215,7 +215,10 @@ class Webhook:
         self.cluster.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {MODE: "enforce"}}})
         asks = pod("probe", namespace, container(**limits(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": "1500m"})))
         nothing = claim("probe", namespace, request("r", "no-such-class"))
-        reviews = {"mutates": (asks, "is not a whole number"), "validates": (nothing, "there is no DeviceClass")}
+        reviews = {
+            "mutates": (asks, "is not a whole number"),
+            "validates": (nothing, "DeviceClass no-such-class does not exist"),
+        }
         for does, (item, words) in reviews.items():
             self.cluster.until(
                 f"the webhook {does}", lambda item=item, words=words: words in self.cluster.refusal(item), 20

@@ -120,7 +120,7 @@ def test_the_webhook_refuses_only_claims_that_combine_conflicting_modes(control_
     def refused(first, second):
         """Return whether the webhook refuses it; the wording depends on the number of nodes, and other tests may leave one."""
         message = refusal(first, second)
-        return "(Forbidden)" in message and "even if idle" in message
+        return "(Forbidden)" in message and "even with all devices free" in message
 
     def known():
         """Return whether the webhook knows all objects: with a part of them it refuses more, or less."""

@@ -99,7 +99,7 @@ def test_the_webhook_refuses_claims_that_a_node_rule_never_allows(control_plane,
     def refused():
         """Return whether both kinds together are refused, and each alone is not; an unknown pool would be refused, too."""
         message = refusal("sealed", "open")
-        never = "(Forbidden)" in message and "even if idle" in message
+        never = "(Forbidden)" in message and "even with all devices free" in message
         return never and refusal("sealed", "sealed") == "" and refusal("open", "open") == ""
 
     control_plane.until("the webhook refuses both kinds, and nothing else", refused, 60)

@@ -61,7 +61,7 @@ REASONS = {
     "a fence": Reason("are tainted", (FENCE,), found=MINE),
     "a fence, and a label": Reason("didn't match Pod's node affinity/selector", (FENCE,), spec=LABEL, found=MINE),
     "a cordon": Reason("unschedulable", cordoned=True),
-    "a class without devices": Reason("no node has devices of it", class_name="e2e-hollow", found=EMPTY),
+    "a class without devices": Reason("no node has devices of this class", class_name="e2e-hollow", found=EMPTY),
     "a class without devices, and a label": Reason("didn't match Pod's node affinity/selector", class_name="e2e-hollow", spec=LABEL, found=EMPTY),
     "no class": Reason("waiting for DeviceClass e2e-none", class_name="e2e-none", found=("O107", "DeviceClass/e2e-none")),
     "no claim": Reason("ResourceClaim lost does not exist", spec={"resourceClaims": [{"name": "p", "resourceClaimName": "lost"}]}),

@@ -60,6 +60,6 @@ def test_a_given_template_overrides_a_domains_template(tmp_path):
     for files in (("-f", given, "-f", EXAMPLE), ("-f", EXAMPLE, "-f", given)):
         simulated = run("simulate", *files)
         assert "defined more than once" not in simulated.stderr
-        assert "there is no DeviceClass mine" in simulated.stdout
+        assert "DeviceClass mine does not exist" in simulated.stdout
         [workload] = run_json("survey", *files)[1]["workloads"]
         assert workload["outcome"] == "refused"

@@ -76,8 +76,8 @@ def test_a_whole_gpu_and_its_mig_devices_exclude_each_other(tmp_path):
 def test_a_mig_request_above_the_maximum_is_refused(node, amount, most, tmp_path):
     result = run("translate", "-f", pods_file(tmp_path, node, amount), "--inventory", FLEET, "-o", "report")
     assert result.exit_code == 1
-    assert "none of 2 nodes could serve this pod even if idle" in result.output
-    assert f"asked for no more than {most} device" in result.output
+    assert "none of the 2 nodes can serve this pod, even with all devices free" in result.output
+    assert f"request at most {most} device" in result.output
 
 
 def test_ampere_with_mig_mode_on_has_no_whole_gpu(tmp_path):

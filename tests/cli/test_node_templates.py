@@ -47,7 +47,7 @@ def test_simulate_names_the_declared_node_that_would_fit(fleet, config, tmp_path
     assert (code, again) == (1, 1)
     summaries = {pod["pod"]: pod["summary"] for pod in answer["pods"]}
     before = {pod["pod"]: pod["summary"] for pod in plain["pods"]}
-    assert before["default/a"].startswith("refused: the only node could not serve this pod even if idle")
+    assert before["default/a"].startswith("refused: the only node cannot serve this pod, even with all devices free")
     assert summaries["default/a"].startswith("0/1 nodes: not enough devices at once")
     assert summaries["default/a"].endswith("; a node of template big could serve it (`nodeTemplates`)")
     assert summaries["default/b"] == before["default/b"]
@@ -69,7 +69,7 @@ def test_translate_refuses_a_pod_unless_a_declared_node_fits(tmp_path):
     known = ["--inventory", EXAMPLES / "fleet"]
     refused = run("translate", "-f", pod_file, *known)
     assert refused.exit_code == 1
-    assert "error: Pod/ns/p: none of 6 nodes could serve this pod even if idle" in refused.stderr
+    assert "error: Pod/ns/p: none of the 6 nodes can serve this pod, even with all devices free" in refused.stderr
     config = manifest(tmp_path / "config.yaml", HEAD | {"nodeTemplates": [LARGE]})
     done = run("translate", "-f", pod_file, *known, "--config", config)
     assert "a node of template large could" in done.stderr

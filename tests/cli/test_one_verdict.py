@@ -62,7 +62,7 @@ def simulated(obj):
 
 def test_simulate_refuses_what_the_webhook_refuses():
     (outcome,) = simulated(PODS["nine"]).values()
-    assert outcome["summary"].startswith("refused: none of 6 nodes could serve this pod even if idle")
+    assert outcome["summary"].startswith("refused: none of the 6 nodes can serve this pod, even with all devices free")
     assert "container main (nvidia.com/gpu: 9)" in outcome["summary"]
 
 

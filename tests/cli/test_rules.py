@@ -152,7 +152,7 @@ def test_a_boolean_that_no_device_publishes_is_named(tmp_path):
     unhealthy.write_text(fleet.read_text().replace("{bool: true}", "{bool: false}"))
     code, answer = run_json("translate", "-f", pod, "--config", rules, "--inventory", unhealthy)
     assert code == 1
-    assert "healthy is one of false" in answer["refusals"][0]
+    assert "published values of healthy: false" in answer["refusals"][0]
 
 
 def test_the_shortest_example_of_the_page_is_valid(tmp_path):

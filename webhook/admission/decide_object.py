@@ -126,8 +126,9 @@ def given_by_runtime(obj: Object, state: State) -> tuple[tuple[Operation, ...], 
         runtime = runtimes.get(name) if isinstance(name, str) else None
         changed, key = runtime.schedule(spec) if runtime else ({}, "")
         if key:
-            text = f"the API server refuses it: RuntimeClass {name} sets a different {key} in its nodeSelector"
-            return (), NOTHING.refuse([refused(name_of(obj), key, text, Code.NEVER, "remove one of the two")])
+            text = f"RuntimeClass {name} and the pod have different values of {key} in nodeSelector: the API server refuses the pod"
+            remedy = f"remove {key} from the pod's nodeSelector, or use another RuntimeClass"
+            return (), NOTHING.refuse([refused(name_of(obj), key, text, Code.NEVER, remedy)])
         operations += [
             {"op": "add", "path": f"{path}/spec/{field}", "value": value} for field, value in changed.items()
         ]
@@ -381,7 +382,8 @@ def _leave_to_webhook(verdict: Verdict, stays: str) -> Verdict:
     if not stays:
         return verdict
     decisions = [
-        replace(decision, stays=stays) if decision.outcome in REPLACED else decision for decision in verdict.decisions
+        replace(decision, keep_reason=stays) if decision.outcome in REPLACED else decision
+        for decision in verdict.decisions
     ]
     return replace(verdict, decisions=tuple(decisions))
 

@@ -62,17 +62,17 @@ SELECTOR = 300
 CURABLE = frozenset((Stage.TAINT, Stage.POOL))
 # Remedies for the author of a pod, the best first. None depends on the claims of other pods.
 OFFERS = {
-    Kind.AMOUNT: "if {requester} asked for no more than {amount} of {name}",
-    Kind.COUNT: "if {requester} asked for no more than {devices}",
-    Kind.CLASS: "with class {value}",
-    Kind.SELECTOR: "without the selector {value}",
-    Kind.CONSTRAINT: "without the constraint on {value}",
+    Kind.AMOUNT: "request at most {amount} of {name} per device in {requester}",
+    Kind.COUNT: "request at most {devices} in {requester}",
+    Kind.CLASS: "use DeviceClass {value} in {requester}",
+    Kind.SELECTOR: "remove the selector {value} from {requester}",
+    Kind.CONSTRAINT: "remove the constraint on {value}",
 }
 # The remedies for a pod with legacy keys, whose author wrote no class, selector or constraint.
 WRITTEN = (Kind.AMOUNT, Kind.COUNT)
 # Stages that exclude devices that are not of the class.
 _CLASSLESS = frozenset((Stage.NODE, Stage.CLASS))
-_ELSEWHERE = "correct its node selector or affinity, or request what these nodes have"
+_ELSEWHERE = "correct the pod's node selector or affinity, or request what these nodes have"
 _ABSENT = "request a device that a node has, or ask an administrator for nodes with such devices"
 # By the title of a target: how a message describes nodes with such devices.
 _KNOWN_AS = {"share of a GPU": "shares GPUs", "MIG device": "has MIG devices"}
@@ -161,10 +161,10 @@ def judge(
 
 
 def _missing_class(stock: Stock, bodies: Iterable[_Body], requester: str, claim: str) -> Judgement:
-    existing = ", ".join(sorted(stock.classes)) or "none at all"
+    existing = ", ".join(sorted(stock.classes)) or "none"
     named = " or ".join([body.device_class_name for body in bodies])
-    text = f"{requester}: there is no DeviceClass {named}; there is {existing}"
-    remedy = "name one that exists, or ask an administrator to install the driver that provides it"
+    text = f"{requester}: DeviceClass {named} does not exist; existing classes: {existing}"
+    remedy = f"use an existing class, or ask an administrator to install the driver that provides {named}"
     return replace(_never(Code.NO_CLASS, text, remedy, claim), may_serve=MayServe.PLUGIN)
 
 
@@ -277,7 +277,9 @@ class _Diagnosis(NamedTuple):
         text = f"{self.opening}; {nearest_node}"
         judgement = absent or _never(Code.NEVER, text, self.offer(node), self.only_claim)
         able = fleet(self.stock, self.claims, options=self.options, idle=True, memo=self.memo).feasible
-        text = f"{judgement.text}; node {min(able)}, where the pod cannot run, could" if able else judgement.text
+        text = (
+            f"{judgement.text}; node {min(able)} can serve it, but the pod cannot run there" if able else judgement.text
+        )
         may_serve = judgement.may_serve | MayServe.UNREACHED
         if absent:
             may_serve |= MayServe.DRIVER
@@ -300,13 +302,13 @@ class _Diagnosis(NamedTuple):
 
     def mismatch(self, selected: Reason) -> Judgement:
         """Refuse a request whose selectors no device matches; list what devices publish of the attributes that these read."""
-        text = f"{self.opening}: no device matches what {self.requester(selected)} asks for"
+        text = f"{self.opening}: no device matches what {_requests(self.requester(selected))}"
         published = self.published(selected)
         claim = selected.claim.rpartition("/")[2]
         if published and not self.budget.is_late:
             known = "; ".join([listed(name, values) for name, values in published.items()])
             meant = _nearest_word(self.expressions(selected), published)
-            otherwise = "ask for one of these" if all(published.values()) else _ABSENT
+            otherwise = "request one of these values" if all(published.values()) else _ABSENT
             remedy = f"did you mean {meant}?" if meant else otherwise
             return _never(Code.NO_DEVICE, f"{text}; {known}", remedy, claim)
         cause, selector, _ = selected.text.partition(" (ResourceClaim/")
@@ -323,7 +325,7 @@ class _Diagnosis(NamedTuple):
         if most >= exactly.count:
             return None
         devices = f"{exactly.count} devices of class {exactly.device_class_name} on one node"
-        text = f"{self.opening}: {self.requester(short)} asks for {devices}, and the largest node has {most}"
+        text = f"{self.opening}: {_requests(self.requester(short))} {devices}, but the largest node has {most}"
         never = _never(Code.TOO_MANY, text, self.offer(largest), short.claim.rpartition("/")[2])
         return replace(never, most=most)
 
@@ -346,11 +348,13 @@ class _Diagnosis(NamedTuple):
                 kinds_of: dict[str, None] = {}  # descriptions of nodes with devices of these classes
                 for name in names:
                     title = next((target.title for target in TARGETS.values() if name in target.classes), "")
-                    devices = f"has a {title}" if title else f"has devices of {'it' if len(names) == 1 else name}"
+                    devices = (
+                        f"has a {title}" if title else f"has devices of {'this class' if len(names) == 1 else name}"
+                    )
                     kinds_of[_KNOWN_AS.get(title, devices)] = None
                 requester = _name_requester(claim.metadata.name, request.name, self.given)
                 which = "no node" if self.within is None else "no such node"
-                text = f"{self.opening}: {requester} asks for class {' or '.join(names)}, and {which} {' or '.join(kinds_of)}"
+                text = f"{self.opening}: {_requests(requester)} class {' or '.join(names)}, but {which} {' or '.join(kinds_of)}"
                 if self.within is not None:
                     return _never(Code.NEVER, text, self.offer(node), claim.metadata.name)
                 if published := self.products():
@@ -381,16 +385,12 @@ class _Diagnosis(NamedTuple):
         if not most or self.is_shared(node, most):
             return None  # for shared devices the number alone is not the reason
         names = _name_requesters(self.claims, self.given)
-        they = (
-            names[0].partition(" (")[0] if len(names) == 1 else "they"
-        )  # one container, with more devices than a claim holds
+        # A single name is a container that requests more devices than a claim holds.
+        where = f"in {names[0].partition(' (')[0]}" if len(names) == 1 else "in total"
         claim = self.claims[0].metadata.name if len(names) == 1 or len(self.claims) == 1 else ""
-        ask = _asking_together(names)
         devices = f"{total} devices of class {single[0].device_class_name} on one node"
-        text = f"{self.opening}: {ask} for {devices}, and the largest node has {most}"
-        never = _never(
-            Code.TOO_MANY, text, f"it would fit if {they} asked for no more than {count_of(most, 'device')}", claim
-        )
+        text = f"{self.opening}: {_request_together(names)} {devices}, but the largest node has {most}"
+        never = _never(Code.TOO_MANY, text, f"request at most {count_of(most, 'device')} {where}", claim)
         return replace(never, most=most)
 
     def plain_bodies(self, claim: ResourceClaim) -> list[ExactDeviceRequest]:
@@ -535,7 +535,7 @@ def _split_of(hint: NearestFit, hints: Iterable[NearestFit]) -> str:
             pieces, _, piece = split.value.partition(" x ")
             name, _, amount = piece.partition("=")
             if hint.value.startswith(f"{name}="):
-                return f", or for {count_of(int(pieces), 'device')} with {amount} each"
+                return f", or {count_of(int(pieces), 'device')} with {amount} each"
     return ""
 
 
@@ -543,7 +543,7 @@ def _describe_offer(hint: NearestFit, requester: str, split: str) -> str:
     name, _, amount = hint.value.partition("=")
     devices = count_of(int(hint.value), "device") if hint.kind is Kind.COUNT else ""
     words = {"requester": requester, "value": hint.value, "name": name, "amount": amount, "devices": devices}
-    return f"it would fit {OFFERS[hint.kind].format_map(words)}{split}"
+    return f"{OFFERS[hint.kind].format_map(words)}{split}"
 
 
 def _name_requester(claim: str, request: str, given: Mapping[str, PodClaim]) -> str:
@@ -578,15 +578,18 @@ def _too_large(claim: ResourceClaim, given: Mapping[str, PodClaim]) -> Judgement
     if total <= MAX_RESULTS:
         return None
     name = claim.metadata.name
-    text = f"{_asking_together(_name_requesters([claim], given))} for {total} devices, and a claim for them can hold at most {MAX_RESULTS}"
-    remedy = f"ask for no more than {MAX_RESULTS} devices, or use several ResourceClaims"
+    text = f"{_request_together(_name_requesters([claim], given))} {total} devices, but one claim can hold at most {MAX_RESULTS}"
+    remedy = f"request at most {MAX_RESULTS} devices, or use several ResourceClaims"
     return replace(_never(Code.TOO_MANY, text, remedy, name), may_serve=MayServe.PLUGIN)
 
 
-def _asking_together(names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return f"{names[0]} asks"
-    return f"{list_first(names, NAMED, '; ')} together ask"
+def _requests(requester: str) -> str:
+    verb = "request" if requester.startswith("containers ") else "requests"
+    return f"{requester} {verb}"
+
+
+def _request_together(names: Sequence[str]) -> str:
+    return _requests(names[0]) if len(names) == 1 else f"{list_first(names, NAMED, '; ')} together request"
 
 
 def _is_plain(claims: Sequence[ResourceClaim]) -> bool:

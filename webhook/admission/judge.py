@@ -224,8 +224,8 @@ def _plugin_offer(claim: PodClaim, devices: int, state: State) -> str:
     most = max((amount.nano // 10**9 for amount in amounts if amount is not None), default=0)
     if most <= devices:
         return ""
-    requester = f"container {claim.users[0]}" if len(claim.users) == 1 else "they"
-    return f"it would fit if {requester} asked for no more than {most}, which a device plugin hands out"
+    where = f"in container {claim.users[0]}" if len(claim.users) == 1 else "in total"
+    return f"request at most {most} {where}, which a device plugin offers"
 
 
 def choose_nodes(preference: Preference, requested: Requested, state: State, budget: Budget) -> Choice | None:

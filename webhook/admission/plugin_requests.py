@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from webhook.state import State
     from webhook.translate import Decision
 
-_SEVERAL = "its containers"
+_SEVERAL = "the pod's containers"
 
 
 class PluginRequest(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class PluginRequest(msgspec.Struct, frozen=True):
     constraints: Mapping[str, Any]
 
     def asks(self, key: str) -> str:
-        verb = "together ask for" if self.subjects[key] == _SEVERAL else "asks for"
+        verb = "together request" if self.subjects[key] == _SEVERAL else "requests"
         return f"{self.subjects[key]} {verb} {self.amounts[key] // NANO} {key}"
 
 
@@ -172,8 +172,8 @@ def _busy(request: PluginRequest, full: list[Node], uses: Mapping[str, Mapping[s
     key = next((key for key, (most, _) in free.items() if most < request.amounts[key]), next(iter(free)))
     most, node = free[key]
     others = ", and no other node has more" if len(full) > 1 else ""
-    where = f"device plugins have {max(0, most) // NANO} left on {node}{others}"
-    return f"this pod waits until devices are free: {request.asks(key)}, and {where}"
+    where = f"the device plugin on node {node} has {max(0, most) // NANO} left{others}"
+    return f"this pod waits until devices are free: {request.asks(key)}, but {where}"
 
 
 def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node]) -> Problems:
@@ -182,19 +182,21 @@ def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node])
         largest, most = _largest(key, short)
         if not 0 < most < amount:
             continue
-        remedy = f"it would fit if {request.subjects[key]} asked for no more than {most // NANO}"
+        where = "in total" if request.subjects[key] == _SEVERAL else f"in {request.subjects[key]}"
+        remedy = f"request at most {most // NANO} {where}"
         largest_anywhere, most_anywhere = _largest(key, nodes.values())
         if most_anywhere < amount:
-            text = f"{opening}: {request.asks(key)}, and the largest node has {most_anywhere // NANO} (device plugin on {largest_anywhere})"
+            offers = f"no device plugin offers more than {most_anywhere // NANO} (node {largest_anywhere})"
+            text = f"{opening}: {request.asks(key)}, but {offers}"
             return denied(stated(Code.TOO_MANY, text, remedy), request.users.get(key, ""), key, MayServe.NEW_NODE)
-        has = f"of the nodes that the pod can run on, {largest} has the most, {most // NANO} by its device plugin"
-        other = f"node {largest_anywhere}, where the pod cannot run, has {most_anywhere // NANO}"
-        return _beyond(request, key, f"{opening}: {request.asks(key)}; {has}; {other}", remedy)
+        offers = f"no device plugin on a node that the pod can run on offers more than {most // NANO} (node {largest})"
+        other = f"node {largest_anywhere} offers {most_anywhere // NANO}, but the pod cannot run there"
+        return _beyond(request, key, f"{opening}: {request.asks(key)}, but {offers}; {other}", remedy)
     # Each resource is enough on some node, but no node has enough of all.
     node = min(short, key=lambda candidate: candidate.metadata.name)
     requested = " and ".join([request.asks(key) for key in request.amounts])
     has = " and ".join([f"{most_of(node, key) // NANO} {key}" for key in request.amounts if _lists(node, key)])
-    text = f"{opening}: {requested}, and no node that the pod can run on has enough of each; {node.metadata.name} has {has}"
+    text = f"{opening}: {requested}, but no node that the pod can run on has enough of each; node {node.metadata.name} has {has}"
     return _beyond(request, next(iter(request.amounts)), text)
 
 

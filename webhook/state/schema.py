@@ -244,8 +244,8 @@ class File(_Declared, frozen=True, kw_only=True):
     not_understood: Literal["leave", "refuse"] = "leave"
     # HAMi's binding to a NUMA node, if the driver publishes none: leave the container, drop the binding, or refuse the pod.
     numa_bind: Literal["leave", "drop", "refuse"] = "leave"
-    # Claims that no node could serve even if idle; `auto` refuses them unless an autoscaler may create a node that is not
-    # declared (docs/translation.md#autoscaled-nodes).
+    # Claims that no node could serve even with all devices free; `auto` refuses them unless an autoscaler may create a node
+    # that is not declared (docs/translation.md#autoscaled-nodes).
     impossible: Literal["auto", "refuse", "warn"] = "auto"
     # The new scheduler of fully translated pods that named the scheduler of their system; `""` keeps it.
     target_scheduler: str = "default-scheduler"

@@ -71,7 +71,8 @@ class PodClaim(msgspec.Struct, frozen=True):
         # Sorted, as the API server stores them; files have any order.
         listed_amounts = [f"{key}: {self.amounts[key]}" for key in sorted(self.amounts)]
         listed = f" ({', '.join(listed_amounts[:_SHOWN])})" if listed_amounts else ""
-        return f"container {' and '.join(self.users[:_SHOWN])}{listed}"
+        noun = "container" if len(self.users) == 1 else "containers"
+        return f"{noun} {' and '.join(self.users[:_SHOWN])}{listed}"
 
 
 class Rewrite(msgspec.Struct, frozen=True):

@@ -73,9 +73,18 @@ def test_a_device_of_an_earlier_request_is_named():
     ("selector", "words"),
     [
         ("device.driver == 'other'", "ResourceClaim/default/x"),
-        ("device.attributes['{0}'].profile == 'mig'", "{0}/profile is one of 1g, gpu (ResourceClaim/default/x"),
-        ("device.attributes['{0}'].?model.orValue('') == 'H100'", "none has {0}/model (ResourceClaim/default/x"),
-        ("device.capacity['{0}'].memory.isGreaterThan(quantity('80Gi'))", "{0}/memory is one of 40Gi (ResourceClaim"),
+        (
+            "device.attributes['{0}'].profile == 'mig'",
+            "published values of {0}/profile: 1g, gpu (ResourceClaim/default/x",
+        ),
+        (
+            "device.attributes['{0}'].?model.orValue('') == 'H100'",
+            "no device publishes {0}/model (ResourceClaim/default/x",
+        ),
+        (
+            "device.capacity['{0}'].memory.isGreaterThan(quantity('80Gi'))",
+            "published values of {0}/memory: 40Gi (ResourceClaim",
+        ),
     ],
 )
 def test_an_unmatched_selector_shows_the_published_values_first(selector, words):
@@ -221,7 +230,10 @@ def test_nodes_with_equal_losses_at_equal_stages_are_grouped():
             {"a": refused(Stage.CLASS), "b": refused(Stage.CLASS), "c": refused(Stage.IN_USE)},
             "0 of 3 nodes can serve this: no device of the class on 2, devices in use on 1",
         ),
-        ({"a": Answer(Verdict.UNDECIDED)}, "0 of 1 nodes can serve this: undecided within the step limit on 1"),
+        (
+            {"a": Answer(Verdict.UNDECIDED)},
+            "0 of 1 nodes can serve this: 1 node(s) were not decided within the step limit",
+        ),
     ],
 )
 def test_a_fleet_is_summarized_in_one_line(answers, summary):

@@ -37,8 +37,8 @@ def test_a_claim_larger_than_every_node_has_the_webhooks_remedy():
     fleet = GOOD + "---\n" + FLEET % ("n1", "n1", "n1") + FLEET % ("n2", "n2", "n2")
     claim = BAD.replace("Big_One", "r").replace(", bogus: 1", ", count: 3")
     (finding,) = json.loads(check("-f", "-", "-o", "json", stdin=fleet + claim).stdout)["findings"]
-    assert finding["message"].endswith("on one node, and the largest node has 2 [R023]")
-    assert finding["remedy"] == "it would fit if claim claim, request r asked for no more than 2 devices"
+    assert finding["message"].endswith("on one node, but the largest node has 2 [R023]")
+    assert finding["remedy"] == "request at most 2 devices in claim claim, request r"
 
 
 def test_a_claim_too_large_for_the_nodes_follows_the_mode():

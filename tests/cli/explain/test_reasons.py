@@ -124,9 +124,9 @@ def test_a_class_without_devices_is_explained_with_an_alternative(tmp_path):
     )
     story = answer["pod"]
     assert code == 0
-    assert "asks for class mig.nvidia.com, and no node has MIG devices" in story["standing"]["message"]
+    assert "requests class mig.nvidia.com, but no node has MIG devices" in story["standing"]["message"]
     assert "device.driver" not in json.dumps(story["standing"]) + story["prospect"]["message"]
-    assert story["prospect"]["nearest"] == "it would fit with class gpu"
+    assert story["prospect"]["nearest"] == "use DeviceClass gpu in claim c, request r"
 
 
 def test_pods_of_files_are_blocked_by_the_configurations_fence(tmp_path):

@@ -40,7 +40,7 @@ CASES = [
     Case("a RuntimeClass of nodes that stay", asking(1, runtimeClassName="fast"), "left", "0 of", around=(*MIXED, runtime("fast", "x", nodeSelector={"pool": "old"}))),
     Case("a RuntimeClass that says nothing of nodes", asking(1, runtimeClassName="fast"), "left", "2 of 3", around=(*MIXED, runtime("fast", "x"))),
     Case("a RuntimeClass that tolerates a taint", asking(1, runtimeClassName="fast"), "left", "0 of", around=(*moved("a"), TAINTED, runtime("fast", "x", nodeSelector={"pool": "old"}, tolerations=[{"key": "gpu", "operator": "Exists"}]))),
-    Case("a RuntimeClass of other nodes than the pod's", asking(1, runtimeClassName="fast", nodeSelector={"pool": "old"}), "refused", "RuntimeClass fast sets a different pool", around=(runtime("fast", "x", nodeSelector={"pool": "new"}),)),
+    Case("a RuntimeClass of other nodes than the pod's", asking(1, runtimeClassName="fast", nodeSelector={"pool": "old"}), "refused", "RuntimeClass fast and the pod have different values of pool", around=(runtime("fast", "x", nodeSelector={"pool": "new"}),)),
     *(
         Case(f"a RuntimeClass with a garbled {word}", asking(1, runtimeClassName="fast"), "translated", around=(*moved("a"), {**runtime("fast", "x"), **garbled}))
         for word, garbled in (("handler", {"handler": ["nvidia"]}), ("scheduling", {"scheduling": {"nodeSelector": [1], "tolerations": {"a": 1}}}))

@@ -30,13 +30,13 @@ def test_a_claim_that_fits_gets_no_warning():
 
 def test_the_refusal_of_a_claim_mentions_no_pod():
     message = answer(validated(gpu_claim(count=9), **claim_request()))["status"]["message"]
-    assert "could not serve this claim even if idle" in message
+    assert "cannot serve this claim, even with all devices free" in message
 
 
 def test_a_missing_class_is_refused_with_the_existing_classes():
     response = answer(validated(gpu_claim("gpu.example.com"), **claim_request()))
     assert not response["allowed"]
-    assert "no DeviceClass gpu.example.com" in response["status"]["message"]
+    assert "DeviceClass gpu.example.com does not exist" in response["status"]["message"]
     assert GPU in response["status"]["message"]
 
 

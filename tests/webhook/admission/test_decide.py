@@ -274,9 +274,9 @@ def test_a_refusal_has_code_remedy_and_skip_label():
     after = translated(gpu_pod(limits={"nvidia.com/gpu": "16"}))
     message = answer(validated(after))["status"]["message"]
     for part in (
-        "container main (nvidia.com/gpu: 16) asks for 16 devices",
+        "container main (nvidia.com/gpu: 16) requests 16 devices",
         "largest node has 4",
-        "it would fit if container main asked for no more than 4 devices",
+        "request at most 4 devices in container main",
         "[R023]",
         "skip=true",
     ):

@@ -29,10 +29,10 @@ def test_an_impossible_request_is_refused_with_a_remedy(key):
     assert not response["allowed"]
     message = response["status"]["message"]
     assert (
-        f"container main ({key}: 3) asks for 3 devices of class {DRIVER} on one node, and the largest node has 2"
+        f"container main ({key}: 3) requests 3 devices of class {DRIVER} on one node, but the largest node has 2"
         in message
     )
-    assert "it would fit if container main asked for no more than 2 devices" in message
+    assert "request at most 2 devices in container main" in message
     assert "[R023]" in message
     [refusal] = decide_object(pod_asking_for(3, key), state).refusals
     assert str(refusal) in message
@@ -87,7 +87,7 @@ def test_a_full_fleet_causes_a_warning_and_no_refusal():
     }
     response = at_webhook(pod_asking_for(1), world(claims=[held]))
     assert response["allowed"]
-    assert response["warnings"][0].startswith("this pod waits until devices are free: on a ")
+    assert response["warnings"][0].startswith("this pod waits until devices are free: on node a, ")
     assert response["warnings"][0].endswith("held by a claim of another namespace")
     assert response["auditAnnotations"]["outcome"] == "left"
 
@@ -97,7 +97,7 @@ def test_warn_and_observe_report_impossible_requests():
     warned = with_mode(state, "warn")
     response = at_webhook(pod_asking_for(3), warned)
     assert response["allowed"]
-    assert response["warnings"][0].startswith("drawbridge would refuse this Pod (warn): the only node could not serve")
+    assert response["warnings"][0].startswith("drawbridge would refuse this Pod (warn): the only node cannot serve")
     observed = with_mode(state, "observe")
     outcome = admission.decide_review("mutate", review(pod_asking_for(3)), observed)
     assert "warnings" not in answer(outcome)
@@ -111,8 +111,8 @@ def test_init_containers_share_the_devices_of_containers():
     assert at_webhook(item, world())["allowed"]
     item["spec"]["initContainers"] = [first | {"restartPolicy": "Always"}]
     message = at_webhook(item, world())["status"]["message"]
-    assert f"container first ({GPU}: 2); container main ({GPU}: 1) together ask for 3 devices" in message
-    assert "it would fit if they asked for no more than 2 devices" in message
+    assert f"container first ({GPU}: 2); container main ({GPU}: 1) together request 3 devices" in message
+    assert "request at most 2 devices in total" in message
 
 
 def test_all_containers_of_an_excessive_sum_are_named():
@@ -122,18 +122,21 @@ def test_all_containers_of_an_excessive_sum_are_named():
     item["spec"]["initContainers"] = [start]
     [refusal] = decide_object(item, world()).refusals
     message = (
-        f"container main ({GPU}: 2); container beside ({IMPLICIT}: 1); container first ({GPU}: 1) together ask for 4"
+        f"container main ({GPU}: 2); container beside ({IMPLICIT}: 1); container first ({GPU}: 1) together request 4"
     )
     assert refusal.code == "R023"
-    for part in message.removesuffix(" together ask for 4").split("; "):
+    for part in message.removesuffix(" together request 4").split("; "):
         assert part in str(refusal)
-    assert "together ask for 4 devices" in str(refusal)
+    assert "together request 4 devices" in str(refusal)
 
 
 def test_the_remedy_offers_the_larger_device_plugin_amount():
-    for amount, offer in (("4", "no more than 4, which a device plugin hands out"), ("1", "no more than 2 devices")):
+    for amount, offer in (
+        ("4", "4 in container main, which a device plugin offers"),
+        ("1", "2 devices in container main"),
+    ):
         [refusal] = decide_object(pod_asking_for(5), world(nodes=[plugin("b", amount)])).refusals
-        assert refusal.remedy == f"it would fit if container main asked for {offer}"
+        assert refusal.remedy == f"request at most {offer}"
 
 
 def test_a_request_within_device_plugin_capacity_is_never_refused():
@@ -155,7 +158,7 @@ def test_an_extended_resource_serves_at_most_32_devices(counts):
 
     state = world(devices=64)
     [refusal] = decide_object(asking(*counts), state).refusals
-    assert refusal.message.endswith(f"for {sum(counts)} devices, and a claim for them can hold at most 32")
+    assert refusal.message.endswith(f" {sum(counts)} devices, but one claim can hold at most 32")
     assert refusal.code == "R023"
     assert not at_webhook(asking(*counts), state)["allowed"]
     assert at_webhook(asking(*counts), world(devices=64, nodes=[plugin("b", "64")]))["allowed"]
@@ -198,7 +201,7 @@ def test_a_workload_is_warned_about_its_pods():
         admission.decide_review("validate", review(workload, resource="deployments", group="apps"), state)
     )
     assert response["allowed"]
-    assert response["warnings"][0].startswith("its pods will be refused: the only node could not serve")
+    assert response["warnings"][0].startswith("its pods will be refused: the only node cannot serve")
 
 
 def test_an_implicit_name_of_no_class_waits_for_one():

@@ -40,7 +40,7 @@ def test_warn_warns_and_changes_nothing():
 
 def test_warn_also_warns_of_impossible_claims():
     _, outcome = mutated(gpu_pod(limits={"nvidia.com/gpu": "16"}), state(mode="warn"))
-    assert any("even if idle" in text for text in answer(outcome)["warnings"])
+    assert any("even with all devices free" in text for text in answer(outcome)["warnings"])
 
 
 def test_off_makes_no_decision():

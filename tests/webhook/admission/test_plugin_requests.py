@@ -104,20 +104,20 @@ def refused(obj, state):
 
 def test_more_than_the_largest_node_advertises_is_refused():
     message = refused(requesting(9), world(*TWO))
-    has = "the largest node has 8 (device plugin on large)"
-    assert f"none of 3 nodes could serve this pod even if idle: container main asks for 9 {GPU}, and {has}" in message
-    assert "(it would fit if container main asked for no more than 8) [R023]" in message
+    offers = "no device plugin offers more than 8 (node large)"
+    assert (
+        f"none of the 3 nodes can serve this pod, even with all devices free: container main requests 9 {GPU}, but {offers}"
+        in message
+    )
+    assert "(request at most 8 in container main) [R023]" in message
     assert other_warnings(requesting(8), world(*TWO)) == []
 
 
 @pytest.mark.parametrize("place", [on("small"), {"nodeName": "small"}], ids=["selector", "nodeName"])
 def test_more_than_reachable_nodes_advertise_is_refused(place):
     message = refused(requesting(5, **place), world(*TWO))
-    assert "of the nodes that the pod can run on, small has the most, 4 by its device plugin" in message
-    assert (
-        "node large, where the pod cannot run, has 8 (it would fit if container main asked for no more than 4)"
-        in message
-    )
+    assert "no device plugin on a node that the pod can run on offers more than 4 (node small)" in message
+    assert "node large offers 8, but the pod cannot run there (request at most 4 in container main)" in message
     assert "[R020]" in message
     assert not refused(requesting(4, **place), world(*TWO))
     assert "[R023]" in refused(requesting(9, **place), world(*TWO))
@@ -191,27 +191,27 @@ def test_skipped_pods_mirror_pods_and_old_copies_are_not_judged():
 
 def test_modes_and_impossible_warn_as_for_claims():
     assert response_to(requesting(9), world(*TWO, impossible="warn"))["warnings"][0].startswith(
-        "this can never work: none of 3"
+        "this can never work: none of the 3"
     )
     warned = with_mode(world(*TWO), "warn")
     there = answer(admission.decide_review("mutate", review(requesting(9)), warned))
     assert there["allowed"]
-    assert there["warnings"][0].startswith("drawbridge would refuse this Pod (warn): none of 3 nodes")
+    assert there["warnings"][0].startswith("drawbridge would refuse this Pod (warn): none of the 3 nodes")
     obj = requesting(9)
     obj["metadata"]["namespace"] = "ns"
-    assert decide_object(obj, warned).warnings[1].startswith("warn: would be refused: none of 3 nodes")
+    assert decide_object(obj, warned).warnings[1].startswith("warn: would be refused: none of the 3 nodes")
 
 
 def test_containers_count_as_the_scheduler_counts_them():
     several = requesting(5)
     main = several["spec"]["containers"][0]
     several["spec"]["containers"].append(main | {"name": "other"})
-    assert f"its containers together ask for 10 {GPU}" in refused(several, world(*TWO))
+    assert f"the pod's containers together request 10 {GPU}" in refused(several, world(*TWO))
     first = requesting(4)
     first["spec"]["initContainers"] = [main | {"name": "first"}]
     assert not refused(first, world(*TWO))
     first["spec"]["initContainers"][0]["restartPolicy"] = "Always"
-    assert f"its containers together ask for 9 {GPU}" in answer(mutated(first, world(*TWO)))["status"]["message"]
+    assert f"the pod's containers together request 9 {GPU}" in answer(mutated(first, world(*TWO)))["status"]["message"]
 
 
 def mutated(obj, state):
@@ -232,7 +232,7 @@ def test_a_node_needs_enough_of_both_requested_names():
     both = gpu_pod(limits={GPU: "8", NIC: "2"})
     apart = plugin_node("a", {GPU: 8, NIC: 1}), plugin_node("b", {GPU: 4, NIC: 2})
     message = refused(both, world(*apart))
-    assert f"no node that the pod can run on has enough of each; a has 8 {GPU} and 1 {NIC} [R020]" in message
+    assert f"no node that the pod can run on has enough of each; node a has 8 {GPU} and 1 {NIC} [R020]" in message
     assert not refused(both, world(*apart, plugin_node("c", {GPU: 8, NIC: 2})))
     assert not refused(both, world(*apart, plugin_node("c", {GPU: 8})))
 
@@ -241,7 +241,7 @@ def test_a_full_fleet_is_reported_if_usage_is_known():
     state = world(*TWO)
     used = {"large": {GPU: 6 * 10**9}, "small": {GPU: 10**9}}
     full = msgspec.structs.replace(state, uses=used)
-    waits = f"this pod waits until devices are free: container main asks for 4 {GPU}, and device plugins have 3 left on small, and no other node has more"
+    waits = f"this pod waits until devices are free: container main requests 4 {GPU}, but the device plugin on node small has 3 left, and no other node has more"
     assert other_warnings(requesting(4), full) == [waits]
     assert waits in decide_object(requesting(4), full).warnings
     assert other_warnings(requesting(3), full) == []
@@ -254,7 +254,9 @@ def test_a_workload_is_warned_about_its_pods():
     workload = kind | {"spec": {"template": {key: template[key] for key in ("metadata", "spec")}}}
     request = review(workload, group="apps", resource="deployments")
     warning = answer(admission.decide_review("validate", request, world(*TWO)))["warnings"][0]
-    assert warning.startswith("its pods will be refused: none of 3 nodes could serve this pod even if idle: ")
+    assert warning.startswith(
+        "its pods will be refused: none of the 3 nodes can serve this pod, even with all devices free: "
+    )
     assert "[R023]" in str(decide_object(workload, world(*TWO)).refusals[0])
 
 

@@ -66,11 +66,10 @@ def everywhere(pod, world):
 @pytest.mark.parametrize("by", ["selector", "affinity", "name"])
 def test_a_pod_reaching_only_impossible_nodes_is_refused(by):
     message = everywhere(confined(3, "small", by=by), sized())["status"]["message"]
-    opening = "the only node that this pod can run on could not serve it even if idle; nearest is small: "
+    opening = "the only node that this pod can run on cannot serve it, even with all devices free; nearest is small: "
     assert message.startswith(opening)
     assert (
-        "node large, where the pod cannot run, could (it would fit if container main asked for no more than 2"
-        in message
+        "node large can serve it, but the pod cannot run there (request at most 2 devices in container main" in message
     )
     assert "[R020]" in message
     assert everywhere(confined(2, "small", by=by), sized()).get("warnings", []) == []
@@ -80,7 +79,9 @@ def test_a_pod_reaching_only_impossible_nodes_is_refused(by):
 
 def test_a_node_without_devices_does_not_prevent_refusal():
     message = everywhere(confined(3, "small", "bare", by="affinity"), sized())["status"]["message"]
-    assert message.startswith("none of 2 nodes that this pod can run on could serve it even if idle; nearest is small")
+    assert message.startswith(
+        "none of the 2 nodes that this pod can run on can serve it, even with all devices free; nearest is small"
+    )
 
 
 @pytest.mark.parametrize("by", ["selector", "affinity"])
@@ -89,14 +90,14 @@ def test_a_pod_waits_where_its_driver_may_be_starting(by):
     assert there["allowed"]
     [warning] = there["warnings"]
     opening = (
-        "the pod waits until a node publishes such devices: the only node that this pod can run on could not serve it"
+        "the pod waits until a node publishes such devices: the only node that this pod can run on cannot serve it"
     )
     assert warning.startswith(opening)
-    assert "asks for class gpu.nvidia.com, and no such node has a whole GPU; node large" in warning
+    assert "requests class gpu.nvidia.com, but no such node has a whole GPU" in warning
     [doubt] = decide_object(confined(3, "bare", by=by), sized()).decisions
     assert (doubt.code, doubt.remedy) == (
         "R020",
-        "correct its node selector or affinity, or request what these nodes have",
+        "correct the pod's node selector or affinity, or request what these nodes have",
     )
 
 

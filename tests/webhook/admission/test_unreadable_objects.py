@@ -15,12 +15,12 @@ from webhook.state.inventory import Inventory
 def test_unreadable_objects_turn_refusals_into_warnings(kind):
     claim = gpu_claim("gpu.elsewhere")
     kwargs = {"resource": "resourceclaims", "group": "resource.k8s.io"}
-    assert "no DeviceClass gpu.elsewhere" in answer(validated(claim, **kwargs))["status"]["message"]
+    assert "DeviceClass gpu.elsewhere does not exist" in answer(validated(claim, **kwargs))["status"]["message"]
     response = answer(validated(claim, state(incomplete=frozenset({kind})), **kwargs))
     assert response["allowed"]
     (warning,) = response["warnings"]
     assert warning.startswith(f"this may never work, but some {kind} objects could not be read: ")
-    assert "no DeviceClass gpu.elsewhere" in warning
+    assert "DeviceClass gpu.elsewhere does not exist" in warning
 
 
 def test_unreadable_templates_do_not_affect_claims():

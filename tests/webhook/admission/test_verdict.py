@@ -153,7 +153,7 @@ def test_a_pod_invalid_for_the_api_server_is_refused():
 def test_a_refusal_names_the_requesting_container_and_key():
     (refusal,) = [decision for decision in decide_object(PODS["nine"], STATE).decisions if decision.code]
     assert (refusal.object, refusal.container, refusal.key, refusal.code) == ("Pod/n/p", "main", GPU, "R023")
-    assert "container main (nvidia.com/gpu: 9) asks for 9 devices" in refusal.detail
+    assert "container main (nvidia.com/gpu: 9) requests 9 devices" in refusal.detail
     assert refusal.remedy
 
 

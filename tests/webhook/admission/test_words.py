@@ -24,13 +24,13 @@ def test_a_refused_fraction_names_the_keys_for_shares():
     [
         (pod_in_n({GPU: 1, MEM: 1000}, annotations=LIKE), "did you mean A100?"),
         (pod_in_n({"nvidia.com/mig-1g.6gb": 1}), "did you mean 1g.5gb?"),
-        (pod_in_n({"nvidia.com/mig-7g.141gb": 1}), "ask for one of these"),
+        (pod_in_n({"nvidia.com/mig-7g.141gb": 1}), "request one of these values"),
     ],
 )
 def test_an_unknown_product_or_profile_is_refused_with_a_suggestion(requested, meant):
     text = refusal(requested)
     assert f"({meant}) [R022]" in text
-    assert "is one of" in text
+    assert "published values of" in text
 
 
 def test_an_invalid_quantity_is_reported_once():

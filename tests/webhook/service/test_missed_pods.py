@@ -306,7 +306,7 @@ async def administered(*pods, refused=None):
 
 
 async def test_admin_problems_are_reported_once_on_the_controller_deployment():
-    denial = stated(Code.NO_CLASS, "there is no DeviceClass x", "ask an administrator")
+    denial = stated(Code.NO_CLASS, "DeviceClass x does not exist", "ask an administrator")
     cluster, controller = await administered(
         pending_pod("p"), pending_pod("q"), refused={("Deployment", ("a", name)): denial for name in ("web", "worker")}
     )
@@ -320,7 +320,7 @@ async def test_admin_problems_are_reported_once_on_the_controller_deployment():
     waits, refused = sorted((event.message for event in events), reverse=True)
     assert waits.startswith("Pod default/p and 1 more: no node has nvidia.com/gpu: ")
     assert refused == (
-        "Deployment a/web and 1 more: its pods are refused: there is no DeviceClass x [R021]; "
+        "Deployment a/web and 1 more: its pods are refused: DeviceClass x does not exist [R021]; "
         "bring what is missing, or tell its author"
     )
 

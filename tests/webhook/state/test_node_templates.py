@@ -66,7 +66,7 @@ def test_a_pod_waits_for_the_named_node_template():
     answer = judged(claim_for(8), BIG)
     assert answer.verdict is Feasibility.BUSY
     assert answer.text == (
-        "none of 2 nodes could serve this pod even if idle, but a node of template big could (`nodeTemplates`): "
+        "none of the 2 nodes can serve this pod, even with all devices free, but a node of template big could (`nodeTemplates`): "
         "the pod waits until such a node exists"
     )
 
