@@ -100,16 +100,16 @@ def future_claims(
 
 
 def claim_obstacle(claims: Iterable[ResourceClaim], node: Node) -> str:
-    """Return which allocated claim keeps its pod off a node; "" if none does."""
+    """Return which allocated claim keeps its pod off a node, in kube-scheduler's form of a reason; "" if none does."""
     for claim in claims:
         allocation = claim.status.allocation
         if allocation is None or allocation.node_selector is None:
             continue
         try:
             if not matches(allocation.node_selector, node):
-                return f"claim {claim.metadata.key} is allocated on another node"
+                return f"node(s) didn't match claim {claim.metadata.key}, which is allocated on another node"
         except NodeSelectorError as error:
-            return f"claim {claim.metadata.key}: {error}"
+            return f"node(s) didn't match claim {claim.metadata.key}: {error}"
     return ""
 
 

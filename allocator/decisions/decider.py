@@ -26,7 +26,7 @@ from allocator.answer import Answer, Verdict, as_granted, fail
 from allocator.decisions.pod_claims import find_claims, node_obstacle, plugin_nodes
 from allocator.one_node import Options
 from allocator.pods import barriers
-from allocator.reasons import sentence, tally
+from allocator.reasons import sentence
 from allocator.strategies import STRATEGIES, Chosen, Placement, StrategyCache, choose_devices, split_equal_nodes
 from dra import step_limits
 from dra.budget import Budget
@@ -128,7 +128,7 @@ class Decider:
         if by_plugin:
             if not plugins:  # the usual case in a migrated cluster, so do not search its nodes
                 return FleetOutlook(Outlook.SKIP)
-            why = f"no device plugin serves {', '.join(pod_claims.by_claim)} there"
+            why = f"node(s) had no device plugin for {', '.join(pod_claims.by_claim)}"
             by_plugin_nodes = frozenset(plugins)
             excluded_nodes = {**{name: why for name in stock.nodes if name not in by_plugin_nodes}, **excluded_nodes}
             pod_claims = pod_claims.without_unmade()
@@ -148,10 +148,8 @@ class Decider:
             hindrances = _by_message(obstacles)
             if fitting:
                 return FleetOutlook(Outlook.FITS, dict.fromkeys(fitting, 0), "", hindrances)
-            commonest = max(
-                hindrances, key=lambda hindrance: hindrance.count, default=Hindrance("there are no nodes", ())
-            )
-            return FleetOutlook(Outlook.FULL if may_fit_later else Outlook.NEVER, {}, commonest.message, hindrances)
+            message = _summary(hindrances, len(stock.nodes))
+            return FleetOutlook(Outlook.FULL if may_fit_later else Outlook.NEVER, {}, message, hindrances)
         answers = self._search_fleet(stock, open_)
         fitting = answers.feasible
         if obstacles:
@@ -181,12 +179,7 @@ class Decider:
             outlook = Outlook.UNDECIDED
         elif not may_fit_later and _HOPEFUL.isdisjoint(_verdicts(idle, candidates)):
             outlook = Outlook.NEVER
-        # Why no node serves the pod, as kube-scheduler says it.
-        parts = [f"{hindrance.count} {hindrance.message}" for hindrance in hindrances[:MAX_EXPLAINED]]
-        if rest := sum(hindrance.count for hindrance in hindrances[MAX_EXPLAINED:]):
-            parts.append(f"{rest} for other reasons")
-        summary = f"0 of {len(stock.nodes)} nodes can serve the claims: {'; '.join(parts)}"
-        return FleetOutlook(outlook, {}, summary if hindrances else "there are no nodes", hindrances)
+        return FleetOutlook(outlook, {}, _summary(hindrances, len(stock.nodes)), hindrances)
 
     def may_fit(self, pod: Pod, stock: Stock, excluded_nodes: _ByNode = MappingProxyType({})) -> bool:
         """Return whether some node that is not excluded may serve a pod now; True if more than its open claims decides about the pod."""
@@ -220,7 +213,7 @@ class Decider:
             serving = Serving(pod_claims.claims, pod_claims.open, answer)
             unaccounted = _unaccounted(serving.allocated_claims(), stock)
             return unaccounted or serving
-        return answer.error or "the free devices were taken by another pod"
+        return answer.error or "node(s) had no free devices left: another pod took them"
 
     # ---- one node
 
@@ -334,8 +327,7 @@ def _hindrances(
         verdict = answers.verdict(first)
         message = _verdict_message(verdict)
         if at < MAX_EXPLAINED and verdict is not Verdict.UNDECIDED:
-            answer = answers[first]
-            message = sentence(answer) or tally({first: answer})
+            message = _cannot_serve(sentence(answers[first]))
         refusals |= dict.fromkeys(nodes, message)
         hopeless.setdefault(message, is_hopeless)
     # If time ran out, equal nodes may be in separate groups; `_by_message` merges groups with the same message.
@@ -353,8 +345,23 @@ def _verdicts(answers: FleetAnswer, nodes: Iterable[str]) -> set[Verdict]:
 
 def _verdict_message(verdict: Verdict) -> str:
     if verdict is Verdict.UNDECIDED:
-        return "timed out checking devices"
-    return "the devices of the node cannot serve the claims"
+        return "node(s) were not checked in time"
+    return "node(s) cannot serve the claims"
+
+
+def _cannot_serve(why: str) -> str:
+    """Return a reason in kube-scheduler's form: it begins with "node(s)", because the number of nodes precedes it."""
+    return f"node(s) cannot serve {why}" if why.startswith("request ") else f"node(s) cannot serve the claims: {why}"
+
+
+def _summary(hindrances: Sequence[Hindrance], nodes: int) -> str:
+    """Return why no node can serve a pod, with the number of nodes before each reason, as kube-scheduler writes it."""
+    if not hindrances:
+        return "there are no nodes"
+    parts = [f"{hindrance.count} {hindrance.message}" for hindrance in hindrances[:MAX_EXPLAINED]]
+    if rest := sum(hindrance.count for hindrance in hindrances[MAX_EXPLAINED:]):
+        parts.append(f"{rest} node(s) for other reasons")
+    return f"0 of {nodes} nodes can serve the claims: {'; '.join(parts)}"
 
 
 def _by_message(refusals: _ByNode) -> tuple[Hindrance, ...]:

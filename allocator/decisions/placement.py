@@ -55,7 +55,7 @@ def full_nodes(reserved: Iterable[tuple[str, str]], most: int, leaving: Collecti
     """
     pods = Counter(node for pod, node in reserved if pod not in leaving)
     return {
-        node: f"the node has as many pods with devices as it may: {count} of {most}"
+        node: f"node(s) reached the limit of pods with devices: {count} of {most}"
         for node, count in pods.items()
         if node and count >= most > 0
     }

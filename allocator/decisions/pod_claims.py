@@ -122,11 +122,11 @@ def plugin_nodes(pod: Pod, pod_claims: PodClaims, stock: Stock) -> tuple[str, ..
 
 
 def node_obstacle(pod_claims: PodClaims, node: Node) -> str:
-    """Return why a pod cannot use a node whatever devices are free there; "" if it can."""
+    """Return why a pod cannot use a node whatever devices are free there, in kube-scheduler's form of a reason; "" if it can."""
     for name in pod_claims.by_claim:
         if hands_out(node, name):
             why = "and a claim replaces it" if pod_claims.unmade is None else "so no device is allocated for it"
-            return f"a device plugin serves {name} there, {why}"
+            return f"node(s) had a device plugin for {name}, {why}"
     return claim_obstacle(pod_claims.claims, node)
 
 

@@ -19,24 +19,30 @@ if TYPE_CHECKING:
     from dra.objects import DeviceAttribute
 
 _ORDER = {stage: number for number, stage in enumerate(Stage)}
-# The text for devices lost at a stage: in a list of a request's losses, and in a count of nodes.
+# The text for devices lost at a stage: in a list of a request's losses, and after a number of nodes, as kube-scheduler writes its reasons.
 _WORDS = {
-    Stage.NODE: ("belong to other nodes", "no devices"),
-    Stage.POOL: ("are in a pool that cannot be used", "pool cannot be used"),
-    Stage.GATE: ("need a feature gate that is off", "feature gate off"),
-    Stage.CLASS: ("are not of the class", "no device of the class"),
-    Stage.SELECTOR: ("are not what the request selects", "no device matches the selectors"),
-    Stage.TAINT: ("are tainted, and the request does not tolerate it", "devices tainted"),
-    Stage.IN_USE: ("are in use", "devices in use"),
-    Stage.GROUPS: ("share hardware with devices in another compatibility group", "excluded by compatibility groups"),
+    Stage.NODE: ("belong to other nodes", "node(s) had no devices"),
+    Stage.POOL: ("are in a pool that cannot be used", "node(s) had a pool that cannot be used"),
+    Stage.GATE: ("need a feature gate that is off", "node(s) had devices whose feature gate is off"),
+    Stage.CLASS: ("are not of the class", "node(s) had no device of the class"),
+    Stage.SELECTOR: ("are not what the request selects", "node(s) had no device that matches the selectors"),
+    Stage.TAINT: ("are tainted, and the request does not tolerate it", "node(s) had tainted devices"),
+    Stage.IN_USE: ("are in use", "node(s) had all suitable devices in use"),
+    Stage.GROUPS: (
+        "share hardware with devices in another compatibility group",
+        "node(s) had devices excluded by compatibility groups",
+    ),
     Stage.COMPATIBILITY: (
         "cannot be used with devices in use, by a compatibleOnlyWith rule",
-        "excluded by compatibleOnlyWith",
+        "node(s) had devices excluded by compatibleOnlyWith",
     ),
-    Stage.COUNTERS: ("are on hardware that other devices have used up", "hardware used up"),
-    Stage.CAPACITY: ("have too little capacity, or too little left", "too little capacity"),
-    Stage.CONSTRAINT: ("do not meet the claim's constraints", "constraints not met"),
-    Stage.SEARCH: ("are free, but no combination of them serves every request at once", "not enough devices at once"),
+    Stage.COUNTERS: ("are on hardware that other devices have used up", "node(s) had no hardware left for the devices"),
+    Stage.CAPACITY: ("have too little capacity, or too little left", "node(s) had devices with too little capacity"),
+    Stage.CONSTRAINT: ("do not meet the claim's constraints", "node(s) had no devices that meet the constraints"),
+    Stage.SEARCH: (
+        "are free, but no combination of them serves every request at once",
+        "node(s) had too few devices at once",
+    ),
 }
 
 _REMEDIES = {
@@ -121,7 +127,8 @@ def sentence(answer: Answer) -> str:
     for (_, request), reasons in _by_request(answer.reasons).items():
         specific = [reason for reason in reasons if reason.stage not in _OBVIOUS] or reasons
         lost = [reason.text if reason.stage is Stage.SEARCH and reason.text else loss(reason) for reason in specific]
-        requests.append(f"request {request}: {', '.join(lost)}")
+        text = ", ".join(lost)
+        requests.append(f"request {request}: {text}" if request else text)
     together = "no devices serve all requests at once" if answer.verdict is Verdict.INFEASIBLE else str(answer.verdict)
     return "; ".join(dict.fromkeys(requests)) or together
 
@@ -154,14 +161,14 @@ def tally(answers: Mapping[str, Answer]) -> str:
     counts: dict[str, int] = {}
     for answer in answers.values():
         last = _last_losses(answer.reasons)
-        text = _WORDS[last[-1].stage][1] if last else "no suitable devices"
+        text = _WORDS[last[-1].stage][1] if last else "node(s) had no suitable devices"
         if answer.verdict is Verdict.ERROR:
-            text = f"error: {answer.error}"
+            text = f"node(s) had an error: {answer.error}"
         elif answer.verdict is Verdict.UNDECIDED:
-            text = "undecided within the step limit"
+            text = "node(s) were not decided within the step limit"
         counts[text] = counts.get(text, 0) + 1
     commonest = sorted(counts, key=lambda text: (-counts[text], text))
-    return ", ".join(f"{text} on {counts[text]}" for text in commonest)
+    return ", ".join(f"{counts[text]} {text}" for text in commonest)
 
 
 def _by_request(reasons: Iterable[Reason]) -> dict[tuple[str, str], list[Reason]]:

@@ -282,8 +282,8 @@ class SnapshotRun:
         parts = [tally(answers)] if answers else []
         for why, nodes in counted.items():
             reasons.append(Reason(Stage.NODE, lost=len(nodes), of=node_count, examples=tuple(nodes[:3]), text=why))
-            parts.append(f"{why} on {len(nodes)}")
-        summary = f"0/{node_count} nodes: {'; '.join(parts)}" if node_count else "unknown: the input has no Nodes"
+            parts.append(f"{len(nodes)} {why}")
+        summary = f"0/{node_count} nodes: {', '.join(parts)}" if node_count else "unknown: the input has no Nodes"
         return PodOutcome(name, None, reasons=tuple(reasons), summary=summary)
 
     def _with_own_errors(

@@ -273,7 +273,7 @@ func (p *Plugin) filterWithPods(ctx context.Context, attempt *cycle, node string
 	}
 	// Preemption may filter a hundred nodes within one deadline, so after a failure the other nodes are not asked about.
 	if attempt.held.broken.Load() {
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, waits(p.follower.Health().Message))
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, notChecked(p.follower.Health().Message))
 	}
 	fit, err := p.client.Filter(ctx, attempt.answer.Token, node, attempt.added, attempt.removed)
 	if err == nil && fit.Fits {
@@ -289,7 +289,12 @@ func (p *Plugin) filterWithPods(ctx context.Context, attempt *cycle, node string
 		p.follower.Missed(err)
 	}
 	// An error status would end the attempt for all nodes.
-	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, waits(err.Error()))
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, notChecked(err.Error()))
+}
+
+// notChecked returns the reason for one node. It begins with "node(s)", because the scheduler writes the number of nodes before it.
+func notChecked(why string) string {
+	return "node(s) not checked: " + waits(why)
 }
 
 // PreScore skips Score for pods that do not need the allocator.

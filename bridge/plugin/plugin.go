@@ -179,7 +179,7 @@ func (p *Plugin) outcome(ctx context.Context, pod *v1.Pod, err error) *fwk.Statu
 	case sidecar.Outdated(err):
 		// Activate requeues a pod that is in flight: the scheduler retries it as soon as its backoff is over.
 		p.handle.Activate(klog.FromContext(ctx), map[string]*v1.Pod{string(pod.UID): pod})
-		return fwk.NewStatus(fwk.Unschedulable, "to be decided again: "+sidecar.Shorten(err.Error()))
+		return fwk.NewStatus(fwk.Unschedulable, "node(s) to be decided again: "+sidecar.Shorten(err.Error()))
 	default:
 		return fwk.AsStatus(fmt.Errorf("the drawbridge allocator: %w", err))
 	}

@@ -117,7 +117,7 @@ func TestAPodsOtherAllocationsAreAskedAboutForEveryVictim(t *testing.T) {
 	never := v1.PreemptNever
 	humble := prioritized(pod("p", "gpu"), 10)
 	humble.Spec.PreemptionPolicy = &never
-	nowhere := sidecar.Answer{Verdict: sidecar.Never, Message: "claim team/gpu is allocated on another node"}
+	nowhere := sidecar.Answer{Verdict: sidecar.Never, Message: "0 of 2 nodes can serve the claims: 2 node(s) didn't match claim team/gpu, which is allocated on another node"}
 	for name, row := range map[string]struct {
 		answer sidecar.Answer
 		pod    *v1.Pod

@@ -129,7 +129,7 @@ def test_a_pinned_pod_names_its_own_node_first(control_plane, ours, created):
             devices = [fleet.device(f"gpu-{number}", {}) for number in range(at // 2)]
             created(*fleet.slices(DRIVER, name, devices, by_name=True))
         control_plane.create(wanting("b", ours, using_template("all"), node=NODE))
-        until_told(control_plane, ours, "b", "1 request gpu: 2 of 2 devices are in use")
+        until_told(control_plane, ours, "b", "1 node(s) cannot serve request gpu: 2 of 2 devices are in use")
         until_told(control_plane, ours, "b", " node(s) didn't match Pod's node affinity/selector")
     finally:
         control_plane.remove(*created_nodes)

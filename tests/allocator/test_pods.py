@@ -38,11 +38,16 @@ def test_pods_with_a_node_or_scheduling_gate_are_not_pending(more):
 
 def test_an_allocated_claim_excludes_other_nodes():
     assert pods.claim_obstacle([claim_on(), claim_on(only_on("here"))], NODE) == ""
-    assert pods.claim_obstacle([claim_on(only_on("there"))], NODE) == "claim n/c is allocated on another node"
+    assert (
+        pods.claim_obstacle([claim_on(only_on("there"))], NODE)
+        == "node(s) didn't match claim n/c, which is allocated on another node"
+    )
 
 
 def test_an_unreadable_allocation_is_a_reason():
-    assert pods.claim_obstacle([claim_on(only_on("here", operator="Sideways"))], NODE).startswith("claim n/c: ")
+    assert pods.claim_obstacle([claim_on(only_on("here", operator="Sideways"))], NODE).startswith(
+        "node(s) didn't match claim n/c: "
+    )
 
 
 def test_a_claim_is_reserved_for_a_pod_by_its_uid():

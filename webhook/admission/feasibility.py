@@ -260,8 +260,8 @@ class _Diagnosis(NamedTuple):
         """Return what blocks the claims on the nodes that could serve them if they were idle."""
         able, now = self.answers(idle=True).feasible, self.answers(idle=False)
         node = min(able[:KINDS], key=lambda name: distance(now[name]))
-        others = f", and the same on {len(able) - 1} more" if len(able) > 1 else ""
-        return f"on {node} {sentence(now[node])}{others}"
+        others = f", and the same on {count_of(len(able) - 1, 'more node')}" if len(able) > 1 else ""
+        return f"on node {node}, {sentence(now[node])}{others}"
 
     def never(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
         """Return why even an idle fleet cannot serve the claims, and, if there is time to search, what would fit."""

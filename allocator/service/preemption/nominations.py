@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from allocator.reservations import Ledger
     from allocator.service.waiting_pods import WaitingPods
 
-OUTBID = "the free devices are reserved for a nominated pod of the same or a higher priority"
+OUTBID = "node(s) had free devices reserved for a nominated pod of the same or a higher priority"
 SECONDS = 60.0  # that a nomination lasts; schedulers retry sooner
 RETRY_FACTOR = 5  # a starved pod without such a node is tried again after this many times the starvation time
 LONGEST = 600.0  # the most seconds that a node is kept for a starved pod, before another starved pod gets one

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MAX_REMEMBERED = 64
 MAX_SCORE = 10  # the highest score of an extender
 # Nothing is reserved between filter and bind: members that fit one by one need not fit together, so some would be bound without the rest.
-GROUPED = "the pod belongs to PodGroup {}, which an extender could place only in part: use the plugin's scheduler or the default one"
+GROUPED = "node(s) excluded: the pod belongs to PodGroup {}, which an extender could place only in part: use the plugin's scheduler or the default one"
 # Outcomes of bind. After a conflict (another pod got the devices or the quota since filter) the scheduler decides again.
 BOUND, CONFLICT, FAILED = "bound", "conflict", "failed"
 WRITING_SECONDS = 60.0  # for writing the claims; waiting for devices comes on top
@@ -109,10 +109,10 @@ class Extender:
         if fitting:
             return _filter_reply(fitting)  # if a node fits, the scheduler does not read the reasons of other nodes
         if taken_back := self._allocator.take_back_elsewhere(pod, names):
-            return _filter_reply((), dict.fromkeys(names, taken_back))
+            return _filter_reply((), dict.fromkeys(names, f"node(s) excluded: {taken_back}"))
         self._preemption.note(pod, names, fleet_outlook)
         by_node = {name: hindrance.message for hindrance in fleet_outlook.hindrances for name in hindrance.nodes}
-        otherwise = fleet_outlook.message or "no devices for the claims"
+        otherwise = f"node(s) excluded: {fleet_outlook.message or 'no devices for the claims'}"
         return _filter_reply((), {name: by_node.get(name, otherwise) for name in names})
 
     def prioritize(self, args: ScoreArgs) -> Reply:

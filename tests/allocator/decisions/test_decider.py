@@ -87,10 +87,10 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
     assert [hindrance.nodes for hindrance in fleet_outlook.hindrances[:2]] == [("n2",), ("n0", "n1")]
     other = "node(s) didn't match Pod's node affinity/selector"
     assert fleet_outlook.message.startswith(
-        "0 of 14 nodes can serve the claims: 1 request r: 2 of 2 devices are in use: held by"
+        "0 of 14 nodes can serve the claims: 1 node(s) cannot serve request r: 2 of 2 devices are in use: held by"
     )
     assert fleet_outlook.message.endswith(
-        f"; 5 node(s) were unschedulable and node(s) had untolerated taint(s) and {other}; 3 {other}; 3 for other reasons"
+        f"; 5 node(s) were unschedulable and node(s) had untolerated taint(s) and {other}; 3 {other}; 3 node(s) for other reasons"
     )
     assert advice(pinned, stock, fleet_outlook.hindrances) == "nearest is n2: would fit once default/all ends"
     nowhere = typed_pod("p", "one", nodeSelector={"zone": "c"})

@@ -228,7 +228,7 @@ def test_nodes_with_equal_losses_at_equal_stages_are_grouped():
         ({"a": Answer(Verdict.FEASIBLE), "b": refused(Stage.CLASS)}, "1 of 2 nodes can serve this"),
         (
             {"a": refused(Stage.CLASS), "b": refused(Stage.CLASS), "c": refused(Stage.IN_USE)},
-            "0 of 3 nodes can serve this: no device of the class on 2, devices in use on 1",
+            "0 of 3 nodes can serve this: 2 node(s) had no device of the class, 1 node(s) had all suitable devices in use",
         ),
         (
             {"a": Answer(Verdict.UNDECIDED)},

@@ -205,7 +205,7 @@ async def test_an_extender_filter_removes_an_allocation_on_an_unusable_node():
         question = {"Pod": await sidecar.pod("p"), "NodeNames": ["n1"]}
         _, answer = await sidecar.ask("/extender/filter", question)
         assert answer["FailedAndUnresolvableNodes"].keys() == {"n1"}
-        assert answer["FailedAndUnresolvableNodes"]["n1"].startswith("claim default/a is allocated")
+        assert answer["FailedAndUnresolvableNodes"]["n1"].startswith("node(s) excluded: claim default/a is allocated")
         await until_free(sidecar, "a")
         _, answer = await sidecar.ask("/extender/filter", question | {"NodeNames": ["n0", "n1"]})
         assert answer["NodeNames"] == ["n0", "n1"]

@@ -151,7 +151,8 @@ async def test_nodes_serve_extended_resources_by_plugin_or_by_devices():
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         assert [place["name"] for place in answer["nodes"]] == ["n0"]
         assert (
-            "a device plugin serves example.com/gpu there, and a claim replaces it" in answer["reasons"][0]["message"]
+            "node(s) had a device plugin for example.com/gpu, and a claim replaces it"
+            in answer["reasons"][0]["message"]
         )
         assert (await sidecar.place("p", "n0"))[0] == 200
 

@@ -36,7 +36,7 @@ async def test_surplus_pods_on_a_node_get_conflicts():
             errors = await asyncio.gather(*(bind(sidecar, name, where) for name, where in chosen.items()))
             bound = {name for name, error in zip(chosen, errors, strict=True) if not error}
             assert len(bound) == each
-            assert {error for error in errors if error} <= {"the free devices were taken by another pod"}
+            assert {error for error in errors if error} <= {"node(s) had no free devices left: another pod took them"}
             conflicts += len(waiting) - each
             waiting -= bound
             rounds += 1

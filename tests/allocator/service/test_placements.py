@@ -118,7 +118,7 @@ async def test_a_node_never_exceeds_its_limit_of_pods():
         outlooks = {name: (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)}))[1] for name in names}
         assert (await sidecar.place("p", "n0"))[0] == 200
         status, refused = await sidecar.plugin("reserve", {"token": outlooks["q"]["token"], "node": "n0"})
-        assert (status, refused["error"]) == (409, "the node has as many pods with devices as it may: 1 of 1")
+        assert (status, refused["error"]) == (409, "node(s) reached the limit of pods with devices: 1 of 1")
         assert (await sidecar.place("q"))[0] == 200
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("r")})
         assert (answer["verdict"], answer["nodes"]) == ("full", [])

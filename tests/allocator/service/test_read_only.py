@@ -56,7 +56,7 @@ async def test_a_waiting_pod_gets_an_explanation_after_the_grace_period():
     assert await recorder.after(GRACE / 2, stock) == []
     [(name, sentence)] = await recorder.after(GRACE, stock)
     assert name == "p"
-    assert sentence.startswith("0 of 1 nodes can serve the claims: 1 request r: ")
+    assert sentence.startswith("0 of 1 nodes can serve the claims: 1 node(s) cannot serve request r: ")
     assert sentence.endswith("in use: held by default/all; nearest is n0: would fit once default/all ends")
 
 
@@ -112,7 +112,7 @@ async def test_an_extended_resource_is_explained_by_its_future_claim():
     assert await recorder.after(GRACE, nowhere) == []
     [(name, sentence)] = await recorder.after(CHECK_SECONDS, stock.with_object(plugin))
     assert (name, sentence.endswith("would fit once default/all ends")) == ("p", True)
-    assert "1 a device plugin serves example.com/gpu there, so no device is allocated for it" in sentence
+    assert "1 node(s) had a device plugin for example.com/gpu, so no device is allocated for it" in sentence
     assert "no node could serve it" not in sentence
     [(_, sentence)] = await recorder.after(CHECK_SECONDS, stock)
     assert "device plugin" not in sentence

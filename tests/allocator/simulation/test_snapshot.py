@@ -339,7 +339,13 @@ def test_a_quota_counts_allocations_of_the_same_simulation():
     simulated = simulate(snapshot, ask=lambda now, node, some: choose_devices(now, node, some, strategy="first-fit"))
     assert [pod.node for pod in simulated.pods] == ["n0", None, "n0"]
     held = simulated.pods[1]
-    assert held.exceeded == {"line": "default/q: gpu/devices", "asked": "2", "hard": "3", "used": "2", "largest": "1"}
+    assert held.exceeded_quota == {
+        "line": "default/q: gpu/devices",
+        "requested": "2",
+        "hard": "3",
+        "used": "2",
+        "remaining": "1",
+    }
     assert "default/q: gpu/devices" in held.summary
     assert simulated.totals.unschedulable == 1
 

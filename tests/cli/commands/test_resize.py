@@ -148,15 +148,18 @@ def test_each_pod_that_does_not_fit_is_reported(tmp_path):
     done = run("resize", "deploy/serve", f"{MEM}=12288", "-f", dump(tmp_path))
     assert done.exit_code == 1
     assert "1 of 2 pods would fit" in done.stdout
-    assert "  ml/serve-1  0/1 nodes: too little capacity on 1\n" in done.stdout
-    assert "none fits alongside the running pods (0/1 nodes: too little capacity on 1)\n" in done.stdout
+    assert "  ml/serve-1  0/1 nodes: 1 node(s) had devices with too little capacity\n" in done.stdout
+    assert (
+        "none fits alongside the running pods (0/1 nodes: 1 node(s) had devices with too little capacity)\n"
+        in done.stdout
+    )
 
 
 def test_without_room_for_a_surge_max_surge_0_is_advised(tmp_path):
     other = running("other", "a", {})  # holds 4Gi, and keeps running
     done = run("resize", "deploy/serve", f"{MEM}=6144", "-f", dump(tmp_path, LEGACY, *other))
     assert done.exit_code == 0
-    assert "too little capacity on 1): set maxSurge: 0, or strategy Recreate\n" in done.stdout
+    assert "too little capacity): set maxSurge: 0, or strategy Recreate\n" in done.stdout
 
 
 def test_a_quota_counts_the_new_pods_without_the_old(tmp_path):

@@ -113,8 +113,10 @@ def test_a_blocker_is_sufficient_once_the_scheduler_passed_other_filters(spec, t
 )  # fmt: skip
 def test_no_blocker_is_sufficient_while_the_author_must_act(spec, tmp_path):
     _, prospect = message_and_prospect(tmp_path, waiting_pod(**spec), *big(*full()))
-    assert [blocker["alone"] for blocker in prospect["blockers"] if blocker["alone"] is not None] == []
-    assert prospect["nearest"] == ""
+    assert [
+        blocker["freeingSuffices"] for blocker in prospect["blockers"] if blocker["freeingSuffices"] is not None
+    ] == []
+    assert prospect["nearestFit"] == ""
 
 
 def test_a_class_without_devices_is_explained_with_an_alternative(tmp_path):
@@ -147,11 +149,14 @@ def test_only_claims_on_eligible_nodes_block_the_pod(tmp_path):
     ssd["metadata"] = ssd["metadata"] | {"labels": {"disk": "ssd"}}
     message, prospect = message_and_prospect(tmp_path, waiting_pod(nodeSelector={"disk": "ssd"}), *objects)
     assert message == (
-        "0 of 2 nodes can serve the claims: 1 request r: 2 of 2 devices are in use; "
+        "0 of 2 nodes can serve the claims: 1 node(s) cannot serve request r: 2 of 2 devices are in use; "
         "1 node(s) didn't match Pod's node affinity/selector"
     )
-    assert [(blocker["node"], blocker["alone"]) for blocker in prospect["blockers"]] == [("n1", True), ("n1", True)]
-    assert prospect["nearest"] == "nearest is n1: would fit once default/c2 or default/c3 ends"
+    assert [(blocker["node"], blocker["freeingSuffices"]) for blocker in prospect["blockers"]] == [
+        ("n1", True),
+        ("n1", True),
+    ]
+    assert prospect["nearestFit"] == "nearest is n1: would fit once default/c2 or default/c3 ends"
 
 
 @pytest.mark.parametrize(("cpu", "alone"), [("4", [False, True]), ("8", [False, False])])
@@ -210,7 +215,12 @@ def test_without_access_to_all_claims_the_outlook_is_undecided():
     [
         (1, 4, {}, "devices for it are free, and default-scheduler has not placed it yet"),
         (3, 1, {}, "device plugins have room for it on n1, and default-scheduler has not placed it yet"),
-        (3, 2, {}, "0 of 2 nodes can serve the claims: 1 request container-0-request-0: 2 of the 3 devices requested"),
+        (
+            3,
+            2,
+            {},
+            "0 of 2 nodes can serve the claims: 1 node(s) cannot serve request container-0-request-0: 2 of the 3 devices requested",
+        ),
         (5, 0, {}, "no node could serve it, even with all devices free: 0 of 2 nodes can serve the claims"),
         (3, 0, {"nodeSelector": {"to": "n0"}}, "no node could serve it, even with all devices free: 0 of 2 nodes"),
     ],
