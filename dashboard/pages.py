@@ -319,7 +319,7 @@ def waiting(view: DashboardView) -> Html:
 
 
 def _by_reason(waiting_pods: Sequence[Waiting]) -> Iterator[Html]:
-    if unasked := sum(not pod.keeper for pod in waiting_pods):
+    if unasked := sum(not pod.actor for pod in waiting_pods):
         words = f"{count_of(unasked, 'pod')} with only the scheduler's message, because finding the reason takes longer; each pod's page has it."
         yield el("p", words, class_="warn")
     groups = reasons(waiting_pods)

@@ -41,7 +41,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pod: str
     since: str
     owner: str = ""
-    keeper: str = ""
+    actor: str = ""
     reason: str
     nearest: str = ""
     # The first pods or claims that hold devices that it could use.
@@ -144,7 +144,7 @@ def waiting_row(story: PodStory, pod: Pod) -> Waiting:
         pod=story.name,
         since=pod.metadata.creation_timestamp,
         owner=story.owners[-1] if story.owners else "",
-        keeper=story.next_step.keeper.value,
+        actor=story.next_step.actor.value,
         reason=story.next_step.message,
         nearest=prospect.nearest if prospect else "",
         in_the_way=tuple(", ".join(blocker.pods) or f"claim {blocker.claim}" for blocker in blockers[:3]),

@@ -212,12 +212,12 @@ def explain(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     gates = [document["workload"]["webhook"]] if "workload" in document else [pod["webhook"] for pod in pods]
     gates = [gate for gate in gates if gate["foretold"]]  # others are records of past decisions
     refusals = [text for gate in gates for text in gate["refusals"]]
-    text = " ".join(pod["standing"]["message"] for pod in pods)
+    text = " ".join(pod["nextStep"]["message"] for pod in pods)
     decisions = [decision for gate in gates for decision in gate["decisions"]]
     answer = decided(decisions, refusals, asks="it has no claims" not in text or "no claim replaces" in text)
     if not pods or refusals:
         return answer
-    fits = [fits_by(pod["standing"]["message"], pod.get("prospect")) for pod in pods]
+    fits = [fits_by(pod["nextStep"]["message"], pod.get("prospect")) for pod in pods]
     return answer._replace(fits=fits[0] if len(set(fits)) == 1 else None, said=text)
 
 

@@ -1,6 +1,6 @@
 """`drawbridge explain`: why a pod, a claim or a device is as it is, from what was read of a cluster or a dump."""
 
-from analysis.explain.away import keeper_of, with_cause
+from analysis.explain.away import actor_of, with_cause
 from analysis.explain.devices import device_story
 from analysis.explain.lone_claims import lone_claim_story
 from analysis.explain.pods import pod_story
@@ -35,10 +35,10 @@ __all__ = [
     "OfWorkload",
     "PodStory",
     "WorkloadStory",
+    "actor_of",
     "as_written",
     "device_story",
     "find_workload",
-    "keeper_of",
     "kinds_of",
     "lone_claim_story",
     "pod_story",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from analysis import broken_parts
-from analysis.explain.stories import Keeper
+from analysis.explain.stories import Actor
 from webhook.dialects import Outcome
 
 if TYPE_CHECKING:
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
     from dra.finding import Finding
 
 _PARTS = {
-    Keeper.WEBHOOK: broken_parts.WEBHOOK,
-    Keeper.TEMPLATES: broken_parts.TEMPLATES,
-    Keeper.BRIDGE: broken_parts.BRIDGE,
-    Keeper.DRIVER: broken_parts.DRIVER,
+    Actor.WEBHOOK: broken_parts.WEBHOOK,
+    Actor.TEMPLATES: broken_parts.TEMPLATES,
+    Actor.BRIDGE: broken_parts.BRIDGE,
+    Actor.DRIVER: broken_parts.DRIVER,
 }
 
 
-def keeper_of(story: PodStory) -> Keeper:
+def actor_of(story: PodStory) -> Actor:
     """Return the component that acts next for a pod."""
-    keeper = story.next_step.keeper
-    if keeper is Keeper.USER and not story.claims:
+    actor = story.next_step.actor
+    if actor is Actor.USER and not story.claims:
         changed = any(
             decision.outcome in (Outcome.TRANSLATED, Outcome.APPROXIMATED) for decision in story.webhook.decisions
         )
-        return Keeper.WEBHOOK if story.webhook.foretold and changed else Keeper.NONE
-    return keeper if keeper in _PARTS else Keeper.NONE
+        return Actor.WEBHOOK if story.webhook.foretold and changed else Actor.NONE
+    return actor if actor in _PARTS else Actor.NONE
 
 
 def with_cause(story: PodStory, findings: Iterable[Finding]) -> PodStory:
     """Put the finding about the component that a pod waits for, with its remedy, before the pod's next step."""
-    part = _PARTS.get(keeper_of(story))
+    part = _PARTS.get(actor_of(story))
     finding = broken_parts.find_cause(part, findings) if part is not None else None
     if finding is None:
         return story

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.explain.claims import claim_story
-from analysis.explain.pods import scheduler_keeper
-from analysis.explain.stories import ClaimState, Keeper, LoneClaimStory, NextStep
+from analysis.explain.pods import scheduler_actor
+from analysis.explain.stories import Actor, ClaimState, LoneClaimStory, NextStep
 from analysis.prospects import prospect_of, quota_of
 from dra.objects import ObjectMeta, Pod, PodResourceClaim, PodSpec, claim_keys
 
@@ -46,21 +46,21 @@ def _next_step(
     if story.state is ClaimState.DELETING:
         consumers = ", ".join(consumer.name for consumer in story.reserved_for)
         goes = f"pods {consumers} have ended" if consumers else "its finalizers are removed"
-        return NextStep(keeper=Keeper.CLAIMS, message=f"it is being deleted, and goes once {goes}")
+        return NextStep(actor=Actor.CLAIMS, message=f"it is being deleted, and goes once {goes}")
     if prospect is not None:
         if not users:
             outlook = prospect.message or "devices for it are free"
-            return NextStep(keeper=Keeper.USER, message=f"no pod uses it, so no scheduler allocates it; {outlook}")
+            return NextStep(actor=Actor.USER, message=f"no pod uses it, so no scheduler allocates it; {outlook}")
         name = users[0].spec.scheduler_name or "default-scheduler"
         outlook = (
             prospect.message or f"devices for it are free, and {name} has not placed pod {users[0].metadata.key} yet"
         )
-        return NextStep(keeper=scheduler_keeper(name, configuration), message=outlook)
+        return NextStep(actor=scheduler_actor(name, configuration), message=outlook)
     if story.reserved_for:
         living = ", ".join(consumer.name for consumer in story.reserved_for if consumer.phase)
         used = f"used by {living}" if living else "those pods were not found"
-        return NextStep(keeper=Keeper.NONE, message=f"it is {story.state}, and {used}")
+        return NextStep(actor=Actor.NONE, message=f"it is {story.state}, and {used}")
     if users:
         message = f"it is allocated, and pod {users[0].metadata.key} is not bound yet"
-        return NextStep(keeper=Keeper.SCHEDULER, message=message)
-    return NextStep(keeper=Keeper.USER, message="it is allocated, and no pod uses it")
+        return NextStep(actor=Actor.SCHEDULER, message=message)
+    return NextStep(actor=Actor.USER, message="it is allocated, and no pod uses it")

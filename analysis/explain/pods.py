@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from allocator.decisions import Outlook, devices_ready
 from allocator.pods import requests
 from analysis.explain.claims import FALSE, claim_story, condition_text
-from analysis.explain.stories import ClaimState, ClaimStory, Keeper, NextStep, PodStory, WebhookStory
+from analysis.explain.stories import Actor, ClaimState, ClaimStory, NextStep, PodStory, WebhookStory
 from analysis.explain.webhook_record import decide_now, webhook_story
 from analysis.loading import identity_of, inside, items, text
 from analysis.outlook import queue_of
@@ -79,7 +79,7 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
             reading=reading,
             configuration=configuration,
         )
-    if prospect is not None and next_step.keeper in (Keeper.USER, Keeper.TEMPLATES, Keeper.CLAIMS):
+    if prospect is not None and next_step.actor in (Actor.USER, Actor.TEMPLATES, Actor.CLAIMS):
         # Something else has to happen first, so freeing another claim is not enough.
         blockers = tuple(replace(blocker, suffices=None) for blocker in prospect.blockers)
         prospect = replace(prospect, blockers=blockers, nearest="")
@@ -121,7 +121,7 @@ def _undecoded_story(key: str, reading: Reading, configuration: Configuration) -
     raw = reading.raw[key]
     webhook = decide_now(raw, reading, configuration)
     next_step = _refusal(webhook)
-    next_step = next_step or NextStep(keeper=Keeper.USER, message=f"it cannot be read: {_why_undecoded(raw)}")
+    next_step = next_step or NextStep(actor=Actor.USER, message=f"it cannot be read: {_why_undecoded(raw)}")
     scheduler = text(inside(raw, "spec").get("schedulerName")) or _STOCK
     return PodStory(
         name=key,
@@ -178,11 +178,11 @@ def _claims_of(pod: Pod, reading: Reading) -> Iterator[ClaimStory]:
             yield claim_story(claim, reading, entry="extended resources")
 
 
-def scheduler_keeper(name: str, configuration: Configuration) -> Keeper:
+def scheduler_actor(name: str, configuration: Configuration) -> Actor:
     """Return who decides for a scheduler: our allocator if the configuration of the bridge names it, or, without one, if its name is ours."""
     bridge = configuration.file.bridge
     ours = name == bridge.scheduler_name if bridge is not None else name.startswith(NAME)
-    return Keeper.BRIDGE if ours else Keeper.SCHEDULER
+    return Actor.BRIDGE if ours else Actor.SCHEDULER
 
 
 # ---- which component acts next, from the end of a pod's life to its beginning
@@ -193,32 +193,32 @@ def _on_its_node(pod: Pod, claims: Sequence[ClaimStory], raw: Object) -> NextSte
     node = pod.spec.node_name
     deleted = pod.metadata.deletion_timestamp
     if pod.has_ended:
-        return NextStep(keeper=Keeper.NONE, message=f"it has ended ({pod.status.phase}), and uses nothing any more")
+        return NextStep(actor=Actor.NONE, message=f"it has ended ({pod.status.phase}), and uses nothing any more")
     if deleted and node:
         message = f"it is being deleted since {deleted}; the kubelet of {node} ends it first"
-        return NextStep(keeper=Keeper.KUBELET, message=message)
+        return NextStep(actor=Actor.KUBELET, message=message)
     if deleted:
         finalizers = ", ".join(pod.metadata.finalizers)
         waits = f", and waits for its finalizers: {finalizers}" if finalizers else ""
-        return NextStep(keeper=Keeper.NONE, message=f"it is being deleted since {deleted}{waits}")
+        return NextStep(actor=Actor.NONE, message=f"it is being deleted since {deleted}{waits}")
     if not node:
         return None
     if pod.status.phase == "Running":
-        return NextStep(keeper=Keeper.NONE, message=f"it runs on {node}")
+        return NextStep(actor=Actor.NONE, message=f"it runs on {node}")
     for claim in claims:
         for device in claim.devices:
             bad = [condition for condition in device.conditions if f"={FALSE}" in condition]
             if bad:
-                return NextStep(keeper=Keeper.DRIVER, message=f"it is bound to {node}; {device.device} says {bad[0]}")
+                return NextStep(actor=Actor.DRIVER, message=f"it is bound to {node}; {device.device} says {bad[0]}")
     if waits := _waiting_container(raw):  # images are pulled once the devices are prepared
-        return NextStep(keeper=Keeper.KUBELET, message=f"it is bound to {node}, and {waits}")
+        return NextStep(actor=Actor.KUBELET, message=f"it is bound to {node}, and {waits}")
     unprepared = [claim for claim in claims if claim.state is not ClaimState.PREPARED]
     if unprepared:
         drivers = {device.device.partition("/")[0] for claim in unprepared for device in claim.devices}
         listed = ", ".join(sorted(drivers)) or "its drivers"
         message = f"it is bound to {node}, whose kubelet has its devices prepared by {listed}"
-        return NextStep(keeper=Keeper.DRIVER, message=message)
-    return NextStep(keeper=Keeper.KUBELET, message=f"it is bound to {node}, whose kubelet starts it")
+        return NextStep(actor=Actor.DRIVER, message=message)
+    return NextStep(actor=Actor.KUBELET, message=f"it is bound to {node}, whose kubelet starts it")
 
 
 def _waiting_container(raw: Object) -> str:
@@ -240,27 +240,27 @@ def _before_scheduling(
         return next_step
     if pod.spec.scheduling_gates:
         gates = [scheduling_gate.name for scheduling_gate in pod.spec.scheduling_gates]
-        return NextStep(keeper=Keeper.USER, message=f"scheduling gates hold it: {', '.join(gates)}")
+        return NextStep(actor=Actor.USER, message=f"scheduling gates hold it: {', '.join(gates)}")
     namespace = pod.metadata.namespace or "default"
     for claim in claims:
         if claim.state is ClaimState.DELETING:
-            return NextStep(keeper=Keeper.CLAIMS, message=f"claim {claim.name} is being deleted, and no pod gets it")
+            return NextStep(actor=Actor.CLAIMS, message=f"claim {claim.name} is being deleted, and no pod gets it")
         if claim.state is not ClaimState.MISSING or _is_coming(pod, claim, reading):
             continue
         if not claim.template:
-            return NextStep(keeper=Keeper.USER, message=f"{claim.remarks[0]}; it has to be created")
+            return NextStep(actor=Actor.USER, message=f"{claim.remarks[0]}; it has to be created")
         if f"{namespace}/{claim.template}" in reading.templates:
             message = f"kube-controller-manager has not created claim {claim.entry} yet{_SEE_EVENTS}"
             if full := _full_quota(namespace, reading):
                 message = f"no claim {claim.entry} can be created: {full}"
-            return NextStep(keeper=Keeper.CLAIMS, message=message)
+            return NextStep(actor=Actor.CLAIMS, message=message)
         if template_lifecycle.is_copy(pod, claim.template):
             message = f"ResourceClaimTemplate {claim.template} {template_lifecycle.COPY}: create the pod from its original manifest"
-            return NextStep(keeper=Keeper.USER, message=message)
+            return NextStep(actor=Actor.USER, message=message)
         ours = claim.template.startswith(PREFIX)
         if ours:
-            return NextStep(keeper=Keeper.TEMPLATES, message=f"{claim.remarks[0]}{_SEE_EVENTS}")
-        return NextStep(keeper=Keeper.USER, message=claim.remarks[0])
+            return NextStep(actor=Actor.TEMPLATES, message=f"{claim.remarks[0]}{_SEE_EVENTS}")
+        return NextStep(actor=Actor.USER, message=claim.remarks[0])
     return None
 
 
@@ -272,8 +272,8 @@ def _refusal(webhook: WebhookStory) -> NextStep | None:
         if decision.outcome is Outcome.REFUSED and decision.code.startswith("D"):
             reason = str(stated(decision.code, decision.detail, decision.remedy))
             refusal = next(text for text in (*webhook.refusals, reason) if text.endswith(reason))  # with its container
-            return NextStep(keeper=Keeper.USER, message=f"it has to be corrected: {refusal}")
-    return NextStep(keeper=Keeper.WEBHOOK, message=f"it would be refused: {webhook.refusals[0]}")
+            return NextStep(actor=Actor.USER, message=f"it has to be corrected: {refusal}")
+    return NextStep(actor=Actor.WEBHOOK, message=f"it would be refused: {webhook.refusals[0]}")
 
 
 def _is_coming(pod: Pod, claim: ClaimStory, reading: Reading) -> bool:
@@ -294,51 +294,51 @@ def _at_its_scheduler(
     reading: Reading,
     configuration: Configuration,
 ) -> NextStep:
-    keeper = scheduler_keeper(scheduler, configuration)
+    actor = scheduler_actor(scheduler, configuration)
     last_message = scheduler_message(pod)
     # No pod of this scheduler, which is not Kubernetes' own, has a node or a condition.
     named = [pod for pod in reading.pods.values() if pod.spec.scheduler_name == scheduler]
     untried = reading.knows_pods and not any(pod.spec.node_name or pod.status.conditions for pod in named)
-    if pod.metadata.uid and not last_message and keeper is Keeper.SCHEDULER and scheduler != _STOCK and untried:
+    if pod.metadata.uid and not last_message and actor is Actor.SCHEDULER and scheduler != _STOCK and untried:
         message = f"no scheduler is named {scheduler}: none has tried a pod that names it"
-        return NextStep(keeper=Keeper.USER, message=message)
+        return NextStep(actor=Actor.USER, message=message)
     if last_message and last_message == unchecked_conditions(pod, reading):
-        return NextStep(keeper=keeper, message=f"{scheduler} says: {last_message}")
+        return NextStep(actor=actor, message=f"{scheduler} says: {last_message}")
     for key, meant in find_unknown(pod, reading.state(configuration)).items():
-        return NextStep(keeper=Keeper.USER, message=f"no node has {key}: {why_unknown(meant)}")
+        return NextStep(actor=Actor.USER, message=f"no node has {key}: {why_unknown(meant)}")
     if prospect is not None:
-        return NextStep(keeper=keeper, message=_outlook_text(prospect, outcome, scheduler, reading))
+        return NextStep(actor=actor, message=_outlook_text(prospect, outcome, scheduler, reading))
     states = {claim.state for claim in claims}
     if ClaimState.MISSING in states:  # they are created with the pod
-        return NextStep(keeper=keeper, message=f"once its claims are made, {_room_text(outcome, scheduler, reading)}")
+        return NextStep(actor=actor, message=f"once its claims are made, {_room_text(outcome, scheduler, reading)}")
     if states and states <= _ALLOCATED:
         known = reading.stock.claims
         ready = devices_ready(known[key] for key in claim_keys(pod) if key in known)
         if waits := ready.failed or ready.waits_for:
-            return NextStep(keeper=Keeper.DRIVER, message=waits)
-        return NextStep(keeper=keeper, message=f"its claims are allocated; {scheduler} has not bound it yet")
+            return NextStep(actor=Actor.DRIVER, message=waits)
+        return NextStep(actor=actor, message=f"its claims are allocated; {scheduler} has not bound it yet")
     room = _room_text(outcome, scheduler, reading)
     state = reading.state(configuration)
     raw = reading.raw.get(pod.metadata.key, {})
     if not webhook.foretold or not requests_devices(raw, webhook.decisions, amounts_in(raw, state), configuration):
         says = f"; {scheduler} says: {last_message}" if last_message else ""
-        return NextStep(keeper=keeper, message=f"it has no claims: {room}{says}")
+        return NextStep(actor=actor, message=f"it has no claims: {room}{says}")
     # It requests legacy keys, and has no claims for them.
     if not pod.metadata.uid and any(decision.outcome in _CHANGING for decision in webhook.decisions):
         return NextStep(
-            keeper=Keeper.WEBHOOK, message=f"it has not passed the webhook yet; as the webhook admits it, {room}"
+            actor=Actor.WEBHOOK, message=f"it has not passed the webhook yet; as the webhook admits it, {room}"
         )
     if missed := find_missed(pod, state):
-        return NextStep(keeper=Keeper.USER, message=f"{missed.message}: {missed.remedy}")
+        return NextStep(actor=Actor.USER, message=f"{missed.message}: {missed.remedy}")
     for key, why in find_unserved(pod, state).items():
-        return NextStep(keeper=Keeper.DRIVER, message=f"no node has {key}, and no claim can be created for it: {why}")
+        return NextStep(actor=Actor.DRIVER, message=f"no node has {key}, and no claim can be created for it: {why}")
     keyed = [decision for decision in webhook.decisions if decision.key]
     keys = dict.fromkeys(key.key for key in [key for key in keyed if key.container] or keyed)
     asked = requests(pod)
     lacking = [key for key in keys if asked.get(key) and state.configuration.resource(key) and not state.offers(key)]
     if lacking and state.fleet.nodes and state.confirmed and not state.unseen:
         room = f"it waits for a node that has {', '.join(lacking)}, and no node does"
-    return NextStep(keeper=keeper, message=f"no claim replaces {', '.join(keys)}: {room}")
+    return NextStep(actor=actor, message=f"no claim replaces {', '.join(keys)}: {room}")
 
 
 def _room_text(outcome: PodOutcome, scheduler: str, reading: Reading) -> str:

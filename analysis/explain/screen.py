@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from allocator.answer import Answer, Verdict
 from allocator.decisions import Outlook
 from allocator.reasons import lines
-from analysis.explain.stories import Keeper, Trust
+from analysis.explain.stories import Actor, Trust
 from analysis.loading import ServerSource
 from dra.server import Server, read_minor
 from dra.texts import count_of, list_first
@@ -38,7 +38,7 @@ _HOLDERS = 8
 _ROWS = 12
 _WORDS = 20
 _WIDE = 12
-_AT = {Keeper.NONE: "", Keeper.WEBHOOK: "at the webhook: ", Keeper.USER: "with its author: "}
+_AT = {Actor.NONE: "", Actor.WEBHOOK: "at the webhook: ", Actor.USER: "with its author: "}
 _TRUST = {
     Trust.VERIFIED: "drawbridge.dev/original is signed by this installation",
     Trust.FORGED: "drawbridge.dev/original does not verify: it or the pod was changed without the signature; do not trust it",
@@ -190,7 +190,7 @@ def screen_of_server(server: AssumedServer) -> Iterator[str]:
 
 
 def _next_step(step: NextStep) -> str:
-    return _row("now", f"{_AT.get(step.keeper, f'at the {step.keeper}: ')}{step.message}")
+    return _row("now", f"{_AT.get(step.actor, f'at the {step.actor}: ')}{step.message}")
 
 
 def _claim(claim: ClaimStory) -> Iterator[str]:

@@ -14,8 +14,8 @@ from analysis.prospects import Prospect, QuotaUse
 from webhook.translate import Decision
 
 
-class Keeper(StrEnum):
-    """Who has to act next."""
+class Actor(StrEnum):
+    """The component, or the user, that acts next."""
 
     WEBHOOK = "webhook"
     TEMPLATES = "template controller"
@@ -24,7 +24,7 @@ class Keeper(StrEnum):
     BRIDGE = "bridge"
     DRIVER = "driver"
     KUBELET = "kubelet"
-    USER = "its author"
+    USER = "user"
     NONE = ""
 
 
@@ -53,9 +53,9 @@ class _Camel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class NextStep(_Camel, frozen=True, kw_only=True):
-    """Who has to act next, and why."""
+    """The component or user that acts next, and what it does or what it waits for."""
 
-    keeper: Keeper
+    actor: Actor
     message: str
 
 
@@ -116,7 +116,7 @@ class PodStory(_Camel, frozen=True, kw_only=True):
     """A pod."""
 
     name: str
-    next_step: NextStep = msgspec.field(name="standing")
+    next_step: NextStep
     phase: str
     node: str
     scheduler: str
@@ -158,7 +158,7 @@ class LoneClaimStory(_Camel, frozen=True, kw_only=True):
     """A single claim, and its prospect."""
 
     claim: ClaimStory
-    next_step: NextStep = msgspec.field(name="standing")
+    next_step: NextStep
     # The pods that name it.
     pods: tuple[str, ...]
     prospect: Prospect | None

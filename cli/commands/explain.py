@@ -147,7 +147,7 @@ def _with_causes(
     from analysis.doctor import survey_parts
 
     pods = [story] if isinstance(story, explain.PodStory) else [pod.first for pod in story.pods]
-    if not (reading.is_live and any(map(explain.keeper_of, pods))):
+    if not (reading.is_live and any(map(explain.actor_of, pods))):
         return story
     findings = loop.visit(
         kubeconfig, context, lambda cluster: survey_parts(cluster, now), "docs/commands.md#drawbridge-explain"

@@ -60,7 +60,7 @@ def says(cluster, tenants, name, about, remedy):
     answer = {}
 
     def first():
-        answer.update(explained(cluster, name, tenants)["standing"])
+        answer.update(explained(cluster, name, tenants)["nextStep"])
         return answer["message"].startswith(f"{name_of(about)}: ") and remedy in answer["message"]
 
     cluster.until(f"{name_of(about)} is named", first, told=lambda: answer)

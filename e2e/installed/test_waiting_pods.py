@@ -169,7 +169,7 @@ def test_explain_and_doctor_name_the_actual_reason_first(cluster, node, name):
 
         def says():
             answer.update(explained(cluster, "p", SPACE))
-            return reason.said in answer["standing"]["message"] or None
+            return reason.said in answer["nextStep"]["message"] or None
 
         cluster.until("explain names the reason", says, told=lambda: answer)
         prospect = answer["prospect"] or {"blockers": [], "nearest": ""}

@@ -51,7 +51,7 @@ def test_a_waiting_pod_names_the_holder_of_its_device(control_plane, namespace, 
     code, answer, complaint = drawbridge(looker, "explain", "pod", "second", "-n", namespace)
     assert (code, complaint, answer["unread"]) == (0, "", [])
     story = answer["pod"]
-    assert story["standing"]["keeper"] == "scheduler"
+    assert story["nextStep"]["actor"] == "scheduler"
     assert story["prospect"]["outlook"] == "full"
     [blocker] = story["prospect"]["blockers"]
     held = control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/first")
@@ -122,7 +122,7 @@ def test_no_holder_is_blamed_if_another_reason_keeps_the_pod(control_plane, name
         if name == "alone":
             assert enough == [f"{namespace}/holder"]
             continue
-        assert reasons[name][2] in story["standing"]["message"]
+        assert reasons[name][2] in story["nextStep"]["message"]
         assert (enough, story["prospect"]["nearest"]) == ([], ""), name
 
 

@@ -45,8 +45,8 @@ def test_a_pod_missed_by_the_webhook_is_reported_and_evicted(control_plane, webh
     words = "no node has nvidia.com/gpu, and the pod was created without a claim for it: delete the pod, and ReplicaSet"
     control_plane.until(words, lambda: any(words in event for event in control_plane.events(gated, missed)), 30)
     _, answer, _ = drawbridge(control_plane.kubeconfig, "explain", "pod", missed, "-n", gated)
-    assert answer["pod"]["standing"]["keeper"] == "its author"
-    assert words in answer["pod"]["standing"]["message"]
+    assert answer["pod"]["nextStep"]["actor"] == "user"
+    assert words in answer["pod"]["nextStep"]["message"]
     try:
         created(*yaml.safe_load_all(ROLE.read_text()))
         webhook.follow(f"{CONFIGURATION}evictMissedPods: 60\n")

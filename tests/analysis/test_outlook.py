@@ -20,8 +20,8 @@ from webhook.state import Configuration, Features
 FIRST, SECOND = (claim("a"), pod("a", "a")), (claim("b"), pod("b", "b"))
 
 
-def standing(answer):
-    return answer["pod"]["standing"]["message"]
+def message_of(answer):
+    return answer["pod"]["nextStep"]["message"]
 
 
 def test_explain_and_dashboard_place_pods_in_simulated_order(tmp_path):
@@ -31,12 +31,12 @@ def test_explain_and_dashboard_place_pods_in_simulated_order(tmp_path):
     answers = {name: explain_json(tmp_path, f"pod {name}", *objects)[1] for name in ("a", "b")}
     assert simulated == {f"default/{name}": answer["pod"]["roomOn"] or None for name, answer in answers.items()}
     assert simulated == {"default/a": "n0", "default/b": None}
-    assert standing(answers["a"]) == "devices for it are free, and drawbridge has not placed it yet"
-    assert standing(answers["b"]).startswith(
+    assert message_of(answers["a"]) == "devices for it are free, and drawbridge has not placed it yet"
+    assert message_of(answers["b"]).startswith(
         "devices for it are free, but pods before it in the queue take them (0/1 nodes"
     )
     rows = {row.pod: row.reason for row in waiting(reading_of(objects, Features()), Configuration(), lambda: False)}
-    assert rows == {f"default/{name}": standing(answer) for name, answer in answers.items()}
+    assert rows == {f"default/{name}": message_of(answer) for name, answer in answers.items()}
 
 
 def test_a_pod_beyond_the_bound_is_placed_last(monkeypatch):
@@ -114,7 +114,7 @@ def test_explain_names_the_node_template_that_simulate_names(tmp_path):
     [simulated] = run_json("simulate", "-f", file, "--config", config)[1]["pods"]
     assert "a node of template big could serve it" in simulated["summary"]
     answer = run_json("explain", "pod", "b", "-f", file, "--config", config)[1]
-    assert "template big could" in standing(answer)
+    assert "template big could" in message_of(answer)
 
 
 WAITS = (claim("c"), pod("new", "c"))
@@ -163,7 +163,7 @@ def test_advice_names_only_ready_nodes(tmp_path):
     assert {blocker["node"] for blocker in answer["prospect"]["blockers"]} == {"n0"}
     assert answer["prospect"]["nearest"].startswith("nearest is n0: ")
     assert answer["roomOn"] == ""
-    assert "n1" not in standing({"pod": answer})
+    assert "n1" not in message_of({"pod": answer})
 
 
 NAME, OTHER = "nvidia.com/gpu", "example.com/fpga"
@@ -183,7 +183,7 @@ def test_plugin_and_devices_of_a_node_serve_two_resources(tmp_path):
     [simulated] = run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"]
     answer = explain_json(tmp_path, "pod w", *objects)[1]["pod"]
     assert (simulated["node"], answer["roomOn"], answer["prospect"]["outlook"]) == ("n0", "n0", "fits")
-    assert standing({"pod": answer}) == "devices for it are free, and default-scheduler has not placed it yet"
+    assert message_of({"pod": answer}) == "devices for it are free, and default-scheduler has not placed it yet"
 
 
 def test_a_placed_pod_has_a_note_about_shared_devices(tmp_path):
@@ -243,7 +243,7 @@ def test_a_free_plugin_device_alone_is_no_room(tmp_path):
     [simulated] = run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"]
     answer = explain_json(tmp_path, "pod w", *objects)[1]
     assert (simulated["node"], answer["pod"]["roomOn"]) == (None, "")
-    assert "have room" not in standing(answer)
+    assert "have room" not in message_of(answer)
 
 
 def drawn(number):
@@ -286,8 +286,8 @@ def test_explain_says_that_a_pod_fits_where_simulate_places_it(number, tmp_path)
         if outcome["pod"] == "default/w"
     ]
     answer = explain_json(tmp_path, "pod w", *objects)[1]
-    message, prospect = standing(answer), answer["pod"].get("prospect")
-    if not answer["pod"]["standing"]["keeper"].endswith("author"):
+    message, prospect = message_of(answer), answer["pod"].get("prospect")
+    if answer["pod"]["nextStep"]["actor"] != "user":
         assert (answer["pod"]["roomOn"] or None) == simulated["node"]
     says_room = True if ROOM.search(message) else False if NO_ROOM.search(message) else None
     if says_room is None and prospect:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from analysis.explain.stories import Keeper
+from analysis.explain.stories import Actor
 from cluster import manifests
 from tests.agreement import Scene, as_list, ask, asked, dashboard, explain, files, resize, simulate, survey, translate
 from tests.cli.agreement_scenes import (
@@ -139,9 +139,9 @@ def test_the_commands_report_the_same_claims_and_pods(tmp_path):
         answer = asked("explain", "claim", f"n/{name}", "-f", dump, "--config", config)["claim"]
         wrong = bool(answer["claim"]["remarks"] or answer.get("wrong"))
         assert wrong == (f"n/{name}" in reported), f"explain finds {name} wrong: {wrong}"
-    answer = asked("explain", "pod/w", "-n", "n", "-f", dump, "--config", config)["pod"]["standing"]
+    answer = asked("explain", "pod/w", "-n", "n", "-f", dump, "--config", config)["pod"]["nextStep"]
     pods = asked("simulate", "-f", dump, "--config", config)["pods"]
-    assert answer["keeper"] == Keeper.USER
+    assert answer["actor"] == Actor.USER
     assert "n/w" in reported
     assert not any(pod["node"] for pod in pods if pod["pod"] == "n/w")
 

@@ -95,7 +95,7 @@ def test_pods_with_equal_requests_are_searched_once(monkeypatch):
     rows = list(waiting(scene(*objects), Configuration(), NEVER))
     assert len(rows) == 300
     assert len(searched) == 2
-    assert all(row.keeper for row in rows)
+    assert all(row.actor for row in rows)
 
 
 def test_ten_thousand_equal_pods_are_listed_within_the_time_limit():

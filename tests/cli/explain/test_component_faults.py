@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from analysis.explain import keeper_of, pod_story, with_cause
+from analysis.explain import actor_of, pod_story, with_cause
 from analysis.loading import reading_of
 from dra.finding import make_finding
 from tests.cli.explain.scenes import claim, fleet, held, pod
@@ -52,7 +52,7 @@ def test_the_fault_of_a_component_comes_before_the_pods_wait(name):
     story = pod_story(
         "default/p", reading_of([*fleet(1, 1), claim("c"), held("held", "p"), waiting], Features()), Configuration()
     )
-    assert bool(keeper_of(story)) == bool(parts)
+    assert bool(actor_of(story)) == bool(parts)
     before = story.next_step.message
     assert with_cause(story, []) == story
     assert with_cause(story, [replace(finding, code="O010") for finding in WRONG.values()]) == story

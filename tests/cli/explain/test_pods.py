@@ -53,8 +53,8 @@ def new(**container):
     return obj
 
 
-# The objects; who has to act next; the message.
-STANDING = {
+# The objects; the actor of the next step; its message.
+NEXT_STEPS = {
     "runs": ([*fleet(), prepared(held("c", "p")), phased(pod("p", "c", nodeName="n0"), "Running")], "", "it runs on n0"),
     "finished": ([*fleet(), claim("c"), phased(pod("p", "c", nodeName="n0"), "Succeeded")], "", "it has ended (Succeeded)"),
     "pending for lack": ([*full(), claim("c"), pod("p", "c")], "bridge", "0 of 2 nodes can serve the claims: 2 node(s) cannot serve request r: 2 of 2 devices are in use"),
@@ -65,12 +65,12 @@ STANDING = {
     "fits where it may not run": ([*map(tainted_node, fleet()), claim("c"), pod("p", "c")], "bridge", "not where it may run: node(s) had untolerated taint(s): gpu:NoSchedule (2 of 2 nodes)"),
     "tainted devices": ([*fleet(), TAINT, claim("c"), pod("p", "c")], "bridge", "are tainted"),
     "waits for our template": ([*fleet(), entry("drawbridge-1")], "template controller", "ResourceClaimTemplate drawbridge-1 does not exist"),
-    "waits for its author's template": ([*fleet(), entry("own")], "its author", "ResourceClaimTemplate own does not exist"),
-    "a copy of a translated pod": ([*fleet(), entry(f"drawbridge-{'0' * 32}")], "its author", "is not created for a copy of a translated pod: create the pod from its original manifest"),
+    "waits for its author's template": ([*fleet(), entry("own")], "user", "ResourceClaimTemplate own does not exist"),
+    "a copy of a translated pod": ([*fleet(), entry(f"drawbridge-{'0' * 32}")], "user", "is not created for a copy of a translated pod: create the pod from its original manifest"),
     "waits for its claim": ([*fleet(), TEMPLATE, entry("drawbridge-1")], "claim controller", "kube-controller-manager has not created claim gpu yet"),
     "its claim belongs to another": ([*fleet(), TEMPLATE, claim("c"), made(entry("drawbridge-1"), "c")], "bridge", "claim c was not created for this pod"),
-    "no such claim": ([*fleet(), pod("p", "c")], "its author", "ResourceClaim c does not exist"),
-    "scheduling gates": ([*fleet(), claim("c"), pod("p", "c", schedulingGates=[{"name": "kueue"}])], "its author", "scheduling gates hold it: kueue"),
+    "no such claim": ([*fleet(), pod("p", "c")], "user", "ResourceClaim c does not exist"),
+    "scheduling gates": ([*fleet(), claim("c"), pod("p", "c", schedulingGates=[{"name": "kueue"}])], "user", "scheduling gates hold it: kueue"),
     "being deleted on its node": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0") | {"metadata": {**pod("p")["metadata"], "deletionTimestamp": "2026-11-20T09:00:00Z"}}, "Running")], "kubelet", "it is being deleted since 2026-11-20T09:00:00Z"),
     "its claim is being deleted": ([*fleet(), claim("c") | {"metadata": claim("c")["metadata"] | {"deletionTimestamp": "2026-11-20T09:00:00Z"}}, pod("p", "c")], "claim controller", "claim default/c is being deleted"),
     "not bound yet": ([*fleet(), held("c", "p"), pod("p", "c")], "bridge", "its claims are allocated; drawbridge has not bound it yet"),
@@ -84,16 +84,16 @@ STANDING = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", STANDING)
+@pytest.mark.parametrize("case", NEXT_STEPS)
 def test_explain_names_who_has_to_act_next(case, tmp_path):
-    objects, keeper, message = STANDING[case]
+    objects, actor, message = NEXT_STEPS[case]
     code, answer = explain_json(tmp_path, "pod p", *objects)
     assert code == 0
-    assert answer["pod"]["standing"]["keeper"] == keeper
-    assert message in answer["pod"]["standing"]["message"]
+    assert answer["pod"]["nextStep"]["actor"] == actor
+    assert message in answer["pod"]["nextStep"]["message"]
     shown = explain(tmp_path, "pod p", *objects)
     assert shown.exit_code == 0
-    assert answer["pod"]["standing"]["message"] in shown.stdout
+    assert answer["pod"]["nextStep"]["message"] in shown.stdout
 
 
 def test_each_blocking_claim_says_if_freeing_it_is_enough(tmp_path):

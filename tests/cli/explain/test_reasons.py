@@ -71,7 +71,7 @@ SAID = {
 def message_and_prospect(tmp_path, waiting, *objects):
     code, answer = explain_json(tmp_path, "pod p", *objects, claim("c"), waiting)
     assert code == 0
-    return answer["pod"]["standing"]["message"], answer["pod"]["prospect"]
+    return answer["pod"]["nextStep"]["message"], answer["pod"]["prospect"]
 
 
 @pytest.mark.parametrize("case", KEPT)
@@ -126,8 +126,8 @@ def test_a_class_without_devices_is_explained_with_an_alternative(tmp_path):
     )
     story = answer["pod"]
     assert code == 0
-    assert "requests class mig.nvidia.com, but no node has MIG devices" in story["standing"]["message"]
-    assert "device.driver" not in json.dumps(story["standing"]) + story["prospect"]["message"]
+    assert "requests class mig.nvidia.com, but no node has MIG devices" in story["nextStep"]["message"]
+    assert "device.driver" not in json.dumps(story["nextStep"]) + story["prospect"]["message"]
     assert story["prospect"]["nearest"] == "use DeviceClass gpu in claim c, request r"
 
 
@@ -257,8 +257,8 @@ def test_a_pod_with_a_misspelt_key_waits_for_its_author(mode, created, key, mess
     if not created:
         waiting["metadata"].pop("uid", None)
     scene = reading_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
-    standing = pod_story("default/p", scene, Configuration()).next_step
-    assert (standing.keeper, standing.message) == ("its author", message)
+    next_step = pod_story("default/p", scene, Configuration()).next_step
+    assert (next_step.actor, next_step.message) == ("user", message)
 
 
 @pytest.mark.parametrize("mode", ["warn", "observe", "off"])
@@ -267,9 +267,9 @@ def test_outside_enforce_an_unserved_key_waits_for_a_plugin_node(mode):
     waiting = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
     waiting["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
     scene = reading_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
-    standing = pod_story("default/p", scene, Configuration()).next_step
+    next_step = pod_story("default/p", scene, Configuration()).next_step
     assert (
-        standing.message
+        next_step.message
         == "no claim replaces nvidia.com/gpu: it waits for a node that has nvidia.com/gpu, and no node does"
     )
 
@@ -280,6 +280,6 @@ def test_in_enforce_an_unserved_key_waits_for_the_driver(tmp_path):
     waiting = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
     waiting["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
     scene = reading_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
-    standing = pod_story("default/p", scene, Configuration()).next_step
-    assert standing.keeper == "driver"
-    assert standing.message.startswith("no node has nvidia.com/gpu, and no claim can be created for it: ")
+    next_step = pod_story("default/p", scene, Configuration()).next_step
+    assert next_step.actor == "driver"
+    assert next_step.message.startswith("no node has nvidia.com/gpu, and no claim can be created for it: ")

@@ -108,7 +108,7 @@ def test_an_uncreated_pod_waits_for_the_webhook(uid, stands, tmp_path):
     more = ("-f", FLEET_OF_EXAMPLES, "-o", "json")
     story = json.loads(explain(tmp_path, "pod p", asks, more=more).stdout)["pod"]
     assert {decision["outcome"] for decision in story["webhook"]["decisions"]} == {"translated", "approximated"}
-    assert (story["standing"]["keeper"], bool(story.get("prospect"))) == stands
+    assert (story["nextStep"]["actor"], bool(story.get("prospect"))) == stands
 
 
 def test_a_forged_webhook_record_is_not_examined(tmp_path):
@@ -121,15 +121,15 @@ def test_a_pod_with_untranslated_keys_waits_for_the_scheduler(tmp_path):
         pod = legacy(uid=uid, limits={"rdma/hca": "1"})
         pod["spec"]["nodeSelector"] = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
         _, answer = explain_json(tmp_path, "pod p", pod)
-        standing = answer["pod"]["standing"]
-        assert standing["keeper"] == "scheduler"
-        assert standing["message"].startswith("no claim replaces rdma/hca: ")
+        next_step = answer["pod"]["nextStep"]
+        assert next_step["actor"] == "scheduler"
+        assert next_step["message"].startswith("no claim replaces rdma/hca: ")
 
 
 def test_without_an_inventory_explain_assumes_the_same_meaning_as_translate(tmp_path):
     code, answer = explain_json(tmp_path, "pod p", legacy())
     [decision] = answer["pod"]["webhook"]["decisions"]
-    assert (code, decision["outcome"], answer["pod"]["standing"]["keeper"]) == (0, "translated", "webhook")
+    assert (code, decision["outcome"], answer["pod"]["nextStep"]["actor"]) == (0, "translated", "webhook")
     assert decision["basis"].startswith("assumed: nvidia.com/gpu is a whole device")
 
 
@@ -139,7 +139,7 @@ def test_without_a_record_the_webhooks_decision_is_predicted(tmp_path):
     assert story["foretold"] is True
     [refusal] = story["refusals"]
     assert refusal.endswith("[R001]")
-    assert answer["pod"]["standing"]["keeper"] == "webhook"
+    assert answer["pod"]["nextStep"]["actor"] == "webhook"
 
 
 @pytest.mark.parametrize(
@@ -178,6 +178,6 @@ def test_a_pod_the_api_server_refuses_waits_for_its_author(fields, tmp_path):
     pod["metadata"]["name"] = name = fields.get("name", "p")
     _, answer = explain_json(tmp_path, f"pod {name}", pod)
     assert answer["pod"]["webhook"]["refusals"][0].rpartition("[")[2].startswith("D")
-    assert answer["pod"]["standing"]["keeper"] == "its author"
-    assert "the API server refuses it" in answer["pod"]["standing"]["message"]
+    assert answer["pod"]["nextStep"]["actor"] == "user"
+    assert "the API server refuses it" in answer["pod"]["nextStep"]["message"]
     assert "at the webhook" not in explain(tmp_path, f"pod {name}", pod).stdout
