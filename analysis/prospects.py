@@ -84,7 +84,7 @@ class Blocker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     # Whether no existing pod uses the claim, so that deleting the claim frees its devices.
     is_unused: bool = msgspec.field(name="unused", default=False)
     # Whether freeing this claim is enough; null if that was not tried.
-    suffices: bool | None = msgspec.field(default=None, name="alone")
+    freeing_suffices: bool | None = None
 
 
 class Barrier(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -165,7 +165,7 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
         barred = {name for barrier in barriers for name in barrier.nodes}
         if may_go:
             blockers += _blockers(tried, pod_claims.open, barriers_on, used, reading, certain=certain)
-        if any(blocker.suffices for blocker in blockers) or (certain and not barred.issuperset(may_go)):
+        if any(blocker.freeing_suffices for blocker in blockers) or (certain and not barred.issuperset(may_go)):
             nearest = advice(pod, _without_gone_pods(stock, blockers, reading), decision.hindrances)
         if decision.outlook is Outlook.NEVER and may_go and not barred.issuperset(may_go):
             judgement = judge(stock, pod_claims.open, prospects=reading.state(configuration).prospects)
@@ -252,7 +252,7 @@ def _blockers(
                 is_unused=_is_unused(claim, reading),
                 devices=tuple(devices),
                 since=since_of(claim),
-                suffices=suffices,
+                freeing_suffices=suffices,
             )
 
 

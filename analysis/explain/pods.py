@@ -81,7 +81,7 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
         )
     if prospect is not None and next_step.actor in (Actor.USER, Actor.TEMPLATES, Actor.CLAIMS):
         # Something else has to happen first, so freeing another claim is not enough.
-        blockers = tuple(replace(blocker, suffices=None) for blocker in prospect.blockers)
+        blockers = tuple(replace(blocker, freeing_suffices=None) for blocker in prospect.blockers)
         prospect = replace(prospect, blockers=blockers, nearest="")
     # Conditions that are not as they should be, with the messages of the scheduler and the kubelet.
     conditions: list[str] = []

@@ -238,7 +238,9 @@ def _prospect(prospect: Prospect | None, next_step: NextStep) -> Iterator[str]:
     for holder in prospect.blockers:
         blocker = f"{holder.node}: claim {holder.claim} holds {list_first(holder.devices, _NODES)}{_reserved_suffix(holder.pods)}{_since_suffix(holder.since)}"
         ending = "deleting it" if holder.is_unused else "freeing this one"
-        blockers.append(blocker if holder.suffices is None else f"{blocker}; {ending} {_SUFFICES[holder.suffices]}")
+        blockers.append(
+            blocker if holder.freeing_suffices is None else f"{blocker}; {ending} {_SUFFICES[holder.freeing_suffices]}"
+        )
     yield from _rows("in the way", blockers, _HOLDERS, "claim", " in the way")
     if prospect.nearest:
         yield _row("would fit", prospect.nearest)

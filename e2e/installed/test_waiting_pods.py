@@ -173,7 +173,7 @@ def test_explain_and_doctor_name_the_actual_reason_first(cluster, node, name):
 
         cluster.until("explain names the reason", says, told=lambda: answer)
         prospect = answer["prospect"] or {"blockers": [], "nearest": ""}
-        enough = [blocker["claim"] for blocker in prospect["blockers"] if blocker["alone"]]
+        enough = [blocker["claim"] for blocker in prospect["blockers"] if blocker["freeingSuffices"]]
         assert enough == [f"{SPACE}/holder"] * reason.alone, answer
         assert ("holder" in prospect["nearest"]) == reason.alone, answer
         firsts: list[str | None] = []

@@ -61,7 +61,7 @@ def test_a_waiting_pod_names_the_holder_of_its_device(control_plane, namespace, 
         "pods": [f"{namespace}/first"],
         "devices": [f"{DRIVER}/{node}-fleet/only"],
         "since": held["status"]["allocation"]["allocationTimestamp"],
-        "alone": True,
+        "freeingSuffices": True,
         "unused": False,
     }
     assert any(condition.startswith("PodScheduled=False (Unschedulable)") for condition in story["conditions"])
@@ -118,7 +118,7 @@ def test_no_holder_is_blamed_if_another_reason_keeps_the_pod(control_plane, name
         code, answer, _ = drawbridge(looker, "explain", "pod", name, "-n", namespace)
         assert code == 0
         story = answer["pod"]
-        enough = [blocker["claim"] for blocker in story["prospect"]["blockers"] if blocker["alone"]]
+        enough = [blocker["claim"] for blocker in story["prospect"]["blockers"] if blocker["freeingSuffices"]]
         if name == "alone":
             assert enough == [f"{namespace}/holder"]
             continue

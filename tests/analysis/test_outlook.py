@@ -150,7 +150,7 @@ def test_a_claim_that_is_never_freed_should_be_deleted(tmp_path, holder, more, u
     waits = [obj | {"metadata": obj["metadata"] | {"namespace": place}} for obj in WAITS]
     code, answer = explain_json(tmp_path, "pod new", *fleet(1, 1), holder, *more, *waits)
     [blocker] = answer["pod"]["prospect"]["blockers"]
-    assert (code, blocker["unused"], blocker["alone"]) == (0, unused, True)
+    assert (code, blocker["unused"], blocker["freeingSuffices"]) == (0, unused, True)
     assert answer["pod"]["prospect"]["nearest"] == f"nearest is n0: would fit once {advised}"
 
 

@@ -111,7 +111,7 @@ def test_each_blocking_claim_says_if_freeing_it_is_enough(tmp_path):
         "devices": [f"{DRIVER}/n0/gpu-0"],
         "since": "2026-11-20T00:00:00Z",
         "unused": False,
-        "alone": True,
+        "freeingSuffices": True,
     }
     assert second["claim"] == "default/c1"
     assert prospect["nearest"] == "nearest is n0: would fit once default/c0 or default/c1 ends"
@@ -119,7 +119,7 @@ def test_each_blocking_claim_says_if_freeing_it_is_enough(tmp_path):
 
 def test_freeing_any_one_claim_is_insufficient_for_all_devices(tmp_path):
     _, answer = explain_json(tmp_path, "pod p", *full(), claim("c", 2), pod("p", "c"))
-    assert [blocker["alone"] for blocker in answer["pod"]["prospect"]["blockers"]] == [False, False]
+    assert [blocker["freeingSuffices"] for blocker in answer["pod"]["prospect"]["blockers"]] == [False, False]
 
 
 def test_a_pod_that_fits_no_node_has_no_blockers(tmp_path):

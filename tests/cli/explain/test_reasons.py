@@ -90,7 +90,7 @@ def test_an_unevaluated_scheduler_reason_is_quoted_without_a_prediction(case, tm
     waiting = waiting_pod(message=f"{FIRST}{SAID[case]}. {FULL}", schedulerName="default-scheduler")
     message, prospect = message_and_prospect(tmp_path, waiting, *big(*full()))
     assert message.startswith(f"default-scheduler says: {FIRST}{SAID[case]}")
-    assert [blocker["alone"] for blocker in prospect["blockers"] if blocker["alone"] is True] == []
+    assert [blocker["freeingSuffices"] for blocker in prospect["blockers"] if blocker["freeingSuffices"] is True] == []
     assert prospect["nearest"] == ""
 
 
@@ -103,9 +103,9 @@ def test_an_unevaluated_scheduler_reason_is_quoted_without_a_prediction(case, tm
     ],
 )
 def test_a_blocker_is_sufficient_once_the_scheduler_passed_other_filters(spec, tmp_path):
-    for message, alone in (("", None), (f"{FIRST}{FULL}", True)):
+    for message, suffices in (("", None), (f"{FIRST}{FULL}", True)):
         _, prospect = message_and_prospect(tmp_path, waiting_pod(message=message, **spec), *big(*full()))
-        assert {blocker["alone"] for blocker in prospect["blockers"]} == {alone}
+        assert {blocker["freeingSuffices"] for blocker in prospect["blockers"]} == {suffices}
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_no_blocker_is_sufficient_while_the_author_must_act(spec, tmp_path):
     assert [
         blocker["freeingSuffices"] for blocker in prospect["blockers"] if blocker["freeingSuffices"] is not None
     ] == []
-    assert prospect["nearestFit"] == ""
+    assert prospect["nearest"] == ""
 
 
 def test_a_class_without_devices_is_explained_with_an_alternative(tmp_path):
@@ -156,11 +156,11 @@ def test_only_claims_on_eligible_nodes_block_the_pod(tmp_path):
         ("n1", True),
         ("n1", True),
     ]
-    assert prospect["nearestFit"] == "nearest is n1: would fit once default/c2 or default/c3 ends"
+    assert prospect["nearest"] == "nearest is n1: would fit once default/c2 or default/c3 ends"
 
 
-@pytest.mark.parametrize(("cpu", "alone"), [("4", [False, True]), ("8", [False, False])])
-def test_a_blockers_end_also_frees_its_pods_cpu(cpu, alone, tmp_path):
+@pytest.mark.parametrize(("cpu", "suffices"), [("4", [False, True]), ("8", [False, False])])
+def test_a_blockers_end_also_frees_its_pods_cpu(cpu, suffices, tmp_path):
     """A node has eight cores, and its two pods request 1 and 5."""
     objects = big(*full())
     for obj in objects:
@@ -170,7 +170,7 @@ def test_a_blockers_end_also_frees_its_pods_cpu(cpu, alone, tmp_path):
     waiting = waiting_pod(cpu)
     message, prospect = message_and_prospect(tmp_path, waiting, *objects)
     assert message.startswith("2 Insufficient cpu; besides, 0 of 2 nodes can serve the claims: ")
-    assert [blocker["alone"] for blocker in prospect["blockers"] if blocker["node"] == "n0"] == alone
+    assert [blocker["freeingSuffices"] for blocker in prospect["blockers"] if blocker["node"] == "n0"] == suffices
 
 
 def test_a_scheduler_name_that_no_scheduler_serves_is_reported(tmp_path):
