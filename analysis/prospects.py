@@ -118,7 +118,7 @@ class QuotaUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     line: str
     hard: str
     used: str
-    requested: str = msgspec.field(name="asked")
+    requested: str
     largest: str
     exceeded: bool
 

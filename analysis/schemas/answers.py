@@ -46,7 +46,7 @@ class OfQuotas(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     replicas: int
     # How many of the equal pods pass.
     replicas_left: int
-    # The fields of a refusal: line, asked, hard, used, largest, waiting, replicas, replicasLeft; and exceeded.
+    # The fields of a refusal: line, requested, hard, used, largest, waiting, replicas, replicasLeft; and exceeded.
     lines: list[dict[str, str | bool]]
 
 

@@ -86,7 +86,7 @@ class QuotaLine(msgspec.Struct, frozen=True):
 
     def facts(self) -> dict[str, str]:
         """The fields of the line for programs."""
-        amounts = {"asked": self.requested, "hard": self.hard, "used": self.used, "largest": self.remaining}
+        amounts = {"requested": self.requested, "hard": self.hard, "used": self.used, "largest": self.remaining}
         if self.waiting:
             amounts["waiting"] = self.waiting
         facts = {"line": self.key} | {name: self.write(amount) for name, amount in amounts.items()}

@@ -88,7 +88,7 @@ def test_a_claim_keeps_its_share_and_printed_objects_change_it(control_plane, se
     code, answer = resize(looker, serving, "8Gi")
     assert (code, answer["fits"], [bool(pod["node"]) for pod in answer["pods"]]) == (1, False, [True, False])
     [line] = answer["quotas"]
-    assert (line["asked"], line["used"], line["replicasLeft"]) == ("16Gi", "0", "1")
+    assert (line["requested"], line["used"], line["replicasLeft"]) == ("16Gi", "0", "1")
 
     code, answer = resize(looker, serving, "6Gi")
     assert (code, answer["fits"], answer["unread"]) == (0, True, [])

@@ -30,7 +30,7 @@ async def test_a_reservation_over_quota_is_refused_and_requeued_later():
         assert status == 409
         assert refused["exceeded"] == {
             "line": "default/team: gpu/devices",
-            "asked": "2",
+            "requested": "2",
             "hard": "3",
             "used": "2",
             "largest": "1",

@@ -339,12 +339,12 @@ def test_a_quota_counts_allocations_of_the_same_simulation():
     simulated = simulate(snapshot, ask=lambda now, node, some: choose_devices(now, node, some, strategy="first-fit"))
     assert [pod.node for pod in simulated.pods] == ["n0", None, "n0"]
     held = simulated.pods[1]
-    assert held.exceeded_quota == {
+    assert held.exceeded == {
         "line": "default/q: gpu/devices",
         "requested": "2",
         "hard": "3",
         "used": "2",
-        "remaining": "1",
+        "largest": "1",
     }
     assert "default/q: gpu/devices" in held.summary
     assert simulated.totals.unschedulable == 1

@@ -168,7 +168,7 @@ def test_a_quota_counts_the_new_pods_without_the_old(tmp_path):
     )
     assert (code, answer["fits"]) == (1, False)
     [line] = answer["quotas"]
-    assert (line["asked"], line["used"], line["largest"], line["replicasLeft"]) == ("16Gi", "0", "12Gi", "1")
+    assert (line["requested"], line["used"], line["largest"], line["replicasLeft"]) == ("16Gi", "0", "12Gi", "1")
     assert [bool(pod["node"]) for pod in answer["pods"]] == [True, False], (
         "the second is held back at its reservation, too"
     )
@@ -180,7 +180,7 @@ def test_the_workload_names_a_new_template_with_the_new_amount(tmp_path):
     code, answer = run_json("resize", "deployment/serve", "memory=8Gi", "-f", dump(tmp_path, CLAIMING))
     template, workload = answer["objects"]
     assert (code, [pod["node"] for pod in answer["pods"]]) == (0, ["n0", "n0"])
-    assert [line["asked"] for line in answer["quotas"]] == ["16Gi"], "a quota counts by the new template"
+    assert [line["requested"] for line in answer["quotas"]] == ["16Gi"], "a quota counts by the new template"
     assert template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["capacity"] == {
         "requests": {"cores": "0", "memory": "8Gi"}
     }

@@ -168,7 +168,7 @@ def test_the_namespaces_quota_shows_used_and_requested_amounts(tmp_path):
         "line": "default/few: gpu/devices",
         "hard": "1",
         "used": "1",
-        "asked": "1",
+        "requested": "1",
         "largest": "0",
         "exceeded": True,
     }
@@ -184,7 +184,7 @@ def test_only_the_quota_lines_that_limit_the_pod_are_shown(tmp_path):
         scoped_quota({"gpu/devices": 6}, name="elsewhere", namespace="elsewhere"),
     ]
     _, answer = explain_json(tmp_path, "pod p", *fleet(), *quotas, claim("c"), pod("p", "c"))
-    assert [(line["line"], line["asked"], line["hard"]) for line in answer["pod"]["quota"]] == [
+    assert [(line["line"], line["requested"], line["hard"]) for line in answer["pod"]["quota"]] == [
         ("default/q: gpu/devices", "1", "2"),
         ("default/q: other/devices", "0", "3"),
         ("default/rest: gpu/devices", "1", "5"),
