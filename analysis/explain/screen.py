@@ -249,7 +249,7 @@ def _prospect(prospect: Prospect | None, next_step: NextStep) -> Iterator[str]:
 def _quota(uses: Iterable[QuotaUse]) -> Iterator[str]:
     lines: list[str] = []
     for use in uses:
-        more = f", {use.requested} more asked for" if use.requested != "0" else ""
+        more = f", {use.requested} more requested" if use.requested != "0" else ""
         over = f": too much, the most that would pass is {use.largest}" if use.exceeded else ""
         lines.append(f"{use.line}: {use.used} of {use.hard} used{more}{over}")
     yield from _rows("quota", lines, _ROWS, "line")

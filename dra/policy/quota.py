@@ -64,7 +64,7 @@ class QuotaLine(msgspec.Struct, frozen=True):
     hard: int
     used: int = 0
     waiting: int = 0  # the part of `used` for admitted pods and claims without devices
-    replicas: int = 1  # equal ones, which together ask for `requested`
+    replicas: int = 1  # equal ones, which together request `requested`
 
     @property
     def remaining(self) -> int:
@@ -96,14 +96,14 @@ class QuotaLine(msgspec.Struct, frozen=True):
         return facts
 
     def __str__(self) -> str:
-        """Describe the line for people, such as "quota team/q: gpu/devices: 3 asked for, 6 of 8 used; the most that would pass is 2"."""
+        """Describe the line for people, such as "quota team/q: gpu/devices: 3 requested, 6 of 8 used; the most that would pass is 2"."""
         requested, used, hard = map(self.write, (self.requested, self.used, self.hard))
         most = self.write(self.remaining)
         waiting = f", including {self.write(self.waiting)} by pods that wait for devices" if self.waiting else ""
         by = f" by {self.replicas} replicas" if self.replicas != 1 else ""
         some = f", {self.replicas_left} of the replicas" if by and self.exceeded else ""
         use = f"{used} of {hard} used{waiting}"
-        return f"quota {self.key}: {requested} asked for{by}, {use}; the most that would pass is {most}{some}"
+        return f"quota {self.key}: {requested} requested{by}, {use}; the most that would pass is {most}{some}"
 
 
 def write_amount(key: str, amount: int) -> str:

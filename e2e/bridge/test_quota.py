@@ -202,7 +202,7 @@ def test_a_pod_that_core_serves_counts_from_its_creation(control_plane, team):
         return labelled(item, DOORS[0])
 
     control_plane.create(asking("all", LINE))
-    assert f"1 asked for, {LINE} of {LINE} used" in refusal(control_plane, asking("more", 1))
+    assert f"1 requested, {LINE} of {LINE} used" in refusal(control_plane, asking("more", 1))
 
 
 def test_pods_created_before_their_template_stay_within_the_quota(control_plane, bridge, team):
@@ -218,7 +218,7 @@ def test_pods_created_before_their_template_stay_within_the_quota(control_plane,
 
     def refused():
         events = control_plane.get(f"/api/v1/namespaces/{team}/events")["items"]
-        words = f"{each} asked for, {3 * each} of {LINE} used"
+        words = f"{each} requested, {3 * each} of {LINE} used"
         return {event["involvedObject"]["name"] for event in events if words in event["message"]}
 
     control_plane.until("three pods are told why they get no claim", lambda: len(refused()) == 3, 60)
@@ -231,7 +231,7 @@ def test_parallel_creates_through_two_replicas_never_exceed_the_quota(control_pl
     with ThreadPoolExecutor(32) as several:
         refusals = list(several.map(lambda item: refusal(control_plane, item), items))
     assert refusals.count("") == LINE, Counter(refusals).most_common(3)
-    words = f"quota {team}/team: {CLASS}/devices: 1 asked for, {LINE} of {LINE} used"
+    words = f"quota {team}/team: {CLASS}/devices: 1 requested, {LINE} of {LINE} used"
     assert all(words in why for why in refusals if why)
     stored = pods_of(control_plane, team)
     assert len(stored) == LINE

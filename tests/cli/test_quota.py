@@ -99,16 +99,16 @@ def test_requests_that_fit_a_quota_are_not_mentioned():
 def test_quota_findings_are_in_input_order_with_fitting_replicas():
     line = "quota ml/team: gpu.nvidia.com/devices"
     assert found_in(text_of(DEPLOYMENT, JOB, POD, CLAIM)) == [
-        ("D217", "Job/ml/train", f"{line}: 8 asked for by 4 replicas, {LEFT_BY_SERVE}, 2 of the replicas"),
-        ("D216", "Pod/ml/late", f"{line}: 4 asked for, 7 of 8 used, including 7 by pods that wait for devices; the most that would pass is 1"),
-        ("D216", "ResourceClaim/ml/one", f"{line}: 2 asked for, 7 of 8 used, including 7 by pods that wait for devices; the most that would pass is 1"),
+        ("D217", "Job/ml/train", f"{line}: 8 requested by 4 replicas, {LEFT_BY_SERVE}, 2 of the replicas"),
+        ("D216", "Pod/ml/late", f"{line}: 4 requested, 7 of 8 used, including 7 by pods that wait for devices; the most that would pass is 1"),
+        ("D216", "ResourceClaim/ml/one", f"{line}: 2 requested, 7 of 8 used, including 7 by pods that wait for devices; the most that would pass is 1"),
     ]  # fmt: skip
 
 
 def test_a_template_counts_once_per_nested_replica():
     [(code, name, message)] = found_in(text_of(TEMPLATE, SET))
     assert (code, name) == ("D217", "JobSet/ml/set")
-    assert "12 asked for by 6 replicas, 0 of 8 used; the most that would pass is 8, 4 of the replicas" in message
+    assert "12 requested by 6 replicas, 0 of 8 used; the most that would pass is 8, 4 of the replicas" in message
 
 
 def test_a_quota_that_no_replica_passes_is_a_warning():
@@ -159,7 +159,7 @@ def test_existing_objects_count_only_for_additional_replicas(tmp_path):
     stored = DEPLOYMENT.replace("{name: serve,", "{name: serve, uid: d,")
     snapshot.write_text(text_of(stored, *waiting, hard=3))
     more = DEPLOYMENT.replace("replicas: 3", "replicas: 5")
-    for text, expected in ((DEPLOYMENT, []), (more, ["2 asked for by 2 replicas, 2 of 3 used"])):
+    for text, expected in ((DEPLOYMENT, []), (more, ["2 requested by 2 replicas, 2 of 3 used"])):
         messages = [message for _, _, message in found_in(text, "--inventory", str(snapshot))]
         assert len(messages) == len(expected)
         assert all(words in message for words, message in zip(expected, messages, strict=True))

@@ -14,7 +14,7 @@ async def test_a_pod_over_quota_is_refused_with_usage_and_maximum():
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=3), template_of("two", 2), template_of("one"))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         assert await refusal(sidecar, using("p", "two")) == ""
-        words = "quota default/team: gpu/devices: 2 asked for, 2 of 3 used, including 2 by pods that wait for devices; the most that would pass is 1"
+        words = "quota default/team: gpu/devices: 2 requested, 2 of 3 used, including 2 by pods that wait for devices; the most that would pass is 1"
         assert await refusal(sidecar, using("q", "two")) == words
         assert await refusal(sidecar, using("q", "one")) == ""
         assert (await refusal(sidecar, using("r", "one"))).endswith("the most that would pass is 0")
@@ -101,7 +101,7 @@ async def test_a_long_evaluation_yields_to_other_reviews():
         assert await refusal(sidecar, using("q")) == ""
         assert not looking.done()
         go_on.set()
-        assert "4Gi asked for, 0 of 1Gi used" in await looking
+        assert "4Gi requested, 0 of 1Gi used" in await looking
         assert set(turns) == {"default"}
         assert len(turns) >= 40, "of 800 devices 500 steps see 20 at most"
 
@@ -113,7 +113,7 @@ async def test_a_review_without_time_counts_the_claims_own_amounts():
         admission.steps, admission.patience = 500, 0.0
         assert await refusal(sidecar, using("p", "little")) == ""
         admission.patience = math.inf
-        assert "4Gi asked for, 4Gi of 1Gi used, including 4Gi by pods that wait" in await refusal(
+        assert "4Gi requested, 4Gi of 1Gi used, including 4Gi by pods that wait" in await refusal(
             sidecar, using("q", "little")
         )
 
@@ -123,10 +123,10 @@ async def test_two_conflicting_quotas_both_apply_and_are_both_named():
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         message = await refusal(sidecar, claim("both", 6))
         assert {line for line in message.split("; ") if line.startswith("quota")} == {
-            "quota default/team: gpu/devices: 6 asked for, 0 of 5 used",
-            "quota default/narrow: gpu/devices: 6 asked for, 0 of 1 used",
+            "quota default/team: gpu/devices: 6 requested, 0 of 5 used",
+            "quota default/narrow: gpu/devices: 6 requested, 0 of 1 used",
         }
         assert (await refusal(sidecar, claim("one", 2))).startswith(
-            "quota default/narrow: gpu/devices: 2 asked for, 0 of 1 used"
+            "quota default/narrow: gpu/devices: 2 requested, 0 of 1 used"
         )
         assert await refusal(sidecar, claim("none")) == ""

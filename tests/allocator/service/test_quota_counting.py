@@ -86,7 +86,7 @@ async def test_a_template_in_the_annotation_counts_if_its_hash_matches():
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         thing = using("p", name)
         thing["metadata"]["annotations"] = {"drawbridge.dev/templates": signed}
-        assert "2 asked for" in await refusal(sidecar, thing)
+        assert "2 requested" in await refusal(sidecar, thing)
         forged = using("p", "drawbridge-" + "0" * 32)
         forged["metadata"]["annotations"] = {"drawbridge.dev/templates": signed}
         assert await refusal(sidecar, forged) == "", "nothing is known of it; its claim counts once it is made"
@@ -98,7 +98,7 @@ async def test_a_scoped_quota_counts_only_pods_of_its_priority_class():
     cluster = loaded(*fleet(1, 8), scoped, template_of("two", 2))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         assert await refusal(sidecar, using("p", "two")) == ""
-        assert "2 asked for, 0 of 1 used" in await refusal(sidecar, using("q", "two", priorityClassName="high"))
+        assert "2 requested, 0 of 1 used" in await refusal(sidecar, using("q", "two", priorityClassName="high"))
 
 
 async def test_a_schedulers_extended_resource_claim_counts_once_allocated():
@@ -112,14 +112,14 @@ async def test_a_schedulers_extended_resource_claim_counts_once_allocated():
         results = [{"request": "r", "driver": DRIVER, "pool": "n0", "device": f"gpu-{at}"} for at in range(2)]
         cluster.load([made | {"status": {"allocation": {"devices": {"results": results}}}}])
         await until(lambda: "default/made" in sidecar.bridge.knowledge.stock.claims)
-        assert "1 asked for, 2 of 1 used; the most that would pass is 0" in await refusal(sidecar, claim("more"))
+        assert "1 requested, 2 of 1 used; the most that would pass is 0" in await refusal(sidecar, claim("more"))
 
 
 async def test_requests_in_several_templates_and_pod_claims_are_added():
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=3), template_of("a"), template_of("b"), template_of("c", 2))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
-        assert "4 asked for" in await refusal(sidecar, using("p", "a", "b", "c"))
-        assert "4 asked for" in await refusal(sidecar, using("p", "a", "a", "a", "b"))
+        assert "4 requested" in await refusal(sidecar, using("p", "a", "b", "c"))
+        assert "4 requested" in await refusal(sidecar, using("p", "a", "a", "a", "b"))
         assert await refusal(sidecar, using("p", "a", "b", "a")) == ""
         assert "3 of 3 used, including 3 by pods that wait" in await refusal(sidecar, using("renamed", "a"))
 
@@ -160,8 +160,8 @@ async def test_an_extended_resource_of_a_device_plugin_is_not_counted():
     cluster = loaded(*others, node("old", allocatable={"example.com/gpu": "2"}), served, quota_of(gpu__devices=1))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         assert await refusal(sidecar, requesting("p", 2)) == ""
-        assert "asked for" in await refusal(sidecar, requesting("q", 3))
-        assert "asked for" in await refusal(sidecar, requesting("r", 2, nodeSelector={"where": "there is no plugin"}))
+        assert "requested" in await refusal(sidecar, requesting("q", 3))
+        assert "requested" in await refusal(sidecar, requesting("r", 2, nodeSelector={"where": "there is no plugin"}))
 
 
 def made_for(stored, name="made", **how):
@@ -187,7 +187,7 @@ async def test_pods_older_than_their_template_do_not_exceed_the_quota():
         stored = [await sidecar.pod(f"p{at}") for at in range(5)]
         refusals = [await refusal(sidecar, made_for(owner, f"c{at}", count=1)) for at, owner in enumerate(stored)]
     assert refusals[:2] == ["", ""]
-    assert all("1 asked for, 2 of 2 used" in refusal for refusal in refusals[2:])
+    assert all("1 requested, 2 of 2 used" in refusal for refusal in refusals[2:])
 
 
 async def test_a_pod_with_an_unstored_claim_counts_once(monkeypatch):
@@ -213,7 +213,7 @@ async def test_a_claim_counts_for_its_pods_priority_class():
         await until(lambda: sidecar.bridge.knowledge.pod("default", "high") is not None)
         low, high = [made_for(await sidecar.pod(name), name, count=2) for name in ("low", "high")]
         assert await refusal(sidecar, low) == ""
-        assert "2 asked for, 0 of 1 used" in await refusal(sidecar, high)
+        assert "2 requested, 0 of 1 used" in await refusal(sidecar, high)
 
 
 async def test_claims_with_a_forged_owner_do_not_exceed_the_quota():
@@ -227,4 +227,4 @@ async def test_claims_with_a_forged_owner_do_not_exceed_the_quota():
         nobody = {"metadata": {"name": "nobody", "uid": "no-such-pod"}}
         refusals = [await refusal(sidecar, made_for(owner, f"c{at}", count=1)) for at, owner in enumerate((stored, stored, stored, nobody))]  # fmt: skip
         assert refusals[:2] == ["", ""]
-        assert all("1 asked for, 2 of 2 used" in refusal for refusal in refusals[2:])
+        assert all("1 requested, 2 of 2 used" in refusal for refusal in refusals[2:])

@@ -35,7 +35,7 @@ async def test_a_reservation_over_quota_is_refused_and_requeued_later():
             "used": "2",
             "largest": "1",
         }
-        assert refused["error"].endswith("2 asked for, 2 of 3 used; the most that would pass is 1")
+        assert refused["error"].endswith("2 requested, 2 of 3 used; the most that would pass is 1")
         seq = sidecar.bridge.requeue_events.seq
         await sidecar.plugin("unreserve", {"token": sidecar.bridge.ledger.state.reservations["pod-p"].token})
         assert "default/q" in (await sidecar.bridge.requeue_events.after(seq, 0)).pods
