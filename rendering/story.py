@@ -1,6 +1,6 @@
 """The progress of pods, for a person to read. Pure: values in, lines out.
 
-One block per pod: what it asked for, its claims, where it runs, or why it does not. All headings have the same width;
+One block per pod: what it requests, its claims, where it runs, or why it does not. All headings have the same width;
 colours only on a terminal.
 """
 
@@ -69,7 +69,7 @@ def lines(stories: Sequence[PodProgress], *, width: int | None, colour: bool) ->
             head = f"{end} {name}  " if number == 0 and begin > longest else " " * begin
             yield f"{head}{coloured(piece, 'dim' if colour else '')}".rstrip()
         parts = {
-            "asked": story.requested,
+            "requests": story.requested,
             "outcome": (story.outcome,) if story.outcome else (),
             "claims": story.claims,
             "runs on": story.runs,
@@ -101,7 +101,7 @@ def total(stories: Sequence[PodProgress], seconds: float) -> str:
 
 
 def describe_pod(pod: Mapping[str, object]) -> tuple[str, ...]:
-    """What a pod's containers ask for beyond cpu and memory, one line per container."""
+    """Return what a pod's containers request beyond cpu and memory, one line per container."""
     found = []
     spec = mapping(pod.get("spec"))
     for container in containers_of(spec):
@@ -120,7 +120,7 @@ def describe_claim(claim: ResourceClaim) -> str:
 
 
 def describe_requests(claim: ResourceClaim) -> list[str]:
-    """What a claim asks for, and what ties it together, each in a few words."""
+    """Return the requests of a claim, and its constraints, each in a few words."""
     counts = Counter([" or ".join(map(_one, request.alternatives.values())) for request in claim.spec.devices.requests])
     found = [f"{count} x ({text})" if count > 1 else text for text, count in counts.items()]
     ties: list[str] = []

@@ -250,7 +250,7 @@ def demo(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
         return Answer()
     result = run("demo", "-f", folder / "scene.json", "--fleet", folder / "fleet.json", *options, "--once")
     _, mark, block = re.split(rf"^(\S) {scene.name}", result.stdout, maxsplit=1, flags=re.MULTILINE)
-    row = re.search(r"^    (claims|outcome) +(\S+)", block, re.MULTILINE) if "asked    " in block else None
+    row = re.search(r"^    (claims|outcome) +(\S+)", block, re.MULTILINE) if "    requests " in block else None
     outcome = "refused" if mark == "✗" else row and ("translated" if row[1] == "claims" else row[2])
     codes = CODE.findall(block.partition("because")[2]) if mark == "✗" else ()
     return Answer(outcome=outcome, refused=mark == "✗", codes=frozenset(codes), said=block)

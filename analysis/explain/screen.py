@@ -69,7 +69,7 @@ def screen_of_pod(story: PodStory) -> Iterator[str]:
     for container, requests in story.webhook.removed.items():
         amounts = list_first([f"{key}: {value}" for key, value in requests.items()], _DEVICES)
         removed.append(f"container {container}: {amounts}")
-    yield from _rows("asked", removed, _ROWS, "container")
+    yield from _rows("requests", removed, _ROWS, "container")
     if story.webhook.trust is not Trust.NONE:
         yield _row("record", _TRUST[story.webhook.trust])
     yield from _webhook(story.webhook)
@@ -194,7 +194,7 @@ def _next_step(step: NextStep) -> str:
 
 
 def _claim(claim: ClaimStory) -> Iterator[str]:
-    yield from _rows("  asks", claim.asks, _DEVICES, "request")
+    yield from _rows("  requests", claim.asks, _DEVICES, "request")
     # Such as: "gpu-3 for req-0, 20Gi memory, tainted gpu.example.com/unhealthy:NoExecute, not published any more since 2026-03-01T10:00:00Z".
     for device in claim.devices[:_DEVICES]:
         share = f", {_amounts(device.share)}" if device.share else ""

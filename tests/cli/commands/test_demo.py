@@ -67,7 +67,7 @@ def test_a_demo_accepts_pods_from_files(tmp_path):
     done = run("demo", "-f", str(file), "--config", CONFIGURATION)
     assert done.exit_code == 0
     assert "✓ mine  mine" in done.stdout
-    assert "asked    c: nvidia.com/gpu 1" in done.stdout
+    assert "requests c: nvidia.com/gpu 1" in done.stdout
 
 
 TWO = """\
