@@ -77,7 +77,7 @@ def claim_story(claim: ResourceClaim, reading: Reading, *, entry: str = "", temp
         entry=entry,
         # The controller records for which entry of a pod it created a claim.
         template=template or claim.metadata.annotations.get(POD_CLAIM_NAME, ""),
-        asks=tuple(story.describe_requests(claim)),
+        requests=tuple(story.describe_requests(claim)),
         since=since_of(claim),
         devices=tuple(devices),
         reserved_for=tuple(consumers),

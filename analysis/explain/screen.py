@@ -194,7 +194,7 @@ def _next_step(step: NextStep) -> str:
 
 
 def _claim(claim: ClaimStory) -> Iterator[str]:
-    yield from _rows("  requests", claim.asks, _DEVICES, "request")
+    yield from _rows("  requests", claim.requests, _DEVICES, "request")
     # Such as: "gpu-3 for req-0, 20Gi memory, tainted gpu.example.com/unhealthy:NoExecute, not published any more since 2026-03-01T10:00:00Z".
     for device in claim.devices[:_DEVICES]:
         share = f", {_amounts(device.share)}" if device.share else ""

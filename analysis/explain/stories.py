@@ -92,7 +92,7 @@ class ClaimStory(_Camel, frozen=True, kw_only=True):
     # Its name in the pod, and the template that it was created from.
     entry: str = ""
     template: str = ""
-    asks: tuple[str, ...] = ()
+    requests: tuple[str, ...] = ()
     # The allocationTimestamp.
     since: str = ""
     devices: tuple[DeviceTold, ...] = ()
