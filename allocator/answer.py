@@ -60,8 +60,8 @@ class Cause(StrEnum):
     GATE_OFF = "gate off"
 
 
-class Reason(msgspec.Struct, frozen=True):
-    """How many of the devices that reached a stage were lost there, for one request."""
+class Reason(msgspec.Struct, frozen=True, rename={"lost": "rejected", "of": "total"}):
+    """How many of the devices that reached a stage were rejected there, for one request."""
 
     stage: Stage
     claim: str = ""

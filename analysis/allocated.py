@@ -47,7 +47,7 @@ class ClaimsOnNodes:
                 "feasible": answer.feasible,
                 "allocations": builtins(answer.allocations),
                 "reasons": builtins(answer.reasons),
-                "nearest": builtins(tuple(self.hints.get(name, ()))),
+                "nearestFits": builtins(tuple(self.hints.get(name, ()))),
                 "error": answer.error,
                 "steps": answer.steps,
                 "score": round(self.scores.get(name, 0.0), 2),

@@ -104,10 +104,10 @@ class Prospect(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     outlook: Outlook
     message: str = ""
     # The smallest change with which the pod would fit.
-    nearest: str = ""
+    nearest_fit: str = ""
     groups: tuple[NodesAlike, ...] = ()
     blockers: tuple[Blocker, ...] = ()
-    barriers: tuple[Barrier, ...] = msgspec.field(default=(), name="beside")
+    other_reasons: tuple[Barrier, ...] = ()
     # Nodes whose device plugins have enough free devices for the pod's extended resources.
     plugins: tuple[str, ...] = ()
 
@@ -190,10 +190,10 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
     return Prospect(
         outlook=decision.outlook,
         message=message,
-        nearest=nearest,
+        nearest_fit=nearest,
         groups=tuple(groups),
         blockers=tuple(blockers),
-        barriers=tuple(barriers),
+        other_reasons=tuple(barriers),
         plugins=plugins,
     )
 

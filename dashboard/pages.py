@@ -325,7 +325,7 @@ def _by_reason(waiting_pods: Sequence[Waiting]) -> Iterator[Html]:
     groups = reasons(waiting_pods)
     for reason, pods in groups[:_REASONS]:
         yield el("h2", f"{count_of(len(pods), 'pod')}: {reason}")
-        nearest = {pod.nearest for pod in pods if pod.nearest}
+        nearest = {pod.nearest_fit for pod in pods if pod.nearest_fit}
         if len(nearest) == 1:
             yield el("p", nearest.pop())
         columns = (

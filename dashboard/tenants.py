@@ -80,7 +80,7 @@ def for_tenant(reading: Reading, namespaces: Collection[str]) -> Reading:
         objects=(*visible.objects, *raw),
         typed=visible.typed.with_types({Pod: pods}),
         unread=tuple(unread),
-        said_by=reading.said_by,
+        server_source=reading.server_source,
     )
 
 

@@ -43,7 +43,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     owner: str = ""
     actor: str = ""
     reason: str
-    nearest: str = ""
+    nearest_fit: str = ""
     # The first pods or claims that hold devices that it could use.
     in_the_way: tuple[str, ...] = ()
 
@@ -91,7 +91,7 @@ def waiting(reading: Reading, configuration: Configuration, is_late: Callable[[]
             own_names = [pod.metadata.name]  # a reason with one of these does not hold for other pods
             for entry in pod.spec.resource_claims:
                 own_names += [entry.name, claim_name(pod, entry) or entry.name]
-            if not any(name in text for name in own_names for text in (row.reason, row.nearest)):
+            if not any(name in text for name in own_names for text in (row.reason, row.nearest_fit)):
                 rows[kind] = row
             yield row
 
@@ -146,7 +146,7 @@ def waiting_row(story: PodStory, pod: Pod) -> Waiting:
         owner=story.owners[-1] if story.owners else "",
         actor=story.next_step.actor.value,
         reason=story.next_step.message,
-        nearest=prospect.nearest if prospect else "",
+        nearest_fit=prospect.nearest_fit if prospect else "",
         in_the_way=tuple(", ".join(blocker.pods) or f"claim {blocker.claim}" for blocker in blockers[:3]),
     )
 

@@ -290,6 +290,20 @@ _CHAPTERS: Final = {
 }
 
 
+def facts_of_codes(codes: Mapping[str, FindingCode]) -> list[dict[str, str]]:
+    """Return the meaning of codes for programs."""
+    return [
+        {
+            "code": name,
+            "title": code.title,
+            "severity": code.severity,
+            "remedy": code.remedy,
+            "withoutDrawbridge": code.without,
+        }
+        for name, code in codes.items()
+    ]
+
+
 def report_of_codes(codes: Mapping[str, FindingCode]) -> Report:
     """Return the meaning of codes as a report; the report of all codes is docs/findings.md."""
     head = ("Code", "Severity", "Meaning", "What helps", "Without drawbridge")

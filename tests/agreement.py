@@ -210,7 +210,7 @@ def explain(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     pods = [document["pod"]] if "pod" in document else []
     pods += [pod["first"] for pod in document.get("workload", {}).get("pods") or ()]
     gates = [document["workload"]["webhook"]] if "workload" in document else [pod["webhook"] for pod in pods]
-    gates = [gate for gate in gates if gate["foretold"]]  # others are records of past decisions
+    gates = [gate for gate in gates if gate["predicted"]]  # others are records of past decisions
     refusals = [text for gate in gates for text in gate["refusals"]]
     text = " ".join(pod["nextStep"]["message"] for pod in pods)
     decisions = [decision for gate in gates for decision in gate["decisions"]]

@@ -31,7 +31,7 @@ def actor_of(story: PodStory) -> Actor:
         changed = any(
             decision.outcome in (Outcome.TRANSLATED, Outcome.APPROXIMATED) for decision in story.webhook.decisions
         )
-        return Actor.WEBHOOK if story.webhook.foretold and changed else Actor.NONE
+        return Actor.WEBHOOK if story.webhook.predicted and changed else Actor.NONE
     return actor if actor in _PARTS else Actor.NONE
 
 

@@ -113,7 +113,7 @@ def _published_story(
         ),
         holders=tuple(holders),
         neighbours=tuple(
-            neighbour if reading.knows_claims else replace(neighbour, free=None)
+            neighbour if reading.knows_claims else replace(neighbour, free_devices=None)
             for neighbour in (*_neighbours(in_pool, stock, remarks), *_neighbours_across(in_pool, stock, remarks))
         ),
         rules=tuple(rule.name for rule in rules if rule.carried_by(driver, in_pool.device)),
@@ -174,10 +174,10 @@ def _neighbours(published: _DeviceInPool, stock: Stock, remarks: list[str]) -> I
         reports = [published.reports[other] for other in others if other in published.reports]
         yield Neighbour(
             devices=others,
-            together=cell.together,
+            usable_together=cell.together,
             stage=cell.stage or "",
             text=cell.text,
-            free=sum(report.state in (DeviceState.FREE, DeviceState.SHARED) for report in reports),
+            free_devices=sum(report.state in (DeviceState.FREE, DeviceState.SHARED) for report in reports),
         )
 
 
@@ -202,8 +202,8 @@ def _neighbours_across(published: _DeviceInPool, stock: Stock, remarks: list[str
         use = stock.use(pool)
         yield Neighbour(
             devices=tuple(f"{pool[1]}/{name}" for _, _, name in others),
-            together=False,
+            usable_together=False,
             stage=Stage.COMPATIBILITY,
             text=f"{rule}: not on one node",
-            free=sum(not use.holds(name) for _, _, name in others),
+            free_devices=sum(not use.holds(name) for _, _, name in others),
         )

@@ -68,7 +68,7 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
         queue = queue_of(reading, configuration)
         place = queue.place(key)
         if prospect is not None and place.node is not None and prospect.outlook in _REFUSING:
-            prospect = replace(prospect, outlook=Outlook.FITS, message="", nearest="", blockers=())
+            prospect = replace(prospect, outlook=Outlook.FITS, message="", nearest_fit="", blockers=())
         next_step = _at_its_scheduler(
             pod,
             webhook,
@@ -82,7 +82,7 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
     if prospect is not None and next_step.actor in (Actor.USER, Actor.TEMPLATES, Actor.CLAIMS):
         # Something else has to happen first, so freeing another claim is not enough.
         blockers = tuple(replace(blocker, freeing_suffices=None) for blocker in prospect.blockers)
-        prospect = replace(prospect, blockers=blockers, nearest="")
+        prospect = replace(prospect, blockers=blockers, nearest_fit="")
     # Conditions that are not as they should be, with the messages of the scheduler and the kubelet.
     conditions: list[str] = []
     for condition in pod.status.conditions:
@@ -320,7 +320,7 @@ def _at_its_scheduler(
     room = _room_text(outcome, scheduler, reading)
     state = reading.state(configuration)
     raw = reading.raw.get(pod.metadata.key, {})
-    if not webhook.foretold or not requests_devices(raw, webhook.decisions, amounts_in(raw, state), configuration):
+    if not webhook.predicted or not requests_devices(raw, webhook.decisions, amounts_in(raw, state), configuration):
         says = f"; {scheduler} says: {last_message}" if last_message else ""
         return NextStep(actor=actor, message=f"it has no claims: {room}{says}")
     # It requests legacy keys, and has no claims for them.
@@ -368,7 +368,7 @@ def _full_quota(namespace: str, reading: Reading) -> str:
 
 def _outlook_text(prospect: Prospect, outcome: PodOutcome, scheduler: str, reading: Reading) -> str:
     """Return the scheduler's message. `outcome` also covers requests without a claim, such as keys of a device plugin."""
-    barred = {name for barrier in prospect.barriers for name in barrier.nodes}
+    barred = {name for barrier in prospect.other_reasons for name in barrier.nodes}
     fitting = [name for group in prospect.groups if group.devices for name in group.nodes]
     left = [name for name in fitting if name not in barred]
     if prospect.outlook is Outlook.FITS and outcome.node is None:
@@ -389,6 +389,6 @@ def _outlook_text(prospect: Prospect, outcome: PodOutcome, scheduler: str, readi
         return f"devices for it are free on {len(left)} nodes that would do, and {scheduler} has not placed it yet"
     if outcome.node is not None:  # where a device plugin has all that it requests
         return _room_text(outcome, scheduler, reading)
-    most = next(barrier for barrier in prospect.barriers if not set(fitting).isdisjoint(barrier.nodes))
+    most = next(barrier for barrier in prospect.other_reasons if not set(fitting).isdisjoint(barrier.nodes))
     reached = len(set(fitting).intersection(most.nodes))
     return f"devices for it are free, but not where it may run: {most.message} ({reached} of {len(fitting)} nodes)"

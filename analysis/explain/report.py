@@ -63,8 +63,8 @@ def _claim_parts(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory])
         yield Rows(("Nodes", "Verdict"), [(number, verdict) for verdict, number in counts.items()], "Where it could go")
         if counts:
             yield striped(counts)
-        if story.prospect.nearest:
-            yield story.prospect.nearest
+        if story.prospect.nearest_fit:
+            yield story.prospect.nearest_fit
         blockers = [
             (blocker.node, ", ".join(blocker.pods) or f"claim {blocker.claim}", blocker.devices, blocker.since)
             for blocker in story.prospect.blockers

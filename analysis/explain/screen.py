@@ -66,7 +66,7 @@ def screen_of_pod(story: PodStory) -> Iterator[str]:
     yield f"pod {story.name}: {story.phase or 'in no cluster yet'}{where}, scheduler {story.scheduler}{made}"
     yield _next_step(story.next_step)
     removed: list[str] = []
-    for container, requests in story.webhook.removed.items():
+    for container, requests in story.webhook.removed_keys.items():
         amounts = list_first([f"{key}: {value}" for key, value in requests.items()], _DEVICES)
         removed.append(f"container {container}: {amounts}")
     yield from _rows("requests", removed, _ROWS, "container")
@@ -97,9 +97,9 @@ def _webhook(webhook: WebhookStory) -> Iterator[str]:
         where = f"{decision.container}: " if decision.container else ""
         key = f"{decision.key} " if decision.key else ""
         dialect = f"({decision.dialect}) " if decision.dialect else ""
-        would = "would be " if webhook.foretold else ""
+        would = "would be " if webhook.predicted else ""
         detail = f": {decision.reason}" if decision.reason else ""
-        why = "because" if webhook.foretold else "now"
+        why = "because" if webhook.predicted else "now"
         basis = f"; {why} {decision.basis}" if decision.basis else ""
         decisions.append(f"{where}{key}{dialect}{would}{decision.outcome}{detail}{basis}")
     yield from _rows("webhook", decisions, _WORDS, "decision")
@@ -108,8 +108,8 @@ def _webhook(webhook: WebhookStory) -> Iterator[str]:
 
 def screen_of_workload(story: WorkloadStory) -> Iterator[str]:
     """Write the story of a workload: the states of its pods, and the story of one pod. The others are explained by name."""
-    wanted = f", {count_of(story.wanted, 'pod')} wanted" if story.wanted is not None else ""
-    yield f"{story.kind.lower()} {story.name}: {story.running} running{wanted}"
+    wanted = f", {count_of(story.desired_pods, 'pod')} wanted" if story.desired_pods is not None else ""
+    yield f"{story.kind.lower()} {story.name}: {story.running_pods} running{wanted}"
     yield from _rows("says", story.conditions, _ROWS, "condition")
     for group in story.pods[:_ROWS]:
         made = f"{len(group.names)}:" if group.first.phase else "none is created yet; the first would be"
@@ -117,7 +117,7 @@ def screen_of_workload(story: WorkloadStory) -> Iterator[str]:
         yield _next_step(group.first.next_step)
     if not story.pods:
         unknown = "none is created yet; only its controller knows which"
-        yield _row("pods", unknown if story.wanted is None else "none")
+        yield _row("pods", unknown if story.desired_pods is None else "none")
     yield from _remaining_line(story.pods, _ROWS, "group")
     if not story.pods:
         yield from _webhook(story.webhook)
@@ -160,8 +160,8 @@ def screen_of_device(story: DeviceStory) -> Iterator[str]:
             if len(neighbour.devices) == 1
             else f"{neighbour.devices[0]} .. {neighbour.devices[-1]} ({len(neighbour.devices)})"
         )
-        if neighbour.together:
-            free = f", {neighbour.free} of them free now" if neighbour.free is not None else ""
+        if neighbour.usable_together:
+            free = f", {neighbour.free_devices} of them free now" if neighbour.free_devices is not None else ""
             yield _row("goes with", f"{names}{free}")
         else:
             yield _row("never with", f"{names}: {neighbour.stage}: {neighbour.text}")
@@ -172,7 +172,7 @@ def screen_of_device(story: DeviceStory) -> Iterator[str]:
 def screen_of_server(server: AssumedServer) -> Iterator[str]:
     """Write which server the answer is for, if a server was declared or read."""
     version = f"Kubernetes {server.kubernetes}"
-    match server.said_by:
+    match server.source:
         case ServerSource.OPTIONS:
             gates = frozenset([gate for gate, on in server.features.items() if on])
             yield _row("server", f"{Server(read_minor(server.kubernetes), gates)}, as the options say")
@@ -232,7 +232,7 @@ def _prospect(prospect: Prospect | None, next_step: NextStep) -> Iterator[str]:
         for line in list(lines(answer))[:_WORDS]:
             yield f"{' ' * (_WIDE + 2)}{line}"
     yield from _remaining_line(prospect.groups, _GROUPS, "kind", " of nodes")
-    barriers = [f"{count_of(barrier.count, 'node')}: {barrier.message}" for barrier in prospect.barriers]
+    barriers = [f"{count_of(barrier.count, 'node')}: {barrier.message}" for barrier in prospect.other_reasons]
     yield from _rows("besides", barriers, _GROUPS, "reason")
     blockers: list[str] = []
     for holder in prospect.blockers:
@@ -242,8 +242,8 @@ def _prospect(prospect: Prospect | None, next_step: NextStep) -> Iterator[str]:
             blocker if holder.freeing_suffices is None else f"{blocker}; {ending} {_SUFFICES[holder.freeing_suffices]}"
         )
     yield from _rows("in the way", blockers, _HOLDERS, "claim", " in the way")
-    if prospect.nearest:
-        yield _row("would fit", prospect.nearest)
+    if prospect.nearest_fit:
+        yield _row("would fit", prospect.nearest_fit)
 
 
 def _quota(uses: Iterable[QuotaUse]) -> Iterator[str]:

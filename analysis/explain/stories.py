@@ -101,15 +101,15 @@ class ClaimStory(_Camel, frozen=True, kw_only=True):
 
 
 class WebhookStory(_Camel, frozen=True, kw_only=True):
-    """The webhook's decisions about a pod, made or expected; `removed` are the keys that it removed, by container."""
+    """The webhook's decisions about a pod, made or expected; `removed_keys` are the keys that it removed, by container."""
 
     trust: Trust = Trust.NONE
-    removed: dict[str, dict[str, Any]] = {}
+    removed_keys: dict[str, dict[str, Any]] = {}
     scheduler_name: str = ""
     decisions: tuple[Decision, ...] = ()
     refusals: tuple[str, ...] = ()
     # Whether these are decisions of now, because the pod has no record.
-    foretold: bool = False
+    predicted: bool = False
 
 
 class PodStory(_Camel, frozen=True, kw_only=True):
@@ -145,8 +145,8 @@ class WorkloadStory(_Camel, frozen=True, kw_only=True):
     kind: str
     name: str
     # How many pods it wants; null if that is not known.
-    wanted: int | None
-    running: int
+    desired_pods: int | None
+    running_pods: int
     pods: tuple[PodsAlike, ...]
     # The decisions about the object's keys; empty for an object that was not read.
     webhook: WebhookStory = WebhookStory()
@@ -169,10 +169,10 @@ class Neighbour(_Camel, frozen=True, kw_only=True):
     """Devices of the same pool with the same relation to a device: whether they can be in use together, why not, and how many are free now."""
 
     devices: tuple[str, ...]
-    together: bool
+    usable_together: bool
     stage: str = ""
     text: str = ""
-    free: int | None = 0  # null if not all claims were read
+    free_devices: int | None = 0  # null if not all claims were read
 
 
 class TaintStory(_Camel, frozen=True, kw_only=True):

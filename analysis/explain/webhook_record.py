@@ -74,7 +74,7 @@ def webhook_story(pod: Pod, reading: Reading, configuration: Configuration) -> W
         ]
     return WebhookStory(
         trust=trust,
-        removed=removed,
+        removed_keys=removed,
         scheduler_name=_text(scheduler or ""),
         decisions=tuple(decisions),
     )
@@ -83,9 +83,9 @@ def webhook_story(pod: Pod, reading: Reading, configuration: Configuration) -> W
 def decide_now(obj: Object, reading: Reading, configuration: Configuration) -> WebhookStory:
     """Return the decisions that the webhook would make about an object now."""
     if serves_node(obj):  # its own node selectors and variables request nothing
-        return WebhookStory(foretold=True)
+        return WebhookStory(predicted=True)
     verdict = decide_object(obj, reading.state(configuration))
-    return WebhookStory(decisions=verdict.decisions, refusals=tuple(map(str, verdict.refusals)), foretold=True)
+    return WebhookStory(decisions=verdict.decisions, refusals=tuple(map(str, verdict.refusals)), predicted=True)
 
 
 def as_written(raw: dict[str, Any]) -> dict[str, Any]:

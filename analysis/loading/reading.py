@@ -53,7 +53,7 @@ class ServerSource(StrEnum):
     OPTIONS = "options"
     CONFIGURATION = "configuration"
     CLUSTER = "cluster"
-    UNDECLARED = "nobody"  # a stable name of the JSON output
+    UNDECLARED = "undeclared"
 
 
 class AssumedServer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -61,7 +61,7 @@ class AssumedServer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     kubernetes: str
     features: dict[str, bool]
-    said_by: ServerSource
+    source: ServerSource
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -71,7 +71,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     objects: tuple[Object, ...]
     typed: TypedObjects  # includes the pods that `objects` lacks
     features: Features
-    said_by: ServerSource = ServerSource.UNDECLARED  # the source of `features`
+    server_source: ServerSource = ServerSource.UNDECLARED  # where `features` is from
     server: ServerInfo | None = None  # None for files
     in_force: ConfigurationInForce = NO_CONFIGURATION
     unread: tuple[Unread, ...] = ()
@@ -360,7 +360,7 @@ def reading_of(
         objects=tuple(obj for obj in every if isinstance(obj, dict)),
         typed=typed,
         features=features,
-        said_by=ServerSource.UNDECLARED if server is None else ServerSource.CLUSTER,
+        server_source=ServerSource.UNDECLARED if server is None else ServerSource.CLUSTER,
         server=server,
         in_force=in_force,
         unread=(
@@ -387,18 +387,18 @@ def for_server(
         if reading.is_live and not kubernetes:
             version = f"1.{reading.features.minor}"
         features = features_of(server_named(version, feature_gates))
-        said_by = ServerSource.OPTIONS
+        server_source = ServerSource.OPTIONS
     elif configuration is None or configuration.file.kubernetes == KubernetesSettings():
         return reading
     else:
         declared = configuration.file.kubernetes.declared()
         features = reading.features.as_declared(declared) if reading.is_live else features_of(None, configuration)
-        said_by = ServerSource.CONFIGURATION
-    return replace(reading, features=features, said_by=said_by)
+        server_source = ServerSource.CONFIGURATION
+    return replace(reading, features=features, server_source=server_source)
 
 
 def assumed_server(reading: Reading) -> AssumedServer:
     """Return the server for which the stock was read. A cluster newer than the known versions keeps its version number."""
     server = reading.stock.reading.server
     gates = {gate: server.enabled(gate) for gate in sorted(known_gates(server.minor))}
-    return AssumedServer(kubernetes=f"1.{reading.features.minor}", features=gates, said_by=reading.said_by)
+    return AssumedServer(kubernetes=f"1.{reading.features.minor}", features=gates, source=reading.server_source)

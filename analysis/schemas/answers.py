@@ -93,14 +93,15 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     passed_by: list[SkippedDocument]
 
 
-class CodeMeaning(msgspec.Struct, frozen=True, kw_only=True):
+class CodeMeaning(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The meaning of a code."""
 
     code: str
     title: str
     severity: Severity
     remedy: str
-    without: str
+    # What happens without drawbridge.
+    without_drawbridge: str
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +110,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     codes: list[CodeMeaning]
 
 
-class ClaimsOnNode(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimsOnNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The devices that claims get on a node, or why not."""
 
     verdict: Verdict
@@ -118,7 +119,7 @@ class ClaimsOnNode(msgspec.Struct, frozen=True, kw_only=True):
     # Why not.
     reasons: list[Reason]
     # Changes with which the claims would fit; only for the first of equivalent nodes, and only if no node fits.
-    nearest: list[NearestFit]
+    nearest_fits: list[NearestFit]
     error: str | None
     steps: int
     # By the strategy: the higher, the better.

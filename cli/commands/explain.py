@@ -90,7 +90,7 @@ def command(
         write(
             output,
             lambda: formats.report_of_codes(codes),
-            lambda: {"codes": [{"code": name, **code._asdict()} for name, code in codes.items()]},
+            lambda: {"codes": formats.facts_of_codes(codes)},
         )
         return Exit.FINE
     kind, kind_name, name = subject

@@ -172,10 +172,10 @@ def test_explain_and_doctor_name_the_actual_reason_first(cluster, node, name):
             return reason.said in answer["nextStep"]["message"] or None
 
         cluster.until("explain names the reason", says, told=lambda: answer)
-        prospect = answer["prospect"] or {"blockers": [], "nearest": ""}
+        prospect = answer["prospect"] or {"blockers": [], "nearestFit": ""}
         enough = [blocker["claim"] for blocker in prospect["blockers"] if blocker["freeingSuffices"]]
         assert enough == [f"{SPACE}/holder"] * reason.alone, answer
-        assert ("holder" in prospect["nearest"]) == reason.alone, answer
+        assert ("holder" in prospect["nearestFit"]) == reason.alone, answer
         firsts: list[str | None] = []
         try:
             cluster.until("doctor's first finding", lambda: firsts.append(first(cluster)) or firsts[-1] == reason.found)

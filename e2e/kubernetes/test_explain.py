@@ -123,7 +123,7 @@ def test_no_holder_is_blamed_if_another_reason_keeps_the_pod(control_plane, name
             assert enough == [f"{namespace}/holder"]
             continue
         assert reasons[name][2] in story["nextStep"]["message"]
-        assert (enough, story["prospect"]["nearest"]) == ([], ""), name
+        assert (enough, story["prospect"]["nearestFit"]) == ([], ""), name
 
 
 def test_a_deployment_is_explained_by_its_pods(control_plane, namespace, created, node):
@@ -163,7 +163,7 @@ def test_a_deployment_is_explained_by_its_pods(control_plane, namespace, created
         return story if outlooks == ["full", None] else None
 
     story = control_plane.until("one pod has the device and one waits for it", workload, 60)
-    assert (story["kind"], story["wanted"], story["conditions"]) == ("Deployment", 2, [])
+    assert (story["kind"], story["desiredPods"], story["conditions"]) == ("Deployment", 2, [])
     assert all(pod["first"]["owners"][1] == "Deployment web" for pod in story["pods"])
 
 

@@ -130,9 +130,9 @@ def test_simulate_and_explain_name_all_that_a_node_lacks(tmp_path):
     objects = [*fleet(1, 1), claim("c"), waits]
     [simulated] = run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"]
     answer = explain_json(tmp_path, "pod p", *objects)[1]["pod"]
-    [beside] = answer["prospect"]["beside"]
-    assert beside["message"] == "Insufficient a.example/x and Insufficient b.example/y"
-    assert beside["message"] in simulated["summary"]
+    [other] = answer["prospect"]["otherReasons"]
+    assert other["message"] == "Insufficient a.example/x and Insufficient b.example/y"
+    assert other["message"] in simulated["summary"]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_claim_that_is_never_freed_should_be_deleted(tmp_path, holder, more, u
     code, answer = explain_json(tmp_path, "pod new", *fleet(1, 1), holder, *more, *waits)
     [blocker] = answer["pod"]["prospect"]["blockers"]
     assert (code, blocker["unused"], blocker["freeingSuffices"]) == (0, unused, True)
-    assert answer["pod"]["prospect"]["nearest"] == f"nearest is n0: would fit once {advised}"
+    assert answer["pod"]["prospect"]["nearestFit"] == f"nearest is n0: would fit once {advised}"
 
 
 def test_advice_names_only_ready_nodes(tmp_path):
@@ -161,7 +161,7 @@ def test_advice_names_only_ready_nodes(tmp_path):
     away["spec"] = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
     answer = explain_json(tmp_path, "pod new", *objects, *WAITS)[1]["pod"]
     assert {blocker["node"] for blocker in answer["prospect"]["blockers"]} == {"n0"}
-    assert answer["prospect"]["nearest"].startswith("nearest is n0: ")
+    assert answer["prospect"]["nearestFit"].startswith("nearest is n0: ")
     assert answer["roomOn"] == ""
     assert "n1" not in message_of({"pod": answer})
 

@@ -118,7 +118,7 @@ def test_explain_follows_and_names_the_given_server_version():
     _, newest = answer(*waits, stdin=text(*FLEET, CLAIM, POD))
     _, older = answer(*waits, "--kubernetes", "1.35", stdin=text(*FLEET, CLAIM, POD))
     assert [report["pod"]["prospect"]["outlook"] for report in (newest, older)] == ["fits", "never"]
-    assert [report["server"]["saidBy"] for report in (newest, older)] == ["nobody", "options"]
+    assert [report["server"]["source"] for report in (newest, older)] == ["undeclared", "options"]
     assert (older["server"]["kubernetes"], older["server"]["features"]["DRAPartitionableDevices"]) == ("1.35", False)
     shown = run(*waits, "--feature-gates", "DRAPartitionableDevices=false", "-f", "-", stdin=text(*FLEET, CLAIM, POD))
     assert f"server      Kubernetes 1.{NEWEST} with DRAPartitionableDevices=false, as the options say" in shown.stdout
@@ -135,7 +135,7 @@ def test_options_override_the_server_of_the_configuration(options, tmp_path):
     config.write_text(text(DECLARED))
     known = ("--config", config, *options)
     _, report = answer("explain", "pod", "p", *known, stdin=text(*FLEET, CLAIM, POD))
-    assert report["server"]["saidBy"] == ("options" if options else "configuration")
+    assert report["server"]["source"] == ("options" if options else "configuration")
     assert report["pod"]["prospect"]["outlook"] == ("fits" if options else "never")
     assert options or "Kubernetes 1.36 without DRAPartitionableDevices, as the configuration says" in run(
         "explain", "pod", "p", *known, "-f", "-", stdin=text(*FLEET, CLAIM, POD)

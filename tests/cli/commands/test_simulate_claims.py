@@ -46,7 +46,7 @@ def test_json_has_the_keys_of_the_contract(fleet, tmp_path):
     code, answer = on_node("-f", fleet, "-f", claims, "--node", "n0")
     assert code == 0
     assert answer.keys() == {
-        "verdict", "feasible", "allocations", "reasons", "nearest", "error", "steps", "score",
+        "verdict", "feasible", "allocations", "reasons", "nearestFits", "error", "steps", "score",
     }  # fmt: skip
     assert (answer["verdict"], answer["feasible"], answer["error"]) == ("feasible", True, None)
     (granted,) = answer["allocations"]
@@ -91,12 +91,12 @@ def test_a_refusal_for_capacity_names_the_available_amount(tmp_path):
     ]
     code, answer = on_node("-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
     assert code == 1
-    hints = {hint["kind"]: hint for hint in answer["nearest"]}
+    hints = {hint["kind"]: hint for hint in answer["nearestFits"]}
     assert hints["release"]["claims"] == ["default/x", "default/y"]
     assert hints["amount"]["value"] == "memory=62Gi"
     assert hints["split"]["value"] == "2 x memory=40Gi"
     (reason,) = [reason for reason in answer["reasons"] if reason["stage"] == "capacity"]
-    assert (reason["lost"], reason["of"], reason["claim"], reason["request"]) == (2, 2, "default/a", "r")
+    assert (reason["rejected"], reason["total"], reason["claim"], reason["request"]) == (2, 2, "default/a", "r")
     assert any("62Gi of 80Gi left (held by default/x)" in example for example in reason["examples"])
 
 

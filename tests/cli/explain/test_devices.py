@@ -94,17 +94,17 @@ def test_neighbours_that_could_join_agree_with_the_matrix():
             if name == mine:
                 continue
             cell = row["cells"][column]
-            assert neighbours[name]["together"] == (cell["stage"] is None), (at, column)
+            assert neighbours[name]["usableTogether"] == (cell["stage"] is None), (at, column)
             assert neighbours[name]["text"] == cell["text"]
-            assert neighbours[name]["free"] > 0
+            assert neighbours[name]["freeDevices"] > 0
 
 
 def test_a_compatibility_rule_across_pools_of_a_node_is_reported(tmp_path):
     objects = [*two_pools_each(), held("c", on="n0/mig-1")]
     story = explained_device(tmp_path, *objects, name="n0-whole/whole")
     [neighbour] = story["neighbours"]
-    assert (neighbour["devices"], neighbour["free"]) == (["n0/mig-0", "n0/mig-1"], 1)
-    assert (neighbour["together"], neighbour["stage"]) == (False, "compatibility")
+    assert (neighbour["devices"], neighbour["freeDevices"]) == (["n0/mig-0", "n0/mig-1"], 1)
+    assert (neighbour["usableTogether"], neighbour["stage"]) == (False, "compatibility")
     assert neighbour["text"] == "DeviceCompatibility/mig: not on one node"
     assert explained_device(tmp_path, *two_pools_each("pool"), name="n0-whole/whole")["neighbours"] == []
 
@@ -125,8 +125,8 @@ def test_a_device_blocked_by_another_is_shown_as_blocked(tmp_path):
     story = explained_device(tmp_path, *objects, counters, held("c", on="n0/whole"), name="n0/half")
     assert story["state"] == "blocked"
     [neighbour] = story["neighbours"]
-    assert (neighbour["devices"], neighbour["together"], neighbour["stage"]) == (["whole"], False, "counters")
-    assert neighbour["free"] == 0
+    assert (neighbour["devices"], neighbour["usableTogether"], neighbour["stage"]) == (["whole"], False, "counters")
+    assert neighbour["freeDevices"] == 0
 
 
 @pytest.mark.parametrize("broken", ["incomplete", "no node", "bad selector"])
@@ -162,7 +162,7 @@ def test_without_access_to_all_claims_no_device_is_free():
     narrow = replace(whole, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))
     for scene, free, left in ((whole, "free", 1), (narrow, "unknown", None)):
         story = device_story(f"{DRIVER}/n0-whole/whole", scene)
-        assert (story.state, [neighbour.free for neighbour in story.neighbours]) == (free, [left])
+        assert (story.state, [neighbour.free_devices for neighbour in story.neighbours]) == (free, [left])
         assert f"whole: {free}" in next(iter(screen_of_device(story)))
         assert device_story(f"{DRIVER}/n0/mig-1", scene).state == "held"
         [node] = node_stories(["n0"], scene)

@@ -114,7 +114,7 @@ def test_each_blocking_claim_says_if_freeing_it_is_enough(tmp_path):
         "freeingSuffices": True,
     }
     assert second["claim"] == "default/c1"
-    assert prospect["nearest"] == "nearest is n0: would fit once default/c0 or default/c1 ends"
+    assert prospect["nearestFit"] == "nearest is n0: would fit once default/c0 or default/c1 ends"
 
 
 def test_freeing_any_one_claim_is_insufficient_for_all_devices(tmp_path):

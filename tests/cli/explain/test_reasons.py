@@ -79,7 +79,7 @@ def test_a_reason_that_excludes_all_nodes_has_no_blocking_claims(case, tmp_path)
     waiting, nodes, reason = KEPT[case]
     message, prospect = message_and_prospect(tmp_path, waiting, *big(*full(), **nodes))
     assert message == f"no node could serve it, even with all devices free: {reason}"
-    assert (prospect["outlook"], prospect["blockers"], prospect["nearest"]) == ("never", [], "")
+    assert (prospect["outlook"], prospect["blockers"], prospect["nearestFit"]) == ("never", [], "")
     shown = explain(tmp_path, "pod p", *big(*full(), **nodes), claim("c"), waiting).stdout
     assert "freeing this one is enough" not in shown
     assert "would fit once" not in shown
@@ -91,7 +91,7 @@ def test_an_unevaluated_scheduler_reason_is_quoted_without_a_prediction(case, tm
     message, prospect = message_and_prospect(tmp_path, waiting, *big(*full()))
     assert message.startswith(f"default-scheduler says: {FIRST}{SAID[case]}")
     assert [blocker["freeingSuffices"] for blocker in prospect["blockers"] if blocker["freeingSuffices"] is True] == []
-    assert prospect["nearest"] == ""
+    assert prospect["nearestFit"] == ""
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_no_blocker_is_sufficient_while_the_author_must_act(spec, tmp_path):
     assert [
         blocker["freeingSuffices"] for blocker in prospect["blockers"] if blocker["freeingSuffices"] is not None
     ] == []
-    assert prospect["nearest"] == ""
+    assert prospect["nearestFit"] == ""
 
 
 def test_a_class_without_devices_is_explained_with_an_alternative(tmp_path):
@@ -128,7 +128,7 @@ def test_a_class_without_devices_is_explained_with_an_alternative(tmp_path):
     assert code == 0
     assert "requests class mig.nvidia.com, but no node has MIG devices" in story["nextStep"]["message"]
     assert "device.driver" not in json.dumps(story["nextStep"]) + story["prospect"]["message"]
-    assert story["prospect"]["nearest"] == "use DeviceClass gpu in claim c, request r"
+    assert story["prospect"]["nearestFit"] == "use DeviceClass gpu in claim c, request r"
 
 
 def test_pods_of_files_are_blocked_by_the_configurations_fence(tmp_path):
@@ -156,7 +156,7 @@ def test_only_claims_on_eligible_nodes_block_the_pod(tmp_path):
         ("n1", True),
         ("n1", True),
     ]
-    assert prospect["nearest"] == "nearest is n1: would fit once default/c2 or default/c3 ends"
+    assert prospect["nearestFit"] == "nearest is n1: would fit once default/c2 or default/c3 ends"
 
 
 @pytest.mark.parametrize(("cpu", "suffices"), [("4", [False, True]), ("8", [False, False])])

@@ -53,10 +53,10 @@ def test_a_webhook_record_is_shown_with_its_trust(objects, trust, message, tmp_p
 def test_the_webhook_record_shows_the_original_request_and_its_translation(tmp_path):
     _, answer = explain_json(tmp_path, "pod p", translated())
     story = answer["pod"]["webhook"]
-    assert story["removed"] == {"main": {"nvidia.com/gpu": "1"}}
+    assert story["removedKeys"] == {"main": {"nvidia.com/gpu": "1"}}
     [decision] = story["decisions"]
     assert (decision["dialect"], decision["key"], decision["outcome"]) == ("nvidia", "nvidia.com/gpu", "translated")
-    assert story["foretold"] is False
+    assert story["predicted"] is False
     shown = explain(tmp_path, "pod p", translated()).stdout
     assert "container main: nvidia.com/gpu: 1" in shown
     assert "main: nvidia.com/gpu (nvidia) translated" in shown
@@ -136,7 +136,7 @@ def test_without_an_inventory_explain_assumes_the_same_meaning_as_translate(tmp_
 def test_without_a_record_the_webhooks_decision_is_predicted(tmp_path):
     _, answer = explain_json(tmp_path, "pod p", legacy(limits={"nvidia.com/gpu": "1.5"}))
     story = answer["pod"]["webhook"]
-    assert story["foretold"] is True
+    assert story["predicted"] is True
     [refusal] = story["refusals"]
     assert refusal.endswith("[R001]")
     assert answer["pod"]["nextStep"]["actor"] == "webhook"

@@ -43,7 +43,7 @@ def training():
 def test_a_workload_lists_its_pods_in_groups_with_waiting_first(tmp_path, argument):
     code, answer = explain_json(tmp_path, argument, *training())
     story = answer["workload"]
-    assert (code, story["kind"], story["name"], story["wanted"], story["running"]) == (
+    assert (code, story["kind"], story["name"], story["desiredPods"], story["runningPods"]) == (
         0,
         "Deployment",
         "default/train",
@@ -66,7 +66,7 @@ def test_text_lists_pod_groups_and_explains_a_waiting_pod(tmp_path):
 def test_a_custom_kind_is_found_through_its_pods_owners(tmp_path):
     made = owned(phased(pod("fit-worker-0", nodeName="n0"), "Running"), "PyTorchJob", "fit", "kubeflow.org/v1")
     code, answer = explain_json(tmp_path, "pytorchjob/fit", *fleet(), made)
-    assert (code, answer["workload"]["wanted"], answer["workload"]["running"]) == (0, None, 1)
+    assert (code, answer["workload"]["desiredPods"], answer["workload"]["runningPods"]) == (0, None, 1)
 
 
 def test_a_custom_kind_is_found_by_kind_and_name(tmp_path):
