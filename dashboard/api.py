@@ -109,7 +109,7 @@ class MoveShown(Shown, frozen=True, kw_only=True):
     # Devices by plugin and by driver, and the nodes by where they stand for each name.
     plugins: tuple[PluginStock, ...]
     drivers: tuple[DriverStock, ...]
-    served_by: tuple[NodesOfName, ...]
+    nodes_by_key: tuple[NodesOfName, ...]
     obstacles: tuple[Finding, ...]
     reasons: tuple[MoveReason, ...]
 

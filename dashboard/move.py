@@ -34,7 +34,7 @@ class NamespaceMoved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     workloads: dict[str, int]
     would: dict[str, int]  # workloads that the mode does not change, by their outcome in mode `enforce`
     pods: int
-    moved: int
+    pods_with_claims: int
 
 
 def survey_of(reading: Reading) -> Overview:
@@ -52,7 +52,7 @@ def namespaces_of(overview: Overview) -> tuple[NamespaceMoved, ...]:
         outcomes[workload.namespace][workload.outcome] += 1
         would[workload.namespace][workload.would] += 1
         pods[workload.namespace] += workload.pods
-        moved[workload.namespace] += workload.moved
+        moved[workload.namespace] += workload.pods_with_claims
     rows = [
         NamespaceMoved(
             namespace=name,
@@ -60,11 +60,11 @@ def namespaces_of(overview: Overview) -> tuple[NamespaceMoved, ...]:
             workloads=_by_outcome(counts),
             would=_by_outcome(would[name]),
             pods=pods[name],
-            moved=moved[name],
+            pods_with_claims=moved[name],
         )
         for name, counts in outcomes.items()
     ]
-    return tuple(sorted(rows, key=lambda row: (row.moved - row.pods, row.namespace)))
+    return tuple(sorted(rows, key=lambda row: (row.pods_with_claims - row.pods, row.namespace)))
 
 
 def _by_outcome(counts: Counter[Outcome | None]) -> dict[str, int]:
@@ -95,7 +95,7 @@ def mechanisms_of(pods: Iterable[Pod]) -> dict[str, int]:
 def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]:
     """Write a survey as parts of a page of bounded size."""
     rows = [
-        (link(namespace.namespace, "namespaces", namespace.namespace), namespace.mode or "not installed", words_of(namespace.workloads), words_of(namespace.would), namespace.moved, namespace.pods)
+        (link(namespace.namespace, "namespaces", namespace.namespace), namespace.mode or "not installed", words_of(namespace.workloads), words_of(namespace.would), namespace.pods_with_claims, namespace.pods)
         for namespace in namespaces_of(overview)
     ]  # fmt: skip
     whole = survey.report(overview, whole=False)

@@ -438,7 +438,7 @@ class Dashboard:
             mechanisms=mechanisms_of(view.reading.pods.values()),
             plugins=overview.plugins,
             drivers=overview.drivers,
-            served_by=overview.served_by,
+            nodes_by_key=overview.nodes_by_key,
             obstacles=overview.obstacles,
             reasons=overview.reasons,
         )

@@ -74,7 +74,7 @@ def on_both_or_neither(observed: DoctorInput) -> Iterator[Finding]:
                 f"a device plugin hands {key_nodes.key} out, and a driver publishes the same devices: two pods could be given one",
             )
     for key_nodes in nodes_of_names:
-        for node in key_nodes.halfway:
+        for node in key_nodes.plugin_without_devices:
             yield make_finding(
                 "O203",
                 f"Node/{node}",

@@ -101,7 +101,7 @@ class ClaimStory(_Camel, frozen=True, kw_only=True):
 
 
 class WebhookStory(_Camel, frozen=True, kw_only=True):
-    """The webhook's decisions about a pod, made or expected; `removed_keys` are the keys that it removed, by container."""
+    """The webhook's decisions about a pod, made or expected, and the keys that it removed, by container."""
 
     trust: Trust = Trust.NONE
     removed_keys: dict[str, dict[str, Any]] = {}

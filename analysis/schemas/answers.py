@@ -81,7 +81,7 @@ class Surveyed(Overview, frozen=True, kw_only=True, rename="camel"):
     # The number of workloads by outcome.
     outcomes: dict[Outcome, int]  # type: ignore[assignment]
     # Files left out, with the reason, and the first key of each that asks for devices.
-    passed_by: list[SkippedDocument]
+    skipped_documents: list[SkippedDocument]
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -90,7 +90,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     configuration: ConfigurationSource
     findings: list[Finding]
     # Files left out, with the reason, and the first key of each that asks for devices.
-    passed_by: list[SkippedDocument]
+    skipped_documents: list[SkippedDocument]
 
 
 class CodeMeaning(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -32,11 +32,11 @@ class PluginStock(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     key: str
     nodes: int
     devices: int
-    moving: int  # used by pods that migrate
-    staying: int  # used by pods that do not migrate
-    freed: int  # on nodes on which no pod keeps this key
-    stranded: int  # beside pods that stay
-    mixed: tuple[str, ...] = ()  # nodes that publish the same devices to a driver
+    migrating_devices: int  # used by pods that migrate
+    staying_devices: int  # used by pods that do not migrate
+    freed_devices: int  # on nodes on which no pod keeps this key
+    stranded_devices: int  # beside pods that stay
+    mixed_nodes: tuple[str, ...] = ()  # nodes that publish the same devices to a driver
 
 
 class DriverStock(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,11 +81,13 @@ def plugin_stocks(
             key=key,
             nodes=len(amounts),
             devices=sum(amounts.values()),
-            moving=sum([moving[name, key] for name in stock.nodes]),
-            staying=sum([staying[name, key] for name in stock.nodes]),
-            freed=freed,
-            stranded=stranded,
-            mixed=tuple(sorted(name for name in amounts if any((name, driver) in publishing for driver in drivers))),
+            migrating_devices=sum([moving[name, key] for name in stock.nodes]),
+            staying_devices=sum([staying[name, key] for name in stock.nodes]),
+            freed_devices=freed,
+            stranded_devices=stranded,
+            mixed_nodes=tuple(
+                sorted(name for name in amounts if any((name, driver) in publishing for driver in drivers))
+            ),
         )
         stocks.append(plugin_stock)
     return stocks

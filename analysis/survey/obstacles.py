@@ -83,11 +83,11 @@ def _classes_without_devices(state: State, classes: Iterable[str]) -> Iterator[F
 
 def _mixed_node_findings(plugins: Iterable[PluginStock]) -> Iterator[Finding]:
     for stock in plugins:
-        if stock.mixed:
+        if stock.mixed_nodes:
             yield make_finding(
                 "S005",
                 stock.key,
-                f"a device plugin and a driver both give the devices out on {list_first(stock.mixed, _NAMED)}",
+                f"a device plugin and a driver both give the devices out on {list_first(stock.mixed_nodes, _NAMED)}",
             )
 
 

@@ -41,8 +41,8 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     keys: tuple[Key, ...]
     # Its living pods; those with a node; those that use claims already.
     pods: int
-    running: int
-    moved: int
+    running_pods: int
+    pods_with_claims: int
     warnings: tuple[str, ...] = ()
     file: str = ""
     line: int = 0
@@ -60,8 +60,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     obstacles: tuple[Finding, ...]
     plugins: tuple[PluginStock, ...]
     drivers: tuple[DriverStock, ...]
-    # For each key that migrates, the nodes by state: plugin, driver, both, halfway, neither.
-    served_by: tuple[NodesOfName, ...]
+    # For each key that migrates, the nodes by state: plugin, driver, both, pluginWithoutDevices, neither.
+    nodes_by_key: tuple[NodesOfName, ...]
     # Pools of network devices that stay, and the declarations that would translate them, as YAML.
     network: PoolDeclarations
     classes: dict[str, int]  # devices by class
@@ -153,7 +153,7 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
         ),
         plugins=tuple(plugins),
         drivers=tuple(published(stock)) if stock is not None else (),
-        served_by=group_nodes(stock.nodes.values(), state.fleet, configuration) if stock is not None else (),
+        nodes_by_key=group_nodes(stock.nodes.values(), state.fleet, configuration) if stock is not None else (),
         network=declare_pools(pools, configuration),
         classes={name: served.devices for name, served in sorted(state.fleet.classes.items())},
         modes={name: of_name.value for name, of_name in modes.items() if is_installed or of_name is not Mode.ENFORCE},
@@ -172,8 +172,8 @@ def _asking(family: Family, judged: JudgedWorkload, file: str, line: int) -> Ask
         dialects=tuple(dict.fromkeys(key.dialect for key in judged.keys if key.dialect)),
         keys=judged.keys,
         pods=len(family.pods),
-        running=sum(bool(inside(pod, "spec").get("nodeName")) for pod in family.pods),
-        moved=sum(map(is_on_claims, family.pods)),
+        running_pods=sum(bool(inside(pod, "spec").get("nodeName")) for pod in family.pods),
+        pods_with_claims=sum(map(is_on_claims, family.pods)),
         warnings=judged.warnings,
         file=file,
         line=line,

@@ -39,7 +39,7 @@ _OUTCOME_TEXTS: Final = {
 _SIDE_TEXTS: Final = {
     "plugin": "device plugin",
     "both": "device plugin and driver",
-    "halfway": "device plugin without devices",
+    "plugin_without_devices": "device plugin without devices",
     "driver": "driver",
     "neither": "neither",
 }
@@ -60,12 +60,20 @@ def report(overview: Overview, *, whole: bool) -> Report:
         for reason in overview.reasons
     ]
     plugins = [
-        (plugin.key, plugin.nodes, plugin.devices, plugin.moving, plugin.staying, plugin.freed, plugin.stranded)
+        (
+            plugin.key,
+            plugin.nodes,
+            plugin.devices,
+            plugin.migrating_devices,
+            plugin.staying_devices,
+            plugin.freed_devices,
+            plugin.stranded_devices,
+        )
         for plugin in overview.plugins
     ]
     drivers = [(driver.driver, driver.nodes, driver.devices) for driver in overview.drivers]
     sides: list[Sequence[Cell]] = []
-    for side in overview.served_by if plugins or drivers else ():
+    for side in overview.nodes_by_key if plugins or drivers else ():
         for name, meaning in _SIDE_TEXTS.items():
             if nodes := getattr(side, name):
                 sides.append((side.key, len(nodes), meaning, list_first(nodes, len(nodes) if whole else _NAMED)))
@@ -123,7 +131,7 @@ def _row(workload: Asking, *, whole: bool, with_file: bool) -> Sequence[Cell]:
         texts += [key.remedy] if key.remedy else []
     texts += workload.warnings if whole else ()
     name = f"{workload.kind}/{workload.name}{f' ({workload.file})' if with_file else ''}"
-    return Marked(workload.outcome or _OWN_CLAIMS), name, f"{workload.running}/{workload.pods}", tuple(texts)
+    return Marked(workload.outcome or _OWN_CLAIMS), name, f"{workload.running_pods}/{workload.pods}", tuple(texts)
 
 
 def _code(code: str) -> str:
@@ -132,7 +140,11 @@ def _code(code: str) -> str:
 
 def why(decision: Key | MoveReason) -> str:
     """Return why a key is not simply translated, and until when it is left."""
-    stays = f"the object keeps it, and its pods get claims at the webhook: {decision.stays}" if decision.stays else ""
+    stays = (
+        f"the object keeps it, and its pods get claims at the webhook: {decision.keep_reason}"
+        if decision.keep_reason
+        else ""
+    )
     detail = decision.detail if isinstance(decision, MoveReason) else decision.reason
     return "; ".join(filter(None, (stays, detail, f"until {decision.until}" if decision.until else "")))
 
@@ -143,9 +155,12 @@ def _totals(overview: Overview) -> Iterator[tuple[str, int, str]]:
         workloads = [workload for workload in overview.workloads if (workload.outcome or _OWN_CLAIMS) == outcome]
         if not workloads:
             continue
-        pods, moved = sum(workload.pods for workload in workloads), sum(workload.moved for workload in workloads)
-        enforced = Counter(workload.would for workload in workloads if workload.would)
-        stays = sum(any(key.stays for key in workload.keys) for workload in workloads)
+        pods, moved = (
+            sum(workload.pods for workload in workloads),
+            sum(workload.pods_with_claims for workload in workloads),
+        )
+        enforced = Counter(workload.potential_outcome for workload in workloads if workload.potential_outcome)
+        stays = sum(any(key.keep_reason for key in workload.keys) for workload in workloads)
         until = sum(any(key.until for key in workload.keys) for workload in workloads)
         notes = [
             count_of(pods, "pod"),

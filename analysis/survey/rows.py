@@ -19,8 +19,19 @@ if TYPE_CHECKING:
     from analysis.survey.overview import Overview
     from analysis.survey.verdicts import Key
 
-_OF_WORKLOAD = ("namespace", "kind", "name", "outcome", "would", "pods", "running", "moved", "file", "line")
-_DECIDED = ("outcome", "would", "mode", "code", "detail", "stays", "until", "remedy")
+_OF_WORKLOAD = (
+    "namespace",
+    "kind",
+    "name",
+    "outcome",
+    "potential_outcome",
+    "pods",
+    "running_pods",
+    "pods_with_claims",
+    "file",
+    "line",
+)
+_DECIDED = ("outcome", "potential_outcome", "mode", "code", "detail", "keep_reason", "until", "remedy")
 _OF_KEY = ("container", "dialect", "key", "amount", *_DECIDED)
 
 
@@ -31,9 +42,15 @@ def table(overview: Overview) -> Rows:
     for workload in overview.workloads:
         mine = ["" if value is None else value for value in of_workload(workload)]
         rows += [[*mine, *of_key(key)] for key in workload.keys] or [[*mine, *none]]
-    return Rows(
-        [*_OF_WORKLOAD, *(f"key{name.capitalize()}" if name in _OF_WORKLOAD else name for name in _OF_KEY)], rows
-    )
+    headings = [_camel(name) for name in _OF_WORKLOAD]
+    headings += [_camel(f"key_{name}" if name in _OF_WORKLOAD else name) for name in _OF_KEY]
+    return Rows(headings, rows)
+
+
+def _camel(name: str) -> str:
+    """Return a name as `-o json` writes it."""
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 # The code of an outcome, for keys whose decision has none. The code decides the severity.

@@ -17,7 +17,7 @@ _LEVELS = ("error", "warning", "info")
 
 @declare(
     "check",
-    empty={"configuration": {"source": "", "mode": ""}, "findings": [], "passedBy": []},
+    empty={"configuration": {"source": "", "mode": ""}, "findings": [], "skippedDocuments": []},
     examples=("drawbridge check deploy/", "drawbridge check -f pod.yaml --inventory fleet.yaml --fail-on warning"),
 )
 @options.files(required=False)
@@ -79,7 +79,7 @@ def command(
         lambda: {
             "configuration": in_force.described(mode),
             "findings": formats.as_json(checked),
-            "passedBy": [skip._asdict() for skip in skipped],
+            "skippedDocuments": [skip._asdict() for skip in skipped],
         },
         findings=lambda: checked,
     )

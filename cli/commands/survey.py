@@ -27,7 +27,17 @@ EMPTY: dict[str, object] = {
     **{key: {} for key in ("outcomes", "features", "classes", "modes")},
     "network": {"pools": {}, "configuration": "", "driverObjects": "", "driverConfiguration": ""},
     **{
-        key: [] for key in ("workloads", "reasons", "obstacles", "plugins", "drivers", "servedBy", "unread", "passedBy")
+        key: []
+        for key in (
+            "workloads",
+            "reasons",
+            "obstacles",
+            "plugins",
+            "drivers",
+            "nodesByKey",
+            "unread",
+            "skippedDocuments",
+        )
     },
     "objects": 0,
     "pods": 0,
@@ -120,7 +130,7 @@ def command(
             "configuration": reading.in_force.described(mode),
             "outcomes": {outcome.value: number for outcome, number in result.outcomes.items()},
             **msgspec.to_builtins(result),
-            "passedBy": [skip._asdict() for skip in reading.skipped],
+            "skippedDocuments": [skip._asdict() for skip in reading.skipped],
         },
         findings=lambda: findings(result),
         table=lambda: table(result),

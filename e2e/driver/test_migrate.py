@@ -96,7 +96,7 @@ def test_a_node_moves_to_dra_and_back_by_the_runbook(control_plane, node_cluster
         """Return the state of the node, by the command that the page names."""
         survey = [PROGRAM, "survey", "--kubeconfig", cluster.kubeconfig, "-o", "json", "--fail-on", "never"]
         survey_ = json.loads(subprocess.run(survey, capture_output=True, check=True, timeout=120).stdout)
-        [side] = [row for row in survey_["servedBy"] if row["key"] == RESOURCE]
+        [side] = [row for row in survey_["nodesByKey"] if row["key"] == RESOURCE]
         return {group for group, nodes in side.items() if group != "key" and node.name in nodes}
 
     def published():

@@ -78,7 +78,7 @@ def test_survey_free_and_dashboard_count_the_same_plugin_devices(tmp_path):
     )
     picture = draw_picture(reading_of(objects(*PODS), Features()), read_at="", source="")
     counted = in_use(count_devices(picture.nodes))
-    assert (plugin["moving"] + plugin["staying"], listed, counted) == (USED, USED, USED)
+    assert (plugin["migratingDevices"] + plugin["stayingDevices"], listed, counted) == (USED, USED, USED)
     assert devices_by_namespace(picture) == {"b": 4, "default": 3}
 
 

@@ -321,7 +321,7 @@ def test_an_unreadable_file_does_not_stop_check(mixed):
     result = run("check", "-f", str(mixed), "-o", "json")
     assert result.exit_code == 2
     assert [Path(error["file"]).name for error in answer(result)["errors"]] == ["e.yaml"]
-    passed = {(Path(skip["file"]).name, skip["reason"]) for skip in answer(result)["passedBy"]}
+    passed = {(Path(skip["file"]).name, skip["reason"]) for skip in answer(result)["skippedDocuments"]}
     assert passed == {("b.yaml", "template"), ("c.yaml", "other")}
     assert [finding["code"] for finding in answer(result)["findings"]] == ["D102"]
 

@@ -73,7 +73,10 @@ def test_the_commands_count_the_same_devices(tmp_path):
             "survey": sum(driver["devices"] for driver in survey["drivers"]),
             "free": sum(listed_device["state"] != "plugin" for listed_device in listed),
         },
-        "in use": {"survey": sum(plugin["moving"] + plugin["staying"] for plugin in survey["plugins"]), "free": held},
+        "in use": {
+            "survey": sum(plugin["migratingDevices"] + plugin["stayingDevices"] for plugin in survey["plugins"]),
+            "free": held,
+        },
     }
     right = {"devices": 8, "in use": 4}
     wrong = {

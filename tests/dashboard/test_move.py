@@ -57,8 +57,8 @@ async def test_the_page_and_its_json_match_survey(survey_and_objects):
     }
     assert answer["reasons"] == survey["reasons"]
     assert answer["obstacles"] == survey["obstacles"]
-    assert {what: answer[what] for what in ("servedBy", "plugins", "drivers")} == {
-        what: survey[what] for what in ("servedBy", "plugins", "drivers")
+    assert {what: answer[what] for what in ("nodesByKey", "plugins", "drivers")} == {
+        what: survey[what] for what in ("nodesByKey", "plugins", "drivers")
     }
     assert "make the sum divisible" in page
     assert all(f'href="/namespaces/{row["namespace"]}"' in page for row in answer["namespaces"])

@@ -28,7 +28,7 @@ class NodesOfName(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     plugin: tuple[str, ...] = ()  # by a device plugin
     driver: tuple[str, ...] = ()  # by a driver
     both: tuple[str, ...] = ()  # by both at once
-    halfway: tuple[str, ...] = ()  # not at all; zero of it is left in status.allocatable
+    plugin_without_devices: tuple[str, ...] = ()  # not at all; zero of it is left in status.allocatable
     neither: tuple[str, ...] = ()  # not at all
 
 
@@ -60,7 +60,7 @@ def group_nodes(nodes: Iterable[Node], fleet: Inventory, configuration: Configur
                 # A plugin that partitions its GPUs has other resources of the vendor, and zero of this one.
                 group = "neither"
             else:
-                group = "halfway"
+                group = "plugin_without_devices"
             groups.setdefault(group, []).append(node.metadata.name)
         resources.append(NodesOfName(key=key, **{group: tuple(names) for group, names in groups.items()}))
     return tuple(resources)

@@ -29,7 +29,7 @@ def found_by_check(marks):
         elif finding["code"] == "D011":
             assert outcomes[document(finding["place"])] == "", finding
             outcomes[document(finding["place"])] = "unfilled"
-    for skip in answer["passedBy"]:
+    for skip in answer["skippedDocuments"]:
         outcomes[document(skip)] = "passed by"
     assert "errors" not in answer
     return code, outcomes
@@ -97,7 +97,7 @@ def test_files_of_a_build_are_not_reported_as_skipped(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(bin_), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path)
     _, answer = run_json("check", ".", "--chart", "chart", "-k", "prod")
-    assert {skip["file"].removeprefix("./") for skip in answer["passedBy"] if skip["reason"] != "other"} == {
+    assert {skip["file"].removeprefix("./") for skip in answer["skippedDocuments"] if skip["reason"] != "other"} == {
         *("own/base/kustomization.yaml", "own/prod/kustomization.yaml", "own/shared/limits.yaml"),
         "own/prod/gpus.yaml",
     }
@@ -277,7 +277,7 @@ def test_the_key_of_a_skipped_file_is_in_the_answer(name, key, tmp_path, monkeyp
     (tmp_path / name).write_text(f"a: 1\nlimits: {{{key or 'cpu'}: 1}}\n")
     monkeypatch.chdir(tmp_path)
     _, answer = run_json("check", ".")
-    assert answer["passedBy"] == [{"file": name, "line": 2 if key else 1, "reason": "other", "key": key}]
+    assert answer["skippedDocuments"] == [{"file": name, "line": 2 if key else 1, "reason": "other", "key": key}]
 
 
 OURS = {

@@ -34,7 +34,7 @@ STANDING = {
     "plugin": ["old-1", "old-2", "old-3"],
     "driver": ["new-1"],
     "both": ["both-1"],
-    "halfway": ["half-1"],
+    "pluginWithoutDevices": ["half-1"],
     "neither": ["cpu-1", "cut-up"],
 }
 
@@ -46,7 +46,7 @@ def surveyed(tmp_path, *objects, options=()):
 
 def test_every_node_has_a_state_for_each_key(tmp_path):
     _, answer = surveyed(tmp_path, *FLEET)
-    assert answer["servedBy"] == [{"key": GPU} | STANDING]
+    assert answer["nodesByKey"] == [{"key": GPU} | STANDING]
 
 
 def test_text_counts_the_nodes_and_names_some(tmp_path):
@@ -65,14 +65,14 @@ def test_a_classs_extended_resource_name_is_tracked_without_a_dialect(tmp_path):
     carrying = {**CLASS, "spec": CLASS["spec"] | {"extendedResourceName": "example.com/resource"}}
     node_of_plugin = plugin_node("a") | {"status": {"allocatable": {"example.com/resource": "2"}}}
     _, answer = surveyed(tmp_path, carrying, node_of_plugin, plugin_node("b"), published("b"))
-    [side] = [entry for entry in answer["servedBy"] if entry["key"] == "example.com/resource"]
+    [side] = [entry for entry in answer["nodesByKey"] if entry["key"] == "example.com/resource"]
     assert (side["plugin"], side["driver"]) == (["a"], ["b"])
 
 
 def test_a_resource_without_a_class_is_not_listed_for_migration(tmp_path):
     odd = plugin_node("a") | {"status": {"allocatable": {"example.com/odd": "2", "hugepages-2Mi": "0", "cpu": "4"}}}
     _, answer = surveyed(tmp_path, CLASS, odd, *new("b"))
-    assert [entry["key"] for entry in answer["servedBy"]] == [GPU]
+    assert [entry["key"] for entry in answer["nodesByKey"]] == [GPU]
 
 
 def test_doctor_reports_nodes_with_both_plugin_and_driver(tmp_path):

@@ -44,7 +44,7 @@ def test_the_answer_in_json_names_file_and_line(dump):
     assert code == 1
     assert answer["outcomes"] == {"translated": 1, "left": 1}
     place = answer["workloads"][0]
-    assert (place["file"], place["line"], place["running"]) == (str(dump), 1, 3)
+    assert (place["file"], place["line"], place["runningPods"]) == (str(dump), 1, 3)
 
 
 def test_a_broken_file_does_not_stop_the_survey(dump, tmp_path):

@@ -87,8 +87,10 @@ def test_a_pods_own_claim_is_refused_like_a_key():
     own["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
     objects = (own, template, *on_a_fleet())
     [enforced], [held] = survey_of(*objects).workloads, survey_of(*in_mode("observe", *objects)).workloads
-    assert (enforced.outcome, held.outcome, held.would) == (Outcome.REFUSED, Outcome.LEFT, Outcome.REFUSED)
-    assert [(key.code, key.outcome.value) for key in enforced.keys] == [(key.code, key.would) for key in held.keys]
+    assert (enforced.outcome, held.outcome, held.potential_outcome) == (Outcome.REFUSED, Outcome.LEFT, Outcome.REFUSED)
+    assert [(key.code, key.outcome.value) for key in enforced.keys] == [
+        (key.code, key.potential_outcome) for key in held.keys
+    ]
 
 
 def test_mode_off_shows_no_further_decision():

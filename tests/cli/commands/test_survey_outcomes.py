@@ -179,7 +179,7 @@ def test_a_class_without_devices_serves_no_extended_resource(nodes, outcome):
 def test_translated_pods_count_as_moved():
     moved = running_pod("p", HAMI, annotations={"drawbridge.dev/original": "{}"}, by=owned_by("Deployment", "train"))
     [workload] = survey_of(workload_object("Deployment", "train", HAMI), moved).workloads
-    assert (workload.outcome, workload.moved) == (Outcome.TRANSLATED, 1)
+    assert (workload.outcome, workload.pods_with_claims) == (Outcome.TRANSLATED, 1)
 
 
 def test_devices_beside_a_pod_that_stays_are_stranded():
@@ -188,8 +188,8 @@ def test_devices_beside_a_pod_that_stays_are_stranded():
     objects += [running_pod("stays", staying, node="n0"), running_pod("moves", with_limits(**GPU), node="n1")]
     held = {plugin.key: plugin for plugin in survey_of(*objects).plugins}
     shared, whole = held["nvidia.com/gpu.shared"], held["nvidia.com/gpu"]
-    assert (shared.devices, shared.staying, shared.stranded, shared.freed) == (16, 2, 6, 8)
-    assert (whole.devices, whole.moving, whole.stranded, whole.freed) == (8, 1, 0, 8)
+    assert (shared.devices, shared.staying_devices, shared.stranded_devices, shared.freed_devices) == (16, 2, 6, 8)
+    assert (whole.devices, whole.migrating_devices, whole.stranded_devices, whole.freed_devices) == (8, 1, 0, 8)
 
 
 def test_devices_of_init_containers_and_sidecars_are_counted_like_kubelet():
@@ -198,7 +198,7 @@ def test_devices_of_init_containers_and_sidecars_are_counted_like_kubelet():
     pod = running_pod("p", with_limits(nvidia_gpu=1), node="n0")
     pod["spec"]["initContainers"] = [before, beside]
     [held] = survey_of(pod, plugin_node("n0", nvidia_gpu=8)).plugins
-    assert held.moving + held.staying == 3
+    assert held.migrating_devices + held.staying_devices == 3
 
 
 def test_a_key_that_the_api_server_refuses_is_reported_once():

@@ -26,7 +26,7 @@ from webhook.state import Features
 
 def test_a_deployment_counts_once_with_its_pods():
     [workload] = survey_of(*running_deployment()).workloads
-    assert (workload.kind, workload.name, workload.pods, workload.running) == ("Deployment", "train", 3, 3)
+    assert (workload.kind, workload.name, workload.pods, workload.running_pods) == ("Deployment", "train", 3, 3)
     assert workload.outcome is Outcome.TRANSLATED
 
 
@@ -91,7 +91,7 @@ def test_a_namespace_without_objects_is_reported(tmp_path):
 def test_a_running_pod_is_decided_like_an_unscheduled_one():
     placed = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,3000,0:;"}
     [workload] = survey_of(running_pod("p", HAMI, node="n1", annotations=placed)).workloads
-    assert (workload.outcome, workload.running) == (Outcome.TRANSLATED, 1)
+    assert (workload.outcome, workload.running_pods) == (Outcome.TRANSLATED, 1)
 
 
 def test_pods_of_an_unreadable_kind_are_listed_under_their_owner():
@@ -217,7 +217,7 @@ def test_a_scope_limits_the_workloads_and_not_the_usage():
     ]
     survey = survey_of(*objects, scope=SurveyScope(namespaces=frozenset({"b"})))
     assert [workload.name for workload in survey.workloads] == ["other"]
-    assert survey.plugins[0].moving == 2
+    assert survey.plugins[0].migrating_devices == 2
     labelled = survey_of(*objects, scope=SurveyScope(labels=lambda labels: labels.get("app") == "train"))
     assert [workload.name for workload in labelled.workloads] == ["train"]
 
@@ -233,7 +233,7 @@ def test_a_repository_is_surveyed_without_its_templates_and_other_files(tmp_path
     code, answer = run_json("survey", "-f", tmp_path, "--fail-on", "never")
     assert code == 0
     assert [(workload["name"], workload["outcome"]) for workload in answer["workloads"]] == [("web", "translated")]
-    assert sorted((skip["file"].rpartition("/")[2], skip["reason"]) for skip in answer["passedBy"]) == [
+    assert sorted((skip["file"].rpartition("/")[2], skip["reason"]) for skip in answer["skippedDocuments"]) == [
         ("deployment.yaml", "template"),
         ("workflow.yml", "other"),
     ]
