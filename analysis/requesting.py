@@ -37,7 +37,7 @@ def requests_devices(
     """Return whether one of the decisions about an object is about a request, or its pods have claims of their own."""
     asks = (
         decision.dialect
-        or decision.would
+        or decision.potential_outcome
         or decision.outcome is not Outcome.LEFT
         or (decision.container, decision.key) in amounts
         for decision in decisions

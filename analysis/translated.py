@@ -278,7 +278,7 @@ def _decision_rows(result: Result) -> Iterator[Sequence[Cell]]:
     for decision in done.decisions:
         where = f"{decision.container or whole}: {decision.key}" if decision.key else decision.container or whole
         detail = str(stated(decision.code, decision.reason, decision.remedy)) if decision.code else decision.reason
-        detail = "; ".join(filter(None, (detail, decision.stays and f"at the webhook: {decision.stays}")))
+        detail = "; ".join(filter(None, (detail, decision.keep_reason and f"at the webhook: {decision.keep_reason}")))
         basis = f"[{decision.basis}]" if decision.basis else ""
         yield Marked(decision.outcome), where, " ".join(filter(None, (detail, basis)))
     values = [operation["value"] for operation in done.operations if "/spec/tolerations" in operation["path"]]

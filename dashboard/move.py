@@ -32,7 +32,7 @@ class NamespaceMoved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     namespace: str
     mode: str
     workloads: dict[str, int]
-    would: dict[str, int]  # workloads that the mode does not change, by their outcome in mode `enforce`
+    potential_outcomes: dict[str, int]  # workloads that the mode does not change, by their outcome in mode `enforce`
     pods: int
     pods_with_claims: int
 
@@ -45,12 +45,12 @@ def survey_of(reading: Reading) -> Overview:
 def namespaces_of(overview: Overview) -> tuple[NamespaceMoved, ...]:
     """Add up a survey by namespace, the one with most pods still to move first."""
     outcomes: defaultdict[str, Counter[Outcome | None]] = defaultdict(Counter)
-    would: defaultdict[str, Counter[Outcome | None]] = defaultdict(Counter)
+    potential: defaultdict[str, Counter[Outcome | None]] = defaultdict(Counter)
     pods: Counter[str] = Counter()
     moved: Counter[str] = Counter()
     for workload in overview.workloads:
         outcomes[workload.namespace][workload.outcome] += 1
-        would[workload.namespace][workload.would] += 1
+        potential[workload.namespace][workload.potential_outcome] += 1
         pods[workload.namespace] += workload.pods
         moved[workload.namespace] += workload.pods_with_claims
     rows = [
@@ -58,7 +58,7 @@ def namespaces_of(overview: Overview) -> tuple[NamespaceMoved, ...]:
             namespace=name,
             mode=overview.modes.get(name, ""),
             workloads=_by_outcome(counts),
-            would=_by_outcome(would[name]),
+            potential_outcomes=_by_outcome(potential[name]),
             pods=pods[name],
             pods_with_claims=moved[name],
         )
@@ -95,7 +95,7 @@ def mechanisms_of(pods: Iterable[Pod]) -> dict[str, int]:
 def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]:
     """Write a survey as parts of a page of bounded size."""
     rows = [
-        (link(namespace.namespace, "namespaces", namespace.namespace), namespace.mode or "not installed", words_of(namespace.workloads), words_of(namespace.would), namespace.pods_with_claims, namespace.pods)
+        (link(namespace.namespace, "namespaces", namespace.namespace), namespace.mode or "not installed", words_of(namespace.workloads), words_of(namespace.potential_outcomes), namespace.pods_with_claims, namespace.pods)
         for namespace in namespaces_of(overview)
     ]  # fmt: skip
     whole = survey.report(overview, whole=False)

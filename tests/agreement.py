@@ -124,7 +124,7 @@ def decided(
     if not asks and set(keys) <= {*beside, *variables}:
         keys = {}
     # A refusal of own claims names no key; a mode that admits the pod leaves it.
-    held_back = any(decision.get("would") for decision in decisions)
+    held_back = any(decision.get("potentialOutcome") for decision in decisions)
     return Answer(
         outcome="refused"
         if refusals

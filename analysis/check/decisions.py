@@ -83,7 +83,7 @@ def finding_of(value: Object, decision: Decision, code: str) -> Finding:
         path=decision.key if is_place else next(_places(value, decision), ""),
         message=f"{container}{key}{decision.reason}",
         remedy=decision.remedy or page.remedy,
-        basis=decision.basis or (USUAL_MEANING if decision.assumed else ""),
+        basis=decision.basis or (USUAL_MEANING if decision.meaning_assumed else ""),
     )
 
 
@@ -137,7 +137,7 @@ def findings_of_decisions(value: Object, decisions: Iterable[Decision]) -> list[
         code = decision.code
         if not code and decision.outcome is Outcome.APPROXIMATED:
             code = APPROXIMATED
-        if not code and decision.stays:
+        if not code and decision.keep_reason:
             code = AT_WEBHOOK
         # A key of no dialect stays, whatever the decisions about other keys are.
         if not code and decision.outcome is Outcome.LEFT and decision.dialect:

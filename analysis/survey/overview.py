@@ -36,7 +36,7 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     kind: str
     name: str
     outcome: Outcome | None  # None if it has only claims of its own
-    would: Outcome | None  # in mode `enforce`, if different
+    potential_outcome: Outcome | None  # in mode `enforce`, if different
     dialects: tuple[str, ...]
     keys: tuple[Key, ...]
     # Its living pods; those with a node; those that use claims already.
@@ -168,7 +168,7 @@ def _asking(family: Family, judged: JudgedWorkload, file: str, line: int) -> Ask
         kind=top.kind,
         name=top.name,
         outcome=judged.outcome,
-        would=judged.would,
+        potential_outcome=judged.potential_outcome,
         dialects=tuple(dict.fromkeys(key.dialect for key in judged.keys if key.dialect)),
         keys=judged.keys,
         pods=len(family.pods),
@@ -187,7 +187,7 @@ def _sorted(reasons: Iterable[MoveReason]) -> list[MoveReason]:
         reasons,
         key=lambda reason: (
             -order.index(reason.outcome),
-            bool(reason.until or reason.stays),
+            bool(reason.until or reason.keep_reason),
             -reason.pods,
             -reason.workloads,
             reason.key,

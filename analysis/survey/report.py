@@ -124,7 +124,7 @@ def _row(workload: Asking, *, whole: bool, with_file: bool) -> Sequence[Cell]:
             amounts.append(key.amount)
         listed.add(container_key)
     keys = ", ".join(f"{key}={'+'.join(amounts)}" if amounts else key for key, amounts in amounts_by_key.items() if key)
-    texts = [f"{f'would be {workload.would}: ' if workload.would else ''}{keys}"]
+    texts = [f"{f'would be {workload.potential_outcome}: ' if workload.potential_outcome else ''}{keys}"]
     for key in workload.keys if whole else ():
         reason = f"  {because}" if (because := why(key)) else ""
         texts.append(f"{key.outcome} {joined(key.container or 'pod', key.key)}{reason}{_code(key.code)}")

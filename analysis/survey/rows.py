@@ -71,7 +71,7 @@ def code_of(key: Key) -> str:
         return key.code or formats.APPROXIMATED
     if key.until:
         return formats.WAITS
-    return formats.AT_WEBHOOK if key.stays else CODES[key.outcome]
+    return formats.AT_WEBHOOK if key.keep_reason else CODES[key.outcome]
 
 
 def findings(overview: Overview) -> list[formats.ObjectFindings]:
@@ -87,7 +87,7 @@ def findings(overview: Overview) -> list[formats.ObjectFindings]:
                 continue
             where = f"container {key.container}: " if key.container else ""
             severity = codes.CODES[code].severity
-            if key.would and severity is Severity.ERROR:  # the mode admits the pod
+            if key.potential_outcome and severity is Severity.ERROR:  # the mode admits the pod
                 severity = Severity.WARNING
             finding = Finding(
                 code=code,
@@ -97,7 +97,7 @@ def findings(overview: Overview) -> list[formats.ObjectFindings]:
                 message=where + joined(key.key, why(key)),
                 remedy=key.remedy,
                 place=place,
-                basis=formats.USUAL_MEANING if key.assumed else "",
+                basis=formats.USUAL_MEANING if key.meaning_assumed else "",
             )
             of_workload.append(finding)
         checked.append(formats.ObjectFindings(name, workload.file, of_workload))

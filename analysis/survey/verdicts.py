@@ -50,7 +50,7 @@ class Key(Decision, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     amount: str = ""
 
 
-class MoveReason(msgspec.Struct, frozen=True, kw_only=True):
+class MoveReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A reason why keys are not simply translated in mode `enforce`, and how many workloads it concerns. A person has to decide."""
 
     outcome: Outcome
@@ -58,13 +58,13 @@ class MoveReason(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
     remedy: str
     code: str
-    stays: str = ""
+    keep_reason: str = ""
     until: str = ""
     workloads: int = 0
     pods: int = 0
 
 
-_OF_REASON = ("outcome", "key", "detail", "remedy", "code", "stays", "until")
+_OF_REASON = ("outcome", "key", "detail", "remedy", "code", "keep_reason", "until")
 
 
 class JudgedWorkload(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ class JudgedWorkload(msgspec.Struct, frozen=True, kw_only=True):
 
     keys: tuple[Key, ...]
     outcome: Outcome | None  # None for a workload with claims of its own and no keys
-    would: Outcome | None  # in mode `enforce`, if different
+    potential_outcome: Outcome | None  # in mode `enforce`, if different
     reasons: frozenset[MoveReason]
     # The keys that stay with their device plugins.
     stays: frozenset[str]
@@ -87,12 +87,12 @@ class JudgedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Self:
         """Judge a workload by its keys."""
         enforced = [key.enforced() for key in keys]
-        outcome, would = outcome_of(keys), outcome_of(enforced)
+        outcome, potential = outcome_of(keys), outcome_of(enforced)
         deciding = filter(needs_decision, enforced)
         return cls(
             keys=keys,
             outcome=outcome,
-            would=would if would is not outcome else None,
+            potential_outcome=potential if potential is not outcome else None,
             reasons=frozenset([MoveReason(**{name: getattr(key, name) for name in _OF_REASON}) for key in deciding]),
             stays=frozenset([key.key for key in enforced if decides_outcome(key) and stays_for_good(key)]),
             classes=frozenset(classes),
@@ -207,7 +207,7 @@ class MoveJudge:
         keys = tuple(dict.fromkeys(self._keys(shape, done, prepared)))
         # Warnings that repeat the reason of a key are left out.
         details = {key.detail for key in keys if key.detail} | {
-            decision.stays for decision in done.decisions if decision.stays
+            decision.keep_reason for decision in done.decisions if decision.keep_reason
         }
         warnings = [text for text in map(str, done.warnings) if not any(detail in text for detail in details)]
         verdict = self._judged[sign] = JudgedWorkload.judge(keys, classes=classes, warnings=warnings, gates=needed)
@@ -232,7 +232,7 @@ class MoveJudge:
         remedy, fleet = decision.remedy, self._now.fleet
         if decision.outcome is Outcome.SERVED and (stranding := why_stranded(decision.key, self._now)):
             return stranding.until, stranding.remedy
-        if decision.outcome is not Outcome.LEFT or decision.would or decision.mode:
+        if decision.outcome is not Outcome.LEFT or decision.potential_outcome or decision.mode:
             return "", remedy
         word = decision.container, decision.key
         later = prepared.later.get(word, decision)
@@ -269,10 +269,10 @@ def _by_word(verdict: Verdict) -> dict[_Word, Decision]:
 
 def needs_decision(key: Key) -> bool:
     """Return whether a person has to read why a key is not simply translated or served, as in mode `enforce`."""
-    if key.would:  # the key for which the object is refused has the reason
+    if key.potential_outcome:  # the key for which the object is refused has the reason
         return False
     if key.outcome in (Outcome.TRANSLATED, Outcome.SERVED):
-        return bool(key.stays or key.until or key.code)
+        return bool(key.keep_reason or key.until or key.code)
     return bool(decides_outcome(key) or key.code)
 
 

@@ -136,7 +136,7 @@ def command(
         table=lambda: table(result),
         unread=result.unread,
     )
-    print_assumed(key.key for workload in result.workloads for key in workload.keys if key.assumed)
+    print_assumed(key.key for workload in result.workloads for key in workload.keys if key.meaning_assumed)
     bad = () if fail_on == "never" else _LEVELS[: _LEVELS.index(fail_on) + 1]
     unseen = "unknown" in bad and any(skip.key for skip in reading.skipped)
     if unseen or any(workload.outcome in bad for workload in result.workloads):

@@ -155,7 +155,9 @@ def command(
         warn(translated.why_unchanged(results))
     warn_of_misspelt(documents)
     warn_no_classes(documents, around, (decision for result in results for decision in result.translation.decisions))
-    print_assumed(decision.key for result in results for decision in result.translation.decisions if decision.assumed)
+    print_assumed(
+        decision.key for result in results for decision in result.translation.decisions if decision.meaning_assumed
+    )
     if not all_kinds and (kinds := translated.unknown_kinds(documents)):
         warn(f"pod templates in unknown kinds are not translated: {kinds} (use --all-kinds)")
     if in_place or output in ("yaml", "diff", "patch"):

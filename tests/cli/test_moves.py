@@ -55,11 +55,11 @@ def test_every_command_and_format_gives_the_same_answer(case):
         assert keys.keys() == by_key.keys()
     for word, key in keys.items():
         finding = by_key[word]
-        assert (key.outcome, key.code, key.detail, key.stays) == (
+        assert (key.outcome, key.code, key.detail, key.keep_reason) == (
             finding.outcome,
             finding.code,
             finding.detail,
-            finding.stays,
+            finding.keep_reason,
         )
     if not keys:
         return
@@ -87,7 +87,7 @@ def test_every_command_and_format_gives_the_same_answer(case):
         assert printable(key.detail) in text
         assert escaped(key.detail) in html
         assert printable(key.detail).replace('"', '""') in rows
-    replaced = {bool(key.stays) for key in asking.keys if key.outcome in REPLACED}
+    replaced = {bool(key.keep_reason) for key in asking.keys if key.outcome in REPLACED}
     assert bool(verdict.operations) == (False in replaced)
     if brings_pods(case.given) and not mapping(case.given["metadata"]).get("uid"):
         came = arrivals([case.given], move.state(case))
@@ -132,7 +132,7 @@ def test_every_key_of_a_pod_has_its_own_reason(around):
         done, reported = decide(keys, scheduler, apart=draw.random() < 0.5)
         assert done.refusals or reported.keys() == set(keys)
         for key, decision in reported.items():
-            if decision.outcome is not Outcome.LEFT or decision.would:
+            if decision.outcome is not Outcome.LEFT or decision.potential_outcome:
                 continue
             for name in keys:
                 if (name, scheduler) not in alone:

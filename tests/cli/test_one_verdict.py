@@ -123,7 +123,10 @@ def test_the_mode_in_the_files_decides_about_refusals(source):
                 decision["outcome"] in ("translated", "refused") for decision in decisions if "code" not in decision
             )
         if mode and name in NO - BY_SERVER - {"its own beside"}:
-            assert any(decision.get("mode") == mode and decision["would"] for decision in decisions), (name, decisions)
+            assert any(decision.get("mode") == mode and decision["potentialOutcome"] for decision in decisions), (
+                name,
+                decisions,
+            )
     checked = run("check", "-f", "-", *INVENTORY, "-o", "json", stdin=together)
     assert checked.exit_code == 1, checked.output
     findings = json.loads(checked.stdout)["findings"]

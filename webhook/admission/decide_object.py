@@ -371,7 +371,7 @@ def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Ve
     decisions = [
         decision
         if decision.outcome in _UNCHANGED
-        else replace(decision, outcome=Outcome.LEFT, would=decision.outcome.value, mode=mode.value)
+        else replace(decision, outcome=Outcome.LEFT, potential_outcome=decision.outcome.value, mode=mode.value)
         for decision in every
     ]
     return replace(applied, decisions=tuple(decisions), problem_warnings=(left, *refusals, *verdict.problem_warnings))
@@ -394,6 +394,6 @@ def _as_left(decisions: Iterable[Decision], would: str) -> tuple[Decision, ...]:
     for decision in decisions:
         if decision.outcome in REPLACED:
             detail = f"{would} {decision.outcome}" + (f": {decision.detail}" if decision.detail else "")
-            decision = replace(decision, outcome=Outcome.LEFT, detail=detail, would=decision.outcome.value)  # noqa: PLW2901
+            decision = replace(decision, outcome=Outcome.LEFT, detail=detail, potential_outcome=decision.outcome.value)  # noqa: PLW2901
         left.append(decision)
     return tuple(left)

@@ -29,7 +29,7 @@ def served_by(class_name: str) -> str:
     return f"DeviceClass {class_name} serves it through extendedResourceName"
 
 
-class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """The decision about one key on one container ("" for the pod as a whole)."""
 
     object: str
@@ -44,11 +44,11 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     # What shows the meaning of a unit of the key.
     basis: str = ""
     # Whether this is only the usual meaning, which no inventory shows.
-    assumed: bool = False
+    meaning_assumed: bool = False
     # Why the template keeps the key, if the webhook translates the pods instead.
-    stays: str = ""
+    keep_reason: str = ""
     # The outcome that the key would have if the mode allowed it, or if the object were not refused.
-    would: str = ""
+    potential_outcome: str = ""
     # The mode that does not allow the outcome. With `observe` and `warn`, all fields but `outcome` describe what the mode prevents.
     mode: str = ""
     # What must change before the key can be translated or served.
@@ -57,15 +57,15 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def reason(self) -> str:
         """Why the key has its outcome, as text for a message."""
-        if not (self.mode and self.would):
+        if not (self.mode and self.potential_outcome):
             return self.detail
-        return f"{self.mode}: would be {self.would}{f': {self.detail}' if self.detail else ''}"
+        return f"{self.mode}: would be {self.potential_outcome}{f': {self.detail}' if self.detail else ''}"
 
     def enforced(self) -> Self:
         """Return the decision as it would be in mode `enforce`."""
-        if not (self.mode and self.would):
+        if not (self.mode and self.potential_outcome):
             return self
-        return replace(self, outcome=Outcome(self.would), would="", mode="")
+        return replace(self, outcome=Outcome(self.potential_outcome), potential_outcome="", mode="")
 
 
 def decides_outcome(decision: Decision) -> bool:
@@ -83,7 +83,7 @@ def outcome_of(decisions: Iterable[Decision]) -> Outcome | None:
     outcomes = {
         request.outcome
         for request in requests or every
-        if request.key or request.would or request.outcome is Outcome.REFUSED
+        if request.key or request.potential_outcome or request.outcome is Outcome.REFUSED
     }
     if Outcome.REFUSED in outcomes:
         return Outcome.REFUSED
@@ -143,7 +143,7 @@ class PodReport:
             unit = case.unit if key == case.bare else WHOLE
             decision = Decision(self._object, case.container, dialect, key, outcome, note.detail, code=note.code)
             if unit is not WHOLE:
-                decision = replace(decision, basis=unit.basis, assumed=unit.assumed)
+                decision = replace(decision, basis=unit.basis, meaning_assumed=unit.assumed)
             self.decisions.append(decision)
             if outcome is Outcome.APPROXIMATED:
                 self._warn_of_loss(f"{_subject(case.container)}{key}", note.detail, is_dropped=note.is_dropped)

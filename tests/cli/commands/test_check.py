@@ -267,7 +267,7 @@ def test_a_device_inventory_is_checked_by_the_drivers_rules(tmp_path):
     ("of_decision", "basis"),
     [
         ({}, ""),
-        ({"assumed": True}, "the usual meaning of the key"),
+        ({"meaning_assumed": True}, "the usual meaning of the key"),
         ({"basis": "the pod selects x"}, "the pod selects x"),
     ],
 )

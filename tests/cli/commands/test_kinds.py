@@ -58,14 +58,14 @@ def test_every_format_says_that_the_webhook_translates_the_object(file, kind):
     made = run("translate", *given, "-o", "json")
     (decision,) = json.loads(made.stdout)["decisions"]
     assert decision["outcome"] == "translated"
-    assert decision["stays"].startswith(WHY[kind])
+    assert decision["keepReason"].startswith(WHY[kind])
     diff = run("translate", *given, "-o", "diff")
     assert (diff.stdout, f"the template stays: {WHY[kind]}" in diff.stderr) == ("", True)
     assert manifests.parse(run("translate", *given).stdout)[0].object == objects[0]
     findings = json.loads(run("translate", *given, "-o", "sarif").stdout)["runs"][0]["results"]
     assert [(finding["ruleId"], finding["level"]) for finding in findings] == [("M004", "note")]
     seen = json.loads(run("survey", *given[:2], "-o", "json").stdout)["workloads"]
-    assert seen[0]["keys"][0]["stays"] == decision["stays"]
+    assert seen[0]["keys"][0]["keepReason"] == decision["keepReason"]
     assert run("survey", *given[:2], "-o", "wide").stdout.partition("Workloads of")[2].count(WHY[kind]) == 1
     page = run("survey", *given[:2], "-o", "html").stdout
     assert seen[0]["outcome"] == "translated"

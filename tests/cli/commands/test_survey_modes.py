@@ -48,16 +48,16 @@ def test_observe_and_warn_leave_a_workload_and_show_the_outcome(mode, tmp_path):
     objects = on_a_fleet(FITS, LARGE)
     enforced, held = survey_of(*objects), survey_of(*in_mode(mode, *objects))
     assert [workload.outcome for workload in enforced.workloads] == [Outcome.APPROXIMATED, Outcome.REFUSED]
-    assert [(workload.outcome, workload.would) for workload in held.workloads] == [
+    assert [(workload.outcome, workload.potential_outcome) for workload in held.workloads] == [
         (Outcome.LEFT, Outcome.APPROXIMATED),
         (Outcome.LEFT, Outcome.REFUSED),
     ]
-    assert {(key.outcome, bool(key.would)) for workload in held.workloads for key in workload.keys} == {
+    assert {(key.outcome, bool(key.potential_outcome)) for workload in held.workloads for key in workload.keys} == {
         (Outcome.LEFT, True)
     }
     for workload, other in zip(held.workloads, enforced.workloads, strict=True):
         assert {key.key for key in workload.keys} == {key.key for key in other.keys}
-        assert {key.detail for key in workload.keys if key.would == "refused"} == {
+        assert {key.detail for key in workload.keys if key.potential_outcome == "refused"} == {
             key.detail for key in other.keys if key.outcome == "refused"
         }
     # Reasons, obstacles and freed devices do not depend on the mode.
@@ -75,7 +75,7 @@ def test_observe_and_warn_leave_a_workload_and_show_the_outcome(mode, tmp_path):
     assert run("survey", "-f", file).exit_code == 0
     assert run("survey", "-f", file, "--mode", "enforce").exit_code == 1
     row = next(csv.DictReader(io.StringIO(run("survey", "-f", file, "-o", "csv").stdout)))
-    found_codes = [row[name] for name in ("outcome", "would", "keyOutcome", "keyWould", "mode")]
+    found_codes = [row[name] for name in ("outcome", "potentialOutcome", "keyOutcome", "keyPotentialOutcome", "mode")]
     assert found_codes == ["left", "approximated", "left", "translated", mode]
 
 
@@ -96,7 +96,7 @@ def test_a_pods_own_claim_is_refused_like_a_key():
 def test_mode_off_shows_no_further_decision():
     survey = survey_of(*in_mode("off", *on_a_fleet(FITS)))
     [workload] = survey.workloads
-    assert (workload.outcome, workload.would) == (Outcome.LEFT, None)
+    assert (workload.outcome, workload.potential_outcome) == (Outcome.LEFT, None)
     assert {(key.mode, key.detail, key.until) for key in workload.keys} == {
         ("off", f"its namespace a has the label {MODE_LABEL}=off", "")
     }
@@ -111,7 +111,7 @@ def test_a_key_waiting_for_its_driver_ignores_the_mode():
     waiting = survey_of(*running_deployment(), plugin_node("n0", nvidia_gpu=10))
     held = survey_of(*in_mode("observe", *running_deployment(), plugin_node("n0", nvidia_gpu=10)))
     assert held.workloads[0].keys == waiting.workloads[0].keys
-    assert held.workloads[0].would is None
+    assert held.workloads[0].potential_outcome is None
 
 
 def test_an_invalid_mode_label_is_an_obstacle_and_means_warn():
@@ -129,7 +129,7 @@ def test_the_canary_chooses_workloads_by_their_names():
         for number in range(20)
     ]
     survey = survey_of(*pods, configuration=configured(canary=50))
-    assert {(workload.outcome, workload.would) for workload in survey.workloads} == {
+    assert {(workload.outcome, workload.potential_outcome) for workload in survey.workloads} == {
         (Outcome.TRANSLATED, None),
         (Outcome.LEFT, Outcome.TRANSLATED),
     }

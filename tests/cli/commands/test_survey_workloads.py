@@ -197,7 +197,7 @@ def test_a_workload_with_claims_of_its_own_has_no_outcome(tmp_path):
     )
     survey = survey_of(own)
     [workload] = survey.workloads
-    assert (workload.outcome, workload.would, workload.keys) == (None, None, ())
+    assert (workload.outcome, workload.potential_outcome, workload.keys) == (None, None, ())
     lines = lines_of(survey)
     assert "  own claims          1  have no keys, but claims of their own (0 pods)" in lines
     assert "  own claims  Deployment/own  0/0" in lines

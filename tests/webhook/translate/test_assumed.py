@@ -20,7 +20,7 @@ _TABLE = re.compile(r"`(\w+: [{\[].*)` \(docs/configuration\.md\)")
 def test_a_whole_device_is_assumed_only_in_files(key):
     asks = pod({key: 1})
     [decision] = translate(asks, State(fleet=FILES), namespace="n").decisions
-    assert (decision.outcome, decision.assumed) == ("translated", True)
+    assert (decision.outcome, decision.meaning_assumed) == ("translated", True)
     for unknown in (Inventory(), Inventory(known=True, assumes=True)):
         done = translate(asks, State(fleet=unknown), namespace="n")
         assert [decision.outcome for decision in done.decisions] == ["left"]
@@ -32,7 +32,7 @@ def test_node_selectors_and_declared_meanings_take_precedence_over_assumptions()
     assert translate(shared, State(fleet=FILES), namespace="n").decisions[0].outcome == "left"
     declared, _ = read_configuration(configuration({"meanings": {"nvidia.com/gpu": "mig:1g.5gb"}}))
     done = translate(pod({"nvidia.com/gpu": 1}), State(configuration=declared, fleet=FILES), namespace="n")
-    assert (done.decisions[0].assumed, "mig.nvidia.com" in done.decisions[0].detail) == (False, True)
+    assert (done.decisions[0].meaning_assumed, "mig.nvidia.com" in done.decisions[0].detail) == (False, True)
 
 
 def configuration(table):

@@ -38,7 +38,7 @@ def test_a_container_in_a_custom_resource_is_decided_like_pods(place):
     item = PLACES[place]
     done = decide_object(item, STATE)
     assert outcomes_of(item) == {(place, GPU): "translated"}
-    assert {(decision.outcome, "it is read by" in decision.stays) for decision in done.decisions} == {
+    assert {(decision.outcome, "it is read by" in decision.keep_reason) for decision in done.decisions} == {
         ("translated", True)
     }
     assert (done.operations, done.templates, done.refusals) == ((), {}, ())
@@ -148,7 +148,7 @@ def test_a_controllers_short_name_is_decided_as_the_resulting_key(version, kind,
     assert outcomes_of(item) == {("runners/0", key): outcome for key, outcome in becomes.items()}
     done = decide_object(item, STATE)
     assert done.refusals == ()
-    assert all("it is read by" in decision.stays + decision.detail for decision in done.decisions)
+    assert all("it is read by" in decision.keep_reason + decision.detail for decision in done.decisions)
     many = obj(version, kind, {"runners": [{"resources": {"limits": {"gpu": 9}}}]})
     assert "[R023]" in str(decide_object(many, STATE).refusals[0])
 
@@ -197,7 +197,7 @@ def test_an_unknown_kind_is_reported_with_every_key_in_it():
     assert outcomes_of(STRANGE) == {("workers", "gpuCount"): "unknown", ("main", GPU): "translated"}
     [count, request] = sorted(done.decisions, key=lambda decision: decision.outcome, reverse=True)
     assert "not checked: drawbridge does not know how Weird uses it" in count.detail
-    assert request.stays == "drawbridge does not know how Weird uses it"
+    assert request.keep_reason == "drawbridge does not know how Weird uses it"
     assert not done.operations
     assert decide_object(STRANGE, STATE, rewrite_unknown=True).operations
 

@@ -81,7 +81,7 @@ def test_a_template_its_controller_does_not_read_is_rewritten(obj):
 
 def test_the_kind_of_another_group_is_another_kind():
     strange = workload("example.com/v1", "RayCluster", RAY["spec"])
-    assert "does not know how RayCluster uses it" in done_with(strange).decisions[0].stays
+    assert "does not know how RayCluster uses it" in done_with(strange).decisions[0].keep_reason
     assert paths(workload("v1", "Service", KNATIVE["spec"])) == []
 
 
