@@ -133,7 +133,7 @@ class _Notes:
         """Add the note for this pod to the summary, if there is one."""
         if outcome.node is not None:
             return replace(outcome, summary=self._shared_devices(pod, self._nodes[outcome.node]))
-        if self._coming is None or outcome.exceeded:
+        if self._coming is None or outcome.exceeded_quota:
             return outcome
         new = SnapshotRun(replace(self._coming, pods=(pod,)), self._ask).schedule(pod)
         if new.node is None:

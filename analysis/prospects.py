@@ -119,7 +119,7 @@ class QuotaUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     hard: str
     used: str
     requested: str
-    largest: str
+    remaining: str
     exceeded: bool
 
 

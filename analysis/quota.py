@@ -159,11 +159,11 @@ def necessary(reading: Reading, namespace: str) -> Reading:
 def tables(quotas: Iterable[QuotaReport], holders: int | None = None) -> Iterator[Part]:
     """Make the tables of a report: a row for each line of each quota, with up to `holders` holders of its devices."""
     for quota in quotas:
-        head = ["Line", "", "Hard", "Used", "Waiting", "Left", *(["Holders"] if holders else [])]
+        head = ["Line", "", "Hard", "Used", "Pending", "Remaining", *(["Holders"] if holders else [])]
         rows: list[list[Cell]] = []
         for line in quota.lines:
-            bar = amount_bar(line.hard, line.used, line.waiting)
-            row: list[Cell] = [line.key, bar, line.hard, line.used, line.waiting, line.left]
+            bar = amount_bar(line.hard, line.used, line.pending)
+            row: list[Cell] = [line.key, bar, line.hard, line.used, line.pending, line.remaining]
             if holders:
                 texts = [
                     f"{holder.amount}: {holder.claim}{f' of {list_first(holder.pods, _NAMED)}' if holder.pods else ''}"
@@ -173,7 +173,7 @@ def tables(quotas: Iterable[QuotaReport], holders: int | None = None) -> Iterato
                 row.append(("", *texts, f"and {left:,} more" if left else ""))
             rows.append(row)
         yield Rows(head, rows, quota.quota)
-        yield quota.idle
+        yield quota.keys_without_effect
 
 
 def waiting_in(reading: Reading, demands: Demands) -> Callable[[DeviceQuota], Amounts]:

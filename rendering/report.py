@@ -105,7 +105,7 @@ class Report(msgspec.Struct, frozen=True):
 def amount_bar(hard: str, used: str, requested: str = "0") -> Drawn:
     """Draw the used and the additionally requested part of an amount as a bar."""
     whole, taken, more = (Quantity.parse(one).nano for one in (hard, used, requested))
-    words = f"{used} of {hard} used{f', {requested} asked' if more else ''}"
+    words = f"{used} of {hard} used{f', {requested} requested' if more else ''}"
     return Drawn(bar({"held": taken, "given": more, "free": max(whole - taken - more, 0)}, words), words)
 
 

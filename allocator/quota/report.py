@@ -33,17 +33,17 @@ class LineReport(msgspec.Struct, frozen=True):
     key: str
     hard: str
     used: str
-    waiting: str  # the most that pods and claims without devices may get
-    left: str
+    pending: str  # the most that pods and claims without devices may get
+    remaining: str
     holders: tuple[HolderOfLine, ...]
 
 
-class QuotaReport(msgspec.Struct, frozen=True):
+class QuotaReport(msgspec.Struct, frozen=True, rename="camel"):
     """One quota, as namespace/name."""
 
     quota: str
     lines: tuple[LineReport, ...]
-    idle: str  # which keys have no effect, and why; "" if all have
+    keys_without_effect: str  # which keys have no effect, and why; "" if all have
 
 
 def report_quota(

@@ -48,7 +48,7 @@ REMEMBERED = 4096  # explained refusals that are cached
 EXPLAINED = 24  # refusing nodes that are explained for a pod; the others are only counted
 
 
-class PodOutcome(msgspec.Struct, frozen=True):
+class PodOutcome(msgspec.Struct, frozen=True, rename="camel"):
     """The result for one pod."""
 
     pod: str
@@ -57,7 +57,7 @@ class PodOutcome(msgspec.Struct, frozen=True):
     reasons: tuple[Reason, ...] = ()
     victims: tuple[str, ...] = ()
     summary: str = ""
-    exceeded: dict[str, str] = {}  # the exceeded quota line of a pod for which devices are free
+    exceeded_quota: dict[str, str] = {}  # the exceeded quota line of a pod for which devices are free
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -194,7 +194,7 @@ class SnapshotRun:
         taken = claims_by_node[chosen]
         crossed = self._crossed(pod, taken, answer, self.fleet.stock)
         if crossed is not None:
-            refused = PodOutcome(pod_name, None, summary=str(crossed), exceeded=crossed.facts())
+            refused = PodOutcome(pod_name, None, summary=str(crossed), exceeded_quota=crossed.facts())
             return self._with_victims(refused, pod, allocated, free)
         if hold:
             self._hold(pod, chosen, taken, answer)

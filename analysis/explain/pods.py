@@ -372,7 +372,7 @@ def _outlook_text(prospect: Prospect, outcome: PodOutcome, scheduler: str, readi
     fitting = [name for group in prospect.groups if group.devices for name in group.nodes]
     left = [name for name in fitting if name not in barred]
     if prospect.outlook is Outlook.FITS and outcome.node is None:
-        if outcome.exceeded or not fitting:
+        if outcome.exceeded_quota or not fitting:
             return _room_text(outcome, scheduler, reading)
         if left:
             return f"devices for it are free, but pods before it in the queue take them ({outcome.summary})"

@@ -46,7 +46,7 @@ class OfQuotas(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     replicas: int
     # How many of the equal pods pass.
     replicas_left: int
-    # The fields of a refusal: line, requested, hard, used, largest, waiting, replicas, replicasLeft; and exceeded.
+    # The fields of a refusal: line, requested, hard, used, remaining, pending, replicas, replicasLeft; and exceeded.
     lines: list[dict[str, str | bool]]
 
 
@@ -151,7 +151,7 @@ class Limited(msgspec.Struct, frozen=True, kw_only=True):
     unread: list[Unread]
 
 
-class OfResize(msgspec.Struct, frozen=True, kw_only=True):
+class OfResize(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`drawbridge resize -o json`."""
 
     configuration: ConfigurationSource
@@ -159,7 +159,7 @@ class OfResize(msgspec.Struct, frozen=True, kw_only=True):
     fits: bool
     pods: list[PodOutcome]
     # One more pod of a Deployment, while the old pods still hold their devices.
-    beside: PodOutcome | None
+    surge_pod: PodOutcome | None
     # Each line of a quota that counts the new pods, without the old ones.
     quotas: list[dict[str, str]]
     # The objects to apply: the workload, and the templates that it names.
@@ -188,18 +188,18 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     unread: list[Unread]
 
 
-class Uninstalled(msgspec.Struct, frozen=True, kw_only=True):
+class Uninstalled(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`drawbridge uninstall -o json`."""
 
     # The objects that were or would be removed, in this order.
-    taken: list[str]
+    removed_objects: list[str]
     # The objects that stay, and why.
-    left: list[str]
+    remaining_objects: list[str]
     # Whether anything was changed.
-    done: bool
+    changed: bool
 
 
-class HeldOfPlugin(msgspec.Struct, frozen=True, kw_only=True):
+class HeldOfPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A device that a container has from a device plugin, and the same device under the names that drivers publish."""
 
     resource: str
@@ -208,7 +208,7 @@ class HeldOfPlugin(msgspec.Struct, frozen=True, kw_only=True):
     pod: str
     devices: list[str]
     # The published devices that are tainted, so that claims do not get them.
-    marked: list[str]
+    tainted_devices: list[str]
 
 
 class NotRead(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,13 +218,13 @@ class NotRead(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class NodeAudit(msgspec.Struct, frozen=True, kw_only=True):
+class NodeAudit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`drawbridge node-agent --once -o json`."""
 
     node: str
     findings: list[Finding]
     # The devices that containers have from device plugins.
-    devices: list[HeldOfPlugin] = msgspec.field(name="held")
+    plugin_devices: list[HeldOfPlugin]
     unread: list[NotRead]
 
 
@@ -238,7 +238,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     objects: int
     bytes: int
     # The number of values that were left out.
-    left_out: int
+    redacted_values: int
     unread: list[Unread]
 
 

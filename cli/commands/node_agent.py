@@ -38,7 +38,7 @@ Answer = dict[str, Any]
 
 @declare(
     "node-agent",
-    empty={"node": "", "findings": [], "held": [], "unread": []},
+    empty={"node": "", "findings": [], "pluginDevices": [], "unread": []},
     examples=("drawbridge node-agent --once --node-name node-a", "drawbridge node-agent --mark held --condition"),
 )
 @options.option("--once", "Audit once, print the findings, and write nothing.")
@@ -141,11 +141,11 @@ def answer_of(look: AuditResult, hardware: Hardware) -> Answer:
                 "id": plugin_device.id,
                 "pod": f"{plugin_device.namespace}/{plugin_device.pod}",
                 "devices": devices,
-                "marked": [name for name in devices if name in marked],
+                "taintedDevices": [name for name in devices if name in marked],
             }
         )
     unread = [{"source": name, "reason": why} for name, why in sorted((snapshot.unread | snapshot.unknown).items())]
-    return {"node": snapshot.node, "findings": findings, "held": held_devices, "unread": unread}
+    return {"node": snapshot.node, "findings": findings, "pluginDevices": held_devices, "unread": unread}
 
 
 def _report(answer: Answer) -> Report:
@@ -155,9 +155,9 @@ def _report(answer: Answer) -> Report:
             f"{finding['object']}: {finding['severity']} {finding['code']}: {finding['message']}",
             f"  {finding['remedy']}",
         ]
-    for held in answer["held"]:
+    for held in answer["pluginDevices"]:
         devices = ", ".join(held["devices"]) or "no published device"
-        unmarked = len(held["devices"]) - len(held["marked"])
+        unmarked = len(held["devices"]) - len(held["taintedDevices"])
         note = f" ({unmarked} not marked)" if unmarked else ""
         lines.append(f"{held['pod']} holds {held['resource']} {held['id']} of a device plugin: {devices}{note}")
     lines += [f"not read: {unread['source']}: {unread['reason']}" for unread in answer["unread"]]

@@ -30,7 +30,7 @@ EMPTY: dict[str, object] = {
     "server": "",
     "objects": 0,
     "bytes": 0,
-    "leftOut": 0,
+    "redactedValues": 0,
     "unread": [],
 }
 
@@ -92,7 +92,7 @@ def command(
             "server": snapshot.version,
             "objects": len(snapshot.lines),
             "bytes": path.stat().st_size,
-            "leftOut": snapshot.left_out,
+            "redactedValues": snapshot.left_out,
         },
         unread=snapshot.unread,
     )

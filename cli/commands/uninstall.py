@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @declare(
     "uninstall",
-    empty={"taken": [], "left": [], "done": False},
+    empty={"removedObjects": [], "remainingObjects": [], "changed": False},
     examples=("drawbridge uninstall", "drawbridge uninstall --yes"),
 )
 @options.option("--yes", "Remove the objects. Without it they are only listed.")
@@ -50,6 +50,6 @@ def command(*, yes: bool, kinds: bool, namespace: str, kubeconfig: str, context:
     write(
         output,
         lambda: Report("Uninstallation", (Screen(lines),), summary),
-        lambda: {"taken": taken, "left": left, "done": yes},
+        lambda: {"removedObjects": taken, "remainingObjects": left, "changed": yes},
     )
     return Exit.FINE

@@ -86,9 +86,9 @@ class QuotaLine(msgspec.Struct, frozen=True):
 
     def facts(self) -> dict[str, str]:
         """The fields of the line for programs."""
-        amounts = {"requested": self.requested, "hard": self.hard, "used": self.used, "largest": self.remaining}
+        amounts = {"requested": self.requested, "hard": self.hard, "used": self.used, "remaining": self.remaining}
         if self.waiting:
-            amounts["waiting"] = self.waiting
+            amounts["pending"] = self.waiting
         facts = {"line": self.key} | {name: self.write(amount) for name, amount in amounts.items()}
         if self.replicas != 1:
             facts["replicas"] = str(self.replicas)

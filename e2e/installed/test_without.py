@@ -43,22 +43,22 @@ def without(installation, tenants):
     cluster = installation.cluster
     cluster.create(QUOTA | {"metadata": {"name": "kept", "namespace": tenants}})
     planned = answer(cluster, "uninstall")
-    assert not planned["done"]
+    assert not planned["changed"]
     done = answer(cluster, "uninstall", "--yes")
-    assert done["done"]
-    assert done["taken"] == planned["taken"]
-    cluster.until("ours is gone", lambda: not answer(cluster, "uninstall", "--yes")["taken"], 90)
+    assert done["changed"]
+    assert done["removedObjects"] == planned["removedObjects"]
+    cluster.until("ours is gone", lambda: not answer(cluster, "uninstall", "--yes")["removedObjects"], 90)
     return cluster, done
 
 
 def test_uninstall_removes_drawbridge_objects_and_keeps_and_lists_user_objects(without, tenants):
     cluster, done = without
-    assert done["taken"][0] == "MutatingWebhookConfiguration drawbridge"
-    assert f"Namespace {tenants}: its labels drawbridge.dev/mode" in done["taken"]
-    [kept] = [line for line in done["left"] if line.startswith("CustomResourceDefinition")]
+    assert done["removedObjects"][0] == "MutatingWebhookConfiguration drawbridge"
+    assert f"Namespace {tenants}: its labels drawbridge.dev/mode" in done["removedObjects"]
+    [kept] = [line for line in done["remainingObjects"] if line.startswith("CustomResourceDefinition")]
     assert "devicequotas.drawbridge.dev" in kept
     assert f"{tenants}/kept" in kept
-    assert any("ConfigMap drawbridge-driver/drawbridge-inventory" in line for line in done["left"])
+    assert any("ConfigMap drawbridge-driver/drawbridge-inventory" in line for line in done["remainingObjects"])
     assert cluster.get(f"/apis/drawbridge.dev/v1alpha1/namespaces/{tenants}/devicequotas/kept")
 
 

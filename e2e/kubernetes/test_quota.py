@@ -78,7 +78,7 @@ def test_each_line_is_listed_for_one_and_for_all_namespaces(control_plane, team,
     assert code == 0
     [mine] = [quota for quota in json.loads(output)["quotas"] if quota["quota"] == f"{team}/tried"]
     [line] = mine["lines"]
-    assert (line["used"], line["waiting"], line["left"]) == ("1", "3", "4")
+    assert (line["used"], line["pending"], line["remaining"]) == ("1", "3", "4")
     assert line["holders"] == [{"claim": f"{team}/held", "pods": ["runs"], "amount": "1"}]
 
 

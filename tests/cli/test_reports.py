@@ -165,7 +165,7 @@ def test_a_quota_and_a_capacity_are_bars(tmp_path):
     running = pod("q", "a", nodeName="n0")
     dump = manifest(tmp_path / "dump.json", *fleet(), quota, held("a", "q"), running, claim("c"), pod("p", "c"))
     drawn = bars(run("explain", "pod", "p", "-f", dump, "-o", "html").stdout)
-    assert ("1 of 4 used, 1 asked", [("held", "25.00%"), ("given", "25.00%"), ("free", "50.00%")]) in drawn
+    assert ("1 of 4 used, 1 requested", [("held", "25.00%"), ("given", "25.00%"), ("free", "50.00%")]) in drawn
     why = ("explain", "device", "node-b/gpu-1", "-f", EXAMPLES / "why")
     assert bars(run(*why, "-o", "html").stdout)[0] == (
         "20Gi of 80Gi used",

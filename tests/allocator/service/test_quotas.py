@@ -33,7 +33,7 @@ async def test_a_reservation_over_quota_is_refused_and_requeued_later():
             "requested": "2",
             "hard": "3",
             "used": "2",
-            "largest": "1",
+            "remaining": "1",
         }
         assert refused["error"].endswith("2 requested, 2 of 3 used; the most that would pass is 1")
         seq = sidecar.bridge.requeue_events.seq

@@ -339,12 +339,12 @@ def test_a_quota_counts_allocations_of_the_same_simulation():
     simulated = simulate(snapshot, ask=lambda now, node, some: choose_devices(now, node, some, strategy="first-fit"))
     assert [pod.node for pod in simulated.pods] == ["n0", None, "n0"]
     held = simulated.pods[1]
-    assert held.exceeded == {
+    assert held.exceeded_quota == {
         "line": "default/q: gpu/devices",
         "requested": "2",
         "hard": "3",
         "used": "2",
-        "largest": "1",
+        "remaining": "1",
     }
     assert "default/q: gpu/devices" in held.summary
     assert simulated.totals.unschedulable == 1
@@ -361,4 +361,4 @@ def test_victims_of_the_namespace_make_room_in_its_quota():
     claims = (low, claim("want", exactly("gpu")))
     snapshot = Snapshot(stock.with_object(low), pods, claims, quotas=(convert(hard, DeviceQuota),))
     [place] = simulate(snapshot, ask=lambda now, node, some: choose_devices(now, node, some, strategy="first-fit")).pods
-    assert (place.node, place.victims, place.exceeded["largest"]) == (None, ("default/low",), "0")
+    assert (place.node, place.victims, place.exceeded_quota["remaining"]) == (None, ("default/low",), "0")

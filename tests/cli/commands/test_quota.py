@@ -65,7 +65,7 @@ def test_each_line_shows_used_waiting_and_left(dump):
     printed = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert printed[:6] == [
         "team/limits",
-        "LINE HARD USED WAITING LEFT",
+        "LINE HARD USED PENDING REMAINING",
         "gpu/devices 4 1 1 2",
         "1: team/held of train",
         "gpu/memory 100Gi 40Gi 40Gi 20Gi",

@@ -168,12 +168,12 @@ def test_a_quota_counts_the_new_pods_without_the_old(tmp_path):
     )
     assert (code, answer["fits"]) == (1, False)
     [line] = answer["quotas"]
-    assert (line["requested"], line["used"], line["largest"], line["replicasLeft"]) == ("16Gi", "0", "12Gi", "1")
+    assert (line["requested"], line["used"], line["remaining"], line["replicasLeft"]) == ("16Gi", "0", "12Gi", "1")
     assert [bool(pod["node"]) for pod in answer["pods"]] == [True, False], (
         "the second is held back at its reservation, too"
     )
-    assert answer["beside"]["node"] is None, "beside those that run it would hold 16Gi"
-    assert answer["pods"][1]["exceeded"]["line"] == f"ml/team: {CLASS}/memory"
+    assert answer["surgePod"]["node"] is None, "beside those that run it would hold 16Gi"
+    assert answer["pods"][1]["exceededQuota"]["line"] == f"ml/team: {CLASS}/memory"
 
 
 def test_the_workload_names_a_new_template_with_the_new_amount(tmp_path):
@@ -273,7 +273,7 @@ def test_an_admitted_waiting_pod_uses_quota_and_no_device(tmp_path):
         "resize", "deployment/serve", f"{MEM}=8192", "-f", dump(tmp_path, LEGACY, waits, hard="18Gi")
     )
     assert (code, answer["fits"], [pod["node"] for pod in answer["pods"]]) == (1, False, ["n0", "n0"])
-    assert (answer["quotas"][0]["waiting"], answer["quotas"][0]["largest"]) == ("4Gi", "14Gi")
+    assert (answer["quotas"][0]["pending"], answer["quotas"][0]["remaining"]) == ("4Gi", "14Gi")
 
 
 def test_a_claim_shared_by_all_replaced_pods_is_freed(tmp_path):

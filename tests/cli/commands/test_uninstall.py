@@ -156,5 +156,5 @@ async def test_uninstall_keeps_what_a_second_installation_shares():
 
 @pytest.mark.usefixtures("somewhere")
 def test_without_an_installation_there_is_nothing_to_uninstall():
-    assert run_json("uninstall", "--yes") == (0, {"taken": [], "left": [], "done": True})
+    assert run_json("uninstall", "--yes") == (0, {"removedObjects": [], "remainingObjects": [], "changed": True})
     assert run("uninstall").stdout == "no objects of drawbridge to remove\n"

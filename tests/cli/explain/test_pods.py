@@ -169,7 +169,7 @@ def test_the_namespaces_quota_shows_used_and_requested_amounts(tmp_path):
         "hard": "1",
         "used": "1",
         "requested": "1",
-        "largest": "0",
+        "remaining": "0",
         "exceeded": True,
     }
     shown = explain(tmp_path, "pod p", *objects).stdout
