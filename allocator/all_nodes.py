@@ -1,7 +1,7 @@
 """Allocation on every node of a fleet: nodes with equal fingerprints are searched once, and after a change only changed nodes.
 
-The fingerprint of a node (its "look") consists of, for each page of its pools, the attributes that the claims read (columns), everything
-else about the devices (bodies), and which devices are in use, by position. Nodes with equal looks share one result, which names devices
+The fingerprint of a node consists of, for each page of its pools, the attributes that the claims read (columns), everything
+else about the devices (bodies), and which devices are in use, by position. Nodes with equal fingerprints share one result, which names devices
 by position; device names are filled in when the answer for one node is read. Pools that reach beyond one node are compared by identity.
 
 Callers that ask again and again pass a `FleetMemo`, which keeps results from one stock to the next.
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 _PIECE = 32  # nodes, at 5 to 10 microseconds each, between two calls of the caller's `is_abandoned`
 _UNSEEN = NodeResult(Verdict.UNDECIDED, error="the caller stopped waiting before this node was checked")
-_LOOKS = 4096  # looks kept for a question, or twice the number of nodes if that is more
+_FINGERPRINTS = 4096  # fingerprints kept for a question, or twice the number of nodes if that is more
 _TEXTS = 4 << 20  # bytes of encoded claims
 _CONCLUSIONS = 4 << 20  # bytes of callers' conclusions
-_SHARED = 4  # slices without a node name that are added to a look in a microsecond
+_SHARED = 4  # slices without a node name that are added to a fingerprint in a microsecond
 _REACHED = 32 << 20  # bytes of cached node selections
 _QUESTIONS = 64  # the most that a memo keeps
 _SIZE = 1 << 18  # entries in the tables of all questions, beyond which the oldest questions are dropped
@@ -106,7 +106,7 @@ class FleetAnswer(Mapping[str, Answer]):
         return {node: self[node] for node in first.values()}
 
     def equal_nodes(self) -> list[list[str]]:
-        """Group the nodes with equal looks: a refusal on one of them holds for all, for the same reasons."""
+        """Group the nodes with equal fingerprints: a refusal on one of them holds for all, for the same reasons."""
         groups: dict[int, list[str]] = {}
         for node, result in self._results.items():
             groups.setdefault(id(result), []).append(node)
@@ -282,7 +282,7 @@ def best_verdict(
 
 
 class _Query:
-    """One question about successive stocks: the results, by look and by node."""
+    """One question about successive stocks: the results, by fingerprint and by node."""
 
     def __init__(
         self,
@@ -299,8 +299,8 @@ class _Query:
         self.classes = tuple(stock.classes.values())
         self.fault: NodeResult | None = None
         self.results: dict[str, NodeResult] = {}
-        self.by_look: dict[object, NodeResult] = {}
-        self.pinned: dict[int, object] = {}  # objects that looks compare by identity
+        self.by_fingerprint: dict[object, NodeResult] = {}
+        self.pinned: dict[int, object] = {}  # objects that fingerprints compare by identity
         self.answered_stock: Stock | None = None
         # Nodes without a result because the caller stopped waiting.
         self.unanswered: frozenset[str] = frozenset()
@@ -315,7 +315,7 @@ class _Query:
     @property
     def size(self) -> int:
         """The number of entries kept."""
-        return self.cache.size + len(self.by_look) + len(self.results)
+        return self.cache.size + len(self.by_fingerprint) + len(self.results)
 
     def update(self, stock: Stock, options: Options) -> None:
         """Update the results for this stock."""
@@ -330,8 +330,8 @@ class _Query:
                 None,
             )
             return
-        if len(self.by_look) > max(_LOOKS, 2 * len(nodes)):
-            self.by_look.clear()
+        if len(self.by_fingerprint) > max(_FINGERPRINTS, 2 * len(nodes)):
+            self.by_fingerprint.clear()
             self.pinned.clear()
         changed = stock.changed_since(self.answered_stock) if self.answered_stock is not None else None
         # Nodes with the most devices come last: a node may publish devices that do not exist, and the budget is for all nodes.
@@ -342,7 +342,7 @@ class _Query:
         if changed is None:
             signature = signature_of(reads, stock.pages.values(), self.cache.pages)
             if signature != self.signature:
-                self.by_look.clear()
+                self.by_fingerprint.clear()
                 self.pinned.clear()
             self.signature = signature
         unanswered: set[str] = set()
@@ -359,20 +359,20 @@ class _Query:
             elif self.fault is not None:
                 self.results[name] = self.fault
             else:
-                look: object = None
+                fingerprint: object = None
                 try:
-                    look = self._fingerprint_node(stock, name, node, options)
+                    fingerprint = self._fingerprint_node(stock, name, node, options)
                 except OutOfBudget:
-                    pass  # a node whose look is too expensive is searched alone
-                result = self.by_look.get(look)
+                    pass  # a node whose fingerprint is too expensive is searched alone
+                result = self.by_fingerprint.get(fingerprint)
                 if result is None:
                     result = self._search(stock, node, options)
                     # Not kept: with more time the result may differ.
                     out = options.budget is not None and options.budget.is_out
                     if result.verdict is Verdict.UNDECIDED and out:
                         unanswered.add(name)
-                    elif look is not None:
-                        self.by_look[look] = result
+                    elif fingerprint is not None:
+                        self.by_fingerprint[fingerprint] = result
                 self.results[name] = result
         if changed is None:
             self.results = {name: self.results[name] for name in nodes}
@@ -418,10 +418,10 @@ class _Query:
         )
         return compose(question, stock.nodes[name], named)
 
-    # ---- looks
+    # ---- fingerprints
 
     def _fingerprint_node(self, stock: Stock, name: str, node: Node, options: Options) -> object:
-        """Fingerprint a node for this question; equal looks get equal answers, by position."""
+        """Fingerprint a node for this question; equal fingerprints get equal answers, by position."""
         own = stock.pages_on.get(name, ())
         shared = stock.pages_on.get("", ())
         if not shared and len(own) == 1 and _is_complete(own, stock.pages_of[own[0].pool]):
@@ -499,10 +499,10 @@ class _Query:
 
     def _fingerprint_page(self, page: Page, node: Node, columns: Columns) -> tuple[object, ...]:
         spec = page.slice.spec
-        look: object = page.content
+        fingerprint: object = page.content
         if spec.skip_node_operations or spec.per_device_node_selection:
-            look = look, OPTIONAL_OPERATIONS in node.status.declared_features, _reach(page, node)
-        return look, *columns(page)
+            fingerprint = fingerprint, OPTIONAL_OPERATIONS in node.status.declared_features, _reach(page, node)
+        return fingerprint, *columns(page)
 
 
 def _is_complete(pages: Sequence[Page], whole: Sequence[Page]) -> bool:

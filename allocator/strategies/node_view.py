@@ -39,7 +39,7 @@ _WORST = sum(cost for cost, _ in LEVELS)
 class LooksAt(IntEnum):
     """What a strategy reads of a node. Nodes that are equal in this are rated once."""
 
-    USE = 1  # units and their use, which are the same on nodes with equal looks
+    USE = 1  # units and their use, which are the same on nodes with equal fingerprints
     SITES = 2  # also topology: buses, links, memory nodes
 
 
@@ -144,7 +144,7 @@ def split_equal_nodes(
     cache: StrategyCache,
     budget: Budget,
 ) -> list[list[str]]:
-    """Split a group of nodes with equal looks by what a strategy reads besides."""
+    """Split a group of nodes with equal fingerprints by what a strategy reads besides."""
     if looks_at is LooksAt.USE:
         return [[*nodes]]
     groups: dict[object, list[str]] = {}

@@ -118,7 +118,7 @@ def gpus(node, count=2, **more):
 
 
 @pytest.mark.parametrize(
-    ("expression", "looks", "feasible"),
+    ("expression", "groups", "feasible"),
     [
         (f'{UUID} != "n7-gpu-0"', 2, 199),
         (f'{UUID} == "n7-gpu-0"', 2, 0),
@@ -128,10 +128,10 @@ def gpus(node, count=2, **more):
         (f"{UUID}.nothing", 200, 0),  # fails on each device, with the device in the words
     ],
 )
-def test_unique_attribute_values_do_not_make_nodes_unequal(expression, looks, feasible):
+def test_unique_attribute_values_do_not_make_nodes_unequal(expression, groups, feasible):
     stock = fleets.fleet({f"n{n}": gpus(f"n{n}") for n in range(200)})
     answers = fleet(stock, [fleets.claim("c", exactly("gpu", selector=expression, count=2))])
-    assert (len(answers.equal_nodes()), len(answers.feasible)) == (looks, feasible)
+    assert (len(answers.equal_nodes()), len(answers.feasible)) == (groups, feasible)
 
 
 @pytest.mark.parametrize("constraint", ["matchAttribute", "distinctAttribute"])
