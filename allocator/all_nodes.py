@@ -47,8 +47,8 @@ _UNSEEN = NodeResult(Verdict.UNDECIDED, error="the caller stopped waiting before
 _FINGERPRINTS = 4096  # fingerprints kept for a question, or twice the number of nodes if that is more
 _TEXTS = 4 << 20  # bytes of encoded claims
 _CONCLUSIONS = 4 << 20  # bytes of callers' conclusions
-_SHARED = 4  # slices without a node name that are added to a fingerprint in a microsecond
-_REACHED = 32 << 20  # bytes of cached node selections
+_SLICES_PER_STEP = 4  # slices without a node name that are added to a fingerprint in a microsecond
+_SELECTION_BYTES = 32 << 20  # bytes of cached node selections
 _QUESTIONS = 64  # the most that a memo keeps
 _SIZE = 1 << 18  # entries in the tables of all questions, beyond which the oldest questions are dropped
 
@@ -131,8 +131,8 @@ class _NodeSelection:
         self.known: dict[tuple[str | None, ...], object] = {}
         # Costs in steps: checking all values once, and matching one node, which misses the processor's caches if there are many values.
         sizes = [len(expression.values) for expression in expressions]
-        self.first = sum(sizes) // 2
-        self.price = (len(places) + len(expressions) + sum(size.bit_length() // 4 for size in sizes)) // 2
+        self.read_steps = sum(sizes) // 2
+        self.match_steps = (len(places) + len(expressions) + sum(size.bit_length() // 4 for size in sizes)) // 2
 
 
 class FleetMemo:
@@ -145,7 +145,7 @@ class FleetMemo:
         self._queries: dict[object, _Query] = {}
         self.pages = PageCache()
         self._selections: dict[Page, _NodeSelection] = {}
-        self._reached = 0  # the approximate bytes of the selections
+        self._selection_bytes = 0  # the approximate bytes of the selections
         # Encoded claims by the identity of their spec, which the entry keeps alive.
         self._texts: Cache[tuple[ResourceClaimSpec, bytes]] = Cache(_TEXTS)
         self._stock: Stock | None = None
@@ -206,9 +206,9 @@ class FleetMemo:
                 size -= self._queries.pop(next(iter(self._queries))).size
             self.pages.keep(stock.pages.values())
             shared = stock.pages_on.get("", ())
-            if len(self._selections) > 2 * len(shared) + 64 or self._reached > _REACHED:
+            if len(self._selections) > 2 * len(shared) + 64 or self._selection_bytes > _SELECTION_BYTES:
                 self._selections.clear()
-                self._reached = 0
+                self._selection_bytes = 0
         return kept_query
 
     def selection(self, page: Page, budget: Budget) -> _NodeSelection:
@@ -216,7 +216,7 @@ class FleetMemo:
         selection_of_page = self._selections.get(page)
         if selection_of_page is None:
             selection_of_page = _NodeSelection(page)
-            budget.charge(selection_of_page.first)
+            budget.charge(selection_of_page.read_steps)
             self._selections[page] = selection_of_page
         return selection_of_page
 
@@ -230,15 +230,15 @@ class FleetMemo:
         key = tuple([labels.get(label) if label else name for label in selection.labels])
         known = selection.known.get(key)
         if known is None:
-            budget.charge(selection.price)
+            budget.charge(selection.match_steps)
             known = selection.known[key] = targets(page, node) and _reach(page, node)
-            self._reached += 200 + len(page.devices)
+            self._selection_bytes += 200 + len(page.devices)
         return known
 
     def pools(self, stock: Stock, node: str, budget: Budget) -> list[Pool]:
         """Return the pools that a node can use."""
         shared = stock.pages_on.get("", ())
-        budget.charge(len(shared) // _SHARED)
+        budget.charge(len(shared) // _SLICES_PER_STEP)
         node_object = stock.nodes[node]
         return stock.pools(node, [page for page in shared if self.reach(page, node_object, budget) is not False])
 
@@ -427,7 +427,7 @@ class _Query:
         if not shared and len(own) == 1 and _is_complete(own, stock.pages_of[own[0].pool]):
             return self._fingerprint_local_pool(stock, own, node, self._columns(options))
         budget = budget_of(options)
-        budget.charge(len(shared) // _SHARED)
+        budget.charge(len(shared) // _SLICES_PER_STEP)
         try:
             reach = {page: self.memo.reach(page, node, budget) for page in shared}
         except NodeSelectorError:
