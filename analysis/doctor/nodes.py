@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _FRESH = timedelta(minutes=20)  # an audit agent repeats its events every ten minutes
 _CODE_OF_REASON = {kind.reason: kind.code for kind in FindingKind}
-_STOOD_BY = timedelta(minutes=30)  # an audit agent renews its taints and its condition as often
+_STALE_AFTER = timedelta(minutes=30)  # an audit agent renews its taints and its condition as often
 
 
 def nodes_away(observed: DoctorInput) -> Iterator[Finding]:
@@ -113,12 +113,12 @@ def reported_by_agents(observed: DoctorInput) -> Iterator[Finding]:
             )
 
 
-def idle_marks(observed: DoctorInput) -> Iterator[Repairable]:
+def stale_marks(observed: DoctorInput) -> Iterator[Repairable]:
     """Taints of devices that no audit agent renews any more."""
     for rule in observed.reading.stock.rules.values():
         meta = rule.metadata
         renewed = seen_at(rule)
-        if MARKED_ON not in meta.labels or (renewed is not None and observed.now - renewed <= _STOOD_BY):
+        if MARKED_ON not in meta.labels or (renewed is not None and observed.now - renewed <= _STALE_AFTER):
             continue
         owners = ", ".join(owner.name for owner in meta.owner_references) or "(unknown)"
         finding = make_finding(
@@ -129,12 +129,12 @@ def idle_marks(observed: DoctorInput) -> Iterator[Repairable]:
         yield finding, Removal("DeviceTaintRule", "", meta.name, meta.uid, meta.resource_version)
 
 
-def idle_conditions(observed: DoctorInput) -> Iterator[Repairable]:
+def stale_conditions(observed: DoctorInput) -> Iterator[Repairable]:
     """Conditions of nodes that no audit agent renews any more."""
     for node in observed.reading.of_kinds("Node"):
         condition = condition_on(node)
         renewed = renewed_at(condition) if condition is not None else None
-        if condition is None or (renewed is not None and observed.now - renewed <= _STOOD_BY):
+        if condition is None or (renewed is not None and observed.now - renewed <= _STALE_AFTER):
             continue
         name = node["metadata"]["name"]
         finding = make_finding(

@@ -119,8 +119,8 @@ _REST = (
     Rule(fences.two_schedulers, "O205", (), ("DeviceTaintRule",)),
     Rule(control_plane.names_not_sent, "O016", (CONFIGURATION, "MutatingWebhookConfiguration")),
     Rule(control_plane.idle_leases, "O017", ("Lease",)),
-    Rule(nodes.idle_marks, "O213", (), ("DeviceTaintRule",), "deletes the rule"),
-    Rule(nodes.idle_conditions, "O214", ("Node",), (), "removes the condition"),
+    Rule(nodes.stale_marks, "O213", (), ("DeviceTaintRule",), "deletes the rule"),
+    Rule(nodes.stale_conditions, "O214", ("Node",), (), "removes the condition"),
     Rule(claims.unused_templates, "O216", ("Pod",), ("ResourceClaimTemplate",), "deletes the template"),
     Rule(claims.unused_claims, "O217", ("Pod",), ("ResourceClaim",)),
 )

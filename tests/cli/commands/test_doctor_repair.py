@@ -140,7 +140,7 @@ def test_a_forbidden_repair_is_reported_and_the_others_continue(monkeypatch):
     assert "nurse may not delete resourceclaims" in first["problem"]
 
 
-async def test_agent_events_are_reported_and_idle_marks_are_repaired():
+async def test_agent_events_are_reported_and_stale_marks_are_repaired():
     other = audit_event("DeviceNotAllocated", "said by another component") | {"reportingComponent": "kubelet"}
     cluster = loaded(*FLEET, pod("p"), device_mark(3600), audit_event("DeviceGivenTwice", "two have it"), other)
     faults = list((await diagnosed(cluster)).items())
