@@ -25,7 +25,7 @@ from webhook.refusals import Code
 MIB = 1 << 20
 MAX_MIB = 2**31  # HAMi and Volcano store MiB in an int32
 POD_LIMIT = 128  # devices of one pod
-_WHOLE = (None,) * 6
+_NO_AMOUNTS = (None,) * 6
 AUTO = "auto"  # for Pairs: the PCIe root, or else the NUMA node, if both kinds of device publish it
 
 
@@ -60,8 +60,8 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def partial(self) -> bool:
         """Return whether the demand is for parts of devices, so that the scheduler must support shares."""
-        parts = (self.memory, self.memory_percent, self.cores, self.shares, self.cpus, self.bandwidth_percent)
-        return parts != _WHOLE
+        amounts = (self.memory, self.memory_percent, self.cores, self.shares, self.cpus, self.bandwidth_percent)
+        return amounts != _NO_AMOUNTS
 
     def times(self, count: int) -> Demand:
         return msgspec.structs.replace(self, count=count)
@@ -177,7 +177,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
         """Return the dialect's table under these options."""
         return table
 
-    def of_host(self) -> Mapping[str, str]:
+    def host_targets(self) -> Mapping[str, str]:
         """Return the native resources (cpu, hugepages) that claims request too, each with its target."""
         return {}
 
@@ -286,7 +286,7 @@ class DialectRequest(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=F
     hints: Mapping[Role, Hint] = {}
     unit: Meaning = WHOLE  # the meaning of one unit of a bare count
     pools: Mapping[str, str] = {}  # by resource name: the devices of the pool, by the device plugin's configuration
-    # The whole pod's requests of the resources of `of_host`, in billionths.
+    # The whole pod's requests of the resources of `host_targets`, in billionths.
     host: Mapping[str, int] = {}
 
 

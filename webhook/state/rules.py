@@ -175,7 +175,7 @@ def _wrong_quota(quota: str) -> str:
 
 def _wrong_options(dialect: str, options: Options, targets: Mapping[str, Target]) -> Iterable[Finding]:
     """Find native resources that no claim can replace, and unknown targets."""
-    for resource in options.of_host():
+    for resource in options.host_targets():
         path = f"/{dialect}/hostResources/{escape(resource)}"
         if resource != "cpu" and not resource.startswith("hugepages-"):
             yield mistake(

@@ -327,8 +327,8 @@ def _make_request(
     if rows:
         hints = {**hints, **_variables(case.slot_keys[0][0], rows)}
     options = configuration.options[name]
-    of_host = options.of_host()
-    host = requests(owners.pod, of_host) if of_host and owners.pod else {}
+    host_targets = options.host_targets()
+    host = requests(owners.pod, host_targets) if host_targets and owners.pod else {}
     known = fleet.installed.network.pools
     pools = {key: str(known[key]) for key in case.keys if key in known} if known else {}
     return DialectRequest(

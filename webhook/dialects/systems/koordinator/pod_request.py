@@ -47,7 +47,7 @@ class KoordinatorOptions(Options, frozen=True, kw_only=True):
                 path = f"/deviceLabels/{escape(label)}"
                 yield mistake(path, f"attribute {attribute!r} {wrong}", "write it as example.com/model")
 
-    def of_host(self) -> Mapping[str, str]:
+    def host_targets(self) -> Mapping[str, str]:
         return self.host_resources
 
     def named_targets(self) -> Mapping[str, str]:
