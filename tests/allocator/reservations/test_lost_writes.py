@@ -36,8 +36,8 @@ def test_a_conflicting_claim_is_read_and_written_again():
     assert world.state("a") is ReservationState.RESERVED
 
 
-@pytest.mark.parametrize("comes", [True, False])
-def test_an_unreserved_pod_stays_listed_until_the_other_pod_commits(comes):
+@pytest.mark.parametrize("other_commits", [True, False])
+def test_an_unreserved_pod_stays_in_reserved_for_until_the_other_pod_commits(other_commits):
     """Otherwise the claim would be allocated with an empty reservedFor, and a new leader would not know for which pod."""
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
@@ -47,7 +47,7 @@ def test_an_unreserved_pod_stays_listed_until_the_other_pod_commits(comes):
     world.apply(Unreserve("t-a"))
     assert [type(write) for write in world.run()] == [PatchAllocation]
     assert is_reserved_for(world.server.claims["c"], "a")
-    if comes:
+    if other_commits:
         assert [type(write) for write in world.commit("b")] == [PatchReservedFor]
         assert is_reserved_for(world.server.claims["c"], "b")
     else:
@@ -73,8 +73,8 @@ def test_an_unanswered_write_is_in_doubt_until_the_claim_arrives(landed):
     assert world.state("a") is ReservationState.RESERVED
 
 
-@pytest.mark.parametrize("late", [True, False])
-def test_devices_of_a_lost_write_are_held_until_invalid(late):
+@pytest.mark.parametrize("lands_first", [True, False])
+def test_devices_of_a_lost_write_are_held_until_the_write_is_invalid(lands_first):
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.apply(Commit("t-a"))
@@ -87,10 +87,10 @@ def test_devices_of_a_lost_write_are_held_until_invalid(late):
     removal = world.errands.pop()
     assert isinstance(removal, PatchFinalizer)
     assert removal.finalizers == ()
-    if late:
+    if lands_first:
         world.server.apply(lost)
     world.apply(world.server.apply(removal))
-    assert world.held() == ({"d0"} if late else frozenset())
+    assert world.held() == ({"d0"} if lands_first else frozenset())
     assert isinstance(world.server.apply(lost), Conflicted)
     world.run()
     assert world.server.claims["c"].status.allocation is None

@@ -39,23 +39,23 @@ def test_a_gpu_and_cpus_get_separate_claims():
     done = verdict_of(value, **WHOLE)
     assert sorted(request["class"] for request in exactly_of(done)) == ["dra.cpu", "gpu.nvidia.com"]
     assert patched(value, done)["spec"]["containers"][0]["resources"]["limits"] == TWO
-    left = verdict_of(value, meanings={"nvidia.com/gpu": "leave"})
-    assert [request["class"] for request in exactly_of(left)] == ["dra.cpu"]
+    gpu_left = verdict_of(value, meanings={"nvidia.com/gpu": "leave"})
+    assert [request["class"] for request in exactly_of(gpu_left)] == ["dra.cpu"]
     nodes = [labelled_node("a"), labelled_node("b"), published("a", GROUPS)]
-    without = verdict_of(value, given=fleet(*nodes, *gpus("b")), meanings={"nvidia.com/gpu": "whole"})
-    assert [request["class"] for request in exactly_of(without)] == ["gpu.nvidia.com"]
+    without_class = verdict_of(value, given=fleet(*nodes, *gpus("b")), meanings={"nvidia.com/gpu": "whole"})
+    assert [request["class"] for request in exactly_of(without_class)] == ["gpu.nvidia.com"]
     assert (
         "c0",
         Outcome.LEFT,
         "the cluster has no DeviceClass dra.cpu; if it has another name, an administrator can set `classes: {cpu: NAME}` (docs/configuration.md)",
-    ) in outcomes_of(without)
-    without = verdict_of(value, given=fleet(CLASS, *nodes, *gpus("b")), meanings={"nvidia.com/gpu": "whole"})
-    assert [request["class"] for request in exactly_of(without)] == ["gpu.nvidia.com"]
+    ) in outcomes_of(without_class)
+    without_node = verdict_of(value, given=fleet(CLASS, *nodes, *gpus("b")), meanings={"nvidia.com/gpu": "whole"})
+    assert [request["class"] for request in exactly_of(without_node)] == ["gpu.nvidia.com"]
     assert (
         "c0",
         Outcome.LEFT,
         "0 of 1 nodes that the pod can run on give CPUs by claims of class dra.cpu",
-    ) in outcomes_of(without)
+    ) in outcomes_of(without_node)
 
 
 # Claims as the driver publishes
@@ -81,7 +81,7 @@ def test_more_cpus_than_a_group_holds_span_groups():
     assert untouched(verdict_of(pod({"cpu": 10**15, "memory": "1Gi"}), given=cpus_on("a")))
 
 
-def test_the_driver_groups_by_machine_only_for_pods_with_cpus():
+def test_cpus_that_are_grouped_by_machine_are_not_claimed():
     whole = [group("cpudevmachine", 0, 48)]
     del whole[0]["attributes"]["dra.cpu/socketID"]
     done = verdict_of(pod(TWO), given=cpus_on("a", made=whole))
