@@ -204,7 +204,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "O112": FindingCode("a driver that does not prepare the devices of a pod", _ERROR, "look at the log of the driver on that node; the kubelet tries again"),
     "O113": FindingCode("a driver that refuses a claim that it has prepared before", _ERROR, "drain the node before its kubelet restarts"),
     # Nodes, devices and claims of a fleet, found by doctor.
-    "O201": FindingCode("a node with devices that is not ready", _ERROR, "look at its kubelet; if the node is lost, delete it, or free its pods"),
+    "O201": FindingCode("a node with devices that is not ready", _ERROR, "look at its kubelet; if the node is lost, delete the Node, or have its pods deleted"),
     "O202": FindingCode("a device plugin and a driver that serve the same devices of a node", _ERROR, "cordon the node, remove the device plugin or the driver, and drain the pods that it served (docs/migrate.md)"),
     "O203": FindingCode("a node on which neither a device plugin nor a driver serves devices", _WARNING, "look at the driver's pod there, or at the device plugin's if the node is to stay on it (docs/migrate.md)"),
     "O204": FindingCode("devices of a node that does not exist", _WARNING, "delete the ResourceSlice"),

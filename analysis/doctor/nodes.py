@@ -28,27 +28,25 @@ if TYPE_CHECKING:
 
 _FRESH = timedelta(minutes=20)  # an audit agent repeats its events every ten minutes
 _CODE_OF_REASON = {kind.reason: kind.code for kind in FindingKind}
-_STALE_AFTER = timedelta(minutes=30)  # an audit agent renews its taints and its condition as often
+_STALE_AFTER = timedelta(minutes=30)  # an audit agent renews its taints and its condition every ten minutes
 
 
 def nodes_away(observed: DoctorInput) -> Iterator[Finding]:
-    """Nodes with devices that are not ready: neither their held nor their free devices can be allocated."""
+    """Nodes that have devices and are not ready: their free devices cannot be used, and held devices are not released."""
     published = {piece.spec.node_name for piece in observed.reading.stock.slices.values()}
     for node, condition in _unready(observed.reading.of_kinds("Node")):
         node_pods = [pod for pod in observed.reading.pods.values() if pod.spec.node_name == node and not pod.has_ended]
         claims = {key: None for pod in node_pods for key in claim_keys(pod)}
         if not claims and node not in published:
             continue
-        keeps = (
-            f"claims {list_first(list(claims), NAMED)} keep its devices" if claims else "none of its devices is given"
-        )
+        keeps = f"claims {list_first(list(claims), NAMED)} keep its devices" if claims else "no pod on it has a claim"
         at, reason = text(condition.get("lastTransitionTime")), text(condition.get("reason"))
         since, why = f" since {at}" if at else "", f" ({reason})" if reason else ""
         yield make_finding(
             "O201",
             f"Node/{node}",
             f"it is not ready{since}{why}, and {keeps}",
-            f"look at its kubelet; if the node is lost, delete it, or free its pods: `kubectl taint node {node} "
+            f"look at its kubelet; if the node is lost, delete the Node, or have its pods deleted: `kubectl taint node {node} "
             "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`",
         )
 
@@ -71,14 +69,14 @@ def on_both_or_neither(observed: DoctorInput) -> Iterator[Finding]:
             yield make_finding(
                 "O202",
                 f"Node/{node}",
-                f"a device plugin hands {key_nodes.key} out, and a driver publishes the same devices: two pods could be given one",
+                f"a device plugin serves {key_nodes.key}, and a driver publishes the same devices: two pods could get the same device",
             )
     for key_nodes in nodes_of_names:
         for node in key_nodes.plugin_without_devices:
             yield make_finding(
                 "O203",
                 f"Node/{node}",
-                f"it has none of {key_nodes.key} left, and no driver publishes such devices in a complete pool, so no pod can use them",
+                f"its allocatable amount of {key_nodes.key} is 0, and no driver publishes such devices in a complete pool, so no pod can use them",
             )
 
 
@@ -92,7 +90,7 @@ def without_node(observed: DoctorInput) -> Iterator[Finding]:
                 "O204",
                 f"ResourceSlice/{piece.metadata.name}",
                 f"it has the devices of node {name}, which does not exist, so no pod can use them",
-                f"kubectl delete resourceslice {piece.metadata.name}; its driver names the Node as the owner of what it publishes",
+                f"kubectl delete resourceslice {piece.metadata.name}; if a driver makes the Node the owner, Kubernetes deletes the slice with it",
             )
 
 

@@ -134,8 +134,8 @@ GONE = "Failed to prepare: DRA driver is not registered"
 FAULTS = {
     "no controller leads": ([lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 60), pod("p")], "O017", "no kube-controller-manager has renewed it"),
     "no scheduler leads": ([lease(NATIVE, 0), lease("kube-system/kube-scheduler", 60), pod("p")], "O017", "no pod of its profiles is placed"),
-    "a node is away": ([away("n9"), gpus("n9", 1), pod("p")], "O201", "none of its devices is given"),
-    "a node is away for a reason that is not a text": ([node("n9", conditions=[{"type": "Ready", "status": "False", "reason": 5}]), gpus("n9", 1), pod("p")], "O201", "it is not ready, and none"),
+    "a node is away": ([away("n9"), gpus("n9", 1), pod("p")], "O201", "no pod on it has a claim"),
+    "a node is away for a reason that is not a text": ([node("n9", conditions=[{"type": "Ready", "status": "False", "reason": 5}]), gpus("n9", 1), pod("p")], "O201", "it is not ready, and no pod"),
     "a node with claims is away": ([away("n9"), held("a"), pod("p", "a", nodeName="n9")], "O201", "claims default/a keep its devices"),
     "no controller leads beside a clock that is ahead": ([lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 60), lease("other/ahead", -3600), pod("p")], "O017", "no kube-controller-manager has renewed it"),
     "a quota": ([event("FailedCreate", "ReplicaSet/set", QUOTA), replicas(), pod("p")], "O101", "exceeded quota: few"),
