@@ -47,7 +47,7 @@ _UNSEEN = NodeResult(Verdict.UNDECIDED, error="the caller stopped waiting before
 _FINGERPRINTS = 4096  # fingerprints kept for a question, or twice the number of nodes if that is more
 _TEXTS = 4 << 20  # bytes of encoded claims
 _CONCLUSIONS = 4 << 20  # bytes of callers' conclusions
-_SLICES_PER_STEP = 4  # slices without a node name that are added to a fingerprint in a microsecond
+_SLICES_PER_STEP = 4  # slices without a node name that are checked in a step, for one node
 _SELECTION_BYTES = 32 << 20  # bytes of cached node selections
 _QUESTIONS = 64  # the most that a memo keeps
 _SIZE = 1 << 18  # entries in the tables of all questions, beyond which the oldest questions are dropped
@@ -96,7 +96,7 @@ class FleetAnswer(Mapping[str, Answer]):
 
     @property
     def refusing(self) -> dict[str, Verdict]:
-        """The verdict for each node that cannot serve the claims."""
+        """The verdict for each node without a feasible result, which includes nodes that are undecided."""
         results = self._results.items()
         return {node: result.verdict for node, result in results if result.verdict is not Verdict.FEASIBLE}
 
@@ -106,7 +106,7 @@ class FleetAnswer(Mapping[str, Answer]):
         return {node: self[node] for node in first.values()}
 
     def equal_nodes(self) -> list[list[str]]:
-        """Group the nodes with equal fingerprints: a refusal on one of them holds for all, for the same reasons."""
+        """Group the nodes that share one result: a refusal on one of them holds for all, for the same reasons."""
         groups: dict[int, list[str]] = {}
         for node, result in self._results.items():
             groups.setdefault(id(result), []).append(node)
@@ -129,7 +129,8 @@ class _NodeSelection:
             labels.add("")  # the name of the node
         self.labels = tuple(sorted(labels))
         self.known: dict[tuple[str | None, ...], object] = {}
-        # Costs in steps: checking all values once, and matching one node, which misses the processor's caches if there are many values.
+        # Costs in steps of reading all selectors once, and of matching one node. A lookup among many values costs more, because they are not
+        # in the processor's caches.
         sizes = [len(expression.values) for expression in expressions]
         self.read_steps = sum(sizes) // 2
         self.match_steps = (len(places) + len(expressions) + sum(size.bit_length() // 4 for size in sizes)) // 2
@@ -199,7 +200,7 @@ class FleetMemo:
         if kept_query is None or is_new:
             kept_query = _Query(self, stock, claims, idle=idle)
         self._queries[key] = kept_query
-        if is_new or stock is not self._stock:  # else nothing has grown
+        if is_new or stock is not self._stock:  # a known query adds few entries for the same stock
             self._stock = stock
             size = sum(query.size for query in self._queries.values())
             while len(self._queries) > 1 and (size > _SIZE or len(self._queries) > _QUESTIONS):
@@ -268,7 +269,7 @@ def best_verdict(
     memo: FleetMemo,
     within: Collection[str] | None = None,
 ) -> Verdict:
-    """Return the best verdict of these nodes, all by default."""
+    """Return the best verdict of these nodes, all by default: feasible, else undecided, else infeasible, also for errors."""
     query = memo.query(stock, claims, options, idle=idle)
     query.update(stock, options)
     undecided = False
@@ -334,7 +335,7 @@ class _Query:
             self.by_fingerprint.clear()
             self.pinned.clear()
         changed = stock.changed_since(self.answered_stock) if self.answered_stock is not None else None
-        # Nodes with the most devices come last: a node may publish devices that do not exist, and the budget is for all nodes.
+        # Nodes with the most devices come last: all nodes share one budget, and a node that publishes false devices must not use it up.
         due = sorted(
             nodes if changed is None else changed | self.unanswered,
             key=lambda name: sum(len(page.devices) for page in stock.pages_on.get(name, ())),
@@ -455,7 +456,11 @@ class _Query:
         return tuple(fingerprints)
 
     def _columns(self, options: Options, *, exclusive: bool = True) -> Columns:
-        """Return the function that reads the columns of a page; `exclusive` if the node shares no pool with another."""
+        """Return the function that reads the columns of a page.
+
+        With `exclusive`, values that constraints compare only within the node become numbers, so that nodes with different UUIDs can be
+        equal. The node must not share a pool with another node then.
+        """
         signature, page_cache = self.signature, self.cache.pages
         if not signature.selectors and not signature.within:
             return lambda page: page_cache.columns(page, signature.names)

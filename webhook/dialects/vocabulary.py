@@ -1,7 +1,7 @@
 """A vocabulary describes one dialect completely; this module also has the arguments and the results of its reader.
 
-A dialect is one module with a `VOCABULARY`, and one line in `webhook.dialects`. No other module names it: the vocabulary has its options in
-the configuration file, its schedulers, its keys for the webhook configurations, and the meaning of its vendor's node labels. CONTRIBUTING.md
+A dialect is one module with a `VOCABULARY`, and one line in `webhook.dialects`. No other module names it: the vocabulary defines its options
+in the configuration file, its schedulers, its keys for the webhook configurations, and the meaning of its vendor's node labels. CONTRIBUTING.md
 describes how to add one.
 
 A reader is a pure function of a `DialectRequest`. It does not see the pod, the fleet or other dialects, so its tests are tables of cases.
@@ -30,7 +30,7 @@ AUTO = "auto"  # for Pairs: the PCIe root, or else the NUMA node, if both kinds 
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A request for `count` distinct devices of `target`, or for these amounts of each."""
+    """A request for `count` distinct devices of `target`; if amounts are set, for that part of each device."""
 
     target: str
     count: int = 1
@@ -39,7 +39,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     memory_percent: int | Fraction | None = None
     cores: int | None = None  # percent of each device's compute; None is the driver's default
     shares: int | None = None
-    cpus: int | None = None  # CPUs for one container alone, of one device or of several
+    cpus: int | None = None  # exclusive CPUs of one container; more than one device may provide them
     bandwidth_percent: int | None = None  # percent of each device's bandwidth, which the fleet publishes
     profile: str = ""  # MIG profile, with its plus sign
     profile_memory: int | None = None  # bytes: the smallest MIG profile with as much memory is requested
@@ -53,9 +53,9 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     virtual_function: bool = False
     rdma: bool = False
     everything: bool = False  # all matching devices of the node (allocationMode All)
-    shared_access: bool = (
-        False  # to devices that pods share: all matching ones of the node if they can be shared, else one whole
-    )
+    # For devices that a device plugin gives to many pods: all matching devices of the node if most nodes publish them as shareable, else
+    # one whole device.
+    shared_access: bool = False
 
     @property
     def partial(self) -> bool:
@@ -115,8 +115,8 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     outcome: Outcome
     detail: str = ""
     about: Role = Role.NONE  # the part of the demand that the note is about, if a reader has to find the note again
-    code: str = ""  # the code of a finding: its warning does not depend on `approximations`
-    is_dropped: bool = False  # a claim cannot express the key, but can express the container's request
+    code: str = ""  # the code of a finding, which is a warning whatever `approximations` says
+    is_dropped: bool = False  # no claim expresses the key, so it is removed; the container's other keys become claims
 
     @classmethod
     def of_dropped(cls, key: str, because: str) -> Note:
@@ -134,11 +134,12 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Untranslated(msgspec.Struct, frozen=True, gc=False):
-    """Why a container, or the whole pod, stays as it is. This need not be a mistake, so it is no Finding."""
+    """Why a container, or the whole pod, stays as it is."""
 
     key: str
     reason: str
-    # The code of the finding, if it is one. If the key is not one of the request's, the code means that this key is not understood.
+    # The code of the finding that reports the reason; "" if none does. With a code, a key that the dialect did not read is reported as not
+    # understood.
     code: str = ""
     served: bool = False  # whether Kubernetes serves the key through a DeviceClass
 
@@ -178,7 +179,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
         return table
 
     def host_targets(self) -> Mapping[str, str]:
-        """Return the native resources (cpu, hugepages) that claims request too, each with its target."""
+        """Return the native resources (cpu, hugepages) for which claims also request devices, each with the target of these devices."""
         return {}
 
     def named_targets(self) -> Mapping[str, str]:
@@ -285,7 +286,7 @@ class DialectRequest(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=F
     options: O
     hints: Mapping[Role, Hint] = {}
     unit: Meaning = WHOLE  # the meaning of one unit of a bare count
-    pools: Mapping[str, str] = {}  # by resource name: the devices of the pool, by the device plugin's configuration
+    pools: Mapping[str, str] = {}  # resource name → the devices that the device plugin's configuration selects for it
     # The whole pod's requests of the resources of `host_targets`, in billionths.
     host: Mapping[str, int] = {}
 
@@ -332,7 +333,7 @@ class AnnotatedPod(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=Fal
 
 
 class BareKey(msgspec.Struct, frozen=True, gc=False):
-    """How to find the meaning of one unit of a key that no system claims."""
+    """How to find the meaning of one unit of a common key (`Row.common`) if nothing shows which system the pod uses."""
 
     # The target of a unit if nothing shows another meaning (`webhook.dialects.targets`).
     target: str
@@ -346,7 +347,7 @@ class BareKey(msgspec.Struct, frozen=True, gc=False):
     node: Callable[[Mapping[str, str]], str] = lambda _: ""
     # The targets of keys whose target is not `target`.
     targets: Mapping[str, str] = {}
-    # Whether a node that publishes devices of the class, but none of the target, shows that a unit is a part of a device.
+    # Whether a node that publishes devices of the class, but none of the target, is evidence that a unit is a part of a device.
     parts: bool = False
 
     def declared(self, text: str) -> Meaning | None:
@@ -362,9 +363,9 @@ class Vocabulary(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
     read: Callable[[DialectRequest[O]], DialectAnswer | Stop]
     # The type of its options in the configuration file.
     options: type[O]
-    # What its own schedulers support of claims.
+    # The features of claims that its own schedulers support, by scheduler name.
     schedulers: Mapping[str, Scheduler] = {}
-    # For the dialect that reads a common key if no system claims it.
+    # Set if this dialect reads a common key when nothing shows which system the pod uses.
     bare: BareKey | None = None
     # Reads a pod that requests devices by annotation or label, if the options let it be translated.
     read_pod: Callable[[AnnotatedPod[O]], DialectAnswer | Stop] | None = None
