@@ -160,5 +160,5 @@ def check_nodes(cases: Sequence[Case], context: Context) -> Sequence[Case]:
     of_no_node = any(" " in name for name in served.nodes)  # devices that are published for nodes by their labels
     if of_no_node or len(giving) * 2 > len(nodes):
         return cases
-    reason = f"{len(giving)} of {len(nodes)} nodes that the pod can run on give CPUs by claims of class {served.name}"
+    reason = f"{len(giving)} of {len(nodes)} nodes that the pod can run on publish CPUs of class {served.name}, which is not most of them"
     return leave_cpus(cases, reason)

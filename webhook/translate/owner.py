@@ -273,7 +273,10 @@ def _replica(key: str, shared: Replicated, bare: BareKey) -> Meaning:
     """Return the meaning of a replica of a shared device; the key is left unless an administrator can declare what a replica becomes."""
     if shared.sharing.strategy == "MPS" or not bare.declared("shared"):
         return Meaning(
-            left=Untranslated(key, f"{shared}: a replica has no counterpart; translate it once that is switched off")
+            left=Untranslated(
+                key,
+                f"{shared}: a claim cannot request a replica of a shared device; translate it once that is switched off",
+            )
         )
     return Meaning(replica=True, basis=str(shared))
 

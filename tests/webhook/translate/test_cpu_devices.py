@@ -31,7 +31,7 @@ def single(number):
     }
 
 
-# Beside devices
+# Pods that also request a GPU
 
 
 def test_a_gpu_and_cpus_get_separate_claims():
@@ -54,11 +54,11 @@ def test_a_gpu_and_cpus_get_separate_claims():
     assert (
         "c0",
         Outcome.LEFT,
-        "0 of 1 nodes that the pod can run on give CPUs by claims of class dra.cpu",
+        "0 of 1 nodes that the pod can run on publish CPUs of class dra.cpu, which is not most of them",
     ) in outcomes_of(without_node)
 
 
-# Claims as the driver publishes
+# How the driver publishes CPUs
 
 
 def test_cpus_published_as_devices_are_counted_and_split_over_claims():
@@ -103,7 +103,7 @@ def test_the_example_of_the_driver_serves_cpus_by_claim():
     assert devices(done)["requests"][0]["exactly"]["capacity"] == {"requests": {"dra.cpu/cpu": "2"}}
 
 
-# What keeps them with the kubelet
+# When CPUs are left to the kubelet
 
 
 def test_cpus_are_claimed_if_most_reachable_nodes_have_the_driver():
@@ -111,7 +111,11 @@ def test_cpus_are_claimed_if_most_reachable_nodes_have_the_driver():
     done = verdict_of(pod(TWO), given=half)
     assert untouched(done)
     assert outcomes_of(done) == [
-        ("c0", Outcome.LEFT, "2 of 4 nodes that the pod can run on give CPUs by claims of class dra.cpu")
+        (
+            "c0",
+            Outcome.LEFT,
+            "2 of 4 nodes that the pod can run on publish CPUs of class dra.cpu, which is not most of them",
+        )
     ]
     assert done.warnings == ()  # the kubelet serves it as before
     assert users(pod(TWO), verdict_of(pod(TWO), given=cpus_on("a", "b", others=["c"]))) == ["c0"]

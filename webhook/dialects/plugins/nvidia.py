@@ -78,7 +78,7 @@ DIALECT = Dialect(
         left(
             "cloud.google.com/gke-gpu-sharing-strategy",
             "the node's GPUs are shared: nvidia.com/gpu is a replica",
-            "a replica has no counterpart; the container is left as it is",
+            "a claim cannot request a replica of a shared device; the container is left as it is",
             Position.NODE_SELECTOR,
             role=Role.MODE,
         ),
@@ -182,7 +182,7 @@ def read(request: DialectRequest[NvidiaOptions]) -> DialectAnswer | Stop:
 def _no_replica(count: int, request: DialectRequest[NvidiaOptions]) -> str:
     """Return why a replica is left; "" if the driver publishes shares for it."""
     if not request.options.consumable_shares:
-        return f"a replica has no counterpart; if the driver publishes shares, an administrator can declare `nvidia: {{consumableShares: true}}` ({TABLES})"
+        return f"a claim cannot request a replica of a shared device; if the driver publishes shares, an administrator can declare `nvidia: {{consumableShares: true}}` ({TABLES})"
     for role in (Role.MODE, Role.POLICY):
         hint = request.hints.get(role)
         if hint is not None and "mps" in hint.text.split(", "):
