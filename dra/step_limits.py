@@ -43,7 +43,7 @@ RULE_SELECTOR = StepLimit(
 CLASS_ON_GROUP = StepLimit(
     200,
     "evaluating the selectors of a class on a group of equal devices",
-    "the rest counts towards the limit for all groups",
+    "further steps count towards the limit for all groups",
 )
 CLASS_ON_FLEET = StepLimit(
     200_000, "evaluating the selectors of a class on all groups of devices", "some devices of the class are not counted"

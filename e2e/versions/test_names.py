@@ -16,7 +16,8 @@ def test_nvidia_pods_get_devices_if_the_class_serves_the_resource(control_plane,
     stored = control_plane.wait_scheduled(gated, "two")
     by_core, by_us = stored["status"].get("extendedResourceClaimStatus"), claims_of(control_plane, gated, "two")
     assert bool(by_core) != bool(by_us)
-    cell("webhook: a plain GPU pod beside NVIDIA's class gets its devices", "by core" if by_core else "by our claims")
+    served_by = "by Kubernetes" if by_core else "by our claims"
+    cell("webhook: a pod whose key a class serves gets GPUs", served_by)
     if by_core:
         control_plane.delete(f"/api/v1/namespaces/{gated}/pods/two", gracePeriodSeconds=0)
         claims = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaims"

@@ -105,7 +105,7 @@ def test_a_pod_that_no_node_could_serve_is_refused(control_plane, fleet_node, ga
 
 def test_a_dry_run_prints_what_is_stored(control_plane, fleet_node, gated, cell):
     usual.test_a_dry_run_prints_what_a_real_apply_stores(control_plane, fleet_node, gated)
-    cell("webhook: a dry run prints what is stored, and leaves nothing")
+    cell("webhook: a dry run prints what a real apply stores, and stores nothing")
 
 
 @pytest.mark.parametrize("server_side", [False, True], ids=["client-side", "server-side"])
