@@ -70,7 +70,7 @@ def test_each_line_is_listed_for_one_and_for_all_namespaces(control_plane, team,
     assert (code, complaint) == (0, "")
     assert [line.split() for line in output.splitlines()] == [
         [f"{team}/tried"],
-        ["LINE", "HARD", "USED", "WAITING", "LEFT"],
+        ["LINE", "HARD", "USED", "PENDING", "REMAINING"],
         [LINE, "8", "1", "3", "4"],
         ["1:", f"{team}/held", "of", "runs"],
     ]
