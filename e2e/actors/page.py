@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "translation.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"```\n\$ kubectl (.*)\n((?:.*\n)*?)```")
 TEAM = "team-a"  # the namespace on the page
-NODES = re.compile(r"none of \d+ nodes could|the only node could not")  # the number depends on the cluster
+NODES = re.compile(r"none of the \d+ nodes can|the only node cannot")  # the number depends on the cluster
 
 
 def section(title):
@@ -24,13 +24,13 @@ def follow(cluster, namespace, title):
     assert blocks, title
     for line, shown in blocks:
         command = [word.replace(TEAM, namespace) for word in shlex.split(line)]
-        expected = NODES.sub("none of N nodes could", shown)
+        expected = NODES.sub("none of the N nodes can", shown)
         output = []
 
         def is_so(command=command, expected=expected, output=output):
             done = cluster.kubectl(*command, check=False)
             printed = f"{done.stderr}{done.stdout}".replace(namespace, TEAM)
-            output[:] = [NODES.sub("none of N nodes could", printed)]
+            output[:] = [NODES.sub("none of the N nodes can", printed)]
             return output == [expected]
 
         if "--dry-run=server" not in command:
