@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-GC_THRESHOLD = 10_000  # net allocations between two collections of the youngest generation
+# Net allocations between two collections of the youngest generation, and collections of a generation between two of the next one.
+GC_THRESHOLDS = 10_000, 10, 50
 # glibc returns freed blocks above this size to the system at once. Without it the heap grows around the lists read
 # at the start, by up to 50 of 250 MiB (bench/hostile_store.py).
 M_MMAP_THRESHOLD, LARGE_BLOCK = -3, 128 * 1024  # mallopt's parameter, bytes
@@ -35,7 +36,7 @@ ADDRESS_IN_USE = "stop the process that uses this address, or choose another one
 
 def run(main: Coroutine[object, object, T]) -> T:
     """Run a coroutine in a new event loop."""
-    gc.set_threshold(GC_THRESHOLD)
+    gc.set_threshold(*GC_THRESHOLDS)
     if set_option := getattr(ctypes.CDLL(None), "mallopt", None):  # only glibc has it
         set_option(M_MMAP_THRESHOLD, LARGE_BLOCK)
     try:

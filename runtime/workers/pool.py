@@ -2,9 +2,9 @@
 
 A worker is a fork of this process, so it has the current state without copying: memory pages are shared until they are written. A worker
 answers requests while its state is current; after that, a new worker is forked. It has no socket except to its parent, and limits of memory
-and CPU. It is killed when a request takes too long, or when it is stopped. If a worker ends by itself, its request is repeated once in a new
-worker: earlier requests may have filled the memory. For a request without an answer in time `decide` raises Undecided, and the caller chooses
-the answer.
+and CPU. It is killed when a request takes too long, or when it is stopped. It ends itself after a request that left it with much memory. If
+a worker ends during a request, the request is repeated once in a new worker: earlier requests may have filled the memory. For a request
+without an answer in time `decide` raises Undecided, and the caller chooses the answer.
 
     parent                              worker
     path, body (msgpack, length first) ─▶ decide
@@ -41,6 +41,7 @@ T = TypeVar("T")
 # Bytes that a worker can allocate beyond its size at the fork. An update of a pod with 8,000 containers takes 25 MiB. All workers, with
 # the shared pages that they write, and their parent must stay below 512 MiB.
 MAX_MEMORY = 64 << 20
+MAX_KEPT = 64 << 20  # bytes of its own with which a worker takes another request; with more it ends
 MAX_CPU_SECONDS = 60  # of a worker in its life
 MAX_WAITING = 16  # requests that wait for a worker, at most
 REAP_INTERVAL = 0.01  # seconds between two checks whether killed workers have ended
@@ -146,7 +147,7 @@ class WorkerPool(Generic[T]):
             worker = None
             while self._idle and worker is None:
                 idle = self._idle.pop()
-                if not is_new and idle.state is state:
+                if not is_new and idle.state is state and not idle.has_ended():
                     worker = idle
                 else:
                     self._end(idle)
@@ -274,6 +275,13 @@ class _Worker:
         if stopped is not None:
             os.kill(self._pid, signal.SIGKILL)
 
+    def has_ended(self) -> bool:
+        """Report whether the process has ended by itself."""
+        try:
+            return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return True
+
     def kill(self) -> int:
         """Kill the process, and return its id."""
         self._socket.close()
@@ -305,6 +313,8 @@ def _run_worker(parent: socket.socket, decide: Callable[[str, bytes], object]) -
             request = requests.read(*_LENGTH.unpack(head))
             reply = _encode(_answer(decide, *_request.decode(request)))
             parent.sendall(_LENGTH.pack(len(reply)) + reply)
+            if _own_bytes() > MAX_KEPT:
+                break
     finally:
         os._exit(0)
 
@@ -329,6 +339,15 @@ def _limit_resources() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     with suppress(OSError):
         open("/proc/self/oom_score_adj", "w").write("1000")  # noqa: PTH123, SIM115
+
+
+def _own_bytes() -> int:
+    """Return the bytes of this process that it does not share with its parent; 0 if they are unknown."""
+    with suppress(OSError):
+        for line in open("/proc/self/smaps_rollup"):  # noqa: PTH123, SIM115
+            if line.startswith("Private_Dirty:"):
+                return int(line.split()[1]) << 10
+    return 0
 
 
 def _answer(decide: Callable[[str, bytes], object], path: str, body: bytes) -> tuple[str, object]:

@@ -7,7 +7,7 @@ import pytest
 
 from runtime.http import Reply
 from runtime.workers import Bug, Requester, Undecided, WorkerPool
-from runtime.workers.pool import MAX_MEMORY
+from runtime.workers.pool import MAX_KEPT, MAX_MEMORY
 from tests.limits import PATIENCE
 from tests.waiting import until
 from tests.webhook.admission.reviews import ENFORCE, gpu_pod, review
@@ -284,3 +284,21 @@ async def test_no_worker_outlives_its_pool(pool):
     pid, _ = await ask(pool)
     pool.close()
     assert not alive(pid)
+
+
+@pytest.mark.linux("reads a worker's memory from /proc")
+async def test_a_worker_with_much_memory_of_its_own_ends_after_its_request(pool):
+    """Two idle workers that keep the memory of hostile reviews would take half of what the process may have."""
+
+    def decide(path, body):
+        kept.append(b"x" * (MAX_KEPT if path == "large" else 1))
+        return answer(path, body)
+
+    kept = []
+    small = [await pool.decide(decide, "a state", "small", b"", 60.0) for _ in range(2)]
+    large = await pool.decide(decide, "a state", "large", b"", 60.0)
+    assert len({reply.body for reply in (*small, large)}) == 1
+    await until(pool._idle[0].has_ended)
+    after = await pool.decide(decide, "a state", "small", b"", 60.0)
+    assert after.body != large.body
+    assert pool.counts["killed"] == 0
