@@ -5,7 +5,8 @@ wrong, for example if two allocators worked from different states. So the guard 
 exclusive device, exceed a capacity, or use devices that exclude each other, and names the claims in conflict. It compares with the prepared
 claims, because these are what containers have, and not with the status of other claims.
 
-A claim that is already prepared gets the same answer again, even if the policy has changed since: its container may be running.
+A claim that is prepared gets the same answer again while its status names the same devices, even if the policy has changed since: its
+container may be running.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ class Guard:
                 raise _Refused(
                     "UnknownRequest", f"the status names the request {result.request}, which is not in the spec"
                 )
-            exactly = requests[_without_alternative(result.request)]  # only such a request can ask for adminAccess
+            exactly = requests[_without_alternative(result.request)]  # only a request of the form `exactly` can have adminAccess
             if result.admin_access and not (exactly is not None and exactly.admin_access):
                 raise _Refused(
                     "NotRequested",

@@ -109,7 +109,7 @@ class Store:
         return table.records.get(key) if table else None
 
     def records(self, resource: str, namespace: str | None = None, after: Key | None = None) -> Iterator[StoredObject]:
-        """The objects of a resource in key order, after a key if one is given."""
+        """Yield the objects of a resource in key order; if `after` is given, only those with later keys."""
         table = self._tables.get(resource)
         if table is None:
             return
@@ -128,7 +128,7 @@ class Store:
         return sorted(self._owned.get(uid, ()))
 
     def since(self, resource: str, version: int, limit: int = 500) -> list[StoredChange]:
-        """The changes of a resource after a version, oldest first; Gone if history no longer has all of them."""
+        """Return up to `limit` changes of a resource after a version, oldest first; raise Gone if history no longer has all."""
         table = self._tables.get(resource)
         if table is None:
             return []

@@ -45,7 +45,7 @@ CONNECT_SECONDS = 10.0
 RENEWAL_SECONDS = 10.0
 # Bytes of an error that are read; a proxy's error page may be longer.
 _ERROR_BODY = 64 * 1024
-_LONGEST_ERROR = 300  # letters of what the library says of a credential program
+_LONGEST_ERROR = 300  # characters of the library's messages about a credential program
 _AGENT = "drawbridge"
 _IMPERSONATION = {"as": "Impersonate-User", "as-uid": "Impersonate-Uid"}
 
@@ -167,14 +167,14 @@ class Connection:
             if status >= HTTPStatus.BAD_REQUEST:
                 with map_exceptions(_FOREIGN):
                     text = await _beginning(response.content, _ERROR_BODY)
-                # API servers do not use the date form of Retry-After; it means the default here.
+                # API servers do not send Retry-After as a date; if it is one, the default applies.
                 retry_after = response.headers.get("Retry-After", "")
                 raise from_response(status, text, retry_after=float(retry_after) if retry_after.isdecimal() else None)
             yield response
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[_CredentialSession]:
-        """Use the present credentials, which are not closed before the context ends."""
+        """Yield a client with the current credentials. It is not closed before the context ends."""
         session = self._current
         if session is None:
             async with self._lock:
@@ -236,7 +236,7 @@ def _proxy_of(server: str) -> str | None:
     except ValueError:
         is_address = False
     if not is_address:
-        # It may contain a password, so the message does not repeat it.
+        # The value may contain a password, so the message does not repeat it.
         raise ConfigError(
             f"{where.scheme}_proxy in the environment is not the address of a proxy: write http://HOST:PORT"
         )
@@ -314,7 +314,7 @@ def kubeconfig(path: str = "", context: str = "") -> Load:
 
 @contextmanager
 def _keep_log(name: str) -> Iterator[list[str]]:
-    """Keep what a logger says meanwhile, in place of its handlers. Two at a time leave the logger as it was, whichever ends first."""
+    """Collect a logger's messages instead of writing them. Contexts may overlap, because each removes only its own filter."""
     messages: list[str] = []
 
     def keep(record: logging.LogRecord) -> bool:
@@ -330,7 +330,7 @@ def _keep_log(name: str) -> Iterator[list[str]]:
 
 
 def _user(loader: Any, configuration: Configuration, files: str, log: list[str]) -> dict[str, str]:
-    """Headers for fields of the user's entry that the library ignores, and errors for those it drops silently."""
+    """Return headers for fields of the user's entry that the library ignores; raise ConfigError where it would drop something silently."""
     node = loader._user  # noqa: SLF001  the library has no public access to the user's entry
     user: dict[str, Any] = {} if node is None else node.value
     if "exec" in user and not configuration.api_key and not configuration.cert_file:
@@ -347,7 +347,7 @@ def _user(loader: Any, configuration: Configuration, files: str, log: list[str])
 
 
 def in_cluster(token: str = SERVICE_TOKEN_FILENAME, authority: str = SERVICE_CERT_FILENAME) -> Load:
-    """Load the service account of the pod we run in, from these files; the token is read again every minute."""
+    """Load the service account of this process' pod from these files; the token is read again every minute."""
 
     async def load() -> Access:
         configuration = Configuration()

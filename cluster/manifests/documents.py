@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # A snapshot of thousands of nodes has tens of MiB.
 MAX_BYTES: Final = 512 << 20
 PART_BYTES: Final = 1 << 20
-MAX_PATTERNS: Final = 1_000  # of an ignore file, each of which is matched with each file
+MAX_PATTERNS: Final = 1_000  # lines of an ignore file; each pattern is matched with each file
 MAX_OBJECTS: Final = 200_000  # more than the pods of the largest clusters
 # Lines, and members within a line; each takes 100 to 200 bytes of memory if objects are kept whole.
 MAX_MEMBERS: Final = 10_000_000
@@ -49,7 +49,7 @@ Keep = Callable[[dict[str, Any]], dict[str, Any]]
 # The comment that `helm template` writes before every document.
 _SOURCE: Final = re.compile(rb"\s*# Source: ([^\r\n]+)")
 _SEPARATOR: Final = re.compile(rb"^---([^\n]*)(?:\n|\Z)", re.MULTILINE)
-# Keys in double quotes mean JSON: errors are about JSON then.
+# A text that begins like this is meant as JSON, so its errors are reported as those of JSON.
 _JSON_LIKE: Final = re.compile(rb"""\s*\{\s*(?:"|\})""")
 
 
@@ -80,8 +80,9 @@ FOREIGN_FOLDERS: Final = frozenset((".git", ".terraform", ".venv", "node_modules
 _LISTED: Final = b"\nkind: List\n"
 # A value that ends before its line does, as YAML reads it: `{user}/image`, `"a" b`.
 _ENDS_HERE: Final = re.compile(r"""[:-][ \t]+(?:\{[^{}]*\}|\[[^\[\]]*\]|"[^"]*"|'[^']*')[ \t]*$""")
-# Remedies for common errors. The first key that the parser's message contains counts.
+# A mark of a merge conflict.
 _CONFLICT: Final = re.compile(rb"^(?:<{7}|>{7}) ", re.MULTILINE)
+# Parts of the parser's messages, and their remedies; the first part that a message contains counts.
 _REMEDIES: Final = (
     ("cannot start any token", "indent with spaces, not tabs, and quote values that begin with @, ` or %"),
     ("found a tab character", "indent with spaces, not tabs"),
@@ -217,7 +218,7 @@ class Document:
 
     @property
     def text(self) -> str:
-        """Its text; of an item of a List, and of an object whose text is not kept, one that says the same."""
+        """The text of the document; for an item of a List, and if the text is not kept, the object as JSON."""
         data = b"" if self._inside else self._text.data
         return data.decode() if data else json.dumps(self.object)
 
@@ -274,7 +275,7 @@ def read_leniently(
     keep: Keep | None = None,
     report: Callable[[str], None] | None = None,
 ) -> tuple[list[Document], list[InputProblem]]:
-    """Read likewise, and return the readable objects and the problems of the rest.
+    """Read like `read`, but return the readable objects and the problems of the rest.
 
     `exclude` are patterns of files below directories to skip; `outside` returns the text of rendered input and the file it was rendered
     from. `keep` reduces each object; then documents and the items of a List are read one by one, without line numbers. `report` is
@@ -532,7 +533,7 @@ def _collect(
                 begin = text.first_line
                 problem = InputProblem(file, message, line=begin, instead="other", text=text.data, first_line=begin)
                 problems.append(problem)
-    except ManifestError as error:  # about the whole text, and said before any of it is read
+    except ManifestError as error:  # it concerns the whole text, and is raised before the first object
         problems.extend(error.problems)
 
 
@@ -545,7 +546,7 @@ def _texts(
     data = data.removeprefix(b"\xef\xbb\xbf")  # the byte order mark
     wrong, message, remedy = data.find(b"\0"), "a NUL character is not allowed", "is it a program or an archive?"
     try:
-        if wrong < 0 and not data.isascii():  # most are, and a large one is not written a second time to see it
+        if wrong < 0 and not data.isascii():  # most texts are ASCII; this check makes no decoded copy of a large one
             data.decode()
     except UnicodeDecodeError as error:
         wrong, remedy = error.start, "save the file as UTF-8"
@@ -617,7 +618,7 @@ def _load_kept(chunk: bytes, first_line: int, keep: Keep) -> tuple[Any, _Documen
             return value, _DocumentText(b"", first_line, (), is_kept=True)
     value, duplicates = yamltext.load(chunk, first_line)
     if not isinstance(value, dict) or not value.keys() & {"apiVersion", "kind"}:
-        return value, _DocumentText(chunk, first_line, duplicates)  # not an object: its text says what it is
+        return value, _DocumentText(chunk, first_line, duplicates)  # no Kubernetes object: the report needs its text
     source = _SOURCE.match(chunk)
     return value, _DocumentText(source.group() if source else b"", first_line, duplicates)
 

@@ -199,7 +199,7 @@ class _Coster:
         if kind == "fold":
             assert node.fold is not None
             return self._fold(node, node.fold)
-        # A list or a map: its members are as large as the largest of them.
+        # A list or a map: the size range of its members covers the ranges of all of them.
         keys = values = Size(0 if not node.args else UNBOUNDED, 0)
         cost = _LIST if kind == "list" else _MAP
         for i, arg in enumerate(node.args):
@@ -258,7 +258,7 @@ class _Coster:
         return Operand(node, node.type, path, self._size(node))
 
     def _estimate(self, node: Expr, overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
-        """Estimate a call by the first that knows it: cel-go's extensions, Kubernetes' libraries, CEL itself."""
+        """Return the first estimate that there is: of cel-go's extensions, of Kubernetes' libraries, or of CEL itself."""
         extension = _BY_OVERLOAD.get(overload)
         if extension is not None:
             return extension(*args) if target is None else extension(target, *args)
@@ -269,7 +269,7 @@ class _Coster:
             return _Estimate(0)
         if overload not in ("conditional", "add_string", "add_bytes", "add_list"):
             return None
-        # The two results or parts of the result.
+        # The two branches of a conditional, or the two operands of a concatenation.
         first, second = args[-2:]
         of_one, of_other = self._entry(first.node), self._entry(second.node)
         if of_one is not None and of_other is not None:
@@ -383,7 +383,7 @@ _SEARCHING = frozenset(["isSorted", "sum", "max", "min", "indexOf", "lastIndexOf
 
 
 def _function(name: str, overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
-    """The estimates of Kubernetes' libraries, by function name, then those of CEL, by overload."""
+    """Return the estimate of Kubernetes' libraries, by function name, or else that of CEL, by overload."""
     first = args[0] if args else None
     if name in _NOMINAL or overload == "cidr_ip":
         return _Estimate(1)
@@ -550,7 +550,7 @@ def _flatten(values: Operand, depth: Operand | None = None) -> _Estimate:
 
 
 def _comparing(factor: float) -> _Estimator:
-    """Compares each element of the last list, which holds the sort keys if there are two lists, with each."""
+    """Return an estimator that compares all elements of the last list with each other; of two lists, the last has the sort keys."""
     return lambda *lists: _allocation(factor, lists[-1].extent.times(lists[-1].extent))
 
 

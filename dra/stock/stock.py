@@ -186,7 +186,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         return self._change(type_, {key: None}) if key in getattr(self, _FIELD[type_]) else self
 
     def pools(self, node: str, shared: Iterable[Page] | None = None) -> list[Pool]:
-        """Return the pools that a node can use, in in-tree order; `shared` are the pages of no node that it reaches, where that is known."""
+        """Return the pools that a node can use, in in-tree order; `shared`, if given, are the pages without a node name that select it."""
         node_object = self.nodes[node]
         if shared is None:
             shared = [page for page in self.pages_on.get("", ()) if targets(page, node_object)]

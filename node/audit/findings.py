@@ -239,7 +239,7 @@ class _Rival(NamedTuple):
     holding: PreparedDeviceRecord | None = None  # None for a device of a device plugin
 
     def hinders(self, reservation: NodeReservation, device: NodeReservedDevice) -> bool:
-        """Report whether a reservation conflicts with the held device: not for the same claim, or if both are shares."""
+        """Report whether a reservation conflicts with the held device. The same claim, and two shares of one device, do not."""
         holding = self.holding
         if holding is None:
             return True
@@ -317,7 +317,7 @@ def _not_allocated(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
 
 
 def _not_prepared(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
-    """Find claims of running containers of which the kubelet and drivers know no device."""
+    """Find claims of running containers with a device that neither the kubelet nor a driver has as prepared."""
     if snapshot.kubelet is None:
         return
     known = {(record.namespace, record.claim, record.where) for record in snapshot.known}
@@ -420,7 +420,7 @@ def claim_uid(name: str, drivers: Collection[str]) -> str:
 
 
 def _without_duplicates(known: Iterable[PreparedDeviceRecord]) -> list[PreparedDeviceRecord]:
-    """Keep the first entry for each claim and device, of those that several sources have."""
+    """Keep only the first record for each claim and device, because several sources may have one."""
     unique: dict[tuple[str, str, DeviceId], PreparedDeviceRecord] = {}
     for record in known:
         unique.setdefault((record.namespace, record.claim or record.uid, record.where), record)

@@ -29,10 +29,10 @@ logger = logging.getLogger("drawbridge.election")
 
 
 class Term(NamedTuple):
-    """Seconds that a lease lasts, between a candidate's attempts, and that a leader that lost it waits before it leads again.
+    """Seconds: a lease lasts `duration`, a candidate tries every `retry`, and a leader that lost the lease waits `rest` to lead again.
 
-    The last (`rest`) is for leaders whose late writes would count again if they led again: after it none is under way. A candidate that knows
-    that it has none under way needs no rest (`Election.may_write_late`).
+    If a leader led again too early, late writes of its former term could take effect. After `rest`, none is under way. A candidate does not
+    wait if `Election.may_write_late` returns False.
     """
 
     duration: float = 15.0
@@ -85,7 +85,7 @@ class Election:
         self.holders_notes: Mapping[str, str] = {}  # the annotations of the holder at the last attempt
 
     def is_sure(self) -> bool:
-        """Report whether no other candidate can lead by now. False for a leader that was suspended and has not noticed yet."""
+        """Report whether this candidate leads and no other can lead by now. A leader that was suspended may be unsure without noticing."""
         return self.leading and asyncio.get_running_loop().time() - self._renewed < self._term.renew_deadline
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
@@ -158,7 +158,7 @@ class Election:
             if holder and holder != self.identity and begun - self._seen[1] <= promised:
                 self._taken = True
                 return False
-            # Another candidate has led since, and this one stopped only recently.
+            # This candidate stopped leading recently, and the lease names another holder or none.
             rests = not self.leading and holder != self.identity and begun - self._ended < self._term.rest
             if rests and self.may_write_late():
                 return False

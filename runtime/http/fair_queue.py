@@ -42,7 +42,7 @@ CHEAP = 0.0028
 UNKNOWN_COST = 0.0035  # CPU seconds expected of an unknown client; after three cheap answers it is cheap
 LEARNING_RATE = 0.1  # weight of one answer in the recent cost
 MAX_LEARNED = 0.015  # CPU seconds that one answer counts as, at most
-MAX_ACCOUNTS = 1024  # whose cost is remembered
+MAX_ACCOUNTS = 1024  # accounts whose cost is remembered
 
 
 class Queued(NamedTuple):
@@ -67,7 +67,7 @@ class FairQueue:
         self._quick: dict[int, tuple[Queued, _Rank]] = {}
         self._ranked: list[_Rank] = []
         self._number = 0
-        self._ended_early = 0  # how many quick turns in succession ended before the oldest request
+        self._ended_early = 0  # how many quick turns in succession ended without answering the oldest request
         # `Turns` alternates between two groups: requests (not known), and futures of `wait_turn` (known).
         self._slow = Turns["Queued | asyncio.Future[None]"]()
         self._length = 0
@@ -139,7 +139,7 @@ class FairQueue:
         return next(iter(self._quick))
 
     def _answer_quick(self, number: int) -> float:
-        """Answer a request, and return the thread's CPU time after it; 0.0 if the request has become a slow one and waits on."""
+        """Answer a request, and return the thread's CPU time after it; 0.0 if it has become expensive and waits for a slow turn."""
         queued, rank = self._quick.pop(number)
         del self._ranked[bisect_left(self._ranked, rank)]
         if self._cost_of(queued) <= CHEAP:

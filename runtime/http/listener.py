@@ -40,7 +40,7 @@ logger = logging.getLogger("drawbridge.listener")
 
 SWEEP_INTERVAL = 0.25  # seconds between two checks of the connections' time limits
 RESERVED = 128  # descriptors for other uses: watches, files, workers
-# Connections that were closed to make room, and whose peers may still read an answer; each keeps a descriptor.
+# The most connections that were closed to make room and whose peers may still read an answer; each keeps a descriptor.
 MAX_PARTING = 32
 ACCEPT_PAUSE = 0.05  # seconds without accepting when descriptors are exhausted; the kernel queues new connections
 BACKLOG = 1024
@@ -204,7 +204,7 @@ class Listener:
                     sock.close()
 
         task = self.run_task(self._shake_hands(connection, sock))
-        # Not in the task itself: a task that is cancelled before it starts runs no `finally`.
+        # A callback, because a task that is cancelled before it starts does not run its own `finally`.
         task.add_done_callback(forget_failed)
 
     async def _shake_hands(self, connection: PeerConnection, sock: socket.socket) -> None:
@@ -250,7 +250,7 @@ class Listener:
         return task
 
     def free_bytes(self) -> None:
-        """Close connections, each time one of the address with the most body bytes, until all bodies fit `limits.bytes`."""
+        """Until all bodies fit `limits.bytes`, close one connection after another, of the address with the most body bytes."""
         while self.body_bytes > self.limits.bytes:
             bodies = [connection for connection in self.connections if connection.phase is ConnectionPhase.BODY]
             if not bodies:

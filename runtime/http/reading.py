@@ -31,11 +31,11 @@ READ_TURN_SECONDS = 0.005  # CPU seconds of reading in one turn of the loop
 RECORDS = 8  # records of one connection that are decrypted in its turn
 FREE_RECORDS = 16  # a request with at most this number of records is never wasteful
 SMALL = 256  # bytes; records that have fewer on average are small
-MAX_SMALL = 512  # records of a request whose records are small
+MAX_SMALL = 512  # records of one request; a wasteful connection that sends more is closed
 HANDSHAKE = 1 << 14  # bytes that a peer may send in a handshake; each certificate costs 0.12 ms of CPU
 LINGER = 1.0  # seconds for which a closed connection waits for its peer to close
-_HEADER, _LARGEST = 5, (1 << 14) + 256  # bytes of a record
-READ = 1 << 15  # bytes from the kernel at once; more than a record
+_HEADER, _LARGEST = 5, (1 << 14) + 256  # bytes of a TLS record: its header, and the most that may follow the header
+READ = 1 << 15  # bytes that are read from the kernel at once; more than a record
 
 
 logger = logging.getLogger("drawbridge.listener")

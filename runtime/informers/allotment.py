@@ -18,7 +18,7 @@ MIB = 1 << 20
 FLOOR = MIB
 NODE_SHARE = (
     6 * MIB
-)  # the limit of a node; that of a namespace is half of the collection, because it may be the only one
+)  # the limit of a node; that of a namespace is half of `size`, because it may be the only namespace
 SMALL = 16 * 1024
 _REREAD_PART = 8  # one eighth of the limit must be free again before the collection is read again
 
@@ -34,7 +34,7 @@ class Allotment:
         self._used: dict[str, int] = {}
         self._total = 0
         self._freed = 0
-        self.aside: dict[str, int] = {}  # objects, by owner
+        self.aside: dict[str, int] = {}  # the number of objects that are not kept, by owner
 
     def take(self, key: Key, owner: str, size: int) -> bool:
         """Reserve room for an object, replacing its previous room; report whether it fits."""

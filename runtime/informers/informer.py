@@ -48,8 +48,8 @@ T = TypeVar("T")
 # A server sends a bookmark two seconds before the requested end of a watch, and otherwise at most once a minute.
 WATCH_SECONDS = 20.0
 SILENCE_SECONDS = 30.0
-REREAD_SECONDS = 300.0  # at least, before a collection is read again only because there is room for more of it
-TURN = 0.001  # seconds after which many events yield to other work in the event loop, such as a webhook's answers
+REREAD_SECONDS = 300.0  # the shortest time between two complete reads, if memory was freed for objects that did not fit
+TURN = 0.001  # seconds of handling events, after which a watch lets the event loop do other work, such as a webhook's answers
 logger = logging.getLogger("drawbridge.informer")
 
 
@@ -100,12 +100,12 @@ class Informer(Generic[T]):
         # The memory of the copy, and of the next copy while it is being read.
         self._room = self._empty_room()
         self._next_room = self._empty_room()
-        self._patience: asyncio.Timeout | None = None  # of the watch that is open
+        self._patience: asyncio.Timeout | None = None  # the time limit of the open watch
         self._read_at = -inf
         self._read: list[T] = []
         self._broken: list[Unreadable] = []
-        self.events = 0  # of watches
-        self.reads = 0  # of the whole collection
+        self.events = 0  # events received from watches
+        self.reads = 0  # complete reads of the collection
         # When the copy was last known to be current, by the clock of the event loop.
         self.confirmed_at = -inf
         self._error = ""
@@ -170,7 +170,7 @@ class Informer(Generic[T]):
         return True
 
     def distrust_watch(self) -> bool:
-        """End a watch that shows less than is known otherwise, and list the collection; False if there is none."""
+        """End the open watch, which seems to miss changes, so that `run` starts over; return False if no watch is open."""
         patience, self._patience = self._patience, None
         if patience is None or patience.expired():
             return False
@@ -199,7 +199,7 @@ class Informer(Generic[T]):
             return
         fraction = random.random()  # noqa: S311  jitter, no secret
         seconds = self._backoff.seconds(state.failures, fraction, error)
-        # Only once, because an older server may never have the kind.
+        # A repeated error is no warning, because an older server may never have the kind.
         level = logging.WARNING if self._error != self._logged_error else logging.DEBUG
         logger.log(level, "%s: %s; trying again in %.1f s", self.resource.id, self._error, seconds)
         self._logged_error = self._error
@@ -412,7 +412,7 @@ class Informer(Generic[T]):
             raise
         except Exception:
             if not batch.deltas:
-                raise  # no object caused it
+                raise  # there is no object to quarantine
             complete = batch.complete
             for delta in batch.deltas:
                 try:

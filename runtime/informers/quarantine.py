@@ -36,7 +36,7 @@ class Quarantine:
     """The quarantined objects of a process or of a part of it."""
 
     def __init__(self) -> None:
-        self._objects: OrderedDict[ObjectId, str] = OrderedDict()  # with the problem
+        self._objects: OrderedDict[ObjectId, str] = OrderedDict()  # each object's problem
         self._named: OrderedDict[ObjectId, None] = OrderedDict()
         self.objects: Mapping[ObjectId, str] = MappingProxyType(self._objects)
 

@@ -1,6 +1,6 @@
 """The state machine that keeps a copy of a collection up to date (client-go tools/cache/reflector.go), as a table without I/O.
 
-The informer asks `ReflectionState` what to do, does it, and reports the outcome; `TABLE` has the next state. It never gives up.
+The informer asks `ReflectionState` what to do, does it, and reports the outcome; `TABLE` has the next state. The informer never gives up.
 
 STREAM requests the whole collection at the beginning of a watch (sendInitialEvents); if the server refuses, pages are requested (LIST) from
 then on. The whole collection is read only at first, when the server no longer has the copy's version,
@@ -40,7 +40,7 @@ class StepOutcome(Enum):
 
     COMPLETE = "complete"  # the whole collection was read
     ENDED = "ended"  # the server closed the watch in good order
-    GONE = "gone"  # the version or the page token has expired
+    GONE = "gone"  # the version or the page token has expired, or there is room again for objects that were not kept
     REFUSED = "refused"  # the server does not support the request
     SILENT = "silent"  # the watch stayed open and showed nothing
     FAILED = "failed"  # anything else

@@ -101,7 +101,7 @@ class WorkerPool(Generic[T]):
     ) -> T:
         """Return a worker's decision; raises Undecided or Bug.
 
-        Workers with another `state` are replaced. If it is None, a worker is replaced after each request.
+        Workers with another `state` are replaced. If `state` is None, each worker answers one request only.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -320,7 +320,7 @@ def _run_worker(parent: socket.socket, decide: Callable[[str, bytes], object]) -
 
 
 def _drop_parent_resources(keep: int) -> None:
-    """Drop the parent's signal handlers, its collector and, except for one, its descriptors: connections would outlive it here."""
+    """Reset signal handlers, disable garbage collection, and close all descriptors but `keep`, or the parent's connections stay open."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
