@@ -133,7 +133,7 @@ class Embedded:
 
     @classmethod
     def holding(cls, objects: Iterable[Raw], *, validators: Mapping[str, Validator] | None = None) -> Embedded:
-        """A store with these objects, unchanged, with their status."""
+        """Return a store with these objects, unchanged, with their status."""
         cluster = cls(validators=validators)
         cluster.load(objects)
         return cluster
@@ -142,7 +142,7 @@ class Embedded:
     def open(
         cls, path: str | PathLike[str], *, validators: Mapping[str, Validator] | None = None, durable: bool = False
     ) -> Embedded:
-        """A store kept in a file, which survives the death of its process."""
+        """Return a store that is kept in a file, so that its objects survive the end of this process."""
         journal = Journal(path, durable=durable)
         try:
             return cls(validators=validators, journal=journal)
@@ -167,7 +167,7 @@ class Embedded:
         more: str = "",
         resource_version: str = "",
     ) -> ListPage[T]:
-        """List a page of the present state; an outdated continue token is Gone."""
+        """List a page of the present state; raise Gone for an outdated continue token."""
         await self._turn()
         del resource_version  # the present state is at least as new as any version that was ever handed out
         self._api.check(resource)
@@ -215,7 +215,7 @@ class Embedded:
         view = ReaderView(resource, namespace, selector(resource.id, labels, fields))
         if not (resource_version or "0").isdigit():
             raise BadRequest(f"invalid resource version {resource_version!r}")
-        version = int(resource_version or "0")  # none is from now on, with the present objects first
+        version = int(resource_version or "0")  # without a version, the watch begins with the present objects
         present: Sequence[StoredObject] = []
         if initial or version == 0:
             present = [record for record in self._store.records(resource.id, namespace) if view.has(record)]
@@ -336,7 +336,7 @@ class Embedded:
         self._changed = asyncio.Event()
 
     def _content(self) -> Iterator[JournalCommit]:
-        """The present objects as commits at their versions, then the latest version."""
+        """Yield the present objects as commits at their versions, then the latest version."""
         for resource in self._store.resources():
             for record in self._store.records(resource):
                 yield JournalCommit(record.version, (_describe_write(resource, _key(record), record.data),))
@@ -351,7 +351,7 @@ class Embedded:
             yield Bookmark(str(version), initial_end=True)
         end = asyncio.get_running_loop().time() + seconds
         while True:
-            # Read before the changes, so that a write in between is not missed.
+            # Take this event before reading the changes, so that a write in between is not missed.
             changed = self._changed
             for entry in self._store.since(view.resource.id, version, _BATCH):
                 version = entry.version

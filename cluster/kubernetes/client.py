@@ -271,7 +271,7 @@ class Kubernetes:
         return ServerInfo(version.git_version, int(digits[:9] or 0), frozenset(versions), gates)
 
     async def _describe(self, path: str, type_: type[T]) -> T:
-        """Read what the server says of itself."""
+        """Read a response that describes the server, as a type."""
         answer = await self._call("GET", path)
         try:
             return decode(answer, type_)

@@ -49,13 +49,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ALL = 32  # devices that mode All counts as in core's quota, and the most that one claim can have
+ALL = 32  # what allocation mode All counts as, as in core's quota: the most devices that one claim can have
 MAX_ANSWERS = 4096
 MAX_SCANS = 256
 _MAX_PLAIN_KEY = 256  # bytes; longer keys are hashed
-MAX_PAGES = 400_000  # that all scans together keep, of some hundred bytes each
+MAX_PAGES = 400_000  # pages that all scans together keep; each takes some hundred bytes
 _CHARACTERS_PER_PAGE = 2  # characters of a selector that take as much memory, once compiled, as a page
-_STEPS_PER_DEVICE = 25  # besides its selectors
+_STEPS_PER_DEVICE = 25  # charged for each device, in addition to the steps of the selectors
 _STEPS_PER_KNOWN_PAGE = 2
 
 
@@ -139,11 +139,11 @@ class _FleetScan:
         self.scanned: Seen = {}
         self._wanted = _capacity(ask)
         class_ = stock.classes.get(ask.device_class_name)
-        self._uncompiled: list[str] = []  # selectors, the first last
+        self._uncompiled: list[str] = []  # expressions of selectors, in reverse order
         self._selectors: list[Selector] = []
         self._known = known
         self._pages: list[Page] = []
-        self._characters = 0  # of its selectors
+        self._characters = 0  # the length of all selectors together
         if class_ is not None:
             selectors = (*class_.spec.selectors, *ask.selectors)
             self._uncompiled = [selector.cel.expression for selector in selectors if selector.cel is not None][::-1]
@@ -155,7 +155,7 @@ class _FleetScan:
         # By node, "" for devices without a single node: the most of one device, and the sum.
         self._largest_by_node: dict[str, Held] = {"": {}}
         self._sum_by_node: dict[str, Held] = {"": {}}
-        self._device = 0  # the next one of the current slice
+        self._device = 0  # the index of the next device of the current slice
         self._of_page = Most({}, {})
 
     @property

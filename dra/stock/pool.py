@@ -3,7 +3,7 @@
 Decides which slices count (generation, completeness), which devices a node can use, in which order they are tried, and when
 a pool is invalid. Mirrors `GatherPools` in k8s.io/dynamic-resource-allocation/structured/internal/experimental/
 pools_experimental.go, including a known flaw: an outdated slice that satisfies its own slice count is used although a newer
-generation exists, if that is for other nodes only.
+generation exists, if the newer slices are for other nodes only.
 
 A slice with a nodeName may have been written by that node (the admission plugin NodeRestriction checks only the name), and a
 node may be compromised. So in views of the whole cluster such a slice supersedes only slices of the same node (`newest`).
@@ -44,7 +44,7 @@ class Page(msgspec.Struct, frozen=True, eq=False):
     pool: PoolId
     content: SliceContent
     usable: bool = True  # otherwise its devices cannot be allocated
-    counts: bool = True  # towards the completeness of the pool
+    counts: bool = True  # whether it counts towards the completeness of the pool
     everywhere: bool = False  # a slice of counters that applies to every node
 
     @property
@@ -75,7 +75,7 @@ def page_of(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule] = (), readin
                 else device
                 for device in devices
             )
-    if reading is ALL:  # the usual one, 7 % quicker without the questions below
+    if reading is ALL:  # the usual reading; without the checks below this is 7 % faster
         bodies = tuple([body(device) for device in devices])
         return Page(slice_, devices, bodies, (driver, pool), content(spec, devices, bodies))
     shares = reading.enabled(gates.CAPACITY)
@@ -148,7 +148,7 @@ def gather(
 
 
 def newest(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
-    """Keep the slices that no newer generation supersedes, which is one of the same node or without a node name."""
+    """Keep the newest slices. A slice is superseded by a newer generation of the same node, or of slices without a node name."""
     slices = tuple(slices)
     generations: dict[tuple[PoolId, str], int] = {}
     for slice_ in slices:

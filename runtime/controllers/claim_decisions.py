@@ -147,7 +147,7 @@ def actions_for_claim(claim: ResourceClaim, pod_of: Callable[[str], Pod | None])
 def unprotect(claim: ResourceClaim) -> Write:
     """Remove the finalizer from a claim without devices.
 
-    Only after a deallocation or from a deleted claim: an allocator adds the finalizer first, and the devices afterwards.
+    Call this only after a deallocation or for a deleted claim: an allocator adds the finalizer first, and the devices afterwards.
     """
     finalizers = [finalizer for finalizer in claim.metadata.finalizers if finalizer != FINALIZER]
     metadata: Raw = {**_preconditions(claim), "finalizers": finalizers or None}

@@ -133,7 +133,7 @@ class Recorder:
         namespace = event.namespace or "default"
         name = f"{shortened(event.name, _LONGEST_NAME)}.{self._suffix()}"
         known = _Known(name, namespace, 1, self._clock())
-        # Remembered before it is written, for repetitions meanwhile.
+        # Remember the event before it is written, so that repetitions meanwhile are counted.
         self._known[event] = known
         self._known.move_to_end(event)
         if len(self._known) > MAX_REMEMBERED:

@@ -45,7 +45,7 @@ logger = logging.getLogger("drawbridge.node")
 
 SOCKET = "kubelet.sock"
 MAX_PLUGINS = 64
-MAX_DEVICES = 1024  # of one plugin: sixteen slices
+MAX_DEVICES = 1024  # devices of one plugin: sixteen slices
 _SERVICE = "/v1beta1.DevicePlugin"
 
 
@@ -219,7 +219,7 @@ class _Session:
                 self._hang_up()
             self._set_problem(f"it is disconnected: {problem}")
         self._update(connected=False)
-        self._report_change(self)  # a session that never had a list has not changed, and replaced one that had
+        self._report_change(self)  # in any case: this session may have replaced a connected one and never got a list
         await asyncio.sleep(self._patience.reconnect)
         self.is_expired = True
         self._report_change(self)
@@ -260,7 +260,7 @@ class _Session:
                 await stream.recv_trailing_metadata()
 
     def _miss_list(self) -> None:
-        """Report a plugin as disconnected if it has sent no list yet and replaced a session that had one."""
+        """Note that the plugin sent no list in time. Report its state, because it may have replaced a connected session."""
         self._set_problem("it has sent no list of its devices")
         self._report_change(self)
 
