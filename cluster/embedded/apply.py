@@ -114,7 +114,7 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
 
 
 def _managed(managed_fields: Json) -> list[Raw]:
-    """The managedFields of an object; none, as in the API server, if a client wrote something invalid there."""
+    """Return the managedFields of an object; none, as in the API server, if a client wrote something invalid there."""
     entries: list[Raw] = []
     for member in members(managed_fields):
         if (
@@ -128,7 +128,7 @@ def _managed(managed_fields: Json) -> list[Raw]:
 
 
 def _ownable(body: Raw) -> Raw:
-    """The fields of a body that can have an owner: all but those that identify the object."""
+    """Return the fields of a body that can have an owner: all but those that identify the object."""
     ownable = {name: value for name, value in body.items() if name not in ("apiVersion", "kind", "metadata")}
     metadata = body.get("metadata") or {}
     meta = {name: value for name, value in metadata.items() if name not in _META_OF_THE_SERVER}
@@ -159,7 +159,7 @@ def _is_keyed(name: str, items: list[Json]) -> bool:
 
 
 def _items(name: str, items: list[Json]) -> Iterator[tuple[str, Json]]:
-    """The items of a list that is a map or a set, each with its step."""
+    """Yield the items of a list that is a map or a set, each with its step."""
     key = _list_key(name, items)
     for item in items:
         yield (f"k:{_text({key: item[key]})}" if key else f"v:{_text(item)}"), item
@@ -175,7 +175,7 @@ def _text(value: Json) -> str:
 
 
 def _tree(paths: Iterable[Path]) -> Raw:
-    """Paths as a FieldsV1 tree; `.` stands for an item itself where fields of it are owned too."""
+    """Return paths as a FieldsV1 tree; `.` stands for an item itself where fields of it are owned too."""
     tree: Raw = {}
     for path in paths:
         node = tree
@@ -197,7 +197,7 @@ def _paths(tree: Raw, path: Path = ()) -> Iterator[Path]:
 
 
 def _changes(old: Json, new: Json, path: Path = ()) -> Iterator[Path]:
-    """The fields that an apply adds or changes. A new or formerly empty field is added as a whole and in its parts."""
+    """Yield the fields that an apply adds or changes. A new or formerly empty field is added as a whole and in its parts."""
     name = path[-1][2:] if path else ""
     both_maps = isinstance(old, dict) and isinstance(new, dict)
     if not path or (both_maps and old and name not in _OPAQUE):
@@ -220,7 +220,7 @@ def _changes(old: Json, new: Json, path: Path = ()) -> Iterator[Path]:
 
 
 def _position(value: list[Json], step: str) -> int:
-    """The index of an item of a list map or set; -1 if there is none."""
+    """Return the index of an item of a list that is a map or a set; -1 if there is none."""
     wanted = msgspec.json.decode(step[2:])
     for index, item in enumerate(value):
         if step.startswith("v:"):
@@ -232,7 +232,7 @@ def _position(value: list[Json], step: str) -> int:
 
 
 def _without(value: Json, path: Path) -> Json:
-    """A document without one field, and without maps that become empty by that."""
+    """Return a document without one field, and without the parent fields that become empty by that."""
     step = path[0]
     rest = path[1:]
     if isinstance(value, dict) and step.startswith("f:"):
@@ -267,7 +267,7 @@ def _overlay(old: Json, new: Json, name: str) -> Json:
             merged[member] = _overlay(before, value, member)
         return merged
     if isinstance(new, list) and isinstance(old, list) and _is_keyed(name, new):
-        # Common items are in the new order; items of the old list alone keep their place before or after them.
+        # Common items are in the new order; items that only the old list has keep their place before or after them.
         had = dict(_items(name, old))
         has = dict(_items(name, new))
         result = []

@@ -85,7 +85,7 @@ class QuotaLine(msgspec.Struct, frozen=True):
         return write_amount(self.key, amount)
 
     def facts(self) -> dict[str, str]:
-        """The fields of the line for programs."""
+        """Return the fields of the line for programs."""
         amounts = {"requested": self.requested, "hard": self.hard, "used": self.used, "remaining": self.remaining}
         if self.waiting:
             amounts["pending"] = self.waiting
@@ -185,7 +185,7 @@ def held_of_quota(quota: DeviceQuota, stock: Stock, find_pod: FindPod) -> Amount
 
 
 def concerns(quota: DeviceQuota, claim: ResourceClaim, find_pod: FindPod) -> bool:
-    """Whether a quota applies to a claim: to one of its pods or, if it has none, to pods without a priority class."""
+    """Whether a quota applies to a claim: to one of its pods or, if no pod of it is known, to pods without a priority class."""
     if quota.spec.scope_selector is None:
         return True
     names = [owner.name for owner in claim.metadata.owner_references if owner.kind == "Pod"]

@@ -1,4 +1,4 @@
-"""The driver process: repairs its files, listens, publishes and registers; on the way out in reverse order."""
+"""The driver process: it repairs its files, listens, publishes and registers. It stops in reverse order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 SETTLE_INTERVAL = 60.0  # seconds
 HEALTH_INTERVAL = 5.0  # seconds between two looks at the devices' files
 HEALTH_VALIDITY = 30  # seconds
-HEALTHY, UNHEALTHY = 1, 2  # of DRAResourceHealth
+HEALTHY, UNHEALTHY = 1, 2  # values of `health` in DRAResourceHealth
 logger = logging.getLogger("drawbridge.driver")
 
 
@@ -88,7 +88,7 @@ class Driver:
         self.publisher = Publisher(cluster, machine, paths.node, has_successor=self.has_successor, metrics=self.metrics)
         self.registration = DriverRegistration(machine.driver, self._endpoint)
         self._checkpoint_problem = ""
-        self._failures: Mapping[str, str] = {}  # of devices, by name
+        self._failures: Mapping[str, str] = {}  # why devices have failed, by device name
         self.metrics.checks = {
             "kubelet": lambda: self.registration.unready(self._registry_socket),
             "slices": self.publisher.unready,
@@ -121,7 +121,7 @@ class Driver:
         await asyncio.to_thread(self._store.repair)
         await asyncio.to_thread(sweep, self._paths.state(driver), "dra-")
         await asyncio.to_thread(sweep, self._paths.registry, f"{driver}-")
-        await self._update_health()  # before the first publication, which would take the taints away
+        await self._update_health()  # before the first publication, which would otherwise remove the taints
         plugin = DraPlugin(self._preparing, self.health)
         async with GrpcSocket(plugin, self._endpoint), GrpcSocket(self.registration, self._registry_socket):
             logger.info("ready", extra={"driver": driver})
@@ -209,7 +209,7 @@ class Driver:
                 self._rules = Rules(page.items)
                 self._guard.use_rules(self._rules)
             try:
-                # The kubelet now calls a later instance, which knows the calls that this one does not.
+                # The kubelet calls only the latest instance, so an earlier one does not know which claims are in use.
                 if not has_later(self._endpoint):
                     await self._preparing.unprepare_deleted()
                 self._checkpoint_problem = ""
@@ -221,7 +221,7 @@ class Driver:
 
 def _failed_devices(machine: Machine) -> dict[str, str]:
     """Return the devices that have failed, and why: a file of theirs in /dev is gone, or cannot be used."""
-    problems: dict[str, str] = {}  # by file, as the devices of one GPU have the same
+    problems: dict[str, str] = {}  # by file, because the devices of one GPU have the same files
     failed: dict[str, str] = {}
     for name, offer in machine.offers.items():
         for file in offer.files:
@@ -239,7 +239,7 @@ def _file_problem(path: str) -> str:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return f"{path} does not exist"
     except PermissionError:
-        return ""  # which tells nothing of the device
+        return ""  # which does not mean that the device has failed
     except OSError as error:
         return f"{path}: {error.strerror}"
     return ""

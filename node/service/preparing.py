@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 # Seconds. The kubelet waits for 45 and then repeats its call.
 API_TIMEOUT = 15.0
-# A claim whose devices are held by deleted claims waits so long until the kubelet has ended their containers and unprepared them: after a
+# A claim whose devices are held by deleted claims waits up to this long until the kubelet has ended their containers and unprepared them: after a
 # refusal, the kubelet would only repeat its call in its next round. In a rolling update the other instance may get the unprepare call, so
 # the checkpoint is read again in intervals.
 UNPREPARE_TIMEOUT = 30.0
 CHECK_INTERVAL = 2.0
-# A claim deleted for so long is unprepared without a call of the kubelet. The kubelet looks every minute for claims to unprepare; until then
+# A claim that was deleted this long ago is unprepared without a call of the kubelet. The kubelet looks every minute for claims to unprepare; until then
 # a container that was deleted by force may still run.
 FORGET_AFTER = 300.0
 logger = logging.getLogger("drawbridge.driver")

@@ -1,9 +1,9 @@
 """Finds the account of a ServiceAccount token and the node of its pod by TokenReview; results are cached for a while.
 
 A token is valid only for its audience, so one that was stolen elsewhere is useless here. Invalid tokens must be reviewed, too, so the number of
-concurrent reviews is limited, and negative results are cached as well. Tokens that were valid before do not wait behind new ones. Of the new ones
-an address may have a part; if too many wait, the newest of the address that has most gives way. So a client that guesses keeps neither kind from
-being reviewed.
+concurrent reviews is limited, and negative results are cached as well. Tokens that were valid before do not wait behind new ones. Each address
+may have only a few new tokens under review. If there are too many in total, the newest one of the address with the most is refused. So a client
+that guesses tokens prevents the review of neither kind.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from cluster.protocol import Cluster
 
-VALID_SECONDS = 120.0  # that a valid token is cached, even if it is revoked
-INVALID_SECONDS = 10.0  # that an invalid token is cached
+VALID_SECONDS = 120.0  # time for which a valid token is cached, even if it is revoked
+INVALID_SECONDS = 10.0  # time for which an invalid token is cached
 MAX_CACHED = 8192
 CONCURRENT_REVIEWS = 8
 MAX_WAITING = 64

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("drawbridge.listener")
 
 GRACE = 5.0  # seconds that a closing site waits for incomplete answers
-MAX_FIELDS = 64  # of a form
+MAX_FIELDS = 64  # fields of a form
 FORM = "application/x-www-form-urlencoded"
 HTML = "text/html; charset=utf-8"
 

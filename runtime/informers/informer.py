@@ -170,7 +170,7 @@ class Informer(Generic[T]):
         return True
 
     def distrust_watch(self) -> bool:
-        """End the open watch, which seems to miss changes, so that `run` starts over; return False if no watch is open."""
+        """End the open watch, which seems to miss changes, and list the collection; return False if no watch is open."""
         patience, self._patience = self._patience, None
         if patience is None or patience.expired():
             return False
