@@ -27,7 +27,7 @@ class Cache(Generic[V]):
         self._half = limit // 2
         self._young: dict[Hashable, tuple[V, int]] = {}
         self._old: dict[Hashable, tuple[V, int]] = {}
-        self._weight = 0  # of the young half
+        self._weight = 0  # the weight of the young half
 
     def get(self, key: Hashable) -> V | None:
         """Return the value of a key, or None."""

@@ -26,7 +26,7 @@ _MIN = -(2**63)
 _LARGEST_POWER = 4000
 
 _LARGEST_NANO: Final[int] = 10 ** (_LARGEST_POWER + 9)
-_LONGEST_BITS = 10_000  # of a bare number in JSON; Python refuses to print 4,300 digits
+_LONGEST_BITS = 10_000  # bits of a bare number in JSON; Python refuses to print 4,300 digits
 _MAX_CACHED = 64  # longer texts are not cached: the cache is bounded by entries
 
 # Possessive (`*+`), so that a long run of zeros causes no backtracking.

@@ -132,7 +132,7 @@ class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about a server: its minor, and the state of some gates."""
 
     minor: int = NEWEST
-    # Reported by the server, locked in its version, or declared.
+    # Reported by the server, locked in its version, declared, or off because a gate that they need was reported off.
     gates: Mapping[str, bool] = {}
     # Reported by the server itself.
     reported: Mapping[str, bool] = {}

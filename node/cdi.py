@@ -38,7 +38,7 @@ NOTHING = DeviceAccess("")  # for a device that the machine no longer has
 VERSION = "0.5.0"
 PREFIX = "DRAWBRIDGE_DEVICE_"
 _INVALID_IN_VARIABLE = re.compile(r"[^A-Z0-9]+")
-_SharesByDevice = dict[tuple[str, str], list["HeldDevice"]]  # by request and device
+_SharesByDevice = dict[tuple[str, str], list["HeldDevice"]]  # the shares by request and device
 
 
 def file_name(driver: str, uid: str) -> str:

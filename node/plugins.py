@@ -184,7 +184,7 @@ def _attributes(resource: str, device: PluginDevice, facts: FactSources) -> dict
     return attributes
 
 
-MAX_QUESTIONS = 16  # to one plugin; further devices stay in the order of the plugin's list
+MAX_QUESTIONS = 16  # questions to one plugin; further devices stay in the order of the plugin's list
 
 
 class PluginPreference:

@@ -59,7 +59,8 @@ _LONGEST: Final = 70  # no number of 64 bits has more digits in any base, and Py
 _FRACTION: Final = re.compile(r"\.[0-9](?:_?[0-9])*(?:[eE][-+]?[0-9](?:_?[0-9])*)?")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}.*)?")
 
-# goyaml refuses a document when aliases make up more of it than this share: all of a small one, little of a huge one.
+# goyaml refuses a document with too large a share of aliases: more than 99 % if it takes at most the first number of decode steps,
+# more than 10 % from the second number on, and a share in between otherwise.
 _ALIASING_LOW, _ALIASING_HIGH = 400_000, 4_000_000
 
 
@@ -204,7 +205,7 @@ class _YamlBuilder:
 
     def __init__(self, text: bytes, first_line: int, each: _Each = None) -> None:
         self.duplicates: list[tuple[str, int]] = []
-        # The stubs know events only in general, and every line below knows which kind it holds.
+        # The type stubs have only one general type of events. The code below checks the kind of each event.
         self._next: Callable[[], Any] = CParser(text).get_event
         self._text = text
         self._first_line = first_line

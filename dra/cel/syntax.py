@@ -141,7 +141,7 @@ class _Parser:
         self._tokens = _tokens(text)
         self._next = 0
         self.token = self._tokens[0]
-        self._depth = 0  # of brackets and right-hand sides of `?:`
+        self._depth = 0  # the nesting of brackets and right-hand sides of `?:`
         # The depth of Go's visitor below each node that it counts (operators, selections, calls on a target).
         self._heights: dict[int, int] = {}
         self._nodes: list[Expr] = []  # keeps the ids in _heights alive

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     FindPod = Callable[[str, str], Pod | None]  # by namespace and name
     OfQuota = Callable[[DeviceQuota], Amounts]  # the amounts within the scope of a quota
 
-MAX_LINES: Final = 64  # of one quota; the API server allows no more
+MAX_LINES: Final = 64  # lines of one quota; the API server allows no more
 MAX_KEY: Final = 320
 _NAME = r"[A-Za-z_][A-Za-z0-9_]{0,62}"
 # Repeated in CEL in manifests/base/crds.yaml; a test compares the two.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dra.stock.usage import PoolId
 
 DEVICES = "devices"
-SHARES = "shares"  # of shared devices; each share also counts as a device
+SHARES = "shares"  # the number of shares of devices; each share also counts as a device
 PROFILE = "profile."  # plus its name: partitions of that profile
 COUNTER = "counter."  # plus its name: what partitions consume of the counter
 ALL_CLASSES = "*"

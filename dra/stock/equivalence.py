@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dra.objects import DeviceAttribute
 
 T = TypeVar("T")
-_MAX_BYTES = 32 << 20  # of content in each interner
+_MAX_BYTES = 32 << 20  # bytes of content in each interner
 
 
 class CounterUse(NamedTuple):
@@ -66,7 +66,7 @@ class Interner(Generic[T]):
         self._half = limit // 2
         self._young: dict[Hashable, T] = {}
         self._old: dict[Hashable, T] = {}
-        self._weight = 0  # of the young half
+        self._weight = 0  # the weight of the young half
 
     def token(self, content: Hashable, make: Callable[[], T]) -> T:
         """Return the token of a content."""
@@ -125,7 +125,7 @@ LEFT_OUT: dict[type[msgspec.Struct], frozenset[str]] = {
         (
             "pool",  # generation and count are added; the name is the node's in most fleets
             "devices",  # added as bodies
-            "node_name",  # which nodes a slice is for is evaluated for each node
+            "node_name",  # the node selection of a slice is evaluated separately, for each node
             "node_selector",
             "all_nodes",
             "per_device_node_selection",

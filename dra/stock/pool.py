@@ -40,7 +40,7 @@ class Page(msgspec.Struct, frozen=True, eq=False):
 
     slice: ResourceSlice
     devices: tuple[Device, ...]
-    bodies: tuple[Body, ...]  # of the devices, in order
+    bodies: tuple[Body, ...]  # the bodies of the devices, in order
     pool: PoolId
     content: SliceContent
     usable: bool = True  # otherwise its devices cannot be allocated

@@ -7,8 +7,9 @@ Two formats of checkpoints are supported:
   namespace if the driver is recent, and a state: only completed claims are prepared. The devices are nested inside, with pool and name.
 - An API object of kind Checkpoint (Kubernetes' example driver now): a list of UIDs.
 
-A checksum is FNV-1a over the bytes as Go prints them, with the checksum itself set to 0. A file with a wrong checksum is not used, no file
-is read beyond a size limit, and no content raises anything but BadCheckpoint.
+The checksum of a `checkpoint.json` is FNV-1a over the bytes as Go prints them, with the checksum itself set to 0; that of
+`dra_manager_state` is CRC-32. A file with a wrong checksum is not used, no file is read beyond a size limit, and no content raises anything
+but BadCheckpoint (`checkpoint.json`) or UnreadableState (`dra_manager_state`).
 """
 
 from __future__ import annotations

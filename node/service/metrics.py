@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dra.quantity import Quantity
     from node.audit import ContainerDevice, NodeFinding
 
-MAX_SERIES = 2048  # of each metric; a node has a few hundred devices at most
+MAX_SERIES = 2048  # series of each metric; a node has a few hundred devices at most
 LONGEST_LABEL = 256  # characters
 LABELS = (*POD_DEVICE, "container", "resource", "card", "pci")
 # Seconds; the kubelet waits up to 45.

@@ -32,7 +32,7 @@ API_TIMEOUT = 15.0
 # the checkpoint is read again in intervals.
 UNPREPARE_TIMEOUT = 30.0
 CHECK_INTERVAL = 2.0
-# A claim that was deleted this long ago is unprepared without a call of the kubelet. The kubelet looks every minute for claims to unprepare; until then
+# A claim deleted this long ago is unprepared without a call of the kubelet. The kubelet looks every minute for claims to unprepare; until then
 # a container that was deleted by force may still run.
 FORGET_AFTER = 300.0
 logger = logging.getLogger("drawbridge.driver")

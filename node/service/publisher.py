@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dra.objects import ResourceSliceSpec
     from node.inventory import Machine
 
-LONGEST_PREFIX = 150  # of a node's name in generateName, which has at most 253 characters
+LONGEST_PREFIX = 150  # characters of a node's name that are used in generateName, which has at most 253
 CHECK_INTERVAL = 2.0  # seconds between two checks whether a later instance still answers
 logger = logging.getLogger("drawbridge.driver")
 

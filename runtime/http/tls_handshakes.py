@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from runtime.http.connection import PeerConnection
 
 MAX_PER_TURN = 16  # handshakes begun in one turn of the loop
-MAX_IN_PROGRESS = 256  # in progress
+MAX_IN_PROGRESS = 256  # handshakes in progress
 _HEAD, _LARGEST, _MESSAGE = (
     5,
     1 << 14,

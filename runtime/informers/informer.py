@@ -355,7 +355,7 @@ class Informer(Generic[T]):
             case Change():
                 fitted = self._fit(self._room, event.type, event.object)
                 change = event
-                if fitted is None:  # for the copy it is deleted
+                if fitted is None:  # the copy treats the object as deleted
                     change = Change(DELETED, event.object, event.resource_version)
                 elif fitted is not event.object:
                     change = Change(event.type, fitted, event.resource_version)

@@ -120,7 +120,7 @@ def _common_fields(request: ExactDeviceRequest | DeviceSubRequest, path: str, ga
 
 def _derived_attributes(devices: DeviceClaim, path: str, gates: Gates) -> Findings:
     """Judge derived attributes: a constraint must use each, and their cost is limited for the whole claim."""
-    used: dict[str, set[str]] = {}  # by request ("" for all): the constrained attributes
+    used: dict[str, set[str]] = {}  # the constrained attributes by request; "" for all requests
     for constraint in devices.constraints:
         # The API server reads distinctAttribute only if matchAttribute is not set.
         attribute = constraint.match_attribute

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _INT32: Final = 2**31 - 1
 _INT64: Final = 2**63 - 1
-_LONGEST_NAME: Final = 15  # of a network interface of Linux
+_LONGEST_NAME: Final = 15  # characters in the name of a Linux network interface
 _NAME: Final = re.compile(r"[\w.-]*")
 # 6, 8 or 20 octets, separated by colons or hyphens, or in pairs separated by dots.
 _OCTETS: Final = tuple(

@@ -54,7 +54,7 @@ class _Entry(NamedTuple):
     driver: str
     known: Recognised | None
     leaves: list[_Alternative]
-    names: frozenset[str]  # of the leaves
+    names: frozenset[str]  # the names of the leaves
 
 
 def claim_settings(

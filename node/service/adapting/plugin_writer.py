@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from node.messages import Edits, PreparedClaim
     from node.service.adapting.plugin_host import PluginHost
 
-SECONDS = 40.0  # for each plugin's answer; the kubelet waits for 45
+SECONDS = 40.0  # the longest wait for each plugin's answer; the kubelet waits for 45
 
 
 class PluginWriter:

@@ -1,7 +1,7 @@
 """Reads the sources on a node: the kubelet and files. Each is read separately, so a missing, broken or huge one does not affect the others.
 
-Files are read up to a size limit, only regular files are opened, so nothing blocks (a pipe, a device), and links are not followed, neither
-files nor drivers' folders. Of CDI files only the names are read.
+Files are read up to a size limit. Only regular files are read, so that no pipe or device blocks the agent. Links are not followed, neither
+to files nor to drivers' folders. Of CDI files only the names are read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from node.service.settings import NodePaths
 
-MAX_BYTES = 4 << 20  # of one file: the agent has little memory, and decoded content takes more
+MAX_BYTES = 4 << 20  # bytes of one file: the agent has little memory, and decoded content takes more
 MAX_PREPARED = 20_000  # devices of all drivers together
 MAX_NAMES = 10_000
 MAX_DRIVERS = 256
@@ -58,9 +58,9 @@ class NodeFiles(msgspec.Struct, frozen=True):
     """The content of files, and those that could not be read."""
 
     prepared: tuple[PreparedDeviceRecord, ...] = ()
-    names: tuple[str, ...] = ()  # of CDI files
+    names: tuple[str, ...] = ()  # the names of CDI files
     unread: dict[str, str] = {}
-    unknown: dict[str, str] = {}  # in an unknown format
+    unknown: dict[str, str] = {}  # files in an unknown format
 
 
 class KubeletAnswer(msgspec.Struct, frozen=True):
