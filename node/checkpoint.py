@@ -47,7 +47,7 @@ class Prepared(Wire, frozen=True, kw_only=True):
     uid: str
     namespace: str
     name: str
-    entry: str = ""  # the pod's name for a claim made from a template
+    entry: str = ""  # the name in the pod's resourceClaims, for a claim made from a template
     pool: str
     devices: tuple[HeldDevice, ...] = ()
 

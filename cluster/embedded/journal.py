@@ -95,7 +95,7 @@ class Journal:
         self._durable = durable
         self._least_compaction = least_compaction
         with _naming(self._path):
-            # A directory, or a device, which may be endless.
+            # The path may name a directory, or a device, whose content may be endless.
             if self._path.exists() and not self._path.is_file():
                 raise StoreError(f"{self._path} is not a file")
             self._lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

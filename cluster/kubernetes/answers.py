@@ -25,7 +25,7 @@ T = TypeVar("T")
 _INITIAL_END = "k8s.io/initial-events-end"
 _QUOTED = 120
 _LONGEST_PROBLEM = 500
-# An object in etcd is at most 1.5 MiB by default and 8 MiB where an admin insisted; more than that does not come from an API server.
+# An object in etcd is at most 1.5 MiB by default and rarely 8 MiB. A longer line does not come from an API server.
 LONGEST_LINE = 16 * 1024 * 1024
 # A complete string, or a structural character.
 _TOKEN = re.compile(rb'"(?>[^"\\]++|\\.)*+"|[{}\[\],:]', re.DOTALL)
@@ -93,7 +93,7 @@ def page(data: bytes, resource: Resource[T]) -> ListPage[T]:
 
 
 def _name_kind(item: Any, resource: Resource[T]) -> None:
-    """Name the kind of a plain item: those of a list have no apiVersion and kind."""
+    """Set apiVersion and kind of a plain item, because the items of a list have neither."""
     item["apiVersion"], item["kind"] = resource.api_version, resource.kind
 
 

@@ -20,7 +20,7 @@ def fences(rule: DeviceTaintRule, driver: str) -> bool:
 
 
 def tolerate_fence(claim: ResourceClaim) -> ResourceClaim:
-    """Add the toleration to a claim for extended resources (KEP-5004), which kube-scheduler makes without."""
+    """Add the toleration to a claim for extended resources (KEP-5004), which kube-scheduler creates without it."""
     requests = [
         replace(request, exactly=replace(request.exactly, tolerations=(FENCE_TOLERATION,)))
         for request in claim.spec.devices.requests

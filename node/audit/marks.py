@@ -58,7 +58,7 @@ def marks_of(plugin_devices: Iterable[NodePluginDevice], hardware: Hardware) -> 
 
 
 def hash_of(node: str) -> str:
-    """Return a node's name as a label value, which cannot be as long as a name."""
+    """Return a hash of a node's name, because a label value cannot be as long as the name."""
     return sha256(node.encode()).hexdigest()[:_HASH_DIGITS]
 
 
