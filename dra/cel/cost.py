@@ -550,7 +550,7 @@ def _flatten(values: Operand, depth: Operand | None = None) -> _Estimate:
 
 
 def _comparing(factor: float) -> _Estimator:
-    """Return an estimator that compares all elements of the last list with each other; of two lists, the last has the sort keys."""
+    """Return the estimator of functions that compare all elements of the last list with each other; it has the sort keys if there are two."""
     return lambda *lists: _allocation(factor, lists[-1].extent.times(lists[-1].extent))
 
 

@@ -85,7 +85,7 @@ class Election:
         self.holders_notes: Mapping[str, str] = {}  # the annotations of the holder at the last attempt
 
     def is_sure(self) -> bool:
-        """Report whether this candidate leads and no other can lead by now. A leader that was suspended may be unsure without noticing."""
+        """Report whether this candidate leads and no other can lead by now. False for a leader that was suspended for too long."""
         return self.leading and asyncio.get_running_loop().time() - self._renewed < self._term.renew_deadline
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
