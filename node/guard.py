@@ -133,7 +133,9 @@ class Guard:
                 raise _Refused(
                     "UnknownRequest", f"the status names the request {result.request}, which is not in the spec"
                 )
-            exactly = requests[_without_alternative(result.request)]  # only a request of the form `exactly` can have adminAccess
+            exactly = requests[
+                _without_alternative(result.request)
+            ]  # only a request of the form `exactly` can have adminAccess
             if result.admin_access and not (exactly is not None and exactly.admin_access):
                 raise _Refused(
                     "NotRequested",

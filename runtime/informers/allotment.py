@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 FLOOR = MIB
-NODE_SHARE = (
-    6 * MIB
-)  # the limit of a node; that of a namespace is half of `size`, because it may be the only namespace
+NODE_SHARE = 6 * MIB  # the limit of a node; that of a namespace is half of `size`, because it may be the only namespace
 SMALL = 16 * 1024
 _REREAD_PART = 8  # one eighth of the limit must be free again before the collection is read again
 
