@@ -25,6 +25,7 @@ import traceback
 import warnings
 from collections import Counter
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -277,10 +278,8 @@ class _Worker:
 
     def has_ended(self) -> bool:
         """Report whether the process has ended by itself."""
-        try:
-            return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:
-            return True
+        self._lives = self._lives and not _has_ended(self._pid)
+        return not self._lives
 
     def kill(self) -> int:
         """Kill the process, and return its id."""
@@ -292,7 +291,7 @@ class _Worker:
 
 
 def _has_ended(pid: int, *, wait: bool = False) -> bool:
-    """Report whether a killed child has ended and was reaped."""
+    """Report whether a child has ended; if so, it is reaped."""
     try:
         ended, _ = os.waitpid(pid, 0 if wait else os.WNOHANG)
     except ChildProcessError:
@@ -344,7 +343,7 @@ def _limit_resources() -> None:
 def _own_bytes() -> int:
     """Return the bytes of this process that it does not share with its parent; 0 if they are unknown."""
     with suppress(OSError):
-        for line in open("/proc/self/smaps_rollup"):  # noqa: PTH123, SIM115
+        for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
             if line.startswith("Private_Dirty:"):
                 return int(line.split()[1]) << 10
     return 0
