@@ -60,14 +60,14 @@ class Cause(StrEnum):
     GATE_OFF = "gate off"
 
 
-class Reason(msgspec.Struct, frozen=True, rename={"lost": "rejected", "of": "total"}):
+class Reason(msgspec.Struct, frozen=True):
     """How many of the devices that reached a stage were rejected there, for one request."""
 
     stage: Stage
     claim: str = ""
     request: str = ""
-    lost: int = 0
-    of: int = 0
+    rejected: int = 0
+    total: int = 0
     examples: tuple[str, ...] = ()
     text: str = ""
 

@@ -71,7 +71,7 @@ def equal_answers(answers: Mapping[str, Answer]) -> list[EqualAnswers]:
     groups: dict[object, list[str]] = {}
     for node, answer in answers.items():
         reasons = () if answer.feasible else answer.reasons
-        key_parts = [(reason.stage, reason.claim, reason.request, reason.lost, reason.of) for reason in reasons]
+        key_parts = [(reason.stage, reason.claim, reason.request, reason.rejected, reason.total) for reason in reasons]
         key = answer.verdict, answer.error, tuple(key_parts)
         groups.setdefault(key, []).append(node)
     equal: list[EqualAnswers] = []
@@ -86,7 +86,7 @@ def distance(answer: Answer) -> tuple[int, int, int, int]:
     """Return a sort key for how near an answer is to a fit: verdict, failed requests, stage and number of the last losses."""
     last = _last_losses(answer.reasons)
     latest = min((_ORDER[reason.stage] for reason in last), default=0)
-    return _NEARNESS.index(answer.verdict), len(last), -latest, -sum(reason.lost for reason in last)
+    return _NEARNESS.index(answer.verdict), len(last), -latest, -sum(reason.rejected for reason in last)
 
 
 def lines(answer: Answer) -> Iterator[str]:
@@ -99,11 +99,15 @@ def lines(answer: Answer) -> Iterator[str]:
         if claim:
             yield f"claim {claim}" + (f", request {request}" if request else "") + ":"
         for reason in reasons:
-            count = f"{reason.lost} of {reason.of}" if reason.of else ""
+            count = f"{reason.rejected} of {reason.total}" if reason.total else ""
             yield f"  {count:>9}  {reason.stage:<13}  {reason.text or _WORDS[reason.stage][0]}".rstrip()
             margin = " " * 28
             if reason.examples and reason.text:  # the cause is the same for all of them
-                more = f" and {reason.lost - len(reason.examples)} more" if reason.lost > len(reason.examples) else ""
+                more = (
+                    f" and {reason.rejected - len(reason.examples)} more"
+                    if reason.rejected > len(reason.examples)
+                    else ""
+                )
                 yield f"{margin}{', '.join(reason.examples)}{more}"
             else:
                 yield from (f"{margin}{example}" for example in reason.examples)
@@ -111,7 +115,7 @@ def lines(answer: Answer) -> Iterator[str]:
 
 def loss(reason: Reason) -> str:
     """Return one stage's loss as a sentence. A class is named without its selectors: the author of a claim cannot change them."""
-    count = f"{reason.lost} of {reason.of} devices " if reason.of else ""
+    count = f"{reason.rejected} of {reason.total} devices " if reason.total else ""
     text = reason.text.partition(", selector #")[0] if reason.stage is Stage.CLASS else reason.text
     return f"{count}{_WORDS[reason.stage][0]}" + (f": {text}" if text else "")
 

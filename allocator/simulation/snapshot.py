@@ -281,7 +281,9 @@ class SnapshotRun:
             counted.setdefault(why, []).append(node)
         parts = [tally(answers)] if answers else []
         for why, nodes in counted.items():
-            reasons.append(Reason(Stage.NODE, lost=len(nodes), of=node_count, examples=tuple(nodes[:3]), text=why))
+            reasons.append(
+                Reason(Stage.NODE, rejected=len(nodes), total=node_count, examples=tuple(nodes[:3]), text=why)
+            )
             parts.append(f"{len(nodes)} {why}")
         summary = f"0/{node_count} nodes: {', '.join(parts)}" if node_count else "unknown: the input has no Nodes"
         return PodOutcome(name, None, reasons=tuple(reasons), summary=summary)

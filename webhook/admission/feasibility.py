@@ -293,7 +293,7 @@ class _Diagnosis(NamedTuple):
             return absent
         reasons = samples[node].reasons
         for selected in reasons:
-            if selected.stage is Stage.SELECTOR and selected.lost == selected.of:
+            if selected.stage is Stage.SELECTOR and selected.rejected == selected.total:
                 return self.mismatch(selected)
         short = next((reason for reason in reasons if reason.stage is Stage.SEARCH), None)
         if short is not None and (too_many := self.too_many(short, kinds)):
@@ -611,8 +611,8 @@ def _largest(kinds: Mapping[str, Answer]) -> tuple[str, int]:
     largest = ("", 0)
     for node, answer in kinds.items():
         for reason in answer.reasons:
-            if reason.stage is Stage.SEARCH and reason.of > largest[1]:
-                largest = node, reason.of
+            if reason.stage is Stage.SEARCH and reason.total > largest[1]:
+                largest = node, reason.total
     return largest
 
 

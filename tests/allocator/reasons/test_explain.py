@@ -17,8 +17,8 @@ from tests.objects import exactly
 ROOT = "resource.kubernetes.io/pcieRoot"
 
 
-def refused(stage, lost=1, of=1, request="r"):
-    return Answer(Verdict.INFEASIBLE, reasons=(Reason(stage, "default/a", request, lost, of),))
+def refused(stage, rejected=1, total=1, request="r"):
+    return Answer(Verdict.INFEASIBLE, reasons=(Reason(stage, "default/a", request, rejected, total),))
 
 
 def reasons(stock, *claims, node="n0"):
@@ -31,7 +31,7 @@ def reasons(stock, *claims, node="n0"):
 def test_stages_add_up_to_all_devices():
     stock = fleet({"n0": (gpu("a"), gpu("b"), gpu("c", profile="1g"))}, taken("n0", "a"), taken("n0", "b"))
     by_stage = reasons(stock, claim("x", exactly("gpu")))
-    assert [(reason.stage, reason.lost, reason.of) for reason in by_stage.values()] == [
+    assert [(reason.stage, reason.rejected, reason.total) for reason in by_stage.values()] == [
         (Stage.CLASS, 1, 3),
         (Stage.IN_USE, 2, 2),
     ]
@@ -109,7 +109,7 @@ def test_a_taint_is_named():
 def test_counters_say_what_is_left_and_beside_which_holder():
     stock = fleet({"n0": partitions("gpu-0")}, taken("n0", "gpu-0-1g-0", name="other"))
     reason = reasons(stock, claim("x", exactly("8g")))[Stage.COUNTERS]
-    assert reason.lost == 1
+    assert reason.rejected == 1
     assert "needs 1 slot-0 of gpu-0, 0 left" in reason.text
     assert "gpu-0-1g-0 (held by default/other)" in reason.text
 
@@ -206,7 +206,7 @@ def test_nodes_are_sorted_by_how_near_they_came():
         "near": refused(Stage.CAPACITY),
         "broken": Answer(Verdict.ERROR, error="bad CEL"),
         "fits": Answer(Verdict.FEASIBLE),
-        "nearer": refused(Stage.CAPACITY, lost=2, of=2),
+        "nearer": refused(Stage.CAPACITY, rejected=2, total=2),
     }
     assert [group.nodes for group in explain.equal_answers(answers)] == [
         ("fits",),
