@@ -47,7 +47,7 @@ _UNSEEN = NodeResult(Verdict.UNDECIDED, error="the caller stopped waiting before
 _FINGERPRINTS = 4096  # fingerprints kept for a question, or twice the number of nodes if that is more
 _TEXTS = 4 << 20  # bytes of encoded claims
 _CONCLUSIONS = 4 << 20  # bytes of callers' conclusions
-_SLICES_PER_STEP = 4  # slices without a node name that are checked in a step, for one node
+_SLICES_PER_STEP = 4  # slices without a node name that a search checks in one step, for one node
 _SELECTION_BYTES = 32 << 20  # bytes of cached node selections
 _QUESTIONS = 64  # the most that a memo keeps
 _SIZE = 1 << 18  # entries in the tables of all questions, beyond which the oldest questions are dropped

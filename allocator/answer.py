@@ -61,7 +61,7 @@ class Cause(StrEnum):
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """How many of the devices that reached a stage were rejected there, for one request."""
+    """The number of devices that a stage rejected for one request, of the `total` that reached it."""
 
     stage: Stage
     claim: str = ""

@@ -17,8 +17,8 @@ from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.protobuf import BYTES, INT64, VARINT, ProtobufError, WireField, varint, wire_fields
 
-# The most fields that one message may have; a number counts as one for every two bytes. A plugin with 10,000 devices sends three or four
-# fields for each. Reading a field takes one or two microseconds.
+# The largest number of fields in one message. A number counts as one field for every two bytes. A plugin with 10,000 devices sends three or
+# four fields for each device. Reading a field takes one or two microseconds.
 FIELDS = 40_000
 AnyMessage = TypeVar("AnyMessage", bound="Message")
 

@@ -1,8 +1,8 @@
 """Checks the cases of a pod: pairs keys that belong together, finds the claims, and closes cases that claims would not serve.
 
-A check is a step, `(Case, Context) -> Case`, that can only leave or refuse an open case. The order of the steps gives the plainest reason:
-Kubernetes serves the key itself, the fleet cannot serve it, the administrator excludes it, or a quota or the scheduler prevents it. Either all
-cases of a container stay open, or none (`_keep_containers_whole`). An open case has the claims that serve it.
+A check is a step, `(Case, Context) -> Case`, that leaves or refuses an open case, or returns it with claims or notes added. The order of the
+steps gives the plainest reason: Kubernetes serves the key itself, the fleet cannot serve it, the administrator excludes it, or a quota or the
+scheduler prevents it. Either all cases of a container stay open, or none (`_keep_containers_whole`). An open case has the claims that serve it.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
 
 
 def _run_steps(cases: Sequence[Case], steps: Sequence[Step], context: Context) -> tuple[Case, ...]:
-    """Run the steps on each case until one closes it."""
+    """Run the steps on each case until one closes it, then close the other cases of that case's container."""
     taken = []
     is_open = True
     for case in cases:

@@ -157,7 +157,10 @@ def find_owners(pod: PodView, configuration: Configuration, written: WrittenReco
 
 
 def _find_shared_sizes(pod: PodView, system: Dialect) -> dict[str, Untranslated]:
-    """Find containers in which keys of the pod's system may be sizes of another vendor's device, which that system allocates too."""
+    """Return, by dialect, the key of another vendor's device that the pod's system allocates, too, and the reason to leave that key.
+
+    A container has to have a key of the system as well, which may be the size of the device.
+    """
     shared_sizes: dict[str, Untranslated] = {}
     for slot in pod.slots:
         own = [
@@ -240,7 +243,8 @@ def text_of(value: Json) -> str:
 def unit_meaning(key: str, dialect: Dialect, configuration: Configuration, fleet: Inventory, owners: Owners) -> Meaning:
     """Decide what a unit of a common key means, and what shows that.
 
-    The pod's node selectors decide first, then the administrator's declaration (`meanings`), then the nodes of the cluster.
+    A declaration `leave` (`meanings`) decides first. Otherwise the pod's node selectors decide unless they leave doubt, then another
+    declaration, then the nodes of the cluster.
     """
     bare = configuration.vocabularies[dialect.name].bare
     if bare is None:
@@ -282,7 +286,10 @@ def _replica(key: str, shared: Replicated, bare: BareKey) -> Meaning:
 
 
 def shared_by_plugin(key: str, fleet: Inventory, owners: Owners) -> Replicated | None:
-    """Find the device plugin's configuration by which a unit is a replica, on most nodes that the pod can use; in files the default one."""
+    """Return how the device plugin makes replicas on most nodes that the pod can use; None if it does not.
+
+    Without nodes, the configuration that the pod's node selectors choose counts, or else the default one.
+    """
     if not fleet.nodes:
         chosen = fleet.installed.chosen_by(owners.selected)
         return chosen.replicated(key) if chosen else fleet.installed.usually(key)
@@ -322,7 +329,10 @@ def _leave_part_pools(
 def _judge_by_nodes(
     key: str, dialect: Dialect, bare: BareKey, configuration: Configuration, fleet: Inventory, *, owners: Owners
 ) -> Meaning:
-    """Return that a unit is a whole device if more nodes publish such devices than serve the key by a device plugin or share devices."""
+    """Decide by the nodes what a unit means.
+
+    It is a whole device if more nodes publish whole devices than publish parts, share devices or serve the key by a device plugin.
+    """
     target = configuration.targets[bare.targets.get(key, bare.target)]
     shared = shared_by_plugin(key, fleet, owners) if fleet.installed.plugins else None
     if shared and not fleet.nodes:
