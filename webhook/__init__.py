@@ -1,1 +1,1 @@
-"""The webhook: pods go in, pods with claims come out."""
+"""The webhook: replaces the device requests in pods by claims."""

@@ -11,7 +11,7 @@ DOMAIN = "drawbridge.dev"
 NAMESPACE = "drawbridge-system"
 API_VERSION = f"{DOMAIN}/v1alpha1"
 
-# The page that messages name for fields of the configuration.
+# The documentation page of the configuration, for messages.
 TABLES = "docs/configuration.md"
 
 # The Service and the webhook configuration of quota admission.
@@ -53,5 +53,5 @@ LABELS = {"app.kubernetes.io/managed-by": NAME}
 
 
 def other_name(target: str) -> str:
-    """Return the remedy for a target whose DeviceClass has an unknown name."""
+    """Return the remedy for a target whose DeviceClass was not found."""
     return f"if it has another name, an administrator can set `classes: {{{target}: NAME}}` ({TABLES})"

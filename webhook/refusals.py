@@ -1,7 +1,7 @@
 """The codes of refusals.
 
-A code never changes its meaning; R003 and R009 are no longer used and stay free. A pod that claims cannot serve, but a
-device plugin may, is not refused: its keys are left. A pod whose devices are in use now is not refused either: it waits.
+A code never changes its meaning. R003 and R009 are retired and are not assigned again. If no claim, but perhaps a device plugin
+can serve a pod, the webhook leaves the keys and does not refuse the pod. A pod whose devices are in use is not refused either: it waits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Code(StrEnum):
 
 # Every code of a refusal.
 REFUSALS = frozenset[str](Code)
-# An amount that is no quantity: the API server cannot decode the pod and calls no webhook.
+# An amount that is not a quantity: the API server cannot decode the pod, so it calls no webhook.
 UNREADABLE: Final = "D001"
 # An amount that is a placeholder of a template engine.
 UNFILLED: Final = "D011"
@@ -41,7 +41,7 @@ UNFILLED: Final = "D011"
 INVALID = frozenset[str]((Code.AMOUNT, UNREADABLE, UNFILLED))
 
 
-# The end of what `none_could` returns.
+# The end of every text that `none_could` returns.
 EVEN_IF_FREE: Final = ", even with all devices free"
 
 

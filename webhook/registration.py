@@ -1,10 +1,11 @@
 """Generates the webhook configurations: which requests the API server sends to the webhook, and what it does while the webhook is down.
 
-With `matchConditions` the API server sends no pod that has no accelerator key, no claim and no annotation of drawbridge, so an outage of the
-webhook does not affect such pods. A condition must not fail, because with failurePolicy Fail the API server would refuse the pod: every step
-is `.?` with `orValue`. A condition tests only the domains of resource names, to stay within the API server's cost limit with 800 containers.
-So it also matches some names that no dialect knows, which cost one review each. The names come from all dialects, including the
-administrator's own. `tests/webhook/test_conditions.py` limits the cost of the expressions, and compares them with a simple form.
+With `matchConditions` the API server sends only pods with an accelerator key, a claim, an annotation of drawbridge, or CPUs that claims
+could serve (`cpuClaims`). An outage of the webhook does not affect other pods. A condition must not fail, because with failurePolicy Fail
+the API server would refuse the pod: every access to a field of the object is optional (`.?`). A condition tests only the domains of
+resource names, to stay within the API server's cost limit with 800 containers. So it also matches some names that no dialect knows, which
+cost one review each. The names come from all dialects, including the administrator's own. `tests/webhook/test_conditions.py` limits the
+cost of the expressions, and compares them with a simple form.
 
 Mirrors k8s.io/api/admissionregistration/v1 and apiserver/pkg/admission/plugin/webhook/matchconditions.
 """
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 NAME = names.NAME
 NO_CPUS = CPUClaims()
 TIMEOUT_SECONDS = 3
-# The fields that name resources. In a pod, the API server has added a request for each limit before it calls webhooks. In the template of a
-# workload it has not.
+# The fields that name resources. The API server adds a request for each limit of a pod before it calls webhooks, but not in templates of
+# workloads.
 _OF_PODS = ("requests",)
 _OF_TEMPLATES = ("limits", "requests")
 # Resources of almost all containers. A condition tests them first, because most pods have no others.
@@ -115,7 +116,7 @@ def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
         }
         webhooks.append(workloads)
     if options.claims:
-        # A claim from a template was judged with its pod. A refusal of the claim would only leave the pod pending.
+        # The webhook has judged a claim from a template with its pod. A refusal of the claim would only leave the pod pending.
         generated = f"'{POD_CLAIM_NAME}' in object.?metadata.?annotations.orValue({{}})"
         claims = _webhook(f"claims.validate.{names.DOMAIN}", "/validate", options) | {
             "failurePolicy": "Ignore",
@@ -139,9 +140,9 @@ def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
 def at_quotas(options: Registration) -> Json:
     """Generate the ValidatingWebhookConfiguration of quota admission, for claims and for pods that have or may get claims.
 
-    The allocator answers these reviews and remembers the objects that it allowed, so it must know of dry runs (side effects). Labels of pods,
-    modes of namespaces and opt-in have no effect on quotas. Claims that Kubernetes creates are reviewed too, because the template of a pod may
-    be created or replaced after the pod was counted.
+    The allocator answers these reviews and remembers the objects that it allowed: only dry runs have no side effects. Labels of pods, modes
+    of namespaces and opt-in have no effect on quotas. Claims that Kubernetes creates are reviewed too, because the template of a pod may be
+    created or replaced after the pod was counted.
     """
     quota_options = options._replace(service=names.QUOTA)
     # Whether a pod has claims, or an extended resource that a DeviceClass could serve.
@@ -165,7 +166,7 @@ def on_mutate(dialects: Sequence[Dialect], cpus: CPUClaims = NO_CPUS) -> str:
     """Return the condition of the mutating webhook: new pods with keys, claims or annotations of ours, and updates of translated pods.
 
     Pods with claims of their own are included for two reasons. The webhook judges these claims. And if another webhook adds a key later, the API
-    server calls this webhook again only if it has called it before.
+    server calls this webhook again only after a first call.
     """
     asks = _pod("object", dialects, _OF_PODS)
     if cpus.anywhere:
@@ -183,7 +184,7 @@ def on_validate(dialects: Sequence[Dialect]) -> str:
 
 
 def _pod(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
-    """Return the CEL test for claims, resource names of a dialect, and annotations of ours on a pod or pod template."""
+    """Return the CEL test for claims, keys of dialects, and annotations of drawbridge on a pod or pod template."""
     parts = [_has_claims(root), _names_resources(root, dialects, maps)]
     for position, field in ((Position.ANNOTATION, "annotations"), (Position.LABEL, "labels")):
         keys = _names(dialects, position)
@@ -222,7 +223,7 @@ def _has_whole_cpus(cpus: CPUClaims) -> str:
 
 def _names_resources(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
     # `all` costs less than `exists`. The common names are tested first, because a test of the domain costs more.
-    # A name with a domain is foreign by its domain; a name without one is foreign unless a dialect has it.
+    # A name is foreign if no dialect has its domain or, without a domain, the name itself.
     resource_names = _names(dialects, Position.RESOURCE)
     domains = _domains(resource_names) | {IMPLICIT.rstrip("/")}
     known = f"k.split('/')[0] in {_list(sorted(domains))}"
@@ -240,7 +241,7 @@ def _not_all_containers(root: str, test: str) -> str:
 
 
 def names_not_sent(now: Configuration, generated_for: Configuration) -> list[str]:
-    """Return the domains of resource names, and other keys, that webhook configurations generated for another file do not send."""
+    """Return the resource domains and other keys of pods that webhook configurations generated for another file do not match."""
     known, named = (
         _domains(_names(configuration.dialects, Position.RESOURCE)) for configuration in (generated_for, now)
     )
@@ -253,10 +254,10 @@ def names_not_sent(now: Configuration, generated_for: Configuration) -> list[str
 
 
 def names_not_sent_by(condition: str, configuration: Configuration) -> list[str]:
-    """Return the domains of resource names, and other keys, that an installed condition of any drawbridge version does not send."""
+    """Return the resource domains and other keys of pods that an installed condition of any drawbridge version does not match."""
     cpus = configuration.file.cpu_claims
     unsent = {_CPU} if cpus.anywhere and f" || {_has_whole_cpus(cpus)}) : (" not in condition else set()
-    if "k.split('/')" in condition:  # without this test, the condition sends all domains
+    if "k.split('/')" in condition:  # without this test, the condition matches all domains
         domains = _domains(_names(configuration.dialects, Position.RESOURCE))
         keys = (*domains, *_requesting_keys(configuration))
         unsent |= {name for name in keys if _text(name.partition("<")[0]) not in condition}
@@ -316,7 +317,7 @@ def _webhook(name: str, path: str, options: Registration) -> dict[str, Json]:
 
 
 def _namespaces(options: Registration, *, every_mode: bool = False) -> Json:
-    # drawbridge's own namespace is always out: the webhook must be able to start while it does not answer.
+    # drawbridge's own namespace is always excluded: the webhook's own pods must start while no webhook answers.
     others = [name for name in options.exclude if name != options.namespace]
     out = [options.namespace, *others]
     operator = "NotIn"

@@ -66,7 +66,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     container: str = ""  # "" if the case is about the pod
     keys: tuple[str, ...] = ()
     demands: tuple[KeyedDemand, ...] = ()
-    # What serves each demand, in the same order; empty until `make_claims`.
+    # The claims for each demand, in the same order; empty until `make_claims`.
     made: tuple[ServedDemand, ...] = ()
     notes: tuple[Note, ...] = ()
     refusals: tuple[Refusal, ...] = ()
@@ -187,7 +187,7 @@ def make_cpu_cases(
 
 
 def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Configuration) -> Case:
-    """Return the case of annotations or labels that request devices; left if the table of the dialect says that its system serves them."""
+    """Return the case of annotations or labels that request devices. The case is left if the dialect's own system serves the pod."""
     case = Case(dialect=dialect, slot_keys=(), keys=(hint.key,))
     read, pod = configuration.vocabularies[dialect.name].read_pod, owners.pod
     if hint.row.outcome is Outcome.LEFT or read is None or pod is None:
@@ -287,7 +287,7 @@ def _answer(
 def _read_amounts(
     slot_keys: Iterable[_SlotKeys], configuration: Configuration
 ) -> tuple[list[ContainerAmounts], list[Refusal], str]:
-    """Read each container's amounts; return those that are invalid as refusals, and the first common key with a number other than 0."""
+    """Return each container's valid amounts, a refusal for each invalid amount, and the first common key whose amount is not 0."""
     containers: list[ContainerAmounts] = []
     refusals: list[Refusal] = []
     bare = ""
@@ -347,7 +347,7 @@ def _stop(case: Case, why: Stop) -> Case:
 
 
 def _find_obstacle(key: str, dialect: Dialect, owners: Owners) -> Stop | None:
-    """Return why the dialect's own system serves the keys or refuses them; None if it does neither."""
+    """Return why the keys are left or refused before their amounts are read: by a placing system or by a hint; None if neither."""
     hints = owners.hints.get(dialect.name, {})
     for system, hint in owners.placing_systems:
         if not dialect.independent:
@@ -366,14 +366,14 @@ def _find_obstacle(key: str, dialect: Dialect, owners: Owners) -> Stop | None:
 
 
 def _variables(slot: Slot, rows: Mapping[str, Row]) -> dict[Role, Hint]:
-    """Read a container's environment variables as hints. Of two with one name the last counts, as for the kubelet."""
+    """Read a container's environment variables as hints. If two have the same name, the last one counts, as for the kubelet."""
     hints: dict[Role, Hint] = {}
     for variable in items(slot.raw, "env"):
         name = str(variable.get("name"))
         row = rows.get(name)
         if row is None:
             continue
-        # A value from elsewhere (`valueFrom`, `$(NAME)`) is unknown here; a very long one is not read.
+        # A value from elsewhere (`valueFrom`, `$(NAME)`) is unknown here. A value of more than BYTES is not read.
         value = variable.get("value", "")
         text = UNREADABLE
         if isinstance(value, str) and len(value) <= BYTES and "$(" not in value and not variable.get("valueFrom"):

@@ -1,6 +1,6 @@
 """A typed view of a raw pod: a field with an unexpected type is empty here, and is not changed on the pod.
 
-The pod stays JSON, because it may have newer fields, and in a file any of them may be malformed; the API server reports its mistakes.
+The pod stays JSON, because it may have newer fields, and a pod in a file may have malformed fields. The API server reports these.
 Containers come in starting order, each with the keys that a dialect knows.
 """
 
@@ -61,7 +61,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     raw: dict[str, Json]
     limits: dict[str, Json]
     requests: dict[str, Json]
-    claims: tuple[str, ...]  # names of the entries that it uses
+    claims: tuple[str, ...]  # names of the entries in the pod's resourceClaims that the container uses
     init: bool  # an init container that ends before the next container starts
     sidecar: bool
     privileged: bool
@@ -77,7 +77,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     labels: dict[str, Json]
     name: str  # or generateName with an asterisk
     generate_name: str
-    scheduler: str  # as written, "" if it is not
+    scheduler: str  # as written, "" if the pod names none
     claims: tuple[str, ...]  # names of its entries in resourceClaims
     slots: tuple[Slot, ...]
     asks_for_devices: bool  # whether a container, an annotation or a label may request devices
@@ -169,7 +169,7 @@ def _slot(list_: str, index: int, order: int, raw: dict[str, Json], configuratio
     requests = requests if isinstance(requests, dict) else {}
     legacy_keys: list[LegacyKey] = []
     amounts = limits if limits.keys() >= requests.keys() else {**limits, **requests}
-    for key in sorted(amounts):  # as the API server has them
+    for key in sorted(amounts):  # as the API server writes maps
         known = configuration.resource(key)
         if known:
             # The API server reads null as 0; here None means that there is no entry.
@@ -214,7 +214,7 @@ def number(entry: LegacyKey, configuration: Configuration | None = None) -> int 
     except QuantityError as error:
         return _unreadable(entry, f"its limit: {error}", entry.limit)
     try:
-        # Equal in most pods, because the API server copies the limit if there is no request.
+        # In most pods both are equal, because the API server copies the limit if there is no request.
         if type(entry.request) is type(entry.limit) and entry.request == entry.limit:
             request = limit
         elif entry.request is not None:
@@ -225,7 +225,7 @@ def number(entry: LegacyKey, configuration: Configuration | None = None) -> int 
         whole, rest = divmod(limit.nano, NANO)
         if not rest and 0 <= whole <= MAX:
             return whole
-    # For a name in kubernetes.io the API server accepts fractions, and a request that differs from the limit.
+    # If the name is no extended resource, the API server accepts fractions, and a request that differs from the limit.
     if not is_extended(entry.key):
         amount = limit or request
         if amount is not None and amount.nano < 0:
@@ -242,11 +242,11 @@ def number(entry: LegacyKey, configuration: Configuration | None = None) -> int 
         return _invalid(entry, f"{entry.limit} is negative", "write a number from 0 up")
     if limit.milli() % 1000:
         return _invalid(entry, f"{entry.limit} is more than a number may be", "write a whole number below 2^63")
-    return MAX  # the API server accepts it, as its thousandths overflow to those of a whole number
+    return MAX  # the API server accepts it, because its check in thousandths overflows to a whole number
 
 
 def find_names(pod: dict[str, Json], served: Container[str], taken: Container[tuple[str, str]]) -> set[str]:
-    """Find the `served` names in containers, except those `taken`, by container and name."""
+    """Return the `served` names that containers request, without the pairs of container and name in `taken`."""
     names: set[str] = set()
     spec = inside(pod, "spec")
     for container in (*members(spec.get("initContainers")), *members(spec.get("containers"))):
@@ -260,7 +260,8 @@ def find_names(pod: dict[str, Json], served: Container[str], taken: Container[tu
 def requests(pod: PodView, names_: Iterable[str]) -> dict[str, int]:
     """Sum a pod's requests of some resources in billionths, as schedulers do; a value that is not a quantity counts as 0.
 
-    The sum is that of containers and sidecars, or that of an init container and the sidecars before it, if it is larger.
+    The result is the larger of two sums: containers and sidecars, or an init container and the sidecars before it. A request of the pod
+    as a whole (`spec.resources`) replaces it.
     """
     whole = inside(pod.spec, "resources", "requests")
     requested: dict[str, int] = {}

@@ -84,9 +84,9 @@ def translate(
 ) -> Verdict:
     """Translate a pod, or the pod template at `path` of a workload.
 
-    `sign` adds the annotation of signed templates, with the state's first key; a file has none. `origin` is what a template gets from
-    its workload. Decisions are about the object of this `name`, or else about the pod. `cpus_left` is the reason why the kubelet,
-    and no claim, assigns the CPUs; "" if claims may.
+    `sign` adds the annotation of signed templates, with the state's first key; in files there is no such annotation. `origin` is what
+    the pods of a template get from its workload. Decisions name the object `name`, or else the pod. `cpus_left` is the reason why the
+    kubelet, and no claim, assigns the CPUs; "" if claims may.
     """
     configuration = state.configuration
     view = view_pod(pod, configuration)
@@ -182,7 +182,7 @@ def _report_misread(pod: PodView, report: PodReport) -> None:
 
 
 def claims_added_earlier(pod: Json, state: State, *, namespace: str) -> tuple[PodClaim, ...]:
-    """Find the claims that an earlier round put on a pod; none if another writer wrote its record."""
+    """Return the claims that an earlier round put on a pod; none if another writer wrote its record."""
     view = view_pod(pod, state.configuration)
     if not view.marked:
         return ()
@@ -190,7 +190,7 @@ def claims_added_earlier(pod: Json, state: State, *, namespace: str) -> tuple[Po
 
 
 def clean(pod: Json, state: State, *, namespace: str) -> tuple[dict[str, Json], ...]:
-    """Remove annotations with our names by another writer, and change nothing else."""
+    """Return the operations that remove drawbridge's annotations from a pod if another writer wrote them."""
     view = view_pod(pod, state.configuration)
     if view.is_skipped or not view.marked:
         return ()
@@ -198,10 +198,10 @@ def clean(pod: Json, state: State, *, namespace: str) -> tuple[dict[str, Json], 
 
 
 def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Verdict:
-    """Remove recorded keys again that an update of a translated pod brings back.
+    """Remove the recorded keys that an update of a translated pod brings back.
 
     A second apply of a manifest brings the old keys and the old scheduler back, and the API server refuses that: these fields are
-    immutable. An amount that differs from the record stays, since its author changed it. Nothing is removed by a record of another writer.
+    immutable. An amount that differs from the record stays, since its author changed it. A record of another writer has no effect.
     """
     before = view_pod(old, state.configuration)
     if not before.marked:
@@ -217,7 +217,7 @@ def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Verdict:
 def _split_keys(
     pod: PodView, record: Original, report: PodReport
 ) -> tuple[dict[int, tuple[Slot, _LegacyKeys]], dict[str, tuple[str, ...]]]:
-    """Separate new keys, by container order, from those that another webhook put back, by container name."""
+    """Return the new keys by container order, and the keys that another webhook put back by container name."""
     new_keys: dict[int, tuple[Slot, _LegacyKeys]] = {}
     returned_keys: dict[str, tuple[str, ...]] = {}
     for slot in pod.slots:
@@ -252,7 +252,10 @@ def _returned_annotations(pod: PodView, record: Original, report: PodReport) -> 
 
 
 def _without_removed_group(owners: Owners, cases: Sequence[Case]) -> Owners:
-    """Forget the queue or group that needs the pod's scheduler, if its annotation is removed: the pod is no longer in it."""
+    """Return the owners without the queue or group (`scheduled`) if claims replace the requests of the system that has it.
+
+    The pod then leaves this system, so it does not need the system's scheduler.
+    """
     placing = [dialect for dialect, _ in owners.placing_systems]
     removed = [row for case in cases if case.open and case.dialect in placing for row in case.dialect.keys]
     return replace(owners, scheduled=None) if owners.scheduled and owners.scheduled.row in removed else owners
@@ -261,7 +264,7 @@ def _without_removed_group(owners: Owners, cases: Sequence[Case]) -> Owners:
 CLAIMS = "resourceClaims"
 _LOST = "keep the key: the webhook translates the pods; an administrator can install a CRD that keeps claims"
 
-# Whole objects are translated in files only. In a cluster the webhook translates pods: controllers of workloads would undo the rest.
+# Workloads are translated in files only. In a cluster the webhook translates pods: controllers would undo changes to other objects.
 
 
 def translate_template(
@@ -275,7 +278,7 @@ def translate_template(
 ) -> Verdict:
     """Translate the pod template at `path` of an object, or a pod.
 
-    The template of a kind that is not known stays, unless `rewrite_unknown`: its controller may read the keys.
+    The template of an unknown kind stays, unless `rewrite_unknown`: its controller may read the keys.
     """
     pod = resolve_pointer(obj, path)
     version = str(obj.get("apiVersion", "")).rpartition("/")[2]
@@ -311,7 +314,7 @@ def translate_template(
 
 
 def _dropped(obj: dict[str, Json], path: str, version: str, definitions: Iterable[CustomKind]) -> str:
-    """Name the CRD by which the API server drops claims of the template at `path`; "" if none does."""
+    """Return the reason if the API server drops claims of the template at `path`, because a CRD lacks the field; "" otherwise."""
     for kind in definitions:
         if lost := lost_claims(obj, kind.prune(obj), path):
             return f"its CRD {kind.name} has no {lost} in {version}, so the API server would drop the claims"

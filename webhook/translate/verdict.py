@@ -31,10 +31,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     templates: Mapping[str, Json] = {}
     # Claims that the webhook puts on the pod, now or in an earlier round.
     added_claims: tuple[PodClaim, ...] = ()
-    # Whether some of these are for CPUs. If no node can serve all claims, the pod is translated again without those for CPUs.
+    # Whether some of these are for CPUs. If no node can serve all claims, the pod is translated again without claims for CPUs.
     claims_cpus: bool = False
     refusals: tuple[Finding, ...] = ()
-    # Warnings that the pod has to wait or was not checked; the log records them as problems.
+    # Warnings that the pod has to wait or was not checked. The log records these warnings as problems.
     problem_warnings: tuple[Warned, ...] = ()
     # Further warnings.
     notes: tuple[Warned, ...] = ()
@@ -44,7 +44,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     stays: str = ""
     # Whether the budget ended before the decision was complete.
     is_undecided: bool = False
-    # Whether the time ended first, so that another attempt may find more.
+    # Whether the time ended before the reasons were complete, so that another attempt may find more.
     is_late: bool = False
 
     @property
@@ -57,7 +57,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changed(self) -> bool:
-        """Return whether keys of the pod are changed, not only annotations removed."""
+        """Return whether the operations do more than `cleaning`: claims replace keys of the pod."""
         return bool(self.operations) and self.operations != self.cleaning
 
     @property
