@@ -1,8 +1,8 @@
-"""CPUs of Guaranteed pods: claims for those that the kubelet's static CPU manager would give one container alone.
+"""Claims for CPUs of Guaranteed pods: for the CPUs that the kubelet's static CPU manager would give one container alone.
 
-Only if the administrator wants that (`cpuClaims`). The request stays, because scheduler, quotas and kubelet count it; the claim determines the
-CPUs. No pod is refused, because the kubelet also serves the request without a claim. A claim of the CPU driver belongs to one container for the
-life of the pod, so init containers get none.
+The webhook makes them only if the administrator enables them (`cpuClaims`). The request stays, because scheduler, quotas and kubelet
+count it; the claim determines the CPUs. No pod is refused, because the kubelet also serves the request without a claim. A claim of the CPU
+driver belongs to one container for the life of the pod, so init containers get none.
 
 Mirrors kubernetes:pkg/apis/core/v1/helper/qos and pkg/kubelet/cm/cpumanager/policy_static.go (guaranteedCPUs), on a pod with the API
 server's defaults or without them.
@@ -91,7 +91,7 @@ def _nano(value: Json) -> int | None:
 
 
 def with_cpus(pod: PodView, configuration: Configuration, namespace: str) -> PodView:
-    """Return the pod with the CPUs that get claims, if the administrator wants claims for CPUs."""
+    """Return the pod with the CPUs that get claims; the same pod if it gets none."""
     if not configuration.file.cpu_claims.wanted(namespace or "default"):
         return pod
     numbers = whole_cpus(pod)
@@ -102,7 +102,7 @@ def with_cpus(pod: PodView, configuration: Configuration, namespace: str) -> Pod
 
 
 def claim_for_cpus(pod: PodView, state: State, namespace: str, written: WrittenRecord) -> str:
-    """Find a claim in the author's pod that is for CPUs, or may be; "" if there is none."""
+    """Return the reason if the author's pod has a claim that is or may be for CPUs; "" otherwise."""
     unknown = ""
     # Entries of an earlier round. In files no signature shows which templates are ours.
     ours = {entry for slot in pod.slots if slot.name in written.record.containers for entry in slot.claims}
@@ -142,7 +142,7 @@ def leave_cpus(cases: Sequence[Case], reason: str) -> list[Case]:
 
 
 def check_nodes(cases: Sequence[Case], context: Context) -> Sequence[Case]:
-    """Leave CPUs to the kubelet unless most nodes that the pod can run on serve claims for CPUs, and count no CPU twice."""
+    """Leave CPUs to the kubelet if claims would count them twice, or if at most half of the nodes for the pod publish CPUs."""
     cpu_cases = [case for case in cases if case.keeps and case.open]
     if not cpu_cases or not context.fleet.nodes:
         return cases
@@ -157,7 +157,7 @@ def check_nodes(cases: Sequence[Case], context: Context) -> Sequence[Case]:
             with_devices = made.supply.served.nodes & context.fleet.nodes.keys()
             nodes = nodes & with_devices if with_devices else nodes
     giving = nodes & served.nodes
-    of_no_node = any(" " in name for name in served.nodes)  # devices that are published for nodes by their labels
+    of_no_node = any(" " in name for name in served.nodes)  # slices without a nodeName count under `driver NAME`
     if of_no_node or len(giving) * 2 > len(nodes):
         return cases
     reason = f"{len(giving)} of {len(nodes)} nodes that the pod can run on publish CPUs of class {served.name}, which is not most of them"

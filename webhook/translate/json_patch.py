@@ -1,6 +1,6 @@
 """JSON Patch (RFC 6902) operations for a raw object.
 
-A missing or null parent is created once, with everything that goes into it. Lists are only appended to, so indices stay valid. A
+A missing or null parent is created once, with all its new members. Lists are only appended to, so indices stay valid. A
 `test` operation on a container's name comes first, so that a patch of another object fails and changes no wrong container.
 """
 
@@ -22,7 +22,7 @@ def remove_keys(
 ) -> list[dict[str, Json]]:
     """Remove keys of a map, and the map itself if nothing remains.
 
-    A `coarse` removal replaces the map by what remains, if that is no more than what goes: one operation is applied faster than several.
+    A `coarse` removal replaces the map by its remaining keys if they are not more than the removed ones: one operation is faster.
     """
     removed = [key for key in keys if key in mapping]
     if not removed:

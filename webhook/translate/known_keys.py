@@ -46,7 +46,7 @@ def rows_at(configuration: Configuration, position: Position) -> Iterator[Row]:
 
 
 def _in_text(name: str) -> str:
-    """Return a pattern for a name, or a part of one; a placeholder such as `<profile>` matches any characters of names."""
+    """Return a pattern for a name or a part of a name; a placeholder such as `<profile>` matches any characters of names."""
     parts = re.split("(<[A-Za-z]+>)", name)
     return "".join(["[A-Za-z0-9_.+-]+" if part.startswith("<") else re.escape(part) for part in parts])
 

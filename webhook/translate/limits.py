@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from webhook.translate.pod_view import PodView
 
 CONTAINERS = 256  # containers with device requests: a pod has 128 devices at most
-KEYS = 16  # of one container: the longest dialect has eight for resources, and a GPU has seven MIG profiles
+KEYS = 16  # of one container: a GPU has seven MIG profiles
 POD_KEYS = 1_024  # keys of all containers
 LETTERS = 64  # of an amount: 2^63 has 19 digits
 ENTRIES = 256  # of a list: a CEL expression holds about 130 products
@@ -61,4 +61,4 @@ def exceeded_limit(pod: PodView, configuration: Configuration) -> Untranslated |
 def _is_long(amount: object) -> bool:
     if isinstance(amount, str):
         return len(amount) > LETTERS
-    return isinstance(amount, int) and amount.bit_length() > 4 * LETTERS  # before it is written out
+    return isinstance(amount, int) and amount.bit_length() > 4 * LETTERS  # without writing out the number, which may be long

@@ -28,14 +28,14 @@ def controller_kind(kind: str) -> str:
 
 
 def name_of(obj: Mapping[str, Json]) -> str:
-    """Name an object as reports do: Kind/namespace/name."""
+    """Return the name of an object in reports: Kind/namespace/name."""
     metadata = mapping(obj.get("metadata"))
     name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
     return f"{obj.get('kind', '')}/{metadata.get('namespace') or 'default'}/{name}"
 
 
 def paths(obj: Mapping[str, Json]) -> list[str]:
-    """Return the pointers to the pod templates of an object of any kind; none of a kind whose name is misspelt."""
+    """Return the pointers to the pod templates of an object; none for a misspelt kind."""
     site = template_site(obj)
     if site is not None:
         return [site.path] if _is_pod(resolve_pointer(obj, site.path)) else []
@@ -45,7 +45,7 @@ def paths(obj: Mapping[str, Json]) -> list[str]:
 
 
 def is_unknown_kind(obj: Mapping[str, Json]) -> bool:
-    """Return whether an object is neither of a kind of Kubernetes nor of one that the table of kinds has."""
+    """Return whether an object's kind is neither one of Kubernetes with pods nor in the table KINDS."""
     return template_site(obj) is None and kind_of(obj) is None
 
 
@@ -60,7 +60,7 @@ def bodies(obj: Mapping[str, Json]) -> list[str]:
 
 
 def resolve_pointer(obj: Json, path: str) -> Json:
-    """Follow a JSON pointer through maps and lists; None where it leads nowhere."""
+    """Return the value at a JSON pointer; None if the object has no value there."""
     for part in split(path):
         if isinstance(obj, list):
             obj = obj[int(part)] if part.isdecimal() and int(part) < len(obj) else None
@@ -73,7 +73,7 @@ def lost_claims(obj: Json, pruned: Json, path: str) -> str:
     """Name the field of the pod template at `path` in which claims are lost when the API server prunes an object to `pruned`; "" if none are."""
     entries, left = (resolve_pointer(version, f"{path}/spec/resourceClaims") for version in (obj, pruned))
     if entries != left:
-        # Before Kubernetes 1.31 an entry had the name of its template elsewhere.
+        # Before Kubernetes 1.31 an entry had the name of its template under `source`.
         return "resourceClaims[].resourceClaimTemplateName" if left else "spec.resourceClaims"
     for part in ("containers", "initContainers"):
         containers = resolve_pointer(obj, f"{path}/spec/{part}")

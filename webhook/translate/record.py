@@ -8,8 +8,8 @@
 | `templates` | the signed specs of the claims (`webhook.claims.template`) |
 
 The signature covers the text of `original`, which holds a digest of `decision` and `devices`. Pod authors can write all four: a record
-that does not verify is removed and never read. One that does counts only for containers with a claim of ours, because annotations
-can be copied between pods of one workload. Files have no signature; there the claim alone decides.
+that does not verify is removed and never read. A verified record counts only if each of its containers uses a claim of ours, because
+annotations can be copied between pods of one workload. Files have no signature; there the claims alone decide.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Original(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The pod before its translation: each container's removed keys, and its scheduler if that was changed."""
 
     containers: dict[str, dict[str, Json]] = {}
-    # Those of the keys that were annotations of the pod.
+    # The removed keys that were annotations of the pod.
     annotations: tuple[str, ...] = ()
     scheduler_name: str | None = None
     # The new scheduler, so that a replay needs no configuration.
@@ -116,7 +116,7 @@ def verified_record(
 def annotate(
     pod: PodView, before: WrittenRecord, now: WrittenRecord, *, namespace: str, key: bytes | None
 ) -> dict[str, Json] | None:
-    """Write our annotations: those of an earlier round (`before`) and what this one adds (`now`).
+    """Return our annotations: the record of an earlier round (`before`) joined with that of this round (`now`).
 
     None if the pod's annotations would be larger than the API server accepts.
     """
@@ -153,20 +153,20 @@ def foreign_annotations(pod: PodView, written: WrittenRecord) -> tuple[str, ...]
 
 
 def is_offline_record(pod: PodView) -> bool:
-    """Return whether the record is one of a translated file, which has no signature: it is removed without a warning."""
+    """Return whether the record is that of a translated file, which has no signature: the webhook removes it without a warning."""
     record = _original(pod.annotations.get(names.ORIGINAL))
     unsigned = record is not None and not record.digest and names.TEMPLATES not in pod.annotations
     return unsigned and record is not None and _has_claims_for(record, pod)
 
 
 def removed_annotations(pod: PodView, written: WrittenRecord) -> tuple[str, ...]:
-    """List the annotations that an earlier round removed. An unsigned record of a file is enough: at worst a label requests nothing."""
+    """List the annotations that an earlier round removed. An unsigned record counts too: at worst, it disables keys of its own pod."""
     record = _original(pod.annotations.get(names.ORIGINAL)) if is_offline_record(pod) else written.record
     return record.annotations if record else ()
 
 
 def digest(decision: Json, devices: Json) -> str:
-    """Hash the two annotations that the signature does not cover itself."""
+    """Hash the two annotations that the signature covers only through this digest."""
     both = f"{decision}\0{devices}".encode(errors="surrogatepass")
     return hashlib.sha256(both).hexdigest()[:_DIGITS]
 

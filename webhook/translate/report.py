@@ -41,9 +41,9 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename
     # The code and the remedy of a refusal or a finding.
     code: str = ""
     remedy: str = ""
-    # What shows the meaning of a unit of the key.
+    # The evidence for the meaning of a unit of the key.
     basis: str = ""
-    # Whether this is only the usual meaning, which no inventory shows.
+    # Whether the meaning is only assumed, because no inventory shows it.
     meaning_assumed: bool = False
     # Why the template keeps the key, if the webhook translates the pods instead.
     keep_reason: str = ""
@@ -69,15 +69,15 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename
 
 
 def decides_outcome(decision: Decision) -> bool:
-    """Return whether a decision counts for the outcome of a pod. A selector, a variable or an annotation that stays does not."""
+    """Return whether a decision counts for the outcome of a pod. Selectors, variables and annotations that stay do not count."""
     if decision.outcome not in (Outcome.LEFT, Outcome.UNKNOWN) or decision.key.startswith("/"):  # a field of the object
         return True
-    # A dialect may decide about the sum of a pod's containers.
+    # A dialect's decision may be about the whole pod, without a container.
     return bool(decision.dialect) or (bool(decision.container) and bool(decision.code or "/" in decision.key))
 
 
 def outcome_of(decisions: Iterable[Decision]) -> Outcome | None:
-    """Return the outcome of a pod, or of an object's pods: that of its keys, or `partly` if they differ; None without keys."""
+    """Return the outcome of a pod, or of an object's pods: that of its keys, `partly` if claims replace only some; None without keys."""
     every = tuple(decisions)
     requests = [decision for decision in every if decides_outcome(decision)]
     outcomes = {
@@ -169,7 +169,7 @@ class PodReport:
             self._warn(f"{_subject(case.container)}{cause}: left as it is: {reason}")
 
     def leave_pod(self, left: Untranslated, slots: Iterable[tuple[Slot, Iterable[LegacyKey]]] = ()) -> None:
-        """Report that a pod stays as it is because of one key, and that its other keys stay with it."""
+        """Report that a pod stays as it is because of one key, and that its other keys stay too."""
         self._decide("", "", left.key, Outcome.LEFT, left.reason)
         for slot, legacy_keys in slots:
             for legacy_key in legacy_keys:
@@ -188,7 +188,7 @@ class PodReport:
         self._warn(f"{key}: {detail}")
 
     def add_returned_key(self, container: str, key: str, now: Json, before: Json) -> None:
-        """Report a key that another webhook put back: the same amount is removed again, another one is refused."""
+        """Report a key that another webhook put back: the same amount is removed again, a different amount is refused."""
         if equal(now, before):
             self._decide(container, "", key, Outcome.TRANSLATED, "was put back by another webhook and is removed again")
             return
@@ -204,7 +204,7 @@ class PodReport:
         self.decisions.append(Decision(self._object, container, dialect, key, outcome, detail, **more))
 
     def _warn_of_loss(self, subject: str, detail: str, *, is_dropped: bool = False) -> None:
-        """Warn of an approximation. If approximations are left, only dropped keys of translated requests remain."""
+        """Warn of an approximation. With `approximations: leave`, only dropped keys can be in a translated request."""
         if self._approximations == "warn" or (is_dropped and self._approximations == "leave"):
             self._warn(f"{subject}: approximated: {detail}")
 

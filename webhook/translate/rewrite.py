@@ -34,7 +34,7 @@ _References = dict[str, list["Json"]]  # by container
 _Labels = dict[str, "Json"]
 _LABEL = 63
 _SHOWN = 3  # keys and containers that a message names
-# The first label brings the pod to the webhook again, after all others; the second one to the template controller.
+# With the first label, the API server sends the pod to the validating webhook. With both, the template controller watches the pod.
 _TRANSLATED: _Labels = {names.TRANSLATED_LABEL: "true"}
 _AWAITING: _Labels = {**_TRANSLATED, names.WAITS_LABEL: "true"}
 _MARKS: dict[str, Operation] = {
@@ -43,7 +43,7 @@ _MARKS: dict[str, Operation] = {
 
 
 class PodClaim(msgspec.Struct, frozen=True):
-    """One claim of a pod: the name of its entry in `resourceClaims`, the containers that use it, and for a claim of ours its spec.
+    """One claim of a pod: the name of its entry in `resourceClaims`, the containers that use it, and the spec if the claim is ours.
 
     For a claim that the author wrote, `template` or `claim` name the object of its entry.
     """
@@ -105,9 +105,9 @@ class Round(NamedTuple):
 def rewrite(
     current: Round, verdict: CheckedPod, decisions: Sequence[Decision], existing_templates: Container[tuple[str, str]]
 ) -> Rewrite:
-    """Write the operations that replace the keys of the checked cases by claims, and the record of both.
+    """Return the operations that replace the keys of the checked cases by claims and write the record.
 
-    `existing_templates` are those that certainly exist, by namespace and name.
+    `existing_templates` are the templates that certainly exist, by namespace and name.
     """
     pod, written, namespace, path, key, returned_keys, returned_annotations = current
     removed, replaced_annotations, devices = _replaced_keys(verdict.cases)
@@ -150,7 +150,7 @@ def rewrite(
 
 
 def _recorded(decision: Decision) -> dict[str, Json]:
-    """Write a decision without the pod's name: the annotation is on the pod itself."""
+    """Return a decision for the record, without the pod's name: the annotation is on the pod itself."""
     return {
         "container": decision.container,
         "dialect": decision.dialect,
@@ -216,13 +216,13 @@ class _Patch:
 
 
 def clean_annotations(pod: PodView, written: WrittenRecord, path: str = "") -> tuple[Operation, ...]:
-    """Remove annotations with our names that another writer wrote."""
+    """Return the operations that remove annotations with our names if another writer wrote them."""
     foreign = foreign_annotations(pod, written)
     return tuple(json_patch.remove_keys(f"{path}/metadata/annotations", pod.annotations, foreign))
 
 
 def remove_recorded(pod: PodView, record: Original) -> tuple[Operation, ...]:
-    """Return the operations that remove recorded keys again, if they are back with the recorded amounts, and restore the scheduler."""
+    """Return the operations that remove recorded keys with the recorded amounts again, and set the new scheduler again."""
     operations: list[Operation] = []
     for slot in pod.slots:
         removed = record.containers.get(slot.name, {})
@@ -241,7 +241,7 @@ def remove_recorded(pod: PodView, record: Original) -> tuple[Operation, ...]:
 def _entries(
     grants: Sequence[Grant], pod: PodView, removed: Mapping[str, Mapping[str, Json]]
 ) -> tuple[list[_Entry], _References, list[PodClaim]]:
-    """Name the claims on the pod: its entries, each container's references, and the claim of each entry."""
+    """Return the entries for the pod's `resourceClaims`, each container's references, and the claim of each entry."""
     taken = set(pod.claims)
     entries: list[_Entry] = []
     references: _References = {}
@@ -294,9 +294,9 @@ def _free_name(wanted: str, taken: set[str]) -> str:
 def _replaced_keys(
     cases: Sequence[Case],
 ) -> tuple[dict[str, dict[str, Json]], tuple[str, ...], dict[str, Json]]:
-    """List the keys that claims replace, by container, which of them are annotations, and each container's devices, for tools that count the keys.
+    """Return the keys that claims replace, by container, the annotations among them, and the devices of each container.
 
-    Models are those of the first kind of device in a claim.
+    Only the first kind of device in a claim has models.
     """
     removed: dict[str, dict[str, Json]] = {}
     annotations: dict[str, None] = {}
