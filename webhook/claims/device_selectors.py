@@ -36,7 +36,7 @@ class _Filters(msgspec.Struct, frozen=True, gc=False):
     profile: tuple[str, str]  # the attribute and its value
     resource: str
     flags: tuple[str, ...]
-    # False excludes devices of which the claim would get a part; True excludes all others.
+    # True: only devices that allow multiple allocations; False: only devices that do not; None: any device.
     shared: bool | None
     models: tuple[str, ...]
     not_models: tuple[str, ...]
@@ -136,7 +136,7 @@ def _contains(filters: _Filters, words: tuple[str, ...]) -> str:
     """Return a test that the product name contains one of the words, ignoring case.
 
     A word may include the vendor's name, which legacy systems prepend to names that lack it. The name is guarded by `has`
-    and not by `orValue`, for which the API server cannot estimate the length and so the cost.
+    and not by `orValue`, because the API server cannot estimate the length of an `orValue` result, and so the cost.
     """
     domain, _, id_ = filters.product.partition("/")
     name = f"device.attributes[{literal(domain)}].{id_}"
@@ -155,7 +155,7 @@ def _lower(word: str) -> str:
 
 
 def _selected(selection: Selection) -> str:
-    """Return the test for a requirement on an attribute. As in label selectors, NotIn also holds for a device without it."""
+    """Return the test for a requirement on an attribute. As in label selectors, NotIn also holds without the attribute."""
     domain, _, name = selection.key.partition("/")
     attributes = f"device.attributes[{literal(domain)}]"
     known = f"{literal(name)} in {attributes}"

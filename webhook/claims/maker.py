@@ -88,7 +88,7 @@ class ClaimMaker:
         return made
 
     def claims(self, demand: Demand) -> Claims:
-        """Return the claims for a demand for which claims are known to exist."""
+        """Return the claims for a demand that is known to have claims."""
         made = self.make(demand)
         assert isinstance(made, ServedDemand)
         return made.claims
@@ -132,7 +132,7 @@ class ClaimMaker:
         return other if lacks and other.served.publishes(demand.same) else supply
 
     def _supply(self, name: str) -> Supply | Impossible:
-        """Return the supply of a target, or what an administrator must declare."""
+        """Return the supply of a target, or why it has none and what an administrator can declare."""
         target = self.configuration.targets[name]
         declared = self.configuration.file.classes.get(name, "")
         parameters = self.configuration.file.parameters.get(name)
@@ -156,7 +156,7 @@ class ClaimMaker:
         return Supply(target, existing, parameters)
 
     def _sizes(self, supply: Supply) -> dict[str, tuple[int, ...]]:
-        """Return the amounts of memory by product: the declared one, or those that nodes publish, the most frequent first."""
+        """Return the amounts of memory by product: the declared one, or the one that most nodes publish, and others in a tie."""
         sizes: dict[str, tuple[int, ...]] = {name: (size,) for name, size in self.configuration.sizes.items()}
         for product in supply.served.products:
             sizes.setdefault(product.name, (product.memory, *product.others))
@@ -170,7 +170,7 @@ def claim_maker(configuration: Configuration, fleet: Inventory) -> ClaimMaker:
 
 
 _NAMED: Cache[tuple[str, Json]] = Cache(_TEMPLATES)
-# The same by the identity of the spec, which the cache keeps alive: a claim maker returns the same spec for equal demands.
+# Templates by the identity of the spec, which the cache keeps alive: a claim maker returns the same spec object for equal demands.
 _OF_SPECS: Cache[tuple[ResourceClaimSpec, tuple[str, Json]]] = Cache(4 << 20)
 
 

@@ -181,7 +181,7 @@ def _whole_devices(demand: Demand, supply: Supply) -> Claims | Impossible:
 
 
 def _shared_access(demand: Demand, supply: Supply) -> Claims | Impossible:
-    """Request all devices, as the device plugin gives them, if most nodes publish devices that pods can share; else one whole device."""
+    """Request all devices, as from the device plugin, if most nodes publish devices that pods can share; else one whole device."""
     if not supply.served.parted:
         whole = _whole_devices(demand, supply)
         remark = _WHOLE_DEVICE
@@ -236,7 +236,7 @@ def split_evenly(count: int, most: int) -> list[int]:
 
 
 def _smallest_profile(demand: Demand, supply: Supply) -> Claims | Impossible:
-    """Request alternatives (firstAvailable): the MIG profiles with enough memory, the smallest first."""
+    """Request alternatives (firstAvailable): the most frequent MIG profiles with enough memory, the smallest first."""
     wanted = demand.profile_memory or 0
     holding = [profile for profile in supply.served.profiles if profile.memory >= wanted]
     enough = sorted((profile.memory, profile.name) for profile in holding[:_MAX_ALTERNATIVES])
@@ -299,8 +299,8 @@ def _by_size(
 ) -> _Devices | Impossible:
     """Return requests with an alternative (firstAvailable) for each amount that the percentage can be, the smallest first.
 
-    If there are too many, those of the most frequent sizes are kept. If equally many nodes publish different sizes of a product, each
-    alternative selects devices of its size, so that a wrong size on one node affects no other node.
+    If there are too many, declared products and then the most frequent ones are kept. If equally many nodes publish different sizes of a
+    product, each alternative selects devices of its size, so that a wrong size on one node affects no other node.
     """
     percent = demand.memory_percent or 0
     percent_text = f"{float(percent):g} %"
@@ -387,7 +387,7 @@ def _by_bandwidth(
 def _amounts(percent: int | Fraction, sizes: Sizes) -> dict[Part, list[str]]:
     """Group products by the percentage of their memory, rounded down to MiB as HAMi does it.
 
-    The most frequent sizes of all products come before the other sizes of any.
+    The first size of every product comes before further sizes of any product.
     """
     ranked = [(rank, name, size) for name, all_sizes in sizes.items() for rank, size in enumerate(all_sizes)]
     ranked.sort(key=lambda entry: entry[0] > 0)

@@ -9,7 +9,7 @@ covers the specs and what identifies the pod and cannot change after admission: 
 (`drawbridge.dev/original`). On any other pod it is invalid.
 
 It cannot cover the UID, which no pod has during admission, nor the owner, which adoption changes: pods of one controller
-can carry each other's signature, but they request the same. A signature proves what was allowed once, not what is allowed now;
+can carry each other's signature, but they have the same requests. A signature proves what was allowed once, not what is allowed now;
 `webhook.claims.template_lifecycle` checks that again before it creates a template.
 """
 
@@ -137,7 +137,7 @@ def verify(value: str, pod: SignedPod, *keys: bytes) -> dict[str, Json]:
 
 
 def read_unproven(value: str) -> dict[str, Json]:
-    """Read the templates of an unverified value; those whose content does not match their name are left out."""
+    """Return the templates of an unverified value, without templates whose content does not match their name."""
     body = value.partition(" ")[2].partition(" ")[2]
     try:
         templates: dict[str, Json] = msgspec.json.decode(body, type=dict[str, dict[str, object]])

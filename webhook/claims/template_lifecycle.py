@@ -1,8 +1,8 @@
 """Decides which templates are created, replaced, kept or deleted. Pure; `webhook.service.template_controller` does the writing.
 
 A pod names its templates, and its signed annotation `drawbridge.dev/templates` proves that the webhook chose them (`webhook.claims.template`).
-The signature proves only that the webhook allowed this pod at admission. `objection` checks whether it would allow the pod now, because a pod's
-author must not get the permissions of the controller. The rest follows from both and from the stored template:
+The signature proves only that the webhook allowed this pod at admission. `objection` checks whether the webhook would allow the pod now,
+because a pod's author must not get the permissions of the controller. The signature, this check and the stored template decide the action:
 
 | signed and allowed now | stored template | action |
 |---|---|---|
@@ -218,7 +218,7 @@ def sweep(
     now: float,
     grace: float,
 ) -> tuple[dict[TemplateKey, float], list[ResourceClaimTemplate]]:
-    """Return since when each template of ours is unused, and those to delete, whose grace period is over.
+    """Return since when each template of ours is unused, and the templates to delete, whose grace period is over.
 
     A template whose content does not match its name has no grace period, because the webhook would refuse the next pod that needs the name.
     """
@@ -248,7 +248,7 @@ class TemplateUsers:
     def put(
         self, source: Hashable, templates: Mapping[TemplateKey, Json], uses: Iterable[TemplateKey] = ()
     ) -> set[TemplateKey]:
-        """Set the templates that a source needs, with their specs, and those that it uses; return those whose state for this source changed."""
+        """Set the templates that a source needs, with their specs, or uses; return the templates whose state for this source changed."""
         now = {**dict.fromkeys(uses), **templates}
         before = self._sources.pop(source, {})
         if now:

@@ -87,7 +87,7 @@ class Context(NamedTuple):
     neglected: str
     # Misspelt keys, by the order of their containers.
     misspelt: Mapping[int, Untranslated]
-    # Prefixes of the keys that another program reads, with its reason.
+    # Prefixes of the keys that another program reads, each with the reason.
     read_by_others: Mapping[str, str]
     # Keys that an earlier round removed, by container.
     recorded: Mapping[str, Mapping[str, Json]]
@@ -132,7 +132,7 @@ def make_context(
 
 
 def _read_by_others(pod: PodView, origin: Provenance, budget: Budget) -> dict[str, str]:
-    """Return the prefixes of the keys that a program other than the device plugin reads, with its reason."""
+    """Return the prefixes of the keys that a program other than the device plugin reads, each with the reason."""
     readers: dict[str, str] = {}
     marks = pod.labels.keys() | pod.annotations.keys() | origin.labels
     if not marks.isdisjoint(READ_BY_OTHERS):
@@ -314,7 +314,7 @@ def _pair_keys(cases: Sequence[Case], joint: Joint) -> list[Case]:
 
 
 def leave_latecomers(case: Case, context: Context) -> Case:
-    """Leave keys that were added after others of their dialect had been translated: alone they mean something else."""
+    """Leave keys that were added after other keys of their dialect were translated: alone they mean something else."""
     containers = (case.container,) if case.container else tuple(context.recorded)
     for name in containers:
         for key in context.recorded.get(name, ()):
@@ -343,13 +343,13 @@ def leave_misspelt(case: Case, context: Context) -> Case:
 
 
 def leave_served_by_core(case: Case, context: Context) -> Case:
-    """Leave what Kubernetes serves itself: plain counts of the extended resources of DeviceClasses, and nothing else."""
+    """Leave a case that Kubernetes serves itself: only plain counts of the extended resources of DeviceClasses."""
     fenced = ""
     for key, demand, _ in case.demands:
         name = context.fleet.extended.get(key)
         if name is None or not isinstance(demand, Demand) or not context.features.enabled(server.EXTENDED):
             return case
-        # The profile of a MIG device is in the name of its key; any other one was requested together with it.
+        # The name of a MIG key contains the profile. A profile from another key is part of a request that Kubernetes does not serve.
         profile = demand.profile
         if profile and case.role(key) is not Role.PROFILE:
             profile = ""
@@ -374,7 +374,7 @@ def leave_served_by_core(case: Case, context: Context) -> Case:
 
 
 def leave_to_core(case: Case, context: Context) -> Case:
-    """Leave a key whose unit is unclear to Kubernetes, if a DeviceClass serves the key in any case."""
+    """Leave to Kubernetes a key whose unit is unclear, if a DeviceClass serves the key."""
     if case.left is None or case.left is not case.unit.left or case.quiet:
         return case
     name = context.fleet.extended.get(case.bare, "") if context.features.enabled(server.EXTENDED) else ""
@@ -391,7 +391,7 @@ def leave_to_core(case: Case, context: Context) -> Case:
 
 
 def _core_choice(name: str, otherwise: str, context: Context) -> tuple[str, str]:
-    """Find the driver behind an extended resource, and whether Kubernetes or a claim is to serve it."""
+    """Return the driver of an extended resource, and the choice of the configuration: Kubernetes or a claim serves the resource."""
     served = context.fleet.classes.get(name)
     driver = (served.driver if served is not None else "") or otherwise
     bridge = context.configuration.file.bridge
@@ -421,7 +421,7 @@ def make_claims(case: Case, context: Context) -> Case:
             demand = replace(demand, same="")
             made = context.claim_maker.make(demand)
         if isinstance(made, Impossible):
-            # Refuse what no claim can express only if the administrator wants that and the inventory is complete.
+            # Refuse a demand that no claim can express only if the configuration requires it and the inventory is complete.
             file = context.configuration.file
             if context.confirmed and made.unresolved and file.unresolved == "refuse":
                 remedy = "an administrator can declare the sizes under `models`"
@@ -446,7 +446,7 @@ def make_claims(case: Case, context: Context) -> Case:
 
 
 def leave_approximations(case: Case, context: Context) -> Case:
-    """Leave keys that could only be approximated, if the administrator rules that out. A hint that is dropped does not count."""
+    """Leave keys that claims could only approximate, if the administrator excludes that. A dropped hint does not count."""
     if context.configuration.file.approximations == "leave":
         for note in case.notes:
             if note.outcome is Outcome.APPROXIMATED and not note.is_dropped:
@@ -501,7 +501,7 @@ def respect_limit_ranges(case: Case, context: Context) -> Case:
 
 
 def respect_queue(case: Case, context: Context) -> Case:
-    """Leave what Kueue cannot count as claims: it would not admit the workload."""
+    """Leave a case whose claims Kueue cannot count, because Kueue would not admit the workload."""
     key = case.keys[0]
     mapped = context.configuration.file.kueue.device_classes
     classes = [name for made in case.made for name in made.classes]
@@ -519,7 +519,7 @@ def respect_queue(case: Case, context: Context) -> Case:
 
 
 def check_scheduler(case: Case, context: Context) -> Case:
-    """Leave or refuse claims that the pod's scheduler misreads."""
+    """Leave or refuse a case whose claims the pod's scheduler or the API server does not support."""
     needs: tuple[Need, ...] = (CLAIMS,)
     for made in case.made:
         needs = (*needs, *[need for need in made.claims.needs if need not in needs])
@@ -534,7 +534,7 @@ def check_scheduler(case: Case, context: Context) -> Case:
 
 
 def _choose_scheduler(cases: tuple[Case, ...], context: Context) -> tuple[tuple[Case, ...], str]:
-    """Check the cases against the scheduler that the pod gets, and return it if it is a new one."""
+    """Check the cases against the scheduler that the pod gets; also return its name if it replaces the pod's own, else ""."""
     target = _target_scheduler(cases, context)
     if target:
         judged = _run_steps(cases, (check_scheduler,), context._replace(scheduler=target))
@@ -556,7 +556,7 @@ def _choose_scheduler(cases: tuple[Case, ...], context: Context) -> tuple[tuple[
 
 
 def _target_scheduler(cases: tuple[Case, ...], context: Context) -> str:
-    """Return the scheduler for a pod with all of its keys translated; "" if it keeps its own."""
+    """Return the new scheduler for a pod whose keys are translated; "" if the pod keeps its own."""
     name = context.scheduler
     file = context.configuration.file
     own = any_open = False
@@ -579,9 +579,9 @@ def _target_scheduler(cases: tuple[Case, ...], context: Context) -> str:
 
 
 def _place_close(cases: tuple[Case, ...], own: Json) -> tuple[tuple[Case, ...], str]:
-    """Let the bridge place devices near each other if the pod prefers that: a claim cannot express the preference, a strategy can.
+    """Choose the bridge's strategy for near devices if the pod prefers them: a claim cannot express the preference, a strategy can.
 
-    A strategy that the pod names itself (`own`) is not replaced.
+    A strategy that the pod names itself (`own`) stays.
     """
     placed: list[Case] = []
     strategy = ""
@@ -601,7 +601,7 @@ def _place_close(cases: tuple[Case, ...], own: Json) -> tuple[tuple[Case, ...], 
 def _pack_nodes(
     cases: tuple[Case, ...], annotations: Mapping[str, Json], own: Json
 ) -> tuple[tuple[Case, ...], str, dict[str, tuple[str, str]]]:
-    """Find the bridge's strategy nearest to what annotations request of another scheduler, unless the pod names its `own`."""
+    """Return the bridge's strategy nearest to the pod's annotations for another scheduler; "" if the pod names its `own`."""
     packing = packing_of(annotations)
     if packing is None or not any(case.open and case.dialect.name == packing.dialect for case in cases):
         return cases, "", {}
@@ -618,7 +618,7 @@ def _pack_nodes(
 
 
 def _needs_scheduler(case: Case, scheduler: str) -> bool:
-    """Return whether keys that stay need the pod's scheduler: keys that any scheduler counts do not."""
+    """Return whether keys that stay need the pod's scheduler. Keys that any scheduler counts do not need it."""
     return not case.independent or scheduler in case.dialect.schedulers
 
 

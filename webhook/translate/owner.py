@@ -5,7 +5,7 @@ The first row that applies to a pod gives the system that it was written for:
 | on the pod | its system |
 |---|---|
 | a resource key of one system only, now or before an earlier round removed it | that system; with keys of two systems, the pod is left |
-| an annotation or label of a system | that system; of a key of several systems the one whose scheduler the pod names, else the first |
+| an annotation or label of a system | that system; if several have the key, the one whose scheduler the pod names, else the first |
 | a scheduler that only this system has (`scheduler_is_evidence`) | that system |
 
 A key that several dialects have is then read by the first of these that has it:
@@ -13,13 +13,13 @@ A key that several dialects have is then read by the first of these that has it:
 | dialect | because |
 |---|---|
 | the administrator's own, or that of a system if the key is not `common` in it | the key belongs to this dialect |
-| that of a system's own key in the same container | it is a part of that system's request |
+| that of a system with a key of its own in the same container | the key is a part of that system's request |
 | the declared one (`meanings`) | the administrator decides |
 | that of the pod's system | the table above |
-| that of the device plugin | no system claims the key; most nodes that show what a unit is must show a whole device |
+| that of the device plugin | the pod has no system with this key; `unit_meaning` decides what a unit is |
 
-A system places the pod itself, whatever its containers request, if the pod has a key of the system with `Role.ASKS`, and this key is a label,
-or the pod also names the system's scheduler or has a key of it with `Role.SCHEDULED`.
+A system places the pod itself, whatever its containers request, if the pod has a key of the system with `Role.ASKS` and one of these is
+true: this key is a label; the pod names the system's scheduler; the pod has a key of the system with `Role.SCHEDULED`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Owners(msgspec.Struct, frozen=True):
     scheduled: Hint | None = None  # a group, queue or quota that only the pod's scheduler knows
     # Systems that place the pod by a key outside of containers, each with that key.
     placing_systems: tuple[tuple[Dialect, Hint], ...] = ()
-    # By dialect: the key that the pod's system allocates too, because a key of the system in the same container may be its size.
+    # By dialect: the key of a device that the pod's system allocates too. A key of the system in the same container may be its size.
     shared_sizes: Mapping[str, Untranslated] = {}
     pod: PodView | None = None
 
@@ -91,7 +91,7 @@ class Owners(msgspec.Struct, frozen=True):
 def find_owners(pod: PodView, configuration: Configuration, written: WrittenRecord) -> Owners:
     """Find the keys of every dialect on a pod, and the system that the pod was written for.
 
-    Keys that an earlier round removed (`written`) count as well: a pod is of one system in every round.
+    Keys that an earlier round removed (`written`) count as well, so that the pod has the same system in every round.
     """
     selected = pod.selected
     hints, without_role, evidence = _hints(pod, selected, configuration)
@@ -135,7 +135,7 @@ def find_owners(pod: PodView, configuration: Configuration, written: WrittenReco
         if hint and (is_named or Role.SCHEDULED in of_dialect or hint.row.place is Position.LABEL):
             placing_systems.append((table, hint))
     if placing_systems:
-        # An annotation that an earlier round removed does not request devices again, with whatever other keys.
+        # A system does not place the pod again if an earlier round removed one of its annotations, whatever other keys remain.
         removed_before = set(removed_annotations(pod, written))
         placing_systems = [
             (table, hint)
@@ -157,9 +157,9 @@ def find_owners(pod: PodView, configuration: Configuration, written: WrittenReco
 
 
 def _find_shared_sizes(pod: PodView, system: Dialect) -> dict[str, Untranslated]:
-    """Return, by dialect, the key of another vendor's device that the pod's system allocates, too, and the reason to leave that key.
+    """Return, by dialect, the key of another vendor's device that the pod's system allocates too, with the reason to leave that key.
 
-    A container has to have a key of the system as well, which may be the size of the device.
+    Only keys in a container with a key of the system's own count, because that key may be the size of the device.
     """
     shared_sizes: dict[str, Untranslated] = {}
     for slot in pod.slots:
@@ -213,7 +213,7 @@ _EXCLUSIONS = {"NotIn": "not", "Gt": "above", "Lt": "below"}
 
 
 def _labels(selected: Selected) -> dict[str, Json]:
-    """Write a pod's requirements on each label as one line, over all node selector terms."""
+    """Return a pod's requirements on each label as one text, over all node selector terms."""
     by_label: dict[str, dict[str, None]] = {}
     for term in (selected.always, *selected.terms):
         for key, operator, values in term:
@@ -274,7 +274,7 @@ def unit_meaning(key: str, dialect: Dialect, configuration: Configuration, fleet
 
 
 def _replica(key: str, shared: Replicated, bare: BareKey) -> Meaning:
-    """Return the meaning of a replica of a shared device; the key is left unless an administrator can declare what a replica becomes."""
+    """Return the meaning of a replica of a shared device; the key is left with MPS, or if its dialect has no meaning `shared`."""
     if shared.sharing.strategy == "MPS" or not bare.declared("shared"):
         return Meaning(
             left=Untranslated(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from webhook.state import Configuration, State
     from webhook.translate.pod_view import PodView
 
-# Keys of one pod that are reported; a pod with more is not a real one.
+# The maximum of keys that are reported for one pod; real pods have fewer.
 MAX_KEYS = 64
 BEYOND = f"not checked: drawbridge checks {MAX_KEYS} such keys of an object"
 _DEVICE = re.compile(
@@ -323,7 +323,7 @@ def _judge_own_key(key: str, position: Position) -> Decision | None:
 
 
 def _find_unmatched_selectors(view: PodView, state: State) -> Iterator[Decision]:
-    """Yield a decision for each label of the node selector that no node has; if there is none, one decision if no node meets all requirements."""
+    """Yield a decision for each label of the node selector that no node has; without any, a decision if no node meets all requirements."""
     if state.stock is None or not state.stock.nodes:
         return
     is_reported = False
@@ -348,7 +348,7 @@ def _find_unmatched_selectors(view: PodView, state: State) -> Iterator[Decision]
 def _find_missing_plugins(
     view: PodView, state: State, decided: tuple[Decision, ...], *, is_template: bool
 ) -> Iterator[Decision]:
-    """Yield the keys that stay, and that no node has or that device plugins offer only on nodes that the pod cannot run on.
+    """Yield a decision for each key that stays and that no node has, or only nodes that the pod cannot run on.
 
     The API server may add a toleration of the key to the pods of a template (ExtendedResourceToleration) before it calls webhooks.
     """
@@ -373,7 +373,7 @@ def _find_missing_plugins(
                 yield replace(decision, detail=NO_NODE + decision.detail, code="D222")
             continue
         givers = fleet.handed_out_anywhere.get(key)
-        # A class may serve it on other nodes, and an autoscaler may create one.
+        # A class may serve the key on other nodes, and an autoscaler may create a node with it.
         if not givers or key in fleet.extended or key in coming:
             continue
         if _reaches_any(constraints, givers, state):

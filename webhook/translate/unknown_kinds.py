@@ -7,7 +7,7 @@
       args of a container
     spec.anything of an unknown kind  reported, not interpreted
 
-These objects are never changed. Their pods are translated when they are created.
+These objects are never changed. The webhook translates their pods.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ _COMPARED = {"chainsaw.kyverno.io": ("assert", "error")}
 _REMEDY = "the webhook decides on the pods that it creates: run `drawbridge translate` on one of them"
 _RENDER = "run `drawbridge translate` on what it renders (`helm template CHART --values FILE`); unchanged, its pods are decided on at the webhook"
 _BY_HAND = "run `drawbridge translate` on the text, saved as a file, and copy the result; unchanged, its pods are decided on at the webhook"
-# Groups of the kinds that render a chart with their own values.
+# Groups of the kinds that render a chart with values.
 _OF_CHARTS = ("argoproj.io", "helm.toolkit.fluxcd.io")
 # Kinds with arbitrary texts. A text that contains a part of a pod has limits or requests.
 _OF_TEXTS = (("", "ConfigMap"), ("", "Secret"))
@@ -204,7 +204,10 @@ def asks_in_unknown_kind(obj: Object, state: State) -> bool:
 
 
 def find_outside_templates(obj: Object, state: State, inside: Collection[str] = ()) -> Iterator[Mention]:
-    """Yield the keys of an object that are not below the pointers `inside`, in the order of the object."""
+    """Yield the keys of an object outside of its pod templates (at the pointers `inside`), and in texts of the templates' containers.
+
+    Keys in commands and arguments of containers come first, then annotations, then the rest in the order of the object.
+    """
     full_kind = group_kind(obj)
     known = kind_of(obj)
     if full_kind in _OF_TEXTS:
@@ -330,7 +333,7 @@ def _in_texts(obj: Object, state: State) -> Iterator[Mention]:
 
 
 def _in_arguments(obj: Object, state: State, templates: Collection[str]) -> Iterator[Mention]:
-    """Yield the first key of each manifest in commands and arguments of containers, such as one that a script applies."""
+    """Yield the first key in the command and in the arguments of each container: a script may apply a manifest with this key."""
     for path in sorted(templates):
         spec = mapping(mapping(resolve_pointer(obj, path)).get("spec"))
         for field in ("initContainers", "containers"):
@@ -369,7 +372,7 @@ def _named(decision: Decision, remedy: str = "") -> Verdict:
 
 
 def _resources(obj: Object, mention: Mention, gpu: str) -> Json:
-    """Return the container resources that the controller creates from a mention; None if the key does not become one of them.
+    """Return the container resources that the controller makes from a mention; None if it makes none from this key.
 
     Names without a domain are the controller's own. Dynamo and Yatai turn `gpu` into the key of `WorkloadKind.gpu`, unless Dynamo's gpuType
     names another, and copy the keys under `custom`.

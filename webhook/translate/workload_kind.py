@@ -31,7 +31,7 @@ class Keeps(StrEnum):
 
 
 class Published(NamedTuple):
-    """The project and version in which a kind was read, the files, and the first version that keeps claims."""
+    """The project and version whose definition of a kind was read, its files, and the first version that keeps claims."""
 
     version: str
     source: str
@@ -57,7 +57,7 @@ class Provenance(NamedTuple):
     scheduler: str = ""
     stays: str = ""  # why the template stays as it is
     labels: frozenset[str] = frozenset()  # labels of READ_BY_OTHERS that the controller sets on its pods
-    drops: str = ""  # why claims in the template are lost, by the table
+    drops: str = ""  # why claims in the template are lost, according to KINDS
 
 
 STANDALONE = Provenance()
