@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 
-# API server and kubectl cut longer warnings (apiserver/pkg/warning, net/http headers). drawbridge cuts them before, at a word.
+# If all warnings together exceed 4096 characters, an API server cuts each to 256 (apiserver/pkg/endpoints/filters/warning.go). drawbridge
+# cuts them before, at a word.
 MAX_WARNING = 250
 _MORE = "…".encode()
 MAX_WARNINGS = 5

@@ -27,7 +27,7 @@ _NO_BRIDGE = "set schedulerName to the scheduler that the fence allows, or delet
 
 
 def add_stranded(verdict: Verdict, claims: Iterable[PodClaim], state: State, name: str) -> Verdict:
-    """Add a decision and a warning for each resource that a fence keeps from the pod; `claims` are those that the pod will have."""
+    """Add a decision and a warning for each resource that a fence keeps from the pod; `claims` are created by its scheduler."""
     decisions = list(verdict.decisions)
     warnings: list[str] = []
     known = {(decision.container, decision.key) for decision in decisions if decision.code == STRANDED}

@@ -2,7 +2,7 @@
 
     fill in what the API server fills in ▶ translate ▶ judge each pod (`webhook.admission.decide`) ▶ apply the mode ▶ the API server's rules
 
-The mode holds back what `hold_back` lists. The API server refuses in every mode. A canary is chosen by the name of the pod's controller. Pods
+The mode holds back what `hold_back` lists, but not refusals by the API server. A canary is chosen by the name of the pod's controller. Pods
 of a CronJob or of an unknown kind get this name only when they are created, so this module assumes that the canary covers them.
 """
 
@@ -86,8 +86,8 @@ def decide_object(
 ) -> Verdict:
     """Decide about a pod, the pods of a workload, or a claim; templates of unknown kinds are rewritten only if `rewrite_unknown`.
 
-    A refused object has no operations. Of an object that requests no device, the API server's refusals are not reported. The API server has
-    accepted an object that is `stored`, so its rules are not checked again.
+    A refused object has no operations. If an object requests no device, the API server's refusals are reported for extended resources only.
+    The API server has accepted an object that is `stored`, so its rules are not checked again.
     """
     budget = budget or Budget(step_limits.REVIEW)
     if group_kind(obj) in _CLAIMS:
@@ -170,7 +170,7 @@ def _decide_claim(obj: Object, state: State, budget: Budget) -> Verdict:
     return NOTHING
 
 
-# Its pods
+# The pods of an object
 
 
 def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewrite_unknown: bool = False) -> Verdict:
@@ -182,7 +182,7 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
 
     def candidate_at(path: str) -> Candidate:
         pod = mapping(resolve_pointer(obj, path))
-        if path and scheduler:  # its controller writes it into the pods
+        if path and scheduler:  # the controller writes this scheduler into the pods
             pod = pod | {"spec": {"schedulerName": scheduler} | mapping(pod.get("spec"))}
         return Candidate(pod, namespace, owner, name, path, is_pending=is_pending)
 
@@ -242,7 +242,7 @@ def _decide_template(candidate: Candidate, translated: Verdict, state: State, mo
 
 
 def _for_object(decisions: Iterable[Decision], name: str, container: str) -> tuple[Decision, ...]:
-    """Return the decisions about a pod as decisions about the object that creates it; its request is at `place`."""
+    """Return the decisions about a pod as decisions about the object that creates it; each gets this `container`."""
     moved: list[Decision] = []
     for decision in decisions:
         # A pointer into the pod means nothing in the object.
@@ -257,8 +257,8 @@ def _for_object(decisions: Iterable[Decision], name: str, container: str) -> tup
 def _judge_by_api_server(verdict: Verdict, filled: Filled, *, rewrite_unknown: bool) -> Verdict:
     """Refuse an object that the API server would refuse after its translation.
 
-    Only requests for devices are checked if the object has none, or if its kind is unknown: such a template may be a part of a pod, such as
-    the pattern of a policy.
+    Only extended resources are checked if the object requests no device, or if its kind is unknown: a template of an unknown kind may be a
+    part of a pod, such as the pattern of a policy.
     """
     obj = filled.written
     patched = apply_own(filled.object, verdict.operations)
@@ -276,7 +276,7 @@ def _judge_by_api_server(verdict: Verdict, filled: Filled, *, rewrite_unknown: b
 def _refused_by_api_server(
     obj: Object, pointers: Iterable[str], *, of_devices_alone: bool
 ) -> tuple[list[Decision], Decision | None]:
-    """List the fields that the API server would refuse in pod templates at these paths, or only in their requests for devices.
+    """List the fields that the API server would refuse in pod templates at these paths, or only in their extended resources.
 
     The second value is the first placeholder that is not filled in; further placeholders have the same cause.
     """

@@ -3,8 +3,8 @@
 "Never" means that even a fleet without any allocation could not serve the claims, so waiting cannot help. It requires certainty: with a taint of
 an administrator, an incompletely published pool, a fault in an object, or an exhausted budget the result is at most "busy" or unknown.
 
-The text does not depend on the machine's load: the search for a remedy has its own steps, and if its time ends first, the text says so. All
-texts are written here. A text about "never" describes the idle fleet, and a text about "busy" describes the fleet as it is.
+The text does not depend on the machine's load: the search for a remedy has its own steps, and if its time ends first, the text says so.
+A text about "never" describes the idle fleet, and a text about "busy" describes the fleet as it is.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
     _Body = ExactDeviceRequest | DeviceSubRequest
 
-# Changes tried for "what would fit instead".
+# The most changes that are tried to find a remedy.
 TRIES = 40
-# The text without a remedy, if the time is over: partial results are not deterministic.
+# The remedy if the time is over, because partial results are not deterministic.
 NO_TIME = "the search for an alternative timed out"
 # Bytes of a cached judgement besides its texts, and of each node in its key.
 _ENTRY = 1_000
 _NAME = 100
-# Kinds of node whose results are compared. A fleet has few, and a refusal need not consider all.
+# The most kinds of node whose results are compared. A fleet has few, and a refusal need not consider all.
 KINDS = 16
-# Containers or claims that are named.
+# The most containers or claims that a message names.
 NAMED = 4
 # Words of a selector that are compared with published values.
 WORDS = 16
@@ -70,7 +70,7 @@ OFFERS = {
 }
 # The remedies for a pod with legacy keys, whose author wrote no class, selector or constraint.
 WRITTEN = (Kind.AMOUNT, Kind.COUNT)
-# Stages that exclude devices that are not of the class.
+# If a request fails only at these stages, the node has no device of its class.
 _CLASSLESS = frozenset((Stage.NODE, Stage.CLASS))
 _ELSEWHERE = "correct the pod's node selector or affinity, or request what these nodes have"
 _ABSENT = "request a device that a node has, or ask an administrator for nodes with such devices"
@@ -140,7 +140,7 @@ def judge(
     known = memo if memo is not None else FleetMemo()
     options = Options(steps=steps, budget=budget)
     judgement = FITS
-    # Judge all nodes first. If they can serve the claims, judge only the nodes that the pod can use; then that result counts.
+    # Judge all nodes first. If they can serve the claims now or later, judge only the nodes that the pod can use; then that result counts.
     for nodes in (None,) if within is None else (None, within):
         now = best_verdict(stock, claims, options=options, memo=known, within=nodes)
         if now is SearchVerdict.UNDECIDED:
@@ -198,7 +198,7 @@ class _Diagnosis(NamedTuple):
         return fleet(self.stock, self.claims, options=self.options, idle=idle, memo=self.memo, within=self.within)
 
     def recall(self) -> Judgement:
-        """Return the judgement on equal claims of equal names that this stock already got, or judge."""
+        """Return the cached judgement of this stock on equal claims with equal names; judge if there is none."""
         texts = self.memo.texts(self.claims)
         names = tuple([claim.metadata.key for claim in self.claims])
         requesters = tuple(
@@ -216,7 +216,7 @@ class _Diagnosis(NamedTuple):
         return judgement
 
     def judge_idle(self) -> Judgement:
-        """Judge claims that do not fit now by an idle fleet."""
+        """Judge on the idle fleet claims that do not fit now."""
         ever = best_verdict(
             self.stock, self.claims, options=self.options, idle=True, memo=self.memo, within=self.within
         )
@@ -271,7 +271,7 @@ class _Diagnosis(NamedTuple):
         return judgement
 
     def out_of_reach(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
-        """Return the refusal of a pod that no node it can run on could serve, with another node that could."""
+        """Refuse a pod that none of its reachable nodes could serve; name another node that could."""
         node, nearest_node = _nearest(samples)
         absent = self.absent(kinds, node)
         text = f"{self.opening}; {nearest_node}"
@@ -301,7 +301,7 @@ class _Diagnosis(NamedTuple):
         return _never(Code.NEVER, f"{self.opening}; {nearest_node}", self.offer(node), self.only_claim)
 
     def mismatch(self, selected: Reason) -> Judgement:
-        """Refuse a request whose selectors no device matches; list what devices publish of the attributes that these read."""
+        """Refuse a request whose selectors no device matches; list the published values of the attributes that the selectors read."""
         text = f"{self.opening}: no device matches what {_requests(self.requester(selected))}"
         published = self.published(selected)
         claim = selected.claim.rpartition("/")[2]
@@ -330,7 +330,7 @@ class _Diagnosis(NamedTuple):
         return replace(never, most=most)
 
     def absent(self, kinds: Mapping[str, Answer], node: str) -> Judgement | None:
-        """Refuse a request for a class of which no node has a device, and list existing devices; None if a node has one."""
+        """Refuse a request if no node has a device of its class, and list existing devices; None if a node has one."""
         without_class: list[set[tuple[str, str]]] = []
         for answer in kinds.values():
             rejected = {(reason.claim, reason.request) for reason in answer.reasons}
@@ -374,7 +374,7 @@ class _Diagnosis(NamedTuple):
     def too_many_together(self) -> Judgement | None:
         """Refuse equal claims for more devices than any node has; None if another cause applies.
 
-        Judging all claims at once is faster than finding the reasons of each, so it works within a small budget.
+        One search for all devices takes fewer steps than finding the reason of each claim, so a small budget is enough.
         """
         bodies = [body for claim in self.claims for body in self.plain_bodies(claim)]
         total = sum(body.count for body in bodies)
@@ -394,7 +394,7 @@ class _Diagnosis(NamedTuple):
         return replace(never, most=most)
 
     def plain_bodies(self, claim: ResourceClaim) -> list[ExactDeviceRequest]:
-        """Return the requests of a claim that are only for a number of devices; of several requests, only if each is for one container."""
+        """Return `_plain_body` for each request of a claim in `given` without constraints, and for any other claim as a whole."""
         devices = claim.spec.devices
         if claim.metadata.name not in self.given or devices.constraints:
             return [_plain_body(claim)]
@@ -409,7 +409,7 @@ class _Diagnosis(NamedTuple):
         return ("", 0) if _may_be_cured(kinds) else _largest(kinds)
 
     def is_shared(self, node: str, count: int) -> bool:
-        """Return whether the first claim could not have as many devices exclusively."""
+        """Return whether the idle node can give the first claim `count` devices only by sharing devices, or not at all."""
         idle = self.stock.idle()
         answer = allocate(idle, node, self.first(count), options=self.options)
         results = answer.results
@@ -488,7 +488,7 @@ class _Diagnosis(NamedTuple):
         return sorted(texts)
 
     def offer(self, node: str) -> str:
-        """Return the remedy: an amount or a count that was tried on the idle node and fits; "" if none was found."""
+        """Return the remedy: the first kind of OFFERS for which a tried change fits on the idle node; "" if none fits."""
         if not node:
             return ""
 
@@ -529,7 +529,7 @@ def _nearest_word(expressions: Sequence[str], published: Mapping[str, Sequence[s
 
 
 def _split_of(hint: NearestFit, hints: Iterable[NearestFit]) -> str:
-    """Return the number of devices, and the amount of each, that together have the amount that one device lacks; "" if none have."""
+    """Return the text that offers several devices with a smaller amount each, in place of one device; "" if none fit."""
     for split in hints:
         if split.kind is Kind.SPLIT and (split.claim, split.request) == (hint.claim, hint.request):
             pieces, _, piece = split.value.partition(" x ")
@@ -558,7 +558,7 @@ def _name_requesters(claims: Iterable[ResourceClaim], given: Mapping[str, PodCla
 
 
 def _plain_body(claim: ResourceClaim) -> ExactDeviceRequest:
-    """Return the request of a claim with a single request that is only for a number of devices; a request for 0 devices otherwise."""
+    """Return the request of a claim that has one request, for a number of devices only; else a request for 0 devices."""
     devices = claim.spec.devices
     body = devices.requests[0].exactly if _is_plain([claim]) else None
     if body is None or body.allocation_mode != "ExactCount" or body.admin_access or body.capacity:
@@ -593,7 +593,7 @@ def _request_together(names: Sequence[str]) -> str:
 
 
 def _is_plain(claims: Sequence[ResourceClaim]) -> bool:
-    """Return whether there is one request and nothing that ties devices together: then only the number can be at fault."""
+    """Return whether there is one claim, with one request and no constraint that ties devices together."""
     devices = [claim.spec.devices for claim in claims]
     return len(devices) == 1 and len(devices[0].requests) == 1 and not devices[0].constraints
 

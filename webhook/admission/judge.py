@@ -46,9 +46,10 @@ _PLACING = frozenset(
     ("nodeName", "nodeSelector", "affinity")
 )  # fields of a pod's spec that constrain its node, besides tolerations
 _NODES_OF_OTHERS = "its pods for such nodes wait"
-# Steps for the question whether a pod's claims can be served with those for CPUs.
+# Steps for judging a pod's claims together with those for CPUs.
 _CPUS = 1_000_000
-# Steps for the check of all parameters of one object, and of one entry besides its selectors, whose names are compared with a dozen others.
+# Steps for the check of all parameters of one object; and steps for each entry, because its names are compared with a dozen others.
+# Selectors are charged separately.
 _PARAMETERS: Final = 100_000
 _ENTRY: Final = 2_000
 
@@ -94,7 +95,7 @@ def inspect_claim(obj: dict[str, Json], namespace: str, state: State, budget: Bu
 def judge_requests(requested: Requested, state: State, budget: Budget) -> Problems:
     """Judge a pod's requests of device plugins, and then its claims together, because one node has to serve all of them.
 
-    The claims of a pod that no device plugin can ever serve are not judged. `deny_or_warn` decides whether a denial stands. If another
+    If the requests of device plugins are denied, the claims are not judged. `deny_or_warn` decides whether a denial stands. If another
     node could serve a pod of a DaemonSet, the pod waits: after a refusal, its controller would create no further pods for a while.
     """
     problems = judge_plugin_request(requested.by_plugin, state, budget)
@@ -195,13 +196,13 @@ def parameter_warnings(devices: DeviceClaim, path: str, state: State, budget: Bu
 
 
 def text_of(finding: Finding) -> str:
-    """Return the text of a warning about a claim, a class or an object of drawbridge's own kinds."""
+    """Return the code, the path, the message and the remedy of a finding as one text."""
     helps = f" ({finding.remedy})" if finding.remedy else ""
     return f"{finding.code} {finding.path}: {finding.message}{helps}"
 
 
 def _can_plugin_serve(claim: PodClaim, state: State) -> tuple[bool, str]:
-    """Return whether a device plugin serves the claim's extended resources on a node that the pod can use; if not, a node that could later."""
+    """Return whether a device plugin serves the claim's extended resources on a node that the pod can use; else a node that could later."""
     if state.stock is None or claim.pod is None:
         return True, ""
     nodes = [*state.stock.nodes.values(), *(state.prospects.nodes.values() if state.prospects is not None else ())]

@@ -82,7 +82,7 @@ def fill_in(obj: Object, state: State) -> Filled:
 
 
 def out_of_bounds(obj: Object, state: State) -> list[Decision]:
-    """Return a decision for each container, or "" for the whole pod, whose amounts a LimitRange of the namespace forbids."""
+    """Return a decision for each amount that a LimitRange of the namespace forbids; its container is "" for the whole pod."""
     defaults = state.container_defaults.get(namespace_of(obj))
     decisions: list[Decision] = []
     if defaults is None or not defaults.bounds or _is_stored(obj):
@@ -124,7 +124,7 @@ def _amounts_of_pod(spec: dict[str, Json], written: dict[str, Json]) -> tuple[_Q
     limits, requests = [_total(spec, part) for part in _PARTS]
     own = mapping(spec.get("resources"))
     own_limits, own_requests = _read(mapping(own.get("limits"))), _read(mapping(own.get("requests")))
-    if own_limits:  # the API's default, from before the LimitRanges
+    if own_limits:  # the API server sets missing pod-level requests before it applies LimitRanges
         own_requests = own_limits | _total(written, "requests") | own_requests
     for name in _OF_PODS:
         limits |= {name: own_limits[name]} if name in own_limits else {}
@@ -133,7 +133,7 @@ def _amounts_of_pod(spec: dict[str, Json], written: dict[str, Json]) -> tuple[_Q
 
 
 def _total(spec: dict[str, Json], part: str) -> _Quantities:
-    """Return the sums of limits or requests over containers and sidecars, or of an init container if it has more."""
+    """Return the sums of limits or requests over containers and sidecars, or of an init container and earlier sidecars if that is more."""
     total: _Quantities = {}
     sidecars: _Quantities = {}
     starting: _Quantities = {}
@@ -158,7 +158,10 @@ def _add(total: _Quantities, amounts: _Quantities) -> None:
 
 
 def _beyond(bounds: Bounds, limits: _Quantities, requests: _Quantities) -> Iterator[tuple[str, str]]:
-    """Yield each resource whose amount violates a bound, with the reason; a missing amount violates every bound."""
+    """Yield each resource that violates a bound, with the reason.
+
+    A missing request violates a minimum, a missing limit violates a maximum, and either violates a ratio.
+    """
     for key, least in bounds.least.items():
         for part, amounts in (("request", requests), ("limit", limits)):
             amount = amounts.get(key)

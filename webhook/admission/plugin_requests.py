@@ -1,7 +1,7 @@
 """Judges a pod's requests of device plugins: whether a node could ever serve them. Pure.
 
-Only resources count that a dialect knows, that stay on the pod, and that no DeviceClass serves. Each node that the pod's selectors, affinity and
-nodeName allow is one of these, whatever its taints:
+A resource is judged if a dialect knows it, it stays on the pod, and no DeviceClass serves it. The table lists the nodes that the pod's
+nodeSelector, node affinity and nodeName allow; taints are ignored:
 
 | the node | result |
 |---|---|

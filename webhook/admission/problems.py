@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MayServe(Flag):
-    """What may serve a pod later that no node can serve now."""
+    """What may later serve a pod that no node can serve now."""
 
     PLUGIN = auto()  # a device plugin
     NEW_NODE = auto()  # a node that an autoscaler creates

@@ -4,9 +4,9 @@
 
 `_decide` calls `decide_pod` for a new pod, `_replay` for its update, and `_validate` for a validating review.
 
-An object that cannot be decoded is refused. An object of another kind is allowed undecoded. A review that exceeds its budget is allowed
-unchanged, with a warning. The mutating review judges all claims of a pod, so the API server needs no validating review of it, unless another
-webhook changes the pod afterwards (`webhook.registration`).
+A review whose object is not a JSON object is refused. An object with an unreadable field is allowed, with a warning. An object of another
+kind is allowed. A review that exceeds its budget is allowed, with a warning. The mutating review judges all claims of a pod, so the API
+server needs no validating review of the pod, unless another webhook changes it afterwards (`webhook.registration`).
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ _HELD_BACK = {
     "translated": "would translate",
     "replayed": "would replay",
 }
-# Steps charged for checking an object by the rules of `drawbridge check`. It is more than one call on the event loop may take, so a worker
-# checks these objects.
+# Steps charged for checking an object by the rules of `drawbridge check`. One call on the event loop may take fewer, so a worker checks
+# these objects.
 OBJECT_CHECK_STEPS = 100_000
 _OURS = f"{names.DOMAIN}/".encode()
 # Controllers for whose pods the template controller creates templates before the first pod.
@@ -113,7 +113,7 @@ class Record(Wire, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Answer(Wire, frozen=True, kw_only=True):
-    """The answer to a review, its record, and what the service needs to know of the object."""
+    """The answer to a review and its record; the other fields control when the service sends the answer."""
 
     response: reviews.Response
     record: Record
@@ -278,7 +278,7 @@ def _answer(
         texts = [str(refusal) for refusal in applied.refusals]
         texts += [WAY_OUT] if review.kind == "Pod" else []
         status = reviews.DenialStatus(message="; ".join(texts))
-        if verdict.is_invalid:  # as the API server would have refused it
+        if verdict.is_invalid:  # the status that the API server's own validation returns
             status = replace(status, code=422, reason="Invalid")
         response = reviews.deny(request.uid, status, warnings=warnings, audit=audit)
     else:
@@ -371,7 +371,7 @@ def _preview(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
 def _check(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
     """Check a slice, a class, or an object of drawbridge's own kinds by the rules of `drawbridge check`.
 
-    Slices and classes only get warnings: the API server refuses invalid ones itself. Objects of drawbridge's own kinds are refused.
+    Slices and classes only get warnings: the API server refuses invalid ones itself. Invalid objects of drawbridge's own kinds are refused.
     """
     budget.charge_whole(OBJECT_CHECK_STEPS)  # the rules compile selectors without a budget
     denials: list[Finding] = []
@@ -426,8 +426,9 @@ def answer_timeout(path: str, body: bytes, state: State) -> Answer:
     """Allow the object of a review that took too long unchanged, with a warning; raise ReviewError if it is not a review.
 
     An unchanged pod gets its devices from the device plugin it was written for, or waits. The scheduler judges a claim that was not judged
-    here. The object is not decoded, because decoding cannot be interrupted. Only forged annotations of drawbridge are removed, so that nobody
-    can keep them by making a pod slow to decide. The mode is that of a pod without a controller, which only a canary distinguishes.
+    here. The object is not decoded as a whole, because decoding cannot be interrupted. Only forged annotations of drawbridge are removed,
+    so that nobody can keep them by making a pod slow to decide. A canary chooses by the pod's owner, which is not decoded, so the mode may
+    differ.
     """
     request = reviews.decode(body)
     review = ObjectReview.from_request(path, request, {})
@@ -452,7 +453,7 @@ def _forged(request: AdmissionRequest, state: State) -> tuple[str, ...]:
     annotations = inside(pod, "metadata", "annotations")
     if is_skipped(pod):
         return ()
-    # `read_record`, which has the whole pod, also requires a claim of ours.
+    # `read_record` also requires a claim of ours on the pod. The claims are not decoded here.
     bearer = template.identify_raw(pod, request.namespace)
     is_genuine = bool(state.keys) and verified_record(annotations, bearer, state.keys) is not None
     return () if is_genuine else tuple(annotations)

@@ -54,7 +54,7 @@ def _devices(answer: Answer) -> list[tuple[PoolId, str]]:
 
 
 def _conflict(stock: Stock, node: str, chosen: Iterable[tuple[PoolId, str]], budget: Budget) -> str:
-    """Return how the first of these devices conflicts with a device in use, by which rule; "" if none does."""
+    """Name the first of these devices that a rule forbids beside a device in use, with that device and the rule; "" if none."""
     rules = Rules(stock.compatibilities.values())
     node_pools = stock.pools(node)
     pools = {pool.id: pool for pool in node_pools}
