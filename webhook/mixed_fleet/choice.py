@@ -8,9 +8,10 @@
 | cannot serve the pod even if idle | can if idle, or it is unknown | the others |
 | cannot serve the pod even if idle | cannot either | the preferred nodes |
 
-The choice is among the nodes that the pod can run on (`webhook.mixed_fleet.reach`), by their devices. CPU and memory count only if a node has
-too little even when idle. If none of these nodes serves the pod, cordoned and unready nodes are considered, and then nodes that an autoscaler
-can create. The choice is made once, when the pod is created.
+The choice is among the nodes that the pod can run on (`webhook.mixed_fleet.reach`), by their devices. CPU and memory count only if a node
+has too little even when idle. If none of these nodes has such devices, cordoned and unready nodes are considered, and then nodes that an
+autoscaler can create. If none of the considered nodes has a driver, device plugins serve the pod. The choice is made once, when the pod is
+created. The template of a DaemonSet on several nodes is left unchanged, because the choice is made for each pod.
 """
 
 from __future__ import annotations
@@ -53,14 +54,14 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class _NodeOffer(NamedTuple):
-    """The best that nodes offer a pod, and one node that does."""
+    """The best that nodes offer a pod, and one node that offers it."""
 
     offer: BestOffer
     node: str = ""
 
 
 class _Nodes(NamedTuple):
-    """The nodes that a pod can run on: those with device plugins for its requests, and those whose drivers publish such devices."""
+    """The nodes that a pod can run on: those with device plugins for its requests, and those with drivers for its claims."""
 
     plugin: frozenset[str]
     driver: frozenset[str]
@@ -118,7 +119,7 @@ def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State
 
 
 def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget) -> _Nodes | None:
-    """Find the nodes that can serve a pod: those that it reaches now, else those closed to it now, else those not created yet."""
+    """Return the nodes that can serve a pod: nodes open to it now, else temporarily closed nodes, else nodes that an autoscaler can create."""
     inventory = state.fleet
     plugin = frozenset.intersection(*[inventory.handed_out_anywhere.get(key, frozenset()) for key in preference.needs])
     prospects = state.prospects
@@ -188,7 +189,7 @@ def _best_offer(
 
 
 def _best_by_plugin(nodes: _Nodes, stock: Stock, preference: Preference, budget: Budget) -> _NodeOffer:
-    """Compare what device plugins have on each node with what its pods request."""
+    """Return the node whose device plugins offer the most, after the requests of the node's pods."""
     best = _NodeOffer(BestOffer.NEVER)
     uses = nodes.uses
     highest = BestOffer.UNKNOWN if uses is None else BestOffer.FREE
@@ -207,7 +208,7 @@ def _best_by_plugin(nodes: _Nodes, stock: Stock, preference: Preference, budget:
 
 
 def _has(node: Node, amounts: Mapping[str, int], used: Mapping[str, int] | None = None) -> bool:
-    """Return whether a node has these amounts besides what is used. A native resource (cpu) that the node does not report is enough."""
+    """Return whether a node has these amounts besides the used ones. A native resource (cpu) that it does not report counts as enough."""
     have = node.status.allocatable
     for name, amount in amounts.items():
         if name in have:

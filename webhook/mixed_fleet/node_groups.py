@@ -1,8 +1,8 @@
 """Groups the nodes by how they serve a resource: by a device plugin, by a driver, or by both. Pure.
 
 A node has a device plugin for a resource if `status.allocatable` has more than zero of it, and a driver if a complete pool
-publishes its devices there. A node with both is dangerous, because two pods could get one device. A node that is halfway has neither, and
-`status.allocatable` still has the resource with amount zero.
+publishes its devices there. A node with both is dangerous, because two pods could get one device. While a node migrates, it has neither,
+and `status.allocatable` still has the resource with amount zero.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class NodesOfName(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     plugin: tuple[str, ...] = ()  # by a device plugin
     driver: tuple[str, ...] = ()  # by a driver
     both: tuple[str, ...] = ()  # by both at once
-    plugin_without_devices: tuple[str, ...] = ()  # not at all; zero of it is left in status.allocatable
+    plugin_without_devices: tuple[str, ...] = ()  # not at all; its amount in status.allocatable is zero
     neither: tuple[str, ...] = ()  # not at all
 
 
@@ -71,7 +71,7 @@ def _publishing(key: str, fleet: Inventory, configuration: Configuration) -> fro
     class_name = fleet.extended.get(key)
     if class_name is not None:
         return fleet.classes[class_name].nodes
-    # The target of the key. If several dialects have the key, it is the target of a unit that no system claims.
+    # If several dialects have the key, its target is what a unit means if nothing shows another meaning (`BareKey`).
     counting = [known for known in configuration.resource(key) if known.row.role is Role.COUNT]
     names = [known.row.target or known.dialect.target for known in counting]
     for known in counting:

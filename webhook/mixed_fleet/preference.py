@@ -39,7 +39,7 @@ class Preference(Wire, frozen=True, kw_only=True):
 
 
 def read_preference(pod: Mapping[str, Json], owner: PodOwner, keys: Collection[str], state: State) -> Preference | None:
-    """Read which nodes are preferred for a pod whose keys would become claims; None if only claims can serve it."""
+    """Read which nodes are preferred for a pod whose keys would become claims; None if only claims can serve it, or if it is malformed."""
     policies = state.configuration.file.mixed
     try:
         read = convert(dict(pod), Pod)

@@ -37,7 +37,7 @@ _REQUIRED = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringE
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """The nodes that a pod can run on now, and those that only temporary taints keep it from."""
+    """The nodes that a pod can run on now, and nodes that only temporary taints close to it."""
 
     nodes: frozenset[str]
     closed: frozenset[str] = frozenset()
@@ -72,7 +72,7 @@ class NodeIndex:
         self._tainted: list[tuple[NodeSpec, frozenset[str]]] | None = None
 
     def reach(self, constraints: Mapping[str, Json], budget: Budget | None = None) -> Reach:
-        """Find the nodes that fit a pod's constraints; all nodes if the constraints are malformed."""
+        """Find the nodes that fit a pod's constraints; all nodes if the constraints are malformed or too many."""
         key = msgspec.json.encode(constraints)
         reachable = self._found.get(key)
         if reachable is None:
