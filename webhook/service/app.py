@@ -135,7 +135,7 @@ class App:
     async def drain(self, *, notice: float, grace: float, linger: float = LINGER) -> None:
         """Report unready, serve for `notice` more seconds, while the Service removes this pod, then answer the open requests and end.
 
-        Each answer closes its connection from the first moment. Idle connections are closed after `linger` times `notice` more seconds.
+        During all of this, each answer closes its connection. Idle connections are closed after `linger` times `notice` more seconds.
         """
         self._metrics.draining = self._listener.draining = True
         if self._listener.is_open:

@@ -32,7 +32,7 @@ INCOMPLETE = "the Secret is not complete yet; is drawbridge's authority running?
 
 
 class Origin(NamedTuple):
-    """Where a process has its certificate and the signing keys from; see the table above."""
+    """The source of a process's certificate and of the signing keys; see the table above."""
 
     store: SecretStore
     is_authority: bool  # creates, renews and rotates the content of the Secrets
@@ -40,7 +40,7 @@ class Origin(NamedTuple):
     files: tuple[str, str] | None  # a certificate and its key, which another program such as cert-manager renews
 
     async def load(self) -> tuple[Pair | None, tuple[bytes, ...]]:
-        """Return both. Raises ClusterError or OSError while they cannot be read."""
+        """Return the certificate, if any, and the signing keys. Raises ClusterError or OSError while they cannot be read."""
         pair = None
         if self.is_authority or (self.serves and not self.files):
             material = await (self.store.sync() if self.is_authority else self.store.read())

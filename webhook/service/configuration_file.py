@@ -38,8 +38,8 @@ class ConfigurationError(manifests.ManifestError):
 def load_configuration(path: str, content: bytes | None = None) -> Configuration:
     """Return the configuration in a file, `-` for standard input. Raises ConfigurationError with all mistakes.
 
-    All commands read configuration files by this function, so that they agree. `content` is the content of the file, if the caller has read
-    it already: the file may have changed since.
+    All commands read configuration files with this function, so that they agree. `content` is the content of the file, if the caller has
+    read it already: the file may have changed since.
     """
     configuration, _ = configuration_in(only_document(path, content))
     return configuration
@@ -106,7 +106,7 @@ class Source:
         self._names_not_sent: list[str] = []
 
     def notes(self) -> Mapping[str, str]:
-        """Return the notes for readiness: that the new content is refused, or that the API server does not send all pods that it names."""
+        """Return the notes for readiness: the new content is refused, or the API server may not send all pods with configured keys."""
         first, *others = self.problem.splitlines() or [""]
         more = f" (and {len(others)} more, in the log)" if others else ""
         refused = f"the new content is refused, and the last good one is in force: {first[:_LONGEST_LINE]}{more}"

@@ -25,7 +25,7 @@ OF_CLUSTER: tuple[Resource[Any], ...] = (
     Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", dict, namespaced=False),
     Resource("deviceplugin.intel.com", "v1", "gpudeviceplugins", "GpuDevicePlugin", dict, namespaced=False),
 )
-# Kinds of operators, by which commands report the device plugins that they run. The webhook does not read them.
+# Kinds of operators: commands read from them which device plugins the operators run. The webhook does not read them.
 OF_OPERATORS: tuple[Resource[Any], ...] = (
     Resource("amd.com", "v1alpha1", "deviceconfigs", "DeviceConfig", dict),
     Resource("deviceplugin.intel.com", "v1", "qatdeviceplugins", "QatDevicePlugin", dict, namespaced=False),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from runtime.informers import Batch, Informer
     from webhook.state import Seen, State, StateBuilder
 
-# Kinds that describe devices and requests for them; ResourceClaims have the holders of devices.
+# Kinds that describe devices and requests for them. ResourceClaims, which show the holders of devices, are followed only with `holders`.
 DECLARED: tuple[Resource[Any], ...] = (
     resources.NAMESPACES,
     resources.NODES,

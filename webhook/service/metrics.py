@@ -92,5 +92,5 @@ class WebhookMetrics(MetricsPort):
         self._refused.labels(path, str(status)).inc()
 
     def template(self, action: str) -> None:
-        """Count one write of the templates controller."""
+        """Count one action of the template controller."""
         self._templates.labels(action).inc()

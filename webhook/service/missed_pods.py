@@ -1,10 +1,10 @@
-"""Reports pending pods that can never be scheduled, in events, and evicts those that a retry would translate.
+"""Reports pending pods that can never be scheduled, in events, and evicts pods that would be translated if created again.
 
 | pending pod | event on | evicted |
 |---|---|---|
 | was created without claims, and would be translated now | the pod | if `evictMissedPods` allows it |
 | requests a misspelt resource | the pod | no |
-| only an administrator can help; also workloads whose pods are refused for such a reason | the controller's own Deployment | no |
+| needs an administrator; also a workload whose pods are refused for a reason that needs one | the controller's own Deployment | no |
 
 Each round lists the pods without a node. Every round is bounded in memory, pods judged, events and evictions.
 """

@@ -19,7 +19,7 @@ class Pace(NamedTuple):
     # Between two requests to an API server that does not answer, and between two reads of its version and gates.
     retry: float = 1.0
     server: float = 600.0
-    # The wait for a kind that an API server with the right group may not have.
+    # The wait for an optional kind, which an API server that serves its group may lack.
     extra: float = 3.0
     # The age of a confirmed state beyond which the webhook still translates, but refuses nothing.
     fresh: float = 60.0

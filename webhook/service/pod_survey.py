@@ -1,4 +1,4 @@
-"""Lists pods when they matter. A watch of all pods would cost the API server more than everything else that drawbridge does.
+"""Lists pods on demand. A watch of all pods would cost the API server more than everything else that drawbridge does.
 
 Two lists are needed: the pending pods that wait for a template, which are few; and, before a template is deleted, the templates that the
 pods of its namespace use.

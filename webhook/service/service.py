@@ -120,7 +120,7 @@ class Service:
         await self.certificate.first()  # the signing keys come with the certificate
         settings = self._settings
 
-        # With a grace period shorter than the usual interval, sweep as often as that.
+        # If the grace period is shorter than the interval, sweep once per grace period.
         sweep_every = min(settings.sweep_every, max(settings.sweep_after, MIN_SWEEP_SECONDS))
         recorder = Recorder(self._cluster, CONTROLLER, instance=settings.identity)
 
@@ -197,7 +197,7 @@ class Service:
             "Objects of the cluster that could not be processed and are ignored until they change.",
             lambda: len(follower.quarantine.objects) + len(self.quarantine.objects),
         )
-        # A process has only the gauges of its own work: one without a certificate must not show 0 days until it expires.
+        # A process has only the gauges of its own work: without a certificate it must not show 0 days until expiry.
         if self._settings.reads_cluster:
             gauge(
                 "drawbridge_stock_age_seconds",

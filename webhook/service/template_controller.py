@@ -109,7 +109,7 @@ class Templates:
         self._reported: dict[str, float] = {}  # time of the last failure event, by the uid of the pod
         # The configuration and inventory with which workloads were last translated.
         self._translated_with: tuple[object, object] = (None, None)
-        # Pods with a valid signature whose templates the webhook would refuse now, with the reason; and the rules that gave it.
+        # Pods whose templates are withheld, with the reason: an invalid signature, or a rule that forbids them now; and the inputs of both.
         self._withheld: dict[Key, str] = {}
         self._withheld_with: tuple[object, ...] = ()
         waiting = f"{names.WAITS_LABEL}=true"
@@ -161,7 +161,7 @@ class Templates:
                 await self._sweep()
 
     async def _retry_withheld(self) -> None:
-        """Check withheld pods again after the mode, a quota or a LimitRange of a namespace has changed."""
+        """Check withheld pods again after the rules of a namespace or the signing keys have changed."""
         while True:
             await asyncio.sleep(self._retry_every)
             state = self._state()
@@ -215,7 +215,7 @@ class Templates:
         self._request(("Pod", key), {} if problem else proven, template_lifecycle.templates_of(pod))
 
     def _schedule_survey(self, namespace: str, seconds: float) -> None:
-        """Survey a namespace after some seconds, and again when every webhook replica has seen what this controller has."""
+        """Survey a namespace after some seconds, and again when every webhook replica has the current templates of this controller."""
         self._survey_again.add(namespace)
         self._surveys.add_after(namespace, seconds)
 
