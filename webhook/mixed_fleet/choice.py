@@ -119,7 +119,7 @@ def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State
 
 
 def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget) -> _Nodes | None:
-    """Return the nodes that can serve a pod: nodes open to it now, else temporarily closed nodes, else nodes that an autoscaler can create."""
+    """Return the nodes that can serve a pod: open nodes, else temporarily closed nodes, else nodes that an autoscaler can create."""
     inventory = state.fleet
     plugin = frozenset.intersection(*[inventory.handed_out_anywhere.get(key, frozenset()) for key in preference.needs])
     prospects = state.prospects

@@ -78,7 +78,7 @@ class Outlet:
         self._poll.register(descriptor, select.POLLOUT)
         self._turn = threading.Lock()
         self._lost = 0
-        self._is_torn = False  # whether a part of the last lost line was written
+        self._is_torn = False  # whether a part of a lost line was written
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             with suppress(OSError, AttributeError):
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, ROOM)

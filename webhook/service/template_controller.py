@@ -215,7 +215,7 @@ class Templates:
         self._request(("Pod", key), {} if problem else proven, template_lifecycle.templates_of(pod))
 
     def _schedule_survey(self, namespace: str, seconds: float) -> None:
-        """Survey a namespace after some seconds, and again when every webhook replica has the current templates of this controller."""
+        """Survey a namespace after some seconds, and again when every webhook replica has seen the templates that exist now."""
         self._survey_again.add(namespace)
         self._surveys.add_after(namespace, seconds)
 
