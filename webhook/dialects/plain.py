@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _NETWORK = (Role.NIC, Role.RDMA)
 _DEVICE = (Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES)
 _TEXTS = (Role.PROFILE, Role.MODELS, Role.NOT_MODELS, Role.UUIDS, Role.NOT_UUIDS)
-# Roles that refine a request. In one position a pod may have only one key of each.
+# Roles that refine a request. A table may have one key of each role on the pod, and one on the container (`rules._wrong_shaping`).
 SHAPING = (*_DEVICE, *_TEXTS)
 _AWAY = (Role.PLACED, Role.OPT_OUT, Role.CLAIMED)
 # The roles that this reader supports, by the position of the key. Resources have numbers; other keys refine a request, or
@@ -61,7 +61,7 @@ ROLES: Mapping[Position, tuple[Role, ...]] = {
 
 LONGEST_EXPRESSION = 1_024
 MAX_ENTRIES = 256
-_LETTERS = 64  # of an amount
+_LETTERS = 64  # the longest text of an amount
 # An expression that is too costly on one of these texts is rejected when the configuration is read.
 _SAMPLES = ("1" * cel.MAX_TEXT, "," * cel.MAX_TEXT, "a1," * (cel.MAX_TEXT // 3))
 
@@ -165,7 +165,7 @@ def _read_hints(
 
 
 def total(containers: tuple[ContainerAmounts, ...]) -> ContainerAmounts:
-    """Sum up the amounts of a pod: containers and sidecars together, or one init container if it has more."""
+    """Return the amounts of a pod: for each key the sum of containers and sidecars, or the amount of an init container if it is larger."""
     lasting: dict[str, Amount] = {}
     passing: dict[str, Amount] = {}
     for container in containers:
@@ -255,7 +255,7 @@ def _counts(amount: Amount) -> bool:
 
 
 def compile_expression(text: str) -> Selector:
-    """Compile an expression over `value` within a budget. Raises SelectorError with the mistake in it."""
+    """Compile an expression over `value` within a budget. Raises SelectorError with the reason."""
     if len(text) > LONGEST_EXPRESSION:
         raise SelectorError(f"an expression of more than {LONGEST_EXPRESSION} letters is not read")
     try:
@@ -360,7 +360,7 @@ def texts_of(hint: Hint, expressions: Expressions) -> tuple[str, ...] | Untransl
 def _is_unknown(hint: Hint) -> bool:
     """Return whether a hint has no single known value.
 
-    The text of a node selector that allows several values contains a blank, which no value of a label does (`owner._labels`).
+    If a node selector allows several values, its text contains a blank (`owner._labels`). Label values have no blanks.
     """
     several = hint.row.place is Position.NODE_SELECTOR and (not hint.text or " " in hint.text)
     return several or hint.text == UNREADABLE

@@ -32,7 +32,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     nodes: frozenset[str] = frozenset()
     # For a class with several kinds of device: the nodes that publish each target.
     kinds: Mapping[str, frozenset[str]] = {}
-    # The nodes with devices of which a claim without amounts gets the whole.
+    # The nodes with at least one device that a claim without amounts gets as a whole.
     whole: frozenset[str] = frozenset()
     # Models and MIG profiles, those that the most nodes publish first.
     products: tuple[Product, ...] = ()
@@ -49,7 +49,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int = 0
     # Whether claims count as CPUs of the node too, on most nodes (nodeAllocatableResources).
     counts_cpus: bool = False
-    # Whether claims for whole devices must avoid shared devices, of which a claim without amounts gets a part.
+    # Whether claims for whole devices must avoid shared devices, because a claim without amounts gets only a part of a shared device.
     parted: bool = False
     rootless: int = 0  # devices whose pcieRoot is the empty text, which equals every other empty root
     # Why some devices of the class may be missing here, so that no pod is refused for a lack of them; "" if none are missing.
@@ -60,7 +60,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
         return self.everywhere.get(attribute, 0) * 2 > len(self.nodes)
 
     def known_by(self, names: tuple[str, ...]) -> list[str]:
-        """Return those of several names for one property that nodes publish, without names that are far less frequent than another."""
+        """Return the names of one property that nodes publish, without those on at most half as many nodes as the most frequent name."""
         nodes = {name: self.attributes.get(f"{self.driver}/{name}", 0) for name in names}
         most = max(nodes.values(), default=0)
         return [name for name, count in nodes.items() if count and count * 2 > most]

@@ -270,7 +270,7 @@ TARGETS = {
             classes=(_CPU,),
             unique=f"{_CPU}/cpuID",
             cores=f"{_CPU}/cpu",
-            # A claim serves one container.
+            # The driver allows a claim in only one container.
             separable=False,
             attributes=(DRANET_NUMA_NODE, f"{_CPU}/numaNodeID", f"{_CPU}/socketID"),
             request="cpus",

@@ -37,7 +37,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     memory: int | None = None  # bytes of each device
     # Percent of each device's memory; the sizes that the fleet publishes give the bytes.
     memory_percent: int | Fraction | None = None
-    cores: int | None = None  # percent of each device's compute; None is the driver's default
+    cores: int | None = None  # percent of each device's compute, or CPUs (`host_targets`); None is the driver's default
     shares: int | None = None
     cpus: int | None = None  # exclusive CPUs of one container; more than one device may provide them
     bandwidth_percent: int | None = None  # percent of each device's bandwidth, which the fleet publishes
@@ -138,8 +138,8 @@ class Untranslated(msgspec.Struct, frozen=True, gc=False):
 
     key: str
     reason: str
-    # The code of the finding that reports the reason; "" if none does. With a code, a key that the dialect did not read is reported as not
-    # understood.
+    # The code of the finding that reports the reason; "" if none does. If there is a code and the dialect does not have the key, the report
+    # gives the key the outcome `unknown`.
     code: str = ""
     served: bool = False  # whether Kubernetes serves the key through a DeviceClass
 
@@ -359,7 +359,7 @@ class Vocabulary(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
     """A dialect with its reader, options and schedulers."""
 
     table: Dialect
-    # Reads the keys: in container scope of one container, in pod scope of all.
+    # Reads the keys of one container, or of all containers in pod scope.
     read: Callable[[DialectRequest[O]], DialectAnswer | Stop]
     # The type of its options in the configuration file.
     options: type[O]
