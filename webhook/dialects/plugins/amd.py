@@ -94,7 +94,7 @@ def read_part(text: str) -> Meaning | None:
 
 
 def read_selected(selected: Selected) -> Meaning | None:
-    """Return the meaning of a unit that the compute mode of the selected nodes shows; None if it is a whole GPU."""
+    """Return the meaning of a unit that the compute mode of the selected nodes shows; None if it shows no partition."""
     modes: set[str] = set()
     for term in (selected.always, *selected.terms):
         for key, operator, values in term:

@@ -1,4 +1,4 @@
-"""Ascend cards: with HAMi cards of a model, templates (fixed parts of a card) or shares; with Huawei's plugin whole cards.
+"""Ascend cards. HAMi's keys request cards of a model, templates (fixed parts of a card) or shares; Huawei's key requests whole cards.
 
 HAMi: the arithmetic is that of its webhook and scheduler (Project-HAMi/HAMi 4707fb02: pkg/device/ascend), and the tables are those of its
 chart. The target is HAMi's Ascend driver (Project-HAMi/ascend-dra-driver) in its default mode, which shares cards by memory and cores. This

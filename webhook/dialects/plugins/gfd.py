@@ -74,7 +74,7 @@ def read_selected(selected: Selected) -> Meaning | None:
 
 
 def _kind(meaning: Meaning | None) -> tuple[str, str]:
-    """Return the part of a meaning in which two equal meanings agree."""
+    """Return what two meanings must have in common to count as equal. An unknown MIG profile counts as unclear."""
     if meaning is None:
         return "", ""
     if meaning.left is None:
@@ -83,7 +83,7 @@ def _kind(meaning: Meaning | None) -> tuple[str, str]:
 
 
 def _strongest(readings: Iterable[Meaning | None]) -> Meaning | None:
-    """Combine meanings that hold at once: in order, a replica, a profile, an unknown profile and doubt win."""
+    """Combine meanings that hold at once. The order of precedence: replica or unclear, profile, unknown profile, doubt."""
     best: Meaning | None = None
     for reading in readings:
         if reading is None:

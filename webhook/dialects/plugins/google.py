@@ -1,7 +1,7 @@
 """Google TPUs: chips, as GKE's device plugin counts them.
 
 The driver allocates single chips and publishes no topology that a claim could request, so the node selectors for a machine type stay on the
-pod. Keys follow GKE's documentation of TPU workloads; the target kubernetes-sigs/dra-driver-google-tpu.
+pod. Keys follow GKE's documentation of TPU workloads; the target follows kubernetes-sigs/dra-driver-google-tpu.
 """
 
 from webhook.dialects.plain import vocabulary_of

@@ -1,7 +1,7 @@
 """Hygon's device plugin: whole cards. Its DRA driver allocates a whole card to a claim without amounts.
 
-Keys follow HYGON-AI/k8s-dcu-device-plugin (strategies dcu and mixed); the target HYGON-AI/k8s-hcu-dra-driver, which calls the cards HCU.
-`undriven` has the keys for parts of a card, with the reason why they stay.
+Keys follow HYGON-AI/k8s-dcu-device-plugin (strategies dcu and mixed); the target follows HYGON-AI/k8s-hcu-dra-driver, which calls the
+cards HCU. `undriven` has the keys for parts of a card, with the reason why they stay.
 """
 
 from webhook.dialects.plain import vocabulary_of

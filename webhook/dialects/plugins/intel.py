@@ -2,7 +2,7 @@
 
 A unit of `gpu.intel.com/i915` is a card, unless the plugin was started with `shared-dev-num`. So it counts as a card only if declared as one,
 or if most nodes publish cards, as for `nvidia.com/gpu`. Keys follow intel/intel-device-plugins-for-kubernetes: cmd/gpu_plugin and
-cmd/qat_plugin; the targets intel/intel-resource-drivers-for-kubernetes.
+cmd/qat_plugin; the targets follow intel/intel-resource-drivers-for-kubernetes.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
 - A handle of the shared RDMA plugin gives a container all HCAs of the pool, shared with other pods. No released driver publishes devices that
   pods can share. So the key is left, or becomes one whole device of the target that `nics.targets` names.
-- A pool of virtual functions becomes devices that publish the pool's name (`nics.pools`; SR-IOV driver in Multus mode: Multus attaches the
-  networks of the pod's annotation, which stays), or devices of a target with the same selectors as the plugin's pool (`nics.targets`).
+- A pool of virtual functions becomes devices that publish the pool's name (`nics.pools`), or devices of a target with the same selectors as
+  the plugin's pool (`nics.targets`). The SR-IOV driver publishes the name in Multus mode. Multus then attaches the networks of the pod's
+  annotation, which stays.
 
 Keys follow Mellanox/k8s-rdma-shared-dev-plugin, k8snetworkplumbingwg/sriov-network-device-plugin and Mellanox/network-operator; the targets
-k8snetworkplumbingwg/dra-driver-sriov and kubernetes-sigs/dranet.
+follow k8snetworkplumbingwg/dra-driver-sriov and kubernetes-sigs/dranet.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ def read(request: DialectRequest[NvidiaOptions]) -> DialectAnswer | Stop:
 
 
 def _no_replica(count: int, request: DialectRequest[NvidiaOptions]) -> str:
-    """Return why a replica is left; "" if the driver publishes shares for it."""
+    """Return why a request for replicas is left; "" if a unit of the driver's `shares` can replace it."""
     if not request.options.consumable_shares:
         return f"a claim cannot request a replica of a shared device; if the driver publishes shares, an administrator can declare `nvidia: {{consumableShares: true}}` ({TABLES})"
     for role in (Role.MODE, Role.POLICY):

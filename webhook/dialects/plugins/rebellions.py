@@ -1,7 +1,7 @@
 """Rebellions' device plugin: whole NPUs, of one family or of any.
 
-Its DRA driver publishes the product, whose name begins with the family. Keys follow RBLN-SW/k8s-device-plugin; the target
-RBLN-SW/rbln-k8s-dra-driver, whose class may serve `rebellions.ai/npu` by itself.
+Its DRA driver publishes the product, whose name begins with a prefix for the family. Keys follow RBLN-SW/k8s-device-plugin; the target
+follows RBLN-SW/rbln-k8s-dra-driver, whose class may serve `rebellions.ai/npu` by itself.
 """
 
 from __future__ import annotations
