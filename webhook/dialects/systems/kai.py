@@ -133,7 +133,7 @@ _COMPUTE_SHARING = {
     "mps": {"true": _NO_MPS},
 }
 _PART = re.compile(r"\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?").fullmatch
-_LETTERS = 64  # of a fraction
+_LETTERS = 64  # the longest text of a fraction
 
 
 def read_kai(pod: AnnotatedPod[ShareOptions]) -> DialectAnswer | Stop:

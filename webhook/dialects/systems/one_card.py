@@ -1,6 +1,6 @@
 """Keys that put a whole pod on one card: Volcano's gpushare, and Aliyun's.
 
-The requests of containers are summed up (`plain.total`), and one device must have room for the sum. Neither system limited what a pod used;
+The requests of containers are summed up (`plain.total`), and one device must have room for the sum. Neither system limits what a pod uses;
 the target driver does. Rows follow volcano-sh/volcano: pkg/scheduler/api/devices/nvidia/gpushare, and
 AliyunContainerService/gpushare-scheduler-extender: pkg/utils.
 """

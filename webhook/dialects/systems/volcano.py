@@ -168,7 +168,7 @@ def read(request: DialectRequest[VolcanoOptions]) -> DialectAnswer | Stop:
 
 
 def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> Demand | Refusal:
-    """Add the filters of annotations. Entries of types are not trimmed; every product name contains an empty entry."""
+    """Add the filters of annotations. As in Volcano, entries of models are not trimmed, and an empty entry matches every model."""
     filters: dict[str, tuple[str, ...]] = {}
     for role, field in ((Role.UUIDS, "uuids"), (Role.NOT_UUIDS, "not_uuids")):
         hint = hints.get(role)

@@ -99,8 +99,8 @@ _ANNOTATIONS: Final[Mapping[Role, Any]] = {
     Role.CPUS: ResourceSpec,
 }
 _NO_HINT = DeviceHint()
-_OPERATORS = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}  # of label selectors: with values?
-_SHOWN = 40  # letters of what a user wrote
+_OPERATORS = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}  # of label selectors: whether they need values
+_SHOWN = 40  # letters of a user's text in a message
 
 
 class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +128,7 @@ class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(request: DialectRequest[KoordinatorOptions]) -> PodRequest | Refusal | Untranslated:
-    """Return the pod's amounts and annotations, or why it is left or refused, as Koordinator would refuse its annotations."""
+    """Return the pod's amounts and annotations, or why the pod is left or refused. A malformed annotation is refused."""
     hints = request.hints
     for container in request.containers:
         for amount in container.amounts:

@@ -69,10 +69,10 @@ ACCEPTED: Final = frozenset(
         (SHARED, CORE, RATIO),
     )
 )
-# By topology scope: the attribute that GPUs of one scope share. And the sizes of the partitions that drivers publish.
+# By topology scope: the attribute that GPUs of one scope share.
 SCOPES: Final = {"NUMANode": NUMA_NODE, "PCIe": PCIE_ROOT}
 ANYWHERE: Final = ("", "Node")
-PARTITIONS: Final = (1, 2, 4, 8)
+PARTITIONS: Final = (1, 2, 4, 8)  # GPUs of the partitions that drivers publish
 BEST_SCORE: Final = "Restricted"  # the partition policy that allows only the best score; others only prefer it
 
 ONE_NODE: Final = "SingleNUMANode"
@@ -81,7 +81,7 @@ REQUIRED: Final = "Required"  # pods on one NUMA node and pods across several mu
 CPU: Final = "cpu"
 
 _REMEDY = "an administrator can declare `koordinator.hostResources` where a driver gives CPUs out"
-_NAMED = 4  # types of hints without a request
+_NAMED = 4  # types of hints without a request that a note names
 
 
 class Draft(msgspec.Struct):
@@ -188,7 +188,7 @@ def _tie_gpus(request: PodRequest, gpus: Demand) -> Demand | Stop:
 
 
 def ask_networks(draft: Draft) -> Stop | None:
-    """Add the demand for network devices: whole ones (100 is one), else by the strategy, else a share of one."""
+    """Add the demand for network devices: whole devices (100 is one), else by `allocateStrategy`, else a part of one device."""
     request = draft.request
     if RDMA not in request.sums:
         return None
@@ -414,7 +414,7 @@ def note_hints(draft: Draft) -> None:
 
 
 def note_amounts(draft: Draft) -> None:
-    """Add a note for each amount without one, with the sum of which it is a part."""
+    """Add a note with the pod's sum for each amount that has no note."""
     sums = draft.request.sums
     noted = {note.key for note in draft.notes}
     for container in draft.request.containers:
