@@ -15,8 +15,8 @@ from webhook.dialects.vocabulary import BareKey, Demand, Options, Vocabulary, re
 if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
 
-# The services of a QAT physical function: the plugin's name, and the driver's.
 _QAT = "qat.intel.com/"
+# The services of a QAT physical function: the plugin's name, and the driver's.
 _SERVICES = {
     "cy": "sym;asym",
     "dc": "dc",
