@@ -1,7 +1,7 @@
 """The canary: chooses, by a stable hash, the workloads that a percentage covers.
 
 A pod in a mutating review has no UID and no generated name yet. The hash is over the namespace and the kind and name of
-the controller without its pod-template-hash, so all pods and revisions of a Deployment get the same answer. A higher
+the controller without its pod-template-hash, so all pods and revisions of a Deployment get the same result. A higher
 percentage only adds workloads.
 """
 

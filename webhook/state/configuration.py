@@ -1,7 +1,7 @@
 """Reads a DrawbridgeConfiguration strictly and compiles it.
 
-`read` returns a complete configuration, or a finding with a JSON pointer for each mistake. Unknown feature gates and unknown fields of driver
-parameters are only warnings, because they depend on versions.
+`read_configuration` returns a complete configuration, or a finding with a JSON pointer for each mistake. Unknown feature gates and unknown
+fields of driver parameters are only warnings, because they depend on versions.
 
 `Configuration` is the compiled form: the dialects with the key names of this cluster, and an index of their keys. It is compared by identity, so
 that results can be cached for each configuration.
@@ -101,7 +101,7 @@ class Configuration:
         for vocabulary in every:
             self.schedulers |= vocabulary.schedulers
         if file.bridge is not None:
-            # The allocator supports what the cluster's own does.
+            # The bridge's allocator supports the same features as the cluster's scheduler.
             self.schedulers[file.bridge.scheduler_name] = Scheduler(like_cluster=True)
         self.schedulers |= file.schedulers
         # Rows by position and key. Names with a varying part are patterns: of resources, and of other keys if they request devices.
@@ -122,7 +122,7 @@ class Configuration:
         self.rows: Mapping[Position, _Rows] = positions
         # The longer pattern is the more specific one: mig-<profile>.shared before mig-<profile>.
         patterns.sort(key=lambda entry: len(entry[2].name), reverse=True)
-        # Patterns by domain. Patterns without a domain, which only a renaming makes, are tried for each name.
+        # Patterns by domain. A pattern lacks a domain only if `keys` renames it; such patterns are tried for each name.
         self._without_domain = [entry for entry in patterns if "/" not in entry[0]]
         domains = {prefix[: prefix.index("/") + 1] for prefix, _, _ in patterns if "/" in prefix}
         self._patterns = {
@@ -198,7 +198,7 @@ def read_configuration(value: Json) -> tuple[Configuration | None, list[Finding]
         replace(finding, code="C001", severity=Severity.ERROR, remedy=_HINTS.get(finding.remedy, finding.remedy))
         for finding in broken
     ]
-    # The other fields are checked without those of the wrong type.
+    # Fields of the wrong type are left out, so that the other fields can be checked.
     bad = {_first(problem.path) for problem in broken}
     if isinstance(value, dict):
         good = {member: part for member, part in value.items() if member not in bad}
@@ -222,7 +222,7 @@ def read_configuration(value: Json) -> tuple[Configuration | None, list[Finding]
     return None, findings(mistakes, name)
 
 
-# Remedies for a file that no API server reads.
+# Replacements for remedies that mention the API server, which does not read this file.
 _HINTS = {CODES["D002"].remedy: "remove it or correct its name: `drawbridge schema config` lists the fields"}
 
 

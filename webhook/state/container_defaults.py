@@ -1,7 +1,7 @@
 """The defaults of LimitRanges for containers, as the API server's LimitRanger applies them before it calls webhooks.
 
-The API server defaults the LimitRange itself first: `max` becomes the default limit, which becomes the default request, as
-does `min`. Mirrors kubernetes:pkg/apis/core/v1/defaults.go (SetDefaults_LimitRangeItem) and
+The API server first defaults the LimitRange itself: `max` becomes the default limit, and the default limit, or else `min`,
+becomes the default request. Mirrors kubernetes:pkg/apis/core/v1/defaults.go (SetDefaults_LimitRangeItem) and
 plugin/pkg/admission/limitranger (defaultContainerResourceRequirements).
 """
 

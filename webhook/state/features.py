@@ -21,7 +21,7 @@ EXTENDED = servers.EXTENDED  # DeviceClasses with an extendedResourceName
 _DECIDING = (servers.CLAIMS, servers.ALTERNATIVES, servers.CAPACITY, servers.COUNTERS, servers.TAINTS, EXTENDED)
 _ON_SINCE = {gate: min(stage.since for stage in servers.GATES[gate] if stage.on) for gate in _DECIDING}
 
-# The cluster's scheduler, drawbridge's by its default name, and those of systems whose keys are not read. Vocabularies
+# The cluster's scheduler, drawbridge's by its default name, and schedulers that are not known to allocate claims. Vocabularies
 # add their own, and `schedulers:` in the configuration adds and overrides.
 SCHEDULERS: Mapping[str, Scheduler] = {
     "default-scheduler": Scheduler(like_cluster=True),

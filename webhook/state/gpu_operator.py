@@ -23,7 +23,7 @@ class GpuOperator(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's objects by name."""
 
     policies: tuple[str, ...] = ()
-    # The policies that run the device plugin, as is the default.
+    # The policies that run the device plugin, which is the default.
     plugins: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
     # Clusters that are not ready, with their `status.state`.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dra.finding import Finding
     from webhook.state.schema import NodeTemplate, TemplateDevices
 
-# They bound the work for one refusal.
+# Limits of the work for one refusal.
 MAX_DEVICES = 128  # of a node
 MAX_TEMPLATES = 16
 # Resources besides devices are not declared, so a template node has enough of each.

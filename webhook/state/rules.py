@@ -132,7 +132,7 @@ def contradictions(file: File) -> Iterable[Finding]:
 
 
 def _wrong_renames(path: str, renames: Mapping[str, str], table: Dialect) -> Iterable[Finding]:
-    """Find new names of keys that no pod can have. Rules that the built-in name violates are not applied."""
+    """Find new names of keys that no pod can have. A key whose built-in name breaks these rules is not checked."""
     for row in table.keys:
         if (renamed := renames.get(row.name)) and not any(_wrong_name(row, "")):
             yield from _wrong_name(replace(row, name=renamed), f"{path}/{escape(row.name)}")
@@ -271,7 +271,7 @@ def _wrong_meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Fin
 
 
 def _resource_keys(file: File, dialects: Iterable[Dialect]) -> set[str]:
-    """Return the resource keys that a dialect knows, including the names of this cluster."""
+    """Return the resource keys of all dialects, with the names from `keys`."""
     known = {row.name for dialect in dialects for row in dialect.keys if row.place is Position.RESOURCE}
     for renamed in file.keys.values():
         known.update(renamed.values())
@@ -279,7 +279,7 @@ def _resource_keys(file: File, dialects: Iterable[Dialect]) -> set[str]:
 
 
 def _wrong_keys(file: File, dialects: Iterable[Dialect]) -> Iterable[Finding]:
-    """Find policies for mixed fleets, meanings and quotas of keys that no dialect knows, and policies that are not exactly one rule."""
+    """Find unknown keys under `mixed`, `meanings` and `quotas`, and policies under `mixed` without exactly one rule."""
     known = _resource_keys(file, dialects)
     patterns = []
     for row in known:
@@ -311,7 +311,7 @@ def _wrong_preference(path: str, nodes: PreferredNodes) -> Iterable[Finding]:
 
 
 def _wrong_joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Finding]:
-    """Find pairs of keys that no table knows."""
+    """Find pairs with an unknown key or a malformed attribute."""
     known = _resource_keys(file, dialects)
     patterns = [name for name in known if "<" in name]
     for i, joint in enumerate(file.joint):
@@ -403,7 +403,7 @@ def _unknown_target(path: str, name: str, targets: Mapping[str, Target]) -> Iter
 
 
 def _wrong_shaping(table: Dialect, path: str) -> Iterator[Finding]:
-    """Find keys that refine a request without effect, because the dialect requests nothing, and two such keys of one role."""
+    """Find keys that refine a request although the dialect requests nothing, and two such keys with one role."""
     asks = any(row.place is Position.RESOURCE and row.role is not Role.NONE for row in table.keys)
     names_by_role: dict[tuple[bool, Role], str] = {}
     for number, row in enumerate(table.keys):

@@ -54,7 +54,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     templates: Mapping[tuple[str, str], ResourceClaimSpec] = {}
     # Templates whose name has our prefix but that lack our labels, each with its likely owner.
     template_owners: Mapping[tuple[str, str], str] = {}
-    # What pods request on each node, in nano-units; None if unknown. Read, like the stock, only in `judge_pod`.
+    # What pods request on each node, in nano-units; None if unknown.
     uses: Mapping[str, Mapping[str, int]] | None = None
     # Custom kinds whose CustomResourceDefinitions are known.
     custom_kinds: Mapping[GroupKind, tuple[CustomKind, ...]] = {}
