@@ -72,7 +72,7 @@ class NodePool(msgspec.Struct, frozen=True, kw_only=True):
     def _allows(self, selection: Selection) -> bool:
         key, operator, values = selection
         if key == _HOSTNAME:
-            return operator != "In"  # which names existing nodes
+            return operator != "In"  # `In` names existing nodes
         fixed = self.name if key == _POOL else self.labels.get(key)
         own = [requirement for requirement in self.requirements if requirement.key == key]
         if fixed is None and not own:
@@ -120,14 +120,14 @@ class Autoscaler(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def release(self) -> str:
-        """Its name and version; if its image has no version, the versions that do not consider claims."""
+        """Its name and version. If the version of cluster-autoscaler is unknown: the versions that may ignore claims."""
         if self.minor is not None:
             return f"{self.name} 1.{self.minor}"
         return self.name if self.name == KARPENTER else f"{self.name} before 1.35"
 
     @property
     def remedy(self) -> str:
-        """What to change so that it considers claims."""
+        """What the administrator must change so that the autoscaler considers claims."""
         if self.name == KARPENTER:
             upgrade = "upgrade it and " if self.minor is not None and self.minor < 7 else ""
             return f"{upgrade}set --ignore-dra-requests=false"
@@ -185,7 +185,7 @@ def _deployed(deployment: Object) -> Iterator[Autoscaler]:
 
 
 def _flag(arguments: Iterable[str], name: str, otherwise: object) -> str | None:
-    """Return the last value of a flag; "" for a flag without a value."""
+    """Return the last value of a flag; "" for a flag without a value, and `otherwise` without the flag."""
     value = otherwise if isinstance(otherwise, str) and otherwise else None
     for argument in arguments:
         flag, _, text = argument.partition("=")

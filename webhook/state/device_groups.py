@@ -67,7 +67,7 @@ class ReadAttributes(msgspec.Struct, frozen=True):
 
     @classmethod
     def combine(cls, reads: Iterable[cel.Reads]) -> ReadAttributes:
-        """Combine the attributes of selectors with those of `Target.where`. The key always includes capacities."""
+        """Combine the attributes of selectors with those of `Target.where`. Capacities are left out, because `key` includes all of them."""
         reads = tuple(reads)
         names = {(domain, name) for reads_ in reads for kind, domain, name in reads_.names if kind == "attributes"}
         names |= {(target.driver, name) for target in TARGETS.values() for name in target.where}
@@ -122,7 +122,7 @@ class Census(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                         group = by_key[key] = Group.from_device(driver, device)
                     counts[group] += 1
             counted[name] = slice_, counts
-            # The devices of a driver that belong to no node count as one node, in however many pools they are.
+            # All devices of a driver without a node count as one node, even if they are in several pools.
             holdings.setdefault(slice_.spec.node_name or f"driver {driver}", set()).update(counts)
             groups.update(counts)
         by_holding: dict[frozenset[Group], list[str]] = {}

@@ -1,4 +1,4 @@
-"""Reads the configurations of device plugins by which a unit of a resource is less than a whole device. Pure.
+"""Reads the configurations of device plugins that make a unit of a resource less than a whole device. Pure.
 
 Reads the ConfigMap of NVIDIA's plugin with the DaemonSet or ClusterPolicy that names it, and the sharing of Intel's plugin.
 As in NVIDIA's plugin, `sharing.mps` wins over `timeSlicing`, fewer than two replicas are invalid, and `resources` and
@@ -47,7 +47,7 @@ class Replicas(msgspec.Struct, frozen=True, gc=False):
 
 
 class Replicated(msgspec.Struct, frozen=True, gc=False):
-    """The object with the configuration by which a unit of a resource is a replica."""
+    """The object that configures replicas of a resource, and how it configures them."""
 
     where: str
     sharing: Replicas
@@ -110,7 +110,7 @@ class _MapUse(msgspec.Struct, frozen=True):
 
 
 def shared_by_labels(labels: Mapping[str, str]) -> dict[str, Replicated]:
-    """Return the resources of which a unit is a replica by the labels that GPU Feature Discovery gives a node."""
+    """Return the resources whose units are replicas, according to a node's labels from GPU Feature Discovery."""
     shared: dict[str, Replicated] = {}
     for label, number in labels.items():
         key = label.removesuffix(_REPLICAS)
@@ -127,7 +127,7 @@ def shared_by_labels(labels: Mapping[str, str]) -> dict[str, Replicated]:
 
 
 def device_plugins(objects: Iterable[Object], *, named_maps_only: bool = False) -> tuple[DevicePlugin, ...]:
-    """Read the device plugins among some objects; `named_maps_only` skips ConfigMaps that no object gives a plugin."""
+    """Read the device plugins among some objects; `named_maps_only` skips ConfigMaps that no object names."""
     uses: list[_MapUse] = []
     maps: list[Object] = []
     plugins: list[DevicePlugin] = []
@@ -145,7 +145,7 @@ def device_plugins(objects: Iterable[Object], *, named_maps_only: bool = False) 
         name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
         configurations: dict[str, PluginConfiguration] = {}
         for entry, value in list(inside(map_, "data").items())[:_MAX]:
-            # A text that is not YAML is not parsed here, and the plugin does not start with it either.
+            # A value that is not valid YAML is still a text here; the plugin does not start with it either.
             if isinstance(value, dict) and is_configuration(value):
                 configurations[entry] = _configuration(value, f"ConfigMap {namespace}/{name} ({entry})")
         if not configurations:
@@ -229,7 +229,7 @@ def _configuration(value: Object, where: str) -> PluginConfiguration:
 
 
 def _intel(obj: Object, number: object) -> Iterator[DevicePlugin]:
-    """Yield the device plugin of an object by which several containers share an Intel GPU."""
+    """Yield the device plugin of an object if it lets several containers share an Intel GPU."""
     if type(number) is not int or number < 2:
         return
     metadata = inside(obj, "metadata")

@@ -60,7 +60,10 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def usually(self, key: str) -> Replicated | None:
-        """Return how the default configuration of a device plugin makes replicas of a resource. A plugin without a default counts with all its configurations. None if no configuration makes replicas."""
+        """Return how the default configuration of a device plugin makes replicas of a resource; None if none does.
+
+        All configurations of a plugin without a default count.
+        """
         for plugin in self.plugins:
             if plugin.default is None:
                 candidates = list(plugin.configurations.values())

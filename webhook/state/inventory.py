@@ -43,11 +43,11 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The facts about a fleet. Nothing may be concluded from a fleet that is not `known`."""
 
     known: bool = False
-    # Whether, without knowledge, a unit of a key is assumed to have its usual meaning: for files, never on a cluster.
+    # Whether a unit of a key is assumed to have its usual meaning if the fleet is not `known`. Set for files, never for a cluster.
     assumes: bool = False
     classes: Mapping[str, Served] = {}
     nodes: Mapping[str, Node] = {}
-    # Resource: the nodes that have it in status.allocatable, of those chosen by `evidence`, and of all.
+    # Resource: the nodes with the resource in status.allocatable, first only among the nodes that `evidence` chooses, then among all nodes.
     handed_out: Mapping[str, frozenset[str]] = {}
     handed_out_anywhere: Mapping[str, frozenset[str]] = {}
     # Dialect: the nodes whose labels show that a unit is not a whole device, each with that label.
@@ -64,7 +64,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     census: Census = Census()
 
     def of_classes_alone(self) -> Inventory:
-        """Return the inventory for files without nodes and slices, of which only the classes are known."""
+        """Return the inventory for files without nodes and slices: only the classes are known."""
         return msgspec.structs.replace(self, known=False, assumes=True)
 
     @classmethod
@@ -140,7 +140,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if target.type:  # the driver has several kinds of device, so the class must be declared or have a known name
             return None
         candidates = [c for c in self.classes.values() if c.devices and c.driver == target.driver]
-        # A class with devices of a single node is ignored if another class has devices of several nodes.
+        # Classes with devices of a single node are ignored if a class has devices of three or more nodes.
         several = [c for c in candidates if len(c.nodes) > 1]
         if any(len(c.nodes) > 2 for c in several):
             candidates = several

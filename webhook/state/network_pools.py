@@ -168,7 +168,7 @@ def mounted_config_maps(pod: Object) -> list[str]:
 
 
 def _read(value: object, where: str, prefix: str) -> Iterator[NetworkPool | Misconfigured]:
-    """Yield the pools of one configuration, and the mistakes with which the plugin does not start."""
+    """Yield the pools of one configuration, and the mistakes that keep the plugin from starting."""
     pool_names: set[str] = set()
     for form, listed in _lower(value).items():
         if form not in _NAMES:
