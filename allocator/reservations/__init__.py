@@ -1,4 +1,4 @@
-"""The ledger: the devices reserved for each pod, what is written of that, and the next writes. Pure: no I/O and no clock."""
+"""The ledger: the devices reserved for each pod, the claims as last seen, and the next writes. It does no I/O and has no clock."""
 
 from allocator.reservations import effects, events
 from allocator.reservations.effects import FINALIZER

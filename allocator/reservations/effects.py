@@ -1,6 +1,6 @@
-"""The effects of a step, which `LiveLedger.apply` carries out. Each write is a patch with the claim's resourceVersion and ends in one event.
+"""The effects of a step, which `LiveLedger.apply` carries out. Each write is a patch with the claim's resourceVersion.
 
-A write contains complete lists, because a merge patch replaces lists. `Commits` adds `allocationTimestamp`, because the ledger has no
+Each write ends in one event. It contains complete lists, because a merge patch replaces lists. `Commits` adds `allocationTimestamp`, because the ledger has no
 wall clock.
 """
 
@@ -38,7 +38,7 @@ class PatchReservedFor(msgspec.Struct, frozen=True):
 
 
 class Unallocate(msgspec.Struct, frozen=True):
-    """Write `status` without allocation and without reservations, as the controllers do."""
+    """Remove `allocation`, `reservedFor` and `devices` from `status`."""
 
     claim: ResourceClaim
 

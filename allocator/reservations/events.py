@@ -21,7 +21,7 @@ class ClaimPart(msgspec.Struct, frozen=True):
 
 
 class Assume(msgspec.Struct, frozen=True):
-    """Reserve these claims for a pod on a node. `generation` is that of the ledger that the decision saw."""
+    """Reserve these claims for a pod on a node. The decision saw this `generation` of the ledger."""
 
     token: str
     pod: Pod
@@ -46,7 +46,7 @@ class CommitConfirmed(msgspec.Struct, frozen=True):
 
 
 class TakeBack(msgspec.Struct, frozen=True):
-    """End the reservation of a pod without a node, because the allocated claims do not serve it. Deallocate those that no pod uses."""
+    """End the reservation of a pod without a node, because the allocated claims do not serve it. Deallocate the claims that no pod uses."""
 
     pod: str  # uid
     claims: tuple[str, ...]  # uids

@@ -1,6 +1,6 @@
 """The data of the ledger: a `Hold` for each claim, a `Reservation` for each pod with devices, and a `PodFact` for each pod.
 
-It does no I/O and has no clock. `allocator.reservations.step` applies events to it.
+The ledger does no I/O and has no clock. `allocator.reservations.step` applies events to it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Terms(msgspec.Struct, frozen=True):
     reserved: float = 900  # from reserved claims to a binding: devices may take ten minutes to get ready
     grace: float = 30  # how long a pod that may be bound keeps its devices after its scheduler released them
     unusable: float = 10  # like `grace`, if the devices do not serve the pod
-    found: float = 60  # from reserved claims that a new leader finds to a binding
+    found: float = 60  # like `reserved`, if a new leader found the claims reserved
     answer: float = 60  # from a write to its outcome; after that the write counts as lost
     memory: float = 600  # how long the uid of a deleted object is remembered, so that late events are ignored
     rest: float = 60  # longest pause before a claim is written again after the API server rejected a write
@@ -56,9 +56,9 @@ class Hold(msgspec.Struct, frozen=True):
     busy: Busy = Busy.IDLE
     version: str = ""  # the resourceVersion in the last write
     since: float = 0  # when the current write or read began
-    is_ours: bool = False  # this allocator wrote the allocation
+    is_ours: bool = False  # deallocate the claim when no pod needs it: our allocation, adopted, or named by a `TakeBack`
     lost: bool = False  # a write at the version that was seen last has no answer, and may still land
-    rivals: frozenset[str] = frozenset()  # uids of claims that hold the same devices, with started pods on both sides
+    rivals: frozenset[str] = frozenset()  # uids of claims that hold the same devices, where no claim can yield
     refusals: int = 0  # consecutive writes that the API server rejected
     refusal: str = ""  # why; the claim is not written before `retry_at`
     retry_at: float = 0
@@ -101,7 +101,7 @@ class PodFact(msgspec.Struct, frozen=True):
     name: str  # namespace/name
     node: str = ""
     done: bool = False
-    claims: tuple[str, ...] = ()  # keys of the claims it names
+    claims: tuple[str, ...] = ()  # keys of the pod's claims
 
 
 class Ledger(msgspec.Struct, eq=False):
@@ -120,7 +120,7 @@ class Ledger(msgspec.Struct, eq=False):
     terms: Terms = Terms()
 
     def needing(self, hold: Hold) -> Iterator[Reservation]:
-        """Return the reservations that need the intended allocation of a claim."""
+        """Yield the reservations that need the intended allocation of a claim."""
         for pod in sorted(hold.users):
             reservation = self.reservations.get(pod)
             if reservation is not None and reservation.state is not ReservationState.RELEASED:
@@ -132,7 +132,7 @@ class Ledger(msgspec.Struct, eq=False):
         return any(user is not None and user.state is not ReservationState.RELEASED for user in users)
 
     def as_intended(self, hold: Hold) -> ResourceClaim:
-        """Return a claim as decisions have to see it: with the intended allocation if a reservation needs it or a write of it may still land."""
+        """Return a claim for decisions: with the intended allocation if a reservation needs it or a write may still land."""
         claim = hold.claim
         status = claim.status
         if status.allocation is not None or hold.intent is None:
@@ -159,7 +159,7 @@ def pools_of(allocation: AllocationResult | None) -> frozenset[PoolId]:
 
 
 def same_devices(first: AllocationResult | None, second: AllocationResult | None) -> bool:
-    """Return whether two allocations are equal but for their timestamps."""
+    """Return whether two allocations give the same devices and shares to the same requests, in the same order."""
     if first is None or second is None:
         return first is second
     if first is second:

@@ -39,7 +39,7 @@ class _PublishedPool(msgspec.Struct, frozen=True):
 
 
 def overlaps(stock: Stock, pools: Iterable[PoolId] | None = None) -> tuple[Overlapped, ...]:
-    """Return the claims that overlap in these pools, all by default.
+    """Return an event for each set of conflicting claims in these pools; by default in all pools.
 
     Each node is checked by itself, because slices of different nodes may use the same device names with different contents.
     """
@@ -186,7 +186,7 @@ def _pairs_across(
 def _disjoint_groups(
     by_device: _ByDevice, published: _PublishedPool, pool: PoolId, rules: Rules
 ) -> Iterator[frozenset[str]]:
-    """Yield the holders of devices of one counter set that have no group in common."""
+    """Yield the holders of devices that draw from one counter set and have no compatibility group in common."""
     states: dict[str, frozenset[str] | None] = {}
     members: defaultdict[str, list[_Holding]] = defaultdict(list)
     incompatible: set[str] = set()

@@ -5,8 +5,8 @@
     write_claims    compare each claim with what its reservations need; the difference becomes a write
     update_overlay  pass the intended claims to decisions, and record which pools and namespaces have changed
 
-Only `handle` sees events, and only `write_claims` creates writes. So the same facts lead to the same reservations and writes, whichever
-event brought a fact, late or twice. If a step raises, the ledger is unchanged.
+Only `handle` sees events, and only `write_claims` creates writes. So reservations and writes do not depend on which event brought a fact,
+how late, or how often. If a step raises, the ledger is unchanged.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 
-# In ascending order: `yield_order` compares the positions.
+# From the least to the most advanced state: `yield_order` compares the positions.
 _BEFORE_BOUND = (
     ReservationState.ASSUMED,
     ReservationState.COMMITTING,
@@ -102,7 +102,7 @@ _WHY = {
 }
 # Limit for the transitions of a reservation in one step, so that contradictory facts cannot cause an endless loop.
 MAX_MOVES = 2 * len(ReservationState)
-_OF_THE_POD = {Signal.DONE}  # signals that do not depend on claims
+_OF_THE_POD = {Signal.DONE}  # a reservation that reacts only to these does not depend on claims
 _SILENT = (Signal.UNRESERVE, Signal.DONE, Signal.FOLLOWED)  # released without an event about the pod
 _BEING_WRITTEN = (ReservationState.COMMITTING, ReservationState.COMMITTED, ReservationState.DOUBT)
 
@@ -138,7 +138,7 @@ class _Transition:
         self.effects: list[Effect] = []
         self.pods: set[str] = set()  # uids: the pod or its reservation may have changed
         self.claims: set[str] = set()  # uids: the hold or its reservations may have changed
-        self.former: dict[str, Hold | None] = {}  # by uid: the state before the step of each changed hold
+        self.former: dict[str, Hold | None] = {}  # by uid: each changed hold as it was before the step
         self.leading_and_generation = ledger.leading, ledger.generation
         self.journal: list[tuple[dict[str, Any], str, Any]] = []  # old entries of mappings, for `undo_changes`
 
@@ -151,7 +151,7 @@ class _Transition:
             mapping[key] = value
 
     def undo_changes(self) -> None:
-        """Undo every change."""
+        """Restore the ledger as it was before the step."""
         self.ledger.leading, self.ledger.generation = self.leading_and_generation
         for mapping, key, value in reversed(self.journal):
             if value is None:
@@ -455,9 +455,9 @@ class _Transition:
         self.pods.add(pod)
 
     def resolve_overlap(self, claims: frozenset[str]) -> None:
-        """Of claims that hold the same devices, end the reservations of the claim whose pods are least advanced.
+        """End the reservations of the claim that can yield and whose pods are least advanced; a claim not allocated yet yields first.
 
-        If no claim can yield, record the claims as rivals and report that.
+        If no claim can yield, record the claims as rivals and write an event about their pods.
         """
         holds: list[Hold] = []
         for uid in sorted(claims):
@@ -517,7 +517,7 @@ class _Transition:
                 self.end_reservation(reservation, Signal.EXPIRED)
 
     def retry_refused_writes(self) -> None:
-        """Allow writes of rejected claims whose pause is over, and requeue their pods."""
+        """Allow writes to claims again when the pause after a rejection is over, and requeue the pods of these claims."""
         retried: set[str] = set()
         for hold in self.ledger.holds.values():
             if hold.refusal and self.now >= hold.retry_at:
@@ -551,7 +551,7 @@ class _Transition:
             self.signal(uid, Signal(reservation.planned_end))
 
     def become_leader(self) -> None:
-        """Derive all reservations but BOUND ones from claims and pods again. Holds stay, because they record writes that may still land."""
+        """Derive all reservations except BOUND ones from claims and pods again. Holds stay, because they record writes that may still land."""
         if self.ledger.leading:
             return
         self.ledger.leading = True
@@ -600,7 +600,7 @@ class _Transition:
                     break
 
     def affected_pods(self, claims: set[str]) -> set[str]:
-        """Return the pods that use one of the claims or are in its `reservedFor`, except pods whose state no signal from claims can change."""
+        """Return the pods that use one of the claims or are in its `reservedFor`, except pods whose state does not depend on claims."""
         users: set[str] = set()
         for uid in claims:
             hold = self.ledger.holds.get(uid)
@@ -614,7 +614,7 @@ class _Transition:
         }
 
     def find_reservation(self, pod: str) -> None:
-        """Adopt a reservation that the claims show, though this process did not make it."""
+        """If claims are reserved for a pod that has no reservation in the ledger, add this reservation."""
         fact = self.ledger.pods.get(pod)
         if fact is None or fact.done:
             return
@@ -661,7 +661,7 @@ class _Transition:
             self.put_reservation(replace(reservation, until=until, awaited=False))
 
     def signal(self, pod: str, signal: Signal, sentence: str = "") -> None:
-        """Move a reservation along the table."""
+        """Move a reservation along the table, and add the effects of the transition."""
         old = self.ledger.reservations.get(pod)
         if old is None:
             return
@@ -706,7 +706,7 @@ class _Transition:
         self.claims.update(reservation.claims)
 
     def remove_reservation(self, reservation: Reservation) -> None:
-        """Forget a reservation; the holds it used stay."""
+        """Remove a reservation; the holds that it used stay."""
         self.change(self.ledger.reservations, reservation.pod, None)
         self.change(self.ledger.tokens, reservation.token, None)
         for uid in reservation.claims:
@@ -741,7 +741,7 @@ class _Transition:
     def next_write(self, hold: Hold) -> ClaimWrite | None:
         """Return the next write to a claim: the difference between what its reservations need and what was seen.
 
-        At most one write at a time, conditioned on the version that was seen (rules 1 and 2 of `allocator.reservations.table`).
+        A claim has at most one write at a time, conditioned on the version that was seen (rules 1 and 2 of `allocator.reservations.table`).
         """
         if hold.busy or hold.refusal:
             return None
@@ -862,12 +862,12 @@ def signals(ledger: Ledger, reservation: Reservation) -> list[Signal]:
 
 
 def pod_fact(pod: Pod) -> PodFact:
-    """Return the facts of a pod. A pod that is being deleted and has no node will never have one."""
+    """Return the facts of a pod. A pod that is being deleted and has no node is done: it will never run."""
     return PodFact(pod.metadata.key, pod.spec.node_name, pod.is_done, tuple(claim_keys(pod)))
 
 
 def invalidate_lost_write(claim: ResourceClaim) -> PatchFinalizer | None:
-    """Return a write that changes the version of a claim, so that an allocation without an answer cannot land any more.
+    """Return a write that changes the version of a claim, so that an allocation whose write has no answer cannot land any more.
 
     None if the allocation cannot land anyway.
     """

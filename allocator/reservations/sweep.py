@@ -1,6 +1,6 @@
 """Finds what any program left behind: reservations of deleted pods, and allocations that no pod reserves.
 
-The sweep runs every few minutes as a second line, because controllers and the ledger already remove these. The cached pods may be older
+Controllers and the ledger already remove these; the sweep runs every few minutes as a second line of defence. The cached pods may be older
 than a claim, and every deleted pod leaves its reservation for a moment. So a first finding is only a suspect; a suspect that the next
 sweep finds again is reported and repaired.
 """

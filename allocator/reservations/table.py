@@ -30,7 +30,7 @@ Rules that the table rests on
    version, after which the write can no longer land.
 3. **An allocation is written once.** It cannot be changed, only removed: when the last pod that needs it leaves, and only while no pod
    that uses it may have started. If a pod needs the claim and is not in `reservedFor` yet, the last entry of `reservedFor` stays until
-   then: otherwise a new leader could not tell for which pod the allocation is.
+   the pod is added or leaves: otherwise a new leader could not tell for which pod the allocation is.
 4. **It is unknown whether a binding without an answer landed.** After the scheduler got `committed` (CONFIRMED), the pod may be bound at
    any moment. If the scheduler then releases the reservation, the pod keeps its devices for `Terms.grace`; a pod that is seen on its node
    in that time is bound. Informers lag, so before devices are taken from such a pod, the pod is read from the API server (`RereadPod`).
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
 
 class ReservationState(StrEnum):
     PENDING = "pending"  # not in the ledger
-    ASSUMED = "assumed"  # held here until it expires; nothing is written
+    ASSUMED = "assumed"  # held in the ledger until it expires; nothing is written
     COMMITTING = "committing"  # being written
     COMMITTED = "committed"  # every claim is allocated, but not every claim is reserved for the pod
     DOUBT = "doubt"  # a write has no answer, and the claims do not show its outcome yet
     RESERVED = "reserved"  # every claim is reserved for the pod; its scheduler has not got "committed" yet
     BINDING = "binding"  # the scheduler got "committed" and may bind the pod
     BOUND = "bound"  # the pod was seen on its node; its devices are not taken back any more
-    RELEASED = "released"  # ended; removed once no claim names the pod
+    RELEASED = "released"  # ended; removed at CLEAN
 
 
 class Signal(StrEnum):
@@ -71,12 +71,12 @@ class Signal(StrEnum):
     # from the claims
     ALLOCATED = "allocated"  # every claim is allocated as intended
     HELD = "held"  # every claim is reserved for the pod
-    MOOT = "moot"  # a claim is gone, is being deleted, or has another allocation
+    MOOT = "moot"  # a claim is gone, was deallocated or allocated differently, or does not list the pod and will not
     UNKNOWN = "unknown"  # a claim has a write without an answer
     KNOWN = "known"  # no claim has a write without an answer
     DENIED = "denied"  # the API server rejects a write
     CONTESTED = "contested"  # another claim holds the same devices
-    CLEAN = "clean"  # no claim is reserved for the pod, and no write of ours that does so is under way
+    CLEAN = "clean"  # no claim is reserved for the pod or has a request without an answer; or the pod has started
     FOUND = "found"  # claims are reserved for a pod without a reservation in the ledger
     # from the pod
     PLACED = "placed"  # the pod is on the reserved node
