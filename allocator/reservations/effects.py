@@ -1,7 +1,7 @@
 """The effects of a step, which `LiveLedger.apply` carries out. Each write is a patch with the claim's resourceVersion.
 
-Each write ends in one event. It contains complete lists, because a merge patch replaces lists. `Commits` adds `allocationTimestamp`, because the ledger has no
-wall clock.
+Each write ends in one event. It contains complete lists, because a merge patch replaces lists. `Commits` adds `allocationTimestamp`,
+because the ledger has no wall clock.
 """
 
 from __future__ import annotations

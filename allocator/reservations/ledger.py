@@ -56,7 +56,7 @@ class Hold(msgspec.Struct, frozen=True):
     busy: Busy = Busy.IDLE
     version: str = ""  # the resourceVersion in the last write
     since: float = 0  # when the current write or read began
-    is_ours: bool = False  # deallocate the claim when no pod needs it: our allocation, adopted, or named by a `TakeBack`
+    is_ours: bool = False  # deallocate when no pod needs the claim: allocated or adopted by us, or in a `TakeBack`
     lost: bool = False  # a write at the version that was seen last has no answer, and may still land
     rivals: frozenset[str] = frozenset()  # uids of claims that hold the same devices, where no claim can yield
     refusals: int = 0  # consecutive writes that the API server rejected
@@ -65,7 +65,6 @@ class Hold(msgspec.Struct, frozen=True):
 
     @property
     def uid(self) -> str:
-        """The uid of the claim."""
         return self.claim.metadata.uid
 
     @property

@@ -551,7 +551,7 @@ class _Transition:
             self.signal(uid, Signal(reservation.planned_end))
 
     def become_leader(self) -> None:
-        """Derive all reservations except BOUND ones from claims and pods again. Holds stay, because they record writes that may still land."""
+        """Derive all reservations except BOUND ones from claims and pods. Holds stay, because they record writes that may still land."""
         if self.ledger.leading:
             return
         self.ledger.leading = True
