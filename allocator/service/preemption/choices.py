@@ -1,7 +1,7 @@
 """Choose the victims of a preemption. These functions change nothing; `evictions` evicts the pods that they return.
 
-`allocator.preemption` searches for sets of victims. This module tests a set: do the pods fit without it, by devices, quota and the
-limit of pods on a node?
+`allocator.preemption` searches for sets of victims. This module tests whether the pods fit once a set is gone, by devices,
+quota and the limit of pods on a node.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Scene(NamedTuple):
     placements: Mapping[str, Placement]  # by uid of the pods to place
     quota_lines: QuotaLines
     most_pods: int  # on a node
-    occupied: Sequence[tuple[str, str]]  # pods by uid, with the nodes on which they count
+    occupied: Sequence[tuple[str, str]]  # uid and node of each pod that counts towards `most_pods`
 
     def current_pods(self) -> Iterator[Pod]:
         """Yield the pods, corrected by what this process did itself: evicted pods are being deleted, pods being bound have their node."""
@@ -112,7 +112,10 @@ def choose(places: Places, awaited: Places, scene: Scene, decider: Decider, *, t
 
 
 def fewest(pod: Pod, scene: Scene, decider: Decider) -> PotentialVictims | None:
-    """Return the node that a pod would fit on once the fewest pods there ended, all of the same or a lower priority."""
+    """Among nodes where a pod fits once all pods of at most its priority end, return the node with the fewest of these pods.
+
+    None if there is no such node, or if the end of one pod is enough there: then no node has to be kept.
+    """
     more = replace(
         pod, spec=replace(pod.spec, priority=priority(pod) + 1)
     )  # so that pods of its own priority count too

@@ -2,7 +2,7 @@
 
 Each filter call names the nodes that all other plugins accept, so this module knows the pods that lack only devices. Depending on
 `--extender-preemption`, an event names the victims, or they are evicted. Pods are handled one at a time, the highest priority first,
-each followed by an equal pause. The state can be lost: the scheduler calls again.
+each followed by a pause of the same length. The state can be lost: the scheduler calls again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Nominated nodes: devices that become free on a pod's nominated node go to no pod of lower priority, for a limited time.
 
 A scheduler nominates a node in the pod's status, as core does. This module nominates nodes in two more cases: when it evicts, because the
-status may lag behind; and for a starved pod, so that smaller pods of its priority do not pass it forever. Only one starved pod at a time has
-a nomination, for at most `LONGEST`. A pod that was refused because of a nomination is requeued when a nomination ends.
+status may lag behind; and for a starved pod, so that smaller pods of its priority do not pass it forever. Only one starved pod at a time
+has a nomination, for at most `LONGEST`. A pod that was refused because of a nomination is requeued when a nomination ends.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from allocator.service.waiting_pods import WaitingPods
 
 OUTBID = "node(s) had free devices reserved for a nominated pod of the same or a higher priority"
-SECONDS = 60.0  # that a nomination lasts; schedulers retry sooner
-RETRY_FACTOR = 5  # a starved pod without such a node is tried again after this many times the starvation time
+SECONDS = 60.0  # how long a nomination lasts; schedulers retry sooner
+RETRY_FACTOR = 5  # after a search, the pod's wait for a node starts again this many starvation times later
 LONGEST = 600.0  # the most seconds that a node is kept for a starved pod, before another starved pod gets one
 IDLE = 30.0  # seconds; if no awaited pod has ended for this time, another starved pod gets a node
 
@@ -51,8 +51,8 @@ class Nominations:
         self._waiting = waiting
         self._clock = clock
         self._ours: dict[str, KeptNode] = {}  # this module's nominations, by pod uid
-        self._stored: dict[str, None] = {}  # uids of pods whose status names a nominated node
-        # Pods without room by uid: the start of the wait (moved into the future after a vain search), and the number of devices requested.
+        self._stored: dict[str, None] = {}  # uids of pods that had a nominated node; `rivals` looks up the current one
+        # Pods without room by uid: the start of the wait (a search moves it into the future), and the number of devices requested.
         self._full: dict[str, tuple[float, int]] = {}
         self._kept_at: dict[str, float] = {}  # when a node was last kept for a starved pod, by uid
         self._giving_way: dict[str, Pod] = {}  # pods that were refused because of nominations, by uid
@@ -62,7 +62,7 @@ class Nominations:
         self._ours[pod.metadata.uid] = KeptNode(node, self._clock() + SECONDS, tuple(awaited))
 
     def give_up(self, pod: Pod) -> None:
-        """End the nomination of a pod. If the pod is starved, a node may be kept for it again at once."""
+        """End the nomination of a pod. A starved pod then need not wait `2 * LONGEST` for its next kept node."""
         self._kept_at.pop(pod.metadata.uid, None)
         if self._ours.pop(pod.metadata.uid, None) is not None:
             self._wake()
@@ -149,14 +149,14 @@ class Nominations:
         return self.node_of(pod) if pod is not None and not pod.spec.node_name else ""
 
     def note_end(self, pod: Pod) -> None:
-        """Note the end of a pod: it is progress for the pods that await it."""
+        """Note the end of a pod, which is progress for the pods that await it."""
         uid, now = pod.metadata.uid, self._clock()
         for waiting, kept_node in self._ours.items():
             if any(awaited_pod.metadata.uid == uid for awaited_pod in kept_node.awaited):
                 self._ours[waiting] = replace(kept_node, progress_at=now)
 
     def follow(self, before: str, pod: Pod | None) -> None:
-        """Update the nomination in the status of a pod. `before` is the node that the pod awaited so far."""
+        """Note the nominated node of a changed pod; if the pod lost `before`, its node so far, requeue the pods that gave way."""
         awaited = self.awaited_by(pod)
         if pod is not None and awaited and pod.metadata.uid in self._pods:
             self._stored[pod.metadata.uid] = None

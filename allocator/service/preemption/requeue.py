@@ -1,10 +1,10 @@
 """Requeue pods of a stock scheduler when devices have become free for them.
 
-A stock scheduler watches claims, but not slices, taint rules or quotas. And where it sees a change before the allocator does, its
-filter call is answered from the old state, and no further event follows. In both cases the pod would wait until the scheduler flushes
+A stock scheduler watches claims, but not slices, taint rules or quotas. If it sees a change before the allocator does, the allocator
+answers its filter call from the old state, and no further event follows. In both cases the pod would wait until the scheduler flushes
 its queue after five minutes. So the allocator annotates one of the pod's claims, if the pod was requeued (`WaitingPods`) and the scheduler
-has not asked about it again within a second. The annotation is an event, and at any event a stock scheduler retries all pods that an
-extender has refused. So one claim is enough for all of them.
+has not called for it again within a second. For the scheduler the annotation is an event, and at any event it retries all pods that an
+extender has refused. So one annotation is enough for all these pods.
 """
 
 from __future__ import annotations

@@ -39,10 +39,10 @@ MAX_SCORE = 100  # the highest score of the scheduler framework
 
 
 class Supposed(NamedTuple):
-    """The stock without the pods of lower priority, with the members that were placed so far."""
+    """Two stocks with the members placed so far, and the pods of lower priority."""
 
-    emptied: Stock  # without all pods of lower priority
-    now: Stock  # without the victims of the members placed so far only
+    emptied: Stock  # without any pod of lower priority
+    now: Stock  # without only the victims of the members placed so far
     holders: Holders
     removed: tuple[Pod, ...] = ()
 
@@ -85,7 +85,7 @@ class Supposition:
         return self._pods.redact(pod, await self._runner.answer(pod.metadata.namespace, question))
 
     async def reserve(self, token: str, node: str) -> None:
-        """Place a member on a node: it holds its devices, and its victims are gone."""
+        """Place a member on a node in the supposition: the member holds its devices, and its victims are gone."""
         pod = self._pod_of(token)
         before = self._supposed
         question = partial(_place, pod, node, before, self._evictions.scene([(pod, node)]))
