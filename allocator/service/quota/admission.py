@@ -109,7 +109,7 @@ class QuotaAdmission:
         knowledge.claims.listen(self._take_claims)
 
     async def run(self) -> None:
-        """Follow templates, and core's quotas, until cancelled."""
+        """Follow ResourceClaimTemplates and ResourceQuotas until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._templates.run())
             group.create_task(self._core.run())
@@ -138,7 +138,10 @@ class QuotaAdmission:
         return ask(partial(self._ask, demand_in=self._demands.at_hand))
 
     def _ask(self, new: NewObject, demand_in: Callable[..., Amounts]) -> str:
-        """`demand_in` returns the most that a claim with a given spec may hold in a stock."""
+        """Check an object against quotas, and count it if it is admitted; return why it is refused, "" if it is not.
+
+        `demand_in` returns the most that a claim with a given spec may hold in a stock.
+        """
         self._lead.require_ready()
         self._lead.require_lead()
         if not self._templates.is_synced:

@@ -107,7 +107,7 @@ class Quotas:
         return rows
 
     async def keep(self, stock: Stock, unwritten: Iterable[ResourceClaim], lead: Lead) -> None:
-        """Write `status.used` where it differs from what the claims hold. A failed write is repeated in a later round."""
+        """Write `status.hard` and `status.used` where they differ from spec and claims. A failed write is repeated in a later round."""
         assumed = _assumed(unwritten, stock)
         for quota in tuple(self._knowledge.quotas.objects.values()):
             if not lead.may_write():

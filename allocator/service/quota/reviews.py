@@ -34,7 +34,7 @@ LARGEST = 1 << 20  # bytes of a forwarded answer
 
 
 class Reviewing(NamedTuple):
-    """A function that answers reviews, and one that returns the claims that will be created for a pod."""
+    """A function that answers reviews, and a function that returns the claims that will be created for a pod."""
 
     review: Callable[[bytes, Callable[[NewObject], str]], bytes]
     future_claims_of_pod: Callable[[Pod], Mapping[str, FutureClaim]]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 GRACE = 2.0  # a pod that its scheduler places within these seconds gets no event
 CHECK_SECONDS = 10.0  # seconds between two checks of one pod
-REPEAT = 1200.0  # an API server deletes events after an hour
+REPEAT = 1200.0  # seconds until an unchanged event is written again; an API server deletes events after an hour
 LOOKING = 0.2  # seconds per round
 MAX_EVENTS = 16  # events per round
 _WORTH_SAYING = (Outlook.FULL, Outlook.NEVER, Outlook.WAITING)
@@ -52,7 +52,7 @@ class Explanations:
         grace: float = GRACE,
         again: float = CHECK_SECONDS,
     ) -> None:
-        """`keep` replaces the event of a pod by a new sentence, and returns whether that was written."""
+        """`keep` replaces the event of a pod by a new sentence, and returns whether the write succeeded."""
         self._decider = decider
         self._clock = clock
         self._keep = keep

@@ -1,9 +1,9 @@
 """The HTTP extender of a stock kube-scheduler (k8s.io/kube-scheduler/extender/v1), nodeCacheCapable, with DynamicResources off.
 
 The answer of filter covers all nodes with one decision. Bind reserves the devices, writes the claims and binds the pod, in one call. Filter
-reports refused nodes as "unresolvable", because the scheduler's own preemption does not see devices. The field names are Go's, because its structs have no tags.
-If the allocator cannot decide (another replica leads, or the cluster is not read yet), the answer is an `Error`, and the scheduler
-retries the pod by itself.
+reports refused nodes as "unresolvable", because the scheduler's own preemption does not see devices. The field names are those of the Go
+structs, which have no JSON tags. If the allocator cannot decide (another replica leads, or the cluster is not read yet), the answer is an
+`Error`, and the scheduler retries the pod by itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from runtime.http import Reply
 
-# The most answers of filter whose scores are kept for prioritize. A scheduler handles one pod at a time and calls prioritize right after filter.
+# Filter answers whose scores are kept for prioritize. A scheduler handles one pod at a time and calls prioritize right after filter.
 MAX_REMEMBERED = 64
 MAX_SCORE = 10  # the highest score of an extender
 # Nothing is reserved between filter and bind: members that fit one by one need not fit together, so some would be bound without the rest.

@@ -3,9 +3,9 @@
 For a pod the plugin calls prefilter, reserve and commit, or unreserve. The answer of prefilter lists as few nodes as possible; see
 `allocator.decisions.compact_answer`.
 
-A prefilter with `suppose` is a step of preemption for a PodGroup. It answers as if pods of a lower priority (with `below`, of a priority below
-that number) held no devices. A reserve with the token of this answer changes only the supposition that `suppose` names, not the ledger. In
-the answer, a node scores 100 if no further pod has to be evicted there.
+A prefilter with `suppose` is a step of preemption for a PodGroup. It answers as if pods of lower priority held no devices; `below` limits
+this to pods of a priority below that number. A reserve with the token of this answer changes only the supposition that `suppose` names,
+not the ledger. In the answer, a node scores 100 if no further pod has to be evicted there.
 """
 
 from __future__ import annotations

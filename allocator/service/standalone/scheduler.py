@@ -1,6 +1,6 @@
 """A small scheduler for a cluster that has none (`drawbridge standalone`): one pod at a time, devices first.
 
-For each pod: find the first node by name that serves its claims (`_choose`, with the bridge's `Decider`), write the claims (`_write`), and bind.
+For each pod: find the first node by name that serves its claims (`_choose`, with the allocator's `Decider`), write them (`_write`), bind.
 Each claim is written in two patches: the finalizer, then allocation, reservation and timestamp together. After a kill between two writes,
 the next start finds the allocation and uses it. This scheduler does not replace kube-scheduler and is not part of the deployment.
 
@@ -42,7 +42,7 @@ logger = logging.getLogger("drawbridge.allocator")
 WITHOUT_CLAIMS = "ClaimsMissing"
 UNSCHEDULABLE = "Unschedulable"
 SEEN_SECONDS = 5.0  # an informer shows a write sooner, unless another writer has made the object unreadable
-USUAL_FAILURES = 5  # consecutive API errors of a pod from which on they are warnings
+USUAL_FAILURES = 5  # from this number of consecutive API errors for a pod, they are logged as warnings
 
 
 class _Pause(NamedTuple):
@@ -129,7 +129,7 @@ class Scheduler:
     def _choose(self, pod: Pod) -> tuple[str, Serving] | _WaitReason:
         """Return the first node, by name, that can serve a pod, and what the pod gets there; or why there is none.
 
-        If the cluster changes before the writes, these conflict.
+        If the cluster changes before the writes, the writes conflict.
         """
         stock = self._knowledge.stock
         used = podfit.total(self._knowledge.pods.objects.values())
@@ -154,7 +154,7 @@ class Scheduler:
         return _WaitReason(serving) if isinstance(serving, str) else (node_name, serving)
 
     async def _write(self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> None:
-        """Write an allocation, or only that a pod uses what was allocated before."""
+        """Add a pod to the reservedFor of a claim; write `allocation` too, unless the claim has one."""
         meta = pod.metadata
         consumer = ResourceClaimConsumerReference(resource="pods", name=meta.name, uid=meta.uid)
         consumers = (*claim.status.reserved_for, consumer)
