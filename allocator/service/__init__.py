@@ -1,4 +1,4 @@
-"""The allocator's processes: the allocator for schedulers, a read-only one beside other schedulers, and a small scheduler of its own.
+"""The allocator's processes: the allocator for schedulers, the read-only allocator, and the scheduler of `drawbridge standalone`.
 
 Each name is imported when it is first used, because the help of a command needs only the settings.
 """

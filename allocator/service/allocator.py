@@ -102,7 +102,7 @@ class Allocator:
     # ---- which nodes can serve a pod
 
     async def outlook(self, pod: Pod, token: str = "") -> tuple[str, FleetOutlook]:
-        """Return a token and the nodes that can serve a pod. The token is "" if no node could, even if no device were in use."""
+        """Return a token and the nodes that can serve a pod. The token is "" if the answer has no nodes and is not FULL."""
         self._lead.require_ready()
         pod = self._pods.newest(pod)
         namespace = pod.metadata.namespace
@@ -172,7 +172,7 @@ class Allocator:
         self._ledger.run_in_background(self._pods.waiting.requeue_fitting(self.may_fit))
 
     def is_node_useful(self, pod: Pod, kept_node: KeptNode) -> bool:
-        """Return whether a pod would fit on its kept node once the awaited pods are gone; False if the decision takes longer than a turn."""
+        """Return whether a pod would fit on its kept node without the awaited pods; False if the decision takes longer than a turn."""
         stock = self._knowledge.stock
         basis = self.basis(pod)._replace(pods=self._holders([kept_node.node], stock))
         question = partial(questions.is_node_useful, pod, kept_node, basis)
@@ -222,7 +222,7 @@ class Allocator:
         return siblings
 
     def _redact(self, pod: Pod, siblings: Mapping[str, str], sentence: str) -> str:
-        """Remove what readers of the pod's events may not read. Replace "held by" with "meant for" if a pod of the same group holds the device."""
+        """Remove what readers of the pod's events may not read. Replace "held by" by "meant for" if a pod of its group has the device."""
         redacted = self._pods.redact(pod, sentence)
         if not siblings:
             return redacted
@@ -302,7 +302,7 @@ class Allocator:
         self._ledger.apply(events.Unreserve(token))
 
     async def commit(self, token: str, seconds: float) -> Progress:
-        """Write the reserved claims. Return when they are written and the devices are ready, or after `seconds` with what is still missing."""
+        """Write the reserved claims. Return when they are written and the devices are ready; after `seconds`, return what is missing."""
         self._lead.require_ready()
         known_pod = self.pods_by_token.get(token)
         if known_pod is not None and token not in self._ledger.state.tokens:
@@ -354,9 +354,10 @@ class Allocator:
         return ""
 
     async def _resolve_overlaps(self, token: str, until: float) -> bool:
-        """Wait until the watch shows our write, then resolve conflicts with earlier allocations by other writers; return False if it is not shown in time.
+        """Wait until the watch shows our write, then resolve conflicts with earlier allocations by other writers.
 
-        The informer delivers claims in the order of their writes: once it has shown our write, it has shown every earlier write.
+        Return False if the watch does not show the write in time. The informer delivers claims in the order of their writes: once it has
+        shown our write, it has shown every earlier write.
         """
         state = self._ledger.state
         while True:
@@ -454,7 +455,7 @@ class Allocator:
 
 
 async def _wait_until_set(event: asyncio.Event, until: float) -> bool:
-    """Return whether an event is set before `until`."""
+    """Wait until `until` for an event; return whether the event is set."""
     try:
         async with asyncio.timeout_at(until):
             return await event.wait()

@@ -118,13 +118,13 @@ def read_body(body: bytes, type_: type[Q]) -> Q:
 
 
 def nothing(_: Head, body: bytes) -> tuple[()]:
-    """The arguments of an endpoint that takes none."""
+    """Return no arguments, for an endpoint that takes none."""
     del body
     return ()
 
 
 def query(head: Head, _: bytes) -> tuple[dict[str, str]]:
-    """The query as the argument of an endpoint; a repeated name has its last value."""
+    """Return the query as the argument of an endpoint; a repeated name has its last value."""
     return ({name: values[-1] for name, values in parse_qs(head.query).items()},)
 
 
@@ -158,5 +158,4 @@ def json(value: object, status: int = HTTPStatus.OK) -> Reply:
 
 
 def _as_reply(error: HttpError) -> Reply:
-    """Return the answer for an error."""
     return json({"error": error.message, "remedy": error.remedy, **error.detail}, error.status)

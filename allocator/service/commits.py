@@ -1,4 +1,6 @@
-"""The only module that writes claims. Each write is a patch with the resourceVersion that was seen, and has one outcome.
+"""Writes finalizers, allocations and reservations of claims. Each write is a patch with the resourceVersion that was seen.
+
+Each write has one outcome. No other module of the allocator writes these fields.
 
 Claims are patched and never replaced, because decoding drops unknown fields, and opaque parameters are compared byte for byte.
 Every allocation gets an allocationTimestamp: without one, kube-scheduler cannot bind a pod to another writer's allocation.
@@ -138,7 +140,7 @@ class Commits:
         )
 
     async def wait_for_policy(self, claims: Iterable[ResourceClaim], seconds: float = DEADLINE) -> None:
-        """Wait, at most `seconds`, until the policy has seen that we hold the Lease: from then on it rejects late writes of the former leader.
+        """Wait, at most `seconds`, until the policy has seen that we hold the Lease: then it rejects late writes of the former leader.
 
         The test is a dry run: a patch without changes to the first of these claims that exists.
         """

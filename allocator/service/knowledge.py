@@ -123,7 +123,7 @@ class Knowledge(ClusterView):
         self.stock = self.stock.with_all([seen for _, seen in latest if seen is not None], removed)
 
     def declare(self, declared: Declared) -> None:
-        """Use what the administrator now declares where the server reports nothing."""
+        """Use this declaration of the administrator where the server reports nothing."""
         self._declared = declared
         self._understand(self.server.minor, self.server.reported)
 
@@ -149,7 +149,7 @@ class Knowledge(ClusterView):
             self.on_devices()
 
     async def _has(self, kind: resources.Resource[Any]) -> bool:
-        """Return whether the API server has a resource of an API group that it serves."""
+        """Return whether the API server has a resource; retry until it answers."""
         while True:
             try:
                 await self._cluster.list(kind, limit=1)
@@ -183,7 +183,7 @@ class Knowledge(ClusterView):
                 self.on_quota()
             problem = misread(new) if new is not None else ""
             if problem:
-                raise ValueError(problem)  # the object is set aside; its other lines hold
+                raise ValueError(problem)  # so the object is quarantined; its valid lines still apply
 
     def _take(self, batch: Batch[Any]) -> None:
         changes = [delta for delta in batch.deltas if not _is_idle(delta)]

@@ -4,8 +4,8 @@ How a commit works: `commit` applies `Commit`. Its effects are patches of claims
 an event, with further patches as effects. The last outcome has the effect `Ready` or `Dropped`, which ends `commit`.
 
 Events are applied on one event loop, one after the other. `Assume` names the generation of the ledger that the decision saw, and the
-ledger declines it if the devices changed since, so no device is given to two pods. The lease, and the resourceVersion in every write, keep two
-replicas from doing so.
+ledger declines it if the devices changed since, so no device is given to two pods. The Lease, and the resourceVersion in every write,
+prevent that between two replicas.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class LiveLedger:
             logger.warning("a watch is not believed; the collection is listed", extra={"problem": problem})
 
     async def commit(self, token: str) -> effects.Ready | effects.Dropped:
-        """Write the claims of a reservation. Return `Ready` when every claim is reserved for the pod, or `Dropped` when the reservation has ended."""
+        """Write the claims of a reservation. Return `Ready` if every claim is reserved for the pod, `Dropped` if the reservation ends."""
         outcome: asyncio.Future[effects.Ready | effects.Dropped] = asyncio.get_running_loop().create_future()
 
         def resolve(effect: effects.Ready | effects.Dropped) -> None:
@@ -156,7 +156,7 @@ class LiveLedger:
             self._commit_callbacks.remove(resolve)
 
     async def _reread(self, effect: effects.Reread | effects.RereadPod) -> None:
-        """Read a claim whose last write has no answer, or a pod whose binding the informer may not have shown yet."""
+        """Read a claim whose last write conflicted or has no answer, or a pod whose binding the informer may not have shown yet."""
         if isinstance(effect, effects.Reread):
             meta = effect.claim.metadata
             claim = await self._read(RESOURCE_CLAIMS, meta.name, meta.namespace)

@@ -137,7 +137,7 @@ class ResourceSeries(Collector):
 
 
 def pod_devices(stock: Callable[[], Stock], pods: Callable[[], Iterable[Pod]]) -> DeviceSeries:
-    """Return the metrics of which pod has which device through which claim. Claims without a reserving pod are left out."""
+    """Return metrics that show each pod's devices and the claims that hold them. Claims without a pod in reservedFor are left out."""
 
     def rows() -> Iterator[tuple[tuple[str, ...], Mapping[str, Quantity]]]:
         for share in shares(stock(), pods()):

@@ -2,7 +2,7 @@
 
 A scheduler decides one pod after the other, so forty pods with expensive selectors would delay every pod behind them. A question that
 takes more than `FREE` seconds of CPU time adds its duration to what its namespace owes. The debt shrinks by `SHARE` seconds per second.
-While it exceeds `MAX_DEBT`, the namespace's pods wait, and the answer says how long; they are requeued when it is paid.
+While the debt exceeds `MAX_DEBT`, the namespace's pods wait, and the answer contains the seconds; then they are requeued.
 """
 
 from __future__ import annotations

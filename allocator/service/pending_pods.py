@@ -83,7 +83,7 @@ class PendingPods:
     def note(self, pod: Pod, outlook: Outlook, *, is_current: bool) -> None:
         """Record what a pod waits for after an answer.
 
-        `is_current` is whether the stock is unchanged since the decision. A change meanwhile did not requeue the pod.
+        `is_current` is whether the stock is unchanged since the decision. A later change did not requeue the pod: it was not waiting yet.
         """
         if outlook is Outlook.WAITING:
             self.waiting.put(pod, WaitReason.OBJECTS)
@@ -95,7 +95,7 @@ class PendingPods:
                 self.waiting.note_freed()
 
     def requeue_when_devices_are_free(self, pod: Pod) -> None:
-        """Record a pod that is requeued when a device it may use becomes free."""
+        """Requeue a pod when a device that it may use becomes free."""
         self.waiting.put(pod, WaitReason.ROOM, demand_key(find_claims(pod, self._knowledge.stock)))
 
     def devices_changed(self) -> None:
@@ -157,7 +157,7 @@ class PendingPods:
             self.objects_changed()
 
     def placement_of(self, pod: Pod) -> tuple[Placement, str]:
-        """Return the placement of a pod. If the pod or its namespace names an unknown strategy, return that of the rules, with a message."""
+        """Return the placement of a pod. If it or its namespace names an unknown strategy, return the rules' placement, with a message."""
         namespace = self._knowledge.namespaces.objects.get(("", pod.metadata.namespace or "default"))
         annotations = namespace.metadata.annotations if namespace is not None else {}
         try:

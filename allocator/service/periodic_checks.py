@@ -42,7 +42,7 @@ class PeriodicChecks:
         knowledge.claims.listen(self._notice)
 
     def begin(self) -> None:
-        """Check all pools the next time, because an earlier leader may have left anything."""
+        """Check all pools the next time, because an earlier leader may have left overlaps in any pool."""
         self._sweep_at = -inf
         self._suspects = frozenset()
 

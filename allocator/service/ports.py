@@ -1,6 +1,6 @@
-"""The ports of one process: unix sockets, and addresses with mutual TLS if there are files for it.
+"""The ports of one process: unix sockets, and addresses with TLS if files for it are configured. A client CA makes it mutual TLS.
 
-The command line accepts an address without TLS only on loopback, because callers of these ports can reserve devices.
+The command line accepts an address without TLS only on loopback: callers can reserve devices, and agents send tokens.
 """
 
 from __future__ import annotations
@@ -99,5 +99,5 @@ class Ports:
         return "; ".join(certificate.problem for certificate in self.certificates.values() if certificate.problem)
 
     async def end(self) -> None:
-        """Close every connection."""
+        """Stop listening; close each connection after its answer, or after `_GRACE` seconds."""
         await asyncio.gather(*(listener.end(_GRACE) for listener, _ in self._listeners))

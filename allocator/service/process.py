@@ -6,7 +6,7 @@ Allocator ─┤  reserve ──▶ Assume ──┐
            └─ release ──▶ Unreserve┤        └──▶ Ready or Dropped ──▶ the answer to the commit
 informers ──▶ ClaimSeen, PodSeen ──┘
 
-`schedulers/plugin.py` and `schedulers/extender.py` call the allocator for HTTP requests. Each part gets the parts that it uses.
+`schedulers/plugin.py` and `schedulers/extender.py` call the allocator for HTTP requests.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ class Service:
                     logger.exception("a bug while %s; please report it", activity)
 
     def _add_metrics(self) -> None:
-        """Add the checks, notes and metrics that only a replica with a lease has. A follower is ready, too."""
+        """Add the checks, notes and metrics that the read-only allocator does not have. A follower is ready, too."""
         ledger, lead, gauge = self.ledger, self.lead, self.metrics.gauge
         self.metrics.checks["rights"] = ledger.commits.missing_rights
         self.metrics.checks["watch"] = lambda: ledger.unseen() if lead.leads else ""

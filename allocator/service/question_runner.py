@@ -3,8 +3,8 @@
 The event loop computes a question first. If that takes longer than a turn, the question's budget ends the attempt, and a thread computes
 the whole question again. The loop and each thread have their own `Decider`, because its caches are not thread-safe.
 
-At most two questions are computed in threads: a scheduling question and a search for victims, each kind with a queue (`_Lane`). The next question
-of a queue is the one whose namespace owes the least time (`NamespaceTurns`). A search pauses while a scheduling question waits or runs.
+At most two questions are computed in threads: a scheduling question and a search for victims. Each kind has a queue (`_Lane`): the question
+whose namespace owes the least time (`NamespaceTurns`) is computed next. A search pauses while a scheduling question waits or runs.
 """
 
 from __future__ import annotations

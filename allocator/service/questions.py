@@ -1,7 +1,6 @@
 """The questions of schedulers, as functions of a `Decider` and immutable values. The `QuestionRunner` calls them.
 
-They change nothing: `judge` returns a `Judgement`, which tells `Allocator.outlook` what to do. A `Basis` has every value that an
-answer depends on.
+They change nothing: `Allocator.outlook` acts on the `Judgement` that `judge` returns. A `Basis` has every value that an answer depends on.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Basis(NamedTuple):
     pods: Mapping[tuple[str, str], Pod]  # by namespace and name: pods that hold devices which the kept nodes can reach
 
     def is_valid_on(self, node: str, later: Basis) -> bool:
-        """Return whether a decision about a node is still valid with the basis `later`. Allocations are not compared here: the ledger compares them."""
+        """Return whether a decision about a node is still valid with the basis `later`. The ledger compares the allocations."""
         is_same = self.stock is later.stock or _seen_from(node, self.stock) == _seen_from(node, later.stock)
         return is_same and (
             (self.placement, self.full.get(node), self.rivals, self.kept_nodes)
@@ -132,7 +131,7 @@ def _with_nominated(basis: Basis, decider: Decider) -> Stock:
 
 
 def _by_plugins(pod: Pod, basis: Basis, stock: Stock, decider: Decider) -> FleetOutlook | None:
-    """Return the nodes whose device plugins may serve a pod's extended resources; None if DRA devices are free for the pod, or no such node exists.
+    """Return the nodes whose device plugins may serve a pod's extended resources; None if there are none or DRA devices are free for the pod.
 
     Once a claim for the resources exists, the pod cannot use these nodes. The scheduler checks what the plugins have left.
     """

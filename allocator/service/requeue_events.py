@@ -45,7 +45,7 @@ class RequeueEvents:
         self._added = asyncio.Event()
 
     async def after(self, seq: int, seconds: float) -> RequeueEvent:
-        """Return the events after a number as one, waiting for the first; an empty event after `seconds`."""
+        """Wait up to `seconds` for an event after `seq`, and return all events after `seq` as one; an empty event if there are none."""
         if seq == self.seq:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):

@@ -36,7 +36,7 @@ class Preempting(StrEnum):
 
 
 class LeaderIdentity(NamedTuple):
-    """The CA file and the certificate name by which a follower verifies the leader (plain HTTP without), and the timeout of a call."""
+    """How a follower verifies the leader: CA file and certificate name. Without a CA file: plain HTTP. `seconds` limits a call."""
 
     authorities: str = ""
     name: str = ""

@@ -96,11 +96,11 @@ class WaitingPods:
             self.put(pod, WaitReason.SCHEDULER)
 
     def requeued_before(self, time: float) -> list[Pod]:
-        """Return the pods requeued by this time that their scheduler has not tried since."""
+        """Return the pods that were requeued before or at `time` and that their scheduler has not tried since."""
         return [row.pod for row in self._rows[WaitReason.SCHEDULER].values() if row.checked_at <= time]
 
     def due(self, reason: WaitReason, is_seen: Callable[[str], bool]) -> list[Pod]:
-        """Return up to `MAX_CHECKED` pods whose last check for this reason was at least `CHECK_SECONDS` ago; remove pods that count as gone."""
+        """Return up to `MAX_CHECKED` pods with this reason, last checked `CHECK_SECONDS` ago or earlier; remove pods that count as gone."""
         now = self._clock()
         rows = takewhile(lambda row: now - row.checked_at >= CHECK_SECONDS, self._rows[reason].values())
         due_pods: list[Pod] = []
@@ -116,7 +116,7 @@ class WaitingPods:
         self._freed = True
 
     async def requeue_fitting(self, may_fit: Callable[[Pod], bool]) -> None:
-        """Requeue the pods that may fit, if a device became free since the last check. `may_fit` is called once for pods with equal requests."""
+        """Requeue the pods that may fit, if a device became free since the last check. Pods with equal requests share one check."""
         if self.is_checking:
             return
         self.is_checking = True
