@@ -14,7 +14,7 @@ from dra.policy import QuotaLine
 
 
 class ClaimPart(msgspec.Struct, frozen=True):
-    """One claim of a pod as the decision saw it, and its new allocation if it has none yet."""
+    """A claim of a pod as the decision saw it, and the new allocation if the claim has none yet."""
 
     claim: ResourceClaim
     allocation: AllocationResult | None = None

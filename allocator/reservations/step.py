@@ -380,7 +380,7 @@ class _Transition:
         return True
 
     def reread_claim(self, uid: str) -> None:
-        """Read a claim, unless a later version than that of our write is known already."""
+        """Read a claim, unless a later version than the version in our write is known already."""
         hold = self.ledger.holds[uid]
         if is_news(hold.last_version, hold.version):
             return

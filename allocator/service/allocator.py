@@ -60,7 +60,7 @@ _HELD = re.compile(r"held by ([-a-z0-9.]+/[-a-z0-9.]*[a-z0-9])")
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """Whether a commit is done; if not, `message` says what it waits for."""
+    """Whether a commit is done; if not, `message` is what the commit waits for."""
 
     committed: bool
     message: str = ""
@@ -142,7 +142,7 @@ class Allocator:
         return token, fleet_outlook
 
     async def why_not_fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
-        """Return why a pod would not fit on a node once the pods of `add` had devices and those of `remove` were gone; "" if it would."""
+        """Return why a pod would not fit on a node with the pods of `add` and without the pods of `remove`; "" if it would."""
         self._lead.require_ready()
         pod = self.pod_of(token)
         others = Others([self._pods.newest(added) for added in add], tuple(remove))

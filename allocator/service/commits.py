@@ -40,7 +40,7 @@ DRY_RUN_PAUSE = 0.05  # seconds between two dry runs of a new leader, which deci
 MAX_DRY_RUNS = 16  # claims that are tried for the dry run; a claim may have been deleted
 NO_CHANGE = Merge({"metadata": {"annotations": {f"drawbridge.dev/{HOLDER_POLICY}": None}}})
 MAX_WRITERS = 64  # writes at the same time
-DEADLINE = 10.0  # seconds for one write, including pauses that the API server asks for
+DEADLINE = 10.0  # seconds for one write, including pauses that the API server requests
 # The API server's messages for a missing permission. Every other refusal is about one object.
 LACKS = re.compile(r'User ".*" cannot patch resource|requires resource="resourceclaims/binding", verb="patch"')
 # Answers that prove that the write is not carried out later.

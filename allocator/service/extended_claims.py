@@ -34,7 +34,7 @@ logger = logging.getLogger("drawbridge.allocator")
 
 
 class ExtendedClaims:
-    """Creates these claims, one for each pod."""
+    """Creates one claim for each pod with extended resources."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 `Knowledge.stock` is an immutable snapshot. It has claims as the ledger intends them (`overlay_claim`), before an informer shows the
 writes. Each change makes a new stock from the last one and keeps what has not changed, so that caches of earlier decisions stay valid. Of
-several replicas one leads (`Lead`): it decides and writes, and all others refuse to.
+several replicas one leads (`Lead`): it decides and writes, and the others return an error.
 """
 
 from __future__ import annotations

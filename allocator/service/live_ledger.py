@@ -203,7 +203,7 @@ class LiveLedger:
         self.claims_changed = asyncio.Event()
 
     def full_nodes(self, pod: Pod, leaving: Iterable[Pod] = ()) -> dict[str, str]:
-        """Return a message for each node that has reached its limit of pods, not counting this pod and those of `leaving`."""
+        """Return a message for each node that has reached its limit of pods, not counting this pod and the pods of `leaving`."""
         uids = {excluded.metadata.uid for excluded in (pod, *leaving)}
         return full_nodes(self.reserved_nodes(), self._pods.rules.most_pods, uids)
 

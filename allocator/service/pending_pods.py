@@ -48,7 +48,7 @@ class PendingPods:
         return pod is not None and not pod.spec.node_name
 
     def newest(self, pod: Pod) -> Pod:
-        """Return the later version of a pod: the one that the scheduler sent, or the one from the informer."""
+        """Return the later version of a pod: from the scheduler's request or from the informer."""
         watched = self.by_uid.get(pod.metadata.uid)
         later = watched is not None and is_later(watched.metadata.resource_version, pod.metadata.resource_version)
         return watched if watched is not None and later else pod

@@ -78,7 +78,7 @@ def judge(pod: Pod, basis: Basis, decider: Decider) -> Judgement:
     if stock is known:
         return Judgement(fleet_outlook)
     # With the devices of the nominated pods in use, the pod fits nowhere. For nodes where the pod would fit without the nominated pods, the
-    # message says so, and the pod is requeued when a nomination ends.
+    # message is `OUTBID`, and the pod is requeued when a nomination ends.
     hindrances: list[Hindrance] = []
     gives_way = False
     for hindrance in fleet_outlook.hindrances:
@@ -131,7 +131,7 @@ def _with_nominated(basis: Basis, decider: Decider) -> Stock:
 
 
 def _by_plugins(pod: Pod, basis: Basis, stock: Stock, decider: Decider) -> FleetOutlook | None:
-    """Return the nodes whose device plugins may serve a pod's extended resources; None if there are none or DRA devices are free for the pod.
+    """Return the nodes whose device plugins may serve a pod's extended resources; None without such a node, or if DRA devices are free.
 
     Once a claim for the resources exists, the pod cannot use these nodes. The scheduler checks what the plugins have left.
     """

@@ -4,7 +4,7 @@ A pod enters the table when an answer makes it wait, and leaves when it has a no
 once; `PendingPods.tick` wakes pods whose event may be missing.
 
 If another plugin gates a pod, as DefaultPreemption does while it evicts, the scheduler drops the pod's requeue event. So a requeued pod
-stays in the table, and the event is repeated every `CHECK_SECONDS` until the scheduler asks about the pod.
+stays in the table, and the event is repeated every `CHECK_SECONDS` until the scheduler tries the pod again.
 
 When a device becomes free, only pods that may fit are requeued. Pods with equal requests are checked once.
 """
@@ -40,7 +40,7 @@ class WaitReason(StrEnum):
     DEVICES = "devices"  # a change of devices or nodes; the pod would fit on no node even if all devices were free
     OBJECTS = "objects"  # a missing claim or other object
     TURN = "turn"  # the turn of its namespace
-    SCHEDULER = "scheduler"  # its scheduler, which has not asked since the pod was requeued
+    SCHEDULER = "scheduler"  # its scheduler, which has not tried the pod since the requeue event
 
 
 class WaitingPod(msgspec.Struct, frozen=True):

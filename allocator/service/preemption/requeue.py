@@ -3,7 +3,7 @@
 A stock scheduler watches claims, but not slices, taint rules or quotas. If it sees a change before the allocator does, the allocator
 answers its filter call from the old state, and no further event follows. In both cases the pod would wait until the scheduler flushes
 its queue after five minutes. So the allocator annotates one of the pod's claims, if the pod was requeued (`WaitingPods`) and the scheduler
-has not called for it again within a second. For the scheduler the annotation is an event, and at any event it retries all pods that an
+has not tried it again within a second. For the scheduler the annotation is an event, and at any event it retries all pods that an
 extender has refused. So one annotation is enough for all these pods.
 """
 
@@ -83,7 +83,7 @@ class ExtenderRequeue:
             failures = 0
 
     async def _annotate_claim(self, noticed_at: float) -> None:
-        """Annotate a claim of a pod that was requeued before `noticed_at` and that its scheduler has not asked about since."""
+        """Annotate a claim of a pod that was requeued before `noticed_at` and that its scheduler has not tried since."""
         refusals = 0
         claims = self._knowledge.stock.claims
         for pod in self._pods.waiting.requeued_before(noticed_at):

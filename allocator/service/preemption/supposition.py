@@ -78,7 +78,7 @@ class Supposition:
         return token if fleet_outlook.nodes else "", fleet_outlook.with_messages(partial(self._pods.redact, pod))
 
     async def why_not_fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
-        """Return why a member does not fit on a node with the pods of `add` and without those of `remove`; "" if it fits."""
+        """Return why a member does not fit on a node with the pods of `add` and without the pods of `remove`; "" if it fits."""
         pod = self._pod_of(token)
         others = Others([self._pods.newest(added) for added in add], tuple(remove))
         question = partial(questions.why_not_fits_beside, pod, node, self._supposed.emptied, others)

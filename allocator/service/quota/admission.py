@@ -2,7 +2,7 @@
 
 The first evaluation of a new claim spec checks all devices: a third of a second on 5,000 nodes. It runs in slices of a few
 milliseconds (`in_turns`), and the event loop answers other calls in between. When a review has taken `PATIENCE`, the rest is not
-evaluated: those requests count with the amounts in the claim itself.
+evaluated: the remaining requests count with the amounts in the claim itself.
 
 Admitted objects without devices are counted from the stored objects, so every replica knows them (`allocator.quota.PendingUsage`). Only
 the leader knows the objects that it just admitted and that are not stored yet. A dry run uses the same counts and adds nothing.
