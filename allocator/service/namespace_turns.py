@@ -19,7 +19,7 @@ FREE = 0.02  # seconds of CPU time; most questions take less
 MAX_DEBT = 0.5  # seconds
 SHARE = 0.5  # seconds paid per second
 AT_ONCE = 4  # pods of a namespace that are requeued together: the first one may exceed the limit again
-NAMESPACES = 1024  # namespaces that are remembered; they owe most
+NAMESPACES = 1024  # debts that are kept; beyond this the smallest is dropped
 
 
 class NamespaceTurns:
