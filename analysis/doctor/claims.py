@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
     from analysis.doctor.repair import Repairable
 
-_UNUSED = timedelta(hours=1)  # the template controller sweeps long before
-_TAKEN_UP = timedelta(minutes=10)  # after this time a claim that was created before its pod is named by a pod
+_UNUSED = timedelta(hours=1)  # age of a template; the controller's default grace period is an hour without a pod
+_TAKEN_UP = timedelta(minutes=10)  # a claim that is created before its pod is named by the pod within this time
 _ENDING = timedelta(seconds=30)  # a finalizer is removed within a second
 _OF_JOBS = "batch.kubernetes.io/job-tracking"  # removed by kube-controller-manager, which has its own finding
 
 
 def overlapping(observed: DoctorInput) -> Iterator[Repairable]:
-    """Claims that hold the same device. Those without a pod on a node can release it; if none has one, the first allocated keeps it."""
+    """Claims that hold the same device. A claim whose pods have no node can release it; if all can, the one allocated first keeps it."""
     by_uid = {claim.metadata.uid: claim for claim in observed.reading.stock.claims.values()}
     placed = {pod.metadata.uid for pod in observed.reading.pods.values() if pod.spec.node_name}
 

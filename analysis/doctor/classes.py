@@ -55,7 +55,7 @@ def without_class(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def _classes_of_webhook(observed: DoctorInput) -> Iterator[tuple[str, str]]:
-    """Yield the DeviceClasses that future pods need, by the configuration or by the published devices, each with its origin."""
+    """Yield each DeviceClass that claims of future pods will name, and the setting or target that names it."""
     known = observed.reading.stock.classes.keys()
     if observed.configuration is None or (not observed.reading.is_live and not known):
         return

@@ -82,12 +82,12 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     home: str
     homes: tuple[str, ...]  # namespaces with a webhook of ours
     installed: ConfigurationInForce
-    digest: str = ""  # of the ConfigMap's text
+    digest: str = ""  # SHA-256 of the configuration in the ConfigMap; "" if the configuration is invalid
     objects: tuple[Object, ...] = ()
     expected: tuple[Object, ...] = ()
     unread: frozenset[str] = frozenset()  # kinds that could not be read
     answers: tuple[ReplicaAnswer, ...] = ()
-    refusals: dict[str, str] = {}  # by workload: why its pods cannot be created, by the last event
+    refusals: dict[str, str] = {}  # by workload: the message of a FailedCreate event about it
 
     @property
     def configuration(self) -> Configuration:
@@ -265,7 +265,7 @@ def about_webhooks(parts: Parts, _: datetime) -> Iterator[Finding]:
                 about,
                 f"{list_first(uncalled, 3)} have no rules or no bundle yet, so the API server does not call the webhook",
             )
-        # A snapshot keeps only those parts of a webhook configuration that decide about devices.
+        # Do not compare a webhook configuration of a snapshot: the snapshot keeps only the parts that decide about devices.
         whole = all(webhook.get("admissionReviewVersions") for webhook in webhooks)
         if whole and (path := _closest_difference(configuration, parts)):
             yield make_finding(
@@ -319,12 +319,12 @@ def _first_difference(generated: Object, stored: Object, webhooks: Mapping[str, 
 
 
 def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
-    """Certificates that cannot be served, and bundles of another authority."""
+    """Serving certificates that are missing or invalid, bundles of another authority, and a missing Secret with the signing keys."""
     for name in (names.NAME, names.QUOTA):
         registered: list[Object] = []
         for configuration in parts.of_kinds(*WEBHOOKS):
             hooks = configuration.get("webhooks") or []
-            # A webhook that is called at an address has its certificate elsewhere.
+            # A webhook that is called by URL does not serve the certificate of our Secret.
             by_service = not hooks or any(hook["clientConfig"].get("service") for hook in hooks)
             if configuration["metadata"]["name"] == name and by_service:
                 registered.append(configuration)
@@ -401,7 +401,7 @@ def _trusts(bundle: bytes, certificate: bytes) -> bool:
 
 
 def without_authority(parts: Parts, now: datetime) -> Iterator[Finding]:
-    """An authority that does not run, which explains missing objects; and the workloads that `not_running` lists before it."""
+    """An authority without a ready replica, which explains missing certificates, after the findings that `not_running` ranks higher."""
     found = [finding for finding in not_running(parts, now) if finding.code == "O009"]
     authorities = [finding for finding in found if finding.object.endswith("/drawbridge-authority")]
     if authorities:
@@ -409,7 +409,7 @@ def without_authority(parts: Parts, now: datetime) -> Iterator[Finding]:
 
 
 def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
-    """Workloads of which some or all replicas do not run."""
+    """Workloads with replicas that are not ready, or without replicas."""
     ranked: list[tuple[int, bool, Finding]] = []
     for workload in parts.of_kinds(*WORKLOADS):
         spec, status = workload.get("spec") or {}, workload.get("status") or {}
@@ -443,8 +443,8 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
         else:
             continue
         ranked.append((1 + min(ready, 1) if wanted else 0, component != "authority", finding))
-    # Order: scaled down, not running yet, running in part. In each group the authority comes first, because others do not start
-    # without its certificates.
+    # Order: no replica wanted, no replica ready, some replicas ready. In each group the authority comes first, because others do not
+    # start without its certificates.
     yield from (finding for *_, finding in sorted(ranked, key=lambda entry: entry[:2]))
 
 
@@ -483,7 +483,7 @@ def _not_ready_reasons(workload: Object, parts: Parts) -> str:
             ended = state.get("terminated") or (container.get("lastState") or {}).get("terminated") or {}
             causes = {text(state.get("reason")) for state in (waiting, ended)} - _BEGINS
             if causes and not container.get("ready"):
-                # With FallbackToLogsOnError a container that failed leaves its last lines.
+                # With terminationMessagePolicy FallbackToLogsOnError, the message has the last lines of the log.
                 last_line = text(ended.get("message") or waiting.get("message")).strip().rpartition("\n")[2]
                 reasons.append(f"container {container['name']}: {', '.join(sorted(causes))}: {last_line[:_QUOTED]}")
         for answer in parts.answers:
@@ -519,7 +519,7 @@ def images_of(workload: Object) -> list[str]:
 
 
 def without_leader(parts: Parts, now: datetime) -> Iterator[Finding]:
-    """Leases that no replica holds, and clocks that are wrong."""
+    """Leases that no replica holds, and leaders whose clock is ahead."""
     for workload, name in zip(("drawbridge-controller", "drawbridge-allocator"), LEASES, strict=True):
         deployment = parts.find("Deployment", workload, parts.home)
         if deployment is None or not (deployment.get("status") or {}).get("readyReplicas"):
@@ -543,7 +543,7 @@ def without_leader(parts: Parts, now: datetime) -> Iterator[Finding]:
 
 
 def about_modes(parts: Parts, _: datetime) -> Iterator[Finding]:
-    """Labels of namespaces that are not a mode."""
+    """Namespaces whose mode label has an invalid value."""
     for namespace in parts.of_kinds("Namespace"):
         wrong = mistake_of((namespace["metadata"].get("labels") or {}).get(names.MODE_LABEL))
         if wrong and not namespace["metadata"].get("deletionTimestamp"):

@@ -49,7 +49,7 @@ def idle_controllers(observed: DoctorInput) -> Iterator[Finding]:
     newest = max(renewals.values(), default=observed.now)
     for name, without in _CONTROLLERS.items():
         at = renewals.get(f"kube-system/{name}")
-        # While nothing is stored no lease can be renewed.
+        # Compare with the newest Lease: while the API server stores nothing, no Lease is renewed (`nothing_stored`).
         if at is not None and newest - at > _SILENT:
             yield make_finding(
                 "O017",
@@ -60,7 +60,7 @@ def idle_controllers(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def _renewals(observed: DoctorInput) -> dict[str, Any]:
-    """When each held Lease was renewed; one of the future, by a clock that is wrong, says nothing of the others."""
+    """Return when each held Lease was renewed. A time far in the future comes from a wrong clock, and is left out."""
     held = [lease for lease in observed.reading.typed.of_type(Lease) if lease.spec.holder_identity]
     leases = ((lease.metadata.key, moment(lease.spec.renew_time)) for lease in held)
     return {key: at for key, at in leases if at is not None and at - observed.now <= _SILENT}

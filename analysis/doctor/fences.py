@@ -98,7 +98,7 @@ def behind_the_fence(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def two_schedulers(observed: DoctorInput) -> Iterator[Finding]:
-    """Drivers whose devices the bridge and another scheduler allocate, while no rule keeps the other one from them."""
+    """Drivers whose devices the bridge and another scheduler allocate, and that no DeviceTaintRule fences from the other scheduler."""
     stock, bridge = observed.reading.stock, observed.bridge
     by_key = {claim.metadata.key: claim for claim in observed.reading.stock.claims.values()}
     driver_of = drivers_of_classes(stock)

@@ -55,8 +55,8 @@ def not_made(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def not_translated(observed: DoctorInput) -> Iterator[Finding]:
-    """Pods that wait for resources that no device plugin offers, by the controller's rule, whatever the mode; and resources that no claim
-    can replace, which only an administrator can fix.
+    """Pods that wait although the webhook would translate them in mode `enforce`, by the rule of the controller (`find_missed`); and
+    resources that no node offers and no claim can replace, which only an administrator can fix.
     """
     if observed.configuration is None:
         return
@@ -92,7 +92,7 @@ def not_translated(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def refused(observed: DoctorInput) -> Iterator[Finding]:
-    """Refusals by the webhook of pods of controllers that only an administrator can fix; each reason once."""
+    """Refusals of pods by the webhook that only an administrator can fix, from events about the pods' controllers; each reason once."""
     event_of_reason: dict[str, Event] = {}
     for event in observed.reading.typed.of_type(Event):
         reason = event.message.partition(" denied the request: ")[2]
@@ -161,7 +161,7 @@ def without_claim(observed: DoctorInput) -> Iterator[Finding]:
     }
     for about, message in latest(observed.reading, observed.now, FAILED_CLAIM).items():
         pod = waiting.get(about)
-        # If a template does not exist yet, it retries.
+        # If the template does not exist yet, kube-controller-manager tries again.
         if pod is None or "not found" in message:
             continue
         made = {resource_claim_status.name for resource_claim_status in pod.status.resource_claim_statuses}
@@ -241,7 +241,7 @@ def not_prepared(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def not_prepared_again(observed: DoctorInput) -> Iterator[Finding]:
-    """Pods with a node and no sandbox, whose driver prepares no claim twice: usual for its pods after a restart of the node."""
+    """Pods with a node and no sandbox, whose driver refuses to prepare a claim twice. This is usual after a restart of kubelet or node."""
     for pod in observed.reading.pods.values():
         if not pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp:
             continue

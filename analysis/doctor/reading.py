@@ -73,7 +73,7 @@ _ALSO = [
 _NAMED = frozenset((names.QUOTA, *LEASES))
 _OWNERS = 32
 _TRIED = "nvidia.com/gpu"
-_INVALID = 422  # the API server's answer to such an amount, after it has called the webhook
+_INVALID = 422  # the API server's status for a fraction of a GPU: it validates the amount after it has called the webhook
 _CALLING = re.compile(r'failed calling webhook "[^"]*\.drawbridge\.dev".*')
 _SKEW = timedelta(minutes=1)
 NEEDS = Needs(
@@ -103,8 +103,8 @@ async def survey(
     given: ConfigurationInForce | None = None,
     server: Kubernetes | None = None,
 ) -> DoctorInput:
-    """Read a live cluster. A kind that the server does not have counts as empty, unless every rule needs it. A kind that may not be read
-    counts as empty too, and is listed as missing.
+    """Read a live cluster. Raises CommandFailed if the server does not have ResourceClaims; any other kind that it does not have counts as
+    empty. A kind that may not be read counts as empty too, and is listed as missing.
     """
     reading = await read_cluster(cluster, NEEDS)
     if resources.RESOURCE_CLAIMS.kind in reading.absent:
@@ -176,8 +176,8 @@ async def _owners(cluster: Cluster, failed: Iterable[Event]) -> tuple[Raw, ...]:
 
 
 async def _why_not_called(cluster: Cluster, configuration: Configuration | None, mine: Iterable[Raw]) -> str:
-    """Try to create a pod that the webhook would refuse, and return why the API server did not call the webhook; "" if it did, or if the
-    answer is not known.
+    """Send a dry run of a pod that the webhook would refuse, and return why the API server did not call the webhook; "" if it did, or if
+    the answer is not known.
     """
     file = configuration.file if configuration is not None else None
     keys = {row.name for dialect in (configuration or Configuration()).dialects for row in dialect.keys}
@@ -221,7 +221,7 @@ async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Finding, ...
 
 
 def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce | None) -> DoctorInput:
-    """Read a dump. A dump without pods counts as one whose pods are not known."""
+    """Read a dump. A kind that a rule needs and that has no object in the dump counts as not read, such as pods."""
     reading = loading.read_dump(files, given, judged=True)
     warn_of_ignored(reading.objects, also=_ALSO)
     unread = list(reading.unread)

@@ -45,8 +45,8 @@ class NotChecked(msgspec.Struct, frozen=True):
 class Rule(NamedTuple):
     """One rule: a function that returns findings, their codes, and the inputs that it needs.
 
-    `may_be_none` are kinds of which a cluster may have no object. The rule runs on a dump without such objects, but not on a live cluster
-    that does not allow to list them.
+    `may_be_none` are kinds that a cluster may not use. The rule runs on a dump without objects of these kinds, but not on a live cluster
+    that forbids listing them.
     """
 
     find: Callable[..., Iterable[Finding | Repairable]]
@@ -126,7 +126,7 @@ _REST = (
 )
 _LAST = (Rule(components.replica_warnings, "O018", (REPLICAS,)),)
 RULES: Final = (*_FIRST, *_INSTALLATION, *_REST, *_LAST)
-# The kinds that a dump lacks if it has no object of them.
+# If a dump has no object of one of these kinds, the kind counts as not read.
 DUMPED: Final = frozenset(chain.from_iterable(rule.needs for rule in RULES if rule.needs != _INSTALLED)) - {
     REPLICAS,
     DRY_RUN,
@@ -137,7 +137,7 @@ DUMPED: Final = frozenset(chain.from_iterable(rule.needs for rule in RULES if ru
 
 
 def diagnose(observed: DoctorInput) -> dict[Finding, Repair | None]:
-    """Return the findings, the gravest first, each with its repair."""
+    """Return the findings in the order of the rules, causes first, each with its repair."""
     parts, now = observed.parts, observed.now
     repairs = _run(_FIRST, lambda rule: rule.missing(observed), observed)
     if parts is not None:
@@ -149,7 +149,7 @@ def diagnose(observed: DoctorInput) -> dict[Finding, Repair | None]:
 
 
 def _with_cause(repairs: dict[Finding, Repair | None]) -> dict[Finding, Repair | None]:
-    """Add to the remedy for untranslated pods that the webhook has to work before they are created again."""
+    """Put the remedy for a webhook that does not work before the remedy for untranslated pods (O103)."""
     cause = find_cause(WEBHOOK, repairs)
     if cause is None:
         return repairs

@@ -25,7 +25,7 @@ _PARTS = {
 
 
 def actor_of(story: PodStory) -> Actor:
-    """Return the component that acts next for a pod."""
+    """Return the component of `_PARTS` that a pod waits for; NONE if it waits for something else."""
     actor = story.next_step.actor
     if actor is Actor.USER and not story.claims:
         changed = any(

@@ -103,7 +103,7 @@ def state_of_claim(claim: ResourceClaim) -> ClaimState:
 
 
 def faults(claim: ResourceClaim, reading: Reading) -> Iterator[str]:
-    """Yield what is wrong: reservations for deleted pods, devices that are gone, devices that other claims hold as well."""
+    """Yield what is wrong: reservations for deleted pods, devices that are gone, a deleted owner, and devices that other claims hold."""
     stock = reading.stock
     pools = dict.fromkeys((result.driver, result.pool) for result in results_of(claim))
     slices: list[ResourceSlice] = []

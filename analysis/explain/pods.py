@@ -39,7 +39,7 @@ _SEE_EVENTS = "; where it is refused, the pod's events say why (kubectl describe
 # Reasons of a container that the kubelet has not started to create.
 _STARTING = ("", "ContainerCreating", "PodInitializing")
 _CHANGING = frozenset((Outcome.TRANSLATED, Outcome.APPROXIMATED))
-# Reasons of the allocator about claims alone: a device plugin of one node may still serve the extended resources.
+# Outlooks about claims alone. A node whose device plugin serves the extended resources may still have room for the pod.
 _REFUSING = (Outlook.FULL, Outlook.NEVER)
 _ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PREPARED))
 
@@ -59,7 +59,7 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
     if waits and unchanged and not coming:
         prospect = prospect_of(_as_admitted(pod, reading, configuration), reading, configuration)
     if webhook.refusals and not pod.metadata.uid and prospect is not None and prospect.outlook is Outlook.FITS:
-        prospect = None  # it is refused for another reason than its devices
+        prospect = None  # the webhook refuses it for a reason other than devices
     scheduler = pod.spec.scheduler_name or _STOCK
     next_step = _on_its_node(pod, claims, reading.raw.get(key, {}))
     next_step = next_step or _before_scheduling(pod, webhook, claims, reading)
@@ -83,7 +83,7 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
         # Something else has to happen first, so freeing another claim is not enough.
         blockers = tuple(replace(blocker, freeing_suffices=None) for blocker in prospect.blockers)
         prospect = replace(prospect, blockers=blockers, nearest_fit="")
-    # Conditions that are not as they should be, with the messages of the scheduler and the kubelet.
+    # Conditions with status False, with the messages of the scheduler and the kubelet.
     conditions: list[str] = []
     for condition in pod.status.conditions:
         if condition.status == FALSE and (condition.message or condition.reason):
@@ -179,7 +179,7 @@ def _claims_of(pod: Pod, reading: Reading) -> Iterator[ClaimStory]:
 
 
 def scheduler_actor(name: str, configuration: Configuration) -> Actor:
-    """Return who decides for a scheduler: our allocator if the configuration of the bridge names it, or, without one, if its name is ours."""
+    """Return the actor behind a scheduler's name: the bridge if it is configured with the name, or not configured and the name is ours."""
     bridge = configuration.file.bridge
     ours = name == bridge.scheduler_name if bridge is not None else name.startswith(NAME)
     return Actor.BRIDGE if ours else Actor.SCHEDULER
@@ -277,7 +277,7 @@ def _refusal(webhook: WebhookStory) -> NextStep | None:
 
 
 def _is_coming(pod: Pod, claim: ClaimStory, reading: Reading) -> bool:
-    """Return whether a claim will be created from a template that was read. Its pod is in no cluster yet."""
+    """Return whether the claim of a pod that is in no cluster yet will be created from a template that was read."""
     namespace = pod.metadata.namespace or "default"
     known = f"{namespace}/{claim.template}" in reading.templates
     return claim.state is ClaimState.MISSING and known and not pod.metadata.uid
@@ -367,7 +367,7 @@ def _full_quota(namespace: str, reading: Reading) -> str:
 
 
 def _outlook_text(prospect: Prospect, outcome: PodOutcome, scheduler: str, reading: Reading) -> str:
-    """Return the scheduler's message. `outcome` also covers requests without a claim, such as keys of a device plugin."""
+    """Return why a pod is not placed yet. `outcome` also covers requests without a claim, such as keys of a device plugin."""
     barred = {name for barrier in prospect.other_reasons for name in barrier.nodes}
     fitting = [name for group in prospect.groups if group.devices for name in group.nodes]
     left = [name for name in fitting if name not in barred]

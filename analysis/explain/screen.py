@@ -1,6 +1,6 @@
-"""Writes stories for a terminal: one fact per line, the important ones first; of long lists a few, and the number of the rest. Pure.
+"""Writes stories for a terminal: one fact per line, the important ones first. Pure.
 
-`-o json` leaves nothing out.
+A long list is cut, and the number of the remaining entries is written. `-o json` leaves nothing out.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def screen_of_pod(story: PodStory) -> Iterator[str]:
 
 
 def _webhook(webhook: WebhookStory) -> Iterator[str]:
-    """Write what becomes of each key.
+    """Write the webhook's decision about each key.
 
     A pod in the cluster:  main: nvidia.com/gpu (nvidia) translated: 1 whole GPU; now 2 of 2 nodes publish it as a whole GPU
     A pod of a file:       main: nvidia.com/gpu (nvidia) would be translated: 1 whole GPU; because 2 of 2 nodes publish it as a whole GPU
@@ -107,7 +107,7 @@ def _webhook(webhook: WebhookStory) -> Iterator[str]:
 
 
 def screen_of_workload(story: WorkloadStory) -> Iterator[str]:
-    """Write the story of a workload: the states of its pods, and the story of one pod. The others are explained by name."""
+    """Write the story of a workload: the states of its pods, and the story of one pod. `explain pod NAME` explains each other pod."""
     wanted = f", {count_of(story.desired_pods, 'pod')} wanted" if story.desired_pods is not None else ""
     yield f"{story.kind.lower()} {story.name}: {story.running_pods} running{wanted}"
     yield from _rows("says", story.conditions, _ROWS, "condition")
@@ -195,7 +195,7 @@ def _next_step(step: NextStep) -> str:
 
 def _claim(claim: ClaimStory) -> Iterator[str]:
     yield from _rows("  requests", claim.requests, _DEVICES, "request")
-    # Such as: "gpu-3 for req-0, 20Gi memory, tainted gpu.example.com/unhealthy:NoExecute, not published any more since 2026-03-01T10:00:00Z".
+    # For example: "gpu-3 for req-0, 20Gi memory, tainted x.example/unhealthy:NoExecute, not published any more since 2026-03-01T10:00:00Z".
     for device in claim.devices[:_DEVICES]:
         share = f", {_amounts(device.share)}" if device.share else ""
         unpublished = "" if device.published else ", not published any more"

@@ -53,7 +53,7 @@ def subject_of(arguments: tuple[str, ...]) -> Subject | None:
             raise Broken(
                 f"explain has no kind {kind_name!r}", f"did you mean `drawbridge explain {similar} {names[0]}`?"
             )
-        kind = "workload"  # of another project
+        kind = "workload"  # of a kind that another project defines
     if len(names) != 1:
         raise Broken(f"`explain {kind_name}` takes one name", f"use `drawbridge explain {kind_name} NAME`")
     return Subject(kind, kind_name, names[0])

@@ -60,7 +60,7 @@ def webhook_story(pod: Pod, reading: Reading, configuration: Configuration) -> W
         )
         decisions.append(Decision(f"Pod/{pod.metadata.key}", container, dialect, key, outcome, detail))
     if raw is not None and trust is not Trust.FORGED:
-        # The record does not contain the evidence, so the original pod is decided again for the evidence of now.
+        # The record does not contain the evidence. Decide the original pod again, to show the current evidence.
         bases: dict[tuple[str, str], str] = {}
         for decision in decide_now(_restored(raw, removed, scheduler), reading, configuration).decisions:
             again = (
@@ -82,7 +82,7 @@ def webhook_story(pod: Pod, reading: Reading, configuration: Configuration) -> W
 
 def decide_now(obj: Object, reading: Reading, configuration: Configuration) -> WebhookStory:
     """Return the decisions that the webhook would make about an object now."""
-    if serves_node(obj):  # its own node selectors and variables request nothing
+    if serves_node(obj):  # a device plugin or driver: its node selectors and variables request no device
         return WebhookStory(predicted=True)
     verdict = decide_object(obj, reading.state(configuration))
     return WebhookStory(decisions=verdict.decisions, refusals=tuple(map(str, verdict.refusals)), predicted=True)

@@ -144,7 +144,7 @@ def workload_story(kind_name: str, name: str, namespace: str, reading: Reading, 
 
 
 def _failures(workload: ObjectIdentity, reading: Reading, now: datetime) -> Iterator[str]:
-    """Yield why the controllers of a workload create no pods: from their events, as `doctor` does, else from their conditions."""
+    """Yield why the controllers of a workload create no pods: from their events, as `doctor` does, and from further conditions."""
     objects = {identity_of(obj): obj for obj in reading.objects}
     own = {
         f"{identity.kind}/{identity.namespace}/{identity.name}": obj
