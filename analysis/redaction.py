@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _SECRET = re.compile(r"passw|token|secret|credential|private|api[-_]?key|access[-_]?key", re.IGNORECASE)
 _NATIVE: Final = re.compile(r"(?:[a-z0-9-]+\.)*(?:kubernetes|k8s|drawbridge)\.(?:io|dev)")
-# Annotations of Kubernetes may be free text, such as a command, or a controller's JSON. These here are neither, and stay.
+# Values of Kubernetes' own annotations that are kept. Other values may be free text, such as a command, or a controller's JSON.
 _WORD: Final = re.compile(r"[\w.:/,-]{0,63}", re.ASCII)
 _FREE_TEXTS: Final = frozenset(["kubernetes.io/change-cause", "kubernetes.io/description"])
 _OURS: Final = re.compile(r"(?:[a-z0-9-]+\.)*drawbridge\.dev/.*")
@@ -184,7 +184,7 @@ class Redaction:
         return redacted
 
     def finish(self, lines: Iterable[bytes]) -> list[bytes]:
-        """Leave out labels that no selector in the snapshot requires. To be called after all objects."""
+        """Return the lines without labels that no selector in the snapshot requires. Call it once, after `redact` for all objects."""
         return [msgspec.json.encode(self._without_unselected_labels(msgspec.json.decode(line))) for line in lines]
 
     def _without_unselected_labels(self, value: Any) -> Any:

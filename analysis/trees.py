@@ -105,7 +105,7 @@ def find_kustomizations(paths: Iterable[str]) -> dict[str, Kustomization]:
         named = Path(os.path.realpath(path))
         folder = named if named.is_dir() else named.parent
         root = _repository(folder)
-        # The folder of a file outside a repository may contain files of others.
+        # The folder of a file outside a repository may contain files of others, so its subfolders are skipped.
         is_ours = folder == named or Path(root, ".git").exists()
         for parent, folders, files in manifests.walk(root):
             folders[:] = sorted(name for name in folders if is_ours and name not in manifests.FOREIGN_FOLDERS)
@@ -207,7 +207,7 @@ class Trees:
         *,
         changed: bool = False,
     ) -> None:
-        """With `changed`, kustomizations of which no named file requests devices are left alone."""
+        """With `changed`, leave out kustomizations without a named file that requests devices."""
         self._known = find_kustomizations(paths)
         self._known |= {
             deployed_kustomization.folder: deployed_kustomization
@@ -234,7 +234,7 @@ class Trees:
                 groups.remove(group)
                 members, files, asking = group[0] + members, files | group[1], asking | group[2]
             groups.append((members, files, asking))
-        # A group of which the command names no file is not edited.
+        # A group without a file that the command names is not edited.
         self.groups = [
             (members, files)
             for members, files, asking in groups
@@ -243,7 +243,7 @@ class Trees:
         self.files = frozenset(file for _, files in self.groups for file in files)
 
     def _used_kustomizations(self, folder: str) -> dict[str, Kustomization]:
-        """All kustomizations that go into a build."""
+        """Return the kustomizations that go into the build of a folder."""
         used: dict[str, Kustomization] = {}
         waiting = [folder]
         while waiting:
@@ -435,7 +435,7 @@ class Trees:
                         fields = references.setdefault(home.folder, set())
                         fields.add((str(result.object.get("kind")), field.lstrip("/")))
             if part.is_patch:
-                # Templates of a patch go into another file. Its tolerations may replace others.
+                # A patch cannot contain templates, so they go into a file of their own. Its tolerations may replace those of the object.
                 made.setdefault(home.folder, []).extend(template for result in results for template in result.templates)
                 results = [_patch_result(result, tolerations="no tolerations" not in options) for result in results]
             where = part.file or home.document.file
@@ -542,7 +542,7 @@ class Trees:
 
     @contextmanager
     def _copied(self, files: Collection[str], after: Mapping[str, str]) -> Iterator[str]:
-        """Copy files to a temporary folder in which they can be built, with these texts."""
+        """Copy files to a temporary folder for a build. `after` has the texts that replace their content."""
         texts = {file: text.encode() for file, text in after.items()}
         texts |= {
             f"{kustomization.folder}/{_NAMES[0]}": kustomization.made.encode()
@@ -564,7 +564,7 @@ class Trees:
         return InputProblem(shown(file), problem, "", next(numbers, 0))
 
     def left_to_charts(self, translate: Translate) -> Iterator[InputProblem]:
-        """Yield the lines with device requests of charts that are rendered, and of their values."""
+        """Yield the lines that request devices in charts and in Helm values, which are not edited."""
         # Folders of charts that an object of Argo CD or Flux renders with values of its own.
         chart_folders: set[str] = set()
         for file, documents in self._read.items():
@@ -637,7 +637,7 @@ def _patch_result(result: Result, *, tolerations: bool) -> Result:
 
 
 def _as_merge_patch(text: str, target: Mapping[str, Any], objects: Iterable[Object]) -> str:
-    """Return the merge patch that is equivalent to a JSON patch, if this only sets amounts of containers; "" for any other."""
+    """Return the merge patch that is equivalent to a JSON patch, if the patch only sets amounts of containers; "" for any other."""
     try:
         [document] = manifests.parse(f"operations:\n{indent(text, '  ')}")
     except (ManifestError, ValueError):
@@ -679,7 +679,7 @@ def _as_merge_patch(text: str, target: Mapping[str, Any], objects: Iterable[Obje
 
 
 def with_own_templates(results: Sequence[Result], documents: Iterable[Document]) -> list[Result]:
-    """Add to each file the templates that its objects need, once. A template of two files is named after its object in both."""
+    """Add to each file the templates that its objects need, each once. A template that two files need is named after its object in both."""
     templates = [(document.object, document.file) for document in documents if document.object.get("kind") == _TEMPLATE]
     present = {(name_of(template), file) for template, file in templates}
     # Compared by content, because an interrupted run may have named some after their objects.
@@ -720,7 +720,7 @@ def _named_by_object(result: Result, source: str) -> Result:
 
 
 def _meaning(objects: Iterable[Object], template_names: Collection[str]) -> Meaning:
-    """Return the meaning of objects: with the content of templates in place of their names, and without new templates."""
+    """Return objects in a form to compare: with the content of templates in place of their names, and without new templates."""
     every = list(objects)
     templates = {name_of(obj): obj.get("spec") for obj in every if obj.get("kind") == _TEMPLATE}
 

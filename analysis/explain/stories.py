@@ -166,7 +166,7 @@ class LoneClaimStory(_Camel, frozen=True, kw_only=True):
 
 
 class Neighbour(_Camel, frozen=True, kw_only=True):
-    """Devices of the same pool with the same relation to a device: whether they can be in use together, why not, and how many are free now."""
+    """Devices with the same relation to a device, of its pool or node: whether both can be in use, why not, and how many are free now."""
 
     devices: tuple[str, ...]
     usable_together: bool

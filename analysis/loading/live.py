@@ -106,7 +106,7 @@ def as_documents(objects: Iterable[Object]) -> list[Document]:
 
 
 async def look_around(cluster: Cluster, namespaces: Sequence[str]) -> tuple[tuple[Object, ...], list[Unread]]:
-    """Read the settings of device plugins and autoscalers in these namespaces, as the webhook does, and what is unreadable."""
+    """Return the objects with settings of device plugins and autoscalers in these namespaces, as the webhook does, and what is unread."""
     from webhook.service import read_evidence
 
     if not namespaces:
@@ -124,7 +124,7 @@ class Needs(NamedTuple):
     """What a command needs of a cluster: kinds, and the docs page with the rights to read them.
 
     Pods are decoded when their page is read; `stored` chooses the pods whose JSON is kept too. With `workloads`, the JSON of all pods is
-    kept, and custom kinds that create pods are read; if a namespace is given, only its objects. With `typed`, objects are decoded as the
+    kept, and custom kinds that create pods are read; if a namespace is given too, only objects of this namespace are read. With `typed`, objects are decoded as the
     types of their kinds, and objects of other kinds are kept whole or left out. `events` are field selectors of the events to read.
     """
 
@@ -185,7 +185,7 @@ async def read_cluster(
     namespace: str = "",
     probe: bool = False,
 ) -> Reading:
-    """Read a cluster, or what may be read of one namespace. With `probe`, detect the server's feature gates."""
+    """Read a cluster. A kind that may not be listed in all namespaces is listed in `namespace`. With `probe`, detect the feature gates."""
     server = await cluster.server(probe=probe)
     in_force = await configuration_of_cluster(cluster, given)
     narrow = needs.workloads and bool(namespace)

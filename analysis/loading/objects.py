@@ -32,7 +32,7 @@ _BOOKKEEPING = (*_MANAGED, "resourceVersion", "creationTimestamp", "generation",
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _SHARED = ("labels", "annotations", "ownerReferences")
 _WITH_PODS = frozenset(kind for _, kind in POD_TEMPLATES)
-# The fields of their status that are read.
+# The status fields of these kinds that are read.
 _STATUS = ("phase", "conditions", "numberReady", "extendedResourceClaimStatus")
 # Device plugins and drivers mount this folder to reach the kubelet.
 _KUBELET = "/var/lib/kubelet/"
@@ -159,7 +159,7 @@ class Trimmer:
                     for item in items(remaining, "conditions")
                 ]
             trimmed["status"] = self._share(remaining)
-            # By field, because two pods of one workload differ in their node and in the name of a volume.
+            # Share each field by itself, because two pods of one workload differ in their node and in the name of a volume.
             spec = obj.get("spec")
             if isinstance(spec, dict):
                 trimmed["spec"] = {name: self._share(value) for name, value in spec.items()}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LARGEST_OBJECT = 256 << 10
 # For an object that is kept unchanged: a ConfigMap may have a MiB of text.
 LARGEST_TEXT = 2 << 20
-# An object up to this size counts as a third of it, because usual objects are many and small.
+# An object up to this size counts with a third of its size, because usual objects are many and small.
 SMALL_OBJECT = 64 << 10
 # For the objects of one kind in one namespace.
 MIN_ROOM = 32 << 20

@@ -81,7 +81,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     # For commands that judge or edit files: the content of the files with its text, and the document of each object.
     files: ReadFiles = _NO_FILES
     documents: tuple[Document, ...] = ()
-    # The server's objects that have settings of device plugins and autoscalers. Of files, see `installed`.
+    # The server's objects that have settings of device plugins and autoscalers. For files, see `installed`.
     evidence: tuple[Object, ...] = ()
     narrow: bool = False  # namespaced kinds were read in one namespace only
 

@@ -1,4 +1,4 @@
-"""Manifests as the typed objects that the allocator needs: stock, unallocated claims, pods, templates.
+"""Manifests as typed objects of the kinds that the allocator and the webhook read.
 
 Objects of other kinds are ignored. Objects of these kinds that cannot be read are reported all together, with file, line
 and pointer.
@@ -129,7 +129,7 @@ class TypedObjects:
         return chain.from_iterable(objects.values() for objects in self._by_type.values())
 
     def by_key(self, type_: type[T]) -> dict[str, T]:
-        """Return the objects of one type by namespace/name; in `default` those without a namespace."""
+        """Return the objects of one type by namespace/name; an object without a namespace counts as one in `default`."""
         return self._by_type.get(type_, {})
 
     def of_type(self, type_: type[T]) -> list[T]:

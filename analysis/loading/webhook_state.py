@@ -1,4 +1,4 @@
-"""The state of the webhook, built from objects that were read by the same builder in the same order. Pure."""
+"""Builds the state of the webhook from a reading, with the webhook's own builder and in its order. Pure."""
 
 from __future__ import annotations
 

@@ -183,8 +183,8 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     configuration: ConfigurationSource
     findings: list[Diagnosed]
-    # Kinds that could not be read, so the answer leaves them out.
     not_checked: list[NotChecked]
+    # Kinds that could not be read, so the answer leaves them out.
     unread: list[Unread]
 
 

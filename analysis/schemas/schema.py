@@ -54,7 +54,7 @@ def schema_of(name: str) -> Schema:
                 stands["required"] = ["place"]
             places.append({"if": stands, "then": {"properties": {"role": {"enum": _values(roles)}}}})
         _choose(members["role"], _values(read))
-        # Outcomes that only code can decide.
+        # Leave out the outcomes that only code can decide.
         _choose(members["outcome"], sorted((*REPLACED, Outcome.LEFT)))
         for narrowed in ("Role", "Outcome"):
             del definitions[narrowed]

@@ -53,7 +53,7 @@ Use = tuple[str, str]  # node, key
 def plugin_stocks(
     stock: Stock, moving: Counter[Use], staying: Counter[Use], configuration: Configuration
 ) -> list[PluginStock]:
-    """Return for every key how much is handed out, used, freed and stranded."""
+    """Return for every key how many devices are offered, used, freed and stranded."""
     handed: dict[str, dict[str, int]] = {}
     for node in stock.nodes.values():
         for key, amount in node.status.allocatable.items():

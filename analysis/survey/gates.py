@@ -60,7 +60,7 @@ class GateNeeds:
             self._off |= {server.CLAIMS}
         self._workloads: Counter[str] = Counter()
         self._pods: Counter[str] = Counter()
-        # The specs of claims by kind, namespace and name; the gates of each pool; classes by the gates that their devices need.
+        # Claims and templates by kind, namespace and name; the gates of each pool; for each gate, the classes whose devices need it.
         self._specs: dict[tuple[str, str, str], Object] = {}
         pools: dict[tuple[str, str], set[str]] = {}
         for obj in reading.of_kinds("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"):

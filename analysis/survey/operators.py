@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from analysis.loading import Object
     from webhook.state import GpuOperator
 
-# For the plugins that GKE runs in kube-system, by the beginning of their names: the label that keeps each off a node pool.
+# The device plugins that GKE runs in kube-system, by the prefix of their names, and the label that keeps each off a node pool.
 _OF_GKE: Final = {
     "nvidia-gpu-device-plugin": "gke-no-default-nvidia-gpu-device-plugin=true",
     "tpu-device-plugin": "gke-no-default-tpu-device-plugin=true",
@@ -77,7 +77,7 @@ def of_gpu_operator(operator: GpuOperator) -> Iterator[Finding]:
 
 
 def of_operators(objects: Iterable[Object]) -> Iterator[Finding]:
-    """Yield what the objects of other operators run instead of DRA drivers."""
+    """Yield a finding for each object of another operator that runs a device plugin."""
     for obj in objects:
         name = identity_of(obj)
         spec = inside(obj, "spec")

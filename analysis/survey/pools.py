@@ -31,10 +31,10 @@ _LABEL = "drawbridge.dev/pool"
 _MAX_TARGETS = 32  # half of the limit of a configuration
 _MAX_TERMS = 8
 _LONGEST = 9_000  # characters of a selector
-# Hexadecimal ids, and the names that dranet publishes: those of the public list of PCI ids.
+# Vendor ids in hexadecimal, and the names that dranet publishes, from the public list of PCI ids.
 _VENDORS = {"15b3": "Mellanox Technologies", "8086": "Intel Corporation", "14e4": "Broadcom Inc. and subsidiaries"}
 _LINKS = {"ether": "ethernet", "infiniband": "infiniband"}  # the kernel's name, and the SR-IOV driver's
-# By selector of a plugin's configuration: an attribute of the SR-IOV driver or of dranet, or a field of the SR-IOV driver's filters.
+# For each selector of a plugin's configuration: the attribute of the SR-IOV driver or of dranet, or the field of the driver's filters.
 _SRIOV = {"vendors": "vendor", "devices": "deviceID", "pciAddresses": "pciAddress", "linkTypes": "linkType"}
 _FUNCTIONS = {"pfNames": "PFName", "rootDevices": "pfPciAddress"}  # with ranges of virtual functions: eth0#0-3
 _DRANET = {"vendors": "pciVendor", "ifNames": "ifName", "linkTypes": "encapsulation"}

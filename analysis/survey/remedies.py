@@ -1,6 +1,6 @@
 """What to do about a feature gate that is off. Pure.
 
-Which components read a feature gate follows Kubernetes' own code; the API server and the scheduler read every one.
+The lists of components that read a feature gate follow Kubernetes' own code. The API server and the scheduler read every gate.
 """
 
 from __future__ import annotations

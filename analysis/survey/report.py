@@ -150,7 +150,7 @@ def why(decision: Key | MoveReason) -> str:
 
 
 def _totals(overview: Overview) -> Iterator[tuple[str, int, str]]:
-    """Count the workloads of each outcome, with its meaning; and those that use claims already, keep their keys, or are left only for now."""
+    """Yield each outcome, its number of workloads, and its meaning, with counts of pods and of workloads that wait or keep keys."""
     for outcome in _OUTCOME_TEXTS:
         workloads = [workload for workload in overview.workloads if (workload.outcome or _OWN_CLAIMS) == outcome]
         if not workloads:

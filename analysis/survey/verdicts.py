@@ -118,7 +118,7 @@ class MoveJudge:
             if served is None or not served.devices:
                 added = assumed(target, Served(name=served.name if served else declared))
                 classes[added.name] = added
-        # A key that most of its nodes offer as replicas does not mean whole devices without the plugin either.
+        # If most nodes with a key offer it as replicas, the key does not mean whole devices, even without the plugin.
         most = {
             key: nodes for key, nodes in fleet.shared.items() if 2 * len(nodes) > len(fleet.handed_out.get(key, ()))
         }
