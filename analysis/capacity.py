@@ -73,7 +73,10 @@ def is_count(key: str) -> bool:
 def count_devices(
     nodes: Iterable[NodeStory], state_of: Callable[[NodeStory, DeviceHeld], str] = lambda _, device: device.state
 ) -> dict[str, int]:
-    """Count devices by state, or by the result of `state_of`. A device that several nodes reach counts once; a plugin counts what its pods have."""
+    """Count devices by state, or by the result of `state_of`.
+
+    A device that several nodes reach counts once. Of a device plugin, the devices of its pods count.
+    """
     names: set[str] = set()
     counted: Counter[str] = Counter()
     for node in nodes:

@@ -47,8 +47,8 @@ CLUSTER_WIDE = frozenset(
     )
 )
 _ADMISSION, _RBAC = "admissionregistration.k8s.io", "rbac.authorization.k8s.io"
-# The kinds of an installation's objects without the webhook configurations, in the order in which they are removed.
 LABELLED = "app.kubernetes.io/name=drawbridge"  # as a selector
+# The kinds of an installation's objects without the webhook configurations. `drawbridge uninstall` removes them in this order.
 KINDS: tuple[Resource[Raw], ...] = (
     *(
         Resource(
@@ -155,7 +155,7 @@ def _kustomization(folder: Path) -> dict[str, Any]:
 
 
 def _moved(value: Any, namespace: str) -> Any:
-    """Replace our namespace, and the one for nodes, wherever they are named."""
+    """Replace NAMESPACE in every string, also where it is a prefix, as in the namespace for agents of nodes."""
     return json.loads(json.dumps(value).replace(NAMESPACE, namespace))
 
 
@@ -286,7 +286,7 @@ class Part(NamedTuple):
     help: str
 
 
-# By option. Folder and objects of the read-only allocator keep the names that installations have.
+# By the name of the option.
 PARTS = {
     "read-only": Part("read-only", "readOnly", "Also a read-only allocator alongside any scheduler (docs/bridge.md)."),
     "node-agent": Part("node-agent", "nodeAgent", "Also an audit agent on labelled nodes (docs/node.md)."),
@@ -362,7 +362,7 @@ def selected(selection: Selection, text: str, configuration: Configuration) -> O
 
 
 def is_fenced(configuration: Configuration) -> bool:
-    """Return whether no other scheduler can allocate the bridge's devices."""
+    """Return whether the configuration fences the bridge's devices from other schedulers."""
     bridge_file = configuration.file.bridge
     return bridge_file is not None and bridge_file.fence and bool(bridge_file.drivers)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 _NAMED = 5
-_NEAR = 200  # the most names to compare; of more names, those with the same beginning or end
+_NEAR = 200  # the most names to compare; of more names, only those with the same beginning or end are compared
 
 
 def find(kind: str, wanted: str, namespace: str, keys: Iterable[str]) -> str:
@@ -27,7 +27,7 @@ def find(kind: str, wanted: str, namespace: str, keys: Iterable[str]) -> str:
     fitting = [key for key in all_keys if key == f"{wanted_namespace}/{name}"] if wanted_namespace else same
     if fitting:
         return _single(kind, wanted, fitting, "say which with -n NAMESPACE")
-    # The same name elsewhere, or a similar one; names in the namespace come first.
+    # Suggest the same name in another namespace, else a similar name, first one of this namespace.
     in_namespace = [key for key in all_keys if not wanted_namespace or key.startswith(f"{wanted_namespace}/")]
     meant = min(same, default="")
     for some in (in_namespace, all_keys):

@@ -56,7 +56,7 @@ def is_outside(name: str) -> bool:
 
 
 def text_of(name: str, values: Sequence[str] = (), kubernetes: str = "", namespace: str = "") -> tuple[bytes, str]:
-    """Return the text of such a name, and the file that it was built from. Raises ManifestError.
+    """Return the text at an address or of a built folder, and the file that it was built from. Raises ManifestError.
 
     A chart is rendered with these files of values, for this version of Kubernetes and this namespace.
     """

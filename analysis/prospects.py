@@ -207,7 +207,7 @@ def _blockers(
     *,
     certain: bool,
 ) -> Iterator[Blocker]:
-    """Yield the claims that hold wanted devices, on one node of each of the largest groups; for some, with whether freeing them is enough.
+    """Yield the claims that hold wanted devices, on one node of each of the largest groups; for the oldest, whether freeing them is enough.
 
     Freeing is enough if the claims then fit, and the pod fits beside the remaining pods. If something cannot be judged, the answer is left out.
     """

@@ -1,4 +1,4 @@
-"""The use of DeviceQuotas, and which objects of manifests they would refuse, if these were applied one after the other. Pure.
+"""The use of DeviceQuotas, and the objects of manifests that they would refuse if the objects were applied in turn. Pure.
 
 An object that passes counts when the next one is judged. Objects that a cluster has already are not judged: those with a uid, and claims
 with devices. Of an object with the same name in the inventory, only the additional replicas count.
@@ -126,13 +126,13 @@ def foretell_in(
 
 
 def findings_of_quotas(foretold: Foretold, obj: Object) -> list[Finding]:
-    """Yield findings for the parts of an object that quotas would refuse."""
+    """Return the findings about the parts of an object that quotas would refuse."""
     code = _IN_PART if foretold.passing else _TURNED_BACK
     return [make_finding(code, name(obj), str(line), path=f"{foretold.path}/spec") for line in foretold.crossed]
 
 
 def report(reading: Reading) -> Iterator[QuotaReport]:
-    """Report on every quota, by name."""
+    """Yield a report of each quota, in the order of their names."""
     waiting = waiting_in(reading, Demands())
     claims_of: defaultdict[str, list[ResourceClaim]] = defaultdict(list)
     for _, claim in sorted(reading.stock.claims.items()):
@@ -143,7 +143,7 @@ def report(reading: Reading) -> Iterator[QuotaReport]:
 
 
 def necessary(reading: Reading, namespace: str) -> Reading:
-    """Return the reading without notes about other namespaces, if one is named. Raises CommandFailed if quotas or claims are not read."""
+    """Return the reading, with a namespace without failures to list others. Raises CommandFailed if quotas or claims are not read."""
     elsewhere = {kind.id for kind in resources.ALL if kind.namespaced} if namespace else set()
     unread = tuple(missed for missed in reading.unread if missed.kind not in elsewhere)
     reasons = {missed.kind.split()[0]: missed for missed in unread}

@@ -119,7 +119,7 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
             left.append(f"{crd}, because of {list_first(keys, _NAMED)}; --kinds removes all of them")
         else:
             steps.append(_step(resources.CUSTOM_RESOURCE_DEFINITIONS, definition))
-    # These come late: if the uninstallation is interrupted, the next one finds by them which namespaces to read.
+    # Remove these late: after an interruption, the next run derives from them which namespaces are drawbridge's.
     bindings = next(kind for kind in KINDS if kind.kind == "ClusterRoleBinding")
     steps += [_step(bindings, obj) for obj in ours[bindings.kind]]
     created = {obj["metadata"]["name"]: obj for obj in ours["Namespace"]}

@@ -48,7 +48,7 @@ class CheckFindings(NamedTuple):
 
 
 def separate(files: ReadFiles, namespace: str) -> Input:
-    """Choose the objects to judge: those of the namespace that no controller created."""
+    """Choose the objects to judge. Objects of other namespaces, and objects whose controller is in the input, go to the inventory."""
     within, elsewhere = in_namespace(files.documents, namespace)
     elsewhere |= find_controlled(within)
     judged = [value for number, value in enumerate(within) if number not in elsewhere]
@@ -69,7 +69,6 @@ def check(given: Input, whole: Reading, mode: str | None) -> CheckFindings:
         of_object.extend(_mistakes(obj))
     unreadable = reading.typed.unreadable
     state = in_mode(reading.state(configuration), mode)
-    # Kinds whose CustomResourceDefinition is in the input may hold pod templates anywhere.
     decided: list[Sequence[Decision]] = []
     for value in objects:
         key_decisions = [with_taint_finding(decision, state) for decision in decide_object(value, state).decisions]
@@ -97,7 +96,7 @@ def check(given: Input, whole: Reading, mode: str | None) -> CheckFindings:
 
 
 def _mistakes(obj: Object) -> Sequence[Finding]:
-    """Return what the readers of configurations and of descriptions of machines find."""
+    """Return the mistakes in a DrawbridgeConfiguration, in the ConfigMap of an installation, or in a DeviceInventory."""
     if obj.get("kind") == KIND:
         return configurations.read_configuration(obj)[1]
     if is_config_map(obj):

@@ -139,7 +139,7 @@ def findings_of_decisions(value: Object, decisions: Iterable[Decision]) -> list[
             code = APPROXIMATED
         if not code and decision.keep_reason:
             code = AT_WEBHOOK
-        # A key of no dialect stays, whatever the decisions about other keys are.
+        # A key of no dialect stays in any case, so it gets no finding.
         if not code and decision.outcome is Outcome.LEFT and decision.dialect:
             code = STAYS
         if code:
