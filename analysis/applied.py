@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from webhook.state import State
     from webhook.translate import Decision
 
-# Kinds that the webhook judges: its decision about such an object names what is wrong.
+# The webhook's decision about an object of these kinds names what is wrong, so an unreadable one is not reported here.
 _JUDGED = frozenset(("Pod", "ResourceClaim", "ResourceClaimTemplate"))
 
 

@@ -168,7 +168,7 @@ def _problem(document: Document, finding: Finding) -> InputProblem:
 def installed_config_maps(objects: Iterable[Object]) -> list[Object]:
     """Return the ConfigMaps of installations among these objects: a tenant may have one of the same name.
 
-    The cluster-scoped webhook configuration names the namespace. Only without it, Deployments of the webhook do.
+    The cluster-scoped webhook configuration names the namespace. Without it, the Deployments of the webhook count.
     """
     config_maps: dict[str, Object] = {}
     deployed: set[str] = set()

@@ -143,7 +143,7 @@ def report(reading: Reading) -> Iterator[QuotaReport]:
 
 
 def necessary(reading: Reading, namespace: str) -> Reading:
-    """Return the reading, with a namespace without failures to list others. Raises CommandFailed if quotas or claims are not read."""
+    """Return the reading; with a namespace, failures to list all namespaces do not count. Raises CommandFailed without quotas or claims."""
     elsewhere = {kind.id for kind in resources.ALL if kind.namespaced} if namespace else set()
     unread = tuple(missed for missed in reading.unread if missed.kind not in elsewhere)
     reasons = {missed.kind.split()[0]: missed for missed in unread}

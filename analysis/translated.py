@@ -130,7 +130,7 @@ class Translator(NamedTuple):
             new = [free for free in done.templates if (namespace, free) not in written]
             written.update((namespace, free) for free in new)
             objects = [template.object_of(free, templates[free], namespace) for free in new]
-            # Without the label by which the webhook's controller finds and deletes its own templates.
+            # Remove the label by which the webhook's controller finds and deletes its own templates.
             for made_template in objects:
                 del made_template["metadata"]["labels"]
             obj = placed[number].object

@@ -94,7 +94,7 @@ class _EditedPart(NamedTuple):
     pointer: str  # of the field
     documents: list[Document]
     is_patch: bool
-    text: str = ""  # in place of a JSON patch, an equivalent merge patch, which is translated
+    text: str = ""  # the merge patch that is translated in place of an equivalent JSON patch
 
 
 def find_kustomizations(paths: Iterable[str]) -> dict[str, Kustomization]:

@@ -133,7 +133,7 @@ def _stock(values: Sequence[Any], server: Server = EVERYTHING) -> Stock | None:
     classes = [value for value in values if isinstance(value, DeviceClass)]
     nodes = [value for value in values if isinstance(value, Node)]
     if not nodes:
-        # The nodes that slices name are all nodes, unless a slice selects nodes by labels, which are not in the input.
+        # The nodes that slices name count as all nodes, unless a slice selects nodes by labels, which are not in the input.
         named = dict.fromkeys(piece.spec.node_name for piece in slices)
         nodes = [Node(metadata=ObjectMeta(name=node)) for node in named if node and None not in named]
     if not slices or not classes or not nodes:

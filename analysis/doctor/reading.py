@@ -73,7 +73,7 @@ _ALSO = [
 _NAMED = frozenset((names.QUOTA, *LEASES))
 _OWNERS = 32
 _TRIED = "nvidia.com/gpu"
-_INVALID = 422  # the API server's status for a fraction of a GPU: it validates the amount after it has called the webhook
+_INVALID = 422  # the API server's status for a fraction of a GPU, which it validates after it has called the webhook
 _CALLING = re.compile(r'failed calling webhook "[^"]*\.drawbridge\.dev".*')
 _SKEW = timedelta(minutes=1)
 NEEDS = Needs(

@@ -124,8 +124,9 @@ class Needs(NamedTuple):
     """What a command needs of a cluster: kinds, and the docs page with the rights to read them.
 
     Pods are decoded when their page is read; `stored` chooses the pods whose JSON is kept too. With `workloads`, the JSON of all pods is
-    kept, and custom kinds that create pods are read; if a namespace is given too, only objects of this namespace are read. With `typed`, objects are decoded as the
-    types of their kinds, and objects of other kinds are kept whole or left out. `events` are field selectors of the events to read.
+    kept, and custom kinds that create pods are read; if a namespace is given too, only objects of this namespace are read. With `typed`,
+    objects are decoded as the types of their kinds, and objects of other kinds are kept whole or left out. `events` are field selectors of
+    the events to read.
     """
 
     kinds: tuple[Resource[Any], ...] = OUTLOOK_KINDS
