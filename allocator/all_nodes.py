@@ -1,10 +1,10 @@
-"""Allocation on every node of a fleet: nodes with equal fingerprints are searched once, and after a change only changed nodes.
+"""Allocation on every node of a fleet: nodes with equal fingerprints are searched once; after a change, only changed nodes are searched.
 
-The fingerprint of a node consists of, for each page of its pools, the attributes that the claims read (columns), everything
-else about the devices (bodies), and which devices are in use, by position. Nodes with equal fingerprints share one result, which names devices
-by position; device names are filled in when the answer for one node is read. Pools that reach beyond one node are compared by identity.
+A fingerprint covers each page of the node's pools: the attributes that the claims read (columns), everything else about the devices
+(bodies), and the positions of the devices in use. Nodes with equal fingerprints share one result, which names devices by position.
+Device names are filled in when the answer for one node is read. Pools that reach beyond one node are compared by identity.
 
-Callers that ask again and again pass a `FleetMemo`, which keeps results from one stock to the next.
+Callers with repeated questions pass a `FleetMemo`, which keeps results from one stock to the next.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ class _NodeSelection:
             labels.add("")  # the name of the node
         self.labels = tuple(sorted(labels))
         self.known: dict[tuple[str | None, ...], object] = {}
-        # Costs in steps of reading all selectors once, and of matching one node. A lookup among many values costs more, because they are not
-        # in the processor's caches.
+        # Costs in steps: of reading all selectors once, and of matching one node. A lookup among many values costs more, because the values
+        # are not in the processor's caches.
         sizes = [len(expression.values) for expression in expressions]
         self.read_steps = sum(sizes) // 2
         self.match_steps = (len(places) + len(expressions) + sum(size.bit_length() // 4 for size in sizes)) // 2
@@ -185,7 +185,7 @@ class FleetMemo:
         return tuple(texts)
 
     def query(self, stock: Stock, claims: Sequence[ResourceClaim], options: Options, *, idle: bool) -> _Query:
-        """Return the query of a question that was asked before, or a new one."""
+        """Return the kept query of a question, or a new one."""
         key = (
             self.texts(claims),
             tuple(map(id, stock.classes.values())),
@@ -269,7 +269,7 @@ def best_verdict(
     memo: FleetMemo,
     within: Collection[str] | None = None,
 ) -> Verdict:
-    """Return the best verdict of these nodes, all by default: feasible, else undecided, else infeasible, also for errors."""
+    """Return the best verdict of these nodes, all by default: feasible, else undecided, else infeasible. An error counts as infeasible."""
     query = memo.query(stock, claims, options, idle=idle)
     query.update(stock, options)
     undecided = False
@@ -295,7 +295,7 @@ class _Query:
     ) -> None:
         self.memo = memo
         self.idle = idle
-        # Kept alive, because the memo's keys are their identities.
+        # Kept alive, because the memo's keys contain the identities of these objects.
         self.compatibilities = tuple(stock.compatibilities.values())
         self.classes = tuple(stock.classes.values())
         self.fault: NodeResult | None = None
@@ -368,7 +368,7 @@ class _Query:
                 result = self.by_fingerprint.get(fingerprint)
                 if result is None:
                     result = self._search(stock, node, options)
-                    # Not kept: with more time the result may differ.
+                    # The result is not kept if the caller's budget is used up: with more time it may differ.
                     out = options.budget is not None and options.budget.is_out
                     if result.verdict is Verdict.UNDECIDED and out:
                         unanswered.add(name)
@@ -459,7 +459,7 @@ class _Query:
         """Return the function that reads the columns of a page.
 
         With `exclusive`, values that constraints compare only within the node become numbers, so that nodes with different UUIDs can be
-        equal. The node must not share a pool with another node then.
+        equal. This requires that the node shares no pool with another node.
         """
         signature, page_cache = self.signature, self.cache.pages
         if not signature.selectors and not signature.within:

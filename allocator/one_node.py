@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How to search. No option changes an answer, except by giving up earlier or later."""
+    """How to search. Only `arrange` changes which devices are chosen; the other options make the search end earlier or later."""
 
     # The limit for one node, in steps of the search, compilation included.
     steps: int = step_limits.NODE_SEARCH
@@ -47,8 +47,8 @@ class NodeResult(msgspec.Struct, frozen=True):
 
     verdict: Verdict
     chosen: tuple[tuple[Leaf, Candidate], ...] = ()
-    at: tuple[int, ...] = ()  # the positions of the chosen devices among the node's
-    selected: tuple[Leaf, ...] = ()  # the alternative that is served, for every request
+    at: tuple[int, ...] = ()  # the positions of the chosen devices in the node's list of candidates
+    selected: tuple[Leaf, ...] = ()  # for each request, the alternative that is served
     error: str | None = None
     node_only: bool = False
     steps: int = 0
@@ -56,7 +56,7 @@ class NodeResult(msgspec.Struct, frozen=True):
 
 
 def options_within(milliseconds: int | None) -> Options:
-    """Return the options for a budget of a number of milliseconds per node (`--budget-ms`); None is the default.
+    """Return the options for a budget in milliseconds per node (`--budget-ms`); None means the default.
 
     The budget is counted in steps of an assumed duration, so that a busy machine gives the same answer.
     """
@@ -171,7 +171,7 @@ def compose(question: Question, node: Node, result: NodeResult) -> Answer:
 
 
 def _count_steps(walk: Walk | None) -> int:
-    """Return the steps of a finished search, after charging those that are not charged yet."""
+    """Charge the steps of a finished search that are not charged yet, and return the number of all steps."""
     if walk is None:
         return 0
     with suppress(OutOfBudget):

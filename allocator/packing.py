@@ -2,7 +2,7 @@
 
 There are two kinds of fields, each with a guard bit on top. A *stock* field holds a remaining amount; one subtraction takes from all
 fields at once, and it fits if no guard bit was borrowed. A *common* field holds the values that all members so far have in common;
-one AND adds a member, and it fits if no field became empty (adding all-ones then fails to carry into a guard bit).
+one AND adds a member, and it fits if no field became empty (all-ones added to an empty field do not carry into its guard bit).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Disjoint:
         return member
 
     def join(self, member: int, other: int) -> None:
-        """Merge two sets under the other's representative."""
+        """Merge the sets of two integers; the representative of `other`'s set remains."""
         self._parents[self.find(member)] = self.find(other)
 
     def groups(self, integers: Iterable[int]) -> list[list[int]]:

@@ -1,7 +1,7 @@
 """The order of pending pods, their claims, and the filters of kube-scheduler other than devices.
 
-Covered are unschedulable nodes, taints, nodeSelector, required node affinity, and the free part of `status.allocatable`. Left out on
-purpose are inter-pod affinity, topology spread, volumes and ports.
+The filters cover unschedulable nodes, taints, nodeSelector, required node affinity, and the free part of `status.allocatable`. They
+leave out inter-pod affinity, topology spread, volumes and ports on purpose.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ _OTHER_LABELS = "node(s) didn't match Pod's node affinity/selector"
 
 
 def pending(pods: Iterable[Pod]) -> list[Pod]:
-    """Return the pods that wait for a node, in scheduling order: by priority, age and name. Pods that no API server has stored are the youngest."""
+    """Return the pods that wait for a node, in scheduling order: by priority, age and name.
+
+    Pods that no API server has stored are the youngest.
+    """
     waiting = [pod for pod in pods if waits(pod)]
     return sorted(
         waiting, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "~", pod.metadata.key)
@@ -60,7 +63,7 @@ def waits(pod: Pod) -> bool:
 def claims_by_entry(
     pod: Pod, claims: Mapping[str, ResourceClaim]
 ) -> Iterator[tuple[PodResourceClaim, ResourceClaim | None]]:
-    """Yield the entries of a pod that need a claim, each with its claim; None if that does not exist. `claims` are by namespace/name."""
+    """Yield the entries of a pod that need a claim, each with its claim (None if it does not exist). `claims` are by namespace/name."""
     namespace = pod.metadata.namespace or "default"
     for entry in pod.spec.resource_claims:
         name = claim_name(pod, entry)
@@ -100,7 +103,7 @@ def future_claims(
 
 
 def claim_obstacle(claims: Iterable[ResourceClaim], node: Node) -> str:
-    """Return which allocated claim keeps its pod off a node, in kube-scheduler's form of a reason; "" if none does."""
+    """Return a reason, in kube-scheduler's form, if an allocated claim keeps its pod off a node; else ""."""
     for claim in claims:
         allocation = claim.status.allocation
         if allocation is None or allocation.node_selector is None:
@@ -158,8 +161,8 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
         allocatable = node.status.allocatable
         for name, amount in amounts:
             have = allocatable[name].nano if name in allocatable else None
-            # A missing amount counts as 0. But it is unknown, and passes, for an optional resource, and for a resource that is not
-            # extended if the node reports no allocatable amounts at all.
+            # A missing amount counts as 0. The exceptions are optional resources, and, if the node reports no allocatable amounts at all,
+            # resources that are not extended: their amount is unknown, so the pod passes.
             if have is None and (name in _OPTIONAL or not (allocatable or is_extended(name))):
                 continue
             if amount > (have or 0) - used.get(name, 0):
@@ -169,7 +172,7 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
 
 
 def barriers_by_name(pod: Pod, served: Collection[str]) -> Barriers:
-    """Return the `barriers` of a pod served by name: a node's device plugin serves the names it hands out, devices the others."""
+    """Return the `barriers` of a pod with requests by name: a node's device plugin serves the names it offers; devices serve the others."""
     made: dict[frozenset[str], Barriers] = {}
 
     def reasons_on(node: Node, used: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
@@ -193,12 +196,12 @@ def requests(pod: Pod) -> Amounts:
             start[name] = max(start.get(name, 0), total.get(name, 0) + amount.nano)
     for container in pod.spec.containers:
         _add(total, container)
-    # In the order of the requests, which reasons keep.
+    # Keep the order of the requests, because reasons list resources in this order.
     return {name: max(total.get(name, 0), start.get(name, 0)) for name in total | start}
 
 
 def requested_devices(pod: Pod) -> Amounts:
-    """Return a pod's requests of devices by name. Names of `kubernetes.io/`, such as Koordinator's, are not extended resources."""
+    """Return a pod's requests of devices by name, including names in `kubernetes.io/` (Koordinator's), which are not extended resources."""
     return {name: amount for name, amount in requests(pod).items() if amount and "/" in name}
 
 
@@ -209,13 +212,13 @@ def requests_by_name(pod: Pod, serving: Mapping[str, str]) -> Amounts:
 
 
 def hands_out(node: Node, name: str) -> bool:
-    """Whether a device plugin serves a name on a node: kube-scheduler then takes no device there for it, even if the plugin is full."""
+    """Whether a device plugin serves a name on a node. kube-scheduler then allocates no device for it there, even if the plugin is full."""
     amount = node.status.allocatable.get(name)
     return amount is not None and bool(amount.nano)
 
 
 def plugin_may_serve(by_name: Mapping[str, int], node: Node, used: Mapping[str, int] = MappingProxyType({})) -> bool:
-    """Whether device plugins on a node have enough for a pod's requests by name; devices may serve the names they do not hand out."""
+    """Whether device plugins on a node have enough for a pod's requests by name; devices may serve the other names."""
     handed_out = [name for name in by_name if hands_out(node, name)]
     have = node.status.allocatable
     return bool(handed_out) and all(have[name].nano - used.get(name, 0) >= by_name[name] for name in handed_out)
@@ -228,7 +231,7 @@ def plugin_could_serve(by_name: Mapping[str, int], node: Node) -> bool:
 
 
 def most_of(node: Node, name: str) -> int:
-    """Return what a node's device plugin has of a name when all devices are healthy; 0 for a plugin that may only be starting."""
+    """Return the amount of a resource that a node's device plugin has when all devices are healthy; 0 if the plugin may be starting."""
     if not hands_out(node, name):
         return 0
     have = node.status.allocatable[name]

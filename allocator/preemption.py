@@ -1,8 +1,8 @@
 """Preemption: the lower-priority pods to evict so that a pod fits, with the least disruption.
 
 The caller passes a function, `suffices`, which returns whether the pod fits once certain victims have released everything that they hold:
-devices, shares, counters, quota. So no victim is named for a pod that would still not fit. `suffices` raises `Enough` to end the search; then the
-best choice so far counts. A set of victims disrupts less than another if it
+devices, shares, counters, quota. So no victim is named for a pod that would still not fit. `suffices` raises `Enough` to end the search;
+then the best choice so far counts. A set of victims disrupts less than another if it
 
 1. violates fewer PodDisruptionBudgets,
 2. has a lower highest priority,
@@ -73,7 +73,7 @@ class PotentialVictims(msgspec.Struct, frozen=True):
 
 
 class Holders(msgspec.Struct, frozen=True):
-    """The lower-priority pods, by the pools and nodes of what they hold, and the budgets that protect them."""
+    """The lower-priority pods, by the pools of their devices and by node, and the budgets that protect them."""
 
     by_pool: dict[PoolId, list[Pod]]
     by_node: dict[str, list[Pod]]
@@ -133,7 +133,7 @@ def priority(pod: Pod) -> int:
 
 
 def importance(pod: Pod) -> tuple[int, str, str]:
-    """The sort key of pods: the highest priority first, among equals the oldest."""
+    """Return the sort key of a pod: the highest priority first, among equals the oldest."""
     return -priority(pod), pod.metadata.creation_timestamp, pod.metadata.uid
 
 
@@ -196,7 +196,7 @@ def make_room(
 
 
 def fewest_to_end(nodes: Iterable[str], holders: Holders, stock: Stock, suffices: Suffices) -> PotentialVictims | None:
-    """Return the node that needs the fewest pods to end, all together, so that the pod fits; None if the end of one pod there is enough."""
+    """Return the node with the fewest pods on which the pod fits once all of them have ended; None if the end of one of them is enough."""
     candidates = [holders.potential_victims((node,), stock) for node in nodes]
     candidates.sort(key=lambda candidate: len(candidate.staying))
     with suppress(Enough):
@@ -228,7 +228,7 @@ def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
 def without_unused_claims(stock: Stock, keys: Iterable[str], pods: Mapping[tuple[str, str], Pod]) -> Stock:
     """Return the stock without the allocations of claims whose pods are all deleted or finished: these claims need no eviction.
 
-    `pods` are by namespace and name. The claim controller deallocates them a moment after their pods end.
+    `pods` are by namespace and name. The claim controller deallocates the claims a moment after their pods end.
     """
     free: list[ResourceClaim] = []
     for key in keys:
@@ -264,7 +264,8 @@ def make_room_on(potential: PotentialVictims, holders: Holders, suffices: Suffic
     protected = holders.protected(staying)
     others = [pod for pod in staying if pod not in protected]
     victims = staying
-    # Reprieve half of the pods at a time, which is faster, because usually few of many pods have to be evicted. The result is the same as one by one.
+    # Reprieve half of the pods at a time. This is faster, because usually few of many pods have to be evicted. The result is the same as
+    # one by one.
     waiting = [others, protected]
     while waiting:
         back = waiting.pop()
@@ -283,8 +284,8 @@ def _less_disruptive(
 ) -> Victims | None:
     """Return the least disruptive set of victims that suffices, if it disrupts less than `most`; else None.
 
-    A set is followed by its extensions by one pod of lower priority or younger age. These disrupt more, so the first sufficient
-    set is the least disruptive.
+    After each set, the search tries its extensions by one pod of lower priority or younger age. These disrupt more, so the first
+    sufficient set is the least disruptive.
     """
     staying = potential.staying
     insufficient = _insufficient_sets(potential, holders, suffices)
