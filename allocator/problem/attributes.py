@@ -1,7 +1,7 @@
 """The attributes that a question reads, and the devices' values of them, by page.
 
-Devices with the same body and equal values of these attributes are equal for the question. The attributes of an expression are known
-once it is compiled, which is charged to the question: a claim may hold a hundred expressions of 10 KiB, which take some 20 ms each.
+Devices with the same body and equal values of these attributes are equal for the question. An expression must be compiled to find the
+attributes that it reads. This is charged to the question, because a claim may hold a hundred expressions of 10 KiB, at some 20 ms each.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ Column = tuple[object, ...]  # one attribute's values on the devices of a page
 _EVERYTHING: Name = ("", "")
 _MAX_CELLS = 1 << 21  # about 16 MiB of references
 _SAMPLE = 64  # pages sampled for attributes with a unique value on each device; smaller fleets are not sampled
-# The attributes that expressions read, which is charged once. Compiled expressions are cached elsewhere for less long: they are 50 times larger.
+# The attributes that each expression reads, so that finding them is charged once. The cache of compiled expressions keeps its entries for a
+# shorter time, because they are 50 times larger.
 _READ: Cache[frozenset[Name]] = Cache(8 << 20)
 
 
@@ -46,7 +47,7 @@ class AttributesRead(NamedTuple):
 
 
 def whole(names: frozenset[Name]) -> tuple[Name, ...]:
-    """Return the names in order."""
+    """Return the names in order; `_EVERYTHING` alone if it is among them."""
     return (_EVERYTHING,) if _EVERYTHING in names else tuple(sorted(names))
 
 
@@ -71,10 +72,10 @@ def attributes_read(question: Question, rules: Rules, budget: Budget) -> Attribu
 
 
 class Signature(NamedTuple):
-    """How devices are compared for a question: devices with equal signatures are equal for it.
+    """How devices are compared for a question: devices that are equal in all of these fields are equal for the question.
 
-    An attribute with a different value on almost every node (a UUID) would make every node different. So a selector that reads one
-    is compared by its results, and a constraint's attribute by which devices of the node have equal values.
+    An attribute with a different value on almost every node (a UUID) would make every node different. So a selector that reads such an
+    attribute is compared by its results, and a constraint's attribute by which devices of the node have equal values.
     """
 
     names: tuple[Name, ...] = ()  # compared by value
@@ -83,7 +84,7 @@ class Signature(NamedTuple):
 
 
 def signature_of(reads: AttributesRead, pages: Collection[Page], cache: PageCache) -> Signature:
-    """Choose how each attribute is compared, from a sample of the pages. The choice changes the time taken, and no answer."""
+    """Choose how each attribute is compared, from a sample of the pages. The choice affects the time taken, but no answer."""
     sample = list(pages)[:: max(1, len(pages) // _SAMPLE)]
     if len(sample) < _SAMPLE:
         return Signature(reads.names)

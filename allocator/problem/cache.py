@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     _Unfit = tuple[tuple[int, ...], ...]  # per leaf, the members of a unit
 
 Sibling = tuple[int, int, int]  # member, its own fields, where they start
-Siblings = tuple[tuple[Sibling, ...], ...]  # members of a unit, those that are interchangeable together
+Siblings = tuple[tuple[Sibling, ...], ...]  # the members of a unit, grouped by interchangeability
 
 
 class SingleUnit(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class SingleUnit(msgspec.Struct, frozen=True):
 
 
 class CompileCache:
-    """Kinds, patterns and their consequences, for one question and one set of rules."""
+    """Kinds of devices, unit patterns, and the results derived from them, for one question and one set of rules."""
 
     def __init__(self, question: Question, rules: Rules, pages: PageCache | None = None) -> None:
         self.question = question
@@ -60,7 +60,7 @@ class CompileCache:
             claims.append(leaf.claim)
             admins.append(leaf.admin)
             attributes = tuple(question.constraints[at].attribute for at in leaf.constraints)
-            # Leaves with the same sign judge every device in the same way, except for names in messages.
+            # Every device gets the same judgement for leaves with the same sign, except for names in messages.
             self._signs.append((leaf.ask.index, attributes, tuple(sorted(leaf.derived.items()))))
         self._leaves = Leaves(tuple(claims), tuple(admins))
         self._kinds: dict[object, int] = {}
@@ -83,7 +83,7 @@ class CompileCache:
     def kinds(self, judge: DeviceJudge, candidates: Sequence[Candidate]) -> list[int]:
         """Return the kind of each device, judging the first device of a kind for every leaf.
 
-        Devices of one kind may consume different counters, which concern their units.
+        Devices of one kind may consume different counters, because counters belong to units.
         """
         self.reads(judge.budget)
         knows_lists = self.question.reading.enabled(LISTS)
@@ -129,7 +129,7 @@ class CompileCache:
         return known
 
     def interchangeable(self, unit: UnitPattern, kinds: tuple[int, ...]) -> tuple[int, Siblings]:
-        """Number the unit among identical ones, and group its interchangeable members.
+        """Return a number that identical units share, and the unit's members grouped by interchangeability.
 
         Members are interchangeable if only the positions of their own fields differ.
         """

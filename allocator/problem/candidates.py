@@ -81,12 +81,12 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """The device can serve the leaf, other leaves and other devices aside."""
+    """The device can serve the leaf, if other leaves and other devices are not considered."""
 
     amounts: tuple[tuple[str, int, int], ...]  # capacity, taken, declared; in nano-units
-    barred: Refused | None = None  # refused in-tree after the check of use, which matters for All only
-    values: tuple[Values, ...] = ()  # by covering constraint, up to `missing`
-    # The covering constraint whose attribute is missing or cannot be derived; -1 if there is none.
+    barred: Refused | None = None  # a reason that the in-tree allocator checks after the use of the device; the order matters for All only
+    values: tuple[Values, ...] = ()  # by covering constraint, up to `missing` or `failing`
+    # The number of the covering constraint whose attribute is missing (`missing`) or cannot be derived (`failing`); -1 if there is none.
     missing: int = -1
     failing: int = -1
     failure: Fault | None = None
@@ -220,7 +220,7 @@ def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | No
 
 
 def values_of(attribute: DeviceAttribute | None) -> Values:
-    """Return a value as a set; values of different types are never equal."""
+    """Return the values of an attribute; values of different types are never equal."""
     if attribute is None:
         return frozenset()
     kinds = (

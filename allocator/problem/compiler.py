@@ -56,7 +56,7 @@ def compile(  # noqa: A001  the verb for what it does
     lineup = _line_up(pools, judge, cache, budget, arrange)
     counts = _count(question, pools, lineup, cache, judge)
 
-    kinds: set[int] = set()  # those that some leaf may take, or fail on
+    kinds: set[int] = set()  # kinds that some leaf may take, or fail on
     for kind in lineup.by_kind:
         takes = cache.takes[kind]
         if any(amounts is not None for amounts in takes.amounts) or any(takes.faults):
@@ -169,7 +169,7 @@ def _count(
         for kind, places in lineup.by_kind.items():
             judged = cache.judged[kind][leaf.index]
             if isinstance(judged, Fault):
-                # Judged again, so that the message names this device and this leaf.
+                # Judge the device again, so that the message names this device and this leaf.
                 fault = judge.ask(leaf, lineup.candidates[places[0]])
                 assert isinstance(fault, Fault)
                 raise fault.as_fatal()

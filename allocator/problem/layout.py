@@ -37,7 +37,7 @@ class UnitLayout(msgspec.Struct, frozen=True, eq=False):
 
     units: list[PlacedUnit]
     unit_of: list[tuple[int, int]]  # place → unit, member; (-1, -1) for places that no leaf may take
-    unfit: list[set[int]]  # per leaf: places that cannot be taken from the start; empty if there are none
+    unfit: list[set[int]]  # per leaf: places that cannot be taken in the initial state; empty if there are none
 
 
 def units_of(

@@ -27,7 +27,7 @@ class Matching(msgspec.Struct, frozen=True, eq=False):
     question: Question
     lineup: Lineup
     occupancy: Occupancy
-    unfit: list[set[int]]  # per leaf: places that cannot be taken from the start; empty if there are none
+    unfit: list[set[int]]  # per leaf: places that cannot be taken in the initial state; empty if there are none
     cache: CompileCache
 
     def offer(self, leaf: Leaf, place: int) -> Offer:
@@ -76,7 +76,7 @@ def match(matching: Matching, leaf: Leaf, count: int, budget: Budget) -> LeafDem
 
 
 def _too_little(matching: Matching, leaf: Leaf, place: int) -> bool:
-    """Return whether the free amount of a capacity is too small. If it is negative, even a request of 0 does not fit."""
+    """Return whether the free amount of a capacity is too small. If this amount is negative, even a request of 0 does not fit."""
     used = matching.occupancy.used.get(place)
     if used is None:
         return False
@@ -89,7 +89,7 @@ def _too_little(matching: Matching, leaf: Leaf, place: int) -> bool:
 def narrow_by_values(matching: Matching, demands: list[LeafDemand]) -> None:
     """Drop candidates whose values of a matchAttribute are shared by fewer devices than requested.
 
-    Only where no fault is possible, because a dropped candidate cannot fail either.
+    The caller must exclude faults: the search would not find the fault of a dropped candidate.
     """
     question = matching.question
     size = len(matching.lineup.candidates)

@@ -27,10 +27,10 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
     groups: dict[str, GroupState]
     irregular: bool  # some candidate may raise a counter
     overdrawn: bool  # a counter is below zero and no candidate can raise it
-    conflicts: dict[str, frozenset[str]]
-    across: dict[str, frozenset[DeviceId]]  # likewise, devices of other pools
-    away: dict[str, tuple[DeviceId, ...]]  # device → devices in use in other pools that it must not be used with
-    goes_with_all: Callable[[Candidate], bool]  # true of a device that declares no groups
+    conflicts: dict[str, frozenset[str]]  # device → devices of this pool that must not be in use with it
+    across: dict[str, frozenset[DeviceId]]  # the same for devices of other pools
+    away: dict[str, tuple[DeviceId, ...]]  # the same for devices of other pools that are in use now
+    goes_with_all: Callable[[Candidate], bool]  # whether the device, if it declares no groups, is compatible with all others
 
     @property
     def is_untouched(self) -> bool:
@@ -61,7 +61,7 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
 
 
 class Vicinity(msgspec.Struct, frozen=True, eq=False):
-    """The devices in use in the pools of a node, and the rules between them."""
+    """The devices in use in the pools of a node, and the conflicts between devices of different pools."""
 
     use: Callable[[PoolId], PoolUse]
     across: dict[PoolId, dict[str, frozenset[DeviceId]]] = {}
@@ -106,7 +106,7 @@ class Lineup(msgspec.Struct, frozen=True, eq=False):
     candidates: list[Candidate]
     kinds: list[int]  # by place
     by_kind: dict[int, list[int]]  # kind → places
-    # With mode All and constraints, the order of the devices decides whether the end is fatal.
+    # The places whose order matters: with mode All and constraints, it decides whether the search ends with an error.
     ordered: set[int]
 
 

@@ -33,7 +33,7 @@ class Item(msgspec.Struct, frozen=True):
 
     place: int
     refused: bool  # before constraints are checked
-    breaks_constraint: bool  # or a constraint fails on it
+    breaks_constraint: bool  # the attribute of a constraint is missing or cannot be derived
     lacks_capacity: bool  # checked after constraints
 
 
@@ -47,7 +47,7 @@ class PlacedUnit(msgspec.Struct, eq=False):
     common_base: int
     full: int  # equal for units that are isomorphic in every respect
     groups: tuple[tuple[tuple[int, int, int], ...], ...]  # interchangeable members: (member, own fields, shift)
-    left: int  # its initial state
+    left: int  # the initial state of its fields
     common: int
 
 
@@ -56,7 +56,7 @@ class LeafDemand(msgspec.Struct):
 
     candidates: int = 0  # places that may serve it
     faulty: int = 0  # places at which the in-tree allocator ends with an error
-    # Place → number of covering constraints in front of one that fails there.
+    # Place → number of covering constraints before the constraint that fails there.
     failing: dict[int, int] = msgspec.field(default_factory=dict)
     items: list[Item] = msgspec.field(default_factory=list)
     count: int = 0
@@ -71,7 +71,7 @@ class SharedFields(msgspec.Struct, eq=False):
     distinct: dict[int, dict[Value, int]]  # constraint → value → bit of its token
     match_guards: int = 0
     distinct_guards: int = 0
-    # Places of irregular pools: what they take of the pool's counters, and the additional guards they check.
+    # By place of an irregular pool: the amounts that the place takes of the pool's counters, and the additional guards to check.
     counters: dict[int, int] = msgspec.field(default_factory=dict)
     counter_guards: dict[int, int] = msgspec.field(default_factory=dict)
 

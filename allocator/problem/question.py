@@ -58,10 +58,10 @@ class Leaf(msgspec.Struct, frozen=True, eq=False):
     ask: Ask
     all: bool
     admin: bool
-    count: int  # of no meaning for All
+    count: int  # ignored for All
     class_: DeviceClass
     tolerations: tuple[DeviceToleration, ...]
-    constraints: tuple[int, ...]  # those that cover it, in list order
+    constraints: tuple[int, ...]  # the constraints that cover this leaf, in list order
     derived: dict[str, str]  # attribute → expression
 
     def blame(self, check: Check) -> str:
@@ -132,7 +132,7 @@ class _QuestionReader:
     def _request(
         self, claim: int, where: str, request: DeviceRequest, constraints: tuple[DeviceConstraint, ...], first: int
     ) -> None:
-        """Return the leaves of a request; raise AllocateError for fields whose feature gate is off, as the in-tree allocator does."""
+        """Add a request and its leaves; raise AllocateError for faults, in the order of the in-tree allocator."""
         reading = self.reading
         bodies: tuple[ExactDeviceRequest | DeviceSubRequest, ...] = request.first_available
         if not bodies:
@@ -146,7 +146,7 @@ class _QuestionReader:
             name = f"{request.name}/{body.name}" if request.first_available else request.name  # type: ignore[union-attr]  # firstAvailable holds subrequests only
             label = f"{where}, request {name}"
             admin_access = getattr(body, "admin_access", None)
-            # The oldest allocator ignores capacity.
+            # The stable allocator ignores capacity.
             if body.capacity is not None and not reading.stable and not reading.enabled(gates.CAPACITY):
                 raise _gate_error(label, "requests capacity", gates.CAPACITY)
             if body.derived_attributes and reading.since(37) and not reading.enabled(gates.DERIVED):

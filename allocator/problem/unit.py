@@ -42,10 +42,10 @@ class Takes(msgspec.Struct, frozen=True):
 
 
 class UnitMember(msgspec.Struct, frozen=True):
-    """One device of a unit, in terms that equal devices of other units share. Hashable: units are found by it."""
+    """One device of a unit, in terms that equal devices of other units share. Hashable, because patterns are cached by their members."""
 
     multi: bool
-    # Per leaf what it would take of the device's capacities (nothing for dedicated devices), or None.
+    # Per leaf: the amounts that it would take of the device's capacities (none for dedicated devices); None if it cannot have the device.
     takes: tuple[Amounts | None, ...]
     faults: tuple[bool, ...]
     capacity: Amounts  # the declared values of the capacities taken
@@ -210,7 +210,7 @@ class _PatternBuilder:
             share += amount // unit << begin
         first_time = share + once
         if member.incompatible:
-            # Empties the member's stand-off field, and takes one from that of each device it must not be used with.
+            # Empty the member's stand-off field, and take one from the field of each device that must not be used with the member.
             first_time += len(member.incompatible) << self.exclusions[at]
             first_time += sum(1 << self.exclusions[other] for other in member.incompatible)
         if member.multi:
