@@ -46,9 +46,9 @@ class SearchSteps:
 class ProofPatience:
     """Decides when a search requests a proof, from the refusals of its candidates.
 
-    A search begins without proofs, because most fits are found without backtracking. After `refusals_allowed` refusals, a proof
-    that there is no fit is tried. If its result is "maybe", each further candidate gets a proof; but only one in 16, once most
-    candidates that fail passed their proof.
+    A search begins without proofs, because most fits are found without backtracking. After more than `refusals_allowed` refusals, the
+    search tries a proof that there is no fit. If the result is "maybe", each further candidate gets a proof. Once proofs refuse fewer
+    than about one in five failed candidates, only one candidate in 16 gets a proof.
     """
 
     __slots__ = ("candidates", "caught", "refusals", "refusals_allowed")

@@ -2,11 +2,11 @@
 
 `allocator.search.supply` computes, for each unit, which count vectors (numbers of devices for each type of request) it can give in its
 present state. `allocator.search.vectors.covers` decides whether one vector per unit can sum up to the demand. This module computes the
-demand: which alternatives, out of which places, tied together by which constraints.
+demand: the alternatives, their places, and the constraints that tie them together.
 
 Constraints group units by the values of the constrained attribute. With distinctAttribute, a group gives no more covered devices than
-it has unused values. With a matchAttribute whose value is not fixed yet, all requests that it covers form a bundle, which one group must
-give completely; this decides all such constraints on the attribute at once. There is one pass per attribute.
+it has unused values. With a matchAttribute whose value is not fixed yet, all covered requests form a bundle, and one group must serve
+the whole bundle. So one pass per attribute decides all matchAttribute constraints on it.
 
 Errors are allowed in one direction only: "possible" may be wrong, "impossible" may not. So requests are merged, dropped or relaxed only
 where that makes more possible, and every limit ends in "possible". Requests with admin access come last within a unit, because that
@@ -119,7 +119,7 @@ class Proof:
     ) -> bool:
         """Return False only if the state has no solution: `wanted` more devices for the leaf from `start` on, then all later requests.
 
-        Without a leaf, the request is not opened yet. `claim_devices` is the number of devices that its claim has so far.
+        `leaf` is None if the request is not opened yet. `claim_devices` is the number of devices that its claim has so far.
         """
         if self.too_large:
             return True
@@ -168,7 +168,7 @@ class Proof:
         return any(count > MAX_RESULTS for count in total.values())
 
     def _picks(self, ahead: list[tuple[Leaf, ...]]) -> Iterator[list[int]]:
-        """Yield choices of alternatives; of requests with equal alternatives only the multiset matters."""
+        """Yield choices of alternatives; among requests with equal alternatives, only the number that get each alternative matters."""
         if not all(ahead):
             return
         single = [leaves[0].index for leaves in ahead if len(leaves) == 1]
@@ -264,7 +264,10 @@ class Proof:
     def _narrow(
         self, demand: list[Portion], left: int, common: int, taken: int
     ) -> tuple[list[Portion] | None, dict[int, list[int]]]:
-        """Return the demand without places that constraints exclude, and the matchAttributes whose value is not fixed yet."""
+        """Return the demand without places that constraints exclude, and the matchAttributes whose value is not fixed yet.
+
+        The demand is None if too few places remain.
+        """
         problem = self.problem
         narrowed: list[Portion] = []
         loose: dict[int, list[int]] = {}
@@ -415,7 +418,7 @@ class Proof:
     def _bundles(
         self, grouping: _Grouping, demand: list[Portion], inner: list[int], loose: dict[int, list[int]]
     ) -> tuple[dict[tuple[tuple[int, int], ...], int], dict[int, int]]:
-        """Return the bundles, whose requests one group must give completely, and the types outside of bundles."""
+        """Return the bundles, each of which one group must serve completely, and the types outside of bundles."""
         tied: dict[int, set[int]] = {}
         for constraint, positions in loose.items():
             if self.problem.question.constraints[constraint].attribute == grouping.attribute:

@@ -35,7 +35,7 @@ class ProofLimits(msgspec.Struct, frozen=True):
 
 
 class RequestType(msgspec.Struct, gc=False):
-    """Requests for the same devices, as one dimension."""
+    """Requests for the same devices, merged into one dimension of the vectors."""
 
     leaf: int
     bits: int
@@ -51,10 +51,10 @@ class UnitSupply:
         self.problem = problem
         self.limits = limits
         self.budget = budget
-        self.vectors: list[_Vectors] = []  # by number
+        self.vectors: list[_Vectors] = []  # each set of vectors once
         self._numbers: dict[_Vectors, int] = {}
         self._rich: set[object] = set()  # kinds of units with too many states
-        self._options: dict[object, int] = {}  # the number of the vectors of a unit or group, by its state
+        self._options: dict[object, int] = {}  # the index of the vectors of a unit or group, by its state
         self._splits: dict[int, list[int]] = {}
 
     def of_unit(  # noqa: PLR0917 - the hot path passes its state as plain integers
@@ -68,7 +68,7 @@ class UnitSupply:
         sign: int,
         split: tuple[int, ...],
     ) -> int:
-        """Return the number of the count vectors that a unit can give in its present state."""
+        """Return the index in `vectors` of the count vectors that a unit can give in its present state."""
         pattern = unit.pattern
         own = left >> unit.base & (1 << pattern.size) - 1
         agreed = common >> unit.common_base & (1 << pattern.common) - 1
@@ -127,7 +127,7 @@ class UnitSupply:
         return {vector for _, _, vector in states}
 
     def _estimate(self, unit: PlacedUnit, types: list[RequestType], own: int, split: tuple[int, ...]) -> int:
-        """Return an upper bound for a unit with too many states: for each type, the cheapest devices within the sum of all fields."""
+        """Return an upper bound for a unit with too many states: by type, how many cheapest devices fit in the sum of all fields."""
         pattern = unit.pattern
         devices = union(pattern.own)
         total = _sum(own & ~devices & ~pattern.guards, pattern.guards)
@@ -151,7 +151,7 @@ class UnitSupply:
         return vector
 
     def of_group(self, ids: tuple[int, ...], clip: int, guards: int, outer: Outer, caps: Caps) -> int:
-        """Return the number of the vectors that a group of units can give, in the outer dimensions."""
+        """Return the index in `vectors` of the vectors that a group of units can give, in the outer dimensions."""
         key = ids, clip, outer.key, caps
         known = self._options.get(key)
         if known is not None:
@@ -230,7 +230,7 @@ class UnitSupply:
 
 
 class Outer:
-    """The dimensions in which groups are summed: types that are free of ties, then bundles."""
+    """The dimensions in which groups are summed: the types outside of bundles, then the bundles."""
 
     def __init__(self, free: dict[int, int], bundles: dict[_Bundle, int]) -> None:
         self.free = tuple(free)

@@ -428,12 +428,12 @@ class Walk:
     # ---- checks and keys of a state
 
     def _below_zero(self, place: int, first: int, after: int) -> bool:
-        """Return whether an irregular counter of the device's pool is below zero. Of a shareable device, only the first share is checked."""
+        """Return whether an irregular counter of the device's pool is below zero; of a shareable device, only the first share counts."""
         guards = self.problem.shared.counter_guards.get(place, 0)
         return after & guards != guards and (bool(first) or not self.problem.places[place].multi)
 
     def _unit_state(self, unit: PlacedUnit, start: int, left: int, common: int) -> int:
-        """Return a number for a unit's state. States share it if they differ only in the unit's position and in interchangeable devices."""
+        """Return a number for a unit's state. States that differ only in the unit's position and in interchangeable devices share it."""
         pattern, places = unit.pattern, unit.places
         own_left = left >> unit.base & (1 << pattern.size) - 1
         own_common = common >> unit.common_base & (1 << pattern.common) - 1
