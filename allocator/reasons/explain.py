@@ -60,7 +60,7 @@ _OBVIOUS = frozenset((Stage.CLASS, Stage.SELECTOR))
 
 
 class EqualAnswers(msgspec.Struct, frozen=True):
-    """Nodes that refuse for the same reasons. `answer` is that of the first node."""
+    """Nodes with equal answers; `answer` is the answer of the first node."""
 
     nodes: tuple[str, ...]
     answer: Answer

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     Serve = Callable[[Stock, Sequence[ResourceClaim]], Answer]
 
 EXAMPLES = 3
-FEW = 4  # up to this number of devices, attribute values are listed even if each device has another value
+FEW = 4  # below this number of devices, attribute values are listed even if each device has another value
 _LOOKED_AT = 10  # steps of a microsecond to explain one device
 
 
@@ -103,7 +103,7 @@ def _of_claim(
     serve: Serve,
     budget: Budget,
 ) -> Iterator[Reason]:
-    """Find by bisection the first request that gets no devices after its predecessors have theirs."""
+    """Yield the reasons of the first request that gets no devices after its predecessors, found by bisection."""
     earlier_results: tuple[DeviceRequestAllocationResult, ...] = ()
     now = stock
     fitting = 0
@@ -164,7 +164,7 @@ class _RefusedRequest:
             pool.id: pool_state(pool, vicinity, rules, [p for p in self.candidates if p.pool is pool], budget)
             for pool in self.pools
         }
-        # Sorted by name, so that the text does not depend on the order of events. Claims of the same question got their devices just now.
+        # Sorted by name, so that the text does not depend on the order of events. Claims of the question hold devices in this stock only.
         self.holders: dict[DeviceId, list[str]] = {}
         for pool in self.pools:
             for key, results in sorted(stock.results.get(pool.id, {}).items()):
@@ -292,7 +292,7 @@ class _RefusedRequest:
         return self.cache.judged[kind][leaf.index]
 
     def _loss(self, leaf: Leaf, candidate: Candidate) -> _Loss | None:
-        """Return why a device does not match a leaf; None if it does, by itself."""
+        """Return why a device does not match a leaf; None if the device matches, judged alone."""
         judged = self._judge(leaf, candidate)
         if isinstance(judged, Fault):
             return _Loss(Stage.SELECTOR, f"{judged.where}: {judged.problem}")

@@ -51,7 +51,7 @@ class Matrix(msgspec.Struct, frozen=True):
 
 
 def matrix(pool: Pool, rules: Rules, *, only: Sequence[str] = ()) -> Matrix:
-    """Judge all pairs of a pool's devices, or of those that draw on the counter sets `only`."""
+    """Return the matrix of a pool's devices, or only of the devices that consume a counter set in `only`."""
     peers = [
         peer_of(page, device)
         for page in pool.pages()
@@ -101,7 +101,7 @@ class _DevicePairs:
         return groups
 
     def one_sided(self, groups: Sequence[Sequence[int]]) -> Iterator[str]:
-        """List rules that forbid a device whose own rules allow it: the driver should publish the rule on both."""
+        """Report rules of a device that forbid a device whose own rules allow the pair: the driver should publish the rule on both."""
         reported: set[tuple[str, str]] = set()
         for first in groups:
             for second in groups:

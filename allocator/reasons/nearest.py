@@ -1,8 +1,8 @@
 """Finds the smallest changes with which refused claims would fit.
 
 Every hint was tried with the allocator. If the budget ends, hints are missing, but none is a guess. The budget counts steps, so a busy
-machine gives the same hints. The order is: another node, claims that end, fewer claims, a smaller request, a toleration, a constraint or
-selector less, another class. A hint is "never" if the claims do not fit even if nothing is in use.
+machine gives the same hints. The order is: another node, claims that end, fewer claims, a smaller request, a toleration, one constraint
+or selector fewer, another class. A hint is "never" if the claims do not fit even if nothing is in use.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class _Finder:
             yield NearestFit(Kind.CLAIM, f"the other claims would fit without {_either(names)}", claims=tuple(names))
 
     def _smaller_amounts(self, stock: Stock, now: str) -> Iterator[NearestFit]:
-        """Yield hints about amounts and counts that fit in a stock; `now` is in their texts, "" if the stock is not the present one."""
+        """Yield hints about amounts and counts that fit in a stock. Their texts contain `now`, which is "" for an idle stock."""
         for spot in self.spots:
             body = spot.body
             if body.capacity is not None:

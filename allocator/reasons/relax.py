@@ -71,7 +71,7 @@ def with_amount(claims: Claims, spot: RequestPosition, name: str, amount: Quanti
 
 
 def without_constraint(claims: Claims, claim: int, number: int) -> Claims:
-    """Return the claims without one constraint, and without derived attributes that only that constraint reads."""
+    """Return the claims without one constraint."""
     spec = claims[claim].spec
     constraints = list(spec.devices.constraints)
     del constraints[number]
@@ -104,7 +104,7 @@ def largest(top: int, fits: Callable[[int], bool]) -> int:
 def largest_amount(
     claims: Claims, spot: RequestPosition, name: str, below: Quantity, fits: Callable[[Claims], bool]
 ) -> Quantity | None:
-    """Return the largest amount of a capacity below `amount` that a request could get; None if there is none."""
+    """Return the largest amount of a capacity, less than `below`, that a request could get; None if there is none."""
     step = grain(below)
 
     def amount_of(steps: int) -> Quantity:
