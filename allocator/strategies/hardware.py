@@ -31,7 +31,7 @@ class UnitPart(msgspec.Struct, frozen=True, eq=False):
 
 
 class HardwareUnit(msgspec.Struct, frozen=True, eq=False):
-    """One hardware unit. `weight` is its size relative to the largest of its kind, which is 1."""
+    """One hardware unit. `weight` is its size relative to the largest unit of its kind, which has weight 1."""
 
     pool: PoolId
     name: str

@@ -24,8 +24,9 @@ _SEEDS = 16  # topologies that are tried as the start of a plan
 DeviceId = tuple[str, str, str]  # driver, pool, device
 Site = tuple[frozenset[object], ...]  # values per level
 
-# The topology of devices: buses, links and memory nodes have no single attribute. Names are compared without their domain, so that a
-# GPU and a NIC of different drivers can be neighbours. A device without an attribute at a level does not count as further away.
+# The topology of devices. Drivers use different attribute names for buses, links and memory nodes. Names are compared without their
+# domain, so that a GPU and a NIC of different drivers can be neighbours. A device without an attribute at a level does not count as
+# further away.
 # The nearest level is first; the number is the cost for two devices that do not share the level.
 LEVELS: tuple[tuple[float, frozenset[str]], ...] = (
     (8.0, frozenset({"nvlinkdomain", "nvlinkclique", "cliqueid", "nvlink", "xgmihive", "hiveid", "fabricid"})),
@@ -73,7 +74,7 @@ class StrategyCache:
         return compile_cache
 
     def lost_value(self, key: object, work_out: Callable[[], float]) -> float:
-        """Return the options of a unit that taking a device would remove, computed by `work_out` once for each state."""
+        """Return the value that taking a device removes from the options of a unit; `work_out` computes it once for each key."""
         value = self._lost_values.get(key)
         if value is None:
             if len(self._lost_values) > _ENTRIES:
@@ -144,7 +145,7 @@ def split_equal_nodes(
     cache: StrategyCache,
     budget: Budget,
 ) -> list[list[str]]:
-    """Split a group of nodes with equal fingerprints by what a strategy reads besides."""
+    """Split a group of nodes with equal fingerprints by their topology, if the strategy reads it."""
     if looks_at is LooksAt.USE:
         return [[*nodes]]
     groups: dict[object, list[str]] = {}
@@ -159,7 +160,7 @@ def split_equal_nodes(
 
 
 def _numbered(sites: Sequence[Site]) -> tuple[tuple[int, ...], ...]:
-    """Replace the values of buses and links by numbers, as they are compared within a node only."""
+    """Replace the values of buses and links by numbers, because values are compared within a node only."""
     numbers: dict[object, int] = {}
     rows: list[tuple[int, ...]] = []
     for site in sites:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Cost = tuple[float, ...]
 Order: TypeAlias = "Callable[[DeviceId], Cost]"
-_Level = tuple[int, object]  # of the topology, and a value there
+_Level = tuple[int, object]  # a level of the topology, and a value at this level
 
 DEFAULT = "first-fit"
 
@@ -105,7 +105,7 @@ class NodeCompactGPULowLoad(LowLoadFirst):
 
 
 class LeastFragmentation(Strategy):
-    """Leaves 30 % (MIG) and 25 % (shares) more GPUs idle than in-tree devices on a random node; CompactFirst 13 % and 15 %.
+    """Leaves 30 % (MIG) and 25 % (shares) more GPUs idle than first-fit on a random node; CompactFirst leaves 13 % and 15 % more.
 
     `bench/allocator/fragmentation.py` measures it.
     """
@@ -139,7 +139,7 @@ class LeastFragmentation(Strategy):
         most = sum(view.units[at].weight ** 2 for at in plan.rooms) or 1.0
         loss = _loss(view, plan) / most
         kept = 1 - min(1.0, max(0.0, loss))
-        # The free part of the neighbourhoods that the plan uses, from 0 (in use already, or none) to 1.
+        # The mean loss of the neighbourhoods that the plan uses, from 0 (in use already, or none) to 1 (idle before, full after).
         before = _neighbourhoods(view, view.rooms)
         rooms = [plan.rooms.get(at, room) for at, room in enumerate(view.rooms)]
         after = _neighbourhoods(view, rooms)
@@ -155,7 +155,7 @@ class LeastFragmentation(Strategy):
 class Topology(Strategy):
     """Where two neighbours are free, every claim of two GPUs gets neighbours; with first-fit and CompactFirst, 49 % do.
 
-    `bench/allocator/fragmentation.py` measures it. The webhook translates HAMi's and Koordinator's topology keys to it.
+    `bench/allocator/fragmentation.py` measures it. The webhook translates HAMi's and Koordinator's topology keys to this strategy.
     """
 
     name = "topology"
