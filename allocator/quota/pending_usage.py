@@ -188,7 +188,7 @@ class PendingUsage:
             spec, weight, classes = (
                 (None, _SMALLEST_SPEC, frozenset[str]()) if claim.spec is None else self._intern_spec(claim.spec)
             )
-            key = claim.template, id(spec)  # a shared claim keeps its spec
+            key = claim.template, id(spec)  # the cached claim keeps its spec alive
             known = self._wanted_claims.get(key)
             if known is None:
                 known = WantedClaim(claim.template, spec, classes)

@@ -51,7 +51,7 @@ EXTENDED = "<extended-resources>"
 
 
 class PodEntry(NamedTuple):
-    """The pod, and its entry, for which Kubernetes creates a claim."""
+    """A pod and its entry for which Kubernetes creates a claim; `pod` is the pod's name."""
 
     uid: str
     entry: str
@@ -94,8 +94,8 @@ class NewObject(msgspec.Struct, frozen=True):
     priority_class: str = ""
     claims: dict[str, FutureClaim] = {}  # by the pod's entry, without existing claims that a pod names
     dry_run: bool = False
-    pod: Pod | None = None  # of a pod: its extended resources are not in its claims yet
-    # Of a claim that Kubernetes creates for a pod: other pods whose claims are still to be created do not count against it.
+    pod: Pod | None = None  # the pod, if it requests extended resources, which are not in `claims` yet
+    # Set for a claim that Kubernetes creates for a pod: claims still to be created for pods do not count against this claim.
     entry: PodEntry | None = None
 
 

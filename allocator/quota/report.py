@@ -43,13 +43,13 @@ class QuotaReport(msgspec.Struct, frozen=True, rename="camel"):
 
     quota: str
     lines: tuple[LineReport, ...]
-    keys_without_effect: str  # which keys have no effect, and why; "" if all have
+    keys_without_effect: str  # which keys have no effect, and why; "" if every key has an effect
 
 
 def report_quota(
     quota: DeviceQuota, claims: Iterable[ResourceClaim], stock: Stock, find_pod: FindPod, waiting: Waiting
 ) -> QuotaReport:
-    """Report each limit of a quota; holders are in the order of `claims`, those of its namespace."""
+    """Report each limit of a quota. `claims` are the claims of its namespace; holders are in their order."""
     counted = [claim for claim in claims if concerns(quota, claim, find_pod)]
     amounts = [amounts_of(claim, stock.pages_of) for claim in counted]
     used_by_claims = held_of_quota(quota, stock, find_pod)

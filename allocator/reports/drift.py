@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """The inconsistencies found. `leading` is True if the leader found them, which also repairs them."""
+    """The inconsistencies found. `leading` is True if the leader found them; the leader also repairs them."""
 
     overlapping: tuple[str, ...] = ()  # claims, as namespace/name
     left_behind: tuple[str, ...] = ()  # sentences
     leading: bool = False
 
     def confirmed_by(self, later: Drift) -> Drift:
-        """Return the later inconsistencies with only those leftovers that were found twice: the cached pods may be older than the claims."""
+        """Return the later inconsistencies, with leftovers only if both checks found them: cached pods may be older than the claims."""
         confirmed = tuple(sentence for sentence in later.left_behind if sentence in self.left_behind)
         return Drift(later.overlapping, confirmed, later.leading)
 

@@ -26,7 +26,7 @@ class DeviceState(StrEnum):
     """Whether a device can be allocated."""
 
     FREE = "free"
-    SHARED = "shared"  # in part
+    SHARED = "shared"  # a share is in use
     HELD = "held"
     BLOCKED = "blocked"
 
@@ -51,7 +51,7 @@ def device_reports(stock: Stock, node: str) -> tuple[DeviceReport, ...]:
         driver, pool_name = pool.id
         use = stock.use(pool.id)
         counters = available(pool, use)
-        # Of a pool that cannot be used, too: claims keep the devices that they hold.
+        # Report the devices of a pool that cannot be used, too, because claims keep the devices that they hold.
         pages = pool.accessible or [page for page in stock.newest_pages(pool.id) if targets(page, stock.nodes[node])]
         for device in (device for page in pages for device in page.devices):
             if device.name in use.dedicated:

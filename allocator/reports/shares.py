@@ -103,11 +103,11 @@ class ReservedDevice(msgspec.Struct, frozen=True, rename="camel"):
     driver: str
     pool: str
     device: str
-    share_id: str = ""  # "" if all of it is reserved
+    share_id: str = ""  # "" if the whole device is reserved
 
 
 class UnwrittenClaim(msgspec.Struct, frozen=True, rename="camel"):
-    """The devices that one claim will have. It is in doubt while the outcome of its write is unknown."""
+    """The devices that one claim will have. `in_doubt` is True while the outcome of the write is unknown."""
 
     namespace: str
     claim: str
