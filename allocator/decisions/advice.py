@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 TRIES = 32
-NODES = 4  # kinds of nodes that are tried, the most frequent first
+NODES = 4  # hindrances that are considered, in their order; one node is tried for each
 
 
 def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:

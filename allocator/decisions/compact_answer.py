@@ -1,6 +1,6 @@
 """Shortens an answer about all nodes: the largest group of nodes with the same answer is not named.
 
-Such a group is the nodes that fit with one score, or the nodes with one reason. `rest` is the answer for all unnamed nodes. That is
+A group is all nodes that fit with the same score, or all nodes with the same reason. `rest` is the answer for all unnamed nodes. That is
 correct only if both sides know the same nodes, so the scheduler sends count and checksum of its nodes. If these differ from ours, the
 answer names every fitting node, and unnamed nodes do not fit. A scheduler of another version that sends no numbers gets that form, too.
 """

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from dra.objects import Pod
     from dra.stock import Stock
 
-    _ByNode = Mapping[str, str]  # why not, by name of a node
+    _ByNode = Mapping[str, str]  # node name → why the node does not fit
 
 MAX_EXPLAINED = 4  # kinds of refusing nodes that get a detailed reason; nodes that the pod may use come first
 BY_DEFAULT = Placement()
@@ -86,7 +86,7 @@ class FleetOutlook(msgspec.Struct, frozen=True):
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """What a pod gets on one node. `answer` has an allocation for each of the `open` claims, those without one, in order."""
+    """What a pod gets on one node. `open` are the unallocated claims; `answer` has an allocation for each of them, in order."""
 
     claims: tuple[ResourceClaim, ...]
     open: tuple[ResourceClaim, ...]
@@ -157,7 +157,7 @@ class Decider:
         barred: dict[str, str] = {}
         barriers_on = barriers(pod, pod_claims.by_claim)
         if not any(next(barriers_on(stock.nodes[name], {}), None) is None for name in fitting):
-            # The pod may not use any node with free devices, because of selectors or taints. Then report the nodes that it may use.
+            # The pod may not use any node with free devices, because of selectors or taints. So report the nodes that the pod may use.
             for name, node in stock.nodes.items():
                 words = " and ".join(dict.fromkeys(first for first, *_ in barriers_on(node, {})))
                 if words and name not in obstacles:
@@ -182,7 +182,7 @@ class Decider:
         return FleetOutlook(outlook, {}, _summary(hindrances, len(stock.nodes)), hindrances)
 
     def may_fit(self, pod: Pod, stock: Stock, excluded_nodes: _ByNode = MappingProxyType({})) -> bool:
-        """Return whether some node that is not excluded may serve a pod now; True if more than its open claims decides about the pod."""
+        """Return whether some node that is not excluded may serve a pod now; True if the decision depends on more than its open claims."""
         pod_claims = find_claims(pod, stock)
         if not demand_key(pod_claims):
             return True
@@ -193,7 +193,10 @@ class Decider:
     def serve(
         self, pod: Pod, node: str, stock: Stock, placement: Placement = BY_DEFAULT, *, uncached: Options | None = None
     ) -> Serving | str:
-        """Return what a pod gets on one node, or why it gets nothing now. Give `uncached` options for a hypothetical stock, whose answer must not be cached."""
+        """Return what a pod gets on one node, or why it gets nothing now.
+
+        For a hypothetical stock, pass options in `uncached`, because its answer must not be cached.
+        """
         pod_claims = find_claims(pod, stock)
         if pod_claims.waits_for:
             return pod_claims.waits_for
@@ -292,14 +295,14 @@ class Decider:
 
 
 def demand_key(pod_claims: PodClaims) -> bytes:
-    """Return a key that is equal for pods with equal open claims; empty if more than its open claims decides about the pod."""
+    """Return a key that is equal for pods with equal open claims; empty if the decision depends on more than the open claims."""
     open_ = pod_claims.open
     is_individual = pod_claims.waits_for or len(open_) < len(pod_claims.claims)
     return b"" if is_individual else encode([claim.spec for claim in open_])
 
 
 def _takes_the_first(placement: Placement, claims: Iterable[ResourceClaim]) -> bool:
-    """Return whether the first devices that fit will do, so that the answer about all nodes suffices."""
+    """Return whether the first devices that fit are chosen, so that the search of all nodes has the answer."""
     return placement.is_default and not any(
         request.first_available for claim in claims for request in claim.spec.devices.requests
     )
@@ -308,8 +311,9 @@ def _takes_the_first(placement: Placement, claims: Iterable[ResourceClaim]) -> b
 def _hindrances(
     answers: FleetAnswer, idle: FleetAnswer, candidates: Sequence[str], others: Iterable[_ByNode]
 ) -> tuple[Hindrance, ...]:
-    """Return the reasons why nodes do not fit: first for nodes that the pod may use, there temporary reasons first, then by number of nodes.
+    """Return the reasons why nodes do not fit.
 
+    Reasons of nodes that the pod may use come first; among these, temporary reasons come first. Then the number of nodes decides.
     Nodes without a detailed reason are counted, too.
     """
     may_go = frozenset(candidates)
@@ -373,7 +377,7 @@ def _by_message(refusals: _ByNode) -> tuple[Hindrance, ...]:
 
 
 def _unaccounted(claims: Iterable[ResourceClaim], stock: Stock) -> str:
-    """Name an allocated device that takes the node's own cpu or memory, and what it takes; "" if there is none.
+    """Return a message about an allocated device that uses cpu or memory of the node; "" if there is none.
 
     Gate DRANodeAllocatableResources (KEP-5517, alpha): in-tree, DynamicResources adds these amounts to the pod's requests
     (nodeallocatabledynamicresources.go). drawbridge does not, so the node would get more pods than it has cpu for.

@@ -1,6 +1,7 @@
 """How a pod is placed: which strategy applies, and which nodes are full.
 
-The pod's annotation names the strategy, else its Namespace's, else the configuration of that namespace, else the general one.
+The strategy is named by the annotation of the pod, else of its Namespace, else by the configuration for the namespace, else by the
+default configuration.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class PlacementRules(msgspec.Struct, frozen=True):
 
     otherwise: Placement = Placement()
     namespaces: Mapping[str, Placement] = {}
-    most_pods: int = 0  # with devices on a node; 0 for any number
+    most_pods: int = 0  # the limit of pods with devices on a node; 0 for no limit
 
     def for_namespace(self, namespace: str) -> Placement:
         """Return the placement of a namespace."""
@@ -49,9 +50,9 @@ def placement_of(pod: Pod, namespace: Mapping[str, str], rules: PlacementRules) 
 
 
 def full_nodes(reserved: Iterable[tuple[str, str]], most: int, leaving: Collection[str]) -> dict[str, str]:
-    """Return the nodes that have as many pods with our devices as they may, without the `leaving` pods, and a message.
+    """Return a message for each node that has reached the limit of pods with devices. Pods in `leaving` do not count.
 
-    `reserved` are pods by uid with their nodes, `most` is how many a node may have.
+    `reserved` has the uid and the node of each pod; `most` is the limit of a node, 0 for no limit.
     """
     pods = Counter(node for pod, node in reserved if pod not in leaving)
     return {

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dra.objects import Node, Pod
     from dra.stock import Stock
 
-MAX_CONSUMERS = 256  # the API server takes no more in reservedFor
+MAX_CONSUMERS = 256  # the API server accepts no more in reservedFor
 GROUP = "PodGroup"
 
 
@@ -131,7 +131,7 @@ def node_obstacle(pod_claims: PodClaims, node: Node) -> str:
 
 
 def _missing(pod: Pod, claim: ResourceClaim, stock: Stock, *, made_for_it: bool) -> str:
-    """Return what has to happen to a claim before it can be allocated; "" if nothing has to."""
+    """Return why the pod cannot use a claim, or not yet; "" if it can."""
     name = claim.metadata.name
     if claim.metadata.deletion_timestamp:
         return f"waiting for claim {name}, which is being deleted"
