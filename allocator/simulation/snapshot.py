@@ -1,9 +1,9 @@
 """Schedules the pending pods of a snapshot without a cluster: the node of each pod, or why no node fits.
 
 Pods are placed one after another by priority, creation time and name; the devices of each are in use for the next. A pod's claims are
-those that it names, those generated for it, or, if the controller has not generated them yet, those that its templates would become;
-and one for the extended resources that a DeviceClass offers and the node does not. No pod is evicted, but a refused pod names its
-victims. Nodes are scored by devices alone, without kube-scheduler's other scores.
+the claims that it names, the claims that are or will be generated from its templates, and one claim for the extended resources that a
+DeviceClass serves and no device plugin of the node offers. No pod is evicted, but the outcome of a refused pod names victims. Nodes are
+scored by devices alone, without kube-scheduler's other scores.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PodOutcome(msgspec.Struct, frozen=True, rename="camel"):
     reasons: tuple[Reason, ...] = ()
     victims: tuple[str, ...] = ()
     summary: str = ""
-    exceeded_quota: dict[str, str] = {}  # the exceeded quota line of a pod for which devices are free
+    exceeded_quota: dict[str, str] = {}  # the exceeded quota line, if devices are free for the pod
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -291,9 +291,9 @@ class SnapshotRun:
     def _with_own_errors(
         self, answers: dict[str, Answer], claims_by_node: Mapping[str, Sequence[ResourceClaim]]
     ) -> dict[str, Answer]:
-        """Repeat searches that ended in an error: its text names a claim, which is another pod's in a cached answer.
+        """Repeat searches that ended in an error: the error names a claim, and in a cached answer this is the claim of another pod.
 
-        Nodes for which the pod has other claims have another answer, even if its text is the same.
+        Searches with the same error and the same claims are repeated once. The claims may differ between nodes.
         """
         own: dict[tuple[str, ...], Answer] = {}
         found: dict[str, Answer] = {}
