@@ -21,10 +21,10 @@ import (
 const (
 	maxAnswer   = 16 << 20 // 5,000 nodes with reasons take less than 1 MiB
 	maxRefusal  = 64 << 10
-	maxSentence = 800 // an event holds 1,024 characters, and the scheduler writes something before it
+	maxSentence = 800 // an event holds 1,024 characters, and the scheduler adds a prefix
 )
 
-// Concurrent connections; further calls wait for one until their deadline. The allocator accepts 256 in all.
+// Concurrent connections; further calls wait for a free connection until their deadline. The allocator accepts 256 in all.
 const (
 	questionConnections = 32
 	commitConnections   = 128
@@ -53,7 +53,7 @@ type Client struct {
 	place    Place
 	timeouts Timeouts
 	base     string
-	// Calls of the scheduling cycle do not queue behind commits, of which thousands may be in progress.
+	// Calls of the scheduling cycle do not queue behind commits; thousands of commits may be in progress.
 	questions *http.Client
 	commits   *http.Client
 	// For the long poll, without kept connections: net/http repeats a GET when a kept connection breaks, which would
@@ -111,8 +111,8 @@ func (c *Client) State(ctx context.Context) (*State, error) {
 	return answer, c.do(ctx, call{name: "state", timeout: c.timeouts.State}, answer)
 }
 
-// PreFilter asks about a pod on all nodes of the census. With a supposition it is about a member of a group for which
-// pods may be evicted.
+// PreFilter requests the verdict about a pod on all nodes of the census. A supposition is set only for a member of a group
+// for which pods may be evicted.
 func (c *Client) PreFilter(ctx context.Context, pod *v1.Pod, nodes Census, suppose Supposition) (*Answer, error) {
 	answer := &Answer{}
 	request := call{name: "prefilter", question: podQuestion{pod, nodes, suppose}, timeout: c.timeouts.Call, repeat: true}
@@ -139,13 +139,13 @@ func (c *Client) Unreserve(ctx context.Context, reservation string) error {
 	return c.do(ctx, call{name: "unreserve", question: question, timeout: c.timeouts.Call, repeat: true}, &nothing{})
 }
 
-// UnreserveUnknown releases what a Reserve may have reserved whose answer was lost.
+// UnreserveUnknown releases the devices that a Reserve whose answer was lost may have reserved.
 func (c *Client) UnreserveUnknown(ctx context.Context, token, node string) error {
 	question := nodeQuestion{token, node}
 	return c.do(ctx, call{name: "unreserve", question: question, timeout: c.timeouts.Call, repeat: true}, &nothing{})
 }
 
-// Commit writes a reservation into the claims. It is called again until all binding conditions are met.
+// Commit writes a reservation into the claims. The caller repeats it until all binding conditions are met.
 func (c *Client) Commit(ctx context.Context, reservation string) (*Commit, error) {
 	answer := &Commit{}
 	request := call{name: "commit", question: reservationQuestion{reservation}, timeout: c.timeouts.Commit, repeat: true}
@@ -153,14 +153,14 @@ func (c *Client) Commit(ctx context.Context, reservation string) (*Commit, error
 	return answer, c.do(ctx, request, answer)
 }
 
-// PostFilter asks for victims. It is never sent twice, because the allocator evicts.
+// PostFilter makes the allocator choose and evict victims. The client never repeats this call, because it evicts pods.
 func (c *Client) PostFilter(ctx context.Context, pod *v1.Pod, nodes []string) (*Preemption, error) {
 	answer := &Preemption{}
 	request := call{name: "postfilter", question: preemptionQuestion{pod, nodes}, timeout: c.timeouts.Call}
 	return answer, c.do(ctx, request, answer)
 }
 
-// PostFilterGroup asks for the victims of a group whose members have a node each. It is never sent twice either.
+// PostFilterGroup does the same for a group whose members have a node each. The client never repeats this call either.
 func (c *Client) PostFilterGroup(ctx context.Context, group []Member) (*Preemption, error) {
 	answer := &Preemption{}
 	request := call{name: "postfilter", question: groupQuestion{group}, timeout: c.timeouts.Call}
@@ -176,10 +176,10 @@ func (c *Client) Wake(ctx context.Context, after int64) (*Wake, error) {
 
 type call struct {
 	name     string
-	question any // none: GET
+	question any // nil for a GET
 	timeout  time.Duration
-	through  *http.Client // none: the one for questions
-	repeat   bool         // may be sent twice; a GET is sent again soon anyway
+	through  *http.Client // nil for the client for questions
+	repeat   bool         // the call may be sent twice; not needed for a GET, which is polled
 }
 
 type checked interface{ check() error }
@@ -293,7 +293,7 @@ func refusal(name string, status int, text []byte) error {
 	return &Refusal{Status: status, Sentence: Shorten(body.Error), Remedy: Shorten(body.Remedy)}
 }
 
-// Shorten cuts a message of the allocator to what fits into an event.
+// Shorten cuts a message of the allocator to a length that fits into an event.
 func Shorten(sentence string) string {
 	letters := []rune(sentence)
 	if len(letters) <= maxSentence {

@@ -21,7 +21,7 @@ import (
 var (
 	pod     = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "train", UID: "u1"}}
 	patient = Timeouts{Call: time.Minute, Commit: time.Minute, State: time.Minute}
-	// A server that never answers is late at any deadline, so a short one makes no test depend on the machine.
+	// A server that never answers is late at any deadline, so a short deadline makes no test depend on the speed of the machine.
 	hasty = Timeouts{Call: 200 * time.Millisecond, Commit: 200 * time.Millisecond, State: 200 * time.Millisecond}
 )
 

@@ -9,26 +9,26 @@ import (
 // Health is the state of the allocator, with a message for people.
 type Health struct {
 	Usable  bool
-	Quiet   bool   // not usable, but not a problem yet: another one leads, or it is starting again
-	Message string // why it is not usable
+	Quiet   bool   // not usable, but not a problem yet: another replica leads, or the allocator is starting or ending
+	Message string // why the allocator is not usable
 	leader  string
 }
 
 // Follower watches the allocator: whether it is usable, and which pods it requeues.
 //
 // Nothing that happens while the allocator is away is lost: whenever it becomes usable again, or a long poll breaks,
-// all waiting pods are requeued. An allocator that is starting or ends gets some time before it is reported as a problem: it starts
+// all waiting pods are requeued. An allocator that starts or ends gets some time before it is reported as a problem: it starts
 // together with its scheduler, and when it ends, another replica places the pods.
 type Follower struct {
 	client   *Client
 	interval time.Duration
-	grace    time.Duration // until an allocator that is not ready counts as a problem
+	grace    time.Duration // how long an allocator may be not ready before this counts as a problem
 	woken    func(pods []string, all bool)
 
 	mutex  sync.Mutex
 	health Health
-	seen   time.Time // when it was ready last, or this follower began
-	judged bool      // whether the state was determined after the grace period, so that pods show it
+	seen   time.Time // when the allocator was ready last, or this follower was created
+	judged bool      // whether the last state came after the grace period, so that the pods' events show it
 }
 
 // NewFollower returns a follower that passes pods to `woken`, which may be called from two goroutines at once.
@@ -68,7 +68,7 @@ func (f *Follower) watchState(ctx context.Context) {
 	}
 }
 
-// Look asks for the state once.
+// Look fetches the state once.
 func (f *Follower) Look(ctx context.Context) {
 	state, err := f.client.State(ctx)
 	if f.note(state, err) {
@@ -76,8 +76,8 @@ func (f *Follower) Look(ctx context.Context) {
 	}
 }
 
-// note reports whether waiting pods must be requeued: the allocator has become usable, is another one than before, or
-// was not ready in time, which the pods do not show yet.
+// note reports whether waiting pods must be requeued: the allocator has become usable, another replica leads than before, or
+// the allocator was not ready in time and the pods' events do not show this yet.
 func (f *Follower) note(state *State, err error) bool {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
@@ -125,7 +125,7 @@ func (f *Follower) watchWake(ctx context.Context) {
 		wake, err := f.client.Wake(ctx, after)
 		if err != nil {
 			if MayRecover(err) && ctx.Err() == nil {
-				f.Missed(err) // it may be back before the next poll of its state
+				f.Missed(err) // the allocator may be back before the next poll of its state
 			}
 			after, broken = 0, true
 			pause(ctx, f.interval)

@@ -117,7 +117,7 @@ type woken struct {
 	all  bool
 }
 
-// following runs a follower against a stub; what it wakes arrives in the channel.
+// following runs a follower against a stub; the pods that the follower requeues arrive in the channel.
 func following(t *testing.T, server *stub.Server) <-chan woken {
 	t.Helper()
 	heard := make(chan woken, 1000)
@@ -205,7 +205,7 @@ func TestABrokenLongPollWakesAllPods(t *testing.T) {
 func TestALongPollThatIsCutWakesAllPodsThoughEveryStateWasGood(t *testing.T) {
 	server := stub.Serve(t)
 	server.On("state", stub.JSON(State{Leading: true, Ready: true}))
-	// The second poll could go over a kept connection, and net/http would send it again to the next server.
+	// If the second poll used a kept connection, net/http would repeat it, and the follower would not see the break.
 	server.On("wake", stub.InTurn(stub.JSON(Wake{Seq: 1, Pods: []string{"team/first"}}), stub.Hangup, stub.Never))
 	heard := following(t, server)
 	await(t, heard, func(one woken) bool { return len(one.pods) == 1 })

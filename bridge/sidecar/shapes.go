@@ -16,7 +16,7 @@ type State struct {
 	Leading  bool   `json:"leading"`
 	Ready    bool   `json:"ready"`
 	Identity string `json:"identity"`
-	Message  string `json:"message"` // why not
+	Message  string `json:"message"` // why the allocator is not usable
 }
 
 // Verdict is the allocator's decision about a pod on all nodes.
@@ -95,7 +95,7 @@ type Census struct {
 	Sum   uint64 `json:"sum"`
 }
 
-// CensusOf counts nodes, in any order.
+// CensusOf returns the census of nodes, which does not depend on their order.
 func CensusOf(names iter.Seq[string]) Census {
 	census := Census{}
 	var letters []byte
@@ -129,7 +129,7 @@ func (r *Reservation) check() error {
 	return nil
 }
 
-// Commit is whether the claims are written and ready for binding; if not, what they wait for.
+// Commit reports whether the claims are written and ready for binding; if not, Message is what they wait for.
 type Commit struct {
 	Committed bool   `json:"committed"`
 	Message   string `json:"message"`
@@ -151,7 +151,7 @@ type Nomination struct {
 	Node      string `json:"node"`
 }
 
-// Preemption is where the pod, or each member of the group, will fit once the victims are deleted.
+// Preemption names the node where the pod, or each member of the group, will fit once the victims are deleted.
 type Preemption struct {
 	NominatedNode string       `json:"nominatedNode,omitempty"`
 	Nominations   []Nomination `json:"nominations,omitempty"`
@@ -183,7 +183,7 @@ func (*nothing) check() error { return nil }
 
 // Supposition assumes that pods below a priority are deleted; its zero value assumes none.
 type Supposition struct {
-	Suppose string `json:"suppose,omitempty"` // its name
+	Suppose string `json:"suppose,omitempty"` // a unique name of the supposition
 	Below   *int64 `json:"below,omitempty"`
 }
 

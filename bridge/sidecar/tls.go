@@ -24,7 +24,7 @@ func (t *TLS) dial(dialer *net.Dialer) func(context.Context, string, string) (ne
 		if err != nil {
 			return nil, err
 		}
-		// Without a ServerName it uses the address's host, and the context limits the handshake.
+		// Without a ServerName, the dialer verifies the address's host. The context limits the handshake.
 		greeting := &tls.Dialer{NetDialer: dialer, Config: config}
 		return greeting.DialContext(ctx, network, address)
 	}

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// signer is an authority, or what one has signed.
+// signer is the certificate and the key of an authority, or of a client or server whose certificate the authority has signed.
 type signer struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
@@ -78,11 +78,11 @@ func put(t *testing.T, path string, block *pem.Block) {
 	}
 }
 
-// secured is an allocator that demands a certificate, and the files of a scheduler that has one.
+// secured is an allocator that requires a client certificate, and the files of a scheduler with such a certificate.
 type secured struct {
 	place     Place
 	authority *signer
-	shown     atomic.Value // the name of the client that asked last
+	shown     atomic.Value // the name in the certificate of the last client
 	server    *httptest.Server
 }
 

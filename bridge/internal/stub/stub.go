@@ -1,4 +1,4 @@
-// Package stub is an allocator for tests: a real HTTP server on a unix socket, whose answers a test writes.
+// Package stub is an allocator for tests: a real HTTP server on a unix socket. The test defines its answers.
 package stub
 
 import (
@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// Answer writes what the allocator says to one call.
+// Answer writes the allocator's answer to one call.
 type Answer func(http.ResponseWriter, *http.Request)
 
 // Asked is one call that arrived.
@@ -22,7 +22,7 @@ type Asked struct {
 	Body map[string]any
 }
 
-// Server is a running stub. A call without its own answer gets 404, as from an allocator that does not know it.
+// Server is a running stub. A call without an answer of the test gets 404, as from an allocator that does not support the call.
 type Server struct {
 	Socket string
 
@@ -36,7 +36,7 @@ type Server struct {
 // Serve starts a stub that ends with the test.
 func Serve(t *testing.T) *Server {
 	t.Helper()
-	// A test's own directory has its name in it, which is too long for a socket.
+	// t.TempDir contains the name of the test, so the path is too long for a socket.
 	folder, err := os.MkdirTemp("", "stub")
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func (s *Server) Start(t *testing.T) {
 	s.mutex.Unlock()
 }
 
-// Stop breaks all connections and goes away, as a killed process does.
+// Stop closes the listener and breaks all connections, as if the process was killed.
 func (s *Server) Stop() {
 	s.mutex.Lock()
 	server := s.server
@@ -91,7 +91,7 @@ func (s *Server) On(call string, answer Answer) {
 	s.answers[call] = answer
 }
 
-// Asked lists the calls so far, of one kind.
+// Asked returns the calls of one kind so far.
 func (s *Server) Asked(call string) []Asked {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -104,7 +104,7 @@ func (s *Server) Asked(call string) []Asked {
 	return found
 }
 
-// Connections counts how many were opened.
+// Connections returns the number of connections opened so far.
 func (s *Server) Connections() int {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -143,12 +143,12 @@ func Refusal(status int, sentence, remedy string) Answer {
 	return Status(status, map[string]string{"error": sentence, "remedy": remedy})
 }
 
-// Text answers with exactly this.
+// Text answers with exactly this text.
 func Text(text string) Answer {
 	return func(response http.ResponseWriter, _ *http.Request) { _, _ = response.Write([]byte(text)) }
 }
 
-// Never does not answer until the caller has gone.
+// Never gives no answer; it returns when the caller disconnects.
 func Never(_ http.ResponseWriter, request *http.Request) { <-request.Context().Done() }
 
 // Trickle begins an answer and does not end it.
@@ -158,7 +158,7 @@ func Trickle(response http.ResponseWriter, request *http.Request) {
 	<-request.Context().Done()
 }
 
-// Flood answers with more and more, until the caller has gone.
+// Flood writes an endless answer until the caller disconnects.
 func Flood(response http.ResponseWriter, request *http.Request) {
 	spaces := []byte(strings.Repeat(" ", 1<<20))
 	for request.Context().Err() == nil {
@@ -171,7 +171,7 @@ func Flood(response http.ResponseWriter, request *http.Request) {
 // Hangup closes the connection without an answer.
 func Hangup(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-// InTurn gives one answer after the other, and the last one from then on.
+// InTurn gives the answers one after another, then repeats the last one.
 func InTurn(answers ...Answer) Answer {
 	var mutex sync.Mutex
 	return func(response http.ResponseWriter, request *http.Request) {
