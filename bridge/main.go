@@ -1,4 +1,4 @@
-// drawbridge-scheduler is kube-scheduler with the additional plugin Drawbridge, which asks `drawbridge allocator` for devices.
+// drawbridge-scheduler is kube-scheduler with the additional plugin Drawbridge, which calls `drawbridge allocator` to allocate devices.
 //
 // Flags, configuration file, metrics and health checks are those of kube-scheduler.
 package main

@@ -23,8 +23,8 @@ const (
 	versionPatience = 30 * time.Second
 )
 
-// emulateServer has the scheduler work as one of the API server's minor: it would wait forever for kinds that an older
-// server does not have, and schedule nothing. An --emulated-version that is given counts before that.
+// emulateServer makes the scheduler emulate the minor version of an older API server. Otherwise the scheduler would wait forever
+// for kinds that this server does not have, and schedule nothing. An explicit --emulated-version takes precedence.
 func emulateServer(command *cobra.Command) {
 	before := command.PersistentPreRunE
 	command.PersistentPreRunE = func(command *cobra.Command, args []string) error {
@@ -59,7 +59,7 @@ func toEmulate(info *apiversion.Info) string {
 	return fmt.Sprintf("%d.%d", server.Major(), server.Minor())
 }
 
-// serverVersion returns the version of the API server in this configuration.
+// serverVersion returns the version of the API server that the scheduler's configuration file or kubeconfig names.
 func serverVersion(config, kubeconfig string) (*apiversion.Info, error) {
 	if config != "" {
 		var told struct {

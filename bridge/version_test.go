@@ -33,7 +33,7 @@ func TestOnlyAnOlderServerIsEmulated(t *testing.T) {
 	}
 }
 
-// The server is the one that the scheduler's own configuration names, and a version that is given is not asked for.
+// The version comes from the server that the scheduler's configuration names. With an explicit version, there is no request.
 func TestTheVersionIsThatOfTheConfiguredServer(t *testing.T) {
 	asked := 0
 	server := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, _ *http.Request) {

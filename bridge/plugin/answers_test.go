@@ -12,15 +12,15 @@ import (
 	"drawbridge.dev/bridge/sidecar"
 )
 
-// told is one answer of the allocator about some nodes, with all names and without the largest kind of nodes. Its own
-// tests make the file and hold it to what it says.
+// told is one answer of the allocator in two forms: with all node names, and without the names of the largest group of nodes.
+// tests/allocator/service/test_answers.py writes and verifies the file.
 type told struct {
 	Nodes []string       `json:"nodes"`
 	Named sidecar.Answer `json:"named"`
 	Short sidecar.Answer `json:"short"`
 }
 
-// outcome is all that the scheduler learns of an answer.
+// outcome is all that the scheduler learns from an answer.
 type outcome struct {
 	code    fwk.Code
 	message string
@@ -57,7 +57,7 @@ func TestAnAnswerThatLeavesNodesUnnamedMeansTheSameForEachOfThem(t *testing.T) {
 	}
 }
 
-// learned tells what the scheduler learns, and whether it goes on with all nodes as they are.
+// learned returns what the scheduler learns from an answer, and whether PreFilter keeps all nodes without a list.
 func learned(
 	t *testing.T, plugin *Plugin, w *world, server *stub.Server, answer sidecar.Answer, infos []fwk.NodeInfo,
 ) (outcome, bool) {
@@ -85,7 +85,7 @@ func TestTheQuestionSaysWhichNodesTheSchedulerKnowsInAnyOrder(t *testing.T) {
 	for _, infos := range [][]fwk.NodeInfo{{node("n1"), node("n2")}, {node("n2"), node("n1")}, nil} {
 		plugin.PreFilter(t.Context(), &cycleState{}, pod("p", "gpu"), infos)
 	}
-	// 0xeb7954ec and 0x72700556, as zlib.crc32 of Python says of these names.
+	// The sum of 0xeb7954ec and 0x72700556, which zlib.crc32 of Python returns for these names.
 	for at, wanted := range []string{"map[count:2 sum:5.870541378e+09]", "map[count:2 sum:5.870541378e+09]", "map[count:0 sum:0]"} {
 		if asked := fmt.Sprint(server.Asked("prefilter")[at].Body["nodes"]); asked != wanted {
 			t.Errorf("asked about %s", asked)
@@ -98,7 +98,7 @@ func TestNodesThatAreNotNamedAreNarrowedDownToWithTheOthers(t *testing.T) {
 	but := []sidecar.Reason{{Message: "no free GPU", Nodes: []string{"n3"}, Count: 1}}
 	for name, row := range map[string]struct {
 		answer sidecar.Answer
-		nodes  []string // none: all of them
+		nodes  []string // nil: all nodes
 	}{
 		"all equal":    {sidecar.Answer{Rest: &sidecar.Rest{Fit: true, Score: 7}}, nil},
 		"all but one":  {sidecar.Answer{Rest: &sidecar.Rest{Fit: true}, Reasons: but}, []string{"n1", "n2", "n4"}},
@@ -119,7 +119,7 @@ func TestNodesThatAreNotNamedAreNarrowedDownToWithTheOthers(t *testing.T) {
 	}
 }
 
-// What an answer costs the scheduler from the question to the scores, with every name and with as few as there may be.
+// BenchmarkAnswer measures the cost of an answer in PreFilter, with the names of all nodes and with none.
 func BenchmarkAnswer(b *testing.B) {
 	for _, nodes := range []int{500, 1000} {
 		long := sidecar.Answer{Verdict: sidecar.Fits, Token: "t"}

@@ -17,7 +17,7 @@ import (
 // DefaultSocket is where the allocator listens by default.
 const DefaultSocket = "/run/drawbridge/allocator.sock"
 
-// A longer path does not fit into the kernel's socket address.
+// The longest path that fits into the kernel's socket address.
 const maxSocketPath = 107
 
 // Args are the plugin's part of a KubeSchedulerConfiguration: pluginConfig[name=Drawbridge].args.
@@ -26,7 +26,7 @@ type Args struct {
 
 	// Socket is the path of the allocator's unix socket. Default: DefaultSocket, if there is no address.
 	Socket string `json:"socket,omitempty"`
-	// Address is an IP address or, with tls, a name, and a port, in place of a socket. Without tls it has to be loopback.
+	// Address is host:port, in place of a socket. Without tls, the host must be a loopback IP address; with tls, it may be a name.
 	Address string `json:"address,omitempty"`
 	// TokenFile holds the bearer token for the address. It is read for each call.
 	TokenFile string `json:"tokenFile,omitempty"`

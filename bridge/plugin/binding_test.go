@@ -39,7 +39,7 @@ func TestAPodIsReservedForCommittedAndLetGoByOneReservation(t *testing.T) {
 		t.Errorf("commit asked %v", asked)
 	}
 	plugin.Unreserve(ctx, state, me, "n2")
-	plugin.Unreserve(ctx, state, me, "n2") // the scheduler may say it twice
+	plugin.Unreserve(ctx, state, me, "n2") // the scheduler may call Unreserve twice
 	asked := server.Asked("unreserve")
 	if len(asked) != 1 || asked[0].Body["reservation"] != "r1" {
 		t.Errorf("unreserve asked %v", asked)
@@ -74,7 +74,7 @@ func TestAReservationWhoseAnswerWasLostIsGivenBack(t *testing.T) {
 	server.On("reserve", stub.Hangup)
 	server.On("unreserve", stub.JSON(struct{}{}))
 	me := pod("p", "gpu")
-	// The attempt was given up, which must not keep the reservation.
+	// The attempt is cancelled; the reservation must be released all the same.
 	ctx, cancel := context.WithCancel(t.Context())
 	if status := plugin.Reserve(ctx, state, me, "n2"); status.Code() != fwk.UnschedulableAndUnresolvable {
 		t.Errorf("got %v", status.Code())

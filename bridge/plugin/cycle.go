@@ -21,7 +21,7 @@ const stateKey fwk.StateKey = Name
 type cycle struct {
 	answer *sidecar.Answer
 	scores map[string]int64  // by name of a node that fits
-	reason map[string]string // by name of a node that does not fit: why
+	reason map[string]string // why a node does not fit, by its name
 
 	// Pods that the scheduler assumes to be added to or removed from a node. AddPod and RemovePod fill the lists of one clone.
 	added, removed []*v1.Pod
@@ -58,7 +58,7 @@ func cycleOf(state fwk.CycleState) *cycle {
 	return attempt
 }
 
-// PreFilter asks the allocator once which of all nodes can serve the pod. The answer's token stands for the pod in later calls.
+// PreFilter calls the allocator once for all nodes. In later calls, the token of the answer identifies the pod.
 func (p *Plugin) PreFilter(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, infos []fwk.NodeInfo,
 ) (*fwk.PreFilterResult, *fwk.Status) {
@@ -271,7 +271,7 @@ func (p *Plugin) filterWithPods(ctx context.Context, attempt *cycle, node string
 	if attempt.answer.Token == "" { // the verdict is neither fits nor full
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, messageOf(attempt.answer))
 	}
-	// Preemption may filter a hundred nodes within one deadline, so after a failure the other nodes are not asked about.
+	// Preemption may filter a hundred nodes within one deadline, so after a failure there are no calls for the other nodes.
 	if attempt.held.broken.Load() {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, notChecked(p.follower.Health().Message))
 	}

@@ -240,7 +240,7 @@ func TestPodsThatComeAndGoArePartOfTheQuestion(t *testing.T) {
 	if status := plugin.Filter(ctx, state, me, node("n1")); status.IsSuccess() {
 		t.Error("what was supposed in a clone is true outside of it")
 	}
-	// Taken away and put back is as it was.
+	// A pod that is removed and added again changes nothing.
 	plugin.AddPod(ctx, supposed, me, podInfo{pod: victim}, node("n1"))
 	plugin.RemovePod(ctx, supposed, me, podInfo{pod: nominated}, node("n1"))
 	if status := plugin.Filter(ctx, supposed, me, node("n1")); status.Message() != "all GPUs are in use" {

@@ -18,15 +18,15 @@ import (
 	"drawbridge.dev/bridge/sidecar"
 )
 
-// PostFilter asks the allocator to make room on one of the nodes that every other plugin accepts. The allocator deallocates claims
-// of the pod that are allocated elsewhere, or chooses and evicts victims. For what is missing besides devices, PostFilter returns
-// Unschedulable, so that DefaultPreemption runs next. If the allocator gave no answer, UnschedulableAndUnresolvable keeps
-// DefaultPreemption from running: the allocator may have evicted pods already, or decided against any eviction.
+// PostFilter asks the allocator to make room on one of the nodes on which only devices are missing. The allocator deallocates claims
+// of the pod that are allocated elsewhere, or chooses and evicts victims. If this cannot help, PostFilter returns Unschedulable, so
+// that DefaultPreemption runs next. If the allocator gave no answer, UnschedulableAndUnresolvable keeps DefaultPreemption from
+// running: the allocator may have evicted pods already, or decided against any eviction.
 func (p *Plugin) PostFilter(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader,
 ) (*fwk.PostFilterResult, *fwk.Status) {
 	if !p.follower.Health().Usable {
-		// DefaultPreemption would clear nominatedNodeName, from which the next leader knows for which pod devices were freed.
+		// DefaultPreemption would clear nominatedNodeName, in which the next leader reads for which pod devices were freed.
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
 	}
 	attempt := cycleOf(state)
@@ -148,7 +148,7 @@ func lesserPriorities(pod *v1.Pod, infos []fwk.NodeInfo) []int32 {
 	return sets.List(priorities)
 }
 
-// lackingOnlyDevices returns the nodes that every other plugin accepts.
+// lackingOnlyDevices returns the nodes that lack devices and that every other plugin accepts.
 func (p *Plugin) lackingOnlyDevices(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, infos []fwk.NodeInfo,
 ) []string {

@@ -15,7 +15,7 @@ import (
 	"drawbridge.dev/bridge/sidecar"
 )
 
-// crowded has pods of less priority on three nodes; something other than devices keeps the pod from n2.
+// crowded adds three nodes with pods of lower priority; something other than devices keeps the pod off n2.
 func crowded(w *world) {
 	for _, name := range []string{"n1", "n2", "n3"} {
 		w.nodes = append(w.nodes, node(name, prioritized(pod("low-"+name, "c"), 0)))
@@ -69,7 +69,7 @@ func TestAPodWithADeviceByAnExtendedResourceMayBeAVictim(t *testing.T) {
 func TestANodeThatHasTheDevicesNeedsNoVictims(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
 	crowded(w)
-	state := begun(t, plugin, w, server, fits) // n1 and n2: something else is missing there
+	state := begun(t, plugin, w, server, fits) // n1 and n2 have the devices, so something else is missing there
 	server.On("postfilter", stub.JSON(sidecar.Preemption{Message: "no pod may be evicted"}))
 	_, status := plugin.PostFilter(t.Context(), state, prioritized(pod("p", "gpu"), 10), nil)
 	if status.Code() != fwk.Unschedulable || status.Message() != "no pod may be evicted" {
@@ -181,7 +181,7 @@ func TestANominationOutlivesTheAllocator(t *testing.T) {
 	}
 }
 
-// gang is a group of waiting pods as the scheduler shows it.
+// gang is a group of waiting pods as the scheduler passes it.
 type gang struct {
 	fwk.PodGroupInfo
 	pods []*v1.Pod

@@ -145,7 +145,7 @@ func (p *Plugin) waitingPods(keys []string, all bool) []*v1.Pod {
 	if all {
 		objects, err := p.podIndex.ByIndex(p.names.waiting, waiting)
 		if err != nil {
-			panic(err) // the index was made in New
+			panic(err) // build adds the index
 		}
 		for _, object := range objects {
 			pods = append(pods, object.(*v1.Pod))
@@ -277,7 +277,7 @@ func (p *Plugin) afterClass(_ klog.Logger, pod *v1.Pod, before, after any) (fwk.
 	return fwk.QueueSkip, nil
 }
 
-// afterDevices requeues every pod that needs the allocator, because only the allocator can tell which classes a device belongs to.
+// afterDevices requeues every pod that needs the allocator, because only the allocator knows which classes a device belongs to.
 // Comparing generations of slices does not help: the scheduler reports a changed DeviceTaintRule as an update of slices.
 func (p *Plugin) afterDevices(_ klog.Logger, pod *v1.Pod, _, _ any) (fwk.QueueingHint, error) {
 	return hint(p.concerns(pod)), nil

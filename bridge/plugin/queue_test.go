@@ -27,7 +27,7 @@ func TestAPodIsQueuedOnceItsClaimsAreThere(t *testing.T) {
 	for name, row := range map[string]struct {
 		pod    *v1.Pod
 		claims []*resourcev1.ResourceClaim
-		says   string // nothing: it is queued
+		says   string // "": the pod is queued
 	}{
 		"no claims":              {pod("p"), nil, ""},
 		"a claim":                {pod("p", "gpu"), []*resourcev1.ResourceClaim{claim("gpu")}, ""},
@@ -79,7 +79,7 @@ func TestPodsWaitWithOneEventWhileTheAllocatorIsAway(t *testing.T) {
 	if said := w.events(); !slices.Equal(said, []string{want}) {
 		t.Errorf("events %q", said)
 	}
-	plugin.follower.Look(t.Context()) // it is back
+	plugin.follower.Look(t.Context()) // the allocator is back
 	if woken := w.woken(); !slices.Equal(woken, []string{"p", "q"}) {
 		t.Errorf("woken %v", woken)
 	}
@@ -297,7 +297,7 @@ func TestAPodOfTheQueueIsRefusedAtOnceWhileTheAllocatorIsAway(t *testing.T) {
 	}
 }
 
-// withoutGrace returns a follower that reports an allocator which is away at once.
+// withoutGrace returns a follower that reports an unreachable allocator at once.
 func withoutGrace(plugin *Plugin, w *world) *sidecar.Follower {
 	return sidecar.NewFollower(plugin.client, stateInterval, 0, func(pods []string, all bool) {
 		plugin.wake(w.logger(), pods, all)

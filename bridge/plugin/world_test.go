@@ -34,7 +34,7 @@ type world struct {
 	classes  map[v1.ResourceName]*resourcev1.DeviceClass
 	nodes    []fwk.NodeInfo
 	enabled  []string // Filter plugins of the profile
-	binders  []string // and Bind plugins
+	binders  []string // Bind plugins of the profile
 	others   func(pod *v1.Pod, node string) *fwk.Status
 
 	mutex     sync.Mutex
@@ -56,7 +56,7 @@ func (w *world) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	}
 }
 
-// woken names the pods that were activated since it was last asked.
+// woken returns the names of the pods that were activated since the last call.
 func (w *world) woken() []string {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
@@ -143,7 +143,7 @@ type podInfo struct {
 
 func (p podInfo) GetPod() *v1.Pod { return p.pod }
 
-// cycleState is the scheduler's notebook for one attempt.
+// cycleState is the scheduler's CycleState of one attempt.
 type cycleState struct {
 	fwk.CycleState
 	data sync.Map
@@ -254,7 +254,7 @@ func prioritized(made *v1.Pod, priority int32) *v1.Pod {
 	return made
 }
 
-// claim returns a claim that asks for devices of classes.
+// claim returns a claim that requests devices of classes.
 func claim(name string, classes ...string) *resourcev1.ResourceClaim {
 	made := &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID("uid-" + name)},
