@@ -149,12 +149,12 @@ class _Finder:
                 yield msgspec.structs.replace(hint, text=f"on an idle {self.node}: {hint.text}")
 
     def _releases(self) -> Iterator[NearestFit]:
-        """Yield hints about claims that would have to end: each claim that is enough alone, else a group of which each is needed."""
+        """Yield hints about claims that would have to end: each claim that is enough alone, else one group without a superfluous claim."""
         result_counts: dict[str, int] = {}  # by claim: the number of devices that it holds in pools of this node
         for pool in self.stock.pools(self.node):
             for key, results in self.stock.results.get(pool.id, {}).items():
                 result_counts[key] = result_counts.get(key, 0) + len(results)
-        holders = sorted(result_counts, key=lambda key: (result_counts[key], key))  # those that hold least first
+        holders = sorted(result_counts, key=lambda key: (result_counts[key], key))  # claims with the fewest devices first
         sufficient = [
             key for key in islice(holders, HOLDERS) if self.fits(self.stock.without("ResourceClaim", key), self.claims)
         ]

@@ -127,7 +127,7 @@ class UnitSupply:
         return {vector for _, _, vector in states}
 
     def _estimate(self, unit: PlacedUnit, types: list[RequestType], own: int, split: tuple[int, ...]) -> int:
-        """Return an upper bound for a unit with too many states: by type, how many cheapest devices fit in the sum of all fields."""
+        """Return an upper bound for a unit with too many states: by type, the number of cheapest devices within the sum of all fields."""
         pattern = unit.pattern
         devices = union(pattern.own)
         total = _sum(own & ~devices & ~pattern.guards, pattern.guards)

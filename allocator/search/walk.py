@@ -12,7 +12,7 @@ an event are skipped. So this search keeps the order and only skips:
              search starts again, with a proof before each step that `ProofPatience` considers worth one
 
 The first request that may end in a fatal error is the *horizon*. The proof, and the counts before the search, consider only the requests
-before it. Twins are used only if there is none.
+before the horizon. Twins are used only if there is no horizon.
 
 One peculiarity of the in-tree search is kept: if every alternative of the next request exceeds the limit of 32 devices per claim, the
 search gives up the current request without trying further candidates, even one that would end in a fatal error. `WalkOutcome.EXCEEDED` is
