@@ -1,1 +1,1 @@
-"""One file a command: what `drawbridge NAME` takes, does and prints."""
+"""One module for each command: its options, what it does, and its output."""

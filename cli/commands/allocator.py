@@ -2,7 +2,7 @@
 
 It listens on one address for each kind of client: `--plugin` for our scheduler's plugin, `--extender` for a stock
 kube-scheduler, `--api` for people. Any client can reserve devices, so each is a unix socket, on loopback, or uses mutual TLS.
-With `--read-only` it allocates nothing, and tells waiting pods the reasons beside any scheduler. SIGTERM drains.
+With `--read-only` it works beside any scheduler: it allocates nothing, and writes events with the reasons why pods wait. SIGTERM drains.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _refuse_contradictions(settings: Settings) -> None:
 
 
 def rules_of(configuration: Configuration) -> PlacementRules:
-    """Read how pods are placed."""
+    """Return the placement rules of a configuration."""
     from allocator.decisions import PlacementRules
     from allocator.strategies import read_placement
     from webhook.state import Placing

@@ -98,7 +98,7 @@ async def _demo(
         shown = [
             document for n, document in enumerate(documents) if n not in made and document.object.get("kind") != KIND
         ]
-        # First what the pods need, wherever it stands in the files, such as the mode of a namespace.
+        # Add other objects first: pods may depend on them, such as on the mode of a namespace, and files have any order.
         others = [document.object for document in shown if not brings_pods(document.object)]
         ignored = add_all(demo.cluster, others)
         outcomes = []

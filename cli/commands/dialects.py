@@ -46,7 +46,7 @@ def command(names: tuple[str, ...], config: str, output: str) -> Exit:
 
 
 def _plain(dialects: Sequence[Dialect]) -> list[dict[str, Any]]:
-    """Make tables for a configuration, with the defaults of their rows."""
+    """Return the dialects in the form of a configuration, with default values written out."""
     import msgspec
 
     defaults = {"outcome": "translated", "unit": "count", "place": "resource"}
@@ -55,7 +55,7 @@ def _plain(dialects: Sequence[Dialect]) -> list[dict[str, Any]]:
 
 
 def _report(dialects: Sequence[Dialect]) -> Report:
-    """Make the tables of docs/keys.md."""
+    """Return a report with a table of keys for each dialect."""
     head = ("Key", "Where", "Unit", "Outcome", "What it says")
     parts: list[Part] = []
     for dialect in dialects:
@@ -69,7 +69,7 @@ def _report(dialects: Sequence[Dialect]) -> Report:
 
 
 def _choose(names: Sequence[str], dialects: Sequence[Dialect]) -> list[Dialect]:
-    """Select the named dialects, and of the others the rows of named keys."""
+    """Return the named dialects, and for each named key the dialects that have it, with the matching rows only."""
     import msgspec
 
     from dra.validation import shape

@@ -39,7 +39,7 @@ class RepairOutcome(NamedTuple):
     problem: str = ""
 
     def lines(self) -> list[str]:
-        """Write it for people."""
+        """Return the outcome as lines of text."""
         if self.repaired:
             return [f"done: {self.repair}"]
         lines = [f"--repair would {self.repair}"] if self.repair else []
@@ -134,7 +134,7 @@ def _summary(outcomes: Mapping[Finding, RepairOutcome]) -> str:
 
 
 def _with_table(report: Report, missing: Sequence[NotChecked]) -> Report:
-    """Add what was not looked for, and the input that it needs."""
+    """Add a table of the findings that were not looked for, with the missing input."""
     from rendering.report import Rows
 
     rows = [(" ".join(rule.codes), ", ".join(rule.inputs), rule.reason) for rule in missing]

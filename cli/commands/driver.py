@@ -1,4 +1,4 @@
-"""`drawbridge driver`: a DRA driver for one node, whose devices are described, discovered, or those of device plugins.
+"""`drawbridge driver`: a DRA driver for one node. Its devices come from a DeviceInventory, from sysfs, or from device plugins.
 
 It runs beside the kubelet, publishes the devices, prepares them for pods, and refuses requests that contradict the claim's
 status (docs/node.md). On SIGTERM it drains; prepared claims stay prepared.
