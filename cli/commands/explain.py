@@ -1,6 +1,6 @@
 """`drawbridge explain`: the state of a pod, workload, claim or device with its reasons; and the meaning of a code.
 
-It reads a live cluster, or with `-f` a dump or manifests, and repeats the answers of the webhook and the allocator.
+It reads a live cluster, or with `-f` a dump or manifests, and gives the same answers as the webhook and the allocator.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def command(
         reading = read_dump(files, given)
     else:
         last = name.rpartition("/")[2]
-        workload = kind == "workload"  # the names of its pods begin with its own
+        workload = kind == "workload"  # the names of its pods begin with the workload's name
         needs = Needs(
             (*(explain.kinds_of(kind_name) if workload else ()), *OUTLOOK_KINDS),
             stored=lambda pod: pod.metadata.name.startswith(last) if workload else pod.metadata.name == last,

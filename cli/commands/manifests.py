@@ -211,7 +211,7 @@ def command(
         cpus=source.file.cpu_claims,
     )
     try:
-        # A bare address is a network of one.
+        # An address without a prefix length becomes a network of one address.
         networks = tuple(str(ip_network(api_server)) for api_server in api_servers)
     except ValueError as error:
         raise Broken(f"--api-server: {error}", "expected an address or CIDR, such as 10.0.0.0/28") from None

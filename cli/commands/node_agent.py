@@ -99,7 +99,10 @@ def command(
 
 
 def _checked_address(address: AllocatorAddress) -> AllocatorAddress:
-    """Check the allocator's URL: without TLS the token may only go to loopback."""
+    """Return the allocator's address with its default token file; raise Broken if it is not valid.
+
+    Without TLS the address must be on loopback, because the token is sent in clear text.
+    """
     url, token_file, ca_file = address.url, address.token_file, address.ca_file
     if not url:
         if token_file or ca_file:

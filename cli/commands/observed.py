@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from analysis.observations import SeenNamespace
     from rendering.report import Cell
 
-_SHOWN = 5  # reasons of a namespace, for people
+_SHOWN = 5  # the most reasons of a namespace in a report
 
 
 @declare(

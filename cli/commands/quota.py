@@ -9,7 +9,7 @@ from rendering.answers import write
 from rendering.exits import Exit
 from rendering.report import Report
 
-_HOLDERS = 1000  # of a line
+_HOLDERS = 1000  # the most holders that are listed for one line of a quota
 
 
 @declare(

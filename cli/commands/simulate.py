@@ -22,7 +22,7 @@ EMPTY: dict[str, Any] = {
     "totals": dict.fromkeys(_COUNTED, 0),
     "unread": [],
 }
-# One node that fits is success; else the answer that needs most attention counts.
+# In order of precedence: one feasible node is enough for success, then undecided, error and infeasible.
 _EXITS = {"feasible": Exit.FINE, "undecided": Exit.UNDECIDED, "error": Exit.BROKEN, "infeasible": Exit.REFUSED}
 
 

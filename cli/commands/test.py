@@ -68,7 +68,7 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
 
 
 def _report(results: Sequence[CaseResult]) -> Report:
-    """List the cases, with --quiet those that failed, with their problems."""
+    """List the cases with their problems; with --quiet, list only failed cases."""
     lines: list[str] = []
     for result in results:
         if not (result.passed and quiet()):

@@ -106,7 +106,7 @@ def command(
         documents = everything
         report_unread(other for other in others if other.instead != "template")
         skipped = [skip if skip.reason == "template" else skip._replace(reason="") for skip in skipped]
-    elif writes or output == "diff":  # each of their lines is named
+    elif writes or output == "diff":  # `edits` reports the lines that request devices
         skipped = [skip._replace(key="") for skip in skipped]
     warn_of_skipped(skipped)
     in_force.report(mode)
@@ -181,7 +181,7 @@ def _print_problems(results: Sequence[Result]) -> None:
 def _write_into(
     edited: Sequence[Edited], problems: Sequence[InputProblem], *, dry_run: bool, err: bool, lenient: bool
 ) -> None:
-    """Write the edited files, and list them, on stderr if stdout has another answer; then what is not written."""
+    """Write the edited files and list them, on stderr if `err`; then report what cannot be edited."""
     from analysis.undo import write_undoable
     from cluster.manifests import InputProblem
 
