@@ -96,7 +96,7 @@ class Lazy(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Parse the options before the command; errors are reported as those of commands are."""
+        """Parse the options before the command; report usage errors as commands do."""
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:

@@ -56,7 +56,8 @@ class AddressType(click.ParamType["Address"]):
 def option(name: str, help: str, *, called: str = "", remembered_as: str = "", **settings: Any) -> Decorator:  # noqa: A002  click's own word
     """Declare an option: with a `metavar` or a `type` it takes a value, else it is a flag; help shows its default.
 
-    `called` is the option's second name. With `remembered_as`, the value is stored in `ctx.meta[remembered_as]`, and the command does not get it.
+    `called` is a second name of the option (`--quiet`), or the name of its parameter (`open_browser`). With `remembered_as`, the value is
+    stored in `ctx.meta[remembered_as]`, and the command does not get it.
     """
     if not settings.keys() & {"metavar", "type"}:
         settings["is_flag"] = True

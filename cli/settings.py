@@ -71,7 +71,7 @@ def _fields(kind: type[msgspec.Struct]) -> Iterator[_Field]:
 
 
 def _read(kind: type[S], given: dict[str, Any]) -> S:
-    """Make the settings from click's parameters, and remove these."""
+    """Return the settings, and remove their parameters from `given`."""
     values: dict[str, Any] = {}
     for field in _fields(kind):
         if field.flag is None:

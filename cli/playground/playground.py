@@ -1,8 +1,7 @@
 """Everything of drawbridge in one process, over the embedded store: webhook, controllers, claim controller, a small scheduler.
 
-What is missing to a cluster is an API server that calls webhooks, so `push` plays its part for one pod: ask the webhook over
-HTTPS, apply its patch, store. (A real one would ask once more if another webhook put a key back.) The webhook
-cannot tell the difference.
+The embedded store calls no webhooks. So `push` acts as the API server for one pod: it sends a review to the webhook over HTTPS,
+applies the patch, and stores the pod. (An API server would call the webhook again if another webhook restored a key.)
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Pushed(msgspec.Struct, frozen=True):
 
 
 class Playground:
-    """Use it as `async with playground(fleet, source) as here:`."""
+    """All of drawbridge over one store, started with `async with playground(fleet, source) as here:`."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class Playground:
         self._state = state
 
     async def push(self, pod: dict[str, Any]) -> Pushed:
-        """Treat a pod as `kubectl apply` and the API server would."""
+        """Create a pod as the API server would: validate it, call the webhook, validate the result, and store it."""
         if wrong := [problem for problem in shape.check(pod, Pod) if problem.code == "D001"]:
             return Pushed(None, (), f"the API server says: {_listed(wrong)}")
         metadata = dict(pod.get("metadata") or {})
@@ -123,7 +122,7 @@ class Playground:
             self.cluster.load([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}])
 
     async def wait_for_pods(self, names: Iterable[tuple[str, str]], seconds: float) -> bool:
-        """Wait until each of these pods has a node or a reason for having none; say whether that was in time."""
+        """Wait until each of these pods has a node or a reason for having none; return False after `seconds`."""
         waiting = set(names)
         try:
             async with asyncio.timeout(seconds):
@@ -147,7 +146,7 @@ class Playground:
         return await self.cluster.get(resources.PODS, name, namespace)
 
     async def decisions(self, pod: Pod) -> Sequence[Decision]:
-        """Decide about the keys of a pod as it was before the scheduler placed it, by the state that the webhook keeps."""
+        """Return the decisions about the keys of a stored pod, as if no scheduler had placed it, by the webhook's state."""
         raw = await self.cluster.get(resources.PODS.raw, pod.metadata.name, pod.metadata.namespace)
         if pod.status.conditions:
             raw = raw | {"spec": {key: value for key, value in raw["spec"].items() if key != "nodeName"}}
@@ -189,11 +188,11 @@ async def playground(
     *,
     data: str = "",
 ) -> AsyncIterator[Playground]:
-    """Start everything over these objects, or over the store in the file `data` as it was left, and end it again."""
+    """Run everything over these objects, or over the existing store in the file `data`, and stop it at the end."""
     cluster = Embedded.open(data) if data else Embedded()
     try:
         ignored: list[dict[str, Any]] = []
-        # Objects are loaded into a new store only. Our namespace goes last: a start that was killed begins again.
+        # Load the objects into a new store only. Our namespace is created last, so a start that was killed loads them again.
         try:
             await cluster.get(resources.NAMESPACES, NAMESPACE)
         except NotFound:

@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from dra.objects import Pod
 
 
-# Pods of one template that are pushed.
+# The most pods of one template that are pushed.
 MAX_REPLICAS = 8
 
 
 class Replica(NamedTuple):
-    """A pod, and the text that says which pod of its workload it is; "" if there is only one."""
+    """A pod, and a text with its place in the workload; "" if the workload has only one pod."""
 
     pod: dict[str, Any]
     part: str = ""
 
 
 def pods_of(obj: dict[str, Any], generated: GeneratedNames | None = None) -> list[Replica]:
-    """Return the object itself if it is a pod. For a workload, return the pods that its controller would create, the first few of each template."""
+    """Return the object itself if it is a pod; for a workload, the first pods of each template that its controller would create."""
     replicas: list[Replica] = []
     templates = list(created_pods(obj, generated))
     for template in templates:

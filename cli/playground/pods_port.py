@@ -1,8 +1,8 @@
 """A plain HTTP port on loopback that acts as an API server for pods: POST a manifest to /pods, and read the state of its pods.
 
 For people and `curl`; text in, text out. Callers are not authenticated, so the port must be on loopback only.
-A web page in the user's browser must not use the port. So the port refuses a request from a page of another origin, and a
-request whose Host is a name other than localhost, which may belong to another machine.
+A web page in the user's browser must not use the port. So the port refuses a request from a page of another origin. It also
+refuses a request whose Host is a name other than localhost: a page can make its own name resolve to loopback (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SECONDS = 10.0
 LIMITS = Limits(body=1 << 20)
 WIDTH = 110
 MANAGER = "you"
-# What a manifest may bring along with its pods: what pods and devices are described by.
+# The kinds beside pods and workloads that a manifest may apply, because decisions about pods depend on them.
 COMPANIONS = frozenset(
     resource.id
     for resource in (
