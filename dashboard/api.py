@@ -1,4 +1,4 @@
-"""What the pages show, as JSON: one type for each answer, from which the OpenAPI document is made, too. Pure."""
+"""The content of the pages as JSON: one type for each answer. The OpenAPI document is made from these types. Pure."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ class MoveShown(Shown, frozen=True, kw_only=True):
     """How far the move from device plugins is, and what is in the way, as in `drawbridge survey -o json`."""
 
     namespaces: tuple[NamespaceMoved, ...]
-    # How many pods have their devices, or are to have them, by which mechanism.
+    # The number of pods by the mechanism through which they have, or will get, their devices.
     mechanisms: dict[str, int]
-    # Devices by plugin and by driver, and the nodes by where they stand for each name.
+    # Devices by plugin and by driver; for each resource name, the nodes by what serves it.
     plugins: tuple[PluginStock, ...]
     drivers: tuple[DriverStock, ...]
     nodes_by_key: tuple[NodesOfName, ...]

@@ -1,4 +1,4 @@
-"""How many devices there are of each state, and what devices are coloured by: their state, health, holder, driver, mechanism or model, or an attribute that drivers publish. Pure."""
+"""Colours devices by state, health, namespace or owner of the holder, driver, mechanism, model, or a published attribute. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Colours(NamedTuple):
 
     by: str
     classes: dict[str, str]
-    # The values of devices by name, where they are coloured by what is published of them; of pods by their owner.
+    # For health and attributes, the value of each device by name; for owners, the owner of each pod by key.
     known: dict[str, str] = {}
 
     def css_class(self, node: NodeStory, device: DeviceHeld) -> str:

@@ -1,6 +1,6 @@
 """The events of a pod or a claim. On a live cluster they are read when a page is requested, otherwise with the files.
 
-Events of an object that had the same name before are left out.
+Events of an earlier object with the same name are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MAX_SHOWN = 50
 _LONGEST = 1024  # characters of a message, as events.k8s.io allows; one in v1 may have a megabyte
-_PAGES = 4  # of 500 events, that one object is looked up in
+_PAGES = 4  # pages of 500 events that are read for one object
 
 
 class Happening(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

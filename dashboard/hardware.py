@@ -1,4 +1,4 @@
-"""The hardware of a node to scale: what of each card is held whole, as a partition or as a share, and what stands beside it. Pure."""
+"""The hardware of a node to scale, by place: how much of each card is held whole, as a partition or as a share. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLACES: Final = (
     ("resource.kubernetes.io/numaNode", "NUMA node"),
     ("dra.net/numaNode", "NUMA node"),
 )
-_CARDS, _PARTS, _NAMED = 100, 20, 5  # cards on a page, parts of a card that are drawn apart, and claims that are named
+_CARDS, _PARTS, _NAMED = 100, 20, 5  # cards on a page; parts of a card that are drawn separately; claims that are named
 
 
 class PartHeld(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ def _share(result: DeviceRequestAllocationResult, device: Device) -> float:
 
 
 def page_of(cards: Iterable[HardwareUsage]) -> Iterator[Html]:
-    """Draw the hardware of a node, what is plugged in at one place in one row."""
+    """Draw the hardware of a node, one row for each place."""
     shown = list(cards)
     rows: dict[str, list[Html]] = {}
     for card in shown[:_CARDS]:

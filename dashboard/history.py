@@ -1,4 +1,7 @@
-"""The use of the fleet in the last day: a sample of each reading, at most one per minute. Samples are in memory, so a new process has none. Pure."""
+"""The use of the fleet in the last day: a sample of each reading, at most one per minute. Pure.
+
+Samples are kept in memory, so a new process has none.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from dra.stock import Stock
     from rendering.html import Html
 
-DAY, APART = 86400.0, 60.0  # seconds that samples are kept, and between two
+DAY, APART = 86400.0, 60.0  # seconds that a sample is kept, and at least between two samples
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -32,9 +35,9 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     devices: dict[str, int]
     nodes: int
     idle_nodes: int
-    # How much of the free hardware lies beside devices that are in use, where nothing whole is free.
+    # The part of the free hardware that is on cards in use, so that it offers no whole card.
     fragmentation: float = 0.0
-    # Not told to an account that sees some namespaces only.
+    # None for an account that may not see all namespaces.
     waiting: int | None = None
 
 
@@ -75,7 +78,7 @@ class Samples:
             self._samples.popleft()
 
     def samples(self, *, narrowed: bool = False) -> tuple[Sample, ...]:
-        """Return the samples, the oldest first."""
+        """Return the samples, the oldest first; with `narrowed`, without the number of waiting pods."""
         if not narrowed:
             return tuple(self._samples)
         return tuple(replace(sample, waiting=None) for sample in self._samples)
