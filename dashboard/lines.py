@@ -19,7 +19,7 @@ _ROWS = 24
 
 
 class Line(msgspec.Struct, frozen=True):
-    """Values over time, as seconds and value, of at most `most`."""
+    """Values over time, as pairs of seconds and value. `most` is the possible maximum; 0 if there is none."""
 
     title: str
     points: list[tuple[float, float]]

@@ -1,6 +1,6 @@
 """Pages that reload themselves: the server announces each new reading to open pages, which then reload. Does I/O.
 
-A server-sent event names the reading, without its content: the page has the content, after the login.
+An event has only the name of the reading. The open page then fetches its content, which requires the login.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Live:
             while not self._is_over and time.monotonic() < end:
                 changed = self._changed
                 reading, pause = await look()
-                # A comment tells a listener that has gone from one that is there.
+                # Writing a comment detects a listener that has disconnected.
                 yield b":\n\n" if reading == sent else f"data: {reading}\n\n".encode()
                 sent = reading
                 with contextlib.suppress(TimeoutError):

@@ -1,7 +1,7 @@
-"""The account of a token, as the API server says (TokenReview), and the namespaces that it may read (SubjectAccessReview). Does I/O.
+"""Finds the account of a token (TokenReview), and the namespaces that the account may read (SubjectAccessReview). Does I/O.
 
-The token comes with each request: as a bearer token, which a proxy may pass on, or in a cookie that the form of the first page sets and
-no script can read. Nothing of it is kept here but what the server said of its hash, for two minutes.
+Each request has a token: a bearer token, which a proxy may pass on, or a cookie that the login form sets and no script can read.
+Tokens are not stored. The result of a review is cached by the hash of the token, for at most two minutes.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ logger = logging.getLogger("drawbridge.dashboard")
 LOOK_SECONDS = 10.0  # between looks at the files of a certificate
 COOKIE: Final = "__Host-drawbridge"
 LASTS = 12 * 3600  # seconds after which a browser forgets the token
-KEPT = 60.0  # seconds for which the answer about rights holds
+KEPT = 60.0  # seconds for which the result of a SubjectAccessReview is cached
 _ASKED_AT_ONCE = 16
 MAX_NAMESPACES = 2_000
-# What one who sees a namespace's objects here may list there.
+# To see the objects of a namespace here, an account must be allowed to list all of these there.
 _LISTED: Final = (("", "pods"), ("resource.k8s.io", "resourceclaims"))
 _EVENTS: Final = (("", "events"),)
 
 
 @asynccontextmanager
 async def certificate(file: str, key: str, *, every: float = LOOK_SECONDS) -> AsyncIterator[ssl.SSLContext]:
-    """Serve what is in these files, also when they change."""
+    """Yield a TLS context with the certificate in these files, and update it when they change."""
     files = mutual.Files(file, key, "")
     try:
         pair = mutual.read(files).pair
@@ -55,7 +55,7 @@ async def certificate(file: str, key: str, *, every: float = LOOK_SECONDS) -> As
         shown = pair
         while True:
             await asyncio.sleep(every)
-            with contextlib.suppress(mutual.UnusableFile):  # the last good answer is served meanwhile
+            with contextlib.suppress(mutual.UnusableFile):  # the last valid certificate stays in use
                 current = (await asyncio.to_thread(mutual.read, files)).pair
                 if current != shown:
                     reload.load(context, current)
@@ -144,6 +144,6 @@ class Login:
 
 
 def _unanswered(review: str, error: ApiError) -> Refused:
-    """Log the reason, and refuse without it, because the account is not known yet."""
+    """Log the reason, and return a refusal without it, because the client may not be authenticated."""
     logger.warning("%s: %s (its account needs the ClusterRole system:auth-delegator)", review, error)
     return Refused(HTTPStatus.SERVICE_UNAVAILABLE, ("Retry-After", "5"))

@@ -1,4 +1,4 @@
-"""How far the move from device plugins to Dynamic Resource Allocation is: the result of `drawbridge survey`, by namespace and as a whole. Pure."""
+"""How far the move from device plugins to DRA is: the result of `drawbridge survey`, by namespace and in total. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NamespaceMoved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def survey_of(reading: Reading) -> Overview:
-    """Make the survey of what was read."""
+    """Return the survey of a reading."""
     return survey.overview(reading, survey.SurveyScope())
 
 
@@ -93,7 +93,7 @@ def mechanisms_of(pods: Iterable[Pod]) -> dict[str, int]:
 
 
 def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]:
-    """Write a survey as parts of a page of bounded size."""
+    """Yield the parts of a page about a survey; each table has at most MAX_ROWS rows."""
     rows = [
         (link(namespace.namespace, "namespaces", namespace.namespace), namespace.mode or "not installed", words_of(namespace.workloads), words_of(namespace.potential_outcomes), namespace.pods_with_claims, namespace.pods)
         for namespace in namespaces_of(overview)

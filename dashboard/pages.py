@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 NODES_A_PAGE = 100
 _PODS_OF_A_REASON = 20
 _REASONS = 50
-_HOLDERS, _NAMED, _LINES = 20, 5, 400  # of a device, in a few words, of what the command prints
+_HOLDERS, _NAMED, _LINES = 20, 5, 400  # holders of a device; names in a short list; lines of a command's output
 _NAMESPACES = 12
-_AGAIN = 30  # seconds after which a page is read again by itself
+_AGAIN = 30  # seconds after which a page reloads if it runs no script, or if its event stream has failed
 _NAV = (
     ("Fleet", ""),
     ("Waiting", "waiting"),
@@ -95,7 +95,7 @@ def layout(title: str, view: DashboardView | None, *content: object, current: st
         foot = el("footer", "Nothing is ever written.")
     skip = el("a", "Skip to the content", href="#content", class_="skip")
     shown = {"data_reading": reading_of(view)} if view is not None else {}
-    # Focusable, for a link to it and for what stood where a page changed.
+    # Focusable: for the skip link, and for the script when an update removes the focused element.
     body = el(
         "body", skip, head, el("main", *notices, el("h1", title), *content, id="content", tabindex="-1", **shown), foot
     )
@@ -168,7 +168,7 @@ def login(problem: str) -> Html:
 
 
 def fleet(view: DashboardView, label: str | None, shelf: str | None, at: int, colour: str = STATE) -> Html:
-    """All devices: shelves of nodes by a label, and the nodes of one shelf."""
+    """All devices: the nodes in shelves by the value of a label, or the nodes of one shelf."""
     picture, reading = view.picture, view.reading
     labels = labels_of(reading, picture.nodes)
     by = label if label is not None else (labels[0] if labels else "")
@@ -333,7 +333,7 @@ def _by_reason(waiting_pods: Sequence[Waiting]) -> Iterator[Html]:
             ("Made by", [pod.owner for pod in pods]),
             ("In the way", [", ".join(pod.in_the_way) for pod in pods]),
         )
-        filled_columns = [(word, values) for word, values in columns if any(values)]  # a file says less than a cluster
+        filled_columns = [(word, values) for word, values in columns if any(values)]  # pods from manifests lack some values
         rows: list[Sequence[object]] = []
         for at, pod in enumerate(pods[:_PODS_OF_A_REASON]):
             rows.append((link(pod.pod, "pods", *pod.pod.split("/", 1)), *(values[at] for _, values in filled_columns)))
@@ -374,7 +374,7 @@ def history_of_days(view: DashboardView, days: int, lines: Sequence[Line], probl
 
 
 def quota(view: DashboardView) -> Html:
-    """What quotas leave."""
+    """The DeviceQuotas, with what is left of each line."""
     if not view.picture.quotas:
         return layout(
             "Quota",
@@ -387,7 +387,7 @@ def quota(view: DashboardView) -> Html:
 
 
 def pod(view: DashboardView, key: str) -> Html | None:
-    """One pod: the words of `drawbridge explain`."""
+    """One pod: its claims, its timeline, and the output of `drawbridge explain`."""
     if key not in view.reading.pods:
         return None
     story = pod_story(key, view.reading, view.configuration)
@@ -532,7 +532,7 @@ def _remaining_rows(rows: Sequence[object]) -> Html:
 
 
 def index(view: DashboardView) -> Html:
-    """Every answer for programs, with its address."""
+    """The addresses of the JSON API, with the content of each answer."""
     rows = []
     for path, operations in api.openapi()["paths"].items():
         # An address that needs a name or a question is not a link.

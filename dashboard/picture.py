@@ -1,4 +1,4 @@
-"""What the pages show: values made from a reading by the code of `nodes`, `explain` and `quota`. Pure."""
+"""What the pages show, computed from a reading by the code of `drawbridge free`, `explain` and `quota`. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from analysis.loading import Reading
     from webhook.state import Configuration
 
-# Labels that fleets are usually looked at by, the first that nodes differ in or have at all.
+# Labels that fleets are usually grouped by. The first one that any node has is the default.
 USUAL_LABELS = (
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/rack",
@@ -29,7 +29,7 @@ USUAL_LABELS = (
     "nvidia.com/gpu.product",
 )
 NONE = "(none)"
-_MAX_VALUES = 50  # of a label that nodes are put on shelves by
+_MAX_VALUES = 50  # values of a label that nodes can be grouped by, unless it is a usual one
 _COUNTED: Final = re.compile(r"([^0-9]*)([0-9]{0,18})")
 
 
@@ -58,21 +58,21 @@ class DashboardView(NamedTuple):
     configuration: Configuration
     picture: Picture
     problem: str = ""
-    # Who is logged in, where that is asked for.
+    # The account that is logged in; "" without --login.
     viewer: str = ""
-    # Whether names of namespaces that the viewer may not list were taken away.
+    # Whether the names of namespaces that the viewer may not list were removed.
     narrowed: bool = False
-    # Of the object that is asked about.
+    # The events of the object that the page is about.
     events: Events = Events()
 
 
 def reading_of(view: DashboardView) -> str:
-    """Return the name of a reading, by which a page knows whether it shows the last one."""
+    """Return a name for the reading of a view. An open page compares names to detect a newer reading."""
     return f"{view.picture.read_at}{' old' if view.problem else ''}"
 
 
 def draw_picture(reading: Reading, *, read_at: str, source: str) -> Picture:
-    """Make the picture. The reasons of waiting pods are those of their scheduler."""
+    """Return the picture of a reading. The reasons of waiting pods are the messages of their scheduler."""
     return Picture(
         read_at=read_at,
         source=source,
@@ -90,7 +90,7 @@ def with_reasons(view: DashboardView, is_late: Callable[[], bool]) -> DashboardV
 
 
 def labels_of(reading: Reading, nodes: Iterable[NodeStory]) -> list[str]:
-    """List the labels that nodes with devices can be put on shelves by, the usual ones first."""
+    """List the labels that nodes with devices can be grouped by, the usual ones first."""
     values: defaultdict[str, set[str]] = defaultdict(set)
     for node in nodes:
         stored = reading.stock.nodes.get(node.node)
@@ -107,7 +107,7 @@ def value_of(reading: Reading, node: str, label: str) -> str:
 
 
 def _as_counted(name: str) -> list[tuple[str, int]]:
-    """Sort zone-2 before zone-10."""
+    """Return a sort key that puts zone-2 before zone-10."""
     return [(word, int(number or "0")) for word, number in _COUNTED.findall(name)]
 
 
