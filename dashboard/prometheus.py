@@ -13,8 +13,8 @@ import msgspec
 from dashboard.lines import WAITING, Line
 from rendering.exits import CommandFailed
 
-SPANS: Final = (7, 30, 90)  # days that can be asked for
-_FRESH = 60.0  # seconds for which an answer is shown
+SPANS: Final = (7, 30, 90)  # the spans of history that a page can show, in days
+_FRESH = 60.0  # seconds for which an answer is cached
 _POINTS, _MAX_BYTES = 500, 1 << 20
 _QUESTIONS: Final = {
     "Devices in use": "count(count by (driver, pool, device) (drawbridge_pod_device))",

@@ -1,4 +1,4 @@
-"""Serves the pages and their JSON. The cluster is read again, in a thread, when a page is asked for and the last reading is old. Does I/O."""
+"""Serves the pages and their JSON. A request starts a reading of the cluster, in a thread, if the last reading is old. Does I/O."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ if TYPE_CHECKING:
     from runtime.http import Request
 
     _Handler = Callable[[Request], Awaitable[Reply]]
-    # Of what the sender of a request may see.
+    # Answers a request, given the part of the view that its sender may see.
     _Shower = Callable[[DashboardView, Request], Awaitable[Reply]]
     _Writer = Callable[[DashboardView, Request], Html | None]
 
 T = TypeVar("T")
-MAX_NARROWED = 16  # readings that are kept for accounts which may not see all
-FRESH = 10.0  # seconds for which what was read is shown without a look at the cluster
-EVENTS_SECONDS = 5.0  # that a page waits for the events of its object
-MAX_SHARE_OF_TIME = 0.2  # the part of the time that is spent on reading while a page listens
+MAX_NARROWED = 16  # views that are cached for accounts that may not see all namespaces
+FRESH = 10.0  # seconds for which a reading is shown before the cluster is read again
+EVENTS_SECONDS = 5.0  # seconds that a page waits for the events of its object
+MAX_SHARE_OF_TIME = 0.2  # the largest part of the time that is spent on reading while a page listens
 SURVEY_LASTS = 300.0  # seconds for which a survey of a live cluster is shown
-SEARCH = 3.0  # seconds that finding out why pods wait may take of one reading
+SEARCH = 3.0  # seconds of one reading for finding out why pods wait
 _ALL_NAMESPACES: Final = "the move is shown to accounts that may list the pods and claims of all namespaces"
-# The kinds that a sample of the history counts: one without a kind that others had would show what is not so.
+# The kinds that a sample counts. A reading that lacks a kind that an earlier reading had gives no sample: its counts would be wrong.
 _COUNTED: Final = {kind.id for kind in (NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES)}
-# A form of a question of 32 KiB, percent-encoded. Viewers may have slow links, show tokens of 4 KiB, and load pages of megabytes.
+# The body has a question of 32 KiB, percent-encoded. The times suit slow links, tokens of 4 KiB, and pages of megabytes.
 LIMITS: Final = Limits(body=1 << 17, head=10.0, deadline=10.0, flush=60.0)
 _HEADERS: Final = (
     (
@@ -71,7 +71,7 @@ _HEADERS: Final = (
     ),
     ("X-Frame-Options", "DENY"),
     ("X-Content-Type-Options", "nosniff"),
-    # Under no-referrer a browser says of our own forms, too, that they come from nowhere (Origin: null), and they are refused.
+    # With no-referrer, a browser would send our own forms with `Origin: null`, and the server would refuse them.
     ("Referrer-Policy", "same-origin"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
     ("Cache-Control", "no-store"),
@@ -208,7 +208,7 @@ class Dashboard:
                 try:
                     yield url
                 finally:
-                    # Whoever waits for one of these would hold up the end.
+                    # A request that waits for one of these tasks would delay the shutdown.
                     for task in (self._reading, self._surveying, reading):
                         if task is not None:
                             task.cancel()
@@ -218,7 +218,10 @@ class Dashboard:
                 reading.cancel()
 
     async def view(self, *, whole: bool = True) -> DashboardView | None:
-        """Return the current view. The first call waits for a reading. Later calls start one in the background if the last is old. With `whole`, wait for the reasons, too."""
+        """Return the current view. With `whole`, wait for the reasons why pods wait, too.
+
+        The first call waits for a reading. Later calls start a reading in the background if the last one is old.
+        """
         old = time.monotonic() - self._read_at > self._fresh
         is_due = self._view is None or (old and self._source.lives)
         if is_due and (self._reading is None or self._reading.done()):
@@ -241,7 +244,7 @@ class Dashboard:
         viewer = await self._login.viewer(account, tenants.namespaces_of(view.reading))
         if viewer.namespaces is None:
             return view._replace(viewer=viewer.name)
-        async with self._narrowing:  # one after the other: each takes as long as a first page
+        async with self._narrowing:  # one at a time: each takes as long as a first page
             known = self._narrowed.get(viewer.namespaces)
             if known is None or known.picture.read_at != view.picture.read_at:
                 reading = await asyncio.to_thread(tenants.for_tenant, view.reading, viewer.namespaces)
@@ -258,7 +261,7 @@ class Dashboard:
         try:
             reading = await asyncio.to_thread(self._source.read)
             view = await asyncio.to_thread(self._view_of, reading, _now())
-            if self._view is None:  # a first page does not wait for the reasons of pods that wait
+            if self._view is None:  # show the first page before the reasons of waiting pods are known
                 self._view = view
                 self._ended_or_seen.set()
             self._view = await asyncio.to_thread(self._find_reasons, view)
@@ -295,7 +298,7 @@ class Dashboard:
         return with_reasons(view, lambda: time.monotonic() > end)
 
     def _page_handler(self, show: _Shower, *, whole: bool = True) -> _Handler:
-        """Answer with the page of what the sender may see, with the form for a token, or with the reason why nothing could be read."""
+        """Return a handler that answers with the page for the sender, the login form, or the reason why nothing could be read."""
 
         async def answer(request: Request) -> Reply:
             try:
@@ -310,7 +313,7 @@ class Dashboard:
         return answer
 
     def _json_handler(self, write: _Shower) -> _Handler:
-        """Answer with the JSON of what the sender may see, or with an error."""
+        """Return a handler that answers with the JSON of what the sender may see, or with an error."""
 
         async def answer(request: Request) -> Reply:
             view = await self._seen_by(request)
@@ -404,7 +407,7 @@ class Dashboard:
         return _answer(api.HistoryShown(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, samples=samples, lines=tuple(lines)))  # fmt: skip
 
     async def _days_of_history(self, view: DashboardView, request: Request) -> tuple[int, Sequence[Line], str]:
-        """Return the number of days in the request's address (0: use the samples in memory), their lines from Prometheus, and why there are none."""
+        """Return the days in the address (0: use the samples in memory), their lines from Prometheus, and why there are none."""
         days_text = request.query.get("days", "")
         days = next((span for span in SPANS if str(span) == days_text), 0)
         if self._prometheus is None or not days:
@@ -415,7 +418,7 @@ class Dashboard:
             return days, (), f"{error.message} ({error.remedy})"
 
     async def _move(self, view: DashboardView, request: Request) -> Reply:
-        """Show the survey, which is made in the background: a page asks again until it is there."""
+        """Show the last survey. A survey is made in the background; the page reloads until there is one."""
         del request
         if view.narrowed:
             return html(pages.move(view, None, _ALL_NAMESPACES), 403)
@@ -499,7 +502,7 @@ class Dashboard:
 
 
 def _constant(make: Callable[[], Reply]) -> _Handler:
-    """Answer each request with the reply that `make` returns."""
+    """Return a handler that answers each request with the reply of `make`."""
 
     async def answer(request: Request) -> Reply:
         del request
@@ -541,7 +544,7 @@ def _logged_out() -> Reply:
 
 
 def _to_first_page(token: str, lasts: int) -> Reply:
-    """Send the browser to the first page, with a cookie that no script and no other site has."""
+    """Send the browser to the first page, with a cookie that scripts cannot read and requests from other sites do not carry."""
     cookie = f"{COOKIE}={token}; Max-Age={lasts}; Path=/; Secure; HttpOnly; SameSite=Strict"
     return Reply(303, b"", headers=(("Location", "/"), ("Set-Cookie", cookie)))
 
