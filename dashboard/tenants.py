@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from analysis.loading import Object, Reading
 
-# No namespace can have this name.
+# The namespace of hidden objects. No namespace of a cluster can have this name.
 OTHERS: Final = "(others)"
 _UNREAD: Final = Unread("an object of another namespace", "it has another form than its kind")
 
@@ -46,7 +46,10 @@ def namespaces_of(reading: Reading) -> set[str]:
 
 
 def for_tenant(reading: Reading, namespaces: Collection[str]) -> Reading:
-    """Keep the objects of these namespaces and those without a namespace. Of other pods and claims keep only which devices of which nodes they hold."""
+    """Keep the objects of these namespaces and those without a namespace.
+
+    Of other pods and claims keep only which devices of which nodes they hold.
+    """
     pods: dict[str, Pod] = {}
     hidden: dict[str, str] = {}
     for key, pod in reading.pods.items():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from analysis.loading import Reading
     from dra.objects import Pod, ResourceClaim
 
-# What the conditions of a pod say, by type and status; in the order in which they come.
+# The meaning of a pod's conditions by type and status, in their usual order.
 _CONDITIONS: Final = {
     ("PodScheduled", "False"): "a scheduler has tried it, and found no node",
     ("PodScheduled", "True"): "it was assigned to node {node}",

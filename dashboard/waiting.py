@@ -65,7 +65,7 @@ def waiting(reading: Reading, configuration: Configuration, is_late: Callable[[]
     """List the pods that wait, the longest first. No search for a reason begins after `is_late`."""
     pending = [key for key, pod in reading.pods.items() if waits_for_node(pod)]
     pending.sort(key=lambda key: (reading.pods[key].metadata.creation_timestamp, key))
-    rows: dict[object, Waiting] = {}  # by what the reason depends on
+    rows: dict[object, Waiting] = {}  # by `_kind_of`
     explained = 0
     for key in pending:
         pod = reading.pods[key]
@@ -102,7 +102,7 @@ def _owner(key: str, reading: Reading) -> str:
 
 
 def _kind_of(pod: Pod, reading: Reading, configuration: Configuration, *, search: bool) -> object:
-    """Return what the reason of a pod depends on. It is equal for pods that differ only in the names of the pods and of their claims.
+    """Return what the reason of a pod depends on. The value is equal for pods that differ only in their names and those of their claims.
 
     Without `search`, no node is searched for the pod.
     """

@@ -1,7 +1,7 @@
-"""Where pasted and existing pods would be placed with fewer or more nodes: the webhook's answer, then the simulation's, on the fleet as it was
-read. Pure.
+"""Simulates where pasted and existing pods would be placed, also with fewer or more nodes. Pure.
 
-Nothing is created. The question is packed into the address of the page, so that it can be sent to others.
+The webhook's code translates or refuses the pasted pods; then the simulation places pods on the fleet as it was read. Nothing is created.
+The question is packed into the address of the page, so that it can be sent to others.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
         snapshot = change_nodes(snapshot, question.removed, question.added)
     except Broken as error:
         raise Unanswerable(f"{error.message}: {error.remedy}") from None
-    # The requests of waiting pods in hidden namespaces are not known.
+    # Leave out hidden pods of removed nodes: their claims are not known, so the simulation cannot place them again.
     snapshot = msgspec.structs.replace(
         snapshot, pods=tuple([pod for pod in snapshot.pods if pod.spec.node_name or pod.metadata.namespace != OTHERS])
     )
