@@ -77,7 +77,7 @@ ALL: Final[Gates] = frozenset(gate for fields in _FIELDS.values() for _, gate in
 DEFAULT: Final[Gates] = server.server_of().gates & ALL
 
 
-# Fields whose gates are on by default in every supported server; that they may be dropped is not reported.
+# Fields whose gates are on by default in every supported server; `drop` does not report these fields.
 _USUALLY_ON: Final = (
     ((*_REQUEST, "exactly", "adminAccess"), server.ADMIN_ACCESS),
     ((*_REQUEST, "firstAvailable"), server.ALTERNATIVES),
@@ -122,7 +122,7 @@ def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any]
 
 
 def _find(value: Any, path: tuple[str, ...], pointer: str) -> Iterator[tuple[dict[str, Any], str, str]]:
-    """Yield the parents that have the field at the end of the path set."""
+    """Yield the parent, the name and the pointer of each field at this path that is set."""
     step, rest = path[0], path[1:]
     if step == _ANY:
         if isinstance(value, list):

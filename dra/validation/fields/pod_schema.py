@@ -239,7 +239,7 @@ WorkloadPodGroupResourceClaim = name:text, resourceClaimName:text, resourceClaim
 WorkloadPodGroupSchedulingConstraints = topology:[TopologyConstraint]
 WorkloadPodGroupSchedulingPolicy = basic:any, gang:WorkloadPodGroupGangSchedulingPolicy
 """
-# Kubernetes 1.35 had it in place of schedulingGroup.
+# Kubernetes 1.35 has workloadRef in place of schedulingGroup.
 _OLDER: Final = {"PodSpec": {"workloadRef": "any"}}
 _IN_CONTAINERS: Final = "it is a field of a container"
 _IN_PODS: Final = "it is a field of the pod's spec"

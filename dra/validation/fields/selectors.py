@@ -81,7 +81,7 @@ def _judge(text: str, path: str, gates: Gates, *, derived: bool) -> tuple[list[F
         selector = cel.compile(text, cel.NEW, gates=gates, derived=derived)
     except SelectorError as error:
         where = ""
-        if error.position is not None:  # shown only for long or multi-line expressions
+        if error.position is not None:  # the line is shown only for multi-line expressions
             line = text.count("\n", 0, error.position) + 1
             column = f"column {error.position - text.rfind(chr(10), 0, error.position)}"
             where = f" (line {line}, {column})" if line > 1 else f" ({column})"

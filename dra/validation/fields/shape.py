@@ -104,7 +104,7 @@ def show(value: object) -> str:
 
 
 class JsonShape:
-    """What a value must look like. `types` are the types that need no closer look."""
+    """The shape that a value must have. A value whose type is in `types` is valid without `check`."""
 
     types: frozenset[type] = frozenset()
     zero: Any = None

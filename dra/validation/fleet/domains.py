@@ -1,7 +1,7 @@
 """Rules about ComputeDomains of NVIDIA's driver and the objects that use their channels, if the input has both.
 
-NVIDIA's controller creates a ResourceClaimTemplate for a ComputeDomain. Pods use the channel by the name of this template, whose
-parameters name the domain by uid. All channel claims on a node are for channel 0, so each pod with a domain's template is on a node of
+NVIDIA's controller creates a ResourceClaimTemplate for a ComputeDomain. Pods name this template to use the channel, and
+the template's parameters name the domain by uid. All channel claims on a node are for channel 0, so each pod with a domain's template is on a node of
 its own (cmd/compute-domain-kubelet-plugin of kubernetes-sigs/dra-driver-nvidia-gpu).
 """
 
@@ -141,7 +141,7 @@ def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Itera
 
 
 def _pods(value: Object, domain: Domain, owners: set[tuple[str, str]]) -> int | None:
-    """Return the number of an object's pods that use the channel of a domain; None if the input does not tell."""
+    """Return the number of an object's pods that use the channel of a domain; None if the input does not determine it."""
     site = template_site(value)
     if site is None:
         return 0 if value.get("kind") == "ResourceClaimTemplate" else None
@@ -151,7 +151,7 @@ def _pods(value: Object, domain: Domain, owners: set[tuple[str, str]]) -> int | 
         return 0
     listed = members(look_up(value, "/metadata/ownerReferences"))
     by = [(text_at(owner, "/kind"), text_at(owner, "/name")) for owner in listed]
-    if by:  # counted where its owner is
+    if by:  # counted with its owner
         return 0 if owners.issuperset(by) else None
     if not site.path:
         return 1

@@ -52,7 +52,7 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[tupl
     published = {device.id: device for device in fleet.devices}
     for device, held_devices in by_device.items():
         shown = "/".join(device)
-        # A device with several holders, one of which holds all of it.
+        # A conflict: a device has several holders, and at least one of them holds all of it.
         whole = [held for held in held_devices if held.result.share_id is None]
         names = list(dict.fromkeys(held.holder.claim.metadata.key for held in held_devices))
         for held in held_devices if whole and len(held_devices) > 1 else ():

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from dra.validation.fleet.published import PublishedDevice
     from dra.validation.fleet.world import World
 
-# Limits on the differing devices of a pool and the rules of a driver. The work grows with their product, never with the square of devices.
+# Limits on the compared devices of a pool or node, and on the compared rules of a driver. The work grows with the product of these numbers,
+# never with the square of the number of devices.
 _MAX_DEVICES = 256
 _MAX_RULES = 64
 
@@ -46,7 +47,7 @@ def peer_problems(rule: DeviceCompatibility, world: World) -> Findings:
         are = f" and {len(nowhere) - 1} more are" if len(nowhere) > 1 else " is"
         message = f"{nowhere[0]}{are} on no single node, so the rule does not hold there"
         yield finding_at("D508", "/spec/scope", message)
-    # The work is limited, so that no finding is not a proof that there is no problem.
+    # The work is limited. Report the limits, because the absence of other findings then proves nothing.
     rules = len(_rules_of(spec.driver, world))
     if rules > _MAX_RULES:
         message = (
@@ -74,7 +75,7 @@ def _rules_of(driver: str, world: World) -> list[DeviceCompatibility]:
 def _by_scope(
     rule: DeviceCompatibility, devices: Sequence[PublishedDevice]
 ) -> dict[tuple[str, str], list[PublishedDevice]]:
-    """Return the devices of the rule's driver grouped by the scope in which they can be used together: a pool or a node."""
+    """Return the devices of the rule's driver, grouped by the pool or node within which they are compared."""
     spots: dict[tuple[str, str], list[PublishedDevice]] = {}
     for published in devices:
         spot = ("node", published.node) if rule.spec.scope == NODE else ("pool", published.pool)
