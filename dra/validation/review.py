@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _NEWEST: Final = server_of()
 # The API version of each kind with a pod template.
 _WITH_PODS: Final = {kind: f"{group}/v1".lstrip("/") for group, kind in POD_TEMPLATES}
-# The API groups of these kinds, and the group in which they first were.
+# The API groups of these kinds, and `extensions`, the first group of some of them.
 _GROUPS: Final = ("", "apps", "batch", "extensions")
 _CLUSTER_KINDS: Final = frozenset(
     {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace", "Node"}

@@ -29,7 +29,7 @@ _NO_LABEL: Final = re.compile(r"[^a-z0-9]+")
 
 
 def is_inline_rule(problem: Finding) -> bool:
-    """Whether a finding about an unknown field is about such a rule."""
+    """Return whether a finding is about the unknown field compatibleOnlyWith of a device."""
     parts = problem.path.split("/")
     return problem.code == "D002" and len(parts) == 5 and parts[1:3] == ["spec", "devices"] and parts[4] == FIELD
 

@@ -1,4 +1,4 @@
-"""Schemas of network drivers, according to their sources: dranet's NetworkConfig, the SR-IOV driver's VfConfig, and those of Cilium and CNI."""
+"""Schemas of network drivers, according to their sources: dranet's NetworkConfig, the SR-IOV driver's VfConfig, Cilium and CNI."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ def _virtual_function(value: Mapping[str, Any], path: str) -> Findings:
 
 
 def _plugin(value: Mapping[str, Any], path: str) -> Findings:
-    # These shapes are no fields of `_PLUGIN`, because a snapshot keeps the fields: a configuration may contain secrets.
+    # The fields of these shapes are not in `_PLUGIN`: a snapshot keeps the fields of `_PLUGIN`, and a configuration may contain secrets.
     yield from _checked_by(_PLUGINS.get(value.get("type", ""), _PARTIAL), value, path)
     if value.get("ipam") is not None:
         yield from _checked_by(_IPAM, value["ipam"], f"{path}/ipam")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dra.validation.parameters.driver import KnownDriver
     from dra.validation.parameters.entries import Recognised
 
-# More entries and requests than these are refused by the API server.
+# The API server refuses more entries or requests, and more alternatives of a request.
 _MAX: Final = 32
 _ALTERNATIVES: Final = 8
 
@@ -277,7 +277,7 @@ def _is_partitioned(slices: Collection[ResourceSlice]) -> bool:
 
 
 def strategy_of(devices: DeviceClaim) -> str:
-    """Return the strategy by which containers share the devices of a claim; "" if there is none, or for a part of a device."""
+    """Return the strategy by which containers share the devices of a claim; "" without one, with alternatives, or for parts of devices."""
     if any(request.exactly is None or request.exactly.capacity is not None for request in devices.requests):
         return ""
     for config in devices.config[:_MAX]:

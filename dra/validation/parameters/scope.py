@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dra.budget import Budget
 
-# Limits on selectors, parts and evaluations. Longer ones are rarely about driver and type, and a claim has few that are.
+# Limits on the characters of a selector and of a part, and on the compiled parts. Longer texts are rarely about driver and type.
 _LONGEST_WHOLE: Final = 2_000
 _LONGEST: Final = 300
 _MAX: Final = 64
@@ -29,7 +29,7 @@ _DARK: Final = frozenset(("//", "'", '"', "\\"))
 
 
 class DeviceScope:
-    """Evaluates selectors on hypothetical devices, a bounded number of times."""
+    """Evaluates selectors on hypothetical devices; compiles a bounded number of parts."""
 
     def __init__(self, budget: Budget | None = None) -> None:
         self._budget = budget
@@ -73,7 +73,7 @@ class DeviceScope:
 
 
 def conjuncts(expression: str) -> list[str]:
-    """Split an expression at each `&&` outside of brackets; return it whole if it has comments, escapes or `||`."""
+    """Split an expression at each `&&` outside of brackets; return it whole if it has comments, escapes, `||` or `?:`."""
     parts: list[str] = []
     start = depth = 0
     for match in _SIGN.finditer(expression):
