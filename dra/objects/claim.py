@@ -171,7 +171,7 @@ POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 
 
 def owning_pods(claim: ResourceClaim) -> list[OwnerReference]:
-    """Return the pod that a claim was created for, as its controller."""
+    """Return the owner references to the pod that a claim was created for; empty if its controller is not a pod."""
     return [owner for owner in claim.metadata.owner_references if owner.controller and owner.kind == "Pod"]
 
 

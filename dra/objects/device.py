@@ -1,7 +1,6 @@
 """Devices and ResourceSlices (k8s.io/api/resource/v1).
 
-Only the data: `dra.stock` and `dra.policy` hold what allocation makes of a device, `dra.validation` what the API server
-accepts.
+Data only: `dra.stock` and `dra.policy` decide what can be allocated, `dra.validation` what the API server accepts.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 
 Mirrors extendeddynamicresources.go of the plugin DynamicResources, whose requests and mappings are the same from 1.35 on,
 and its cache of classes (dynamic-resource-allocation, extendedresourcecache). A resource in a node's `status.allocatable` is
-served by a device plugin there, and the claim for that node leaves it out; so the claim depends on the node. Whether the
-node has enough of such resources is not decided here (NodeResourcesFit).
+served by a device plugin there, and the claim for that node leaves it out; so the claim depends on the node. The plugin
+NodeResourcesFit, not this module, decides whether the node has enough of these resources.
 
 Two known differences to Kubernetes. In a running scheduler, a class added while a newer class serves its resource name is
 not found by its implicit name either. 1.34, where the feature is off by default, repeats the requests of init containers,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dra.quantity import Quantity
 
 IMPLICIT = "deviceclass.resource.kubernetes.io/"  # prefix of the implicit resource name of a class
-EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"  # annotation of such a claim: "true"
+EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"  # annotation of the scheduler's claim: "true"
 
 
 class ExtendedClaim(NamedTuple):

@@ -119,7 +119,7 @@ class Pod(Wire, frozen=True, kw_only=True):
 
     @property
     def is_done(self) -> bool:
-        """Whether it no longer uses its claims: it has terminated, or was deleted before it had a node."""
+        """Whether the pod no longer uses its claims: it has terminated, or was deleted before it had a node."""
         never_ran = bool(self.metadata.deletion_timestamp) and not self.spec.node_name
         return self.has_ended or never_ran
 
