@@ -509,7 +509,7 @@ def _find(_: str, target: Operand, args: list[Operand]) -> _Estimate:
 
 
 def _within(overload: str, _: Operand, args: list[Operand]) -> _Estimate:
-    """`containsIP` and `containsCIDR`, whose argument may have to be parsed first."""
+    """Return the estimate of `containsIP` or `containsCIDR`; a string argument is parsed first."""
     cost = scale(32, STRING_FACTOR)
     if overload.startswith("cidr_contains_cidr"):
         cost += scale(16, STRING_FACTOR) + 1
@@ -550,7 +550,7 @@ def _flatten(values: Operand, depth: Operand | None = None) -> _Estimate:
 
 
 def _comparing(factor: float) -> _Estimator:
-    """Return the estimator of functions that compare all elements of the last list with each other; it has the sort keys if there are two."""
+    """Return the estimator of functions that compare the elements of the last list pairwise; of two lists, the last has the sort keys."""
     return lambda *lists: _allocation(factor, lists[-1].extent.times(lists[-1].extent))
 
 

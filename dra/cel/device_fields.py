@@ -25,7 +25,7 @@ class DeviceField(NamedTuple):
 
     type: Type
     extent: Extent
-    gate: str = ""  # without which new expressions do not see it
+    gate: str = ""  # the feature gate without which new expressions do not see the field
 
 
 ATTRIBUTE: Final = Extent(64)

@@ -61,7 +61,7 @@ class TextView:
     __slots__ = ("broken", "slots")
 
     def __init__(self, text: str) -> None:
-        # In the slot of the device.
+        # `value` takes the slot of the device.
         self.slots: tuple[Value, ...] = (*[None] * len(SLOTS), text)
         self.broken: str | None = None
 

@@ -1,1 +1,1 @@
-"""From a checked tree to an answer: closures where nothing can grow, counting where something can."""
+"""Evaluates checked expressions: compiles them to closures, and counts their cost and work."""

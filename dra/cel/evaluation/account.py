@@ -3,7 +3,7 @@
 A frame is a list: the view's slots (the device last), the cost so far, the cost at which to check next, the cost already
 charged to the budget, the work, the budget, and the variables. Cost is what Go counts; cost beyond MAX_COST ends the
 evaluation as in Go. Work is what Go does not charge, or charges too little for: copying lists, comparing nested values,
-running patterns. Without a budget, work ends at MAX_WORK; with a budget, cost and work are charged to it.
+running patterns. Work beyond MAX_WORK ends the evaluation as well. With a budget, cost and work are also charged to it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHECK_INTERVAL: Final = 600  # units of cost between two charges to the budget
 
 
 def open_frame(slots: tuple[Any, ...], variables: int) -> Frame:
-    """Make a frame in which nothing is spent, without a budget."""
+    """Return a frame without cost, work and budget."""
     return [*slots, 0, MAX_COST, 0, 0, None, *[None] * variables]
 
 
@@ -35,7 +35,7 @@ def cost_exceeded() -> CostExceeded:
 
 
 def charge_cost(frame: Frame, cost: int) -> None:
-    """Charge what Go charges."""
+    """Add a charge of Go to the cost, and settle if a check is due."""
     frame[SPENT] += cost
     if frame[SPENT] > frame[NEXT_CHECK]:
         settle(frame)

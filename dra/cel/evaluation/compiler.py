@@ -192,7 +192,7 @@ class Compiler:
         return self._chain(node, 0 if _base_of(node).name == "_?_:_" else 1)
 
     def _has(self, node: Expr) -> Closure:
-        """Compile a presence test, which is free; after `?:`, which is free too, Go refunds one."""
+        """Compile a presence test, where Go charges only the steps of the chain; on a chain that begins with `?:`, Go refunds one."""
         tested = self._chain(node, 0)
         if _base_of(node).name != "_?_:_":
             return tested

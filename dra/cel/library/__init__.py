@@ -1,1 +1,1 @@
-"""The functions that selectors may call, as Kubernetes declares and prices them."""
+"""The functions that selectors may call, as Kubernetes declares them."""

@@ -160,5 +160,5 @@ FUNCTIONS: tuple[Overload, ...] = (
     method("lastIndexOf", "list_a_last_index_of_int", (_LIST, A), INT, lambda values, wanted: _position(reversed(list(enumerate(values))), wanted)),
 )  # fmt: skip
 
-# Only with list attributes, which stored expressions always have.
+# Only in environments with list attributes: all except EARLY, and NEW without the feature gate.
 INCLUDES: tuple[Overload, ...] = (method("includes", "list_includes_dyn_dyn", (DYN, DYN), BOOL, _includes),)

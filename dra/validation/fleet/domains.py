@@ -1,7 +1,7 @@
 """Rules about ComputeDomains of NVIDIA's driver and the objects that use their channels, if the input has both.
 
-NVIDIA's controller creates a ResourceClaimTemplate for a ComputeDomain. Pods name this template to use the channel, and
-the template's parameters name the domain by uid. All channel claims on a node are for channel 0, so each pod with a domain's template is on a node of
+NVIDIA's controller creates a ResourceClaimTemplate for a ComputeDomain. Pods name this template to use the channel, and the template's
+parameters name the domain by uid. All channel claims on a node are for channel 0, so each pod with a domain's template is on a node of
 its own (cmd/compute-domain-kubelet-plugin of kubernetes-sigs/dra-driver-nvidia-gpu).
 """
 
