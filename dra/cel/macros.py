@@ -173,7 +173,7 @@ def _sort_by(at: int, target: Expr, args: _Args) -> Expr:
 
 
 def _copy(root: Expr) -> Expr:
-    """Copy a tree; refuse one too large for anything but an attack."""
+    """Copy a tree; raise for a tree with more than half of MAX_NODES nodes."""
     count = 0
 
     def copy(node: Expr) -> Expr:

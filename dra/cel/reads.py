@@ -1,6 +1,6 @@
 """Finds which attributes and fields of a device an expression reads, from its tree alone.
 
-Two devices with equal values there get the same answer, so one evaluation serves both. Recognised are literal paths,
+Devices with equal values of these get the same answer, so one evaluation serves all of them. Literal paths are recognised:
 `device.attributes["domain"].name`, with or without `?`, `has` or `in`, also through `cel.bind`. Any other use of the device,
 such as iterating over a domain or passing `device` as a value, reads everything.
 """

@@ -86,7 +86,7 @@ class Selector:
         raise SelectorRunError(f"CEL result of type {type_name(value)} could not be converted to bool")
 
     def evaluate(self, view: DeviceView | TextView, budget: Budget | None = None) -> Value:
-        """Return the value of an expression that may have any type. Without a budget only Kubernetes' cost limit applies."""
+        """Return the value of an expression of any type. Kubernetes' cost limit and MAX_WORK apply with and without a budget."""
         if view.broken:
             raise SelectorRunError(view.broken)
         frame = [*view.slots, *self._blank]

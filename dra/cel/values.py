@@ -19,7 +19,7 @@ from dra.semver import Version
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Value = Any  # any of the above
+Value = Any  # any of the types in the module docstring
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
@@ -65,7 +65,7 @@ class TypeValue(Struct, frozen=True):
 
 
 class Sum(Quantity):
-    """The result of `add` and `sub`. Kubernetes boxes it, and `==` with such a value on the right is an error."""
+    """The result of `add` and `sub`. Kubernetes boxes it, so `==` with a Sum on the right is an error."""
 
     __slots__ = ()
 

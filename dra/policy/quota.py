@@ -1,7 +1,7 @@
 """DeviceQuotas: their lines, the use of each line, and the lines that a request would exceed.
 
     gpu.nvidia.com/devices            devices of a class
-    gpu.nvidia.com/shares             those that are shares of devices
+    gpu.nvidia.com/shares             shares of devices, which count as devices, too
     gpu.nvidia.com/memory             the sum of a capacity, of any name: what shares take, and all of a whole device
     mig.nvidia.com/profile.1g.10gb    partitions of a profile
     mig.nvidia.com/counter.memory     what partitions take of a counter
@@ -64,7 +64,7 @@ class QuotaLine(msgspec.Struct, frozen=True):
     hard: int
     used: int = 0
     waiting: int = 0  # the part of `used` for admitted pods and claims without devices
-    replicas: int = 1  # equal ones, which together request `requested`
+    replicas: int = 1  # equal pods or claims, which together request `requested`
 
     @property
     def remaining(self) -> int:

@@ -6,7 +6,7 @@
     count/resourceclaims.resource.k8s.io               claims, whatever they request
 
 Mirrors k8s.io/kubernetes/pkg/quota/v1/evaluator/core/resource_claims.go, which counts by resource names only where DRAExtendedResource is
-on. Which quotas apply is not decided here: one with scopes counts no claims.
+on. This module does not decide which quotas apply; a quota with scopes counts no claims.
 """
 
 from __future__ import annotations

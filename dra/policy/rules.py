@@ -50,7 +50,7 @@ def admits(state: GroupState, own: GroupState) -> bool:
 
 
 def join(state: GroupState, own: GroupState) -> GroupState:
-    """Add a member to a state, in upstream's way also for members that no allocator would have combined."""
+    """Return the state after one more member. Members that no allocator would combine are joined as upstream does."""
     if state is None or own is None:
         return own if state is None else state
     if NO_GROUPS in (state, own):
@@ -225,7 +225,7 @@ class Rules:
 
 
 def _peers(pages: Iterable[Page]) -> dict[str, Peer]:
-    """Index devices by name. If a name repeats, the first page counts, which is one that the node can reach."""
+    """Index devices by name. If a name repeats, the first page counts; callers list the pages that the node can reach first."""
     by_name: dict[str, Peer] = {}
     for page in pages:
         for device in page.devices:
