@@ -90,7 +90,7 @@ class Budget:
         self._is_late = True
 
     def is_abandoned(self) -> bool:
-        """Return whether the caller has given up, in work that is not charged; once this is true, every later charge raises."""
+        """Return whether the caller no longer waits, for work that charges nothing; once this is true, every later charge raises."""
         if self._is_out_of_time is None or not self._is_out_of_time():
             return False
         self._check_below = _ALWAYS

@@ -1,7 +1,7 @@
 """The codes of findings: meaning, severity, remedy, and what happens without drawbridge. `drawbridge explain CODE` prints them.
 
-A code never changes its meaning and is never reused. Errors of the D0 and D1 rows, and R001, are errors of the API server. What the
-API server accepts and what goes wrong later is a warning or an information.
+A code never changes its meaning and is never reused. Errors of the D0 and D1 rows, except D010, and R001 are errors of the API
+server. A problem that the API server accepts and that matters later is a warning or an information.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A finding: a problem, or a notable fact, about one object. Every check returns findings, and every report prints them.
 
 A code never changes its meaning. `object` is Kind/namespace/name, or Kind/name of an object without a namespace. `path` is a JSON
-pointer into the object. `remedy` says what to do. `basis` says what the finding rests on, where that is not the object itself: an event,
-a trial, the usual meaning of a key.
+pointer into the object. `remedy` is the action to take. `basis` is the evidence, if that is not the object itself: an event, a trial, the
+usual meaning of a key.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An estimate of the memory that a value takes, deterministic for equal values.
 
 Thousands of objects arrive each second, so the estimate does not walk them in Python: it encodes the value as JSON and
-counts signs in the text. Shared parts count every time, so it is about an upper bound (`tests/dra/test_footprint.py`).
+counts characters in the text. Shared parts count every time, so it is about an upper bound (`tests/dra/test_footprint.py`).
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def driver_name(text: str) -> str:
 
 
 def qualified_name(text: str) -> str:
-    """`id` or `domain/id`; like the API server, this accepts names with two slashes."""
+    """`id` or `domain/id`; like the API server, this accepts any name with two slashes or more."""
     return _cached_qualified_name(text) if len(text) <= _MAX_CACHED else _qualified_name(text)
 
 

@@ -270,7 +270,7 @@ def _decimal(text: str, number: _Number, power: int, format_: Format) -> Quantit
         written = text if canonical or text == "0" else ""
         return _make(Quantity, (negative * int(digits), scale, False), format_, written)
     _require_digit(text, number)
-    # Billionths, rounded up: a request for less than one gets one.
+    # Count billionths, rounded up, so that an amount below one billionth becomes one billionth.
     digits = digits.lstrip("0")
     # The number of leading digits (padded with zeros) that make up whole billionths.
     count = len(digits) + scale + 9
