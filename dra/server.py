@@ -1,7 +1,7 @@
 """A Kubernetes server as far as devices are concerned: its minor version, and its enabled feature gates.
 
-The API server drops fields of a disabled gate; the scheduler's allocator refuses or ignores such fields that are stored
-anyway. Both are assumed to run with the same gates. Gates of kubelets and drivers are not considered.
+The API server drops fields of a disabled gate; the scheduler's allocator refuses or ignores such a field if it is
+stored. Both are assumed to run with the same gates. Gates of kubelets and drivers are not considered.
 
 The tables mirror `defaultVersionedKubernetesFeatureGates` and `defaultKubernetesFeatureGateDependencies` of `RELEASE`
 (pkg/features/kube_features.go). 1.34 is the oldest minor here because it is the first with resource.k8s.io/v1.
@@ -98,7 +98,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     OPTIONAL_OPERATIONS: (DECLARED,),
     PARTITION_TYPE: (COUNTERS, POOL_STATUS),
 }
-_DEPENDENCIES_CHECKED_SINCE = 35  # 1.34 starts even if a gate is on and one it needs is off
+_DEPENDENCIES_CHECKED_SINCE = 35  # 1.34 starts even if a gate is on and a gate that it needs is off
 _BOOLEANS: Final = {"true": True, "false": False}
 _STAGE_GATES: Final[Mapping[str, str]] = {"AllAlpha": _ALPHA, "AllBeta": _BETA}
 
@@ -257,7 +257,7 @@ def read_server(version: str = "", gates: str = "") -> Server:
 
 
 def mistakes(version: str, gates: Mapping[str, bool]) -> Iterator[tuple[str, ServerError]]:
-    """Yield the errors of a declaration by gate, with "" for the version. Without a version, any supported one may fit."""
+    """Yield the errors of a declaration by gate, with "" for the version. Without a version, a gate must fit one supported version."""
     minors = [*range(NEWEST, OLDEST - 1, -1)]
     try:
         if version:

@@ -272,7 +272,7 @@ def _amounts(spec: ResourceClaimSpec, most_of: Callable[[Ask], Most]) -> Amounts
 
 
 def _key(ask: Ask) -> bytes:
-    """Make a short cache key of a request: thousands are kept, and one may have 32 selectors of 10 KiB."""
+    """Return a short cache key of a request. Thousands of keys are kept, and a request may have 32 selectors of 10 KiB."""
     selectors = [selector.cel.expression for selector in ask.selectors if selector.cel is not None]
     amounts = [(name, str(amount.nano)) for name, amount in _capacity(ask).items()]
     text = encode((ask.device_class_name, selectors, amounts))

@@ -6,7 +6,7 @@ pools_experimental.go, including a known flaw: an outdated slice that satisfies 
 generation exists, if the newer slices are for other nodes only.
 
 A slice with a nodeName may have been written by that node (the admission plugin NodeRestriction checks only the name), and a
-node may be compromised. So in views of the whole cluster such a slice supersedes only slices of the same node (`newest`).
+node may be compromised. So in views of the whole cluster, a slice with a nodeName supersedes only slices of the same node (`newest`).
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class PoolDevices(msgspec.Struct, frozen=True):
 
     @classmethod
     def index(cls, pages: Iterable[Page]) -> PoolDevices:
-        """Index the devices of pages; of two with one name on a node, the first counts."""
+        """Index the devices of pages; if a name repeats on a node, the first device counts."""
         by_node: dict[str, dict[str, tuple[Page, Device]]] = {}
         for page in pages:
             on_node = by_node.setdefault(page.slice.spec.node_name or "", {})
@@ -211,7 +211,7 @@ class PoolDevices(msgspec.Struct, frozen=True):
         return cls(by_node)
 
     def find(self, name: str, node: str) -> tuple[Page, Device] | None:
-        """Find the device that a claim on a node holds: the node's, then one without a node name; any if `node` is ""."""
+        """Find the device that a claim on a node holds: the node's, else one without a node name; any device if `node` is ""."""
         places = (node, "") if node else ("", *self.by_node)
         for publishing_node in places:
             publication = self.by_node.get(publishing_node, {}).get(name)
@@ -244,7 +244,7 @@ def _is_invalid(visible: Sequence[ResourceSlice], counters: Mapping[str, Collect
 
 
 def targets(page: Page, node: Node) -> bool:
-    """Whether a slice has devices for the node; one without any node selection has none."""
+    """Whether a slice has devices for the node; a slice without node selection has none."""
     spec = page.slice.spec
     if page.everywhere or not page.usable:
         return page.usable

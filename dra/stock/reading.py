@@ -36,14 +36,14 @@ class Reading(msgspec.Struct, frozen=True):
     # The stable allocator, without shares, distinctAttribute and bindsToNode.
     stable: bool
     binding: bool
-    # Slices with counters count on every node, whichever they are for.
+    # Slices with counters count on every node, also slices for other nodes.
     counters_everywhere: bool
     rules: bool
     # 1.34: it allocates from incomplete pools, and does not check for newer slices elsewhere.
     oldest: bool
-    # 1.34, and 1.35 with all gates off: it reads slices with counters whatever the gate is, and copies no tolerations.
+    # 1.34, and 1.35 with all gates off: it reads slices with counters with the gate on or off, and copies no tolerations.
     early: bool
-    # The experimental allocator, which reads skipNodeOperations; the other two give such devices to any node.
+    # The experimental allocator, which reads skipNodeOperations; the other two allocators ignore the field.
     operations: bool
 
     def since(self, minor: int) -> bool:

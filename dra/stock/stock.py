@@ -6,7 +6,7 @@ change copies a few flat dicts and does not walk the fleet.
 
 A stock also has a history: the changes that led to it, each with the nodes that it may affect. Code that computed a result
 for all nodes of an earlier stock calls `changed_since` and recomputes only those. Histories are immutable too: two stocks
-derived from one share its past, and are independent.
+that are derived from the same stock share its history, and do not affect each other.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         claims: Iterable[ResourceClaim] = (),
         server: Server = gates.EVERYTHING,
     ) -> Stock:
-        """Build a stock. Of objects with the same name, the later ones get a marked key."""
+        """Build a stock. If a name repeats, the key of each later object gets a number, so that all objects are kept."""
         reading = reading_of(server)
         kept_rules = _key_all(rules)
         kept_slices = _key_all(slices)
@@ -194,7 +194,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         return gather(node_object, (*own, *shared), self.pages_of, self.reading)
 
     def newest_pages(self, pool: PoolId) -> Pages:
-        """List the pages of a pool that no newer ones supersede, complete or not."""
+        """List the pages of a pool that no newer page supersedes, whether the pool is complete or not."""
         pages = self.pages_of.get(pool, ())
         if len({page.generation for page in pages}) < 2:
             return pages
@@ -202,7 +202,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         return tuple([page for page in pages if id(page.slice) in current])
 
     def every_newest_page(self) -> Iterator[Page]:
-        """Yield the pages of all pools that no newer ones supersede."""
+        """Yield the pages of all pools that no newer page supersedes."""
         for pool in self.pages_of:
             yield from self.newest_pages(pool)
 
@@ -416,7 +416,7 @@ def _replace_pages(
     changed: Iterable[tuple[Page | None, Page | None]],
     where: Callable[[Page], Where],
 ) -> None:
-    """Replace old pages by new ones in place, to keep the input order; append new ones; remove old ones without a new one."""
+    """Replace changed pages in place, to keep the input order; append added pages; drop removed pages."""
     replaced: dict[Where, dict[int, Page | None]] = {}
     added: dict[Where, list[Page]] = {}
     for old, new in changed:

@@ -1,7 +1,7 @@
 """What is in use: devices held whole, shared devices, and their consumed capacity.
 
 Computed from the allocations of claims, as the scheduler's `foreachAllocatedDevice` does. Results with admin access hold
-nothing. A result with a share ID holds a share, any other the whole device, whatever the slice declares now.
+nothing. A result with a share ID holds a share, any other result the whole device; the current slice does not matter.
 """
 
 from __future__ import annotations
