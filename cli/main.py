@@ -1,6 +1,6 @@
 """The `drawbridge` command: a table of commands, each imported only when it is called.
 
-The table has the one-line help of each command, so that `--help` imports none, and `translate` no web server.
+The table has the one-line help of each command, so that `--help` imports no command, and `translate` imports no web server.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Makes the options of a server command from its settings struct, which declares their types, defaults and help.
 
-A field annotated with a `Flag` is an option; one annotated with `OPTIONS` is a struct whose fields are options. The command
+A field annotated with a `Flag` is an option; a field annotated with `OPTIONS` is a struct whose fields are options. The command
 gets the settings as one value.
 """
 

@@ -136,8 +136,8 @@ def compile(  # noqa: A001 - used as `cel.compile`
 ) -> Selector:
     """Compile an expression, or return it from the cache; compiling is charged to the budget.
 
-    The feature gates matter for NEW only. With `derived` the expression is one of a derived attribute, which may have
-    other types than bool.
+    The feature gates matter for NEW only. With `derived`, the expression belongs to a derived attribute, so its type
+    may differ from bool.
     """
     key = text, env, gates & GATES, derived
     compiled = _COMPILED.get(key)

@@ -3,8 +3,8 @@
 A charge is computed from the arguments and, for the charges in `BY_RESULT`, from the result.
 
 Some calls are charged work as well (`dra.cel.evaluation.account`), because they take longer in Python or because Go
-charges too little. Adding two lists copies them here, and not in Go. Comparing nested lists that share their parts costs
-one, and takes time that doubles with each level. `replace` is charged for the text that it reads, not for what it writes.
+charges too little. Adding two lists copies them here, and not in Go. Comparing nested lists that share their parts has
+the cost 1, and takes time that doubles with each level. `replace` is charged for the text that it reads, not for what it writes.
 A pattern is charged by its length, not by the size of its program.
 """
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     After = Callable[[Frame, Value], None]
 
 
-FAILED: Final = object()  # an argument or result that was an error; its size is one
+FAILED: Final = object()  # an argument or result that was an error; its size is 1
 
 
 def charge_of(name: str, overload: str) -> Charge:
-    """Return the charge of a call: by its exact overload, by the function's name, or one."""
+    """Return the charge of a call: by its exact overload, else by the function's name, else 1."""
     if name == "ip" and overload == "cidr_ip":
         return flat
     return _BY_OVERLOAD.get(overload) or _BY_NAME.get(name) or _STANDARD.get(overload) or flat

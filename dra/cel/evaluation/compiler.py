@@ -359,7 +359,7 @@ class Compiler:
         return guarded(node.name, work, guards) if guards else work
 
     def _sound(self, node: Expr) -> bool:
-        """Whether the static type is certain; one inferred from a value of unknown type is not."""
+        """Whether the static type is certain; a type that is inferred from a value of unknown type is not."""
         if t.is_dyn(node.type):
             return False
         if node.kind == "ident":

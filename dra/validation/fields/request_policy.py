@@ -53,7 +53,7 @@ def request_policy(capacity: DeviceCapacity, path: str, *, fractional: bool) -> 
 
 
 def _digits(option: Quantity) -> object:
-    """Return the decimal digits, by which the API server compares amounts: 1 and 1000m are two values."""
+    """Return the decimal digits of an amount. The API server compares these, so 1 and 1000m are two values."""
     mantissa, power, _ = option._parts  # noqa: SLF001  the digits as they were written show nowhere else
     return (mantissa * 10**power, 0) if power >= 0 else (mantissa, power)
 

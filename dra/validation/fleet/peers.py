@@ -1,6 +1,6 @@
 """Judges DeviceCompatibility rules on published devices: rules without effect, contradictory rules, and rules that exclude too much.
 
-A rule is an expression over the other device. It binds both devices, whatever rules the other device has. So a rule on one side only is
+A rule is an expression over the other device. The rule binds both devices, even if the other device has no rule. So a rule on one side only is
 legal, but two rules that contradict each other are most likely a mistake.
 """
 

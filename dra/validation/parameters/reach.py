@@ -1,8 +1,8 @@
 """Rules about the requests and devices that the parameters of a claim or class apply to.
 
 An entry should apply to devices of its driver and kind that no other entry overrides. Lists of requests are compared in the form that
-an allocation has: since 1.37 a list of all requests becomes an empty one, which means all. Drivers compare the names with those of
-results, which are `request/alternative` for alternatives.
+an allocation has: since 1.37 a list of all requests becomes an empty list, which means all requests. Drivers compare the names with
+the request names of results, which are `request/alternative` for alternatives.
 """
 
 from __future__ import annotations
