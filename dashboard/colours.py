@@ -46,7 +46,7 @@ class Colours(NamedTuple):
         return self.classes.get(value, _LAST) if value else _FREE
 
     def value(self, node: NodeStory, device: DeviceHeld) -> str:
-        """Return the value that a device is coloured by; "" if it has no holder, or no such attribute."""
+        """Return the value that a device is coloured by; "" without a holder or without the attribute."""
         is_plugin = device.state == "plugin"
         match self.by:
             case "namespace":

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
 
 MAX_SHOWN = 50
-_LONGEST = 1024  # characters of a message, as events.k8s.io allows; one in v1 may have a megabyte
+_LONGEST = 1024  # characters of a message, as events.k8s.io allows; a message in v1 may have a megabyte
 _PAGES = 4  # pages of 500 events that are read for one object
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
 MAX_LISTENERS = 100
-LASTS = 300.0  # seconds after which a stream ends: the page opens another one, and shows its token again
+LASTS = 300.0  # seconds after which a stream ends: the page then opens another stream, and sends its token again
 
 # The script keeps focus, scroll position and selection. It does not replace a form while somebody fills it in.
 SCRIPT: Final = Path(__file__).with_name("script.js").read_text(encoding="utf-8")

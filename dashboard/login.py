@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from runtime.http import Request
 
 logger = logging.getLogger("drawbridge.dashboard")
-LOOK_SECONDS = 10.0  # between looks at the files of a certificate
+LOOK_SECONDS = 10.0  # seconds between two reads of the files of a certificate
 COOKIE: Final = "__Host-drawbridge"
 LASTS = 12 * 3600  # seconds after which a browser forgets the token
 KEPT = 60.0  # seconds for which the result of a SubjectAccessReview is cached

@@ -43,7 +43,7 @@ def survey_of(reading: Reading) -> Overview:
 
 
 def namespaces_of(overview: Overview) -> tuple[NamespaceMoved, ...]:
-    """Add up a survey by namespace, the one with most pods still to move first."""
+    """Add up a survey by namespace, the namespace with most pods to move first."""
     outcomes: defaultdict[str, Counter[Outcome | None]] = defaultdict(Counter)
     potential: defaultdict[str, Counter[Outcome | None]] = defaultdict(Counter)
     pods: Counter[str] = Counter()

@@ -115,7 +115,7 @@ def layout(title: str, view: DashboardView | None, *content: object, current: st
 
 
 def what_if(view: DashboardView, question: WhatIfQuestion, answer: WhatIf | None, problem: str) -> Html:
-    """Return the form that asks where pods would go and what fewer or more nodes would change, and the answer to it."""
+    """Return the page with the form for a what-if question about pods and nodes, and with the answer, if there is one."""
     field = area(question.text, name="manifest", id="manifest", rows=14, spellcheck="false")
     fewer = el("input", name="remove", id="remove", value=" ".join(question.removed), placeholder="node-1 node-2", spellcheck="false")  # fmt: skip
     more = el(
