@@ -1,6 +1,7 @@
 """The stock: all objects that determine which devices exist and who holds them, as one immutable snapshot.
 
-`Stock.of` builds one from lists of objects; `with_` and `without` return a new stock that shares every unchanged part.
+`Stock.of` builds one from lists of objects; `with_object`, `with_all` and `without` return a new stock that shares every
+unchanged part.
 Indexes (pages by node and by pool, allocations by pool, sums and holders by namespace) are updated incrementally, so a
 change copies a few flat dicts and does not walk the fleet.
 

@@ -1,7 +1,7 @@
 """Judges DeviceCompatibility rules on published devices: rules without effect, contradictory rules, and rules that exclude too much.
 
-A rule is an expression over the other device. The rule binds both devices, even if the other device has no rule. So a rule on one side only is
-legal, but two rules that contradict each other are most likely a mistake.
+A rule is an expression over the other device. The rule binds both devices, even if the other device has no rule. So a rule on one side
+only is legal, but two rules that contradict each other are most likely a mistake.
 """
 
 from __future__ import annotations
