@@ -159,7 +159,7 @@ def _lines(texts: Iterable[str]) -> Html:
 
 
 def login(problem: str) -> Html:
-    """Return the form that asks for a token."""
+    """Return the page with the form for a token."""
     field = el("input", name="token", id="token", type="password", autocomplete="off", required="required")
     form = el("form", el("label", "Token", for_="token"), field, el("button", "Log in"), action="/login", method="post")
     hint = el("p", "A bearer token of this cluster, such as ", el("code", "kubectl create token NAME -n NAMESPACE"), " prints. You see what it may list.")  # fmt: skip

@@ -84,7 +84,7 @@ def draw_picture(reading: Reading, *, read_at: str, source: str) -> Picture:
 
 
 def with_reasons(view: DashboardView, is_late: Callable[[], bool]) -> DashboardView:
-    """Add the reasons why pods wait; `is_late` ends the search."""
+    """Return the view with the reasons why pods wait; no search begins after `is_late`."""
     rows = tuple(waiting(view.reading, view.configuration, is_late))
     return view._replace(picture=msgspec.structs.replace(view.picture, waiting=rows))
 
@@ -120,7 +120,7 @@ def shelves(reading: Reading, nodes: Iterable[NodeStory], label: str) -> list[Sh
 
 
 def devices_by_namespace(picture: Picture) -> Mapping[str, int]:
-    """How many devices the pods of each namespace hold, most first."""
+    """Return the number of devices that the pods of each namespace hold, most first."""
     counts: Counter[str] = Counter()
     counted: set[tuple[str, str]] = set()
     for node in picture.nodes:

@@ -1,9 +1,8 @@
 """The stock: all objects that determine which devices exist and who holds them, as one immutable snapshot.
 
 `Stock.of` builds one from lists of objects; `with_object`, `with_all` and `without` return a new stock that shares every
-unchanged part.
-Indexes (pages by node and by pool, allocations by pool, sums and holders by namespace) are updated incrementally, so a
-change copies a few flat dicts and does not walk the fleet.
+unchanged part. Indexes (pages by node and by pool, allocations by pool, sums and holders by namespace) are updated
+incrementally, so a change copies a few flat dicts and does not walk the fleet.
 
 A stock also has a history: the changes that led to it, each with the nodes that it may affect. Code that computed a result
 for all nodes of an earlier stock calls `changed_since` and recomputes only those. Histories are immutable too: two stocks
