@@ -102,7 +102,7 @@ class Command(click.Command):
                 formatter.write(f"  {example}\n")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Add positional files, -k and --chart to the files of `-f`."""
+        """Add positional files, -k and --chart to the files of `-f`; refuse contradictory and missing options."""
         rest = super().parse_args(ctx, args)
         if ctx.params.get("namespace") and ctx.meta.get(ALL_NAMESPACES):
             raise click.UsageError("-n and -A exclude each other", ctx)

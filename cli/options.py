@@ -91,7 +91,7 @@ def remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]
 
 
 def files(*, required: bool = True, positional: bool = True, help: str = "") -> Decorator:  # noqa: A002  click's own word
-    """Add `-f`, `-k`, `--chart` and `--exclude`; with `positional` also files as arguments."""
+    """Add `-f`, `-k`, `--chart`, `--values` and `--exclude`; with `positional` also files as arguments."""
 
     def remember_required(ctx: click.Context, _: click.Parameter, value: Any) -> Any:
         ctx.meta[REQUIRED] = required
