@@ -145,7 +145,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D709": FindingCode("driver parameters that depend on how the driver runs", _INFO, "ask who installed the driver: where it runs otherwise, the pod stays in ContainerCreating"),
     "D710": FindingCode("a channel that belongs to no ComputeDomain", _WARNING, "use the template that the ComputeDomain creates: it names the domain by its uid"),
     "D711": FindingCode("a ComputeDomain that contradicts other objects", _WARNING, "see the message"),
-    # The DrawbridgeConfiguration file, checked by webhook.config.
+    # The DrawbridgeConfiguration file, checked by `webhook.state` and `webhook.dialects`.
     "C001": FindingCode("the configuration of drawbridge is not valid", _ERROR, "correct the field"),
     "C002": FindingCode("the configuration declares a version or feature gate that no server has", _WARNING, "correct its name; it is ignored meanwhile"),
     # The webhook refuses it with the same code.

@@ -46,7 +46,7 @@ class NoSuchKey(SelectorRunError):  # noqa: N818 - as in Kubernetes' message
 
 
 class CostExceeded(SelectorError):  # noqa: N818 - the name under which Kubernetes' users know it
-    """The estimated or actual cost of the expression is above Kubernetes' limit."""
+    """The evaluation of an expression exceeded Kubernetes' cost limit, or a limit of drawbridge on work and sizes."""
 
 
 class NodeSelectorError(DraError):

@@ -1,6 +1,6 @@
 """Formats of names and values (k8s.io/apimachinery/pkg/api/validate/content and strfmt.go).
 
-Each function returns what is wrong with a text, or "" if it is valid. Lengths are in bytes, as in Go.
+Each rule returns what is wrong with a text, or "" if it is valid. Lengths are in bytes, as in Go.
 """
 
 from __future__ import annotations

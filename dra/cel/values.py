@@ -1,8 +1,8 @@
 """Values at run time: the Python representation of CEL values, and their comparison (cel-go common/types).
 
 int, float, str, bytes, bool, None, list and dict represent themselves; quantities and versions are `dra.quantity.Quantity`
-and `dra.semver.Version`; the other classes are here. Operators test `type(x)`, never `isinstance`, because bool and `Uint`
-are subclasses of int in Python and distinct types in CEL.
+and `dra.semver.Version`; the other classes are here. Operators test numbers by `type(x)`, not by `isinstance`, because bool
+and `Uint` are subclasses of int in Python and distinct types in CEL.
 """
 
 from __future__ import annotations
