@@ -20,7 +20,7 @@ _AMOUNTS = {"type": "object", "additionalProperties": {"x-kubernetes-int-or-stri
 def pod_spec(
     *, entry: tuple[str, ...] = ("name", "resourceClaimName", "resourceClaimTemplateName"), claims: bool = True
 ) -> dict[str, Any]:
-    """Return the schema of a pod's spec; `entry` is the schema of an entry of resourceClaims, None if the field is missing."""
+    """Return the schema of a pod's spec; `entry` are the fields of an entry of resourceClaims. Without fields it has no resourceClaims."""
     resources = {"limits": _AMOUNTS, "requests": _AMOUNTS} | ({"claims": CLAIMS} if claims else {})
     container = {"name": {"type": "string"}, "image": {"type": "string"}, "resources": _object(resources)}
     members: dict[str, Any] = {
@@ -49,7 +49,7 @@ def template(spec: dict[str, Any]) -> dict[str, Any]:
 def definition(
     both: tuple[str, str], *versions: dict[str, Any] | tuple[str, dict[str, Any]], **spec: Any
 ) -> dict[str, Any]:
-    """A definition of a kind: a schema of its spec for each version, the first one stored."""
+    """Return the definition of a kind, with a schema of the spec for each version. The first version is stored."""
     group, kind = both
     named = [
         version if isinstance(version, tuple) else (f"v{number}", version) for number, version in enumerate(versions, 1)

@@ -1,6 +1,6 @@
 """Hostile reviews of at most 3 MiB that an API server would send, made to take much time or memory.
 
-A generator rather than files: the largest would fill megabytes. Add a line to REVIEWS for another one.
+The reviews are generated, because files of them would take megabytes. To add a review, add an entry to REVIEWS.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _claims(body: Json) -> bytes:
 
 
 def _device_class(pattern: str) -> bytes:
-    """A class whose selector has this pattern, as a driver would apply it."""
+    """Return the review of a class whose selector has this pattern."""
     selector = {"cel": {"expression": f"device.driver.matches('{pattern}')"}}
     made = {
         "apiVersion": "resource.k8s.io/v1",
@@ -80,7 +80,7 @@ def _twice() -> str:
 
 
 def _numbers(digits: int) -> str:
-    """Return a pod with long numbers, in fields with and without numbers."""
+    """Return a pod with long numbers, in fields for numbers and in fields for strings."""
     many = "9" * digits
     limits = f'{{"nvidia.com/gpu":{many},"nvidia.com/gpumem":1e{many[:4]},"nvidia.com/gpucores":-{many}}}'
     container = f'{{"name":{many},"resources":{{"limits":{limits},"requests":{limits}}}}}'
@@ -88,7 +88,7 @@ def _numbers(digits: int) -> str:
 
 
 def _raw(text: str, odd: bytes) -> bytes:
-    """A review with bytes in it that no encoder writes."""
+    """Return a review in which these bytes replace each `ODD`; no JSON encoder writes such bytes."""
     return review(text).replace(b"ODD", odd)
 
 
@@ -96,7 +96,7 @@ ODD = '{"metadata":{"name":"ODD","annotations":{"nvidia.com/use-gputype":"ODD"}}
 ZEROS = "0" * 9_000
 COSTLY = "device.driver.matches('^(a?){40}a{40}$') || [1,2,3,4,5,6,7,8,9].all(x, [1,2,3,4,5,6,7,8,9].all(y, [1,2,3,4,5,6,7,8,9].all(z, x + y + z > 0)))"
 
-# RE2 reads a pattern in one call, however much is repeated in it.
+# RE2 compiles a pattern in one call that cannot be interrupted. Repetitions make the call long.
 SLOW_PATTERNS = ("(a{0,1000}){0,1}" * 300, r"\\pL" * 2_000, "(((a{1,10}){1,10}){1,10})" * 300, r"(\\pL{1,100})")
 
 # Path and review, by the kind of attack.

@@ -31,12 +31,12 @@ SIZES = {
     "models": [{"product": "NVIDIA A100-SXM4-40GB", "memory": "40Gi"}, {"product": "NVIDIA L40S", "memory": "46068Mi"}]
 }
 WHOLE = {"meanings": {"nvidia.com/gpu": "whole"}}
-# NVIDIA's class serves the name itself; its pods get claims where this is set.
+# NVIDIA's DeviceClass serves nvidia.com/gpu as an extended resource. With this setting the webhook makes claims for such pods.
 CLAIMED = {"extendedResources": {"drivers": {"gpu.nvidia.com": "translate"}}}
 
 
 def configured(**fields) -> Configuration:
-    """A configuration with these fields, which must be a good one."""
+    """Return a configuration with these fields, which must be valid."""
     value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", **fields}
     configuration, findings = read_configuration(value)
     assert configuration is not None, findings
@@ -63,7 +63,7 @@ def pod(*limits: dict, init: tuple = (), annotations: dict | None = None, schedu
 
 
 def refused_by_server(verdict: Verdict) -> bool:
-    """Whether the API server itself refuses the object of a verdict."""
+    """Return whether a verdict reports that the API server itself refuses the object."""
     return any(
         decision.outcome == "refused"
         and (decision.code.startswith("D") or decision.detail.startswith("the API server refuses it"))
@@ -93,7 +93,7 @@ def replayed(applied: dict, stored: dict) -> Verdict:
 
 
 def patched(value: dict, done: Verdict) -> dict:
-    """Apply with the referee."""
+    """Return the pod after the verdict's patch. The library jsonpatch applies it, independently of drawbridge's code."""
     return jsonpatch.apply_patch(value, [dict(operation) for operation in done.operations])
 
 
@@ -168,7 +168,7 @@ def share(**capacity) -> dict:
 
 
 def selected(done: Verdict, **attributes: str) -> bool:
-    """Whether a device with these attributes of its driver passes the selectors of the only request."""
+    """Return whether a device with these attributes of its driver matches the selectors of the only request."""
     (request,) = exactly(done)
     device = wire.convert(
         {"name": "d", "attributes": {name: {"string": value} for name, value in attributes.items()}}, Device

@@ -14,7 +14,7 @@ GPU = "nvidia.com/gpu"
 FENCED = {"schedulerName": "drawbridge", "drivers": ["gpu.nvidia.com"], "fence": True}
 DRIVER = "gpu.nvidia.com"
 IMPLICIT = f"deviceclass.resource.kubernetes.io/{DRIVER}"
-# As NVIDIA's chart renders it where resource.k8s.io/v1 is served.
+# NVIDIA's chart renders this DeviceClass if the cluster serves resource.k8s.io/v1.
 CLASS = {
     "metadata": {"name": DRIVER},
     "spec": {

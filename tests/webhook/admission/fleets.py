@@ -13,7 +13,7 @@ def typed_node(name):
 
 
 def gpu_slice(node, count, *, memory="80Gi", slices=1, **device):
-    """A slice with GPUs of a node, each with these fields."""
+    """Return a slice with `count` GPUs of a node; `device` are further fields of each GPU."""
     devices = [{"name": f"gpu-{i}", "capacity": {"memory": {"value": memory}}} | device for i in range(count)]
     fields = {"driver": DRIVER, "pool": node, "nodeName": node, "resourceSliceCount": slices}
     return typed(resource_slice(f"{node}-s", *devices, **fields))

@@ -13,11 +13,11 @@ TOO_MANY = gpu_pod(limits={"nvidia.com/gpu": "16"})
 
 
 def given(obj, world=ENFORCE, **kwargs):
-    """Return the answer that a pod's author gets in the end."""
+    """Return the outcome of the mutating review of a pod."""
     return admission.decide_review("mutate", review(obj), world, **kwargs)
 
 
-# Claims that a pod comes with
+# Pods with claims of their own
 
 
 def bringing(*entries, limits=None, **metadata):

@@ -1,4 +1,4 @@
-"""A decision does not depend on the load of the machine: it is the same, or reports that the time ended."""
+"""A decision does not depend on the load of the machine: it is the same decision, or reports that the time ended."""
 
 import json
 
@@ -42,7 +42,7 @@ QUESTIONS = {
 
 
 class IsOutOfTime:
-    """Is out of time after a number of calls."""
+    """An `is_out_of_time` that returns True after a number of calls."""
 
     def __init__(self, looks):
         self.left = looks
@@ -116,7 +116,7 @@ PODS = {
     "as many as there are": gpu_pod(limits={"nvidia.com/gpu": "4"}),
 }
 MODES = {mode: state(mode=mode, templates={("ns", "t"): spec(WRONG)}) for mode in ("enforce", "observe", "warn")}
-# A check stands for 256 steps, on a machine of the intended speed and on others.
+# Seconds between two checks of the clock. A budget checks it every 256 steps, and a step takes 1 µs at the intended speed.
 SPEEDS = [256e-6 * speed for speed in (1 / 50, 1, 50, 250, 400, 600, 900, 1_300, 2_000, 4_000)]
 
 

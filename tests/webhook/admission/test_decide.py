@@ -231,7 +231,7 @@ FULL = {
 @pytest.mark.parametrize("small", ["{}", "[]", "0", '{"name":""}', '{"":{}}'])
 @pytest.mark.parametrize("place", FULL)
 def test_the_timeout_answer_skips_large_content(small, place):
-    """Decoding 7 MiB of `{}` took 2.4 s in one uninterruptible call."""
+    """Decoding 7 MiB of `{}` takes 2.4 s in one uninterruptible call."""
     many = ",".join([small] * (1_000_000 // len(small)))
     body = review("OBJECT").replace(b'"OBJECT"', FULL[place].replace("MANY", many).encode())
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Extended resources that the bridge claims: which pods it takes, and what a fence means for the others."""
+"""Extended resources: the pods that get claims for the bridge, and the warnings for pods that a fence excludes."""
 
 import base64
 import json
@@ -21,8 +21,6 @@ from tests.webhook.admission.reviews import answer, mutated, review
 from webhook.admission import decide_object
 from webhook.admission import review as admission
 from webhook.claims import taint_rule
-
-# Translated after all
 
 
 def translates(state, item):

@@ -144,7 +144,7 @@ def test_a_reason_names_the_container_and_not_the_generated_claim():
 
 
 def test_an_offered_amount_was_tried_on_the_largest_node():
-    """There are seventeen kinds of node, the largest is last, and only some devices can be used at the same time."""
+    """The fleet has 20 kinds of node, more than the search for reasons compares, and the largest is the last one."""
     nodes = [typed_node(f"n{i}") for i in range(20)]
     slices = [gpu_slice(f"n{i}", i + 1, memory=f"{i + 1}Gi") for i in range(20)]
     fleet = Stock.of(nodes=nodes, slices=slices, classes=[typed_class()])

@@ -133,7 +133,7 @@ def test_limit_range_defaults_make_pods_valid_but_not_workloads(kind):
 
 
 def limited(name, again=False, **limits):
-    """A container, or a sidecar."""
+    """Return a container with these limits; `again` makes it a sidecar."""
     always = {"restartPolicy": "Always"} if again else {}
     return {"name": name, "image": "i", "resources": {"limits": limits}} | always
 

@@ -74,7 +74,7 @@ def could_serve(case, node, made, allocate_oracle):
 
 
 def total(item, name):
-    """The amount of a name that the kubelet counts for a pod: it starts init containers one after the other, and sidecars keep running."""
+    """Return the amount that the kubelet counts for a pod: init containers run one after the other, and sidecars keep running."""
     most = sidecars = 0
     for container in item["spec"]["initContainers"]:
         amount = int(container["resources"]["requests"].get(name, 0))
@@ -88,7 +88,7 @@ def total(item, name):
 
 
 def refused(case):
-    """Whether the webhook refuses the pod, and whether it makes its own claim."""
+    """Return whether the webhook refuses the pod, and whether the webhook translates its requests into a claim."""
     builder = StateBuilder(configured(mode="enforce"), keys=(b"key",))
     builder.learn(features=Features(minor=37))
     objects = [wire.convert(node, Node) for node in case["nodes"]]
@@ -108,11 +108,11 @@ def test_a_refused_pod_could_not_run_on_any_node(allocate_oracle, extended_oracl
         answers = zip(case["nodes"], extended_oracle.ask_all(questions), strict=True)
         served = any(could_serve(case, node, made, allocate_oracle) for node, made in answers)
         denied, translated = refused(case)
-        if translated:  # no class has the name
+        if translated:  # no class serves the name
             continue
         met[denied, served] += 1
         assert not (denied and served), f"{seed}: {case}"
     assert met[True, False] >= CASES / 10
     assert met[False, True] >= CASES / 4
-    # A pod that is admitted and cannot be served requests a name of no class, or both ways together might serve it by the webhook's checks.
+    # The webhook admits few pods that no node serves: a pod with a name of no class, or a pod that needs a device plugin and a claim.
     assert met[False, False] <= met[True, False]

@@ -16,13 +16,13 @@ from tests.draws import draws
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.problems import MayServe
 
-CASES, RECORDED = 60, 20  # a family, in the default form: 840 in all
+CASES, RECORDED = 60, 20  # cases per family: 840 in all with a live oracle, 280 with recorded answers
 LONG = int(os.environ.get("DRAWBRIDGE_CASES", "20000"))
 FIRST = int(os.environ.get("DRAWBRIDGE_FIRST_CASE", "0"))
 
 
 def compare(oracle, family, seeds):
-    """Compare a stretch of cases; answers with how often which verdicts met.
+    """Judge a range of cases; return the number of cases for each pair of our verdict and the oracle's.
 
     Admitted pods are not checked: a pod that fits a further share of a device in use need not fit an idle fleet.
     """

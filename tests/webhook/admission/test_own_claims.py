@@ -34,7 +34,7 @@ from webhook.admission import review as admission
 
 
 def holding(count, **status):
-    """A stock with a claim `c`."""
+    """Return a stock with a claim `c` for `count` devices."""
     stored = {"metadata": {"name": "c", "namespace": "ns", "uid": "1"}, "spec": of_devices(count), "status": status}
     return Stock.of(slices=[SLICE], classes=[CLASS], nodes=[NODE], claims=[wire.convert(stored, ResourceClaim)])
 

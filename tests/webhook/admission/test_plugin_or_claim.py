@@ -18,7 +18,7 @@ from webhook.state.inventory import Inventory
 
 
 def test_a_pod_served_by_a_device_plugin_is_left():
-    """Half of a fleet has moved: no node that publishes devices has sixteen, but a node that has not moved might."""
+    """No node that publishes devices has sixteen GPUs, but a node with the device plugin has."""
     others = [wire.convert({"metadata": {"name": name}}, Node) for name in ("m", "o")]
     old = wire.convert({"metadata": {"name": "old"}, "status": {"allocatable": {"nvidia.com/gpu": "16"}}}, Node)
     slices = [SLICE, *(_slice_of(node.metadata.name) for node in others)]

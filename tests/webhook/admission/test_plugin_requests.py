@@ -61,7 +61,7 @@ def on(name):
 
 
 def response_to(obj, state):
-    """The webhook's answer, after a check that files get the same."""
+    """Return the webhook's answer, after a check that a file gets the same decision."""
     there = answer(admission.decide_review("mutate", review(obj), state))
     here = decide_object(obj, state)
     if there["allowed"]:

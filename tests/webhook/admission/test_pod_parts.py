@@ -38,7 +38,7 @@ class Watched(dict):
 
 
 def watching(seen):
-    """Return a pod that records which of its members are read."""
+    """Return a replacement for `decode_pod` whose pods record in `seen` which keys are read."""
 
     def read(body):
         request = reviews.decode(body)

@@ -53,7 +53,7 @@ def confined(count, *nodes, by="selector", **metadata):
 
 
 def everywhere(pod, world):
-    """The webhook's answer, after a check that files get the same."""
+    """Return the webhook's answer, after a check that a file gets the same refusals and warnings."""
     there, here = answer(given(pod, world)), decide_object(pod, world)
     assert there["allowed"] is not bool(here.refusals)
     message = there.get("status", {}).get("message", "").partition("; to bypass")[0]
@@ -150,7 +150,7 @@ def test_a_device_plugin_daemon_set_runs_where_possible():
 
 @pytest.mark.parametrize("prefer", ["plugin", "dra"])
 def test_a_daemon_set_of_a_mixed_fleet_runs_where_possible(prefer):
-    """This holds for nodes with device plugins too, where the pod gets no claim."""
+    """A DaemonSet's pod is admitted on a node whose device plugin has too few devices; any other pod is refused."""
     mixed = sized(plugins=2, mixed={"nvidia.com/gpu": {"prefer": prefer}})
     more = {"metadata": {"name": "more"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
     nodes = [*mixed.stock.nodes.values(), wire.convert(more, Node)]

@@ -63,7 +63,7 @@ SAID = "on gpu-node it may give gpu-0-mig-0 beside gpu-0-mps-0, against DeviceCo
         (["plain", "expressions"], [], "mig", ""),
         (["plain"], BESIDE_MPS, "mig", ""),
         (["groups"], BESIDE_MPS, "mig", ""),  # Kubernetes itself keeps groups apart
-        (["plain", "expressions"], BESIDE_MPS, "exclusive", ""),  # the counters keep every claim from that
+        (["plain", "expressions"], BESIDE_MPS, "exclusive", ""),  # the shared counters exclude this allocation
     ],
 )
 def test_only_devices_that_the_rule_excludes_are_a_risk(files, held, mode, risk):

@@ -13,7 +13,7 @@ LABEL = "drawbridge.dev/translated"
 
 
 def selected(item):
-    """Whether the second webhook's selector takes a pod, read as an API server reads it."""
+    """Return whether the second webhook's objectSelector matches a pod, by the API server's rules."""
     (webhook, *_) = validating(Configuration().dialects, Registration(ca_bundle="Ym9v"))["webhooks"]
     labels = item["metadata"].get("labels") or {}
     selector = webhook["objectSelector"]

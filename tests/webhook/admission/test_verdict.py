@@ -98,7 +98,7 @@ THREE = {
     },
 }
 WITH_THREE = state(THREE)
-# Keys of two systems are left: claims cannot express them. Kubernetes makes a claim even for more devices than it may have.
+# The keys of two systems are left, because claims cannot express them.
 LEFT = {"two systems"}
 REFUSED = {name for name in PODS if name not in ("one", "blanks", "only its own", "skipped")} - LEFT
 

@@ -61,7 +61,7 @@ def test_an_impossible_pod_is_translated_if_impossible_is_warn():
 
 
 def test_a_pod_that_comes_with_our_signature_is_judged_again():
-    """Such a pod comes from a manifest that was read from a cluster, or from a reinvocation. Only this review judges it."""
+    """The pod comes from a manifest that was read from a cluster, or from a reinvocation. Only this review judges it."""
     after = translated(TOO_MANY)
     assert not answer(given(after))["allowed"]
     fine, _ = mutated(gpu_pod())
@@ -88,7 +88,7 @@ def test_a_verdict_that_times_out_keeps_the_translation(late):
 
 @pytest.fixture
 def late(monkeypatch):
-    """Patience that is lost once the keys are translated, and before the claims are judged."""
+    """Return an `is_out_of_time` that returns True once the keys are translated, before the claims are judged."""
     judging = []
     judge_pod = decide.judge_pod
 

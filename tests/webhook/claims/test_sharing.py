@@ -20,7 +20,7 @@ def sized(name: str, count: int, **more) -> dict:
 
 
 def seen(value: dict) -> tuple[dict[str, set[tuple[str, str, int]]], int]:
-    """The single devices that each container sees, and how many there are."""
+    """Return the devices that each container uses, and the number of devices of all claims."""
     done = verdict_of(value, **WHOLE)
     assert not done.refusals
     spec = patched(value, done)["spec"] if done.changed else value["spec"]

@@ -69,7 +69,7 @@ def test_a_signature_is_invalid_on_another_pod(other):
 
 
 def test_the_secrets_own_key_signs_nothing_by_itself():
-    """A signature that another purpose made with the same key is invalid."""
+    """A signature that was made with the same key for another purpose is invalid."""
     body = template.canonical({NAME: SPEC})
     parts = [part.encode() for part in POD]
     covered = b"".join(b"%d:%b," % (len(part), part) for part in parts) + body

@@ -33,7 +33,7 @@ def sign(templates, key=KEY, whose=POD):
 
 
 def signed_pod(*templates, annotation=None, phase="Pending", namespace="ns", name="p", **metadata):
-    """A translated pod with claims of these templates, and this text as their proof."""
+    """Return a translated pod with claims of these templates; `annotation` is their signature."""
     annotations = {ORIGINAL_ANNOTATION: ORIGINAL} | ({} if annotation is None else {TEMPLATES: annotation})
     claims = [{"name": f"drawbridge-{i}", "resourceClaimTemplateName": name} for i, name in enumerate(templates)]
     fields = {"annotations": annotations, "resourceClaims": claims, "serviceAccountName": "default"} | metadata
@@ -101,7 +101,7 @@ def test_a_mismatched_unused_template_has_no_grace_period():
     assert template_lifecycle.sweep({}, [other], frozenset({("ns", NAME)}), now=0.0, grace=60.0)[1] == []
 
 
-# The signature proves an earlier permission; the present one is checked again
+# A signature proves that the webhook allowed the templates. The controller checks the rules in force again.
 
 
 def state(mode="enforce", **fields):

@@ -4,6 +4,6 @@ from tests.webhook.pods import pod
 
 
 def hami(annotations=None, **limits):
-    """`hami({"use_gputype": "A100"}, gpu=1)`; an underscore stands for a hyphen."""
+    """Return a pod with HAMi's annotations and keys: `hami({"use_gputype": "A100"}, gpu=1)`. An underscore becomes a hyphen."""
     keys = {f"nvidia.com/{key.replace('_', '-')}": value for key, value in limits.items()}
     return pod(keys, annotations={f"nvidia.com/{k.replace('_', '-')}": v for k, v in (annotations or {}).items()})

@@ -15,7 +15,7 @@ BINDING = "scheduling.koordinator.sh/resource-spec"
 
 
 def koordinator_pod(*limits: dict, **annotations: object) -> dict:
-    """A pod for Koordinator's scheduler; annotations by their last word."""
+    """Return a pod for Koordinator's scheduler; the names of `annotations` follow `scheduling.koordinator.sh/`."""
     return pod(
         *({KOORD + key: amount for key, amount in limit.items()} for limit in limits),
         annotations={f"scheduling.koordinator.sh/{k.replace('_', '-')}": json.dumps(v) for k, v in annotations.items()},
@@ -41,7 +41,7 @@ def spoken(*containers: dict, **more) -> dict:
 
 
 def seen(*published: tuple[str, str, list[dict]]) -> Inventory:
-    """A node on which drivers publish devices, each with a class that takes in all of them."""
+    """Return a fleet with one node on which drivers publish devices, and a class for all devices of each driver."""
     return Inventory.gather(classes_of(published), slices_of("n", published), ())
 
 

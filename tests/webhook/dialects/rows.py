@@ -15,11 +15,11 @@ class Row(NamedTuple):
     pod: dict
     becomes: str
     config: dict = {}
-    key: str = ""  # for rows with a `<…>` part: the key as it stands on the pod
+    key: str = ""  # the key on the pod, if the row's name has a `<…>` part
 
 
 def rows_left(table: Dialect, ask: dict, config: dict | None = None, **spec) -> dict[str, Row]:
-    """Cases for all rows that are left: a key on a container stays, and so does the pod for an output or a wish to be left alone."""
+    """Return a case for each row that is left. A resource, or a key of role PLACED, OPT_OUT or ASKS, is left; other keys have no effect."""
     rows = {}
     for row in table.keys:
         if row.outcome is not Outcome.LEFT:

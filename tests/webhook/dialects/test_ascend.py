@@ -31,7 +31,7 @@ def capacity(limits: dict, **more) -> dict:
 
 
 def product(done, *names: str) -> list[str]:
-    """Which of these models the only request takes."""
+    """Return which of these models match the selector of the only request."""
     (request,) = exactly(done)
     selector = cel.compile(*request["cel"])
     devices = {name: Device(name="d", attributes={"productName": DeviceAttribute(string=name)}) for name in names}

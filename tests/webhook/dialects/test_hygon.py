@@ -21,7 +21,7 @@ def test_a_request_for_whole_cards_has_no_capacity():
 
 @pytest.mark.parametrize("limits", [{HCU: 0, DCU: 1}, {DCU: 0, HCU: 1}, {DCU: 1, HCU: 0}])
 def test_a_zero_card_count_does_not_cancel_the_other_name(limits):
-    """Only the first name counted, so both keys were removed without a claim."""
+    """A card has two resource names. The amounts of both names count."""
     (request,) = exactly(verdict_of(pod(limits)))
     assert (request["class"], request["count"]) == ("dra.hygon.com", 1)
 

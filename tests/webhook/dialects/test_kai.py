@@ -44,7 +44,7 @@ def queued_pod(key: str, value: str, *, queue: str = "", scheduler: str = "") ->
 
 
 def fractional(*limits: dict, labels: dict | None = None, init: tuple = (), **annotations: str) -> dict:
-    """`fractional(gpu_memory="2000")`: a pod of KAI's; an underscore stands for a hyphen."""
+    """Return a pod for KAI's scheduler with annotations, such as `gpu_memory="2000"`; an underscore is written as a hyphen."""
     renamed = {key.replace("_", "-"): value for key, value in annotations.items()}
     made = pod(*(limits or ({},)), annotations=renamed, init=init, **KAIS)
     if labels:
@@ -276,7 +276,7 @@ def test_an_annotation_gives_a_workload_in_a_file_no_toleration():
 
 
 def nvfractions(scheduler: str = "kai-scheduler", **amounts: str) -> dict:
-    """`nvfractions(c0_request="4Gi")`: a pod of two containers with KAI's annotations for one container."""
+    """Return a pod of two containers; `c0_request="4Gi"` sets KAI's annotation for the request of container c0."""
     renamed = {}
     for name, text in amounts.items():
         of, _, what = name.partition("_")

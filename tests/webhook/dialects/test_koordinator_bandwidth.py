@@ -17,7 +17,7 @@ def test_a_share_of_a_network_device_is_left_unless_declared():
 
 
 def nics(*bandwidths: str, shared: bool = True, missing: int = 0) -> Inventory:
-    """Make a node with a network card of each bandwidth, and cards that publish none."""
+    """Return a fleet: one node with a card for each bandwidth, and `missing` cards without a bandwidth."""
     policy = {"requestPolicy": {"default": "1G", "validRange": {"min": "1G", "step": "1G"}}}
     root = {"resource.kubernetes.io/pcieRoot": {"string": "pci0000:10"}}
     cards = [{"capacity": {"bandwidth": {"value": bandwidth, **policy}}} for bandwidth in bandwidths] + [
@@ -33,7 +33,7 @@ def nics(*bandwidths: str, shared: bool = True, missing: int = 0) -> Inventory:
 
 @pytest.mark.parametrize(("sharing", "translated"), [(1, False), (2, True)])
 def test_a_single_node_that_shares_cards_does_not_enable_translation(sharing, translated):
-    """Whoever has the credentials of one node can publish any device there. Pods that other nodes serve would wait for it."""
+    """A compromised node can publish any device. Pods that other nodes can serve would wait for its cards."""
     shared = {"allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": "100G"}}}
     fleet = {f"n{i}": ("dra.net", "dranet", [{"name": "c", **(shared if i < sharing else {})}]) for i in range(3)}
     slices = [slice_ for node, published in fleet.items() for slice_ in slices_of(node, (published,))]

@@ -113,7 +113,7 @@ NIC = {"interface": {"name": "net<i>", "mtu": 9000}}
 
 
 def interfaces_of(done):
-    """Of each claim, the requests and parameters of its entries."""
+    """Return the config entries of each claim, as the requests and the interface parameters of an entry."""
     every = [claim.spec["spec"]["devices"]["config"] for claim in done.added_claims]
     assert {entry["opaque"]["driver"] for entries in every for entry in entries} == {"dra.net"}
     return [[(entry["requests"], entry["opaque"]["parameters"]["interface"]) for entry in entries] for entries in every]

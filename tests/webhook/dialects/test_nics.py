@@ -92,7 +92,7 @@ OF_POOL = {
 
 
 def nics(*, shared=False):
-    """The network devices of the example drivers; `shared`: as a driver would publish them whose devices pods share."""
+    """Return the network devices of the example drivers; with `shared`, their drivers allow multiple allocations."""
     given = read_objects(manifests.read([EXAMPLES / "drivers" / "dra.net.yaml", EXAMPLES / "drivers" / "nodes.yaml"]))
     slices = [
         replace(

@@ -59,7 +59,7 @@ FAMILIES = {
     "nvidia.com/vgpu.<part>": "nvidia.com/vgpu.host-driver-version",
     "nvidia.com/gpu.deploy.<part>": "nvidia.com/gpu.deploy.dcgm",
 }
-# In the table twice: a resource name, and a selector that says nothing.
+# The table has two rows of this name: a resource, and a node selector without effect.
 MIG = Row(
     pod({"nvidia.com/mig-1g.5gb": 1}, nodeSelector={"nvidia.com/mig-1g.5gb": "x"}), "translated", key="nvidia.com/mig-1g.5gb"
 )  # fmt: skip
@@ -153,7 +153,7 @@ PRODUCT, STRATEGY = "nvidia.com/gpu.product", "nvidia.com/gpu.sharing-strategy"
 GKE = "cloud.google.com/gke-"
 WHOLE_TERM = ((PRODUCT, "In", "NVIDIA-A100-SXM4-40GB"),)
 
-# Demands under which a unit may be a replica or a MIG device of some profile.
+# Node affinities with which a unit of nvidia.com/gpu may be a replica or a MIG device.
 NOT_WHOLE = {
     "two shared products": [((PRODUCT, "In", "A100-SHARED", "T4-SHARED"),)],
     "a shared and a whole product": [((PRODUCT, "In", "A100-SHARED", "T4"),)],

@@ -1,4 +1,4 @@
-"""With every number that the configuration accepts for an option of a dialect, pods are decided, and a claim requests a device."""
+"""Pods are decided with every number that the configuration accepts for an option of a dialect, and each claim requests a device."""
 
 from itertools import combinations
 

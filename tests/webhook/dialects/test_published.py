@@ -1,4 +1,4 @@
-"""Slices and classes of examples and of e2e equal those that drivers publish and charts install (published.yaml)."""
+"""Slices and classes of the examples and of e2e equal what drivers publish and charts install (published.yaml)."""
 
 import re
 from pathlib import Path

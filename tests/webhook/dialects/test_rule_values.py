@@ -1,4 +1,4 @@
-"""Dialects of an administrator: how they read values beside containers."""
+"""Dialects of an administrator: values in annotations, labels, node selectors and environment variables."""
 
 import pytest
 
@@ -9,7 +9,7 @@ VGPU = "hami-core-gpu.project-hami.io"
 
 
 def beside(place: str, key: str, text: str, limits: dict | None = None) -> dict:
-    """A pod with a value beside its container's resources."""
+    """Return a pod with a value in an environment variable, a node selector, an annotation or a label."""
     made = pod(limits or {"our.org/gpu": 1})
     if place == "env":
         made["spec"]["containers"][0]["env"] = [{"name": key, "value": text}]
@@ -247,7 +247,7 @@ DRIVER = {"name": "npu", "driver": "npu.org", "classes": ["npu.org"], "request":
 
 
 def selected(role: str, target: dict) -> dict | None:
-    """The request of a pod that selects devices of a target by a role, or None if the pod is left."""
+    """Return the request of a pod with a key of this role and target, or None if the pod is left."""
     row = {"name": "our.org/which", "place": "annotation", "role": role, "unit": "list"}
     declared = rules(row, target="npu") | {"targets": [target]}
     done = verdict_of(beside("annotation", "our.org/which", "x1"), **declared)

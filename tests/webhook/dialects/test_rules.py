@@ -26,7 +26,7 @@ def test_an_expression_too_costly_on_long_values_is_rejected():
 
 
 def mistakes_of(*keys: dict, **more) -> dict[str, str]:
-    """What is wrong with such a table, by place within it."""
+    """Return the messages about a rejected table, by path within the table."""
     configuration, findings = read_configuration({**HEAD, **rules(*keys, **more)})
     assert configuration is None
     assert all(finding.remedy for finding in findings)

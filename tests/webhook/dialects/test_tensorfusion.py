@@ -44,7 +44,7 @@ def labelled(value: str, *limits: dict) -> dict:
 
 
 def tensorfusion_pod(*limits: dict, scheduler: str = "", **annotations: str) -> dict:
-    """`asking(vram_limit="8Gi")`: a pod of Tensor Fusion's; an underscore stands for a hyphen."""
+    """Return a pod of Tensor Fusion with annotations, such as `vram_limit="8Gi"`; an underscore is written as a hyphen."""
     renamed = {f"{DOMAIN}/{key.replace('_', '-')}": value for key, value in annotations.items()}
     made = pod(*(limits or ({},)), annotations=renamed, scheduler=scheduler)
     made["metadata"]["labels"] = {ENABLED: "true"}

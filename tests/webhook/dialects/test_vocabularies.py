@@ -1,6 +1,6 @@
 """Properties of every dialect: each row of its table has a case, and each key is translated as its case states.
 
-A new dialect fails here until `test_<name>.py` is there with a `ROWS` that has a case for every row of its table.
+These tests fail for a new dialect until `test_<name>.py` exists and its `ROWS` has a case for every row of the table.
 """
 
 import copy
@@ -17,7 +17,7 @@ from webhook.state.schema import File
 
 
 def rows_of(name: str) -> dict[str, Row]:
-    """The cases of a dialect; none where it has no tests."""
+    """Return the cases of a dialect; {} if it has no test module."""
     try:
         module = importlib.import_module(f"tests.webhook.dialects.test_{name}")
     except ModuleNotFoundError:

@@ -1,7 +1,7 @@
 """Every published key of the vocabularies, from documentation and sources, and its outcome.
 
 A line has the dialect, the place of the key, the outcome, and keys. A key of several systems is listed for each.
-Written from the systems' own pages, not from our tables: `test_vocabularies.py` holds the tables to it.
+The list comes from the systems' own pages, not from our tables; `test_vocabularies.py` compares the tables with it.
 """
 
 from typing import NamedTuple

@@ -31,7 +31,7 @@ def published(name, count=4):
 
 
 def old(name, amount=4, **more):
-    """A node whose device plugin hands GPUs out."""
+    """Return a node that is not migrated: its device plugin offers `amount` GPUs."""
     return [plugin_node(name, amount, **more)]
 
 
@@ -57,7 +57,7 @@ IDLE["spec"]["containers"][0]["resources"] = {"limits": {"example.com/other": 1}
 
 
 def fleet(*objects, policy=None, counted=True, **fields):
-    """Return the state with these objects; with `counted`, the pods are known."""
+    """Return the state with these objects; `counted` adds an idle pod, so that the pods of the cluster count as known."""
     flat = [CLASS, *(IDLE for _ in range(counted))]
     for obj in objects:
         flat += obj if isinstance(obj, list) else [obj]
@@ -68,7 +68,7 @@ def fleet(*objects, policy=None, counted=True, **fields):
 
 
 def decided(item, world):
-    """The mechanism that the webhook chooses for a pod, and the reason; the decision about a file is equal."""
+    """Return the mechanism that the webhook chooses for a pod, the reason, and the response, after a check that a file gets the same."""
     outcome = reviewing.decide_review("mutate", review(item, namespace=item["metadata"]["namespace"]), world)
     response = answer(outcome)
     assert response["allowed"], response
@@ -216,7 +216,7 @@ def test_unknown_device_usage_does_not_rule_out_the_preferred_mechanism():
     side, why, _ = decided(gpu_pod(), fleet(*MIXED, NEW_FULL, policy=DRA, **uncounted))
     assert side == "dra", "it is not known that the others have a free one"
     assert "no reachable node has enough free devices" not in why
-    # A name that no plugin has is known without counting pods.
+    # No device plugin has four GPUs. This is known without counting pods.
     assert decided(gpu_pod(amount=4), fleet(*old("old-1", 2), *new("new-1"), policy=PLUGIN, **uncounted))[0] == "dra"
 
 
@@ -310,7 +310,7 @@ def test_a_pod_with_claims_of_its_own_has_no_choice():
 
 
 def test_a_translated_pod_stays_translated_on_reinvocation():
-    """Another webhook's change makes the API server call us again. The devices may be in use by then."""
+    """After another webhook's change the API server calls the webhook again. The devices may be in use by then."""
     before = fleet(*MIXED, policy=DRA)
     after = applied(gpu_pod(), reviewing.decide_review("mutate", review(gpu_pod()), before))
     full = fleet(*MIXED, NEW_FULL, policy=DRA)

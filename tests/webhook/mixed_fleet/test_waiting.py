@@ -23,7 +23,7 @@ PRODUCTS, POOLS = ("NVIDIA-L4", "NVIDIA-A100-SXM4-40GB"), ("a", "b", "gpu_pool",
 
 
 def drawn_fleet(rng):
-    """Nodes of a plugin, of a driver, of both and of neither, with labels, taints and cordons."""
+    """Draw nodes with a device plugin, a driver, both or neither; nodes have labels and taints, and some are cordoned."""
     objects = [CLASS]
     for at in range(rng.randrange(3, 9)):
         name = f"n{at}"
@@ -113,7 +113,7 @@ def without_key(pod):
 
 
 def question_of(pod, nodes, objects):
-    """Return the question on which of these nodes the pod's devices can be allocated. It does not depend on drawbridge."""
+    """Return the oracle's question: which of these nodes can allocate the pod's devices. It does not use drawbridge's translation."""
     question = {
         "deviceClassName": DRIVER,
         "allocationMode": "ExactCount",
