@@ -40,11 +40,11 @@ VARYING = Dialect(
 TABLES = {"built in": BUILT_IN, "of an administrator": (*BUILT_IN, OWN), "varying": (VARYING,)}
 
 
-# The plainest form: a loop for each rule, nothing left out that could be
+# The plain form of the conditions: a loop for each rule, without any optimisation
 
 
 def plainly(root, resource, annotation, label, parts):
-    """The condition for a pod or a pod template, written out in full."""
+    """Return the condition for a pod or a pod template in its plain form."""
     asks = " || ".join(f"c.?resources.?{part}.orValue({{}}).exists(k, {resource})" for part in parts)
     return " || ".join(
         [
@@ -56,7 +56,7 @@ def plainly(root, resource, annotation, label, parts):
     )
 
 
-# What is left in any case asks nothing of us.
+# Domains of resource names. The conditions need not match names that the webhook always leaves.
 DOMAINS, LEFT = (
     sorted({row.name.partition("/")[0] for dialect in BUILT_IN for row in dialect.keys if row.place is Position.RESOURCE and (row.outcome is Outcome.LEFT) is left})
     for left in (False, True)
@@ -143,7 +143,7 @@ def called(oracle, expression, objects, **more):
 
 
 def same(oracle, expression, plain, objects, **more):
-    """Both forms give equal results for each object, and not the same result for all."""
+    """Check that both forms give equal results for each object, and both results for more than ten objects."""
     here = called(oracle, expression, objects, **more)
     there = called(oracle, plain, objects, **more)
     differ = [obj for obj, ours, theirs in zip(objects, here, there, strict=True) if ours != theirs]
@@ -253,7 +253,7 @@ def test_match_conditions_cost_ordinary_pods_less_than_the_plain_form(condition_
     assert [cost < 0.9 * other for cost, other in zip(ours, plain, strict=True)] == [True, True], (ours, plain)
 
 
-# CPUs of Guaranteed pods, where an administrator wants claims for them
+# CPUs of Guaranteed pods, if the configuration enables claims for them
 
 HERE = CPUClaims(namespaces={"ns": "translate"})
 EVERYWHERE_BUT = CPUClaims(default="translate", namespaces={"other": "leave"})

@@ -28,7 +28,7 @@ async def running(request):
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=client)) as session:
         yield Running(app=app, decider=decider, metrics=metrics, session=session, url=f"https://127.0.0.1:{port}", port=port, tls=client, held=held)  # fmt: skip
     for writer in held:
-        with suppress(AttributeError):  # early Pythons 3.11, of a transport that has ended
+        with suppress(AttributeError):  # early releases of Python 3.11 raise it for a closed transport
             writer.transport.abort()
     await app.drain(notice=0, grace=1)
 

@@ -22,7 +22,7 @@ from webhook.service.settings import Settings
 
 NAMESPACE = "drawbridge-system"
 QUICK = Pace(certificate=0.02, certificate_retry=0.02, retry=0.01)
-# Each renewal is a write that wakes every watch of the embedded cluster: at once for a waiting replica, and no more often.
+# A waiting replica tries this often. Renewals are as frequent, and each of them wakes every watch of the embedded cluster.
 TERM = Term(retry=0.2)
 
 

@@ -32,7 +32,7 @@ def spec(count=1):
 
 
 def translated(name="p", count=1, key=KEY, namespace="default", signed_for="", *, followed=True):
-    """Return a pod as the webhook leaves it, with the label for the controller if the template did not exist."""
+    """Return a pod as the webhook leaves it; `followed` adds the label that selects the pod for the controller."""
     wanted = spec(count)
     made = template.name_of(wanted)
     value = gpu_pod(limits={}, name=name, namespace=namespace)
@@ -76,7 +76,7 @@ class Recorder(Embedded):
 
 
 class Killed(BaseException):
-    """Stands for kill -9: nothing catches it."""
+    """Stands for kill -9: no code catches this exception."""
 
 
 @asynccontextmanager

@@ -142,7 +142,7 @@ async def test_an_endless_decision_in_a_worker_is_killed_and_allowed(running):
 
 @pytest.mark.parametrize("running", [DecisionLimits(inline=0)], indirect=True)
 async def test_the_timeout_warning_does_not_depend_on_the_exhausted_limit(running, monkeypatch):
-    """Which limit is exceeded first depends on the load, so only the log has it."""
+    """The load decides which limit is exceeded first, so only the log names the limit."""
     answers = set()
     for short in ("it took more than 1.5 s", "the worker ended before it had decided", "too many such reviews", ""):
 

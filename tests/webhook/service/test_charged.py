@@ -1,7 +1,8 @@
-"""Every loop over what a caller sent charges the review's budget: nothing interrupts a decision on the loop but its budget.
+"""Every loop over input of a caller charges the review's budget, because only the budget interrupts a decision on the event loop.
 
-The tests count lines of Python between two charges, so a busy machine gives the same result. They do not count what is one call for a budget
-(`Budget.charge_whole`): a library's, whose input has at most `DecisionLimits.inline` bytes, and compiling a selector.
+The tests count the executed lines of Python between two charges, so a busy machine gives the same result. They do not count the
+calls of libraries, whose input has at most `DecisionLimits.inline` bytes. They do not count the compilation of selectors, which
+`Budget.charge_whole` charges.
 """
 
 import json
@@ -26,12 +27,12 @@ from webhook.service.decider import WHOLE_LANGUAGE
 from webhook.state import StateBuilder
 
 LIMITS = DecisionLimits()
-PATIENCE = 300_000  # lines after which the caller stops waiting; a line takes about 0.05 µs
-UNCHARGED = 130_000  # lines in one piece
+PATIENCE = 300_000  # lines after which `is_out_of_time` returns True; a line takes about 0.05 µs
+UNCHARGED = 130_000  # lines between two charges
 
 
 def example_state():
-    """The example cluster, with stock to judge claims by."""
+    """Return the state of the example cluster, with the stock."""
     builder = StateBuilder(Source(str(EXAMPLES / "configuration.yaml")).current, keys=(b"k" * 32,))
     for document in manifests.read([EXAMPLES / "fleet"]):
         if kind := resource_of(document.object):
@@ -58,7 +59,7 @@ def constrained(constraints):
 
 
 CLAIM = "resource.k8s.io/resourceclaims"
-# As large as is decided on the loop.
+# Reviews near the size limit of decisions on the event loop.
 MORE = {
     "containers": ("mutate", lambda: review(crowded_pod(containers=650))),
     "init containers": ("mutate", lambda: review(crowded_pod(init=650))),
@@ -89,7 +90,7 @@ INLINE = [name for name, (_, make) in (REVIEWS | CORPUS | MORE).items() if is_in
 
 
 class Stretch:
-    """Counts the lines that are executed, and how many of them in one piece without a charge."""
+    """Counts the executed lines, and the most lines between two charges."""
 
     def __init__(self):
         self.total = self.longest = self.began = 0
@@ -126,7 +127,7 @@ class Stretch:
 
 @pytest.fixture(scope="module", autouse=True)
 def loaded():
-    """Import and compile everything before the tests, because this is no part of a decision."""
+    """Import and compile everything before the tests, so that the tests do not count it."""
     cel.compile(WHOLE_LANGUAGE)
     admission.decide_review("mutate", review(crowded_pod()), FLEET)
 

@@ -32,7 +32,7 @@ async def following(cluster, check, pace=Pace(), world=None):  # noqa: B008  a v
 
 
 async def test_a_relisted_collection_changes_the_stock_once():
-    """After an outage of the API server thousands of claims are new at once. Added one by one they delayed all reviews for seconds."""
+    """After an outage of the API server thousands of claims are new at once. To add them one by one would delay all reviews for seconds."""
     cluster = Embedded()
 
     async def check(follower):
@@ -273,7 +273,7 @@ class Silent(Embedded):
 
 async def test_readiness_names_the_assumed_feature_gates():
     async def check(follower):
-        assert follower.assumed_gates() == ""  # nothing was asked yet
+        assert follower.assumed_gates() == ""  # the follower has not asked the server yet
         await follower.wait_for_sync()
         assert "DRAConsumableCapacity (on by default)" in follower.assumed_gates()
 

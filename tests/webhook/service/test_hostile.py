@@ -29,10 +29,10 @@ def freeze_objects():
 
 
 class Held(list):
-    """Per round, the CPU seconds that each review holds the loop; wall-clock time would vary with load."""
+    """The CPU seconds for which each review occupies the loop, by round. Wall-clock time would vary with the load."""
 
     def start(self):
-        """Begin a round. A review's cost shows in every round; a disturbance by the machine or the collector in only one."""
+        """Begin a round. A review is expensive in every round; the machine or the collector disturbs only one."""
         self.append([])
 
     def peak(self):
@@ -152,7 +152,7 @@ async def test_a_pod_is_translated_even_if_its_verdict_times_out(cluster):
         )  # a worker has no time, and the loop has none for the verdict
 
         def late(_path, body, state, _patience):
-            polls = iter([False])  # the first comes while keys are translated
+            polls = iter([False])  # the first check comes while keys are translated
             return reviewing.decide_review("mutate", body, state, is_out_of_time=lambda: next(polls, True))
 
         app._decider.decide = late

@@ -104,7 +104,7 @@ def test_long_log_lines_are_cut_and_stay_valid_json(stream):
 
 @pytest.fixture
 def pipe(stream):
-    """Both ends of a pipe. Nothing reads from it unless the test does."""
+    """Yield both ends of a pipe. Only the test reads from it."""
     theirs, ours = os.pipe()
     with os.fdopen(theirs, "rb", 0) as reader, os.fdopen(ours, "wb") as writer:
         yield reader, writer
@@ -121,7 +121,7 @@ def read(reader):
 
 @pytest.mark.parametrize("letters", [1, 9_000])
 def test_a_stalled_log_collector_blocks_nothing_and_losses_are_counted(pipe, letters):
-    """A write to a full pipe blocked the whole webhook."""
+    """A blocking write to a full pipe would stop the whole webhook."""
     reader, writer = pipe
     decisions = log.configure("info", writer)
     count = 2 * (1 << 20) // letters if letters > 1 else 5_000  # more than any pipe holds
@@ -159,7 +159,7 @@ def test_a_closed_log_pipe_fails_no_review(pipe):
 
 
 def test_concurrent_log_writes_raise_nothing_and_keep_lines_whole(pipe):
-    """A log line of a watch thread during a decision's line turned that review into an error."""
+    """A thread of a watch may log while a decision is logged. An exception would fail the review."""
     reader, writer = pipe
     decisions = log.configure("info", writer)
     threads, each, length = 4, 25, 5_000  # each longer than a piece, all together less than a pipe holds

@@ -1,7 +1,7 @@
 """The webhook's caches (compiled selectors, claims of a request, facts about a fleet) never change an answer.
 
-Random reviews go twice to one webhook, while the cluster changes in between, and once to a webhook that was started for each of
-them: nothing in its caches, and the cluster read anew. The answers are equal, and so is what is logged.
+One webhook decides each random review twice, while it follows a changing cluster. A second webhook, which is started for each review with
+empty caches and reads the cluster anew, decides the review once more. The answers and the logged records are equal.
 """
 
 import base64
@@ -160,7 +160,7 @@ class World:
 
 
 class Authors:
-    """A sender of pods: new ones, forged ones, or earlier answers again."""
+    """Draws reviews of new pods, forged pods, earlier pods, and pods that the webhook has changed."""
 
     def __init__(self, chance):
         self.chance = chance
@@ -171,7 +171,7 @@ class Authors:
     def request(self):
         """The arguments of the next review."""
         chance = self.chance
-        if self.earlier and chance.random() < 0.4:  # an equal pod, as of one controller
+        if self.earlier and chance.random() < 0.4:  # a pod equal to an earlier one, as controllers create them
             again = dict(chance.choice(self.earlier[-4:]))
             if chance.random() < 0.3:
                 again["dryRun"] = not again["dryRun"]
@@ -297,7 +297,7 @@ CONFIGURATIONS = {
 
 
 def differing(seed, count, configuration):
-    """Return how many answers to random reviews differ from those of a freshly started webhook, and the first difference."""
+    """Return the differences to the answers of a freshly started webhook, as request, answer, and fresh answer."""
     chance = random.Random(seed)
     world, authors, decider = World(chance, configured(**configuration)), Authors(chance), webhook()
     wrong = []

@@ -22,7 +22,7 @@ class Endpoints:
         self.replicas = []
         self.ready = []
         self.turn = 0
-        # When the probes of `ready` began.
+        # The time at which the probes for `ready` began.
         self.probed = 0.0
 
     async def probe(self):
@@ -42,7 +42,7 @@ class Endpoints:
     async def ask(self, body):
         """Send a review as an API server does: if a kept connection was closed before the answer began, use another one.
 
-        A replica that was not probed during its notice has not failed, because the machine was paused.
+        A refused connection fails the test only if the last probes are recent. A paused machine may not probe a replica during its notice.
         """
         tries = 0
         while tries < 2:

@@ -27,7 +27,7 @@ def row(**members):
 
 
 BESIDE = {"name": "our.org/a", "meaning": "m", "place": "annotation", "role": "cores"}
-# Content, and the line that is named.
+# The content of a file, and the line that the error names (None: any line).
 HOSTILE = {
     "nested flows": (TABLE + "joint: " + "[" * 20_000 + "]" * 20_000, 8),
     "nested mappings": (TABLE + "meanings: " + "{a: " * 20_000 + "b" + "}" * 20_000, 8),

@@ -135,7 +135,7 @@ async def test_replicas_share_certificate_and_signing_keys(cluster):
 
 
 async def test_certificate_rotation_under_load_refuses_no_review(cluster):
-    """Authority and leaf change many times. Each review opens a connection that trusts the bundle of its moment."""
+    """Authority and leaf change many times. Each review opens a connection that trusts the bundle in the Secret at that moment."""
     second = dt.timedelta(seconds=1)  # the resolution of times in a certificate
     # Early renewals, so that a machine that stalls for seconds does not outlive a certificate.
     policy = Policy(authority_life=36 * second, leaf_life=12 * second, pause=1 * second, renew_at=1 / 12)
@@ -143,7 +143,7 @@ async def test_certificate_rotation_under_load_refuses_no_review(cluster):
     now = asyncio.get_running_loop().time
 
     async def answer(address):
-        """A bundle is good for the pause before the next leaf: a process that stalled for longer reads it again."""
+        """Post a review. Repeat it after a certificate error if it took longer than the pause, because its bundle may be outdated."""
         while True:
             begun = now()
             try:
@@ -159,7 +159,7 @@ async def test_certificate_rotation_under_load_refuses_no_review(cluster):
                     bundles.add(event.object.data["ca.crt"])
 
     async with running(cluster, policy=policy, pace=QUICK) as here:
-        following = asyncio.create_task(follow())  # no bundle is missed, however long a review takes
+        following = asyncio.create_task(follow())  # sees every bundle, even if a review takes long
         # Bundles: one authority, both, both the other way round, the new one.
         while len(leaves) < 3 or len(bundles) < 4:
             assert (await answer(here.address))["allowed"]

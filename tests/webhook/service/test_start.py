@@ -5,7 +5,7 @@ import pytest
 from bench.webhook.start import prepare, start
 
 FLEET, NO_FLEET = 5_000, 1
-# It is about twice; work that grows faster than the fleet is far more on this many nodes.
+# The ratio of CPU times. About 2 is measured; work that grows faster than the fleet would exceed 5 by far.
 ALLOWED = 5
 
 

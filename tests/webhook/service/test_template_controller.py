@@ -69,7 +69,7 @@ async def test_a_late_unfollowed_pod_gets_a_template_after_its_deletion():
             page = await super().list(resource, namespace, **kwargs)
             if resource.id == resources.PODS.id and self.gone:
                 self.gone += 1
-                if self.gone == 2:  # the look that follows the deletion has just missed it
+                if self.gone == 2:  # the list after the deletion has just missed this pod
                     await put(self, translated("late", followed=False))
             return page
 
@@ -170,7 +170,7 @@ async def test_an_unused_template_is_deleted_after_the_grace_period():
         await put(cluster, translated(), translated("q", 2))
         await has(cluster, 1, 2)
         await cluster.delete(resources.PODS, "q", "default", grace=0)
-        await has(cluster, 1)  # the sweep that took the one left the other: a pod that lives keeps its template
+        await has(cluster, 1)  # the same sweep kept the other template, because its pod exists
         await cluster.delete(resources.PODS, "p", "default", grace=0)
         await has(cluster)
         await until(lambda: asyncio.sleep(0, count(controller, "swept") == 2))

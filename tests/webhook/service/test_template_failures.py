@@ -125,7 +125,7 @@ async def test_templates_of_a_deleted_namespace_are_given_up():
 
     cluster = Gone()
     async with running(cluster):
-        for number in range(1, 6):  # each is tried when the one before it has been given up
+        for number in range(1, 6):  # the controller tries each template once, one after the other
             await put(cluster, translated(f"p{number}", number))
             await until(lambda number=number: asyncio.sleep(0, cluster.tries >= number))
     assert cluster.tries == 5

@@ -15,7 +15,7 @@ from webhook.admission import Answer, decide_review
 
 
 def answer(path, body):
-    """Make a decision that depends on the review, as the webhook's does."""
+    """Return the worker's PID and the size of the body; some bodies end, block or fill the worker instead."""
     match body:
         case b"spin":
             while True:
@@ -46,7 +46,7 @@ async def ask(pool, body=b"", *, state="a state", seconds=60.0, account=""):
 
 
 def alive(pid):
-    """Whether there is anything of it, be it its name alone."""
+    """Return whether the process exists; a zombie exists too."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -135,7 +135,7 @@ async def test_a_review_whose_worker_is_killed_is_decided_by_another(pool, tmp_p
 
 @pytest.mark.parametrize("idle", [True, False])
 async def test_a_request_to_a_stopped_worker_is_decided_by_another(pool, tmp_path, idle):
-    """Such a request timed out undecided, although no worker had read it."""
+    """No worker has read the request, so it must not time out undecided."""
     first = tmp_path / "first"
 
     def decide(path, body):
@@ -181,7 +181,7 @@ async def test_a_review_in_a_full_worker_is_decided_by_another(pool):
         left.append(bytearray(MAX_MEMORY * 3 // 4))
         return answer(path, body)
 
-    # A process that was forked from a large one may have freed memory since, and then survives one more round.
+    # A worker that was forked from a large process may free inherited memory, and then decides one more review.
     answers = [await pool.decide(decide, "a state", "mutate", b"", 60.0) for _ in range(6)]
     assert len({answer.body for answer in answers}) > 1
     assert pool.counts["killed"] == len({answer.body for answer in answers}) - 1
@@ -245,7 +245,7 @@ async def test_a_failed_fork_leaves_only_that_review_undecided(pool, monkeypatch
 
 
 async def test_a_killed_worker_is_reaped_without_delaying_other_requests(pool, monkeypatch):
-    """The kernel needs 50 ms to free 250 MiB. The event loop waited for it."""
+    """The kernel needs 50 ms to free 250 MiB. The event loop must not wait for this."""
     waits, waitpid = [], os.waitpid
     dying = asyncio.Event()
 
@@ -257,7 +257,7 @@ async def test_a_killed_worker_is_reaped_without_delaying_other_requests(pool, m
     monkeypatch.setattr("runtime.workers.pool.os.waitpid", wait)
     with pytest.raises(Undecided, match=r"more than 0.1 s"):
         await ask(pool, b"spin", seconds=0.1, account="theirs")
-    await until(lambda: len(waits) > 2)  # it is looked for again and again
+    await until(lambda: len(waits) > 2)  # the pool polls for the end of the process
     assert (await ask(pool))[0] != pid, "others are served meanwhile"
     dying.set()
     await gone(pid)
@@ -265,7 +265,7 @@ async def test_a_killed_worker_is_reaped_without_delaying_other_requests(pool, m
 
 
 async def test_a_killed_workers_slot_is_free_after_its_process_ends(monkeypatch):
-    """Otherwise four workers exist for a while, and there is memory for two."""
+    """Otherwise four workers could exist for a while, with memory for two."""
     pool, gone, waitpid = WorkerPool(1, Reply), [], os.waitpid
     monkeypatch.setattr("runtime.workers.pool.os.waitpid", lambda *arguments: waitpid(*arguments) if gone else (0, 0))
     for body, why in ((b"spin", "more than"), (b"die", "more than"), (b"", "more than")):
@@ -288,7 +288,7 @@ async def test_no_worker_outlives_its_pool(pool):
 
 @pytest.mark.linux("reads a worker's memory from /proc")
 async def test_a_worker_with_much_memory_of_its_own_ends_after_its_request(pool):
-    """Two idle workers that keep the memory of hostile reviews would take half of what the process may have."""
+    """Two idle workers that keep the memory of hostile reviews would take a large part of the memory limit."""
 
     def decide(path, body):
         kept.append(b"x" * (MAX_KEPT if path == "large" else 1))

@@ -12,10 +12,10 @@ from webhook.state.configuration import DEFAULT, Configuration
 
 
 async def test_no_template_is_made_for_a_workload_with_impossible_pods():
-    """The webhook would refuse such a template. When a node can serve it, the template is created before the pods."""
+    """The webhook would refuse the pods. Once the configuration only warns about impossible pods, the template is created."""
     stock = Stock.of(slices=[SLICE], classes=[CLASS], nodes=[NODE])
     state = Changing("enforce")
-    state.enter("enforce", stock=stock)  # its node has four
+    state.enter("enforce", stock=stock)  # its node has four GPUs
     cluster = Recorder()
     async with running(cluster, state):
         await put_workloads(cluster, "impossible", 8)

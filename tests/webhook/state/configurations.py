@@ -6,7 +6,7 @@ HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguratio
 
 
 def mistakes(**fields) -> dict[str, str]:
-    """Message by pointer."""
+    """Return the messages about an invalid configuration with these fields, by JSON pointer. Each of them must have a remedy."""
     configuration, findings = read_configuration({**HEAD, **fields})
     assert configuration is None
     assert all(finding.remedy for finding in findings)

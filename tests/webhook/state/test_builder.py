@@ -198,13 +198,13 @@ def test_devices_are_judged_by_the_allocator_of_the_server():
     made.learn(features=Features.combine(36, {"DRAConsumableCapacity": False}))
     assert (
         made.state(fresh=True).stock is whole
-    )  # reading it anew takes a while on a large fleet, and is done elsewhere
+    )  # a survey makes the new stock, because this takes long on a large fleet
     survey = made.survey()
     made.update_objects([], [NODE])
     survey.count_devices()
     made.apply_survey(survey)
     assert NODE.metadata.name in whole.nodes
-    assert NODE.metadata.name not in made.state(fresh=True).stock.nodes  # the change in between is not lost
+    assert NODE.metadata.name not in made.state(fresh=True).stock.nodes  # the node that was deleted during the survey stays deleted
     stock = made.state(fresh=True).stock
     assert (stock.reading.server.minor, stock.reading.enabled("DRAConsumableCapacity")) == (36, False)
     assert stock.slices == whole.slices
@@ -238,7 +238,7 @@ def test_unreported_feature_gates_come_from_the_configuration():
     assert f"{counters}=false" not in made.state(fresh=True).features.doubts()
     features = made.state(fresh=True).features
     made.learn(features=Features.combine(37, {shares: True, counters: True}))
-    assert made.state(fresh=True).features is features  # so that replicas are decided once still
+    assert made.state(fresh=True).features is features  # equal features stay the same object, so that replicas are still decided once
 
 
 def test_an_unknown_feature_gate_disables_nothing_and_is_reported():

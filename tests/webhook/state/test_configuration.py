@@ -33,7 +33,7 @@ def test_an_empty_configuration_is_the_default():
 
 
 def fenced(fence=True, **extended_resources):
-    """A configuration with a fenced driver, and with a setting for pods that request an extended resource."""
+    """Return the fields of a configuration with a fenced driver and with these `extendedResources`."""
     return {
         "bridge": {"schedulerName": "drawbridge", "drivers": ["x.com"], "fence": fence},
         "extendedResources": extended_resources,
@@ -54,7 +54,7 @@ def test_unfenced_pods_may_be_left_to_the_default_scheduler(value):
 
 
 def placing(**fields):
-    """A configuration of the bridge that places so."""
+    """Return the fields of a configuration whose bridge has this placement."""
     return {"bridge": {"schedulerName": "drawbridge", "placement": fields}}
 
 

@@ -58,7 +58,7 @@ def test_definitions_from_before_1_22_are_read():
     beta = definition(GROUP_KIND, DROPS)
     schema = beta["spec"]["versions"][0]["schema"]
     beta["apiVersion"] = "apiextensions.k8s.io/v1beta1"
-    assert kept(beta, thing(POD)) == POD  # their default is to preserve
+    assert kept(beta, thing(POD)) == POD  # v1beta1 preserves unknown fields by default
     beta["spec"] |= {"preserveUnknownFields": False, "version": "v1", "validation": schema}
     assert "resourceClaims" not in kept(beta, thing(POD))
     del beta["spec"]["versions"]

@@ -18,7 +18,7 @@ VOUCHED = {"node-restriction.kubernetes.io/vouched": "yes"}
 
 
 def believed(*, evidence, slices=None, nodes=()):
-    """Return the example fleet in which only some nodes count."""
+    """Return the example fleet, in which only the nodes of `evidence` count."""
     example = given()
     return Inventory.gather(
         example.of_type(DeviceClass),
@@ -100,7 +100,7 @@ def kinds(count: int) -> ResourceSlice:
 
 
 def test_a_costly_class_takes_no_budget_from_other_classes():
-    """Without a limit a scan of 512 kinds and 32 such selectors took 5.8 s, during which a starting webhook answers no review."""
+    """Without a limit a scan of 512 kinds and 32 such selectors takes 5.8 s, during which a starting webhook answers no review."""
     plain = "device.driver == 'made.up' && device.attributes['made.up'].productName.matches('^P[0-9]+$')"
     classes = [typed_class("dear", *[DEAR] * 32), typed_class("plain", plain)]
     facts = fleet(classes=classes, slices=[kinds(20_000)])
@@ -111,7 +111,7 @@ def test_a_costly_class_takes_no_budget_from_other_classes():
 
 
 def test_many_device_kinds_on_one_node_affect_no_other():
-    """Their cost was charged to the budget of the whole class, so the class had no devices at all."""
+    """If the budget of the whole class paid for these kinds, the class would have no devices at all."""
     some = f"{NINE}.all(a, {NINE}.all(b, {NINE}.all(c, a + b + c > 0)))"
     honest = []
     for number in range(3):

@@ -83,7 +83,7 @@ def test_an_outline_keeps_exactly_what_is_read():
 
 @pytest.mark.parametrize("part", ["@", ":1.1@", ":", "/"])
 def test_reading_an_image_name_takes_linear_time(part):
-    """With a backtracking pattern, 100 KB of @ and a line break took more than 30 s."""
+    """With a backtracking pattern, 100 KB of @ and a line break take more than 30 s."""
     assert_linear(lambda image: installed([deployment(image)]), lambda size: part * (size // len(part)) + "\nx")
 
 

@@ -17,7 +17,7 @@ VF = (INTEL, {"type": "vf", "driver": "xe"})
 
 
 def fleet(*nodes: tuple) -> Inventory:
-    """Return a fleet with one node, with one device, for each kind of device."""
+    """Return a fleet with a node for each given device, which is a driver and its attributes."""
     classes, slices = [], []
     for driver in {driver for driver, _ in nodes}:
         selector = {"cel": {"expression": f"device.driver == '{driver}'"}}
@@ -73,7 +73,7 @@ def test_a_key_of_an_unpublished_device_kind_is_left(key, nodes, reason):
 
 
 def gpus(*policies: dict | None) -> Inventory:
-    """Nodes with one GPU of four shares each; a policy gives how many of them a claim takes by default. A plain GPU is not shared."""
+    """Return nodes with one GPU each. A GPU has four shares, and its policy the default number for a claim; with PLAIN it is not shared."""
     slices = []
     for number, policy in enumerate(policies):
         capacity = {

@@ -113,7 +113,7 @@ def test_several_entries_of_a_driver_form_one_pool():
 
 
 def test_devices_without_a_node_also_serve_new_nodes():
-    """A GPU of the node and a device of the network: the second is published for all nodes."""
+    """The pod needs GPUs of a node and a network device that is published for all nodes."""
     nic = gpu_slice("net", 1)
     nic = msgspec.structs.replace(nic, spec=msgspec.structs.replace(nic.spec, driver="nic.example.com", node_name=None, all_nodes=True))  # fmt: skip
     net = typed_class("nic", "device.driver == 'nic.example.com'")

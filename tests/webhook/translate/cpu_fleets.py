@@ -61,7 +61,7 @@ def fleet(*objects):
 
 
 def cpus_on(*names, made=GROUPS, others=()):
-    """A fleet whose nodes of these names give out CPUs, and others that do not."""
+    """Return a fleet in which the nodes `names` publish CPUs and the nodes `others` do not."""
     nodes = [labelled_node(name, kind="cpu") for name in names] + [labelled_node(name, kind="other") for name in others]
     return fleet(CLASS, *nodes, *(published(name, made) for name in names))
 
@@ -73,7 +73,7 @@ def verdict_of(value, *, given=None, namespace="n", **fields):
 
 
 def users(value, done):
-    """The containers that were given a claim."""
+    """Return the names of the containers that use a claim after the translation."""
     after = patched(value, done)["spec"]
     return [container["name"] for some in ("initContainers", "containers") for container in after.get(some, []) if container["resources"].get("claims")]  # fmt: skip
 

@@ -12,7 +12,7 @@ def annotations(value: dict) -> dict:
 
 
 def serving(name: str, **more) -> Inventory:
-    """A fleet whose only class carries an extended resource name."""
+    """Return a fleet whose only class serves this extended resource."""
     metadata = {"name": "gpu.nvidia.com", **more}
     return Inventory.gather(
         [wire.convert({"metadata": metadata, "spec": {"extendedResourceName": name}}, DeviceClass)], [], []

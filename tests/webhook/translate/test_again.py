@@ -45,7 +45,7 @@ ROWS = rows()
 
 
 def drawn(draw):
-    """A pod with keys and annotations of any systems."""
+    """Draw a pod with keys and annotations of any dialects."""
 
     def key(place):
         row = draw.choice(ROWS[place])
@@ -62,7 +62,7 @@ def drawn(draw):
 
 
 def assert_decided_as_before(item, state):
-    """Return whether the pod was changed."""
+    """Check that a second translation changes and refuses nothing. Return False if the first one left or refused the pod."""
     done = translate(item, state, namespace="n", sign=True)
     if not done.changed or done.refusals:
         return False

@@ -1,4 +1,4 @@
-"""Files without an inventory: a key has its most common meaning; for a key without one, a table to paste is printed."""
+"""Files without an inventory: a key has its most common meaning. For other keys the message has a configuration to copy."""
 
 import re
 

@@ -78,7 +78,7 @@ def by_kubernetes(value):
 
 AMOUNTS = {"cpu": ("1", "2", "2000m", "1500m", "0", "0.5", "2e0"), "memory": ("1Gi", "1024Mi", "2Gi", "0")}
 LIST = st.fixed_dictionaries({}, optional={name: st.sampled_from(some) for name, some in AMOUNTS.items()})
-# Most containers are drawn so that they may be Guaranteed, or hardly a pod would be.
+# Most containers are drawn as Guaranteed, because otherwise few pods would be.
 EQUAL = st.fixed_dictionaries(
     {"cpu": st.sampled_from(("1", "2", "1500m")), "memory": st.sampled_from(("1Gi", "2Gi"))}
 ).map(lambda some: {"limits": some, "requests": dict(some)})
@@ -126,7 +126,7 @@ def test_invalid_amounts_request_no_cpus(resources):
     assert untouched(verdict_of(value))
 
 
-# What becomes of them
+# Their translation
 
 
 def test_a_guaranteed_container_keeps_its_request_beside_the_claim():

@@ -16,7 +16,7 @@ STATES = {
     "declared": State(configuration=CONFIGURATION, keys=(b"k",)),
     "seen": State(configuration=configured(), fleet=example_fleet(), keys=(b"k",)),
 }
-DEAREST = 8  # times counting to a million: how long a review may hold the others
+DEAREST = 8  # the maximum time of a review, in times of counting to a million
 LETTERS = 600
 
 
@@ -52,5 +52,5 @@ def test_a_pod_beyond_a_limit_is_left_with_the_reason(name):
 
 @pytest.mark.parametrize("part", ["{", "<a", "${", "{{ ", "$"])
 def test_finding_a_placeholder_takes_linear_time(part):
-    """16,000 braces and a line break took two seconds."""
+    """In quadratic time, 16,000 braces and a line break take two seconds."""
     assert_linear(find_placeholder, lambda size: part * (size // len(part)) + "\n!", 1_000)

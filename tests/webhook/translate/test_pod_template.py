@@ -73,7 +73,7 @@ def test_templates_get_the_tolerations_of_their_pods(api_version, kind, path):
     wanted = [
         {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in ("nvidia.com/gpu", "nvidia.com/gpumem")
     ]
-    assert tolerations == (wanted if path else None)  # a pod got its own before any webhook saw it
+    assert tolerations == (wanted if path else None)  # Kubernetes adds them to a pod before it calls webhooks
 
 
 def test_an_existing_toleration_is_not_added_again():

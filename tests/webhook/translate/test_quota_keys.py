@@ -78,7 +78,7 @@ def test_a_class_with_the_old_name_keeps_being_charged():
     assert verdict_of(value, quota=quota, fleet=fleet, classes=classes).changed
     assert untouched(
         verdict_of(value, quota=quota, fleet=fleet, classes=classes, features=off)
-    )  # the charge needs the webhook
+    )  # without the gate the quota does not count the claims
 
 
 def test_a_quota_on_one_key_of_a_pair_keeps_both():

@@ -17,7 +17,7 @@ from webhook.state import State
 from webhook.state.features import Features
 from webhook.translate.translate import translate
 
-# Stepping aside
+# Keys that the webhook leaves to a class
 
 
 def test_a_key_served_by_a_class_is_left_silently():
@@ -52,7 +52,7 @@ def test_classes_serve_no_key_if_the_gate_is_off():
 
 
 def test_two_keys_that_classes_serve_are_left_beside_any_container():
-    """When the other container was translated, the second pass read the keys as the device plugin's and translated them."""
+    """If the other container were translated, a second review would read the keys as the device plugin's and translate them."""
     for beside in ({}, {"nvidia.com/gpu": 1, "nvidia.com/mig-3g.20gb": 1, "nvidia.com/gpumem": 0}):
         asking = [container("c0", {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 1}), container("c1", beside)]
         both = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": asking}}

@@ -113,7 +113,7 @@ def run(pod, world, key=KEY):
 
 
 def undone(pod: dict) -> dict:
-    """Reverse a translation with nothing but its record and our prefix."""
+    """Reverse a translation, using only its record and the prefix of our names."""
     before = copy.deepcopy(pod)
     annotations = before["metadata"]["annotations"]
     record = json.loads(annotations[ORIGINAL])
@@ -172,7 +172,7 @@ def test_a_second_translation_changes_nothing(pod, world):
 
 
 def _is_bound(known):
-    """Return whether a key is translated only together with others of its container. Keys of separate devices are not."""
+    """Return whether a key is translated only together with the other keys of its container. Keys of independent dialects are not."""
     return bool(known) and not known[0].dialect.independent
 
 

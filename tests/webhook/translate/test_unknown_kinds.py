@@ -237,7 +237,7 @@ def test_an_object_that_requests_no_devices_is_not_reported(silent):
 
 
 def unseen(item, **more):
-    """The place where reading ended; the decision and the warnings name it too."""
+    """Return the places where reading ended (D215), after a check that each has a warning."""
     done = decide_object(item, STATE, **more)
     unexamined = [(decision.container, decision.key) for decision in done.decisions if decision.code == "D215"]
     assert len([warning for warning in done.warnings if "[D215]" in warning]) == len(unexamined)

@@ -85,7 +85,7 @@ def test_the_kind_of_another_group_is_another_kind():
     assert paths(workload("v1", "Service", KNATIVE["spec"])) == []
 
 
-# What each published definition is like, at the place of a pod template.
+# The schema of a pod template, by what a published definition keeps.
 SHAPES = {Keeps.YES: KEEPS, Keeps.NO: DROPS, Keeps.ANY: ANY}
 
 
@@ -117,7 +117,7 @@ def test_each_row_of_the_table_states_the_outcome(both):
         assert bool(done.stays) is not done.changed
         if kind.published.keeps not in SHAPES:
             continue
-        # A definition of the published shape decides; a template whose keys are read stays all the same.
+        # With a definition of the published shape, the definition decides. A template whose keys a controller reads stays unchanged.
         shown = done_beside(some(both, version), defined(both, SHAPES[kind.published.keeps], version))
         assert shown.changed is (not kind.reads and kind.published.keeps is not Keeps.NO)
 
@@ -137,14 +137,14 @@ def test_the_definition_decides_whether_a_template_is_rewritten(spec, stays):
     both = ("jobset.x-k8s.io", "JobSet")
     done = done_beside(some(both), defined(both, spec))
     assert (done.changed, done.stays.startswith(stays)) == (not stays, True)
-    assert {decision.outcome for decision in done.decisions} == {"translated"}  # said of its pods; of the object below
+    assert {decision.outcome for decision in done.decisions} == {"translated"}  # the decisions are about its pods, `stays` is about the object
 
 
 def test_with_two_definitions_either_may_be_in_force():
     both = ("jobset.x-k8s.io", "JobSet")
     for order in ((KEEPS, DROPS), (DROPS, KEEPS)):
         assert done_beside(some(both), *(defined(both, spec) for spec in order)).stays
-    # One of another version says nothing, and none overrules what Kubernetes itself knows.
+    # A definition of another version does not count, and no definition overrides a kind of Kubernetes.
     assert done_beside(some(both), defined(both, DROPS, "v8")).changed
     job = workload("batch/v1", "Job", {"template": TEMPLATE})
     assert done_beside(job, definition(("batch", "Job"), {"type": "object"})).changed
