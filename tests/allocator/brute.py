@@ -1,7 +1,7 @@
-"""A second allocator, for rules that the in-tree allocator does not have: plain depth-first search, which evaluates every rule each time.
+"""A second allocator, for rules that the in-tree allocator does not have: a depth-first search that evaluates every rule each time.
 
-Knows exact requests, class selectors, counters, groups in both readings, and compatibleOnlyWith. Nothing is packed and
-nothing is cut, so keep cases small.
+It supports exact requests, class selectors, counters, groups in both readings, and compatibleOnlyWith. It tries all
+combinations without any optimisation, so keep cases small.
 """
 
 from dra import cel
@@ -56,7 +56,7 @@ class Brute:
             for device in page.devices
             if not page.slice.spec.per_device_node_selection or reaches(device, stock.nodes[node])
         ]
-        # A device is found by its name, in slices of any generation.
+        # A held device is identified by its name, in slices of any generation.
         newest = sorted(stock.pages.values(), key=lambda page: -page.generation)
         pages = sorted(
             newest, key=lambda page: page.pool in self.pools and page not in self.pools[page.pool].accessible

@@ -96,7 +96,7 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     keep |= {"resourceSliceCount", "allocationMode", "value", "deviceClassName"}
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in items:
-        if key in ("server", "without"):  # two words for one thing
+        if key in ("server", "without"):  # both describe one server and must agree
             continue
         if not (isinstance(key, str) and key in keep):
             yield (*path, key)

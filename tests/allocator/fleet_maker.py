@@ -16,7 +16,7 @@ class FleetMaker:
         self.slices: list[dict] = []
 
     def chance(self, probability: float, *families: str) -> bool:
-        """Return True with this probability; with a fifth of it in families other than those named."""
+        """Return True with this probability, or a fifth of it if `families` are given and do not include the family of the case."""
         if families and self.family not in families:
             probability /= 5
         return self.rng.random() < probability
@@ -175,7 +175,7 @@ class FleetMaker:
             values["numa"] = {"string": "0"}
         if rng.random() < 0.3:
             values["slot"] = {"int": rng.randrange(3)}
-        if rng.random() < 0.1:  # never read by an expression: CEL then sees either of the two
+        if rng.random() < 0.1:  # no expression reads `slot`: with both names CEL may return either value
             values[f"{driver}/slot"] = {"int": rng.randrange(2)}
         for name in list(values):
             if rng.random() < (0.12 if name not in ("model", "idx") else 0.03):

@@ -1,11 +1,11 @@
 """Random cases for the allocator: small fleets with combinations of all features of the API.
 
-Each family leans to one side: `general` mixes all features thinly, `tight` makes devices just enough or just too few,
-`chaos` has in-use states no history produces, contradicting slices and odd numbers, `admin` shares devices with admins,
-`limits` plays with the 32 devices a claim may hold, `shares` with consumable capacity, `parts` with counters and groups,
-`places` with node selection. Some are built to need search: `mig` partitions GPUs, `pairs` ties GPUs to NICs, `bins` packs shares, `over` asks for more
-than a claim may hold. In `clash` another node publishes in the pools of this one, or this one in those of the other. `wide` is a case of another
-family with fields and values that no family draws (`tests.allocator.wide`). A case is the JSON that the oracle program reads.
+Each family has a focus: `general` mixes all features, `tight` has just enough devices or too few, `chaos` has devices in
+states that no history produces, contradicting slices and odd numbers, `admin` has claims with admin access, `limits` tests
+the 32 devices that a claim may hold, `shares` consumable capacity, `parts` counters and groups, `places` node selection.
+Some families need search: `mig` partitions GPUs, `pairs` ties GPUs to NICs, `bins` packs shares, `over` requests more devices
+than a claim may hold. In `clash` one node publishes slices in the pools of another node. `wide` is a case of another family
+with fields and values that no family draws (`tests.allocator.wide`). A case is the JSON that the oracle program reads.
 """
 
 import copy
@@ -102,7 +102,7 @@ def _clash(rng: random.Random) -> dict:
 
 
 def _wide(rng: random.Random) -> dict:
-    """A case of another family, with fields and values that no family draws."""
+    """Draw a case of another family, and change it to have fields and values that no family draws."""
     case = case_of(rng.choice(FAMILIES[: FAMILIES.index("wide")]), rng.randrange(10**9))
     case["deadlineMs"] = 300
     return widen(rng, json.loads(json.dumps(case)))  # an object that a family uses twice becomes two objects

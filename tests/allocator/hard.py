@@ -57,7 +57,7 @@ def profile(name: str) -> str:
 
 
 def identical(devices: int, counts: Sequence[int], *, single: bool = False) -> Case:
-    """Identical devices, and claims with one request for each count, or with that many requests for one device."""
+    """Return identical devices, and a claim per count: one request for that many devices, or with `single` that many requests."""
     gpus = [device(f"gpu-{i:02}", {ROOT: {"string": "r"}}) for i in range(devices)]
     claims = [
         claim(f"c{n}", [request(f"r{i}", "gpu") for i in range(count)] if single else [request("r", "gpu", count)])

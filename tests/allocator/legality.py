@@ -36,7 +36,7 @@ class _Checker:
             for page in pool.accessible
             for device in page.devices
         }
-        # In the order in which they were chosen.
+        # The devices of the answer, in its order.
         self.taken = []
 
     def all(self):

@@ -11,7 +11,7 @@ from dra.validation.fields.gates import drop
 
 Case = dict[str, Any]
 
-# What the in-tree allocator calls features, and the gates that all have to be on for one.
+# Features of the in-tree allocator, and the gates that must all be on for a feature.
 FEATURES = {
     "AdminAccess": (gates.ADMIN_ACCESS,),
     "CompatibilityGroups": (gates.GROUPS,),
@@ -32,7 +32,7 @@ def features_of(minor: int) -> dict[str, tuple[str, ...]]:
     """Return the features of a minor's allocator."""
     known = known_gates(minor)
     served = {name: needs for name, needs in FEATURES.items() if needs[0] in known}
-    if minor == gates.OLDEST:  # two of them became one later
+    if minor == gates.OLDEST:  # later minors merge two features
         del served["DeviceBindingAndStatus"]
         served |= {"DeviceBinding": (gates.BINDING,), "DeviceStatus": (gates.DEVICE_STATUS,)}
     return served
@@ -45,7 +45,7 @@ def server_of_case(case: Case) -> Server:
 
 
 def _is_copied(gate: str, minor: int) -> bool:
-    """Return whether our answers copy those of a minor with this gate on. Alpha features of old minors have been fixed since."""
+    """Return whether our allocator copies a minor with this gate on. It does not copy alpha features of old minors, which changed later."""
     stage = known_gates(minor).get(gate)
     return stage is not None and (minor == NEWEST or stage.maturity != "alpha")
 
@@ -77,7 +77,7 @@ def asked_of(server: Server, case: Case, *, fitted: bool = False) -> Case:
     without = [name for name, needs in features_of(server.minor).items() if not all(map(server.enabled, needs))]
     described = {"minor": server.minor, "gates": sorted(server.gates)}
     put = case | {"server": described, "without": without}
-    if is_unordered(server):  # slices then come as the cache lists them: by name, as ours do
+    if is_unordered(server):  # its cache lists slices by name, as our allocator does
         put["slices"] = sorted(put["slices"], key=lambda slice_: slice_["metadata"]["name"])
     ruled = server.enabled(gates.TAINTS) and (server.enabled(gates.TAINT_RULES) or server.minor < 35)
     return put if ruled else {name: value for name, value in put.items() if name != "deviceTaintRules"}

@@ -1,7 +1,7 @@
 """Changes of a case: fields and values that the families of `tests.allocator.generate` do not draw.
 
-Families and changes together draw every field of ResourceSlice, DeviceClass and ResourceClaim that the in-tree allocator reads. Many values
-are refused by today's validation and can be in stored objects.
+Families and changes together draw every field of ResourceSlice, DeviceClass and ResourceClaim that the in-tree allocator reads. Today's
+validation refuses many of these values, but stored objects may have them.
 """
 
 import random

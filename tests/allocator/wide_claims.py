@@ -6,7 +6,7 @@ from tests.allocator.case_parts import ROOT, Case, all_bodies, all_requests, dra
 
 
 def change_classes(rng: random.Random, case: Case) -> None:
-    """Classes with an extended resource's name, with many selectors or none, and with parameters of several drivers."""
+    """Change classes: an extended resource name, further selectors or none, and parameters of several drivers."""
     for class_ in draw_some(rng, case["classes"]):
         spec = class_["spec"]
         if rng.random() < 0.4:
@@ -71,7 +71,7 @@ def add_selectors(rng: random.Random, case: Case) -> None:
 
 
 def add_tolerations(rng: random.Random, case: Case) -> None:
-    """Many tolerations, without an operator, for a time, and of everything."""
+    """Add up to sixteen tolerations: without an operator, without a key, or for a limited time."""
     for body in draw_some(rng, all_bodies(case)):
         tolerations = []
         for _ in range(rng.choice((1, 2, 3, 16))):
@@ -105,7 +105,7 @@ def add_alternatives(rng: random.Random, case: Case) -> None:
 
 
 def change_allocation_modes(rng: random.Random, case: Case) -> None:
-    """A mode that is not known or left out, counts that no claim can hold, and classes that are missing."""
+    """Change a request: an unknown or missing mode, a count that no claim can hold, or a missing class."""
     bodies = all_bodies(case)
     if not bodies:
         return
@@ -129,7 +129,7 @@ def change_allocation_modes(rng: random.Random, case: Case) -> None:
 
 
 def add_derived_attributes(rng: random.Random, case: Case) -> None:
-    """Derived attributes of every type, several at once, that fail, that hide a published one, or that no constraint reads."""
+    """Add derived attributes of every type. Some fail, some hide a published attribute, and no constraint reads some of them."""
     drivers = sorted({slice_["spec"]["driver"] for slice_ in case["slices"]}) or ["g.example.com"]
     for claim in case["claims"]:
         devices = claim["spec"]["devices"]
@@ -172,7 +172,7 @@ def add_derived_attributes(rng: random.Random, case: Case) -> None:
 
 
 def add_constraints(rng: random.Random, case: Case) -> None:
-    """Many constraints at once, on attributes of any name, of all requests or of alternatives alone."""
+    """Use up to six constraints, on any attributes, of all requests, of some, or of single alternatives."""
     drivers = sorted({slice_["spec"]["driver"] for slice_ in case["slices"]}) or ["g.example.com"]
     for claim in case["claims"]:
         devices = claim["spec"]["devices"]
@@ -194,7 +194,7 @@ def add_constraints(rng: random.Random, case: Case) -> None:
 
 
 def add_configuration(rng: random.Random, case: Case) -> None:
-    """Parameters for all requests, for some, for alternatives that are chosen or not, and for requests that are missing."""
+    """Add parameters for all requests, for some, for alternatives, and for missing requests."""
     for claim in case["claims"]:
         devices = claim["spec"]["devices"]
         names = ["missing", *(request["name"] for request in devices.get("requests", ()))]
@@ -216,7 +216,7 @@ def add_configuration(rng: random.Random, case: Case) -> None:
 
 
 def request_admin_access(rng: random.Random, case: Case) -> None:
-    """Requests with admin access beside those without, in one claim."""
+    """Request admin access for some of the requests."""
     for request in draw_some(rng, all_requests(case)):
         if "exactly" in request:
             request["exactly"]["adminAccess"] = True

@@ -42,7 +42,7 @@ def qualify_names(rng: random.Random, case: Case) -> None:
 
 
 def add_taints(rng: random.Random, case: Case) -> None:
-    """Several taints of one device, old ones, and effects that are not known."""
+    """Add several taints to a device, some of them old or with an unknown effect."""
     for _, device in draw_some(rng, all_devices(case)):
         effects = ("NoSchedule", "NoExecute", "None", "NoSchedule", "Later")
         taints = []
@@ -57,7 +57,7 @@ def add_taints(rng: random.Random, case: Case) -> None:
 
 
 def add_taint_rules(rng: random.Random, case: Case) -> None:
-    """Several rules, which choose devices by each combination of their names."""
+    """Use several rules, which select devices by any combination of driver, pool and device name."""
     devices = all_devices(case)
     rules = []
     for number in range(rng.choice((2, 3, 4))):
@@ -74,7 +74,7 @@ def add_taint_rules(rng: random.Random, case: Case) -> None:
 
 
 def add_binding_conditions(rng: random.Random, case: Case) -> None:
-    """Up to four binding conditions, or conditions of a failure alone."""
+    """Add up to four binding conditions, or only binding failure conditions."""
     for _, device in draw_some(rng, all_devices(case)):
         device["bindingFailureConditions"] = ["broken", "worse", "lost", "gone"][: rng.choice((1, 2, 4))]
         device.pop("bindingConditions", None)
@@ -84,7 +84,7 @@ def add_binding_conditions(rng: random.Random, case: Case) -> None:
 
 
 def add_node_resources(rng: random.Random, case: Case) -> None:
-    """What a device takes of its node, by device, by capacity and in overhead."""
+    """Add node resources that a device consumes: per device, per capacity and as overhead."""
     for _, device in draw_some(rng, all_devices(case)):
         device["nodeAllocatableResources"] = rng.choice(
             (
@@ -97,7 +97,7 @@ def add_node_resources(rng: random.Random, case: Case) -> None:
 
 
 def skip_node_operations(rng: random.Random, case: Case) -> None:
-    """Node operations that are left out one by one, and nodes that can do without or not."""
+    """Skip one or both node operations, on nodes with and without the feature for this."""
     for slice_ in draw_some(rng, case["slices"]):
         steps = ["NodePrepareResources", "NodeUnprepareResources"]
         slice_["spec"]["skipNodeOperations"] = rng.choice((["*"], steps, steps[:1], steps[1:], []))
@@ -107,7 +107,7 @@ def skip_node_operations(rng: random.Random, case: Case) -> None:
 
 
 def spell_out_defaults(rng: random.Random, case: Case) -> None:
-    """What is false, zero or empty is written down instead of left out."""
+    """Write values that are false or empty, instead of omitting the fields."""
     for slice_ in draw_some(rng, case["slices"]):
         spec = slice_["spec"]
         for name, value in (("perDeviceNodeSelection", False), ("allNodes", False), ("nodeName", "")):
@@ -218,7 +218,7 @@ def change_request_policies(rng: random.Random, case: Case) -> None:
 
 
 def change_counters(rng: random.Random, case: Case) -> None:
-    """Devices that name a counter set twice, that take nothing of it, and sets in two slices."""
+    """Let a device name a counter set twice or consume nothing of it, and publish sets in two slices."""
     for _, device in draw_some(rng, all_devices(case)):
         consumed = device.get("consumesCounters") or []
         if consumed:
@@ -257,7 +257,7 @@ def use_one_pool_name(rng: random.Random, case: Case) -> None:
 
 
 def enlarge(rng: random.Random, case: Case) -> None:
-    """As much as the API allows: devices of a slice, counter sets and counters, requests and claims."""
+    """Enlarge slices, counter sets, requests and claims, up to the limits of the API."""
     for slice_ in draw_some(rng, case["slices"]):
         devices = slice_["spec"].get("devices", [])
         kinds = list(devices)
@@ -279,7 +279,7 @@ def enlarge(rng: random.Random, case: Case) -> None:
 
 
 def add_allocations(rng: random.Random, case: Case) -> None:
-    """Allocations with all that a status has, of shares beside whole devices, with amounts of capacities that are gone."""
+    """Add allocations with every field of a status: shares beside whole devices, and amounts of unknown capacities."""
     devices = all_devices(case)
     for number in range(rng.choice((1, 2, 3)) if devices else 0):
         results = []

@@ -71,14 +71,14 @@ def test_the_message_counts_every_node_by_its_commonest_reason():
 
 
 def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
-    """Six kinds of nodes. The pod may use two kinds; devices are free on the other four, which have more nodes."""
+    """The pod can use three nodes: two without devices, and a full one. Devices are free on the other eleven nodes."""
     stock = stock_of(sidecar.claim("one"), sidecar.claim("all", 2), nodes=14)
     for at in range(14):
         labels = {"zone": "b"} if at < 3 else {}
         meta = {"name": f"n{at}", "labels": labels}
         spec = {"taints": [{"key": f"team-{at}", "effect": "NoSchedule"}], "unschedulable": at > 8} if at > 5 else {}
         stock = stock.with_object(convert({"metadata": meta, "spec": spec}, Node))
-    for at in (0, 1):  # no devices there
+    for at in (0, 1):  # nodes without devices
         stock = stock.with_object(typed(sidecar.gpus(f"n{at}", 0)))
     stock = stock.with_object(granted("all", 2, stock, "n2", "x"))
     pinned = typed_pod("p", "one", nodeSelector={"zone": "b"})
@@ -94,7 +94,7 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
     )
     assert advice(pinned, stock, fleet_outlook.hindrances) == "nearest is n2: would fit once default/all ends"
     nowhere = typed_pod("p", "one", nodeSelector={"zone": "c"})
-    assert Decider().outlook(nowhere, stock).outlook is Outlook.FITS  # its scheduler checks the selector
+    assert Decider().outlook(nowhere, stock).outlook is Outlook.FITS  # the scheduler, not the allocator, checks the selector
     for name in [name for name in stock.nodes if name not in ("n0", "n1", "n2")]:
         stock = stock.with_object(typed(sidecar.gpus(name, 0)))
     fleet_outlook = Decider().outlook(nowhere, stock)
@@ -113,7 +113,7 @@ def test_a_strategy_scores_nodes_differently_and_equal_nodes_equally():
 
 
 def test_nodes_beyond_the_budget_fit_with_score_zero(monkeypatch):
-    """Without a budget, 300 nodes that share 3,200 devices with node selectors took ten seconds for each pod."""
+    """Without a budget, 300 nodes that share 3,200 devices with node selectors take ten seconds for each pod."""
     looked_at = []
     numbered = node_view._numbered
     monkeypatch.setattr(node_view, "_numbered", lambda sites: looked_at.append(len(sites)) or numbered(sites))
@@ -174,7 +174,7 @@ STARTING = st.tuples(CONTAINER, st.sampled_from(["", "Always"]))
 @given(st.lists(STARTING, max_size=3), st.lists(CONTAINER, min_size=1, max_size=3), st.integers(1, 4))
 @settings(max_examples=draws(60), deadline=None)
 def test_an_extended_resource_is_decided_like_its_claim(starting, containers, each):
-    """The claim is only planned, or it exists and the pod's status names it."""
+    """The answer is the same for the planned claim and for the existing claim that the pod's status names."""
     init = [
         {"name": f"i{at}", "resources": resources, "restartPolicy": policy}
         for at, (resources, policy) in enumerate(starting)
@@ -243,7 +243,7 @@ def test_a_template_claim_of_another_owner_is_reported(kind, words):
 
 
 def test_a_device_that_consumes_node_cpu_is_refused():
-    """Its CPU would not be counted, because the plugin that counts is off where the allocator decides."""
+    """Nothing would count the device's CPU: the scheduler plugin that counts it is off if the allocator decides."""
     stock = stock_of(typed(sidecar.claim("a")), nodes=1, each=1)
     [slice_] = stock.slices.values()
     assert isinstance(Decider().serve(typed_pod("p", "a"), "n0", stock), Serving)
@@ -286,7 +286,7 @@ def test_nodes_are_scored_once_if_equal_to_the_strategy(strategy):
 
 
 def test_all_callers_weigh_hardware_by_the_largest_of_the_fleet():
-    """The live allocator weighed hardware by the largest of the node and preferred n1, while `simulate` and `allocate` preferred n0."""
+    """Weighed by the largest device of each node, n1 would have the higher score. Weighed by the largest of the fleet, n0 has."""
 
     def gpu(name, memory, cores):
         device = fleets.shared(name, memory)
@@ -306,21 +306,21 @@ def test_all_callers_weigh_hardware_by_the_largest_of_the_fleet():
     live = decider.outlook(typed_pod("p", "one"), here.with_object(wanted), read_placement("CompactFirst")).nodes
     assert live == simulated == alone == {"n0": 29, "n1": 15}
     [large] = fleets.fleet({"n2": [gpu("gpu-0", "800Gi", "10")]}).slices.values()
-    later = here.with_all([wanted, large])  # demands that were computed before are computed again
+    later = here.with_all([wanted, large])  # the larger device changes the weights, so cached demands are invalid
     after = {node: round(ask(later, node, [wanted]).score) for node in here.nodes}
     live = decider.outlook(typed_pod("p", "one"), later, read_placement("CompactFirst")).nodes
     assert {node: live[node] for node in here.nodes} == after != simulated
 
 
 def test_nodes_are_judged_within_one_budget(monkeypatch):
-    """Each of 64 kinds of nodes had its own budget, and matched all slices with node selectors again beyond it."""
+    """All kinds of nodes share a budget for their scores, and slices are not matched with nodes again."""
     budgets, matched, pools = [], [], Stock.pools
     monkeypatch.setattr(deciders, "Budget", lambda *of, **more: budgets.append(Budget(*of, **more)) or budgets[-1])
     monkeypatch.setattr(Stock, "pools", lambda stock, *of: matched.append(len(of) < 2) or pools(stock, *of))
     stock = pairs()
     by_node = scores(stock, "topology")
     assert len(set(by_node.values())) == 2
-    assert len(budgets) == 2  # one for whether nodes fit
+    assert len(budgets) == 2  # one for the fit, one for the scores
     assert not any(matched)
     monkeypatch.setattr(step_limits, "QUESTION", budgets[1].spent // 2)
     assert scores(stock, "topology").keys() == by_node.keys()

@@ -32,7 +32,7 @@ def spec(count):
 
 WANTS = {"gpu": FutureClaim("one", spec(1)), "nic": FutureClaim("three", spec(3))}
 COUNTS = {"gpu": 1, "nic": 3}
-LASTS = 3  # seconds at the door
+LASTS = 3  # seconds for which an admitted object counts before its event arrives
 
 
 def waiting_pod(uid, *, phase="", priority_class="", without=()):
@@ -60,10 +60,10 @@ class World:
     def __init__(self):
         self.pending = PendingUsage(remembered=LASTS)
         self.now = 0
-        self.door = {}  # by uid: until, priority class, whether a pod
+        self.door = {}  # admitted objects without an event, by uid: the time until they count, and the priority class
         self.pods = {}
         self.claims = {}
-        self.owners = {}  # a claim's never changes
+        self.owners = {}  # the pod and entry of a claim, by uid; they never change
 
     def admit(self, uid, priority_class):
         is_claim = uid in CLAIMS
@@ -151,7 +151,7 @@ def test_pending_usage_counts_each_object_once_and_leaves_nothing_behind(happene
     world = World()
     for what, *how in happened:
         if what == "admit" and how[0] in world.claims:
-            continue  # nothing is created that is there
+            continue  # an object that exists is not created again
         getattr(world, what)(*how)
         for quota in (QUOTA, HIGH):
             for but in ("", "p", "a"):
@@ -306,7 +306,7 @@ def test_pending_admissions_are_bounded_in_memory_and_the_latest_count():
     ("key", "number"), [("gpu/devices", 3), ("*/devices", 6), ("nic/devices", 3), ("fpga/devices", 0)]
 )
 def test_pending_claims_of_unlimited_classes_are_not_evaluated(key, number):
-    """Any number of them may be stored, and other reviews do not wait for their evaluation."""
+    """A tenant may store any number of such claims. Their evaluation must not delay other reviews."""
 
     def of(class_name):
         exactly = {"deviceClassName": class_name, "count": 1}
@@ -334,4 +334,4 @@ def test_pending_claims_of_unlimited_classes_are_not_evaluated(key, number):
         find_pod=lambda *_: None,
         find_spec=lambda *key: templates.get(key),
     )
-    assert len(looked) == number - (number // 3)  # both ask in the same words
+    assert len(looked) == number - (number // 3)  # the claim and the admitted pod share one interned spec

@@ -248,7 +248,7 @@ class World:
     def move_lease(self):
         self.moves -= 1
         self.holder = 1 - self.holder
-        # A write that the new holder sent when it held the lease before does not arrive any more.
+        # By assumption, a write that the new holder sent in an earlier term does not land any more.
         for replica, write in [entry for entry in self.in_flight if entry[0] == self.holder]:
             self.in_flight.remove((replica, write))
             self.apply(replica, Lost(write.claim.metadata.uid, write.claim.metadata.resource_version))
@@ -275,7 +275,7 @@ class World:
         self.pass_time()
 
     def pass_time(self):
-        # By then a scheduler that was about to bind has given up.
+        # After this time a scheduler that was about to bind has given up.
         self.ready.clear()
         for replica in range(2):
             self.clocks[replica] += LONG_TIME

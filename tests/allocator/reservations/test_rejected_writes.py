@@ -75,7 +75,7 @@ def test_a_claim_with_rejected_writes_is_not_reserved():
 
 
 def test_a_refused_deallocation_is_retried_with_growing_pauses():
-    """Without pauses, each rejection caused another write, endlessly."""
+    """Without pauses, each rejection would cause another write, endlessly."""
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")

@@ -38,7 +38,7 @@ def test_an_unconfirmed_binding_is_checked_before_devices_are_freed():
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
     world.apply(CommitConfirmed("t-a"))
-    world.pods["a"] = pod("a", "c", node="n1")  # and its informer is silent
+    world.pods["a"] = pod("a", "c", node="n1")  # bound, without an event of the informer
     world.now = 1000
     world.apply(Tick())
     assert world.errands == [RereadPod("a", "team/a")]
@@ -108,7 +108,7 @@ def test_unusable_devices_are_freed_unless_a_binding_is_uncertain(is_binding):
     if is_binding:
         assert (effects, world.run(), world.state("a")) == ([], [], ReservationState.BINDING)
         world.now = 9
-        world.apply(TakeBack("a", ("c",), "device d0 says Broken"))  # asking again gives it no more time
+        world.apply(TakeBack("a", ("c",), "device d0 says Broken"))  # a second attempt does not extend the time
         world.now = 10
         world.apply(Tick())
         assert world.errands == [RereadPod("a", "team/a")]

@@ -1,4 +1,4 @@
-"""Each cut of the search has a switch, because a wrong cut is silent; no setting of the switches changes an answer."""
+"""Each cut of the search can be switched off, because a wrong cut raises no error. No setting of the cuts may change an answer."""
 
 import itertools
 import random

@@ -17,8 +17,8 @@ from tests.allocator.differ import difference, disagreement, ours, relatives, st
 from tests.allocator.generate import FAMILIES, FEATURES, case_of, features
 from tests.allocator.legality import violations
 
-CASES, RECORDED = 175, 30  # a family, in the default form: 2,450 in all
-EAGER = Options(cuts=Cuts(patience=0))  # asks for proofs at the first refusal
+CASES, RECORDED = 175, 30  # cases per family: 2,450 in all with a live oracle, 420 with recorded answers
+EAGER = Options(cuts=Cuts(patience=0))  # searches for a proof at the first refusal
 LONG = int(os.environ.get("DRAWBRIDGE_CASES", "50000"))
 FIRST = int(os.environ.get("DRAWBRIDGE_FIRST_CASE", "0"))
 EXPECTED = {word.strip("'") for word in FEATURES} | {
@@ -60,7 +60,7 @@ def undisputed(oracle, case, answer):
 def test_verdict_and_devices_equal_those_of_the_in_tree_allocator(allocate_oracle, family):
     cases = allocate_oracle.cases(CASES, recorded=RECORDED)
     covered = compare(allocate_oracle, family, 0, cases)
-    assert covered["compared"] >= cases * (0.75 if cases == CASES else 0.6)  # of few cases chance decides more
+    assert covered["compared"] >= cases * (0.75 if cases == CASES else 0.6)  # the share varies more with few cases
     assert covered["undecided where the oracle was not"] <= 1
 
 

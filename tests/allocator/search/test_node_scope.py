@@ -74,7 +74,7 @@ def placed(answer):
 
 
 def ask(seed):
-    """Solve a random case by brute force; return the answer and the case."""
+    """Check that the allocator answers a random case like the brute-force search; return the case and the devices."""
     rng = random.Random(seed)
     stock, claims = some_fleet(rng), question(rng)
     expected = Brute(stock, "n0", claims).first()
