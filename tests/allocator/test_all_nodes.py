@@ -93,7 +93,7 @@ def test_equal_nodes_are_answered_once():
 
 
 def test_a_node_publishing_in_all_pools_stays_cheap():
-    """Each slice costs the node one write, and cost the allocator one search per node and pod: no time was left in a fleet of thousands."""
+    """A node needs one write per slice. If each slice cost the allocator one search per node and pod, no time would be left."""
     names = [f"n{n}" for n in range(50)]
     stock = fleets.fleet({name: [fleets.gpu("a", memory="80Gi"), fleets.gpu("b")] for name in names})
     claims = [fleets.claim("c", exactly("gpu", count=2))]
@@ -125,7 +125,7 @@ def gpus(node, count=2, **more):
         (f'{UUID} in ["n7-gpu-0", "n7-gpu-1"]', 2, 1),
         (f'{UUID}.startsWith("n1")', 2, 111),
         (f'device.attributes["{fleets.DRIVER}"].profile == "gpu" && {UUID} != "n7-gpu-0"', 2, 199),
-        (f"{UUID}.nothing", 200, 0),  # fails on each device, with the device in the words
+        (f"{UUID}.nothing", 200, 0),  # fails on each device, with a message that names the device
     ],
 )
 def test_unique_attribute_values_do_not_make_nodes_unequal(expression, groups, feasible):

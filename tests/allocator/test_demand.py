@@ -17,7 +17,7 @@ from tests.allocator.generate import FAMILIES, case_of
 from tests.dra.samples import slice_
 from tests.draws import draws
 
-CASES = 60  # a family
+CASES = 60  # cases per family
 
 
 def in_turns(spec, stock):

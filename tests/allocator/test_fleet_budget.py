@@ -62,7 +62,7 @@ def test_an_unexamined_node_is_undecided():
 
 
 def test_a_fleet_check_resumes_where_time_ran_out():
-    """Unread pages were all read first: 5,000 nodes took 34 ms of a budget of 7."""
+    """To read all pages of 5,000 nodes first takes 34 ms, of a budget of 7 ms."""
     stock = fleets.fleet({f"n{n:03}": [fleets.gpu("a")] for n in range(300)})
     claims, memo = [fleets.claim("c", exactly("gpu"))], FleetMemo()
     decided = [0]
@@ -103,7 +103,7 @@ def selective(nodes, devices, values=1):
 
 
 def test_device_node_selectors_count_toward_the_budget():
-    """Each selector is matched with each node: 32 nodes and 3,200 devices took 0.4 s between two checks of the clock."""
+    """Each selector is matched with each node. For 32 nodes and 3,200 devices this takes 0.4 s."""
     stock = selective(100, 128)
     answers = fleet(stock, [fleets.claim("c", exactly("gpu"))], options=waiting_for(20))
     assert 20 <= sum(answers.verdict(node) is Verdict.FEASIBLE for node in answers) <= 20 * 4
@@ -124,7 +124,7 @@ def matched(monkeypatch):
 
 @pytest.mark.parametrize("steps", [1, 2_000, 6_000])
 def test_matching_devices_with_nodes_respects_the_budget(steps, matched):
-    """300 nodes and 3,200 devices, each with 900 values, took 4 s without a charge, even with a spent budget."""
+    """Without charges, 300 nodes and 3,200 devices with 900 values each take 4 s, even if the budget is exhausted."""
     stock, claims = selective(60, 200, values=20), [fleets.claim("c", exactly("gpu"))]
     answers = fleet(stock, claims, options=Options(budget=Budget(steps)))
     assert len(matched) <= 2 * steps
@@ -153,7 +153,7 @@ def test_matched_nodes_are_cached_for_the_next_question(matched):
 
 
 def test_nodes_with_equal_selected_labels_are_matched_once(matched):
-    """5,000 nodes and 100 pools, each for a zone, took a second."""
+    """Otherwise 5,000 nodes and 100 pools, each for a zone, take a second."""
     zones = [
         {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [f"z{n}"]}]}]}
         for n in range(4)
@@ -188,7 +188,7 @@ def a_hundred_long_selectors():
 def test_reading_selectors_is_charged_before_any_device_is_examined(ask, monkeypatch):
     compiled = []
     real = selector._compile
-    monkeypatch.setattr(attributes, "_READ", Cache(8 << 20))  # nothing is remembered
+    monkeypatch.setattr(attributes, "_READ", Cache(8 << 20))  # an empty cache
     monkeypatch.setattr(selector, "_compile", lambda *key: compiled.append(key[0]) or real(*key))
     named = {"metadata": {"name": "gpu"}, "spec": {}}
     stock = Stock.of(nodes=[convert({"metadata": {"name": "n0"}}, Node)], slices=[slice_("a", "x")], classes=[convert(named, DeviceClass)])  # fmt: skip

@@ -65,14 +65,14 @@ def enough_for(wanted, stock):
 
 
 def victims(wanted, stock, pods, budgets=()):
-    """Return the victims and the node."""
+    """Return the node and the names of its victims; None if no choice frees enough."""
     holders = holders_below(wanted, pods, stock, budgets)
     chosen = make_room(stock.nodes, holders, stock, enough_for(wanted, stock))
     return None if chosen is None else (chosen.node, sorted(pod.metadata.name for pod in chosen.pods))
 
 
 def crowd(*holders, nodes=1, each=4, want=1):
-    """Make a fleet whose devices are allocated to pods, as (pod, devices), and a pending pod of higher priority."""
+    """Return a stock whose devices are allocated to `holders`, as (pod, number of devices), and a pending pod of higher priority."""
     stock = stock_of(sidecar.claim("want", want), nodes=nodes, each=each)
     for holder, count in holders:
         stock = running(stock, f"c-{holder.metadata.name}", count, holder.metadata.name, node=holder.spec.node_name)
@@ -170,7 +170,7 @@ def test_a_disruption_budget_protects_selected_pods_of_its_namespace():
         assert protects(raw, aged_pod("p", labels={"app": "x"})) is expected
 
 
-# Every choice there is
+# All possible choices
 
 
 def cheapest(holders, pods, nodes, does):
@@ -208,7 +208,7 @@ AMOUNTS = st.tuples(st.integers(0, 3), st.integers(0, 3))
 @given(st.lists(st.tuples(AMOUNTS, ATTRIBUTES), min_size=1, max_size=9), BUDGETS, AMOUNTS)
 @settings(max_examples=draws(400), deadline=None)
 def test_no_victims_with_less_disruption_free_enough_amounts(given_up, budgets, wanted):
-    """Each pod frees an amount of two resources, and the preemptor needs an amount of each. The order in which victims are spared can be wrong and is corrected."""
+    """Each pod frees amounts of two resources. The order in which the search spares victims can be wrong, and the search must correct it."""
     pods = [aged_pod(f"p{at}", **what) for at, (_, what) in enumerate(given_up)]
     freed = {pod.metadata.uid: amounts for pod, (amounts, _) in zip(pods, given_up, strict=True)}
 
@@ -225,7 +225,7 @@ def test_no_victims_with_less_disruption_free_enough_amounts(given_up, budgets, 
         assert expected[0] == violations(chosen.pods, budgets)
 
 
-# Devices of every kind: whole, shared by amounts, partitions of one set of counters, and what may be in use beside what.
+# Kinds of devices: shared by amounts, partitions of one counter set, and devices with compatibility rules.
 SHARES = [exactly("gpu", memory=amount) for amount in ("10Gi", "20Gi", "40Gi", "80Gi")]
 PARTS = [exactly(profile) for profile in ("1g", "2g", "2g", "4g", "8g")]
 

@@ -33,7 +33,7 @@ def of_plugin(name, *containers, init=(), status=None, namespace="default", key=
 
 SERVED = {"extendedResourceClaimStatus": {"resourceClaimName": "x", "requestMappings": []}}
 SIDECAR = {"restartPolicy": "Always"}
-# 2 + 1; a sidecar that runs beside the init container after it and beside the container; a pod whose devices a claim holds.
+# 2 + 1 devices; a sidecar beside an init container, 1 + 3 devices; a pod whose devices a claim holds.
 PODS = (
     of_plugin("two", 2, 1),
     of_plugin("sidecar", 1, init=[(1, SIDECAR), (3, {})], namespace="b"),

@@ -170,7 +170,7 @@ def test_five_thousand_nodes_make_one_table():
 
 
 def two_pools_each(rule_scope="node"):
-    """Two nodes with a pool of MIG devices and a pool with a whole device, and a rule that keeps the two kinds apart."""
+    """Return two nodes, each with a pool of MIG devices and a pool with a whole device, and a rule that excludes both kinds together."""
     objects = fleet(2, 2)
     for slice_ in [obj for obj in objects if obj["kind"] == "ResourceSlice"]:
         node_name = slice_["spec"]["nodeName"]

@@ -38,7 +38,7 @@ async def exists(sidecar, name):
 
 
 class Interrupted(Embedded):
-    """A store that runs a function of `before` once, before it deletes the pod of that name."""
+    """A store that runs a function of `before` once, before it deletes the pod with the name of its key."""
 
     def __init__(self):
         super().__init__()

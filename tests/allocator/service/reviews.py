@@ -11,7 +11,7 @@ from tests.limits import PATIENCE
 from tests.objects import admission_review, claim_template, exactly
 from webhook.admission import future_claims_of_pod, review_quota
 
-# On a busy machine, a hundred concurrent reviews that a follower forwards take longer than an API server waits.
+# Long timeouts: on a busy machine a hundred forwarded reviews take longer than the timeout of an API server.
 QUOTA_LISTENER = {
     "reviewing": Reviewing(review_quota, future_claims_of_pod),
     "quota": Address("127.0.0.1", 0),

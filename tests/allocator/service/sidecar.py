@@ -19,7 +19,7 @@ from tests.objects import container, device_quota, exactly, resource_slice
 from tests.waiting import until
 
 DRIVER = "gpu.example.com"
-# Each renewal is a write that wakes every watch of the embedded cluster: often enough for the waiting replica to take over.
+# A waiting replica tries this often. Renewals are as frequent, and each of them wakes every watch of the embedded cluster.
 TERM = Term(retry=0.2)
 RULES = PlacementRules()
 
@@ -103,7 +103,7 @@ class Sidecar:
 
 @contextlib.asynccontextmanager
 async def running(cluster, *, identity="one", leads=True, reviewing=None, rules=RULES, **settings):
-    """A service on its sockets; it leads as soon as this is entered, if it is to."""
+    """Run a service on sockets, and yield a client once the service is ready and, with `leads`, leads."""
     with tempfile.TemporaryDirectory() as folder:
         sockets = {name: Path(folder, name) for name in ("plugin", "extender", "api")}
         chosen = {"metrics": None, "term": TERM, "tick": 0.05} | settings

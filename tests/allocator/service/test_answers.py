@@ -1,6 +1,6 @@
 """A short answer omits the largest group of nodes, and means the same as the long answer. Only a scheduler with the same nodes gets it.
 
-`bridge/plugin/testdata/answers.json` has both forms of the allocator's answers; the plugin's tests read it, and compare both forms:
+`bridge/plugin/testdata/answers.json` has both forms of the allocator's answers, which the plugin's tests compare. This command writes it:
 
     python -m tests.allocator.service.test_answers
 """
@@ -79,7 +79,7 @@ def ask(fleet_outlook, nodes, known=None):
 
 
 def meaning(answer, nodes):
-    """Return for each node what an answer means: its score, or the reason against it."""
+    """Return the score of each node, or the reason against it, by a short or long answer."""
     rest = answer.get("rest", {"fit": False})
     otherwise = rest.get("score", 0) if rest["fit"] else rest.get("message", "")
     reasons = {name: reason["message"] for reason in answer["reasons"] for name in reason["nodes"]}
@@ -134,7 +134,7 @@ def test_a_caller_with_unknown_nodes_gets_every_node_name(known):
 
 
 def test_the_checksum_of_nodes_follows_the_nodes():
-    assert known_nodes(["n1", "n2"]).sum == 5870541378  # as the plugin's tests have it
+    assert known_nodes(["n1", "n2"]).sum == 5870541378  # the plugin's tests have the same number
     assert known_nodes(["a", "b"]) == known_nodes(["b", "a"]) != known_nodes(["a", "c"]) != known_nodes(["a"])
     stock = SimpleNamespace(nodes={"a": None})
     plugin = plugin_of(lambda: FleetOutlook(Outlook.FITS, dict.fromkeys(stock.nodes, 0)), stock)

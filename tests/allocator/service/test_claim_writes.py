@@ -169,7 +169,7 @@ class Refusing(Faulty):
 
 
 async def test_unwritable_claims_delay_no_other_pods():
-    """Without a pause there were 119 writes per second, and the allocator did not become ready again."""
+    """Without pauses the allocator writes 119 times per second and does not become ready again."""
     poison = [f"bad-{at}" for at in range(20)]
     cluster = Refusing()
     cluster.refused = {*poison}

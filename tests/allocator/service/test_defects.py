@@ -34,7 +34,7 @@ def available(one):
 
 
 async def test_unreserving_twice_after_a_failed_binding_leaks_no_device(monkeypatch):
-    """Tensor Fusion #479, #480: committed, and then another plugin's PreBind fails, again and again."""
+    """Tensor Fusion #479, #480: after the commit another plugin's PreBind fails, again and again."""
     monkeypatch.setattr("allocator.service.live_ledger.Terms", lambda: Terms(grace=0.01))
     cluster = loaded(*fleet(1, 1), claim("a"), pod("p", "a"))
     async with running(cluster, tick=0.01) as one:
@@ -50,7 +50,7 @@ async def test_unreserving_twice_after_a_failed_binding_leaks_no_device(monkeypa
 
 
 async def test_a_recreated_pod_inherits_no_reservation():
-    """Tensor Fusion #684: state of a former object of that name must not be the new one's."""
+    """Tensor Fusion #684: a new pod must not get the state of a deleted pod with the same name."""
     cluster = loaded(*fleet(1, 2), claim("a"), pod("p", "a"))
     async with running(cluster) as one:
         await one.place("p")
@@ -99,7 +99,7 @@ async def test_quota_usage_returns_to_zero_after_pods_are_deleted():
 
 
 async def test_available_capacity_follows_device_capacity_and_is_full_without_claims():
-    """Tensor Fusion #796: the free capacity is the device's capacity minus the held capacity; no counter is kept that could be wrong."""
+    """Tensor Fusion #796: the free capacity is always computed as the device's capacity minus the held capacity."""
     cluster = loaded(device_class(), node("n0"), shared_gpu("80Gi"), wanting("a", "30Gi"), pod("p", "a"))
     async with running(cluster) as one:
         assert (await one.place("p"))[0] == 200

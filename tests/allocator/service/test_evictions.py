@@ -155,7 +155,7 @@ def counted(sidecar, name):
 
 
 async def test_evictions_and_postfilter_calls_are_counted_by_outcome():
-    """The node has room after evictions, or not yet, or never; a pod is evicted, is deleted before, or may not be deleted."""
+    """First the API server forbids the eviction. Then the pods end before it. The last preemptor has no possible victims."""
     cluster = interrupted(*crowd("a", "b", want=1), claim("vain", 3), important("vain", "vain"))
     async with running(cluster) as sidecar:
         for name in "ab":

@@ -25,7 +25,7 @@ async def test_the_extender_refuses_group_members_that_request_devices():
 
 
 async def test_surplus_pods_on_a_node_get_conflicts():
-    """The worst order: every pod is filtered before any is bound, and all choose the first node. Each node binds as many pods as it has devices."""
+    """In the worst order all pods are filtered before any is bound, and all choose the first node. Each node binds a pod per device."""
     nodes, each = 5, 2
     names = [f"p{at}" for at in range(nodes * each)]
     cluster = loaded(*fleet(nodes, each), *map(claim, names), *(pod(name, name) for name in names))

@@ -52,7 +52,7 @@ async def test_no_victim_is_searched_if_preemption_is_off_or_forbidden(preemptin
         await start(sidecar, "a", "n0")
         await extender_filter(sidecar, "urgent", "n0")
         if preempting is Preempting.EVICT:
-            await extender_filter(sidecar, "able", "n0")  # the pod after it has its turn
+            await extender_filter(sidecar, "able", "n0")  # the next pod is served
             await until(lambda: sidecar.bridge.pods.find("pod-a") is None)
             await until(lambda: event_messages(cluster))
             assert await event_messages(cluster) == ["preempted by pod default/able, which has a higher priority"]

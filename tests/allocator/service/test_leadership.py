@@ -63,7 +63,7 @@ async def test_a_new_service_finishes_the_writes_of_a_killed_one(number):
 
 
 class LatePolicy(Embedded):
-    """A store whose policy has its own copy of the Lease, which the test updates."""
+    """A store whose policy rejects dry-run writes until the test sets `has_heard`."""
 
     def __init__(self):
         super().__init__()
@@ -71,7 +71,7 @@ class LatePolicy(Embedded):
         self.refused = 0
         self.gone = {}
         self.missed = 0
-        self.calls = []  # writes that the policy accepted, and lists of claims
+        self.calls = []  # accepted dry-run writes, and lists of claims
 
     async def list(self, resource, **how):
         if resource.kind == "ResourceClaim":
@@ -137,7 +137,7 @@ async def test_a_leader_with_an_expired_lease_writes_nothing():
     cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
     async with running(cluster) as sidecar:
         on = await stopped(sidecar.service.election)
-        sidecar.service.election._renewed -= 60.0  # the Lease has expired, and the replica has not noticed yet
+        sidecar.service.election._renewed -= 60.0  # the Lease has expired, but the replica does not know yet
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         _, reserved = await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
         commit = asyncio.create_task(sidecar.plugin("commit", {"reservation": reserved["reservation"]}))

@@ -107,7 +107,7 @@ async def test_a_cheap_pod_is_answered_while_expensive_pods_wait():
 
 
 async def test_an_expensive_pod_does_not_get_the_previous_pods_answer():
-    """Only the device plugin of n1 can serve the pod. A claim, with which the previous pod could use n0, would always exclude n1."""
+    """The pod needs a device by claim and a device by name. Only n1 has both, by its device plugin; the previous pod fits n0."""
     plugin = node("n1", allocatable={"example.com/gpu": "9"})
     asks = {"containers": [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]}
     served = device_class("served", extendedResourceName="example.com/gpu")

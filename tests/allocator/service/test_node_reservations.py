@@ -29,7 +29,7 @@ class Reviewing(Embedded):
         self.tokens = {"n0": user("n0"), "n1": user("n1")}
         self.reviews = 0
         self.broken = None
-        self.lost = set()  # numbers of writes of claims that have no answer
+        self.lost = set()  # numbers of the writes of claims that get no answer
         self.writes = 0
         self.looked_at = asyncio.Event()
         self.looked_at.set()
@@ -230,7 +230,7 @@ async def test_invalid_tokens_of_one_address_do_not_delay_other_addresses():
     server.answers.set()
     assert (await reviews.account_of("good-known", "10.0.0.9")).name == "good-known"
     server.answers.clear()
-    now = 1000.0  # it is reviewed again
+    now = 1000.0  # the cached review has expired
     guesses = [asyncio.create_task(reviews.account_of(f"bad-{at}", "10.0.0.1")) for at in range(100)]
     await asyncio.sleep(0)
     valid = [asyncio.create_task(reviews.account_of(f"good-{at}", f"10.0.1.{at}")) for at in range(23)]

@@ -53,7 +53,7 @@ class Preceded(Embedded):
 
 
 async def test_a_commit_after_another_schedulers_allocation_gets_a_conflict():
-    """So the pod is not bound, even if the periodic check for overlaps comes later."""
+    """The pod is not bound, although the periodic check for overlaps runs later."""
     cluster = Preceded()
     cluster.load([*fleet(1, 1), claim("a"), claim("theirs"), pod("p", "a")])
 

@@ -57,7 +57,7 @@ async def extender_scores(sidecar, name, *nodes):
 
 
 async def test_a_stock_scheduler_gets_a_score_for_every_node():
-    """Equal nodes get equal scores. Without scores the scheduler does not choose at random among equal nodes: pods that arrive together would all go to the first."""
+    """Equal nodes get equal scores. Without scores the scheduler would place all pods that arrive together on the first node."""
     pods = [pod("first", "held"), placed_pod("p", "CompactFirst", "a"), pod("plain", "b")]
     cluster = loaded(*fleet(3, 2), *map(claim, ("held", "a", "b")), *pods)
     equal = [{"Host": "n0", "Score": 0}, {"Host": "n1", "Score": 0}]

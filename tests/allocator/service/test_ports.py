@@ -28,7 +28,7 @@ def peers(tmp_path):
 
 @contextlib.asynccontextmanager
 async def serving(peers, process=Service, groups=tuple(CALLS), **settings):
-    """A service on addresses; gives the service and where it listens."""
+    """Run a service on network addresses; yield the service and its addresses."""
     chosen = {name: Address() for name in groups} | {"term": TERM, "tick": 0.05, "look": 0.02}
     service = process(
         loaded(*fleet()),

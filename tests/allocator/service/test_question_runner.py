@@ -298,7 +298,7 @@ async def test_a_reservation_from_the_thread_is_recomputed_after_a_change(monkey
     async with sidecar.running(cluster) as client:
         _, answer = await client.plugin("prefilter", {"pod": await client.pod("p")})
         monkeypatch.setattr(questions, "serve", serve_long)
-        client.bridge.runner._turn = -1.0  # every question takes longer
+        client.bridge.runner._turn = -1.0  # every question exceeds its turn
         reserving = asyncio.create_task(client.plugin("reserve", {"token": answer["token"], "node": "n0"}))
         await until(begun.is_set)
         client.bridge.runner._turn = TURN

@@ -66,7 +66,7 @@ async def test_a_refusal_names_resourcequotas_that_count_the_same_devices():
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=1), core)
     async with running(cluster, **QUOTA_LISTENER) as sidecar, asyncio.timeout(PATIENCE):
         while words not in await refusal(sidecar, claim("much", 2)):
-            pass  # it is not read yet: each question gives it a turn
+            pass  # the ResourceQuota is not read yet; each review lets the loop continue
         assert await refusal(sidecar, claim("little")) == ""
 
 
@@ -84,7 +84,7 @@ def large(nodes, each):
 
 
 async def test_a_long_evaluation_yields_to_other_reviews():
-    """Only the end of the evaluation gives the capacity of a device: no claim is admitted by its own amounts."""
+    """A claim counts with the memory of a whole device, not with its own amounts, so its review needs the complete evaluation."""
     cluster = loaded(*large(100, 8), quota_of(gpu__memory="1Gi"))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         admission = sidecar.service._admission

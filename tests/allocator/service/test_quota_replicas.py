@@ -44,7 +44,7 @@ async def test_a_follower_forwards_a_review_to_the_leader_once():
 
 @pytest.mark.parametrize("size", [2000, 2 << 20])
 async def test_a_follower_returns_the_leaders_answer_completely_or_an_error(size):
-    """The number of TCP segments does not matter."""
+    """The leader's answer may arrive in many TCP segments."""
     body = json.dumps({"response": {"status": {"message": "x" * size}}}).encode()
     async with peer(lambda exchange: exchange.reply_in_pieces("200 OK", body)) as leader:
         cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("two", 2))
@@ -93,7 +93,7 @@ async def test_concurrent_reviews_on_two_replicas_never_exceed_the_quota():
         running(cluster, identity="two", leads=False, **QUOTA_LISTENER) as two,
     ):
         await until(lambda: two.service.election.holders_notes)
-        sidecar.service._admission.pending._remembered = math.inf  # however busy the machine is
+        sidecar.service._admission.pending._remembered = math.inf  # no admission expires on a busy machine
         doors = [sidecar, two] * 100
         refusals = await asyncio.gather(*(refusal(door, using(f"p{at}", "one")) for at, door in enumerate(doors)))
         assert refusals.count("") == 37

@@ -97,7 +97,7 @@ async def test_an_unreadable_quota_is_logged_once_and_others_apply(caplog):
 
 
 class Late(Embedded):
-    """A store that refuses reads of quotas until `may` is set, except a list of one."""
+    """A store that refuses reads of quotas until `may` is set, except lists with limit 1."""
 
     def __init__(self):
         super().__init__()

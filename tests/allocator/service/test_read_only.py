@@ -101,7 +101,7 @@ async def test_pods_that_do_not_wait_for_devices_get_no_explanation():
 
 
 async def test_an_extended_resource_is_explained_by_its_future_claim():
-    """A node whose device plugin serves the resource is listed as a node where no device is allocated. If all nodes are such, no reason is given."""
+    """A node whose device plugin serves the resource is listed separately. If this holds for all nodes, no reason is written."""
     recorder = Recorder()
     served = sidecar.device_class("served", extendedResourceName="example.com/gpu")
     asks = [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]
@@ -119,7 +119,7 @@ async def test_an_extended_resource_is_explained_by_its_future_claim():
 
 
 async def test_an_unchanged_reason_is_repeated_before_its_event_expires():
-    """A new reason is written at the next look."""
+    """A new reason is written at the next check."""
     recorder = Recorder()
     stock = full(sidecar.claim("one"))
     recorder.explanations.see(None, typed_pod("p", "one"))

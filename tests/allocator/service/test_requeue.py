@@ -14,7 +14,7 @@ from tests.allocator.service.stores import faulty
 
 
 def full():
-    """Return a device that one pod holds and another pod waits for."""
+    """Return a fleet with one device, a pod that holds it, and a pod that waits for it."""
     return [*fleet(1, 1), claim("a"), pod("a", "a"), claim("late"), pod("late", "late")]
 
 
@@ -24,7 +24,7 @@ def is_called(sidecar, name):
 
 
 async def requeue_of(sidecar, **terms):
-    """Return the requeue of a service, which does not run, and a function that counts its writes."""
+    """Return an ExtenderRequeue that does not run yet, and a function that counts its writes by outcome."""
     metrics = sidecar.service.metrics
 
     def counted():
@@ -105,7 +105,7 @@ async def test_a_refused_requeue_write_is_counted_and_retried():
         try:
             late = sidecar.bridge.pods.find("pod-late")
             cluster.faults[1] = Forbidden("no")
-            await asyncio.sleep(0)  # it listens from here on
+            await asyncio.sleep(0)  # the requeue listens from now on
             sidecar.bridge.pods.waiting.requeue([late])
             await until(lambda: counted() == {"Written": 1, "Failed": 1})
             sidecar.bridge.pods.waiting.requeue([late])
@@ -122,7 +122,7 @@ async def test_a_pod_is_requeued_after_a_moment_of_uncertain_lease(monkeypatch):
         monkeypatch.setattr(sidecar.bridge.lead, "may_write", lambda: sure.pop() if sure else may_write())
         run = asyncio.create_task(requeue.run())
         try:
-            await asyncio.sleep(0)  # it listens from here on
+            await asyncio.sleep(0)  # the requeue listens from now on
             sidecar.bridge.pods.waiting.requeue([sidecar.bridge.pods.find("pod-late")])
             await until(lambda: counted().get("Written") == 1)
         finally:
@@ -139,7 +139,7 @@ async def test_a_claim_with_refused_writes_does_not_block_other_requeues(monkeyp
         written = len(cluster.writes)
         cluster.faults |= {written + at: Invalid("spec: field is immutable") for at in range(1, refusals + 1)}
         run = asyncio.create_task(requeue.run())
-        await asyncio.sleep(0)  # it listens from here on
+        await asyncio.sleep(0)  # the requeue listens from now on
         sidecar.bridge.pods.waiting.requeue(
             sidecar.bridge.pods.find(uid) for uid in ("pod-late", "pod-other", "pod-third")
         )

@@ -185,7 +185,7 @@ async def test_other_calls_are_answered_while_victims_are_chosen(monkeypatch):
         monkeypatch.setattr(choices, "choose", choose_long)
         asking = await cluster.get(resources.PODS, "urgent", "default")
         other = await sidecar.pod("other")
-        sidecar.bridge.runner._turn = -1.0  # every question takes longer
+        sidecar.bridge.runner._turn = -1.0  # every question exceeds its turn
         advice = asyncio.create_task(sidecar.bridge.evictions.advise(asking, ["n0"]))
         await until(lambda: in_thread == [False, True])
         sidecar.bridge.runner._turn = TURN

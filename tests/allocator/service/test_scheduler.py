@@ -16,7 +16,7 @@ from tests.objects import container as main_container
 from tests.objects import node, pod
 from tests.waiting import until
 
-ENOUGH = 200  # calls that only a loop which never ends makes
+ENOUGH = 200  # more calls than a loop that ends makes
 
 
 def plain_pod(name, container=None, **spec):

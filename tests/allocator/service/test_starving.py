@@ -190,7 +190,7 @@ async def test_a_kept_node_is_released_once_the_pod_cannot_fit():
 
 
 async def test_one_starved_pod_at_a_time_keeps_a_node(monkeypatch):
-    """It does not get the next turn either, so that one tenant does not keep the whole fleet."""
+    """A pod whose turn has ended is not the next one either, so that one tenant cannot keep the whole fleet."""
     names = [f"s{at}" for at in range(4)]
     bigs = [f"big{at}" for at in range(5)]
     pods = [pod(name, name) for name in (*names, *bigs)]
@@ -225,7 +225,7 @@ async def test_a_kept_node_without_progress_passes_to_another_starved_pod(ended,
         assert not await try_to_place(sidecar, "big1")
         later = IDLE - 5
         if ended:
-            await end_pod(sidecar, "s0")  # on the node that is kept
+            await end_pod(sidecar, "s0")  # on the kept node
         later = IDLE + 1
         looks = []
         look = held.next_starved_pod
@@ -236,7 +236,7 @@ async def test_a_kept_node_without_progress_passes_to_another_starved_pod(ended,
 
 
 async def test_devices_freed_by_victims_are_kept_for_the_preemptor():
-    """The preemptor needs two devices. A less important pod used to get the first freed device, and another pod was evicted."""
+    """The preemptor needs two devices. If a less important pod got the first freed device, another pod would be evicted."""
     names = ("a", "b")
     slow = {"finalizers": ["example.com/slow"]}
     pods = [pod(name, name, priority=1) for name in names]
@@ -256,7 +256,7 @@ async def test_devices_freed_by_victims_are_kept_for_the_preemptor():
 
 
 async def test_kept_devices_are_not_allocated_through_another_node():
-    """Both nodes reach both devices. An allocation of the first freed device through the other node caused another eviction."""
+    """Both nodes reach both devices. An allocation of the first freed device through the other node would cause another eviction."""
     whole = gpus("n0", 2)
     whole["spec"] = {key: what for key, what in whole["spec"].items() if key != "nodeName"} | {"allNodes": True}
     pods = [pod(name, name, priority=1) for name in ("a", "b")]

@@ -99,7 +99,7 @@ async def verdict(sidecar, name):
 
 
 async def test_a_wake_that_the_scheduler_drops_is_repeated():
-    """kube-scheduler drops it while DefaultPreemption evicts for the pod. The pod would wait five minutes, for the next flush of the queue."""
+    """kube-scheduler drops a wake while DefaultPreemption evicts for the pod. Without a repetition the pod would wait five minutes."""
     objects = [*fleet(1, 1), claim("a"), pod("a", "a"), claim("late"), pod("late", "late")]
     async with running(loaded(*objects)) as sidecar:
         times = sidecar.bridge.pods.waiting._clock = Times()
@@ -137,7 +137,7 @@ async def test_a_pod_is_woken_when_its_missing_claim_is_created():
 
 @pytest.mark.parametrize("what", ["its claim is being made", "nothing makes its claim", "the claim has come unnoticed"])
 async def test_a_pod_without_a_pending_event_is_woken_periodically(monkeypatch, what):
-    """Not while its claim is being created: the new claim wakes it."""
+    """A pod whose claim is being created is not woken, because the new claim wakes it."""
     async with running(loaded(SERVED, node("n0"), gpus("n0", 1), pod_by_name("p"), pod("q", "later"))) as sidecar:
         bridge = sidecar.bridge
         times = bridge.pods.waiting._clock = Times()
@@ -159,7 +159,7 @@ async def test_a_pod_without_a_pending_event_is_woken_periodically(monkeypatch, 
 
 @pytest.mark.parametrize("refused", ["full", "never"])
 async def test_a_device_freed_during_a_pods_decision_wakes_the_pod(monkeypatch, refused):
-    """At the time of the event the pod was not in the table yet, and no other event would follow."""
+    """At the time of the event the pod is not in the table yet, and no other event follows."""
     objects = [*fleet(1, 1), claim("a"), pod("a", "a"), claim("late"), pod("late", "late")]
     async with running(loaded(*objects)) as sidecar:
         _, outlook = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("a")})

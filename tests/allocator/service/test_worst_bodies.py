@@ -24,7 +24,7 @@ def exactly(**more):
 
 
 def pods(size):
-    """Yield pods of a number of bytes that are the most expensive to read or to judge."""
+    """Yield pods of about `size` bytes that are the most expensive to decode or to decide."""
     yield pod("p", containers=[{}] * (size // 4))
     yield pod("p", resourceClaims=[{"name": "c", "resourceClaimName": "a"}] * (size // 50))
     yield pod("p", containers=[{"name": "c", "resources": {"requests": {f"example.com/g{at}": "9" * 20 + "E9999" for at in range(size // 60)}}}])  # fmt: skip
@@ -136,7 +136,7 @@ async def test_other_pods_are_placed_during_an_expensive_question(selectors, mon
         lambda it, lane, question: (in_thread.append(question), compute(it, lane, question)),
     )
     dear = [with_selectors(name, selectors) for name in ("dear", "same")]
-    # The embedded API server shares this loop and this process; what it compiles when a claim is created is not the sidecar's work.
+    # The embedded API server runs on the same loop. Compile the expressions of the claims now, so that their creation takes no time.
     assert await asyncio.to_thread(lambda: [errors(one, gates.ALL) for one in dear]) == [[], []]
     monkeypatch.setattr(regexes, "_PATTERNS", Cache(32 << 20))
     cluster = loaded(*fleet(10, 4), *dear, claim("a"), *(pod(f"p-{name}", name) for name in ("dear", "same", "a")))

@@ -199,7 +199,7 @@ def test_extended_resources_that_a_class_offers_are_devices():
 
 
 def test_a_pod_with_an_extended_claim_has_its_devices():
-    """Without its status the simulation would look for two more devices."""
+    """Without the pod's status the simulation would search for two more devices."""
     spec = {"extendedResourceName": "example.com/gpu", "selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}  # fmt: skip
     results = [
         {"request": "container-0-request-0", "driver": DRIVER, "pool": "n1", "device": f"gpu-{at}"} for at in range(2)
@@ -214,7 +214,7 @@ def test_a_pod_with_an_extended_claim_has_its_devices():
     assert places(run(stock, named, claims=[made]))["a"][0] == "n1"
 
 
-# ---- what besides devices decides
+# ---- conditions other than devices
 
 
 def zoned_node(**fields):
@@ -273,7 +273,7 @@ def test_init_containers_count_by_maximum_and_sidecars_add():
     assert podfit.requests(pod)["cpu"] == 4 * 10**9
 
 
-# Which pods would have to go
+# Victims
 
 
 def held_by(owner, node, device):
@@ -330,7 +330,7 @@ def test_preemption_also_frees_enough_cpu_for_the_pod():
 
 
 def test_a_quota_counts_allocations_of_the_same_simulation():
-    """As for reservations of the bridge: claims are counted one after the other."""
+    """Claims count one after the other, as for reservations of the bridge."""
     stock = fleet({"n0": [gpu(f"gpu-{at}") for at in range(5)]})
     hard = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"gpu/devices": 3}}}
     wanted = [claim("a", exactly("gpu", count=2)), claim("b", exactly("gpu", count=2)), claim("c", exactly("gpu"))]

@@ -60,7 +60,7 @@ def test_a_partition_has_the_size_of_its_counters():
 
 
 def test_a_partition_with_huge_counters_fills_the_set():
-    """The API server stores such a slice. The strategies failed on it, for all nodes."""
+    """The API server stores such a slice. It must not make the strategies fail for all nodes."""
     endless = CounterSet(name="gpu-0", counters={"slot-0": Counter(value=parse("9" * 310))})
     draws = DeviceCounterConsumption(counter_set="gpu-0", counters=endless.counters)
     (unit,) = units(pool(Device(name="a", consumes_counters=(draws,)), part("b", [1]), sets=(counter_set("gpu-0"),)))

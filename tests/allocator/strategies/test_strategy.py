@@ -107,7 +107,7 @@ def test_compact_first_keeps_one_request_on_one_gpu():
 
 
 def test_least_fragmentation_leaves_room_for_the_largest_partition():
-    # Slot 0 and 4 are where halves begin: a device in slot 0 or 1 spoils the same half, so the half in use is filled up.
+    # Halves begin at slots 0 and 4. A device in one of the slots 0 to 3 would break the free half, so the half in use is filled.
     stock = fleet({"n0": partitions("gpu-0")}, taken("n0", "gpu-0-1g-4"))
     (chosen,) = devices(ask(stock, claim("a", exactly("1g")), strategy="least-fragmentation"))
     assert chosen in ("gpu-0-1g-5", "gpu-0-1g-6", "gpu-0-1g-7")
@@ -160,7 +160,7 @@ def test_topology_prefers_nvlink_over_numa():
 
 
 def test_a_strategy_takes_the_alternative_that_first_fit_takes():
-    # Packing would like the partition better, but the claim likes the whole GPU better.
+    # Packing favours the partition, but the claim prefers the whole GPU.
     stock = fleet({"n0": MIG}, taken("n0", "gpu-0-1g-0"))
     wanted = claim(
         "a",
