@@ -208,7 +208,7 @@ AMOUNTS = st.tuples(st.integers(0, 3), st.integers(0, 3))
 @given(st.lists(st.tuples(AMOUNTS, ATTRIBUTES), min_size=1, max_size=9), BUDGETS, AMOUNTS)
 @settings(max_examples=draws(400), deadline=None)
 def test_no_victims_with_less_disruption_free_enough_amounts(given_up, budgets, wanted):
-    """Each pod frees amounts of two resources. The order in which the search spares victims can be wrong, and the search must correct it."""
+    """Each pod frees amounts of two resources. The search must correct a wrong order in which it spares victims."""
     pods = [aged_pod(f"p{at}", **what) for at, (_, what) in enumerate(given_up)]
     freed = {pod.metadata.uid: amounts for pod, (amounts, _) in zip(pods, given_up, strict=True)}
 

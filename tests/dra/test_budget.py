@@ -67,7 +67,7 @@ def test_a_large_charge_is_followed_by_a_deadline_check():
         budget.charge(5000)
     assert budget.is_out
     assert not waits
-    with pytest.raises(OutOfBudget):  # and nothing is asked again
+    with pytest.raises(OutOfBudget):  # the deadline is not checked again
         budget.charge(1)
 
 

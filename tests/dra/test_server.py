@@ -98,7 +98,7 @@ def test_reported_gates_precede_declared_ones_and_version_defaults():
     assert not known.likely.enabled(gates.COUNTERS)
     assert known.likely.enabled(gates.TAINTS)  # by default
     assert not known.likely.enabled(gates.LISTS)
-    assert known.server.enabled(gates.LISTS)  # no claim is refused for a guess
+    assert known.server.enabled(gates.LISTS)  # a guess must not refuse a claim
     assert known.likely.enabled(gates.ADMIN_ACCESS)
     assert known.assumed == {gates.COUNTERS: False}
     assert known.overruled == (f"{SHARES}=true: it is false",)
@@ -147,5 +147,5 @@ def test_a_gate_unknown_to_the_server_is_reported_by_name():
     assert wrong["DRADeviceTaint"].remedy == f"did you mean {gates.TAINTS}?"
     assert list(dict(mistakes("1.36", {gates.DERIVED: True, gates.TAINTS: False}))) == [gates.DERIVED]
     assert list(dict(mistakes("1.63", {gates.DERIVED: True}))) == [""]
-    assert list(dict(mistakes("", {gates.ALTERNATIVES: False}))) == []  # 1.36 has it still unlocked
+    assert list(dict(mistakes("", {gates.ALTERNATIVES: False}))) == []  # the gate is not locked in 1.36
     assert list(dict(mistakes("1.37", {gates.ALTERNATIVES: False}))) == [gates.ALTERNATIVES]

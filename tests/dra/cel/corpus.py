@@ -10,7 +10,7 @@ FILE = Path(__file__).parents[2] / "corpus" / "cel.txt"
 
 
 def expressions():
-    """The expressions, in order."""
+    """Return the expressions of the corpus, in order."""
     return [line for line in FILE.read_text().splitlines() if line and not line.startswith("# ")]
 
 

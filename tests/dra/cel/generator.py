@@ -69,7 +69,7 @@ class Generator:
         self.fresh = 0
 
     def expression(self):
-        """One expression, usually a selector."""
+        """Draw an expression, usually of type bool."""
         self.scope = []
         return self.of(t.BOOL, self.rng.choice([2, 3, 3, 4, 4, 5]))
 
@@ -84,7 +84,7 @@ class Generator:
         return self.rng.choice(SCALARS if self.rng.random() < 0.75 else VALUES)
 
     def of(self, wanted, depth):
-        """An expression of a type."""
+        """Draw an expression of a type, rarely of another type."""
         rng = self.rng
         if rng.random() < 0.012:
             wanted = self.type()  # not the requested type: the checker must report it
@@ -129,7 +129,7 @@ class Generator:
         return "null"
 
     def device(self, wanted, _):
-        """An attribute that has the type, if there is one, or any attribute at all."""
+        """Draw a field of the device, of the wanted type if there is one."""
         rng = self.rng
         if wanted == t.QUANTITY:
             return f'device.capacity["{rng.choice(DOMAINS)}"].{rng.choice(["memory", "cores", "bandwidth", "lanes"])}'
@@ -254,7 +254,7 @@ class Generator:
         return f"({self.of(type_, depth)} in {self.of(t.list_of(type_), depth)})"
 
     def ranged(self, depth, *, two):
-        """A list or map to iterate over, and the names of the variables that hold each element."""
+        """Draw a list or map to iterate over, and one or two variables for its elements, with their types."""
         rng = self.rng
         if rng.random() < 0.2:
             source, key, value = (

@@ -64,7 +64,7 @@ def _matches(selector, view):
 
 
 def differences(oracle, expressions, environments, devices, views):
-    """Where the two sides differ, as readable text."""
+    """Return the differences between Go's answers and ours, as text."""
     pairs = [(expression, name) for expression in expressions for name in environments]
     answers = oracle.ask_all(question(expression, name, devices) for expression, name in pairs)
     differing = []
@@ -104,5 +104,5 @@ def spent(expression, view):
     try:
         closure(frame)
     except (SelectorError, Fatal):
-        pass  # the cost up to then counts
+        pass  # the cost up to the error counts
     return frame[SPENT]

@@ -22,7 +22,7 @@ def bound(parts, body):
 
 
 def shared(levels, seed="1"):
-    """Lists of ten times the same list, and so on: ten to the power of the levels, in memory for a few."""
+    """Return nested lists: each has ten references to the list below, so a few lists have 10 ** levels elements."""
     lists = [("n0", f"[{seed}]")]
     return lists + [(f"n{at}", "[" + ",".join([f"n{at - 1}"] * 10) + "]") for at in range(1, levels + 1)]
 
@@ -57,7 +57,7 @@ HOSTILE = {
     "a long list is sorted": "lists.range(400000).sort().size() > 0",
     "long numbers": bound(TEXT, 'lists.range(9).all(x, isQuantity(s14.replace("x", "0") + "x"))'),
 }  # fmt: skip
-# Those that would fill the memory.
+# Expressions that would fill the memory.
 LARGE = [
     name
     for name in HOSTILE
@@ -111,7 +111,7 @@ def test_patterns_are_compiled_at_the_expense_of_the_budget():
         ("(a{0,1000}){0,1}" * 300, 0),
         (r"\\pL" * 2_000, 0),
         ("(((a{1,10}){1,10}){1,10})" * 300, 0),
-        (r"(\\pL{1,100})", 1),  # its memory is not known before it was tried with little
+        (r"(\\pL{1,100})", 1),  # only a compilation with little memory shows how much it needs
         ("(?s).{1000}" * 300, 0),
     ],
     ids=lambda text: str(text)[:12],

@@ -38,7 +38,7 @@ def test_random_expressions_cost_what_go_counts(cel_oracle):
     wrong = [
         (expression, cost) for expression, cost in costs if cost is not None and spent(expression, VIEWS[0]) != cost
     ]
-    # Where a loop over a map ends early, the order that Go takes by chance decides.
+    # If a loop over a map ends early, its cost depends on the order, which is random in Go.
     wrong = [(expression, cost) for expression, cost in wrong if not _by_chance(cel_oracle, expression)]
     assert not wrong
     assert sum(cost is not None for _, cost in costs) > len(costs) * 0.75

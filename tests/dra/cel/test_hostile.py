@@ -112,7 +112,7 @@ def test_accepted_nesting_is_evaluated_at_any_stack_depth(name):
 
     limit = sys.getrecursionlimit()
     for levels in (0, 400, 800):
-        assert ask(levels, text + " " * levels)  # another text, so that it is compiled from there
+        assert ask(levels, text + " " * levels)  # a different text, so that it is compiled at this depth
     assert sys.getrecursionlimit() == limit
 
 

@@ -15,7 +15,7 @@ from tests.dra.cel.generator import Generator
 from tests.dra.cel.judge import ours
 from tests.draws import draws
 
-# cel-python finds no field of a map literal; C++ returns the milliseconds beyond the second, Go those of the whole duration.
+# cel-python finds no field of a map literal. C++ returns the milliseconds beyond the second, Go the whole duration in milliseconds.
 KNOWN = {"cel-python": ("has(",), "C++": ("getMilliseconds",)}
 
 

@@ -72,14 +72,14 @@ def _random_classes(rng):
     return [serving_class(name, rng.choice([None, *NAMES[:3]]), rng.choice(dates)) for name in names]
 
 
-# Older schedulers give the answers recorded for the newest one, so their programs run only where they exist.
+# Older schedulers answer like the newest one. No answers are recorded for them, so these tests need their programs.
 OLDER = [pytest.param(f"extended-{minor}", marks=pytest.mark.live) for minor in SERVING]
 
 
 @pytest.fixture(scope="module", params=["extended", *OLDER])
 def scheduler(request):
     """The scheduler's own code of each minor that serves names."""
-    if request.param == "extended":  # which other tests ask as well
+    if request.param == "extended":  # shared with other tests
         yield request.getfixturevalue("extended_oracle")
         return
     with referee(request.param) as oracle:

@@ -63,7 +63,7 @@ def scoped_quota(hard, *scopes, name="q", namespace="team"):
 
 
 def cases():
-    """List quotas with whether they are taken."""
+    """Return quotas, each with whether the API server accepts it."""
     samples = [(scoped_quota({key: 1}), True) for key in GOOD_KEYS] + [
         (scoped_quota({key: 1}), False) for key in BAD_KEYS
     ]

@@ -170,7 +170,7 @@ def spec_of(**more):
 
 
 def scan_in_turns(demands, spec, stocks, steps):
-    """Count with `steps` steps a turn, on one stock after the other and then on the last; return the answer and the number of turns."""
+    """Scan with `steps` steps a turn, on one stock after the other and then on the last; return the bound and the number of turns."""
     for turn in range(10_000):
         of = stocks[min(turn, len(stocks) - 1)]
         try:

@@ -118,7 +118,7 @@ def test_unreadable_quota_lines_are_named_and_the_others_apply():
 
 
 def test_keys_amounts_and_scopes_are_judged_as_the_table_says():
-    """The definition of the kind refuses the same on an API server: e2e/kubernetes/test_kinds.py."""
+    """e2e/kubernetes/test_kinds.py checks that an API server rejects the same quotas by the definition of the kind."""
     for value, good in quota_samples.cases():
         errors = [problem for problem in problems(value, gates.DEFAULT) if CODES[problem.code].severity == "error"]
         assert bool(errors) != good, (value["spec"], errors)
@@ -196,7 +196,7 @@ def test_a_scoped_quota_counts_claims_of_matching_pods_only():
 
 
 class Unwalked(dict):
-    """Claims that are looked up by key, and never gone through."""
+    """Claims that can be looked up by key but not iterated."""
 
     def __iter__(self):
         raise AssertionError("the code walks through the claims of the whole cluster")

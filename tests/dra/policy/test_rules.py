@@ -135,7 +135,7 @@ def test_the_conflicting_devices_in_use_are_listed():
 
 
 def on_nodes(scope="node", expression="false", **where):
-    """Two devices of each of two pools; the conflicts of the first one in its pool and across pools."""
+    """Return the conflicts of the first of two devices in each of two pools: within its pool, and across pools."""
     slices = [slice_("a", "x", "y"), slice_("b", "x", "z", pool="q", **where)]
     pools = Stock.of(slices=slices, nodes=[node()]).pools("n0")
     rules = Rules([compatibility("r", expression, scope=scope)])

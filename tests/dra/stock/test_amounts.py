@@ -11,7 +11,7 @@ from tests.dra.samples import DRIVER, rule, slice_
 from tests.draws import draws
 
 CLASSES = ("big", "small")
-CAPACITIES = ("memory", "cores", DEVICES, SHARES)  # a capacity may have such a name, and does not count
+CAPACITIES = ("memory", "cores", DEVICES, SHARES)  # a capacity with the name DEVICES or SHARES does not count
 DEVICE_NAMES = ("d0", "d1", "d2")
 REQUESTS = [
     {"name": "r", "exactly": {"deviceClassName": "big"}},
@@ -56,7 +56,7 @@ def claims(draw):
 
 
 def part(name, capacity):
-    """A device that is part of another."""
+    """Return a partition, which consumes counters."""
     counters = {"compute": {"value": "3"}, "memory": {"value": "10"}}
     used = [{"counterSet": "one", "counters": counters}, {"counterSet": "two", "counters": {"compute": {"value": "1"}}}]
     return {
@@ -99,7 +99,7 @@ changes = st.one_of(
 
 
 def walk(stock):
-    """The amounts of each class that each namespace holds, counted from all claims."""
+    """Return the amounts of each class that each namespace holds, by a full count of all claims."""
     sums = {}
     for claim in stock.claims.values():
         for result in claim.status.allocation.devices.results if claim.status.allocation else ():
@@ -120,7 +120,7 @@ def walk(stock):
 
 
 def holders(stock):
-    """The claims that hold devices, by namespace. A device with access for admins is not held."""
+    """Return the claims that hold devices, by namespace. Devices with admin access do not count."""
     by_namespace = {}
     for key, claim in stock.claims.items():
         allocation = claim.status.allocation

@@ -63,7 +63,7 @@ WHOLE = {
 
 
 def changed(value, path=()):
-    """Every device that differs from a value in one place, by that place."""
+    """Yield each place in a value, and a copy of the value with other content in this place."""
     if isinstance(value, dict):
         for name, item in value.items():
             yield from ((place, {**value, name: other}) for place, other in changed(item, (*path, name)))

@@ -178,7 +178,7 @@ def kept(choose, *slices):
     [
         {"generation": HUGE},
         {"generation": HUGE, "count": HUGE},
-        {"generation": 1},  # one more than the pool announces
+        {"generation": 1},  # one slice more than the pool announces
         {"generation": 1, "counters": {"k": {"m": "1"}}},
         {"generation": HUGE, "counters": {"k": {"m": "1"}}},
     ],

@@ -26,7 +26,7 @@ def view(stock):
 
 
 def lots(rng):
-    """An object of some kind."""
+    """Draw an object of a random kind."""
     number = rng.randrange(4)
     made = rng.choice(
         [

@@ -13,15 +13,15 @@ class ApiServer:
         self._oracle = oracle
 
     def ask(self, objects, enabled=gates.DEFAULT, **more):
-        """One answer an object."""
+        """Return an answer for each object."""
         switched = {gate: gate in enabled for gate in gates.ALL}
-        # What DRAPartitionableDevicesType depends on, and what depends on DRADeviceTaints.
+        # DRAPartitionableDevicesType depends on the first gate. The second gate depends on DRADeviceTaints.
         switched["DRAResourcePoolStatus"] = enabled >= gates.ALL
         switched["DRADeviceTaintRules"] = "DRADeviceTaints" in enabled
         return self._oracle.ask_all({"object": value, "gates": switched, **more} for value in objects)
 
     def refuses(self, answer):
-        """Whether an answer is a refusal; what depends on the labels of a namespace does not count."""
+        """Return whether an answer is a refusal. Errors about admin access depend on the labels of a namespace and do not count."""
         return bool(answer.get("decode") or [e for e in answer["errors"] if "admin access" not in e["message"]])
 
 

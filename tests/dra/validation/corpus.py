@@ -287,10 +287,10 @@ VALID = {
         "spec": {},
     },
 }
-# Those that an API server with its default gates would store without some field.
+# Objects with a field that an API server with default gates would drop.
 ALPHA = frozenset(name for name, value in VALID.items() if required_by(value["kind"], value) - server_of().gates)
 
-# Values that are put in the place of any other.
+# Values that replace any other value.
 _STRANGE = (
     None, True, False, 0, 1, -1, 2, 33, 2**63 - 1, 2**63, -(2**63), 1.5, 1.0, 1e3, "", "x", "X", "a-b", "a.b", "-a", "a-", "a_b",
     "a/b", "a/b/c", "/b", "a/", "A.b/c", "example.com/x", "kubernetes.io/x", "requests.x/y", "All", "Exists", "None", "*",
@@ -316,7 +316,7 @@ def _at(value, path):
 
 
 def plans(original):
-    """Every change in one place that is known to this file."""
+    """Yield every change of one place, as (path, change)."""
     for path in paths(original):
         if path[0] not in ("apiVersion", "kind"):
             for change in _changes(_at(original, path)):
@@ -337,7 +337,7 @@ def changed(original, path, change):
 
 
 def mutations(original):
-    """Every object that differs from the original in one place, in all the ways known to this file."""
+    """Yield the object after every change of one place, as (path, object)."""
     for path, change in plans(original):
         yield path, changed(original, path, change)
 
@@ -382,7 +382,7 @@ def _numbered(item, number):
 
 
 def sample(original, count, seed):
-    """A part of the mutations, a quarter of them with a second change."""
+    """Return up to `count` random mutations, and a quarter as many with a second change."""
     rng = random.Random(seed)
     known = list(plans(original))
     chosen = [changed(original, *plan) for plan in rng.sample(known, min(count, len(known)))]

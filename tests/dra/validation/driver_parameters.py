@@ -33,7 +33,7 @@ def claim_with(driver, parameters, requests=()):
 
 
 def picking(driver, type_="", name="c"):
-    """A class as the drivers' charts write them."""
+    """Return a class in the form of the drivers' charts."""
     text = f"device.driver == '{driver}'"
     if type_:
         text += f" && device.attributes['{driver}'].type == '{type_}'"
@@ -63,7 +63,7 @@ GOOD = {
     "amd": ("gpu.amd.com", picking("gpu.amd.com"), typed("GpuConfig", "gpu.resource.amd.com/v1alpha1")),
     "unknown driver": ("gpu.example.com", picking("gpu.example.com"), {"anything": {"at": ["all"]}}),
 }  # fmt: skip
-# Driver, class, parameters, and the one thing that is said: code and pointer below the parameters.
+# Driver, class, parameters, and the only finding: its code, and its pointer below the parameters.
 BAD = [
     (GPU, GPU_CLASS, {"kind": "GpuConfig"}, "D701", ""),
     (GPU, GPU_CLASS, {"apiVersion": NVIDIA}, "D701", ""),
@@ -120,5 +120,5 @@ BAD = [
     ("gpu.amd.com", picking("gpu.amd.com"), typed("GpuConfig"), "D701", "/apiVersion"),
     ("gpu.intel.com", picking("gpu.intel.com"), {"sharing": {}}, "D708", ""),
 ]  # fmt: skip
-# Findings that depend on the driver's settings are added to all others.
+# This finding depends on the driver's settings, and may accompany any other finding.
 GATES = {"D709"}

@@ -18,7 +18,7 @@ NAMED = {"Quantity": "amount", "IntOrString": "intOrText", "ObjectMeta": "meta"}
 
 
 def fields_of(document):
-    """The fields of each type that a kind with pods reaches, with their types as the table writes them."""
+    """Return the fields of each type that a kind with pods reaches, with their types in the form of the table."""
     definitions = document["definitions"]
     roots = [f"io.k8s.api.{group or 'core'}.v1.{kind}" for group, kind in POD_TEMPLATES]
     by_kind = {}
@@ -58,7 +58,7 @@ def fields_of(document):
 
 
 def table(by_kind):
-    """The table as the module has it."""
+    """Return the table in the form of the module."""
     lines = []
     for name in sorted(by_kind):
         line = f"{name} = {', '.join(f'{field}:{type_}' for field, type_ in by_kind[name].items())}"

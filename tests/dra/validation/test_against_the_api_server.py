@@ -127,7 +127,7 @@ def test_old_versions_convert_as_in_the_api_server(api_server, version, name):
 
 
 def undefaulted(value):
-    """Leave the clock out: taints without a time get the present one."""
+    """Clear timeAdded, because the API server sets it to the current time for taints without a time."""
     return json.loads(re.sub(r'"timeAdded": "[^"]*"', '"timeAdded": ""', json.dumps(value)))
 
 

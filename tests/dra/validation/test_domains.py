@@ -46,7 +46,7 @@ def pod_spec(name="channel"):
 
 
 def workload_of(count=None, *, kind="Deployment", name="w", field="replicas", uses="channel", namespace="ns", by=None):
-    """A workload whose pods get claims of the template `uses`; its owner is of this kind and name."""
+    """Return a workload whose pods get claims of the template `uses`; `by` is the kind and name of its owner."""
     fields = {"ownerReferences": [owner(*by)]} if by else {}
     fields |= {field: count} if count is not None else {}
     api = "batch/v1" if kind == "Job" else "apps/v1"
@@ -86,7 +86,7 @@ def test_an_entry_must_have_the_uid_of_its_domain():
     assert "let the pods use the template that the ComputeDomain creates: channel" in " ".join(
         messages(join(channel_claim(channel()), domain()))
     )
-    # The driver refuses claims of other namespaces; a domain elsewhere does not matter otherwise.
+    # The driver refuses claims of another namespace than its domain's. Other domains of other namespaces do not matter.
     assert of_domains(channel_claim(channel(), namespace="other"), domain(uid=UID)) == {at}
     assert not of_domains(channel_claim(channel(), namespace="other"), domain())
     assert not of_domains(channel_claim(channel()))
@@ -104,7 +104,7 @@ def test_the_template_of_a_domain_may_be_absent():
     assert "it exists in namespace far" in " ".join(messages(far))
 
 
-# What stands around a domain
+# Other objects beside a domain
 
 
 def test_two_domains_cannot_make_one_template():
@@ -116,7 +116,7 @@ def test_two_domains_cannot_make_one_template():
 def test_a_handwritten_template_conflicts_with_that_of_the_domain():
     assert of_domains(domain(), channel_template()) >= {TEMPLATE}
     assert TEMPLATE in of_domains(domain(uid=UID), channel_template())
-    assert not of_domains(domain(uid=UID), channel_template(uid="1"))  # read from a cluster, where it was made
+    assert not of_domains(domain(uid=UID), channel_template(uid="1"))  # read from a cluster, where the driver created the template
     assert TEMPLATE not in of_domains(domain(), channel_template(namespace="other"))
 
 

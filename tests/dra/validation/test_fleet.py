@@ -211,7 +211,7 @@ def test_parameters_of_classes_and_claim_must_fit_into_an_allocation():
 
 
 def tainting(key, *devices, effect="NoSchedule"):
-    """Rules that taint devices, one each."""
+    """Return a DeviceTaintRule for each device."""
     head = "apiVersion: resource.k8s.io/v1\nkind: DeviceTaintRule\nmetadata: "
     return [f"{head}{{name: {device}}}\nspec: {{deviceSelector: {{device: {device}}}, taint: {{key: {key}, effect: {effect}}}}}\n" for device in devices]  # fmt: skip
 

@@ -48,7 +48,7 @@ PROPOSAL = (  # the two patterns of the proposal, on one GPU, and a device besid
 
 
 def inline_conflicts(slice_object):
-    """The proposal's rule, read off the devices themselves: each must permit the other."""
+    """Return the pairs of devices that conflict by the proposal's rule: each device must permit the other."""
     raw = slice_object["spec"]["devices"]
     typed = convert(slice_object, ResourceSlice).spec.devices
     rules = [compile_selector(device["compatibleOnlyWith"]["expression"]) if "compatibleOnlyWith" in device else None for device in raw]  # fmt: skip
@@ -106,7 +106,7 @@ def test_the_selector_picks_those_that_carried_the_rule(devices, selector):
     [
         [device("a", "true", mode="x"), device("b", mode="x")],
         [device("a", "true"), device("b", mode="x")],
-        [device("a", "true", whole=False), device("b")],  # false is also the value of a device without it
+        [device("a", "true", whole=False), device("b")],  # a device without the attribute has the value false, too
         [*(device(f"d{at}", "true", slot=at + 1) for at in range(9)), device("b")],
     ],
 )

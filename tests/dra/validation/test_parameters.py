@@ -38,12 +38,12 @@ def of_class(driver, parameters):
 
 CILIUM = "networkdriver.cilium.io"
 CNI = "cni.dra.networking.x-k8s.io"
-# The same for drivers that read an entry only for requests that it names.
 MACVLAN = {
     "cniVersion": "1.0.0",
     "name": "macvlan-eth0",
     "plugins": [{"type": "macvlan", "master": "eth0", "ipam": {"type": "host-local"}}],
 }
+# Driver, parameters, code and pointer (None: no finding), for drivers that read an entry only for the requests that it names.
 LISTED = [
     (CILIUM, {}, None, ""),
     (CILIUM, {"podIfName": "sriov0", "vlan": 1001, "interfaceSysctlIPv4": {"arp_filter": "1"}}, None, ""),

@@ -24,15 +24,15 @@ from tests.dra.validation.driver_parameters import (
 from tests.dra.validation.manifests import claim, class_, codes, codes_and_paths, join, messages, request
 from tests.webhook.pods import EXAMPLES
 
-# What an entry reaches
+# Requests and devices that an entry applies to
 
 
 def test_parameters_for_a_driver_whose_devices_no_request_can_get():
     text = claim_with("gpu.intel.com", {})
     assert ("D706", "/spec/devices/config/0/opaque/driver") in codes_and_paths(text, GPU_CLASS)
-    # An unknown driver is judged as well: the class says it.
+    # This applies to an unknown driver too, because the class selects another driver.
     assert codes(claim_with("gpu.example.com", {}), GPU_CLASS) == {"D706"}
-    # The request's own selectors count, and a class that may pick from several drivers.
+    # A class may select devices of several drivers. The request's own selectors count, too.
     wide = class_("c", "selectors: []")
     assert not codes(claim_with(GPU, typed("GpuConfig")), wide)
     only = request(exactly="deviceClassName: c, selectors: [{cel: {expression: \"device.driver == 'gpu.intel.com'\"}}]")
@@ -90,7 +90,7 @@ def test_a_driver_looks_for_the_alternative_that_was_taken():
     assert codes_and_paths(text, GPU_CLASS) == {("D707", "/spec/devices/config/0/requests/0")}
     assert "name two/a, two/b instead" in " ".join(messages(text, GPU_CLASS))
     assert not codes(claim(ALTERNATIVES, config(entry(GPU, gpu, ["two/a", "two/b"]))), GPU_CLASS)
-    # A list that names all requests is cleared, and then means all.
+    # A list that names all requests is cleared. An empty list applies to all requests.
     assert not codes(claim(ALTERNATIVES, config(entry(GPU, gpu, ["one", "two"]))), GPU_CLASS)
 
 
@@ -103,7 +103,7 @@ def test_an_sriov_function_gets_the_parameters_of_listed_requests():
     assert codes_and_paths(claim_with(SRIOV, vf, ["r"]), class_of) == {at}
     assert not codes(claim(two, config(entry(SRIOV, vf, ["one"]), entry(SRIOV, vf, ["two"]))), class_of)
     laid = config(entry(SRIOV, vf, ["one"]), entry(SRIOV, vf | {"ifName": "net1"}, ["one"]))
-    assert not codes(claim(two, laid), class_of)  # they are laid over each other
+    assert not codes(claim(two, laid), class_of)  # the driver merges both entries
     lost = vf | {"addVhostMount": True, "netAttachDefName": ""}
     assert codes(claim(two, config(entry(SRIOV, lost, ["one"]))), class_of) == {"D708", "D709"}
 
@@ -190,7 +190,7 @@ def test_sharing_with_a_single_container_is_reported():
     assert at in codes_and_paths(join(mps, sharing_pod("main")))
     assert at not in codes_and_paths(join(mps, sharing_pod("main", "other")))
     assert at not in codes_and_paths(join(shared_template(typed("GpuConfig")), sharing_pod("main")))
-    # Of one device in shares others are beside it, and so are the other pods that use one claim.
+    # Other pods may use the same device: through other shares, or through the same ResourceClaim.
     part = shared_template(sharing("TimeSlicing"), capacity={"requests": {"shares": "1"}})
     assert at not in codes_and_paths(join(part, sharing_pod("main")))
     claim_of_many = shared_template(sharing("MPS"), "ResourceClaim")

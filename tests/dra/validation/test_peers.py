@@ -135,7 +135,7 @@ def test_the_work_grows_linearly_with_the_devices():
         mixed = (("mig", "set-0"), ("mps", "set-0"), ("mig", "set-1"))
         fleet = pool(*[device(f"d-{n}", *mixed[n % 3]) for n in range(size)])
         mine = only("true")
-        # Each permits all of its own, so no pair disagrees and all of them are examined.
+        # Each rule permits all devices, so no pair conflicts, and all pairs are examined.
         theirs = only("true", selector=MIG).replace("name: rule", "name: other")
         reported = []
         counted = lines_of(lambda: reported.extend(codes(join(mine, theirs), fleet)), peers)
@@ -160,7 +160,7 @@ def test_devices_sharing_a_counter_set_are_not_compared_pairwise():
 
 
 def test_rules_and_devices_beyond_the_comparison_limit_are_reported(monkeypatch):
-    """The sixty-fifth rule of a driver was compared with no other rule, and nothing reported it."""
+    """Rules beyond the limit are not compared with others, so a finding must report them."""
     monkeypatch.setattr(peers, "_MAX_RULES", 2)
     monkeypatch.setattr(peers, "_MAX_DEVICES", 3)
     two, three = (

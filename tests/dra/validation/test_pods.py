@@ -204,7 +204,7 @@ def test_the_pod_claim_form_before_131_gets_the_current_form():
 
 
 def _compare(read, known, path):
-    """Yield the places where a shape in the code accepts less than that of the table."""
+    """Yield the places where a shape in the code accepts less than the table's shape."""
     if isinstance(read, shape.Fields):
         assert not read.demanded
         for name, member in read.fields.items():
@@ -224,7 +224,7 @@ def _compare(read, known, path):
 
 
 def test_both_field_tables_reject_the_same_pod_values():
-    """A spec without a finding of the table is read without another check of its types."""
+    """The code does not check the types of a spec again if the table has no finding."""
     assert list(_compare(shape.shape_of(PodSpec), pod_schema._shapes()["PodSpec"], "/spec")) == []
 
 
@@ -249,7 +249,7 @@ AMOUNTS = [
     ("limits: {nvidia.com/gpu: -1}", ["limits/nvidia.com~1gpu"]),
     ("limits: {nvidia.com/gpu: -1500m}", ["limits/nvidia.com~1gpu"]),
     ("limits: {nvidia.com/gpu: ' 1 '}", []),
-    ("limits: {nvidia.com/gpu: 9223372036854775807}", []),  # in thousandths beyond what Go can count
+    ("limits: {nvidia.com/gpu: 9223372036854775807}", []),  # in thousandths it overflows an int64
     ("limits: {nvidia.com/gpu: '9e19'}", []),
     ("limits: {nvidia.com/gpu: 10000000000000000000}", ["limits/nvidia.com~1gpu"]),
     (f"limits: {{nvidia.com/gpu: '{'9' * 310}'}}", []),
