@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions of our own with the shapes of those that operators publish."""
+"""CustomResourceDefinitions for tests, with the shapes of published ones."""
 
 from typing import Any
 

@@ -222,7 +222,7 @@ def passes(pod):
     return response["allowed"] and not response.get("patch")
 
 
-# What it costs
+# Cost
 
 
 def test_a_maximal_dialect_does_not_raise_the_cost_for_others(condition_oracle):

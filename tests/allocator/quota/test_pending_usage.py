@@ -60,7 +60,7 @@ class World:
     def __init__(self):
         self.pending = PendingUsage(remembered=LASTS)
         self.now = 0
-        self.door = {}  # admitted objects without an event, by uid: the time until they count, and the priority class
+        self.door = {}  # admitted objects without an event, by uid: until when they count, and the priority class
         self.pods = {}
         self.claims = {}
         self.owners = {}  # the pod and entry of a claim, by uid; they never change

@@ -1,4 +1,4 @@
-"""Our answers equal those of the allocators of all minors, with gates on and off, on random fleets and claims."""
+"""Our answers equal the answers of the allocators of all minors, with gates on and off, on random fleets and claims."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The calls of the scheduler's plugin, over the embedded store: what they answer, reserve and write."""
+"""The calls of the scheduler's plugin, over the embedded store: answers, reservations and writes."""
 
 import pytest
 

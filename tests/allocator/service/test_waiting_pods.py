@@ -120,7 +120,7 @@ async def test_a_wake_that_the_scheduler_drops_is_repeated():
 
 
 async def test_a_pod_is_woken_when_its_missing_claim_is_created():
-    """It is requeued repeatedly until its scheduler asks."""
+    """The pod is requeued repeatedly until its scheduler calls prefilter."""
     async with running(loaded(*fleet(1, 1), pod("p", "later"))) as sidecar:
         times = sidecar.bridge.pods.waiting._clock = Times()
         assert await verdict(sidecar, "p") == "waiting"

@@ -1,4 +1,4 @@
-"""Fields that may not change on update, beyond those compared with the API server."""
+"""Fields that must not change on update, in addition to the comparison with the API server."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Refusals list what exists instead, and suggest a correction of a misspelt value."""
+"""Refusals list the values that exist, and suggest a correction of a misspelt value."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Neuron: whole devices, cores by the device where that is declared."""
+"""Neuron: whole devices. Cores become devices if the configuration declares the cores of a device."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""AMD: whole GPUs where the declared unit is a GPU, and partitions by their profile."""
+"""AMD: whole GPUs if the configuration declares that a unit is a GPU, and partitions by their profile."""
 
 import pytest
 

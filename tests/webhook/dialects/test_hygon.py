@@ -1,4 +1,4 @@
-"""Hygon: whole cards use the class of their driver; parts of cards are left with the reason."""
+"""Hygon: requests for whole cards use the class of the driver; requests for parts of cards are left with a reason."""
 
 import pytest
 

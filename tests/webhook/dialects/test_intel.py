@@ -1,4 +1,4 @@
-"""Intel: whole cards by their kernel driver, Gaudi, and QAT by its services."""
+"""Intel: whole GPUs by kernel driver, Gaudi, and QAT by services."""
 
 import pytest
 

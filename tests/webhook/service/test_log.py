@@ -111,7 +111,7 @@ def pipe(stream):
 
 
 def read(reader):
-    """What is in a pipe."""
+    """Return the content of a pipe."""
     os.set_blocking(reader.fileno(), False)
     parts = []
     while part := reader.read(1 << 16):

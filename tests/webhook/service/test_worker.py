@@ -217,7 +217,7 @@ async def test_excess_requests_are_rejected_at_once_while_workers_are_busy(pool)
             await ask(pool, b"spin", seconds=0.5, account=f"ns{number % 2}")
 
     spinning = [asyncio.create_task(spin(number)) for number in range(18)]
-    await asyncio.sleep(0)  # now each of them has asked
+    await asyncio.sleep(0)  # each task has made its request now
     with pytest.raises(Undecided, match="too many"):
         await ask(pool, account="ns0")
     assert pool.counts["forked"] == 2

@@ -1,4 +1,4 @@
-"""Requests in custom resources, outside of a pod template: the decisions are those for pods."""
+"""Requests in custom resources, outside of a pod template: the decisions are the same as for pods."""
 
 import copy
 
