@@ -135,7 +135,7 @@ def test_the_work_grows_linearly_with_the_devices():
         mixed = (("mig", "set-0"), ("mps", "set-0"), ("mig", "set-1"))
         fleet = pool(*[device(f"d-{n}", *mixed[n % 3]) for n in range(size)])
         mine = only("true")
-        # Each rule permits all devices, so no pair conflicts, and all pairs are examined.
+        # Each rule permits all devices, so no pair conflicts, and all devices are examined.
         theirs = only("true", selector=MIG).replace("name: rule", "name: other")
         reported = []
         counted = lines_of(lambda: reported.extend(codes(join(mine, theirs), fleet)), peers)

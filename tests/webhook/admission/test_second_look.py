@@ -1,4 +1,4 @@
-"""Reinvocation of the webhook: which labels select a pod for another review, and that the pod's author cannot prevent it."""
+"""Reinvocation of the webhook: which labels select a pod for another review, and what the labels of its author change."""
 
 import copy
 
