@@ -94,7 +94,7 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
     )
     assert advice(pinned, stock, fleet_outlook.hindrances) == "nearest is n2: would fit once default/all ends"
     nowhere = typed_pod("p", "one", nodeSelector={"zone": "c"})
-    assert Decider().outlook(nowhere, stock).outlook is Outlook.FITS  # the scheduler, not the allocator, checks the selector
+    assert Decider().outlook(nowhere, stock).outlook is Outlook.FITS  # the scheduler checks the node selector
     for name in [name for name in stock.nodes if name not in ("n0", "n1", "n2")]:
         stock = stock.with_object(typed(sidecar.gpus(name, 0)))
     fleet_outlook = Decider().outlook(nowhere, stock)

@@ -51,7 +51,7 @@ def test_an_allocation_of_an_unstarted_pod_yields_to_another_writers():
     world.apply(CommitConfirmed("t-a"))
     theirs = replace(claim("e"), status=replace(claim("e").status, allocation=granted("d0")))
     world.apply(ClaimSeen(world.server.put(theirs)))
-    assert world.apply(Overlapped(frozenset(["c", "e"]))) == []  # the pod may be bound by now, so the ledger reads it first
+    assert world.apply(Overlapped(frozenset(["c", "e"]))) == []  # the pod may be bound, so the ledger reads it first
     assert [type(write) for write in world.run()] == [Unallocate]
     assert any(isinstance(effect, PodEvent) and "gave them up" in effect.sentence for effect in world.reported)
     world.watch()

@@ -116,7 +116,7 @@ def test_two_domains_cannot_make_one_template():
 def test_a_handwritten_template_conflicts_with_that_of_the_domain():
     assert of_domains(domain(), channel_template()) >= {TEMPLATE}
     assert TEMPLATE in of_domains(domain(uid=UID), channel_template())
-    assert not of_domains(domain(uid=UID), channel_template(uid="1"))  # read from a cluster, where the driver created the template
+    assert not of_domains(domain(uid=UID), channel_template(uid="1"))  # created by the driver in a cluster
     assert TEMPLATE not in of_domains(domain(), channel_template(namespace="other"))
 
 

@@ -138,7 +138,7 @@ def test_every_invalid_entry_is_admitted_with_its_warning(driver, _, parameters,
     known = msgspec.structs.replace(ENFORCE, stock=None)
     response = answer(validated(claimed(parameters, driver=driver), known, **claim_request()))
     assert response["allowed"]
-    if code == "D705" or CODES[code].severity.value != "warning":  # D705 needs the classes; other severities give no warning
+    if code == "D705" or CODES[code].severity.value != "warning":  # needs the classes, or gives no warning
         assert "warnings" not in response
         return
     start = f"{code} /spec/devices/config/0/opaque/parameters{where}: "

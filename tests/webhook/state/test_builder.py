@@ -204,7 +204,7 @@ def test_devices_are_judged_by_the_allocator_of_the_server():
     survey.count_devices()
     made.apply_survey(survey)
     assert NODE.metadata.name in whole.nodes
-    assert NODE.metadata.name not in made.state(fresh=True).stock.nodes  # the node that was deleted during the survey stays deleted
+    assert NODE.metadata.name not in made.state(fresh=True).stock.nodes  # deleted during the survey
     stock = made.state(fresh=True).stock
     assert (stock.reading.server.minor, stock.reading.enabled("DRAConsumableCapacity")) == (36, False)
     assert stock.slices == whole.slices
@@ -238,7 +238,7 @@ def test_unreported_feature_gates_come_from_the_configuration():
     assert f"{counters}=false" not in made.state(fresh=True).features.doubts()
     features = made.state(fresh=True).features
     made.learn(features=Features.combine(37, {shares: True, counters: True}))
-    assert made.state(fresh=True).features is features  # equal features stay the same object, so that replicas are still decided once
+    assert made.state(fresh=True).features is features  # the same object, so replicas are decided once
 
 
 def test_an_unknown_feature_gate_disables_nothing_and_is_reported():

@@ -137,7 +137,7 @@ def test_the_definition_decides_whether_a_template_is_rewritten(spec, stays):
     both = ("jobset.x-k8s.io", "JobSet")
     done = done_beside(some(both), defined(both, spec))
     assert (done.changed, done.stays.startswith(stays)) == (not stays, True)
-    assert {decision.outcome for decision in done.decisions} == {"translated"}  # about the pods; `stays` is about the object
+    assert {decision.outcome for decision in done.decisions} == {"translated"}  # of the pods; `stays` is of the object
 
 
 def test_with_two_definitions_either_may_be_in_force():
