@@ -333,7 +333,9 @@ def _by_reason(waiting_pods: Sequence[Waiting]) -> Iterator[Html]:
             ("Made by", [pod.owner for pod in pods]),
             ("In the way", [", ".join(pod.in_the_way) for pod in pods]),
         )
-        filled_columns = [(word, values) for word, values in columns if any(values)]  # pods from manifests lack some values
+        filled_columns = [
+            (word, values) for word, values in columns if any(values)
+        ]  # pods from manifests lack some values
         rows: list[Sequence[object]] = []
         for at, pod in enumerate(pods[:_PODS_OF_A_REASON]):
             rows.append((link(pod.pod, "pods", *pod.pod.split("/", 1)), *(values[at] for _, values in filled_columns)))

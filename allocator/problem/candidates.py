@@ -84,7 +84,9 @@ class Offer(msgspec.Struct, frozen=True):
     """The device can serve the leaf, if other leaves and other devices are not considered."""
 
     amounts: tuple[tuple[str, int, int], ...]  # capacity, taken, declared; in nano-units
-    barred: Refused | None = None  # a reason that the in-tree allocator checks after the use of the device; the order matters for All only
+    barred: Refused | None = (
+        None  # a reason that the in-tree allocator checks after the use of the device; the order matters for All only
+    )
     values: tuple[Values, ...] = ()  # by covering constraint, up to `missing` or `failing`
     # The number of the covering constraint whose attribute is missing (`missing`) or cannot be derived (`failing`); -1 if there is none.
     missing: int = -1

@@ -30,7 +30,9 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
     conflicts: dict[str, frozenset[str]]  # device → devices of this pool that must not be in use with it
     across: dict[str, frozenset[DeviceId]]  # the same for devices of other pools
     away: dict[str, tuple[DeviceId, ...]]  # the same for devices of other pools that are in use now
-    goes_with_all: Callable[[Candidate], bool]  # whether the device, if it declares no groups, is compatible with all others
+    goes_with_all: Callable[
+        [Candidate], bool
+    ]  # whether the device, if it declares no groups, is compatible with all others
 
     @property
     def is_untouched(self) -> bool:

@@ -154,7 +154,9 @@ class _Finder:
         for pool in self.stock.pools(self.node):
             for key, results in self.stock.results.get(pool.id, {}).items():
                 result_counts[key] = result_counts.get(key, 0) + len(results)
-        holders = sorted(result_counts, key=lambda key: (result_counts[key], key))  # claims with the fewest devices first
+        holders = sorted(
+            result_counts, key=lambda key: (result_counts[key], key)
+        )  # claims with the fewest devices first
         sufficient = [
             key for key in islice(holders, HOLDERS) if self.fits(self.stock.without("ResourceClaim", key), self.claims)
         ]

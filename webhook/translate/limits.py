@@ -61,4 +61,6 @@ def exceeded_limit(pod: PodView, configuration: Configuration) -> Untranslated |
 def _is_long(amount: object) -> bool:
     if isinstance(amount, str):
         return len(amount) > LETTERS
-    return isinstance(amount, int) and amount.bit_length() > 4 * LETTERS  # without writing out the number, which may be long
+    return (
+        isinstance(amount, int) and amount.bit_length() > 4 * LETTERS
+    )  # without writing out the number, which may be long

@@ -99,7 +99,12 @@ _ANNOTATIONS: Final[Mapping[Role, Any]] = {
     Role.CPUS: ResourceSpec,
 }
 _NO_HINT = DeviceHint()
-_OPERATORS = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}  # of label selectors: whether they need values
+_OPERATORS = {
+    "In": True,
+    "NotIn": True,
+    "Exists": False,
+    "DoesNotExist": False,
+}  # of label selectors: whether they need values
 _SHOWN = 40  # letters of a user's text in a message
 
 
