@@ -118,17 +118,20 @@ class Ledger(msgspec.Struct, eq=False):
     leading: bool = False
     terms: Terms = Terms()
 
+    def reservation_of(self, pod: str) -> Reservation | None:
+        """Return the reservation of a pod, unless it is released."""
+        reservation = self.reservations.get(pod)
+        return None if reservation is None or reservation.state is ReservationState.RELEASED else reservation
+
     def needing(self, hold: Hold) -> Iterator[Reservation]:
         """Yield the reservations that need the intended allocation of a claim."""
         for pod in sorted(hold.users):
-            reservation = self.reservations.get(pod)
-            if reservation is not None and reservation.state is not ReservationState.RELEASED:
+            if reservation := self.reservation_of(pod):
                 yield reservation
 
     def needs(self, hold: Hold) -> bool:
         """Return whether any reservation needs the intended allocation of a claim."""
-        users = (self.reservations.get(pod) for pod in hold.users)
-        return any(user is not None and user.state is not ReservationState.RELEASED for user in users)
+        return any(self.reservation_of(pod) for pod in hold.users)
 
     def as_intended(self, hold: Hold) -> ResourceClaim:
         """Return a claim for decisions: with the intended allocation if a reservation needs it or a write may still land."""

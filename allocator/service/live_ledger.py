@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, TypeVar, assert_never
 
 from allocator.decisions import full_nodes
-from allocator.reservations import Ledger, ReservationState, Terms, effects, events, step
+from allocator.reservations import Ledger, Terms, effects, events, step
 from allocator.service.commits import Commits
 from cluster.errors import ApiError, NotFound
 from cluster.protocol import pages
@@ -211,12 +211,8 @@ class LiveLedger:
         """Return uid and node of each pod with a reservation; nothing if the number of pods per node is not limited."""
         if not self._pods.rules.most_pods:
             return ()
-        reservations = self.state.reservations.values()
-        return tuple(
-            (reservation.pod, reservation.node)
-            for reservation in reservations
-            if reservation.state is not ReservationState.RELEASED
-        )
+        reserved = map(self.state.reservation_of, self.state.reservations)
+        return tuple((reservation.pod, reservation.node) for reservation in reserved if reservation)
 
     def unwritten(self) -> Iterable[ResourceClaim]:
         """Return the claims, as the ledger intends them, whose intended state is not written yet."""

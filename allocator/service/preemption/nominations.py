@@ -134,7 +134,7 @@ class Nominations:
             if other is None or other.spec.node_name or priority(other) < least:
                 continue
             node = self.node_of(other)
-            if not node or uid in ledger.reservations or uid == pod.metadata.uid or uid in group:
+            if not node or ledger.reservation_of(uid) or uid == pod.metadata.uid or uid in group:
                 continue
             pods = by_node.setdefault(node, [])
             pods.append(other)

@@ -1,7 +1,9 @@
 """Preemption, over the embedded store: which pods are evicted, and what is reported."""
 
 import pytest
+from msgspec.structs import replace
 
+from allocator.reservations import ReservationState
 from cluster import resources
 from cluster.errors import Forbidden
 from tests.allocator.service.preemptors import (
@@ -124,6 +126,19 @@ async def test_a_forbidden_eviction_is_reported():
         cluster.delete = refuse
         status, answer = await postfilter(sidecar, "urgent", "n0")
         assert (status, answer["error"]) == (503, "pod default/low could not be evicted: pods is forbidden")
+
+
+async def test_a_waiting_pod_whose_reservation_is_released_is_no_victim():
+    async with running(
+        loaded(*fleet(1, 1), claim("low"), pod("low", "low", priority=1), important("urgent"))
+    ) as sidecar:
+        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("low")})
+        await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
+        urgent = sidecar.bridge.knowledge.pods.objects["default", "urgent"]
+        assert sidecar.bridge.evictions.scene([(urgent, "")]).reserved == {"pod-low": "n0"}
+        reservations = sidecar.bridge.ledger.state.reservations
+        reservations["pod-low"] = replace(reservations["pod-low"], state=ReservationState.RELEASED)
+        assert sidecar.bridge.evictions.scene([(urgent, "")]).reserved == {}
 
 
 def elsewhere(obj, namespace):
