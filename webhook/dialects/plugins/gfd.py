@@ -9,9 +9,8 @@ NVIDIA/k8s-device-plugin: internal/lm, docs/gpu-feature-discovery; NVIDIA/gpu-op
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-from msgspec.structs import replace
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.dialects.vocabulary import Meaning, Selection, Untranslated
 
@@ -38,10 +37,6 @@ _STRATEGIES = {_STRATEGY: ("time-slicing", "mps"), _GKE_STRATEGY: ("time-sharing
 _SHARED = "-SHARED"
 _MIG = "-MIG-"
 _WHOLE_CONFIGURATIONS = ("all-disabled", "")
-_UNCLEAR = "a unit may be a replica or a MIG device"
-_SOME_MIG = "a unit is a MIG device of a profile that the pod does not name"
-_REPLICA = "a unit is a replica of a shared GPU"
-
 _PROFILE = re.compile(r"[1-8]g\.[0-9]+gb(?:\+(?:me\.all|me|gfx)|-[a-z]+)?").fullmatch
 
 
@@ -60,121 +55,138 @@ def profile_of(suffix: str) -> str:
 def read_selected(selected: Selected) -> Meaning | None:
     """Return the meaning of a unit that the pod's requirements on node labels show; None if they show none."""
     always = _strongest(map(_read, selected.always))
-    if always and always.left and not always.doubt:
-        return always
-    if not selected.terms:
-        return always
-    meanings = [_strongest([always, *map(_read, term)]) for term in selected.terms]
-    first = meanings[0]
-    for other in meanings[1:]:
-        if _kind(other) != _kind(first):
-            [shown, *_] = [meaning.basis for meaning in (first, other) if meaning]
-            return _left(_UNCLEAR, f"the pod's affinity terms disagree ({shown})")
-    return first
+    if not selected.terms or (always and always.unit in (_Unit.UNCLEAR, _Unit.REPLICA, _Unit.SOME_MIG)):
+        return always and always.meaning()
+    first, *others = (_strongest([always, *map(_read, term)]) for term in selected.terms)
+    if any(not _are_equal(first, other) for other in others):
+        shown = next(reading.shown for reading in (first, *others) if reading)
+        return _Reading(_Unit.UNCLEAR, f"the pod's affinity terms disagree ({shown})").meaning()
+    return first and first.meaning()
 
 
-def _kind(meaning: Meaning | None) -> tuple[str, str]:
-    """Return what two meanings must have in common to count as equal. An unknown MIG profile counts as unclear."""
-    if meaning is None:
-        return "", ""
-    if meaning.left is None:
-        return "profile", meaning.profile
-    return "left", _REPLICA if meaning.left.reason.startswith(_REPLICA) else _UNCLEAR
+class _Unit(IntEnum):
+    """What labels show about a unit. Of two that hold at once, the later one wins."""
+
+    DOUBTFUL = 0
+    SOME_MIG = 1
+    PROFILE = 2
+    UNCLEAR = 3
+    REPLICA = 4
 
 
-def _strongest(readings: Iterable[Meaning | None]) -> Meaning | None:
-    """Combine meanings that hold at once. The order of precedence: replica or unclear, profile, unknown profile, doubt."""
-    best: Meaning | None = None
+_TEXTS = {
+    _Unit.DOUBTFUL: "a unit may be a replica or a MIG device",
+    _Unit.SOME_MIG: "a unit is a MIG device of a profile that the pod does not name",
+    _Unit.UNCLEAR: "a unit may be a replica or a MIG device",
+    _Unit.REPLICA: "a unit is a replica of a shared GPU",
+}
+
+
+class _Reading(NamedTuple):
+    """What a label shows about a unit."""
+
+    unit: _Unit
+    shown: str
+    profile: str = ""
+
+    def meaning(self) -> Meaning:
+        if self.unit is _Unit.PROFILE:
+            return Meaning(profile=self.profile, basis=self.shown)
+        # The caller adds the key (`owner._with_key`).
+        left = Untranslated("", f"{_TEXTS[self.unit]}, because {self.shown}")
+        return Meaning(left=left, basis=self.shown, doubt=self.unit is _Unit.DOUBTFUL)
+
+
+def _are_equal(reading: _Reading | None, other: _Reading | None) -> bool:
+    """Report whether two readings allow the same decision. An unknown MIG profile counts as unclear."""
+    if reading is None or other is None:
+        return reading is other
+    replica_or_profile = {_Unit.REPLICA, _Unit.PROFILE}
+    if replica_or_profile & {reading.unit, other.unit}:
+        return (reading.unit, reading.profile) == (other.unit, other.profile)
+    return True
+
+
+def _strongest(readings: Iterable[_Reading | None]) -> _Reading | None:
+    """Combine readings that hold at once."""
+    best: _Reading | None = None
     for reading in readings:
         if reading is None:
             continue
         if best and reading.profile and best.profile and reading.profile != best.profile:
-            return _left(_UNCLEAR, f"{best.basis} and {reading.basis}")
-        if best is None or _rank(reading) > _rank(best):
+            return _Reading(_Unit.UNCLEAR, f"{best.shown} and {reading.shown}")
+        if best is None or reading.unit > best.unit:
             best = reading
     return best
 
 
-def _rank(meaning: Meaning) -> int:
-    if meaning.doubt:
-        return 0
-    if meaning.left is None:
-        return 2
-    return 1 if meaning.left.reason.startswith(_SOME_MIG) else 3
-
-
-def _read(selection: Selection) -> Meaning | None:
+def _read(selection: Selection) -> _Reading | None:
     key, operator, values = selection
     shown = f"the pod selects {key} {operator} {', '.join(values[:4])}".rstrip()
     match operator:
         case "In":
             return _read_in(key, values)
         case "Exists" if key in _ONLY_SHARED:
-            return _left(_REPLICA, shown)
+            return _Reading(_Unit.REPLICA, shown)
         case "Exists" if key in _ONLY_MIG:
-            return _left(_SOME_MIG, shown)
+            return _Reading(_Unit.SOME_MIG, shown)
         case "NotIn":
             return _read_not_in(key, values, shown)
         case "Gt" if key in _FACTORS and values and _number(values[0]) >= 1:
-            return _left(_REPLICA, shown)
+            return _Reading(_Unit.REPLICA, shown)
     return None
 
 
-def _read_in(key: str, values: tuple[str, ...]) -> Meaning | None:
-    meanings = [_of_value(key, value) for value in values]
-    if not meanings:
+def _read_in(key: str, values: tuple[str, ...]) -> _Reading | None:
+    readings = [_of_value(key, value) for value in values]
+    if not readings:
         return None
-    first = meanings[0]
-    for other in meanings[1:]:
-        if _kind(other) != _kind(first):
-            return _left(_UNCLEAR, f"the pod selects {key}={' or '.join(values[:4])}")
+    first = readings[0]
+    for other in readings[1:]:
+        if not _are_equal(first, other):
+            return _Reading(_Unit.UNCLEAR, f"the pod selects {key}={' or '.join(values[:4])}")
     return first
 
 
-def _read_not_in(key: str, values: tuple[str, ...], shown: str) -> Meaning | None:
+def _read_not_in(key: str, values: tuple[str, ...], shown: str) -> _Reading | None:
     """Return the meaning of the values that a NotIn requirement still allows."""
     if key in _STRATEGIES and "none" in values:
-        return _left(_REPLICA, shown)
+        return _Reading(_Unit.REPLICA, shown)
     if key in _FACTORS and "1" in values:
-        return _left(_REPLICA, shown)
+        return _Reading(_Unit.REPLICA, shown)
     if key == _MIG_STRATEGY and "none" in values:
-        return _left(_SOME_MIG if "mixed" in values else _UNCLEAR, shown)
+        return _Reading(_Unit.SOME_MIG if "mixed" in values else _Unit.UNCLEAR, shown)
     if key == _MIG_CONFIG and "all-disabled" in values:
-        return _left(_UNCLEAR, shown)
+        return _Reading(_Unit.UNCLEAR, shown)
     return None
 
 
-def _of_value(key: str, value: str) -> Meaning | None:
+def _of_value(key: str, value: str) -> _Reading | None:
     shown = f"the pod selects {key}={value}"
     if value in _STRATEGIES.get(key, ()) or (key == _MPS and value == "true"):
-        return _left(_REPLICA, shown)
+        return _Reading(_Unit.REPLICA, shown)
     if key in _FACTORS and _number(value) > 1:
-        return _left(_REPLICA, shown)
+        return _Reading(_Unit.REPLICA, shown)
     if key == _PRODUCT:
         if value.endswith(_SHARED):
-            return _left(_REPLICA, shown)
+            return _Reading(_Unit.REPLICA, shown)
         _, mig, suffix = value.rpartition(_MIG)
         return _mig(suffix, shown) if mig else None
     if key == _GKE_PARTITION:
         return _mig(value, shown)
     if key == _MIG_CONFIG and value not in _WHOLE_CONFIGURATIONS:
         before, _, profile = value.partition("all-")
-        return _mig(profile, shown) if not before and profile_of(profile) else _left(_UNCLEAR, shown)
+        return _mig(profile, shown) if not before and profile_of(profile) else _Reading(_Unit.UNCLEAR, shown)
     if (key == _MIG_STRATEGY and value == "single") or key in _ONLY_MIG:
-        return _left(_SOME_MIG, shown)
+        return _Reading(_Unit.SOME_MIG, shown)
     if key == _PLUGIN_CONFIG and value not in ("", "default"):
-        return replace(_left(_UNCLEAR, shown), doubt=True)
+        return _Reading(_Unit.DOUBTFUL, shown)
     return None
 
 
-def _mig(suffix: str, shown: str) -> Meaning:
+def _mig(suffix: str, shown: str) -> _Reading:
     profile = profile_of(suffix)
-    return Meaning(profile=profile, basis=shown) if profile else _left(_SOME_MIG, shown)
-
-
-def _left(unit: str, shown: str) -> Meaning:
-    # The caller adds the key (`owner._with_key`).
-    return Meaning(left=Untranslated("", f"{unit}, because {shown}"), basis=shown)
+    return _Reading(_Unit.PROFILE, shown, profile) if profile else _Reading(_Unit.SOME_MIG, shown)
 
 
 def _number(text: str) -> int:
