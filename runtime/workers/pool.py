@@ -306,13 +306,13 @@ def _run_worker(parent: socket.socket, decide: Callable[[str, bytes], object]) -
     """Answer the parent's requests until it closes the socket. Never returns: the stack above belongs to the parent."""
     try:
         _drop_parent_resources(parent.fileno())
-        _limit_resources()
+        limit = _limit_resources()
         requests = parent.makefile("rb")
         while head := requests.read(_LENGTH.size):
             request = requests.read(*_LENGTH.unpack(head))
             reply = _encode(_answer(decide, *_request.decode(request)))
             parent.sendall(_LENGTH.pack(len(reply)) + reply)
-            if _own_bytes() > MAX_KEPT:
+            if _own_bytes() > MAX_KEPT or limit - _address_space() < MAX_MEMORY // 2:
                 break
     finally:
         os._exit(0)
@@ -329,15 +329,27 @@ def _drop_parent_resources(keep: int) -> None:
     os.closerange(keep + 1, most)
 
 
-def _limit_resources() -> None:
-    """Limit CPU and memory. If the machine's memory runs out, the kernel kills a worker before its parent."""
+def _limit_resources() -> int:
+    """Limit CPU and memory, and return the limit of the address space.
+
+    If the machine's memory runs out, the kernel kills a worker before its parent.
+    """
     resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS + 5))
+    size = _address_space()
+    limit = size + MAX_MEMORY if size else sys.maxsize
     with suppress(OSError, ValueError):
-        pages = open("/proc/self/statm").read().split()[0]  # noqa: PTH123, SIM115
-        limit = int(pages) * resource.getpagesize() + MAX_MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     with suppress(OSError):
         open("/proc/self/oom_score_adj", "w").write("1000")  # noqa: PTH123, SIM115
+    return limit
+
+
+def _address_space() -> int:
+    """Return the size of the address space of this process in bytes; 0 if it is unknown."""
+    with suppress(OSError):
+        pages = open("/proc/self/statm").read().split()[0]  # noqa: PTH123, SIM115
+        return int(pages) * resource.getpagesize()
+    return 0
 
 
 def _own_bytes() -> int:

@@ -1,4 +1,5 @@
 import asyncio
+import mmap
 import os
 import signal
 from contextlib import suppress
@@ -286,12 +287,21 @@ async def test_no_worker_outlives_its_pool(pool):
     assert not alive(pid)
 
 
+def written_bytes():
+    return b"x" * MAX_KEPT
+
+
+def reserved_addresses():
+    return mmap.mmap(-1, MAX_MEMORY * 3 // 4)
+
+
 @pytest.mark.linux("reads a worker's memory from /proc")
-async def test_a_worker_with_much_memory_of_its_own_ends_after_its_request(pool):
-    """Two idle workers that keep the memory of hostile reviews would take a large part of the memory limit."""
+@pytest.mark.parametrize("take", [written_bytes, reserved_addresses])
+async def test_a_worker_that_keeps_much_memory_ends_after_its_request(pool, take):
+    """Two such idle workers would take a large part of the memory limit, and the next review would find too little below the worker's own."""
 
     def decide(path, body):
-        kept.append(b"x" * (MAX_KEPT if path == "large" else 1))
+        kept.append(take() if path == "large" else b"x")
         return answer(path, body)
 
     kept = []
