@@ -167,6 +167,8 @@ class Templates:
             state = self._state()
             inputs = (
                 state.configuration,
+                state.features,
+                state.fleet.extended,
                 state.namespaces,
                 state.quotas,
                 state.limit_ranges,

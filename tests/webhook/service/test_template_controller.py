@@ -6,10 +6,15 @@ import pytest
 
 from cluster import resources
 from cluster.errors import Unavailable
+from dra.server import EVERYTHING
+from tests.objects import device_class, typed
 from tests.waiting import until
+from tests.webhook.admission.reviews import NODE, SLICE
 from tests.webhook.service.template_cluster import Changing, Recorder, count, has, put, running, spec, translated
 from webhook.claims import template
 from webhook.service.pod_survey import LIVING
+from webhook.state.features import Features
+from webhook.state.inventory import Inventory
 
 
 async def follows_no_pod(controller):
@@ -143,6 +148,7 @@ async def test_a_withheld_template_is_created_once_its_mode_allows():
         await has(cluster, 1)
 
 
+SERVING = typed(device_class("gpu.nvidia.com", extendedResourceName="nvidia.com/gpu"))
 QUOTAS = {"quotas": {"default": frozenset({"requests.nvidia.com/gpu"})}}
 
 
@@ -155,6 +161,17 @@ async def test_a_template_is_created_only_when_the_webhook_allows_it(mode, field
         await settle()
         assert cluster.writes == []
         world.enter("enforce")
+        await has(cluster, 1)
+
+
+async def test_a_template_withheld_for_a_quota_is_created_once_a_class_counts_its_claims():
+    cluster, world = Recorder(), Changing("enforce")
+    world.enter("enforce", **QUOTAS)
+    await put(cluster, translated())
+    async with running(cluster, world) as controller:
+        await until(lambda: asyncio.sleep(0, bool(controller._withheld and controller._withheld_with)))
+        fleet = Inventory.gather([SERVING], [SLICE], [NODE])
+        world.enter("enforce", **QUOTAS, features=Features.from_server(EVERYTHING), fleet=fleet)
         await has(cluster, 1)
 
 
