@@ -195,7 +195,11 @@ class StateBuilder:
         used = dict(self._used.get(node, {}))
         for name, amount in amounts.items():
             used[name] = used.get(name, 0) + sign * amount
-        self._used[node] = used
+        used = {name: amount for name, amount in used.items() if amount}
+        if used:
+            self._used[node] = used
+        else:
+            self._used.pop(node, None)
         self._uses_are_old = True
 
     def _set_features(self, features: Features) -> None:

@@ -5,10 +5,12 @@ from cluster.objects import LimitRange
 from dra import wire
 from dra.objects.claim import ResourceClaimTemplate
 from dra.objects.node import Node
+from dra.objects.pod import Pod
+from dra.quantity import NANO
 from dra.server import EVERYTHING, NEWEST
 from dra.stock.stock import Stock
 from tests.objects import allocated, claim, namespace, resource_quota, result, typed
-from tests.webhook.admission.reviews import CLASS, NODE, SLICE
+from tests.webhook.admission.reviews import CLASS, NODE, SLICE, gpu_pod
 from tests.webhook.pods import configured
 from webhook.state.builder import StateBuilder
 from webhook.state.configuration import DEFAULT, Configuration, read_configuration
@@ -98,6 +100,18 @@ def test_a_node_that_starts_to_advertise_a_key_is_noticed():
     )
     made.refresh()
     assert made.state(fresh=True).fleet.handed_out == {"nvidia.com/gpu": {"n"}}
+
+
+def test_a_node_without_pods_that_request_devices_has_no_uses():
+    made = settled(NODE)
+    made.follow_pods(followed=True)
+    running = gpu_pod(limits={"nvidia.com/gpu": "2"})
+    running["spec"]["nodeName"] = "n"
+    pod = wire.convert(running, Pod)
+    made.update_objects([pod])
+    assert made.state(fresh=True).uses == {"n": {"nvidia.com/gpu": 2 * NANO}}
+    made.update_objects([], [pod])
+    assert made.state(fresh=True).uses == {}
 
 
 def test_a_stale_state_lacks_only_the_stock():
