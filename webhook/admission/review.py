@@ -365,7 +365,8 @@ def _preview(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
         return NOTHING
     verdict = decide_object(obj, state, stored=True, budget=budget)
     refusals = [refusal.prefixed("its pods will be refused: ") for refusal in verdict.refusals]
-    return Verdict(problem_warnings=(*refusals, *verdict.warnings))
+    warnings = (*refusals, *verdict.warnings)
+    return Verdict(problem_warnings=warnings, is_undecided=verdict.is_undecided, is_late=verdict.is_late)
 
 
 def _check(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:

@@ -132,4 +132,6 @@ def merge(several: Iterable[Verdict]) -> Verdict:
             dict.fromkeys([warning for verdict in verdicts for warning in verdict.problem_warnings])
         ),
         notes=tuple(dict.fromkeys([warning for verdict in verdicts for warning in verdict.notes])),
+        is_undecided=any(verdict.is_undecided for verdict in verdicts),
+        is_late=any(verdict.is_late for verdict in verdicts),
     )

@@ -1,5 +1,7 @@
 """Validation of claims, templates, workloads and rules."""
 
+import sys
+
 import msgspec
 import pytest
 
@@ -14,14 +16,17 @@ from tests.webhook.admission.reviews import (
     gpu_pod,
     limited_workload,
     mutated,
+    review,
     state,
     translated,
     untouched,
     validated,
 )
 from tests.webhook.pods import configured
+from webhook.admission import decide_review
 from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.node_templates import prospects
+from webhook.translate.verdict import Verdict, merge
 
 
 def test_a_claim_that_fits_gets_no_warning():
@@ -80,6 +85,14 @@ def test_a_workload_is_warned_and_never_refused(kind):
     assert "its pods will be refused" in response["warnings"][0]
     good = limited_workload(kind, **{"nvidia.com/gpu": "1"})
     assert untouched(validated(good, resource=plural, group=group))
+
+
+def test_a_workload_with_one_undecided_template_is_undecided(monkeypatch):
+    """So a worker decides it again, with a larger budget."""
+    verdict = merge([Verdict(), Verdict(is_undecided=True)])
+    monkeypatch.setattr(sys.modules["webhook.admission.review"], "decide_object", lambda *_, **__: verdict)
+    crowded = review(limited_workload(**{"nvidia.com/gpu": "1"}), resource="deployments", group="apps")
+    assert decide_review("validate", crowded, state()).record.outcome == "undecided"
 
 
 # Refusals
