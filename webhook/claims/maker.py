@@ -20,6 +20,7 @@ from webhook.dialects import Demand, Pairs, Served, Supply, TiedDemands, assumed
 from webhook.names import TABLES, other_name
 
 if TYPE_CHECKING:
+    from dra.budget import Budget
     from dra.objects import ResourceClaimSpec
     from dra.wire import Json
     from webhook.dialects import AnyDemand
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 # Bytes of each cache.
 _DEMANDS = 16 << 20
 _TEMPLATES = 16 << 20
+_NAME_STEPS = 100  # for a model or UUID in a selector, whose cost is estimated
 
 
 class ServedDemand(msgspec.Struct, frozen=True, gc=False):
@@ -53,14 +55,27 @@ class ClaimMaker:
         self._made: Cache[ServedDemand | Impossible] = Cache(_DEMANDS)
         self._supplies = {name: self._supply(name) for name in configuration.targets}
 
-    def make(self, demand: AnyDemand) -> ServedDemand | Impossible:
+    def make(self, demand: AnyDemand, budget: Budget) -> ServedDemand | Impossible:
         """Return the claims for a demand, or why there are none."""
         made = self._made.get(demand)
         if made is not None:
             return made
+        listed = [
+            name
+            for kind in kinds(demand)
+            for names in (
+                kind.models,
+                kind.not_models,
+                kind.uuids,
+                kind.not_uuids,
+                *[part.values for part in kind.attributes],
+            )
+            for name in names
+        ]
+        budget.charge_whole(_NAME_STEPS * len(listed))
         match demand:
             case TiedDemands():
-                made = self._tied(demand)
+                made = self._tied(demand, budget)
             case Pairs():
                 made = self._pairs(demand)
             case Demand():
@@ -71,33 +86,24 @@ class ClaimMaker:
                     claims = claim_specs.build_claims(demand, supply, self._sizes(supply))
                     made = ServedDemand.combine(claims, supply) if isinstance(claims, Claims) else claims
         # Estimate the bytes in the cache: the lists of models and UUIDs may be long, and the claims with them.
-        weight = 2_000
-        for kind in kinds(demand):
-            for names in (
-                kind.models,
-                kind.not_models,
-                kind.uuids,
-                kind.not_uuids,
-                *[part.values for part in kind.attributes],
-            ):
-                weight += sum(60 + len(name) for name in names)
+        weight = 2_000 + sum(60 + len(name) for name in listed)
         if isinstance(made, ServedDemand):
             for spec in made.claims.specs:
                 weight += 4 * len(wire.encode(spec))
         self._made.put(demand, made, weight)
         return made
 
-    def claims(self, demand: Demand) -> Claims:
+    def claims(self, demand: Demand, budget: Budget) -> Claims:
         """Return the claims for a demand that is known to have claims."""
-        made = self.make(demand)
+        made = self.make(demand, budget)
         assert isinstance(made, ServedDemand)
         return made.claims
 
-    def _tied(self, tied: TiedDemands) -> ServedDemand | Impossible:
+    def _tied(self, tied: TiedDemands, budget: Budget) -> ServedDemand | Impossible:
         parts: list[Claims] = []
         supplies: list[Supply] = []
         for member in tied.members:
-            made = self.make(member)
+            made = self.make(member, budget)
             if isinstance(made, Impossible):
                 return made
             parts.append(made.claims)

@@ -70,7 +70,7 @@ class DecisionLimits(NamedTuple):
     members: int = 8_000
     # CPU seconds of a decision on the event loop; uncharged work adds some. An honest review can wait behind four of these decisions, and should
     # wait for less than 100 ms. The first evaluation of 5,000 nodes takes 40 ms, and several reviews share it.
-    loop_seconds: float = 0.015
+    loop_seconds: float = 0.010
     # Seconds for a decision in a worker, including the wait for a worker.
     worker_seconds: float = 1.5
     workers: int = 2

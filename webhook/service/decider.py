@@ -68,10 +68,12 @@ class ReviewDecider:
             return attempt()
         except ReviewError:
             raise
-        except Exception:
-            logger.exception("a bug while deciding; the review is decided again with nothing remembered")
+        except Exception as error:
+            if isinstance(error, MemoryError):
+                logger.warning("no memory was left; the review is decided again with nothing remembered")
+            else:
+                logger.exception("a bug while deciding; the review is decided again with nothing remembered")
             state.memo.clear()  # an interrupted decision may have left incomplete results in it
-            until = self._clock() + cpu_seconds
             return attempt()
 
     def awaits_template(self, answer: Answer) -> bool:

@@ -7,6 +7,7 @@ scheduler prevents it. Either all cases of a container stay open, or none (`_kee
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
@@ -412,14 +413,14 @@ def make_claims(case: Case, context: Context) -> Case:
     numa_may_be_dropped = context.configuration.file.numa_bind == "drop"
     for keyed_demand in case.demands:
         key, demand, _ = keyed_demand
-        made = context.claim_maker.make(demand)
+        made = context.claim_maker.make(demand, context.budget)
         droppable = numa_may_be_dropped and isinstance(demand, Demand)
         if isinstance(made, Impossible) and made.tie == NUMA_NODE and droppable:
             text = f"{made.reason}: they may lie on different NUMA nodes"
             notes.append(Note(key, Outcome.APPROXIMATED, text))
             assert isinstance(demand, Demand)
             demand = replace(demand, same="")
-            made = context.claim_maker.make(demand)
+            made = context.claim_maker.make(demand, context.budget)
         if isinstance(made, Impossible):
             # Refuse a demand that no claim can express only if the configuration requires it and the inventory is complete.
             file = context.configuration.file
@@ -437,7 +438,7 @@ def make_claims(case: Case, context: Context) -> Case:
             if note.key == key:  # add the DeviceClass to the key's note
                 noun = "class" if len(made.classes) == 1 else "classes"
                 detail = f"{note.detail} ({noun} {' and '.join(made.classes)})"
-                notes[i] = Note(key, note.outcome, detail.lstrip())
+                notes[i] = replace(note, detail=detail.lstrip())
                 break
         for remark in made.claims.remarks:
             note = Note(key, Outcome.APPROXIMATED, remark)
@@ -648,5 +649,5 @@ def _share_claims(cases: tuple[Case, ...], context: Context) -> SharedClaims:
                 sidecar=slot.sidecar,
             )
             requests.append(requested)
-    shared = share(tuple(requests), context.claim_maker.claims, context.budget)
+    shared = share(tuple(requests), partial(context.claim_maker.claims, budget=context.budget), context.budget)
     return SharedClaims((*common, *shared.grants), shared.remarks) if common else shared

@@ -100,6 +100,11 @@ def is_skipped(pod: dict[str, Json]) -> bool:
     return inside(pod, "metadata", "labels").get(names.SKIP_LABEL) == "true"
 
 
+def has_own_annotation(pod: Json) -> bool:
+    """Report whether a pod has an annotation with a name of ours."""
+    return not _OURS.isdisjoint(inside(pod, "metadata", "annotations"))
+
+
 def view_pod(pod: Json, configuration: Configuration) -> PodView:
     """Make the view of a pod; no other code has to check the types of its fields."""
     # Every review of a pod runs this, so types are checked in place.

@@ -22,6 +22,7 @@ from webhook.translate.record import Original, WrittenRecord, annotate, foreign_
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
+    from dra.budget import Budget
     from webhook.claims import Grant
     from webhook.translate.case import Case
     from webhook.translate.checks import CheckedPod
@@ -103,7 +104,11 @@ class Round(NamedTuple):
 
 
 def rewrite(
-    current: Round, verdict: CheckedPod, decisions: Sequence[Decision], existing_templates: Container[tuple[str, str]]
+    current: Round,
+    verdict: CheckedPod,
+    decisions: Sequence[Decision],
+    existing_templates: Container[tuple[str, str]],
+    budget: Budget,
 ) -> Rewrite:
     """Return the operations that replace the keys of the checked cases by claims and write the record.
 
@@ -111,7 +116,7 @@ def rewrite(
     """
     pod, written, namespace, path, key, returned_keys, returned_annotations = current
     removed, replaced_annotations, devices = _replaced_keys(verdict.cases)
-    entries, references, given = _entries(verdict.shared.grants, pod, removed)
+    entries, references, given = _entries(verdict.shared.grants, pod, removed, budget)
     patch = _Patch(pod, path)
     for slot in pod.slots:
         keys = (*removed.get(slot.name, ()), *returned_keys.get(slot.name, ()))
@@ -239,22 +244,23 @@ def remove_recorded(pod: PodView, record: Original) -> tuple[Operation, ...]:
 
 
 def _entries(
-    grants: Sequence[Grant], pod: PodView, removed: Mapping[str, Mapping[str, Json]]
+    grants: Sequence[Grant], pod: PodView, removed: Mapping[str, Mapping[str, Json]], budget: Budget
 ) -> tuple[list[_Entry], _References, list[PodClaim]]:
     """Return the entries for the pod's `resourceClaims`, each container's references, and the claim of each entry."""
-    taken = set(pod.claims)
+    taken = dict.fromkeys(pod.claims, 1)
     entries: list[_Entry] = []
     references: _References = {}
     given: list[PodClaim] = []
     for grant in grants:
+        budget.charge(len(grant.users))
         template_name, content = make_template(grant.spec)
         owner = grant.owner or "pod"
         name = _free_name(f"{names.PREFIX}{owner}-{grant.base}", taken)
-        taken.add(name)
         entries.append({"name": name, "resourceClaimTemplateName": template_name})
         given.append(PodClaim(name, content, grant.users, _first_amounts(grant.users, removed)))
+        reference = {"name": name}
         for container in grant.users:
-            references.setdefault(container, []).append({"name": name})
+            references.setdefault(container, []).append(reference)
     return entries, references, given
 
 
@@ -278,17 +284,16 @@ def claims_on_pod(pod: PodView, written: WrittenRecord) -> tuple[PodClaim, ...]:
     return tuple(given)
 
 
-def _free_name(wanted: str, taken: set[str]) -> str:
-    """Return a free name that fits a label. There are more candidates than taken names, so one is free."""
+def _free_name(wanted: str, taken: dict[str, int]) -> str:
+    """Return a name that fits a label and is not taken, and add it to the `taken` names, each with the last number tried after it."""
     name = wanted if len(wanted) <= _LABEL else wanted[: _LABEL - 4].rstrip("-")
-    if name not in taken:
-        return name
-    for i in range(2, len(taken) + 3):
-        end = f"-{i}"
+    free = name
+    while free in taken:
+        taken[name] += 1
+        end = f"-{taken[name]}"
         free = name[: _LABEL - len(end)].rstrip("-") + end
-        if free not in taken:
-            return free
-    raise AssertionError("no free name is left")
+    taken[free] = 1
+    return free
 
 
 def _replaced_keys(

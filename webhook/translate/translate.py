@@ -31,7 +31,7 @@ from webhook.translate.json_patch import apply_own
 from webhook.translate.limits import exceeded_limit
 from webhook.translate.owner import find_owners
 from webhook.translate.pod_template import is_unknown_kind, lost_claims, name_of, namespace_of, resolve_pointer
-from webhook.translate.pod_view import view_pod
+from webhook.translate.pod_view import has_own_annotation, view_pod
 from webhook.translate.record import (
     LARGEST,
     NOTHING_WRITTEN,
@@ -166,7 +166,7 @@ def _translate_keys(
     if report.refusals:
         return UNCHANGED
     current = Round(pod, written, namespace, current.path, current.key, returned_keys, returned_annotations)
-    change = rewrite(current, checked, report.decisions, state.templates if state.confirmed else ())
+    change = rewrite(current, checked, report.decisions, state.templates if state.confirmed else (), budget)
     if change.too_large:
         del report.decisions[reported:]
         left = [case.leave(case.keys[0], TOO_LARGE) if case.open else case for case in checked.cases]
@@ -191,8 +191,10 @@ def claims_added_earlier(pod: Json, state: State, *, namespace: str) -> tuple[Po
 
 def clean(pod: Json, state: State, *, namespace: str) -> tuple[dict[str, Json], ...]:
     """Return the operations that remove drawbridge's annotations from a pod if another writer wrote them."""
+    if not has_own_annotation(pod):
+        return ()
     view = view_pod(pod, state.configuration)
-    if view.is_skipped or not view.marked:
+    if view.is_skipped:
         return ()
     return clean_annotations(view, read_record(view, namespace, state.keys))
 

@@ -1,0 +1,23 @@
+"""What it costs to make the claims for a demand."""
+
+import pytest
+
+from dra.budget import Budget
+from dra.errors import OutOfBudget
+from tests.webhook.admission.reviews import CLASS, NODE, SLICE
+from webhook.claims.maker import ClaimMaker
+from webhook.dialects import Demand
+from webhook.state.configuration import Configuration
+from webhook.state.inventory import Inventory
+
+MAKER = ClaimMaker(Configuration(), Inventory.gather([CLASS], [SLICE], [NODE]))
+
+
+@pytest.mark.parametrize("field", ["models", "not_models", "uuids", "not_uuids"])
+def test_selectors_of_long_lists_are_not_written_in_a_small_budget(field):
+    long = Demand(target="gpu", **{field: tuple(f"{field}{i}" for i in range(100))})
+    with pytest.raises(OutOfBudget):
+        MAKER.make(long, Budget(max_call_steps=4_000))
+    made = MAKER.make(long, Budget())
+    assert f"{field}99" in str(made.claims.specs)
+    assert MAKER.make(long, Budget(max_call_steps=4_000)) is made
