@@ -50,9 +50,11 @@ def why_stranded(key: str, state: State) -> Stranding | None:
     taint = _taint_on_all(stock, served.driver)
     if not taint or taint == names.FENCE:  # the webhook's verdict reports a fence
         return None
-    reason = f"but all devices of {served.driver} have the taint {taint}, which kube-scheduler's claims do not tolerate"
-    until = f"a device of {served.driver} is without taint {taint}"
-    return Stranding(reason, until, "remove the taint, or write claims that tolerate it", taint)
+    reason = (
+        f"but each device of {served.driver} has a taint, such as {taint}, that kube-scheduler's claims do not tolerate"
+    )
+    until = f"a device of {served.driver} has no taint that blocks claims"
+    return Stranding(reason, until, "remove the taints, or write claims that tolerate them", taint)
 
 
 @lru_cache(maxsize=32)  # called for each pod of the input; a stock is compared by identity

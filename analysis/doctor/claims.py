@@ -178,7 +178,7 @@ def unused_templates(observed: DoctorInput) -> Iterator[Repairable]:
         finding = make_finding(
             "O216",
             f"ResourceClaimTemplate/{meta.namespace}/{meta.name}",
-            "drawbridge created it, and no pod uses it; the controller has not deleted it",
+            "drawbridge created it over an hour ago, and no pod uses it now; the controller deletes it an hour after its last pod",
         )
         yield finding, Removal("ResourceClaimTemplate", meta.namespace, meta.name, meta.uid, meta.resource_version)
 

@@ -165,7 +165,7 @@ def tainted(observed: DoctorInput) -> Iterator[Finding]:
         yield make_finding(
             "O111",
             f"DeviceTaintRule/{rules[0]}" if rules else f"Driver/{driver}",
-            f"every device of {driver} has the taint {key}, which is not tolerated by {list_first(list(claims), NAMED)}",
+            f"every device of {driver} has a taint, such as {key}, that is not tolerated by {list_first(list(claims), NAMED)}",
             f"delete the rule once the devices may be used again: kubectl delete devicetaintrule {rules[0]}"
             if rules
             else "the driver reports it: see its log, and at what its devices report",

@@ -105,6 +105,11 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
                 return obj
         return None
 
+    def name_of_pod(self, pod: str) -> str:
+        """Name the pod of a replica, as findings do."""
+        found = self.find("Pod", pod)
+        return name_of(found) if found else f"Pod/{self.home}/{pod}"
+
 
 def name_of(obj: Object) -> str:
     """Name an object as findings do: Kind/namespace/name."""
@@ -373,7 +378,7 @@ def served_certificates(parts: Parts, _: datetime) -> Iterator[Finding]:
         return
     for answer in parts.answers:
         for days in [certificate for certificate in answer.certificates.values() if certificate < 0]:
-            yield make_finding("O006", f"Pod/{parts.home}/{answer.pod}", f"it serves a certificate that expired {-days:.0f} days ago", "check that Deployment drawbridge-authority runs")  # fmt: skip
+            yield make_finding("O006", parts.name_of_pod(answer.pod), f"it serves a certificate that expired {-days:.0f} days ago", "check that Deployment drawbridge-authority runs")  # fmt: skip
 
 
 def _certificate_problem(data: Mapping[str, bytes], name: str, now: datetime) -> str:
@@ -497,16 +502,17 @@ def _not_ready_reasons(workload: Object, parts: Parts) -> str:
 
 def several_versions(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Components of different versions."""
-    images: dict[str, list[str]] = {}
+    images: dict[str, list[Object]] = {}
     for workload in parts.of_kinds(*WORKLOADS):
         for image in images_of(workload):
-            images.setdefault(image, []).append(workload["metadata"]["name"])
+            images.setdefault(image, []).append(workload)
     if len(images) > 1:
-        rarest = min(images.items(), key=lambda item: len(item[1]))
+        users = {image: [workload["metadata"]["name"] for workload in using] for image, using in images.items()}
+        rarest = min(images.values(), key=len)
         yield make_finding(
             "O011",
-            f"Deployment/{parts.home}/{rarest[1][0]}",
-            f"parts of drawbridge run different images: {'; '.join(f'{list_first(deployments, 4)}: {image}' for image, deployments in images.items())}",
+            name_of(rarest[0]),
+            f"parts of drawbridge run different images: {'; '.join(f'{list_first(using, 4)}: {image}' for image, using in users.items())}",
         )
 
 
@@ -560,7 +566,7 @@ def replica_warnings(parts: Parts, _: datetime) -> Iterator[Finding]:
             ):  # every replica but the leader has this line
                 pod_of_line.setdefault(line, answer.pod)
     for line, pod in pod_of_line.items():
-        yield make_finding("O018", f"Pod/{parts.home}/{pod}", line[:400], basis="its answer to /readyz")
+        yield make_finding("O018", parts.name_of_pod(pod), line[:400], basis="its answer to /readyz")
 
 
 def answer_of(pod: str, readiness: str, metrics: str) -> ReplicaAnswer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
@@ -107,15 +108,14 @@ async def write_repair(cluster: Cluster, repair: Repair) -> str:
                 except Invalid as error:  # the server's answer if a test of a patch fails
                     raise Conflict(str(error)) from None
             case Release():
+                # Binding a pod changes no claim, so the pods are read again.
                 for claim in repair.claims:
-                    # Binding a pod changes no claim, so the pods are read again.
                     for consumer in claim.status.reserved_for:
-                        try:
+                        with suppress(NotFound):
                             pod = await cluster.get(PODS, consumer.name, claim.metadata.namespace)
-                        except NotFound:
-                            continue
-                        if pod.metadata.uid == consumer.uid and pod.spec.node_name:
-                            return f"pod {consumer.name} is on a node now: run doctor again"
+                            if pod.metadata.uid == consumer.uid and pod.spec.node_name:
+                                return f"pod {consumer.name} is on a node now: run doctor again"
+                for claim in repair.claims:
                     await write(cluster, effects.Unallocate(claim))
             case _:
                 await write(cluster, repair)

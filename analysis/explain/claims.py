@@ -74,9 +74,9 @@ def claim_story(claim: ResourceClaim, reading: Reading, *, entry: str = "", temp
     return ClaimStory(
         name=claim.metadata.key,
         state=state_of_claim(claim),
-        entry=entry,
-        # The controller records for which entry of a pod it created a claim.
-        template=template or claim.metadata.annotations.get(POD_CLAIM_NAME, ""),
+        # kube-controller-manager records for which entry of a pod it created a claim.
+        entry=entry or claim.metadata.annotations.get(POD_CLAIM_NAME, ""),
+        template=template,
         requests=tuple(story.describe_requests(claim)),
         since=since_of(claim),
         devices=tuple(devices),

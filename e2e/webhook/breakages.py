@@ -114,7 +114,7 @@ def devices_that_are_all_tainted(cluster, _):
         yield (
             "DeviceTaintRule/repair",
             "O111",
-            f"every device of {DRIVER} has the taint night.example.com/repair, which is not tolerated by ResourceClaim/{TEAM}/kept-away",
+            f"every device of {DRIVER} has a taint, such as night.example.com/repair, that is not tolerated by ResourceClaim/{TEAM}/kept-away",
         )
 
 

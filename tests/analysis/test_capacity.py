@@ -124,4 +124,4 @@ def test_a_superseded_slice_does_not_serve_an_extended_resource(tmp_path):
     del asking["spec"]["nodeName"], asking["spec"]["schedulerName"]
     file = dump(tmp_path, kind, slice_, new, old, asking)
     [workload] = run_json("survey", "-f", file)[1]["workloads"]
-    assert [key.get("until") for key in workload["keys"]] == [f"a device of {DRIVER} is without taint broken"]
+    assert [key.get("until") for key in workload["keys"]] == [f"a device of {DRIVER} has no taint that blocks claims"]
