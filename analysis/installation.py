@@ -429,7 +429,7 @@ def chart_objects(text: str, configuration: Configuration) -> dict[str, list[dic
         bridges = bridge(PLACE, IMAGE, SCHEDULER_IMAGE, way)
         if quota:
             bridges += component(bridges, "quota", PLACE)
-            bridges.append(registration.at_quotas(Registration(namespace=PLACE)))
+            bridges.append(registration.quota_configuration(Registration(namespace=PLACE)))
         if reservations:
             bridges += component(bridges, "reservations", PLACE)
         objects[f"{way}{quota}{reservations}"] = bridges

@@ -146,7 +146,7 @@ class Dashboard:
         self._took = 0.0
         self._live = Live(listening)
         self._reading: asyncio.Task[None] | None = None
-        self._ended_or_seen = asyncio.Event()
+        self._first_view_or_end = asyncio.Event()
         self._is_whole = False
         self._history, self._begun = Samples(), _now()
         self._known: set[str] = set()  # which of the counted kinds a reading has had
@@ -225,10 +225,10 @@ class Dashboard:
         old = time.monotonic() - self._read_at > self._fresh
         is_due = self._view is None or (old and self._source.lives)
         if is_due and (self._reading is None or self._reading.done()):
-            self._ended_or_seen.clear()
+            self._first_view_or_end.clear()
             self._reading = asyncio.create_task(self._read())
         if self._reading is not None and (self._view is None or (whole and not self._is_whole)):
-            await (asyncio.shield(self._reading) if whole else self._ended_or_seen.wait())
+            await (asyncio.shield(self._reading) if whole else self._first_view_or_end.wait())
         return self._view
 
     async def _seen_by(self, request: Request, *, whole: bool = True) -> DashboardView | None:
@@ -263,7 +263,7 @@ class Dashboard:
             view = await asyncio.to_thread(self._view_of, reading, _now())
             if self._view is None:  # show the first page before the reasons of waiting pods are known
                 self._view = view
-                self._ended_or_seen.set()
+                self._first_view_or_end.set()
             self._view = await asyncio.to_thread(self._find_reasons, view)
             self._is_whole = True
             unread = {missed.kind for missed in reading.unread}
@@ -276,7 +276,7 @@ class Dashboard:
             logger.exception("the cluster could not be read")
             self._publish_problem("the reading failed: the log of the dashboard says why")
         self._read_at = time.monotonic()
-        self._ended_or_seen.set()
+        self._first_view_or_end.set()
         self._took = self._read_at - begun
         self._live.wake()
 

@@ -73,7 +73,7 @@ class WhatIfQuestion(NamedTuple):
         return not (self.text.strip() or self.removed or self.added)
 
 
-class QuotaSaid(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class QuotaEffect(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The effect of the question's pods on a line of a quota."""
 
     line: str
@@ -86,7 +86,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pods: tuple[PodOutcome, ...]
     placed: int
     # The lines of quotas that count pods of the question.
-    quotas: tuple[QuotaSaid, ...] = ()
+    quotas: tuple[QuotaEffect, ...] = ()
     # The number of waiting pods that were left out, because the number of pods in a question is limited.
     left: int = 0
 
@@ -134,7 +134,7 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
     templates = {template.metadata.key: template for template in snapshot.templates}
     with_templates = view.reading.with_types({ResourceClaimTemplate: templates})
     foretold = foretell_in(with_templates, [document.object for document in coming], {}, state)
-    quotas = tuple(QuotaSaid(line=str(line), exceeded=line.exceeded) for quota in foretold for line in quota.lines)
+    quotas = tuple(QuotaEffect(line=str(line), exceeded=line.exceeded) for quota in foretold for line in quota.lines)
     try:
         snapshot = change_nodes(snapshot, question.removed, question.added)
     except Broken as error:

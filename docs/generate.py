@@ -81,7 +81,7 @@ def generated() -> Mapping[str, Callable[[], str]]:
             header.format("") + manifests.dump(configurations(Configuration().dialects, options))
         ),
         "manifests/bridge/quota/webhooks.yaml": lambda: (
-            header.format(" --quota") + manifests.dump([registration.at_quotas(options)])
+            header.format(" --quota") + manifests.dump([registration.quota_configuration(options)])
         ),
     }
 

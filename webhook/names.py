@@ -12,7 +12,7 @@ NAMESPACE = "drawbridge-system"
 API_VERSION = f"{DOMAIN}/v1alpha1"
 
 # The documentation page of the configuration, for messages.
-TABLES = "docs/configuration.md"
+CONFIGURATION_PAGE = "docs/configuration.md"
 
 # The Service and the webhook configuration of quota admission.
 QUOTA = f"{NAME}-quota"
@@ -23,7 +23,7 @@ RESERVATIONS = f"{NAME}-reservations"
 # On namespaces: the mode. On pods: "true" makes the webhook skip the pod.
 MODE_LABEL = f"{DOMAIN}/mode"
 SKIP_LABEL = f"{DOMAIN}/skip"
-WAY_OUT = f"to bypass drawbridge, label the pod {SKIP_LABEL}=true"
+BYPASS_HINT = f"to bypass drawbridge, label the pod {SKIP_LABEL}=true"
 
 # On pods whose template does not exist yet: the template controller watches only these. Anyone can set it.
 WAITS_LABEL = f"{DOMAIN}/awaits-template"
@@ -52,6 +52,6 @@ PREFIX = f"{NAME}-"
 LABELS = {"app.kubernetes.io/managed-by": NAME}
 
 
-def other_name(target: str) -> str:
+def class_remedy(target: str) -> str:
     """Return the remedy for a target whose DeviceClass was not found."""
-    return f"if it has another name, an administrator can set `classes: {{{target}: NAME}}` ({TABLES})"
+    return f"if it has another name, an administrator can set `classes: {{{target}: NAME}}` ({CONFIGURATION_PAGE})"

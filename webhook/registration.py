@@ -40,7 +40,7 @@ _OF_PODS = ("requests",)
 _OF_TEMPLATES = ("limits", "requests")
 # Resources of almost all containers. A condition tests them first, because most pods have no others.
 _CPU = "cpu"
-_EVERYWHERE = (_CPU, "memory", "ephemeral-storage")
+_COMMON_RESOURCES = (_CPU, "memory", "ephemeral-storage")
 # Roles of keys that request something by themselves; all others refine a request.
 _AMOUNTS = frozenset(
     (
@@ -137,7 +137,7 @@ def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
     return _configuration("ValidatingWebhookConfiguration", webhooks, options)
 
 
-def at_quotas(options: Registration) -> Json:
+def quota_configuration(options: Registration) -> Json:
     """Generate the ValidatingWebhookConfiguration of quota admission, for claims and for pods that have or may get claims.
 
     The allocator answers these reviews and remembers the objects that it allowed: only dry runs have no side effects. Labels of pods, modes
@@ -229,7 +229,7 @@ def _names_resources(root: str, dialects: Sequence[Dialect], maps: Sequence[str]
     known = f"k.split('/')[0] in {_list(sorted(domains))}"
     if any("<" in domain for domain in domains):
         known = f"k.contains('/') || k in {_list(sorted(name for name in resource_names if '/' not in name))}"
-    foreign = f"k in {_list(name for name in _EVERYWHERE if name not in resource_names)} || !({known})"
+    foreign = f"k in {_list(name for name in _COMMON_RESOURCES if name not in resource_names)} || !({known})"
     none = " && ".join([f"c.?resources.?{part}.orValue({{}}).all(k, {foreign})" for part in maps])
     return _not_all_containers(root, none)
 

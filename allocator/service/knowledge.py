@@ -66,7 +66,7 @@ class Knowledge(ClusterView):
         # The feature gates that the API server reports, and those that the administrator declares.
         self.server = KnownServer()
         self._declared = Declared()
-        self._is_other = asyncio.Event()
+        self._server_changed = asyncio.Event()
         self.claims = self.informer(resources.RESOURCE_CLAIMS)
         self.pods = self.informer(resources.PODS, trim=without_environment)
         self.quotas = self.informer(resources.DEVICE_QUOTAS)
@@ -102,7 +102,7 @@ class Knowledge(ClusterView):
         self.namespaces.listen(self._take_namespaces)
         for informer in self._others:
             informer.listen(self._take)
-        await self.follow(needed, extra, self._read_anew, self.watch_server)
+        await self.follow(needed, extra, self._rebuild_stock, self.watch_server)
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """Return a pod of any scheduler."""
@@ -130,16 +130,16 @@ class Knowledge(ClusterView):
     def _understand(self, minor: int, gates: Mapping[str, bool]) -> None:
         self.server = known_of(minor, gates, self._declared)
         if self.server.server != self.stock.reading.server:
-            self._is_other.set()
+            self._server_changed.set()
 
     def _on_server(self, server: ServerInfo) -> None:
         self._understand(server.minor, server.gates)
 
-    async def _read_anew(self) -> None:
+    async def _rebuild_stock(self) -> None:
         """When the API server's version or feature gates change, rebuild the stock in a thread. Decisions use the old stock until then."""
         while True:
-            await self._is_other.wait()
-            self._is_other.clear()
+            await self._server_changed.wait()
+            self._server_changed.clear()
             earlier = self.stock
             server = self.server.server
             if earlier.reading.server == server:

@@ -285,7 +285,10 @@ def _closest_difference(actual: Object, parts: Parts) -> str:
     for policy, opt_in in product(("Ignore", "Fail"), (False, True)):
         cpus = parts.configuration.file.cpu_claims
         options = Registration(namespace=parts.home, failure_policy=policy, opt_in=opt_in, cpus=cpus)
-        for generated in (*configurations(parts.configuration.dialects, options), registration.at_quotas(options)):
+        for generated in (
+            *configurations(parts.configuration.dialects, options),
+            registration.quota_configuration(options),
+        ):
             if not isinstance(generated, dict) or name_of(generated) != name_of(actual):
                 continue
             path = _first_difference(generated, actual, webhooks)

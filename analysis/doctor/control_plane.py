@@ -68,11 +68,11 @@ def _renewals(observed: DoctorInput) -> dict[str, Any]:
 
 def not_reached(observed: DoctorInput) -> Iterator[Finding]:
     """A registered webhook that the API server cannot reach."""
-    if observed.unasked:
+    if observed.why_not_called:
         yield make_finding(
             "O015",
             f"MutatingWebhookConfiguration/{names.NAME}",
-            f"the API server cannot reach the webhook, as a dry-run pod showed: {observed.unasked[:QUOTED]}",
+            f"the API server cannot reach the webhook, as a dry-run pod showed: {observed.why_not_called[:QUOTED]}",
             basis="a dry run of a pod",
         )
 

@@ -32,7 +32,7 @@ class DoctorInput(msgspec.Struct, frozen=True, kw_only=True):
     reading: Reading
     now: datetime  # by the server's clock, or when the dump was made
     parts: Parts | None = None  # of the installation, if there is one
-    unasked: str = ""  # why the API server does not call the webhook
+    why_not_called: str = ""  # why the API server does not call the webhook
     missing: dict[str, str] = {}  # inputs of rules (kinds, and others) that were not read, and why
 
     @property

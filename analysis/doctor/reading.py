@@ -138,7 +138,7 @@ async def survey(
     observed = DoctorInput(reading=reading, now=now, parts=parts, missing=missing)
     if parts is None:
         return observed
-    return replace(observed, unasked=await _why_not_called(cluster, observed.configuration, mine))
+    return replace(observed, why_not_called=await _why_not_called(cluster, observed.configuration, mine))
 
 
 async def _read_installation(cluster: Cluster, *also: Resource[Raw]) -> tuple[list[Raw], Visit[Raw]]:

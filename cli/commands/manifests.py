@@ -262,6 +262,6 @@ def command(
     if only != "rest":
         objects += configurations(source.dialects, registered)
         if quota:
-            objects.append(registration.at_quotas(registered))
+            objects.append(registration.quota_configuration(registered))
     click.echo(manifests.dump(objects), nl=False)
     return Exit.FINE

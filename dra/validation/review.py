@@ -31,7 +31,16 @@ from dra.validation.fleet.pods import pod_problems
 from dra.validation.fleet.pools import pool_problems
 from dra.validation.fleet.requests import claim_problems, class_problems, rule_problems
 from dra.validation.fleet.world import World, admin_namespaces
-from dra.validation.objects.judge import NAMESPACED, OUR_GROUP, Judged, findings, is_ours, judge, lead_back, read_object
+from dra.validation.objects.judge import (
+    NAMESPACED,
+    OUR_GROUP,
+    Judged,
+    findings,
+    is_ours,
+    judge,
+    read_object,
+    with_written_path,
+)
 from dra.validation.objects.own_kind_rules import limited_classes
 
 if TYPE_CHECKING:
@@ -85,7 +94,7 @@ def review(
             problems = _whole(_foreign(value, world, complete=complete))
         if typed[number] is not None:
             around = [*_whole(_around(typed[number], world)), *together.get(number, ())]
-            problems += [lead_back(problem, value) for problem in around]
+            problems += [with_written_path(problem, value) for problem in around]
         else:
             problems += together.get(number, ())
         about: list[Finding] = []

@@ -18,7 +18,7 @@ from e2e.actors.page import ROOT, follow
 from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import claim, container, limits, pod, request, template, using_template
 from e2e.ground.controlplane import free_port
-from webhook.registration import Registration, at_quotas
+from webhook.registration import Registration, quota_configuration
 
 pytestmark = pytest.mark.real
 CLASS = "quota-gpu"
@@ -69,7 +69,7 @@ def doors(control_plane, bridge, shown):
 def configuration(name, port, shown):
     """The generated configuration for one replica at an address and for objects with its label."""
     bundle = b64encode(Path(shown, "ca.crt").read_bytes()).decode()
-    made = at_quotas(Registration(url=f"https://127.0.0.1:{port}", ca_bundle=bundle, failure_policy="Fail"))
+    made = quota_configuration(Registration(url=f"https://127.0.0.1:{port}", ca_bundle=bundle, failure_policy="Fail"))
     made["metadata"]["name"] = f"quota-{name}"
     for webhook in made["webhooks"]:
         # Three seconds are enough in a cluster; here a busy machine must not fail a test.

@@ -15,7 +15,7 @@ from tests.cli.test_files_and_webhook import fleet_of, limits_of, pod_of, ranges
 from tests.limit_ranger import admitted, with_requests
 from tests.webhook.pods import state_of_files
 from webhook.admission import decide_object, out_of_bounds
-from webhook.names import WAY_OUT
+from webhook.names import BYPASS_HINT
 from webhook.state import Features
 
 pytestmark = [
@@ -158,7 +158,7 @@ def agreed(cluster, pod, configuration, seed):
         after = admitted(apply_json_patch(pod, done.operations) if done.changed else pod, ranges)
         details[:] = [mine, message, outline(after), became and outline(became)]
         if mine or message:
-            return "refused" if mine == message.removesuffix(f"; {WAY_OUT}") else None
+            return "refused" if mine == message.removesuffix(f"; {BYPASS_HINT}") else None
         if outline(after) != outline(became) or beyond:
             return None
         return "changed" if done.changed else "as it was"

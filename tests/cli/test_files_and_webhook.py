@@ -23,7 +23,7 @@ from tests.webhook.admission.test_decide import KEY, answer, applied, review
 from tests.webhook.pods import configured, refused_by_server, state_of_files
 from webhook.admission import decide_object
 from webhook.admission import review as reviewing
-from webhook.names import EXTENDED_RESOURCES, MODE_LABEL, WAY_OUT
+from webhook.names import BYPASS_HINT, EXTENDED_RESOURCES, MODE_LABEL
 from webhook.state import Features, StateBuilder
 
 DRIVER, OTHER = "gpu.nvidia.com", "hami-core-gpu.project-hami.io"
@@ -217,7 +217,7 @@ def compare(seed):
         if refused_by_server(done):
             came["refused by the API server"] += 1
             continue
-        message = "" if response["allowed"] else response["status"]["message"].removesuffix(f"; {WAY_OUT}")
+        message = "" if response["allowed"] else response["status"]["message"].removesuffix(f"; {BYPASS_HINT}")
         assert "; ".join(map(str, done.refusals)) == message, (seed, given)
         if response["allowed"] and given["kind"] == "Pod":
             # The file keeps only its own fields; the API server adds the defaults again.

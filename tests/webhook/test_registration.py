@@ -7,12 +7,12 @@ from certs.annotations import BUNDLE_KEEPER, CERT_MANAGER, RULES
 from webhook.dialects.table import Dialect, Position, Row
 from webhook.registration import (
     Registration,
-    at_quotas,
     configurations,
     mutating,
     names_not_sent,
     names_not_sent_by,
     on_mutate,
+    quota_configuration,
     validating,
 )
 from webhook.state import CPUClaims
@@ -50,7 +50,7 @@ def test_with_opt_in_only_labelled_namespaces_are_reviewed():
 
 @pytest.mark.parametrize("opt_in", [False, True])
 def test_quotas_apply_in_every_namespace_mode(opt_in):
-    for webhook in at_quotas(Registration(opt_in=opt_in))["webhooks"]:
+    for webhook in quota_configuration(Registration(opt_in=opt_in))["webhooks"]:
         keys = [expression["key"] for expression in webhook["namespaceSelector"]["matchExpressions"]]
         assert keys == ["kubernetes.io/metadata.name"]
 

@@ -140,7 +140,7 @@ def judge_plugin_request(request: PluginRequest | None, state: State, budget: Bu
                 return NO_PROBLEMS
             full.append(node)
     # A node that is not in the inventory yet may be larger than all others.
-    if not (short or full) or not nodes.keys() <= fleet.nodes.keys() or _may_come(request, state):
+    if not (short or full) or not nodes.keys() <= fleet.nodes.keys() or _autoscaler_can_serve(request, state):
         return NO_PROBLEMS
     if full:
         return Problems(warnings=(_busy(request, full, uses or {}),))
@@ -155,7 +155,7 @@ def _left(node: Node, key: str, used: Mapping[str, int]) -> int:
     return node.status.allocatable[key].nano - used.get(key, 0)
 
 
-def _may_come(request: PluginRequest, state: State) -> bool:
+def _autoscaler_can_serve(request: PluginRequest, state: State) -> bool:
     """Return whether a declared node, which an autoscaler can create, has enough."""
     return any(
         all(key in have and have[key].nano >= amount for key, amount in request.amounts.items())

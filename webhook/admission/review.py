@@ -32,7 +32,7 @@ from webhook.admission.judge import Requested, constraints_in, inspect_claim, ju
 from webhook.admission.pod_claims import DEFAULT_SCHEDULER, own_claims
 from webhook.admission.problems import deny_or_warn
 from webhook.claims import template
-from webhook.names import WAY_OUT
+from webhook.names import BYPASS_HINT
 from webhook.refusals import Code, Warned
 from webhook.state import Mode, mode_of, why_rules_unknown, workload
 from webhook.translate import (
@@ -276,7 +276,7 @@ def _answer(
             audit["served-by"] = verdict.served_by
     if applied.refusals:
         texts = [str(refusal) for refusal in applied.refusals]
-        texts += [WAY_OUT] if review.kind == "Pod" else []
+        texts += [BYPASS_HINT] if review.kind == "Pod" else []
         status = reviews.DenialStatus(message="; ".join(texts))
         if verdict.is_invalid:  # the status that the API server's own validation returns
             status = replace(status, code=422, reason="Invalid")

@@ -17,7 +17,7 @@ from webhook.claims import spec as claim_specs
 from webhook.claims import template
 from webhook.claims.spec import Claims, Impossible
 from webhook.dialects import Demand, Pairs, Served, Supply, TiedDemands, assumed, kinds
-from webhook.names import TABLES, other_name
+from webhook.names import CONFIGURATION_PAGE, class_remedy
 
 if TYPE_CHECKING:
     from dra.budget import Budget
@@ -145,15 +145,13 @@ class ClaimMaker:
         if not self.fleet.known:
             served = assumed(target, Served(name=declared))
             if not served.name:
-                reason = (
-                    f"no DeviceClass is configured: an administrator can set `classes: {{{name}: NAME}}` ({TABLES})"
-                )
+                reason = f"no DeviceClass is configured: an administrator can set `classes: {{{name}: NAME}}` ({CONFIGURATION_PAGE})"
                 return Impossible(reason=reason)
             return Supply(target, served, parameters)
         existing = self.fleet.find_class(target, declared)
         if existing is None:
             wanted = declared or " or ".join(target.classes) or f"for target {name!r}"
-            return Impossible(reason=f"the cluster has no DeviceClass {wanted}; {other_name(name)}")
+            return Impossible(reason=f"the cluster has no DeviceClass {wanted}; {class_remedy(name)}")
         if not existing.devices:
             return Supply(target, assumed(target, existing), parameters)
         if existing.driver != target.driver:
@@ -175,7 +173,7 @@ def claim_maker(configuration: Configuration, fleet: Inventory) -> ClaimMaker:
     return ClaimMaker(configuration, fleet)
 
 
-_NAMED: Cache[tuple[str, Json]] = Cache(_TEMPLATES)
+_TEMPLATES_BY_TEXT: Cache[tuple[str, Json]] = Cache(_TEMPLATES)
 # Templates by the identity of the spec, which the cache keeps alive: a claim maker returns the same spec object for equal demands.
 _OF_SPECS: Cache[tuple[ResourceClaimSpec, tuple[str, Json]]] = Cache(4 << 20)
 
@@ -186,10 +184,10 @@ def make_template(spec: ResourceClaimSpec) -> tuple[str, Json]:
     if known is not None:
         return known[1]
     text = wire.encode(spec)
-    made = _NAMED.get(text)
+    made = _TEMPLATES_BY_TEXT.get(text)
     if made is None:
         content = {"spec": msgspec.json.decode(text)}
         made = template.name_of(content), content
-        _NAMED.put(text, made, 6 * len(text))
+        _TEMPLATES_BY_TEXT.put(text, made, 6 * len(text))
     _OF_SPECS.put(id(spec), (spec, made), 4 * len(text))
     return made

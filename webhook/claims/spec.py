@@ -43,7 +43,7 @@ from webhook.dialects import (
     Need,
     Pairs,
 )
-from webhook.names import TABLES
+from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -316,7 +316,7 @@ def _by_size(
         product = next((product.name for product in supply.served.products), "PRODUCT")
         return Impossible(
             reason=f"{percent_text} of a device's memory is unknown: class {supply.served.name} publishes no sizes; "
-            f"an administrator can declare `models: [{{product: {product}, memory: SIZE}}]` ({TABLES})",
+            f"an administrator can declare `models: [{{product: {product}, memory: SIZE}}]` ({CONFIGURATION_PAGE})",
             unresolved=True,
         )
     shown_amounts = dict(sorted(list(amounts.items())[:_MAX_ALTERNATIVES], key=lambda entry: astuple(entry[0])))

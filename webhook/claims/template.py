@@ -96,10 +96,10 @@ def object_of(name: str, spec: Json, namespace: str = "") -> dict[str, Json]:
 def sign(templates: Mapping[str, Json], key: bytes, pod: SignedPod) -> str:
     """Write the value of `drawbridge.dev/templates` for one pod."""
     body = canonical(dict(templates))
-    return f"{_VERSION} {code_of(body, key, pod)} {body.decode()}"
+    return f"{_VERSION} {signature_of(body, key, pod)} {body.decode()}"
 
 
-def code_of(body: bytes, key: bytes, pod: SignedPod) -> str:
+def signature_of(body: bytes, key: bytes, pod: SignedPod) -> str:
     # Each part is preceded by its length, so that no two pods have the same encoding.
     head = b""
     for part in pod:
@@ -121,7 +121,7 @@ def verify(value: str, pod: SignedPod, *keys: bytes) -> dict[str, Json]:
         raise TemplatesError(f"unknown version {version[:16]!r} of the templates annotation")
     data = body.encode(errors="surrogatepass")
     claimed = code.encode(errors="surrogatepass")
-    good = [hmac.compare_digest(code_of(data, key, pod).encode(), claimed) for key in keys]
+    good = [hmac.compare_digest(signature_of(data, key, pod).encode(), claimed) for key in keys]
     if not any(good):
         raise TemplatesError(
             "the templates annotation was not written by this installation for this pod, or was changed afterwards"

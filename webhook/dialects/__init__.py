@@ -28,9 +28,9 @@ from webhook.dialects.table import (
     Scheduler,
     Scope,
     Unit,
+    dropped_detail,
     pattern,
     pattern_of_any,
-    say_dropped,
 )
 from webhook.dialects.targets import DRANET_NUMA_NODE, NETWORK_RESOURCE, NUMA_NODE, PCIE_ROOT, TARGETS, Target
 from webhook.dialects.vocabulary import (
@@ -141,11 +141,11 @@ __all__ = [
     "Vocabulary",
     "assumed",
     "compile_expression",
+    "dropped_detail",
     "kinds",
     "mistake",
     "pattern",
     "pattern_of_any",
     "plain",
-    "say_dropped",
     "too_costly",
 ]

@@ -178,10 +178,10 @@ def placed(name: str, writer: str, place: Position = Position.ANNOTATION) -> Row
 def dropped(name: str, meaning: str, because: str, **more: Any) -> Row:
     """Return the row of an annotation that a claim cannot express, with what is lost."""
     place = Position.ANNOTATION
-    return row(name, meaning, place=place, because=say_dropped(because), outcome=Outcome.APPROXIMATED, **more)
+    return row(name, meaning, place=place, because=dropped_detail(because), outcome=Outcome.APPROXIMATED, **more)
 
 
-def say_dropped(because: str) -> str:
+def dropped_detail(because: str) -> str:
     """Return the detail of a decision about a key that is dropped."""
     return because if because.startswith(_DROPPED) else f"{_DROPPED}{because}"
 

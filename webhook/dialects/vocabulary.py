@@ -19,7 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from dra.finding import Finding, finding_at
-from webhook.dialects.table import Dialect, Outcome, Role, Row, Scheduler, Unit, say_dropped
+from webhook.dialects.table import Dialect, Outcome, Role, Row, Scheduler, Unit, dropped_detail
 from webhook.refusals import Code
 
 MIB = 1 << 20
@@ -121,7 +121,7 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     @classmethod
     def of_dropped(cls, key: str, because: str) -> Note:
         """Return the note of a key that is dropped, with what is lost."""
-        return cls(key, Outcome.APPROXIMATED, say_dropped(because), is_dropped=True)
+        return cls(key, Outcome.APPROXIMATED, dropped_detail(because), is_dropped=True)
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dra import server as servers
 from dra.server import Declared, KnownServer, Server
 from webhook.dialects import ALTERNATIVES, CLAIMS, SHARES, Need, Scheduler
-from webhook.names import TABLES
+from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,4 +79,4 @@ _FIELDS = {CLAIMS: "claims", ALTERNATIVES: "prioritizedList", SHARES: "shares"}
 
 def _declaration(name: str, needs: tuple[Need, ...]) -> str:
     serves = ", ".join(f"{_FIELDS[need]}: true" for need in needs)
-    return f"an administrator can declare `schedulers: {{{name}: {{{serves}}}}}` ({TABLES})"
+    return f"an administrator can declare `schedulers: {{{name}: {{{serves}}}}}` ({CONFIGURATION_PAGE})"

@@ -43,7 +43,7 @@ from webhook.dialects import (
     Scope,
     Untranslated,
 )
-from webhook.names import EXTENDED_RESOURCES, PLUGIN_FOLDER, TABLES
+from webhook.names import CONFIGURATION_PAGE, EXTENDED_RESOURCES, PLUGIN_FOLDER
 from webhook.refusals import Code
 from webhook.translate.cpus import check_nodes, leave_cpus
 from webhook.translate.owner import find_misspelt
@@ -192,7 +192,7 @@ def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
     for joint in context.configuration.file.joint:
         cases = _pair_keys(cases, joint)
     if context.fleet.extended:
-        cases = [leave_to_core(case, context) if case.left is not None else case for case in cases]
+        cases = [leave_unclear_to_core(case, context) if case.left is not None else case for case in cases]
     without_claims = cases
     steps: list[Step] = [leave_served_by_core, make_claims, leave_approximations]
     if context.quota:
@@ -374,7 +374,7 @@ def leave_served_by_core(case: Case, context: Context) -> Case:
     return case.leave(keys[0], reason, quiet=True, served=True)
 
 
-def leave_to_core(case: Case, context: Context) -> Case:
+def leave_unclear_to_core(case: Case, context: Context) -> Case:
     """Leave to Kubernetes a key whose unit is unclear, if a DeviceClass serves the key."""
     if case.left is None or case.left is not case.unit.left or case.quiet:
         return case
@@ -468,7 +468,7 @@ def respect_quotas(case: Case, context: Context) -> Case:
             continue  # claims of such a class are charged to the old quota key too
         mapped = context.configuration.file.quotas.get(key, "")
         if not mapped:
-            remedy = f"an administrator can declare `quotas: {{{key}: CLASS{BY_CLASS}}}` ({TABLES})"
+            remedy = f"an administrator can declare `quotas: {{{key}: CLASS{BY_CLASS}}}` ({CONFIGURATION_PAGE})"
             return case.leave(key, f"a ResourceQuota limits requests.{key}, which claims would bypass; {remedy}")
         problem = ""
         if mapped not in counted:

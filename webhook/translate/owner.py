@@ -34,7 +34,7 @@ from msgspec.structs import replace
 
 from webhook.dialects import WHOLE, Dialect, Hint, Meaning, Position, Role, Selected, Untranslated
 from webhook.mixed_fleet import node_constraints, node_index, reach_templates
-from webhook.names import TABLES, other_name
+from webhook.names import CONFIGURATION_PAGE, class_remedy
 from webhook.translate.known_keys import near_key
 from webhook.translate.pod_view import LegacyKey, PodView
 from webhook.translate.record import removed_annotations
@@ -344,7 +344,7 @@ def _judge_by_nodes(
         return _replica(key, shared, bare)
     if served is None:
         reason = f"no DeviceClass of a {target.title} exists, such as {' or '.join(target.classes)}"
-        return Meaning(left=Untranslated(key, f"{reason}; {other_name(target.name)}"))
+        return Meaning(left=Untranslated(key, f"{reason}; {class_remedy(target.name)}"))
     if not served.devices:
         where = " on the nodes and of the drivers that count (`evidence`)" if fleet.chosen else ""
         why = f": {served.doubt}" if served.doubt else ""
@@ -464,7 +464,7 @@ def _leave_unclear(key: str, reason: str) -> Meaning:
     return Meaning(
         left=Untranslated(
             key,
-            f"{reason}; if {key} is a whole device, an administrator can declare `meanings: {{{key}: whole}}` ({TABLES})",
+            f"{reason}; if {key} is a whole device, an administrator can declare `meanings: {{{key}: whole}}` ({CONFIGURATION_PAGE})",
         )
     )
 

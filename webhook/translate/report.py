@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dra.finding import Finding, stated
-from webhook.dialects import REPLACED, WHOLE, Outcome, Refusal, Untranslated, say_dropped
+from webhook.dialects import REPLACED, WHOLE, Outcome, Refusal, Untranslated, dropped_detail
 from webhook.refusals import Code
 from webhook.translate.pod_view import equal
 
@@ -130,7 +130,7 @@ class PodReport:
             self._warn_of_loss(key, text)
         for dialect, hint in owners.without_role:
             if dialect in dialects and hint.key not in verdict.packed and hint.row.is_dropped:
-                text = say_dropped(hint.row.because)
+                text = dropped_detail(hint.row.because)
                 self._decide("", dialect, hint.key, Outcome.APPROXIMATED, text)
                 self._warn_of_loss(hint.key, text, is_dropped=True)
 

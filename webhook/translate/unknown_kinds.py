@@ -159,11 +159,13 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
         shown_path = _readable(mention.where)
         if mention.beyond:
             verdicts.append(
-                _named(Decision(name, shown_path, "", mention.key, Outcome.UNKNOWN, mention.beyond, code="D215"))
+                _unknown_verdict(
+                    Decision(name, shown_path, "", mention.key, Outcome.UNKNOWN, mention.beyond, code="D215")
+                )
             )
             continue
         if mention.where == _ANNOTATIONS:
-            verdicts.append(_named(replace(not_understood(mention.key), object=name)))
+            verdicts.append(_unknown_verdict(replace(not_understood(mention.key), object=name)))
             continue
         if counted:
             verdicts.append(_left(name, mention, counted))
@@ -172,7 +174,7 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
             why, remedy = _unknown_use(obj)
             reason = f"not checked: {f'it is part of the text in {mention.text}' if mention.text else why}"
             unknown = Decision(name, shown_path, "", mention.key, Outcome.UNKNOWN, reason, code="D211", remedy=remedy)
-            verdicts.append(_named(unknown, remedy))
+            verdicts.append(_unknown_verdict(unknown, remedy))
             continue
         resources = _resources(obj, mention, known.gpu)
         if resources is None:
@@ -365,7 +367,7 @@ def _unknown_use(obj: Object) -> tuple[str, str]:
     return reason, _BY_HAND if full_kind in _OF_TEXTS else _REMEDY
 
 
-def _named(decision: Decision, remedy: str = "") -> Verdict:
+def _unknown_verdict(decision: Decision, remedy: str = "") -> Verdict:
     """Return a verdict with a decision of outcome unknown, and its warning."""
     text = ": ".join(filter(None, (decision.container, decision.key, decision.detail)))
     return Verdict(decisions=(decision,), notes=(str(stated(decision.code, text, remedy)),))

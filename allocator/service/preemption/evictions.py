@@ -193,10 +193,10 @@ class Evictions:
         budgets: list[PodDisruptionBudget] = []
         for budget in self._knowledge.budgets.objects.values():
             key, version = budget.metadata.key, budget.metadata.resource_version
-            unheard = sum(eviction.versions.get(key) == version for eviction in self._evicted)
-            left = max(0, budget.status.disruptions_allowed - unheard)
+            uncounted = sum(eviction.versions.get(key) == version for eviction in self._evicted)
+            left = max(0, budget.status.disruptions_allowed - uncounted)
             status = replace(budget.status, disruptions_allowed=left)
-            budgets.append(replace(budget, status=status) if unheard else budget)
+            budgets.append(replace(budget, status=status) if uncounted else budget)
         return budgets
 
     async def _evict_all(self, chosen: Victims, places: Places) -> Preemption:

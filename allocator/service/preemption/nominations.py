@@ -65,7 +65,7 @@ class Nominations:
         """End the nomination of a pod. A starved pod then need not wait `2 * LONGEST` for its next kept node."""
         self._kept_at.pop(pod.metadata.uid, None)
         if self._ours.pop(pod.metadata.uid, None) is not None:
-            self._wake()
+            self._requeue_refused()
 
     def found_no_room(self, pod: Pod, devices: int) -> None:
         """Note that a pod waits for devices that other pods hold, and how many it requests."""
@@ -161,7 +161,7 @@ class Nominations:
         if pod is not None and awaited and pod.metadata.uid in self._pods:
             self._stored[pod.metadata.uid] = None
         if before and awaited != before:
-            self._wake()
+            self._requeue_refused()
 
     def forget(self, uid: str) -> None:
         """Drop everything about a pod that is gone or bound."""
@@ -175,8 +175,8 @@ class Nominations:
         for uid in lapsed:
             del self._ours[uid]
         if lapsed:
-            self._wake()
+            self._requeue_refused()
 
-    def _wake(self) -> None:
+    def _requeue_refused(self) -> None:
         giving_way, self._giving_way = self._giving_way, {}
         self._waiting.requeue(giving_way.values())

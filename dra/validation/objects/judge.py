@@ -114,7 +114,7 @@ def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: in
         own += _rules(typed, stored, gates)
         if dropped:
             typed = shape.convert_checked(current, type_)
-    return Judged(problems + [lead_back(problem, value) for problem in own], typed)
+    return Judged(problems + [with_written_path(problem, value) for problem in own], typed)
 
 
 def read_object(value: dict[str, Any]) -> Any:
@@ -128,7 +128,7 @@ def read_object(value: dict[str, Any]) -> Any:
     return shape.convert_checked(current, type_)
 
 
-def lead_back(problem: Finding, value: dict[str, Any]) -> Finding:
+def with_written_path(problem: Finding, value: dict[str, Any]) -> Finding:
     """Return a problem of the v1 object with its path converted to the version of the original object."""
     kind, version = str(value.get("kind")), str(value.get("apiVersion"))
     return replace(problem, path=versions.written_pointer(problem.path, version, kind))

@@ -13,7 +13,7 @@ from tests.webhook.admission.reviews import KEY, answer, applied, review
 from tests.webhook.pods import CLAIMED, EXAMPLES, configured, refused_by_server, state_of_files
 from webhook.admission import decide_object
 from webhook.admission import review as reviewing
-from webhook.names import WAY_OUT
+from webhook.names import BYPASS_HINT
 from webhook.state.state import State
 
 FLEET = manifests.read([EXAMPLES / "fleet"])
@@ -44,7 +44,7 @@ def at_admission(pod, world=STATE) -> tuple[str, ...]:
 
 def _reasons(outcome) -> tuple[str, ...]:
     message = answer(outcome)["status"]["message"]
-    return tuple(message.removesuffix(f"; {WAY_OUT}").split("; ")) if message else ("",)
+    return tuple(message.removesuffix(f"; {BYPASS_HINT}").split("; ")) if message else ("",)
 
 
 def in_a_file(pod, world=STATE) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def test_the_secrets_own_key_signs_nothing_by_itself():
     body = template.canonical({NAME: SPEC})
     parts = [part.encode() for part in POD]
     covered = b"".join(b"%d:%b," % (len(part), part) for part in parts) + body
-    assert template.code_of(body, KEY, POD) != hmac.new(KEY, covered, "sha256").hexdigest()
+    assert template.signature_of(body, KEY, POD) != hmac.new(KEY, covered, "sha256").hexdigest()
 
 
 def test_raw_and_typed_pods_have_the_same_identity():
@@ -100,8 +100,8 @@ def test_a_malformed_pod_has_an_identity_without_a_name(raw):
         template.sign({NAME: SPEC}, b"another key", POD),
         template.sign({NAME: SPEC}, KEY, POD).replace('"count":2', '"count":8'),
         template.sign({"drawbridge-0000000000000000": SPEC}, KEY, POD),
-        "v2 " + template.code_of(b"{", KEY, POD) + " {",
-        "v2 " + template.code_of(b"[]", KEY, POD) + " []",
+        "v2 " + template.signature_of(b"{", KEY, POD) + " {",
+        "v2 " + template.signature_of(b"[]", KEY, POD) + " []",
         "v2 \u00fc {}",
         "v2 \ud800 {}",
     ],

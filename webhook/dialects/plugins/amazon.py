@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, left, node_label, row
 from webhook.dialects.vocabulary import Demand, Options, Untranslated, Vocabulary, mistake, read_each, several
-from webhook.names import TABLES
+from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +34,7 @@ DIALECT = Dialect(
             Role.CORES,
             unit=Unit.COUNT,
             outcome=Outcome.APPROXIMATED,
-            because=f"the driver allocates whole devices only: an administrator can declare how many cores one has, as in `amazon: {{coresPerDevice: 2}}` ({TABLES})",
+            because=f"the driver allocates whole devices only: an administrator can declare how many cores one has, as in `amazon: {{coresPerDevice: 2}}` ({CONFIGURATION_PAGE})",
         ),
         left(
             "k8s.amazonaws.com/vgpu",

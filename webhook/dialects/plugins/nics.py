@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from dra.pointer import escape
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, left, pattern, row
 from webhook.dialects.vocabulary import Demand, Options, Untranslated, Vocabulary, mistake, read_each, several
-from webhook.names import TABLES
+from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -137,7 +137,7 @@ def _why_left(amount: Amount, devices: str) -> str:
     if amount.row.role is Role.RDMA:
         return _SHARED
     why = f"its plugin selects {devices}: as `drawbridge survey` prints it" if devices else f"{_UNDECLARED}: if so"
-    return f"{why}, an administrator can declare `nics: {{pools: [{amount.key}]}}` ({TABLES})"
+    return f"{why}, an administrator can declare `nics: {{pools: [{amount.key}]}}` ({CONFIGURATION_PAGE})"
 
 
 VOCABULARY = Vocabulary(table=DIALECT, read=lambda request: read_each(request, ask), options=NicOptions)

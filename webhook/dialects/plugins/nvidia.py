@@ -24,7 +24,7 @@ from webhook.dialects.vocabulary import (
     Vocabulary,
     several,
 )
-from webhook.names import TABLES
+from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
     from webhook.dialects.vocabulary import DialectRequest
@@ -182,7 +182,7 @@ def read(request: DialectRequest[NvidiaOptions]) -> DialectAnswer | Stop:
 def _no_replica(count: int, request: DialectRequest[NvidiaOptions]) -> str:
     """Return why a request for replicas is left; "" if a unit of the driver's `shares` can replace it."""
     if not request.options.consumable_shares:
-        return f"a claim cannot request a replica of a shared device; if the driver publishes shares, an administrator can declare `nvidia: {{consumableShares: true}}` ({TABLES})"
+        return f"a claim cannot request a replica of a shared device; if the driver publishes shares, an administrator can declare `nvidia: {{consumableShares: true}}` ({CONFIGURATION_PAGE})"
     for role in (Role.MODE, Role.POLICY):
         hint = request.hints.get(role)
         if hint is not None and "mps" in hint.text.split(", "):

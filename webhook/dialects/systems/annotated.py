@@ -14,7 +14,7 @@ import msgspec
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Row, left
 from webhook.dialects.vocabulary import Hint, Options, Refusal, Stop, Untranslated
-from webhook.names import TABLES
+from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -55,7 +55,7 @@ def modifier(name: str, meaning: str, place: Position = Position.ANNOTATION, bec
 
 def opt_in(name: str) -> str:
     """Return the remedy that names the option for translating a system's pods."""
-    return f"an administrator can declare `{name}: {{fractions: translate}}` ({TABLES})"
+    return f"an administrator can declare `{name}: {{fractions: translate}}` ({CONFIGURATION_PAGE})"
 
 
 def leave_unserved(texts: Mapping[str, Hint], reasons: Iterable[tuple[str, str, str]]) -> Untranslated | None:

@@ -29,7 +29,7 @@ from webhook.dialects.vocabulary import (
     mistake,
     several,
 )
-from webhook.names import TABLES
+from webhook.names import CONFIGURATION_PAGE
 from webhook.refusals import Code
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def read(request: DialectRequest[LlmdOptions]) -> DialectAnswer | Stop:
     options = request.options
     most, together = options.pairs_per_node, options.pairs_per_numa_node
     if count > most:
-        remedy = f"ask for {most} at most; an administrator can declare `llmd: {{pairsPerNode: {count}}}` ({TABLES})"
+        remedy = f"ask for {most} at most; an administrator can declare `llmd: {{pairsPerNode: {count}}}` ({CONFIGURATION_PAGE})"
         return Refusal(key, f"{count} pairs in one pod, {most} is the most", remedy, Code.RANGE)
     allowed = request.hints.get(Role.NUMA_BIND)
     if together < count < most and not allowed:

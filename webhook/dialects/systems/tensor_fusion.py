@@ -40,7 +40,7 @@ from webhook.dialects.vocabulary import (
     mistake,
     several,
 )
-from webhook.names import TABLES
+from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -255,7 +255,7 @@ def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) 
             return Untranslated(texts[compute].key, reason)
         if named not in options.tflops:
             entry = f"{{{named[:SHOWN] or 'MODEL'}: TFLOPS}}"
-            reason = f"how much of a GPU it is depends on the model: an administrator can declare `tensorfusion: {{tflops: {entry}}}` ({TABLES})"
+            reason = f"how much of a GPU it is depends on the model: an administrator can declare `tensorfusion: {{tflops: {entry}}}` ({CONFIGURATION_PAGE})"
             return Untranslated(texts[compute].key, reason)
         percent = percent * 100 / Fraction(str(options.tflops[named]))
     if percent > 100:
