@@ -26,7 +26,7 @@ def find(kind: str, wanted: str, namespace: str, keys: Iterable[str]) -> str:
     same = [key for key in all_keys if key.partition("/")[2] == name]
     fitting = [key for key in all_keys if key == f"{wanted_namespace}/{name}"] if wanted_namespace else same
     if fitting:
-        return _single(kind, wanted, fitting, "say which with -n NAMESPACE")
+        return _single(kind, wanted, fitting, "name one with -n NAMESPACE")
     # Suggest the same name in another namespace, else a similar name, first one of this namespace.
     in_namespace = [key for key in all_keys if not wanted_namespace or key.startswith(f"{wanted_namespace}/")]
     meant = min(same, default="")

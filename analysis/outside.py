@@ -238,7 +238,7 @@ def fetch(address: str) -> bytes:
         raise _broken(address, f"it is not an address: {error}", "check how it is written") from error
     if secret:
         shown = address.rpartition("@")[2]
-        raise _broken(shown, "an address with credentials in it is not asked", "download it, and name the file")
+        raise _broken(shown, "an address with credentials is not fetched", "download it, and name the file")
     try:
         return download(address)
     except (HTTPException, OSError) as error:
@@ -263,7 +263,7 @@ def download(address: str) -> bytes:
             weaker = newurl.startswith("http://") and address.startswith("https://")
             if weaker or not newurl.startswith(_WEB):
                 fp.close()
-                raise OSError(f"it leads to {newurl}, which is not asked")
+                raise OSError(f"it leads to {newurl}, which is not fetched")
             return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
 
     until = time.monotonic() + _ALL_SECONDS

@@ -32,7 +32,7 @@ func emulateServer(command *cobra.Command) {
 		if !flags.Changed(emulated) && !flags.Changed("version") {
 			info, err := serverVersion(flags.Lookup("config").Value.String(), flags.Lookup("kubeconfig").Value.String())
 			if err != nil {
-				return fmt.Errorf("--%s is not given, and the API server does not tell its version: %w", emulated, err)
+				return fmt.Errorf("--%s is not given, and the API server's version cannot be read: %w", emulated, err)
 			}
 			if minor := toEmulate(info); minor != "" {
 				klog.InfoS("Working as a scheduler of the API server's version", "version", minor)

@@ -128,7 +128,7 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
         raise Unanswerable("; ".join(map(str, error.problems[:3]))) from None
     coming = [document for document in documents if brings_pods(document.object)]
     if not (coming or question.removed or question.added):
-        raise Unanswerable("no pod and no workload is there: paste one as for `kubectl apply`")
+        raise Unanswerable("the manifest has no pod and no workload: paste one as for `kubectl apply`")
     others = [document for document in documents if document not in coming]
     snapshot, refused, state = _arrived(view, coming, others)
     templates = {template.metadata.key: template for template in snapshot.templates}

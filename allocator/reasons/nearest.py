@@ -138,7 +138,7 @@ class _Finder:
             yield from _decided(self._releases())
         elif ever is False:
             unusable = ["/".join(pool.id) for pool in self.stock.pools(self.node) if pool.status is not PoolStatus.OK]
-            text = f"never in its present form: not even an idle {self.node} could satisfy it"
+            text = f"no free device would help: not even an idle {self.node} could satisfy it"
             yield NearestFit(Kind.NEVER, f"{text} (unusable pools: {_all(unusable)})" if unusable else text)
         yield from _decided(self._fewer_claims())
         smaller = list(self._smaller_amounts(self.stock, " now"))

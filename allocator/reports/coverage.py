@@ -110,15 +110,15 @@ def status_of(
         where = "/spec/selector" if spec.selector else "/spec/driver"
         findings.append(_finding("D503", where, f"no published device of {spec.driver!r} has the rule"))
     if anywhere:
-        text = f"{anywhere} is on no single node, so the rule does not hold for it"
+        text = f"{anywhere} is on no single node, so the rule does not apply to it"
         findings.append(_finding("D508", "/spec/scope", text))
     if failing:
-        findings.append(_finding("D505", _RULE_PATH, f"it fails, which counts as no: {failing}"))
+        findings.append(_finding("D505", _RULE_PATH, f"it fails, which permits nothing: {failing}"))
     if torn := sorted(permitted.keys() & refused.keys()):
         welcome, unwelcome = permitted[torn[0]], refused[torn[0]]
         text = (
-            f"it contradicts itself: {welcome!r} and {unwelcome!r} of {torn[0]} both have it, and it permits "
-            f"{welcome!r} only: {unwelcome!r} is never used with another that has it"
+            f"it contradicts itself: the rule applies to {welcome!r} and to {unwelcome!r} of {torn[0]}, but permits "
+            f"only {welcome!r} beside others: {unwelcome!r} can be used with none of them"
         )
         findings.append(_finding("D501", _RULE_PATH, text))
     return DeviceCompatibilityStatus(

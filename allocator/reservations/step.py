@@ -270,10 +270,10 @@ class _Transition:
                 return f"claim {part.claim.metadata.key} {objection}"
             for pool in pools_of(part.allocation):
                 if ledger.changed.get("/".join(pool), 0) > event.generation:
-                    return f"pool {pool[1]} of {pool[0]} has changed since then"
+                    return f"pool {pool[1]} of {pool[0]} has changed since the decision"
         namespace = event.pod.metadata.namespace or "default"
         if event.quota and ledger.changed.get(namespace, 0) > event.generation:
-            return f"what namespace {namespace} uses has changed since then"
+            return f"the usage of namespace {namespace} has changed since the decision"
         return ""
 
     def objection_to_claim(self, claim: ResourceClaim, reserve_only: bool, pod: str) -> str:
@@ -294,7 +294,7 @@ class _Transition:
             return "was allocated meanwhile" if intended else "is not allocated any more"
         consumers = hold.consumers | hold.users | {pod}
         if len(consumers) > MAX_CONSUMERS:
-            return "has no room for another pod"
+            return "already has the maximum number of pods"
         return ""
 
     def commit(self, token: str) -> None:

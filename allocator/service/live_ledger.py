@@ -135,7 +135,7 @@ class LiveLedger:
         """List claims again if their watch does not show our own writes."""
         problem = self.unseen(1.0)
         if problem and self._knowledge.claims.distrust_watch():
-            logger.warning("a watch is not believed; the collection is listed", extra={"problem": problem})
+            logger.warning("a watch is stale; the collection is listed again", extra={"problem": problem})
 
     async def commit(self, token: str) -> effects.Ready | effects.Dropped:
         """Write the claims of a reservation. Return `Ready` if every claim is reserved for the pod, `Dropped` if the reservation ends."""
@@ -228,7 +228,7 @@ class LiveLedger:
         def end(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             if not task.cancelled() and task.exception() is not None:
-                logger.error("a bug in the bridge; please report it", exc_info=task.exception())
+                logger.error("a bug in the allocator; please report it", exc_info=task.exception())
 
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)

@@ -438,7 +438,7 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
             finding = make_finding(
                 "O009",
                 name_of(workload),
-                f"it selects no node: none that its pods may run on has the labels {labels or '(none asked for)'}",
+                f"it selects no node: no node that its pods may use has the labels {labels or '(none required)'}",
                 f"kubectl label node NAME {labels or 'KEY=VALUE'} where it is to run, or delete the DaemonSet",
             )
         elif "observedGeneration" in status and (ready < wanted or status.get("unavailableReplicas")):

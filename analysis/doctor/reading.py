@@ -157,7 +157,9 @@ def _server_time(now: datetime, server: Kubernetes | None) -> datetime:
     server_time = parsedate_to_datetime(server.date)
     if abs(server_time - now) <= _SKEW:
         return now
-    warn(f"the local clock differs by {(now - server_time).total_seconds():.0f} s from the API server's, which counts")
+    warn(
+        f"the local clock differs by {(now - server_time).total_seconds():.0f} s from the API server's; the API server's time is used"
+    )
     return server_time
 
 

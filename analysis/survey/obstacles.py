@@ -61,7 +61,7 @@ def of_unread_pools(keys: Sequence[str]) -> Iterator[Finding]:
         yield make_finding(
             "S001",
             list_first(keys, _NAMED),
-            "no ConfigMap with it was read: on a cluster only one that a DaemonSet of the plugin mounts is",
+            "no ConfigMap that describes them was read; in a cluster, only ConfigMaps that a DaemonSet of the plugin mounts are read",
         )
 
 
@@ -128,7 +128,7 @@ def _autoscaler_findings(installed: Installed) -> Iterator[Finding]:
             yield make_finding(
                 "S009",
                 _reference(scaler.where) or scaler.name,
-                f"no node of {list_first(scaler.empty, _NAMED)} exists: for a claim one is created only if the cloud provider reports its devices",
+                f"no node of {list_first(scaler.empty, _NAMED)} exists: an autoscaler creates one for a claim only if the cloud provider reports its devices",
             )
 
 

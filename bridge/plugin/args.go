@@ -129,7 +129,7 @@ func (a *Args) tlsProblems() field.ErrorList {
 	path := field.NewPath("tls")
 	var problems field.ErrorList
 	if a.Address == "" {
-		problems = append(problems, field.Forbidden(path, "a socket is the node's own: give an address"))
+		problems = append(problems, field.Forbidden(path, "a socket needs no certificates: give an address"))
 	}
 	for name, file := range map[string]string{"caFile": a.TLS.CAFile, "certFile": a.TLS.CertFile, "keyFile": a.TLS.KeyFile} {
 		if file == "" {

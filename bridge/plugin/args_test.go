@@ -54,7 +54,7 @@ func TestAWrongArgumentIsNamed(t *testing.T) {
 		`{"address": "127.0.0.1:9443", "tokenFile": "token"}`:                                      `tokenFile: Invalid value: "token": must be an absolute path`,
 		`{"address": "10.0.0.1:9443", "tls": {"caFile": "/ca", "certFile": "/c"}}`:                 "tls.keyFile: Required value",
 		`{"address": "10.0.0.1:9443", "tls": {"caFile": "ca", "certFile": "/c", "keyFile": "/k"}}`: `tls.caFile: Invalid value: "ca"`,
-		`{"socket": "/s", "tls": {"caFile": "/ca", "certFile": "/c", "keyFile": "/k"}}`:            "tls: Forbidden: a socket is the node's own",
+		`{"socket": "/s", "tls": {"caFile": "/ca", "certFile": "/c", "keyFile": "/k"}}`:            "tls: Forbidden: a socket needs no certificates",
 		`{"address": ":9443", "tls": {"caFile": "/ca", "certFile": "/c", "keyFile": "/k"}}`:        "address: Invalid value",
 		`{"address": "10.0.0.1:9443", "tls": {"insecure": true}}`:                                  `unknown field "insecure"`,
 		`{"timeout": "0.05s"}`:                                                                     `timeout: Invalid value: "50ms": must be from 100ms to 1m0s`,

@@ -191,7 +191,7 @@ func (c *Client) do(ctx context.Context, request call, answer checked) error {
 	if request.question != nil {
 		var err error
 		if body, err = json.Marshal(request.question); err != nil {
-			return fmt.Errorf("%s: the question cannot be written: %w", request.name, err)
+			return fmt.Errorf("%s: the question cannot be encoded: %w", request.name, err)
 		}
 	}
 	client := c.questions

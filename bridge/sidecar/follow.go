@@ -106,7 +106,7 @@ func healthOf(state *State, err error) Health {
 	}
 	message := "it is not ready"
 	if state.Ready {
-		message = "another one leads"
+		message = "another replica leads"
 	}
 	if state.Message != "" {
 		message += ": " + Shorten(state.Message)

@@ -147,7 +147,7 @@ def test_doctor_reports_rules_that_kube_scheduler_does_not_enforce(control_plane
         control_plane.wait_unschedulable(gated, "mig")
         assert device(control_plane, gated, "mig") is None
         return
-    words = f"on {NODE} it may give gpu-0-mig-0 beside gpu-0-mps-0, against DeviceCompatibility/gpu-mig: scheduler {STOCK} does not know"  # fmt: skip
+    words = f"on {NODE} it may allocate gpu-0-mig-0 together with gpu-0-mps-0, which DeviceCompatibility/gpu-mig forbids: scheduler {STOCK} does not know"  # fmt: skip
     control_plane.until(words, lambda: words in warning(), 30)
     control_plane.create(second)
     control_plane.wait_scheduled(gated, "mig")

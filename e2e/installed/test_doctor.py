@@ -63,7 +63,7 @@ def where_nothing_is_translated(cluster, tenants):
     del tenants
     item = gpu("observed", cluster.namespace("observing"))
     cluster.create(item)
-    return item, "O103", "the configuration says mode: observe", [item]
+    return item, "O103", "the configuration sets mode: observe", [item]
 
 
 def in_a_misspelt_mode(cluster, tenants):

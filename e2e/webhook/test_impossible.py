@@ -47,7 +47,7 @@ def test_an_impossible_pod_is_refused_warned_or_admitted_as_configured(control_p
         log = webhook.processes["webhook"].log.read_text().splitlines()
         assert any("can never work" in line and gated in line for line in log), "an operator sees it too"
         control_plane.patch(node, {"metadata": {"labels": {POOL: "a"}}})
-        code, output = follow(webhook, control_plane, gated, CONFIGURATION, [f"may make another node ({POOL})"])
+        code, output = follow(webhook, control_plane, gated, CONFIGURATION, [f"may create another node ({POOL})"])
         assert code == 0
         assert "[R023]" in output
         code, output = follow(webhook, control_plane, gated, CONFIGURATION + "impossible: refuse\n", ["(Forbidden)"])

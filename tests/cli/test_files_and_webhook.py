@@ -239,7 +239,7 @@ def compare(seed):
         came[f"{given['kind']} {'let in' if response['allowed'] else 'refused'}"] += 1
         came["filled in"] += given["kind"] == "Pod" and admitted(given, ranges) != with_requests(given)
         came["warned of a pool"] += any(
-            "an autoscaler may make another node" in str(warning) for warning in done.warnings
+            "an autoscaler may create another node" in str(warning) for warning in done.warnings
         )
         came["refused for its place"] += "that this pod can run on" in message
         came["warned of its place"] += any("that this pod can run on" in str(warning) for warning in done.warnings)

@@ -315,4 +315,4 @@ async def test_a_live_survey_reads_only_config_maps_that_plugins_mount(where):
     seen = overview(await read_cluster(cluster, SURVEY, given=in_force), SurveyScope())
     assert list(seen.network.pools) == [VFS]
     [obstacle] = [obstacle for obstacle in seen.obstacles if obstacle.code in ("S001", "S002")]
-    assert (obstacle.object, obstacle.message) == (HCA, "no ConfigMap with it was read: on a cluster only one that a DaemonSet of the plugin mounts is")  # fmt: skip
+    assert (obstacle.object, obstacle.message) == (HCA, "no ConfigMap that describes them was read; in a cluster, only ConfigMaps that a DaemonSet of the plugin mounts are read")  # fmt: skip

@@ -99,7 +99,7 @@ def out_of_bounds(obj: Object, state: State) -> list[Decision]:
             for type_, name, limits, requests in judged:
                 for key, text in _beyond(bounds, limits, requests) if type_ == bounds.type else ():
                     of_pod = "all containers together: " if type_ == "Pod" else ""
-                    message = f"LimitRange {bounds.name} would have the API server refuse it: {of_pod}{text}"
+                    message = f"the API server would refuse it by LimitRange {bounds.name}: {of_pod}{text}"
                     decisions.append(Decision(name_of(obj), name, "", key, Outcome.LEFT, message, code="D219"))
     return decisions
 
@@ -166,12 +166,22 @@ def _beyond(bounds: Bounds, limits: _Quantities, requests: _Quantities) -> Itera
         for part, amounts in (("request", requests), ("limit", limits)):
             amount = amounts.get(key)
             if (amount is None and part == "request") or (amount is not None and amount < least):
-                yield key, f"{part} {amount or 'is missing, which'} is below {least}"
+                yield (
+                    key,
+                    f"{part} {amount} is below {least}"
+                    if amount is not None
+                    else f"the {part} is missing; the minimum is {least}",
+                )
     for key, most in bounds.most.items():
         for part, amounts in (("limit", limits), ("request", requests)):
             amount = amounts.get(key)
             if (amount is None and part == "limit") or (amount is not None and amount > most):
-                yield key, f"{part} {amount or 'is missing, which'} is above {most}"
+                yield (
+                    key,
+                    f"{part} {amount} is above {most}"
+                    if amount is not None
+                    else f"the {part} is missing; the maximum is {most}",
+                )
     for key, ratio in bounds.ratio.items():
         limit, request = limits.get(key), requests.get(key)
         if not limit or not request or not limit.nano or not request.nano:

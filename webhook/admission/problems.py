@@ -66,7 +66,7 @@ def deny_or_warn(problems: Problems, state: State) -> Problems:
     elif file.impossible == "warn":
         opening = "this can never work: "
     elif file.impossible == "auto" and state.fleet.grows and may_come:
-        opening = f"this may never work, but an autoscaler may make another node ({state.fleet.grows}): "
+        opening = f"this may never work, but an autoscaler may create another node ({state.fleet.grows}): "
     else:
         return problems
     warnings = [denial.prefixed(opening) for denial in problems.denials]

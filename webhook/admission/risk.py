@@ -71,5 +71,5 @@ def _conflict(stock: Stock, node: str, chosen: Iterable[tuple[PoolId, str]], bud
             device_id = (*id_, device)
             rule = rules.between(device_id, first, node_pools)
             where = "" if (driver, pool) == id_ else f" of pool {pool}"
-            return f"it may give {device} beside {name}{where}, against {rule}"
+            return f"it may allocate {device} together with {name}{where}, which {rule} forbids"
     return ""

@@ -305,7 +305,7 @@ def _by_size(
     percent = demand.memory_percent or 0
     percent_text = f"{float(percent):g} %"
     if not supply.target.product:
-        reason = f"target {supply.target.name!r} has no `product` attribute to tell device sizes apart"
+        reason = f"target {supply.target.name!r} has no `product` attribute, so the sizes of its devices are unknown"
         return Impossible(reason=reason, unresolved=True)
     wanted = {name: size for name, size in sizes.items() if _is_wanted(name, demand, supply.target)}
     amounts = _amounts(percent, wanted)

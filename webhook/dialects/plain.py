@@ -151,7 +151,7 @@ def _read_hints(
             return Untranslated(hint.key, hint.row.because)
         nearer = container.amount_of(role)
         if nearer:
-            notes.append(Note(hint.key, Outcome.TRANSLATED, f"{nearer.key} on the container says it"))
+            notes.append(Note(hint.key, Outcome.TRANSLATED, f"{nearer.key} on the container sets it"))
             continue
         read_ = number_of(hint, expressions) if role in _DEVICE else texts_of(hint, expressions)
         if isinstance(read_, Stop):
@@ -205,7 +205,7 @@ def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dia
         if amount.row.role is not Role.COUNT and amount.value:
             other = sizes.setdefault(amount.row.role, amount)
             if other.key != amount.key:
-                return Untranslated(amount.key, f"says the {amount.row.role} of a device, and so does {other.key}")
+                return Untranslated(amount.key, f"sets the {amount.row.role} of a device, as does {other.key}")
     texts = hinted.texts
     if len(asking) > 1:
         if sizes or texts:

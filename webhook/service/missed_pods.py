@@ -128,7 +128,7 @@ class MissedPods:
             await self._recorder.record(pod, reason, text, warning=True)
         for (kind, (namespace, name)), denial in self._refused.items():
             problem = (
-                f"its pods are refused: {denial.message} [{denial.code}]; bring what is missing, or tell its author"
+                f"its pods are refused: {denial.message} [{denial.code}]; provide what is missing, or inform the author"
             )
             for_administrator[problem].append((namespace, f"{kind} {namespace}/{name}"))
         await self._report_to_administrator(for_administrator)

@@ -188,7 +188,7 @@ class Service:
             "evidence": follower.unread_evidence,
             "server": follower.assumed_gates,
             "objects read": follower.quarantine.note,
-            "objects worked on": self.quarantine.note,
+            "objects processed": self.quarantine.note,
         }
         self.metrics.more_notes = self._source.notes
         self.metrics.show_configuration(self._source.digest)

@@ -65,7 +65,7 @@ def why_not(state: State, namespace: str) -> str:
     if reasons:
         return f"in its namespace {namespace} {' and '.join(reasons)}"
     mode = state.configuration.file.mode
-    return "" if Mode(mode) is Mode.ENFORCE else f"the configuration says mode: {mode}"
+    return "" if Mode(mode) is Mode.ENFORCE else f"the configuration sets mode: {mode}"
 
 
 def with_mode(state: State, mode: Mode) -> State:

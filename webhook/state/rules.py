@@ -303,7 +303,7 @@ def _wrong_preference(path: str, nodes: PreferredNodes) -> Iterable[Finding]:
     fields = [nodes.prefer is not None, nodes.percent is not None, bool(nodes.node_selector)]
     if sum(fields) != 1:
         subject = "more than one field" if any(fields) else "nothing"
-        reason = f"{subject} says which nodes are preferred"
+        reason = f"{subject} selects the preferred nodes"
         yield mistake(path, reason, "write one of prefer: dra, prefer: plugin, percent or nodeSelector")
     yield from _wrong_labels(f"{path}/nodeSelector", nodes.node_selector)
     if nodes.percent is not None and not 0 <= nodes.percent <= 100:

@@ -209,8 +209,10 @@ def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
     devices = sum([count_devices(grant.spec) for grant in shared.grants])
     if devices > POD_LIMIT:  # a limit of the API server for claims; a device plugin has none
         if any(case.keeps and case.open for case in cases):
-            return judge(leave_cpus(without_claims, f"{devices} devices for one pod, {POD_LIMIT} is the most"), context)
-        reason = f"{devices} devices for one pod, {POD_LIMIT} is the most that claims give to one"
+            return judge(
+                leave_cpus(without_claims, f"{devices} devices for one pod, {POD_LIMIT} is the maximum"), context
+            )
+        reason = f"{devices} devices for one pod, {POD_LIMIT} is the maximum with claims"
         return CheckedPod(tuple([case.leave(case.keys[0], reason) if case.open else case for case in cases]))
     strategy = ""
     packed: dict[str, tuple[str, str]] = {}
@@ -369,7 +371,7 @@ def leave_served_by_core(case: Case, context: Context) -> Case:
         return case
     reason = served_by(context.fleet.extended[keys[0]])
     if fenced:
-        reason = f"{reason}, but bridge.fence keeps kube-scheduler from {fenced}: have it translated"
+        reason = f"{reason}, but bridge.fence keeps kube-scheduler from {fenced}: let the webhook translate the pod"
         return case.leave(keys[0], reason, code="D218")
     return case.leave(keys[0], reason, quiet=True, served=True)
 

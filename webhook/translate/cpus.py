@@ -160,5 +160,5 @@ def check_nodes(cases: Sequence[Case], context: Context) -> Sequence[Case]:
     of_no_node = any(" " in name for name in served.nodes)  # slices without a nodeName count under `driver NAME`
     if of_no_node or len(giving) * 2 > len(nodes):
         return cases
-    reason = f"{len(giving)} of {len(nodes)} nodes that the pod can run on publish CPUs of class {served.name}, which is not most of them"
+    reason = f"{len(giving)} of {len(nodes)} nodes that the pod can run on publish CPUs of class {served.name}: more than half have to"
     return leave_cpus(cases, reason)

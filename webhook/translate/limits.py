@@ -52,7 +52,7 @@ def exceeded_limit(pod: PodView, configuration: Configuration) -> Untranslated |
         if not isinstance(text, str) or all(known.row.role is Role.NONE for known in rows):
             continue
         if len(text) > BYTES:
-            return Untranslated(key, f"an annotation of {len(text)} letters is not read, {BYTES} is the most")
+            return Untranslated(key, f"an annotation of {len(text)} letters is not read, {BYTES} is the maximum")
         if text.count(",") >= ENTRIES and any(known.row.unit is Unit.LIST for known in rows):
             return Untranslated(key, f"a list of more than {ENTRIES} entries is not read")
     return None

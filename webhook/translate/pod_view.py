@@ -246,7 +246,7 @@ def number(entry: LegacyKey, configuration: Configuration | None = None) -> int 
     if limit.nano < 0:
         return _invalid(entry, f"{entry.limit} is negative", "write a number from 0 up")
     if limit.milli() % 1000:
-        return _invalid(entry, f"{entry.limit} is more than a number may be", "write a whole number below 2^63")
+        return _invalid(entry, f"{entry.limit} exceeds the maximum of 2^63-1", "write a whole number below 2^63")
     return MAX  # the API server accepts it, because its check in thousandths overflows to a whole number
 
 

@@ -106,8 +106,8 @@ _ANNOTATIONS = "/metadata/annotations"
 # Fields of tests whose content is only compared with objects of the cluster.
 _COMPARED = {"chainsaw.kyverno.io": ("assert", "error")}
 _REMEDY = "the webhook decides on the pods that it creates: run `drawbridge translate` on one of them"
-_RENDER = "run `drawbridge translate` on what it renders (`helm template CHART --values FILE`); unchanged, its pods are decided on at the webhook"
-_BY_HAND = "run `drawbridge translate` on the text, saved as a file, and copy the result; unchanged, its pods are decided on at the webhook"
+_RENDER = "run `drawbridge translate` on what it renders (`helm template CHART --values FILE`); otherwise the webhook decides on its pods"
+_BY_HAND = "run `drawbridge translate` on the text, saved as a file, and copy the result; otherwise the webhook decides on its pods"
 # Groups of the kinds that render a chart with values.
 _OF_CHARTS = ("argoproj.io", "helm.toolkit.fluxcd.io")
 # Kinds with arbitrary texts. A text that contains a part of a pod has limits or requests.

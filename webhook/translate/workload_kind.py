@@ -98,7 +98,7 @@ _RAY = _read(
     "KubeRay 1.7.0-rc.0",
     "ray-operator/config/crd/bases, ray-operator/controllers/ray/utils/resources.go",
     Keeps.YES,
-    "KubeRay, which tells Ray and its autoscaler by them what a worker has",
+    "KubeRay, which sizes Ray's workers and its autoscaler by them",
     since="1.3.2",
 )
 _TRAINER = _read(
@@ -232,7 +232,7 @@ KINDS: Mapping[tuple[str, str], WorkloadKind] = {
     **{("kaito.sh", kind): _KAITO for kind in ("Workspace", "InferenceSet", "RAGEngine")},
     ("kubeai.org", "Model"): _read("KubeAI 0.21.0", "manifests/crds/kubeai.org_models.yaml, internal/config/system.go", Keeps.NO_TEMPLATE, "KubeAI, which takes the devices of its pods from a profile", note="the key is in `resourceProfiles` of its configuration")._replace(profile="/spec/resourceProfile"),
     **{("mlops.seldon.io", kind): _SELDON for kind in ("Server", "ServerConfig")},
-    ("serving.yatai.ai", "BentoDeployment"): _read("yatai-deployment 1.1.21", "config/crd/bases, controllers/bentodeployment_controller.go", Keeps.NO_TEMPLATE, "Yatai, which builds its pods itself", note="it makes nvidia.com/gpu of its own `gpu`, and of `custom` what is there")._replace(gpu="nvidia.com/gpu"),
+    ("serving.yatai.ai", "BentoDeployment"): _read("yatai-deployment 1.1.21", "config/crd/bases, controllers/bentodeployment_controller.go", Keeps.NO_TEMPLATE, "Yatai, which builds its pods itself", note="its own `gpu` becomes nvidia.com/gpu, and `custom` is copied")._replace(gpu="nvidia.com/gpu"),
     **{("ome.io", kind): _OME for kind in ("InferenceService", "ServingRuntime", "ClusterServingRuntime", "BenchmarkJob")},
     ("llmaz.io", "OpenModel"): _LLMAZ,
     **{("inference.llmaz.io", kind): _LLMAZ for kind in ("Service", "Playground", "BackendRuntime")},

@@ -64,7 +64,7 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[tupl
             continue
         published_device = published.get(device)
         if published_device is None:
-            yield from _problems_of(held_devices, "D602", "", f"{shown} is not published, or no longer")
+            yield from _problems_of(held_devices, "D602", "", f"{shown} is not published")
             continue
         for name, capacity in published_device.device.capacity.items():
             takers = [held for held in held_devices if name in held.result.consumed_capacity]

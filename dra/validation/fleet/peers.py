@@ -96,7 +96,7 @@ def _judge(
     failed = next((peer for peer in peers if isinstance(verdicts[peer.reference], str)), None)
     if failed is not None:
         yield finding_at(
-            "D505", "", f"it fails on {failed.reference}, which counts as no: {verdicts[failed.reference]}"
+            "D505", "", f"it fails on {failed.reference}, which permits nothing: {verdicts[failed.reference]}"
         )
     yield from _disagreement(rule, carriers, peers, verdicts, world)
     refused = [peer for peer in peers if verdicts[peer.reference] is not True]

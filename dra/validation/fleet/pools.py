@@ -97,7 +97,11 @@ def find_incomplete(slice_: ResourceSlice, slices: Sequence[ResourceSlice]) -> F
     counts = {other.spec.pool.resource_slice_count for other in visible}
     pool, path = slice_.spec.pool, "/spec/pool/resourceSliceCount"
     if len(counts) > 1:
-        return finding_at("D403", path, f"the slices of this generation say {', '.join(map(str, sorted(counts)))}")
+        return finding_at(
+            "D403",
+            path,
+            f"the slices of this generation announce different numbers of slices: {', '.join(map(str, sorted(counts)))}",
+        )
     announced = pool.resource_slice_count
     given = max(len(visible), min(len(slices), announced))
     if given == announced:

@@ -184,7 +184,7 @@ def _lists(entry: _Entry, requests: Sequence[str], driver: KnownDriver, *, whole
     for index, name in enumerate(requests[:_MAX] if not whole else ()):
         alternatives = [leaf.name for leaf in entry.leaves if leaf.request == name and leaf.name != name]
         if alternatives:
-            message = f"{name!r} has alternatives, and {driver.name} looks for the name of the one that was taken"
+            message = f"{name!r} has alternatives, and {driver.name} compares the name of the allocated one"
             yield finding_at(
                 "D707", f"{entry.path}/requests/{index}", message, f"name {list_or_none(alternatives)} instead"
             )

@@ -45,7 +45,7 @@ def test_a_valid_rule_has_devices_and_no_findings():
         (compatibility("r", "device."), ["D110"], "/spec/compatibleOnlyWith"),
         (compatibility("r", MIG, 'device.driver = "x"'), ["D110", "D501"], "/spec/selector"),
         (compatibility("r", MIG, f'{MODE} == "none"'), ["D503"], f"no published device of '{DRIVER}' has the rule"),
-        (compatibility("r", MIG), ["D501"], "'mig-0' and 'mps-0' of pool 'p' both have it"),
+        (compatibility("r", MIG), ["D501"], "applies to 'mig-0' and to 'mps-0' of pool 'p'"),
         (compatibility("r", f'device.attributes["{DRIVER}"].rack == 1', MIG), ["D505"], "on 'mig-0': "),
         (compatibility("r", "false"), [], ""),
     ],
@@ -74,7 +74,7 @@ def test_a_node_rule_covers_all_pools_of_one_node():
     mig, mps = device("mig-0", "mig"), device("mps-0", "mps")
     reported = status(rule, mig, second=[mps])
     assert (reported.devices, codes(reported)) == (2, ["D501"])
-    assert "'mig-0' and 'mps-0' of node 'n0' both have it" in reported.findings[0].message
+    assert "applies to 'mig-0' and to 'mps-0' of node 'n0'" in reported.findings[0].message
     elsewhere = [slice_("a", mig), slice_("b", mps, pool="q", node="n1")]
     assert codes(status_on(rule, elsewhere)) == []
     reported = status_on(rule, [slice_("a", mig), slice_("b", mps, pool="q", allNodes=True)])

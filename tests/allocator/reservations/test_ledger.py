@@ -81,7 +81,7 @@ def test_a_decision_that_rests_on_an_older_ledger_is_declined():
     generation = world.ledger.generation
     world.assume("a", part(claim("c"), granted("d0")))
     declined = world.assume("b", part(claim("e"), granted("d0")), generation=generation)
-    assert declined == [Declined("t-b", f"pool p of {DRIVER} has changed since then")]
+    assert declined == [Declined("t-b", f"pool p of {DRIVER} has changed since the decision")]
     assert world.state("b") is ReservationState.PENDING
 
 
@@ -120,7 +120,9 @@ def test_at_most_256_pods_share_a_claim():
     assert world.assume("last", part(shared)) == []
     world.commit("last")
     assert len(world.server.claims["c"].status.reserved_for) == 256
-    assert world.assume("late", part(shared)) == [Declined("t-late", "claim team/c has no room for another pod")]
+    assert world.assume("late", part(shared)) == [
+        Declined("t-late", "claim team/c already has the maximum number of pods")
+    ]
 
 
 def test_a_claim_with_its_finalizer_takes_one_write():

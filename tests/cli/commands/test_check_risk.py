@@ -32,4 +32,7 @@ def test_a_claim_whose_allocation_may_violate_a_rule_is_reported(tmp_path, files
     findings = [finding for finding in answer["findings"] if finding["code"] == "D507"]
     assert [finding["object"] for finding in findings] == expected
     for finding in findings:
-        assert "it may give gpu-0-mig-0 beside gpu-0-mps-0, against DeviceCompatibility/gpu-mig" in finding["message"]
+        assert (
+            "it may allocate gpu-0-mig-0 together with gpu-0-mps-0, which DeviceCompatibility/gpu-mig forbids"
+            in finding["message"]
+        )

@@ -64,7 +64,7 @@ NOT_TRANSLATED = [
     ([namespace_in("enforce"), untranslated_pod(ownerReferences=OWNED)], "webhook was down", "delete the pod, and Job j creates another"),
     ([namespace_in("enforce"), untranslated_pod()], "webhook was down", "delete the pod and create it again"),
     ([namespace_in("warn"), untranslated_pod()], "has the label drawbridge.dev/mode=warn", "set drawbridge.dev/mode=enforce there; then"),
-    ([untranslated_pod()], "the configuration says mode: observe", "set drawbridge.dev/mode=enforce there; then"),
+    ([untranslated_pod()], "the configuration sets mode: observe", "set drawbridge.dev/mode=enforce there; then"),
     ([namespace_in("enforce"), untranslated_pod(), quota_of("requests.nvidia.com/gpu")], "ResourceQuota", "correct the name"),
     ([namespace_in("enforce"), untranslated_pod(labels={"drawbridge.dev/skip": "true"})], "keeps it from the webhook", "remove the label"),
     ([namespace_in("enforce"), untranslated_pod(annotations={"drawbridge.dev/original": "x"})], "", ""),

@@ -103,7 +103,7 @@ def test_mode_off_shows_no_further_decision():
     assert "S003" not in {obstacle.code for obstacle in survey.obstacles}
     survey = survey_of(*on_a_fleet(FITS), configuration=configured(mode="off"))
     assert {key.detail for workload in survey.workloads for key in workload.keys} == {
-        "the configuration says mode: off"
+        "the configuration sets mode: off"
     }
 
 

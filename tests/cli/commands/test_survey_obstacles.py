@@ -94,7 +94,9 @@ def test_an_old_autoscaler_and_empty_node_groups_are_obstacles():
 
     assert obstacles_of("1.34.0")["S008"].startswith("cluster-autoscaler 1.34 does not consider claims")
     assert "S008" not in obstacles_of("1.36.1")
-    assert obstacles_of("1.36.1")["S009"].startswith("no node of gpu-a exists: for a claim one is created only if")
+    assert obstacles_of("1.36.1")["S009"].startswith(
+        "no node of gpu-a exists: an autoscaler creates one for a claim only if"
+    )
 
 
 def of_kind(version, kind, namespace="", **spec):

@@ -149,7 +149,7 @@ def limited(name, again=False, **limits):
         ({"max": {"cpu": "3"}}, (limited("s", again=True, cpu="1"), limited("i", cpu="2")), {}, []),
         ({"max": {"cpu": "3"}}, (limited("s", again=True, cpu="1"), limited("i", cpu="3")), {}, ["limit 4 is above 3", "request 4 is above 3"]),
         ({"min": {"cpu": "3"}}, (), {}, ["request 2 is below 3", "limit 2 is below 3"]),
-        ({"min": {"memory": "1Gi"}}, (), {}, ["request is missing, which is below 1Gi"]),
+        ({"min": {"memory": "1Gi"}}, (), {}, ["the request is missing; the minimum is 1Gi"]),
         ({"max": {"cpu": "3"}}, (), {"limits": {"cpu": "4"}}, ["limit 4 is above 3"]),
         ({"max": {"cpu": "3"}}, (), {"limits": {"cpu": "3"}, "requests": {"cpu": "1"}}, []),
         ({"max": {"memory": "1Gi"}}, (), {"limits": {"memory": "2Gi"}}, ["limit 2Gi is above 1Gi", "request 2Gi is above 1Gi"]),
@@ -160,7 +160,7 @@ def test_each_limit_range_violation_of_a_whole_pod_is_named(bounds, init, own, m
     value = pod_of(limited("a", cpu="1"), limited("b", cpu="1"), init=init)
     value["spec"] |= {"resources": own} if own else {}
     decisions = out_of_bounds(value, state(limit_range({"type": "Pod"} | bounds)))
-    opening = "LimitRange l would have the API server refuse it: all containers together: "
+    opening = "the API server would refuse it by LimitRange l: all containers together: "
     assert [(decision.container, decision.detail) for decision in decisions] == [
         ("", opening + text) for text in messages
     ]
@@ -179,14 +179,14 @@ def test_each_limit_range_violation_of_a_whole_pod_is_named(bounds, init, own, m
         ({"maxLimitRequestRatio": {"cpu": "2"}}, {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}, []),
         ({"maxLimitRequestRatio": {"cpu": "2"}}, {}, ["a limit of at most 2 times the request needs both"]),
         ({"max": {GPU: "1"}}, {"limits": {GPU: "2"}}, ["limit 2 is above 1", "request 2 is above 1"]),
-        ({"max": {"cpu": "2"}}, {"limits": {"cpu": "many"}}, ["limit is missing, which is above 2", "request is missing"]),
+        ({"max": {"cpu": "2"}}, {"limits": {"cpu": "many"}}, ["the limit is missing; the maximum is 2", "request is missing"]),
     ],
 )  # fmt: skip
 def test_each_limit_range_violation_of_a_container_is_named(bounds, resources, messages):
     decisions = out_of_bounds(pod_of({"name": "c", "image": "i", "resources": resources}), state(limit_range(bounds)))
     assert all(decision.code == "D219" and decision.container == "c" for decision in decisions)
     expected = [
-        f"LimitRange l would have the API server refuse it: {line}" for line in messages if "many" not in str(resources)
+        f"the API server would refuse it by LimitRange l: {line}" for line in messages if "many" not in str(resources)
     ]
     if expected or not messages:
         assert [decision.detail for decision in decisions] == expected

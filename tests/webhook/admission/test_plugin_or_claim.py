@@ -50,7 +50,7 @@ def in_pool(world, **changes):
     return msgspec.structs.replace(world, fleet=fleet, configuration=Configuration(file))
 
 
-MAY_COME = "this may never work, but an autoscaler may make another node (cloud.google.com/gke-nodepool): none of"
+MAY_COME = "this may never work, but an autoscaler may create another node (cloud.google.com/gke-nodepool): none of"
 
 
 @pytest.mark.parametrize("count", [16, 5])

@@ -94,7 +94,7 @@ def test_where_an_autoscaler_is_installed_a_pod_is_warned():
 def warned_of(autoscaler, state):
     there = response_to(requesting(9), state)
     assert there["allowed"]
-    opening = f"this may never work, but an autoscaler may make another node ({autoscaler}): none of"
+    opening = f"this may never work, but an autoscaler may create another node ({autoscaler}): none of"
     assert [warning.startswith(opening) for warning in there["warnings"]].count(True) == 1
 
 

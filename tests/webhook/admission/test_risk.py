@@ -50,9 +50,9 @@ def stock(*files, held=()):
 
 
 MIG = f'{MODE} == "mig"'
-ACROSS = "on n0 it may give full-0 beside mig-0 of pool p, against DeviceCompatibility/mig"
+ACROSS = "on n0 it may allocate full-0 together with mig-0 of pool p, which DeviceCompatibility/mig forbids"
 BESIDE_MPS = [("mps", "gpu-0-mps-0")]
-SAID = "on gpu-node it may give gpu-0-mig-0 beside gpu-0-mps-0, against DeviceCompatibility/gpu-mig"
+SAID = "on gpu-node it may allocate gpu-0-mig-0 together with gpu-0-mps-0, which DeviceCompatibility/gpu-mig forbids"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,10 @@ def test_a_class_with_some_excluded_devices_is_a_risk():
     risk = find_broken_rule(
         stock("plain", "expressions", held=[("mig", "gpu-0-mig-1")]).with_object(both), [claim], Budget(1_000_000)
     )
-    assert risk == "on gpu-node it may give gpu-0-mps-0 beside gpu-0-mig-1, against DeviceCompatibility/gpu-mig"
+    assert (
+        risk
+        == "on gpu-node it may allocate gpu-0-mps-0 together with gpu-0-mig-1, which DeviceCompatibility/gpu-mig forbids"
+    )
 
 
 @pytest.mark.parametrize(("scope", "risk"), [("node", ACROSS), ("pool", "")])

@@ -321,7 +321,7 @@ async def test_admin_problems_are_reported_once_on_the_controller_deployment():
     assert waits.startswith("Pod default/p and 1 more: no node has nvidia.com/gpu: ")
     assert refused == (
         "Deployment a/web and 1 more: its pods are refused: DeviceClass x does not exist [R021]; "
-        "bring what is missing, or tell its author"
+        "provide what is missing, or inform the author"
     )
 
 

@@ -30,7 +30,7 @@ async def test_a_controllers_metrics_port_reports_readiness_and_quarantined_obje
         assert "hostile" not in (await text(where))[1]
         status, body = await text(f"{where}?verbose")
         assert status == 200, "all replicas would have the same, so none of them leaves the Service"
-        assert "[!]objects worked on: set aside: deployments.apps default/hostile: RecursionError: too deep" in body
+        assert "[!]objects processed: set aside: deployments.apps default/hostile: RecursionError: too deep" in body
         assert "drawbridge_quarantined_objects 1.0" in (await text(f"http://{here.metrics}/metrics"))[1]
 
 

@@ -54,7 +54,7 @@ def test_a_gpu_and_cpus_get_separate_claims():
     assert (
         "c0",
         Outcome.LEFT,
-        "0 of 1 nodes that the pod can run on publish CPUs of class dra.cpu, which is not most of them",
+        "0 of 1 nodes that the pod can run on publish CPUs of class dra.cpu: more than half have to",
     ) in outcomes_of(without_node)
 
 
@@ -114,7 +114,7 @@ def test_cpus_are_claimed_if_most_reachable_nodes_have_the_driver():
         (
             "c0",
             Outcome.LEFT,
-            "2 of 4 nodes that the pod can run on publish CPUs of class dra.cpu, which is not most of them",
+            "2 of 4 nodes that the pod can run on publish CPUs of class dra.cpu: more than half have to",
         )
     ]
     assert done.warnings == ()  # the kubelet serves it as before
@@ -131,4 +131,4 @@ def test_cpus_are_left_if_a_pod_exceeds_the_device_limit():
     value = pod({"cpu": 128, "memory": "1Gi"} | GPU)
     done = verdict_of(value, given=fleet(CLASS, *nodes, *gpus("a", "b")))
     assert [request["class"] for request in exactly_of(done)] == ["gpu.nvidia.com"]
-    assert ("c0", Outcome.LEFT, "129 devices for one pod, 128 is the most") in outcomes_of(done)
+    assert ("c0", Outcome.LEFT, "129 devices for one pod, 128 is the maximum") in outcomes_of(done)

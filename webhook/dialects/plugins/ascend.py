@@ -190,7 +190,7 @@ def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Stop:
         note = Note(count.key, Outcome.TRANSLATED, f"{several(count.value, 'card')} of any Ascend 910")
         return DialectAnswer(demands=(KeyedDemand(count.key, demand),), notes=(note,))
     if product is None:
-        reason = f"`ascend.products` does not say what the driver calls a card of {name}"
+        reason = f"`ascend.products` has no product name for {name}"
         return Untranslated(first.key, reason)
     part: Template | None = None
     notes = [Note(count.key, Outcome.TRANSLATED, f"{several(count.value, 'card')}, {product}")]

@@ -101,7 +101,7 @@ def read(request: DialectRequest[LlmdOptions]) -> DialectAnswer | Stop:
     most, together = options.pairs_per_node, options.pairs_per_numa_node
     if count > most:
         remedy = f"ask for {most} at most; an administrator can declare `llmd: {{pairsPerNode: {count}}}` ({CONFIGURATION_PAGE})"
-        return Refusal(key, f"{count} pairs in one pod, {most} is the most", remedy, Code.RANGE)
+        return Refusal(key, f"{count} pairs in one pod, {most} is the maximum", remedy, Code.RANGE)
     allowed = request.hints.get(Role.NUMA_BIND)
     if together < count < most and not allowed:
         reason = f"{count} pairs are more than a NUMA node has, which is {together}"

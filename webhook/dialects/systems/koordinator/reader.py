@@ -308,7 +308,7 @@ def ask_host(draft: Draft) -> Stop | None:
         key, policy = request.names[Role.NUMA_BIND], request.topology.policy
         outcome = Outcome.APPROXIMATED
         if policy == FEWEST_NODES:
-            text = f"{policy}, the fewest NUMA nodes that can do for all of it, is lost"
+            text = f"{policy}, the fewest NUMA nodes that have room for the request, is lost"
         elif policy != ONE_NODE:
             outcome, text = (
                 Outcome.TRANSLATED,
