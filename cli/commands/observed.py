@@ -39,7 +39,7 @@ _SHOWN = 5  # the most reasons of a namespace in a report
 @options.namespaced("Only this namespace.")
 @options.output("text", "json", "csv", "markdown", "html", default="text")
 def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
-    """Count for each namespace what became of its pods at the webhook (or would have, in mode enforce), with reasons.
+    """Count the outcomes of each namespace's pods at the webhook, with reasons. In other modes, count what enforce would have done.
 
     Reads the logs of webhooks at level info, from files or standard input. Pods without an accelerator are not in them.
     """

@@ -68,13 +68,13 @@ def command(
     feature_gates: str,
     output: str,
 ) -> Exit:
-    """Show where the pending pods of a snapshot would go, or with --claims which devices its claims would get.
+    """Show where the pending pods of a snapshot would go. With --claims, show which devices its claims would get.
 
-    Pods without a node and the pods of workloads pass the webhook first, which translates or refuses them. A snapshot is any set of Node,
+    Pods without a node and the pods of workloads pass the webhook first, which translates or refuses them. Pods are placed by priority,
+    creation and name; the devices that a pod gets are not free for the next pod. With --claims, the unallocated claims are allocated
+    together on each node, in input order. If no node has devices for them, the command suggests changes. A snapshot is any set of Node,
     Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice, DeviceClass, DeviceTaintRule, DeviceCompatibility, DeviceQuota and
-    PodDisruptionBudget objects. Pods are placed by priority, creation and name; devices of one pod are not free for the next.
-    With --claims, the unallocated claims are allocated together on each node, in input order; for those that fit nowhere, changes are
-    searched with which they would fit.
+    PodDisruptionBudget objects.
     """
     from analysis import allocated, outlook, simulated
     from analysis.loading import read_dump

@@ -51,10 +51,10 @@ def command(
 ) -> Exit:
     """Save the objects of a cluster that decide about devices in one file.
 
-    The file is a List in JSON, for -f of survey, explain, simulate, doctor, check and translate, or for --inventory. Secrets are not
-    read. Only fields that decide about devices are kept: of ConfigMaps the settings of device plugins, of variables the values that a
-    dialect reads, of opaque parameters those that a driver is known to read, of labels and annotations those that a dialect or selector
-    uses, of volumes the kubelet's folders. No commands, probes or messages; arguments only of device plugins and autoscalers.
+    The file is a List in JSON. The commands survey, explain, simulate, doctor, check and translate read it with -f, or as --inventory.
+    The command reads no Secrets. It saves only fields that decide about devices: the settings of device plugins in ConfigMaps; the
+    environment variables, labels and annotations that a dialect or selector uses; the opaque parameters that a known driver reads; the
+    kubelet's folders among volumes; the arguments of device plugins and autoscalers. Commands, probes and messages are not saved.
     """
     from analysis import loop, saved
 
