@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _LOGGER = b'"drawbridge.decision"'
 _LOST = b'"lines were lost"'
-# Outcomes of reviews that are decisions about keys; in modes observe and warn, the outcome that `enforce` would have.
+# The outcome in mode `enforce`, by the logged outcome of a review. Reviews with other outcomes are not counted.
 _DECIDED = {
     "translated": Outcome.TRANSLATED,
     "would translate": Outcome.TRANSLATED,
@@ -28,7 +28,7 @@ _DECIDED = {
 
 
 class SeenReason(msgspec.Struct, frozen=True, kw_only=True):
-    """A reason why pods of a namespace are not simply translated, and the number of these pods."""
+    """A reason why pods of a namespace have another outcome than `translated`, and the number of these pods."""
 
     outcome: Outcome
     text: str
@@ -57,19 +57,15 @@ def summarise(lines: Iterable[bytes], warn: Callable[[str], None]) -> list[SeenN
         object_ = str(record.get("object"))
         decided = _DECIDED.get(str(record.get("outcome")))
         review = record.get("uid"), record.get("path")
-        if (
-            decided is None
-            or record.get("dry_run")
-            or record.get("dryRun")
-            or not object_.startswith("Pod/")
-            or review in reviews
-        ):
+        if decided is None or record.get("dryRun") or not object_.startswith("Pod/") or review in reviews:
             continue
         if record.get("operation") != "CREATE":
             continue
         key = object_.split("/")[1], str(record.get("mode"))
         counts = outcomes.setdefault(key, Counter())
-        if record.get("path") != "mutate":  # the validating review, after the mutating one translated the pod
+        if (
+            record.get("path") != "mutate"
+        ):  # a refusal by the validating review replaces the outcome of the mutating review
             if decided is not Outcome.REFUSED:
                 continue
             counts[Outcome.TRANSLATED if counts[Outcome.TRANSLATED] else Outcome.APPROXIMATED] -= 1
@@ -79,7 +75,7 @@ def summarise(lines: Iterable[bytes], warn: Callable[[str], None]) -> list[SeenN
         counts[outcome] += 1
         if outcome is Outcome.TRANSLATED:
             continue
-        # The keys for which the pod has this outcome, else the problems of the whole pod.
+        # The keys with this outcome (for `partly`, those that stay), or else the problems of the whole pod.
         texts: set[str] = set()
         for decision in decisions:
             if decision.outcome is outcome or (outcome is Outcome.PARTLY and decision.outcome not in REPLACED):

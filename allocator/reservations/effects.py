@@ -1,6 +1,6 @@
 """The effects of a step, which `LiveLedger.apply` carries out. Each write is a patch with the claim's resourceVersion.
 
-Each write ends in one event. It contains complete lists, because a merge patch replaces lists. `Commits` adds `allocationTimestamp`,
+Each write results in one event for the ledger (`events`). A write contains complete lists, because a merge patch replaces lists. `Commits` adds `allocationTimestamp`,
 because the ledger has no wall clock.
 """
 
@@ -16,7 +16,10 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
 class PatchFinalizer(msgspec.Struct, frozen=True):
-    """Write `metadata.finalizers`: add ours before an allocation; remove it so that a lost allocation cannot land any more."""
+    """Write `metadata.finalizers`: add ours before an allocation.
+
+    Removing it changes the claim's version, so that an allocation whose write got no answer cannot land any more.
+    """
 
     claim: ResourceClaim  # as it was seen: name, uid and the version to condition the write on
     finalizers: tuple[str, ...]
@@ -64,14 +67,14 @@ class OverlayClaim(msgspec.Struct, frozen=True):
 
 
 class Declined(msgspec.Struct, frozen=True):
-    """`Assume` changed nothing, because its decision is outdated: decide again."""
+    """The event `Assume` changed nothing, because its decision is outdated: decide again."""
 
     token: str
     sentence: str
 
 
 class Exceeded(msgspec.Struct, frozen=True):
-    """`Assume` changed nothing, because the pod would exceed a line of a quota."""
+    """The event `Assume` changed nothing, because the pod would exceed a line of a quota."""
 
     token: str
     line: QuotaLine
@@ -107,7 +110,7 @@ class Freed(msgspec.Struct, frozen=True):
 
 
 class Requeue(msgspec.Struct, frozen=True):
-    """Requeue these pods: their reservations ended, or their claims may be written again."""
+    """Requeue these pods: their reservations ended, or the pause after a rejected write to their claims is over."""
 
     pods: frozenset[str]  # uids
 

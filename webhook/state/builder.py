@@ -1,7 +1,7 @@
 """Collects the objects of a cluster and builds the `State` for decisions. Pure.
 
-A returned state never changes. Changed objects are collected here, and copied when the next state is requested, so that ten thousand new
-templates are copied once and not ten thousand times.
+A returned state never changes. Changed namespaces, templates and pods are collected here, and copied when the next state is requested, so
+that ten thousand new templates are copied once and not ten thousand times.
 
 A changed claim or node updates the stock at once. The inventory of all devices is expensive, so a change only marks it as old, and the caller
 runs the survey when it has time.
@@ -47,7 +47,7 @@ Unstocked = Namespace | ResourceQuota | LimitRange | ResourceClaimTemplate | Pod
 Seen = Stocked | Unstocked
 _STOCKED = (Node, ResourceSlice, DeviceClass, DeviceTaintRule, DeviceCompatibility, ResourceClaim)
 
-_Keys = dict[str, frozenset[str]]  # resource names, by the object that limits them
+_LimitedNames = dict[str, frozenset[str]]  # resource names, by the object that limits them
 _TemplateKey = tuple[str, str]  # namespace, name
 _PodUse = tuple[str, dict[str, int]]  # node, and what the pod requests there, in nano-units
 
@@ -55,8 +55,8 @@ _PodUse = tuple[str, dict[str, int]]  # node, and what the pod requests there, i
 class StateBuilder:
     def __init__(self, configuration: Configuration, *, keys: tuple[bytes, ...] = ()) -> None:
         self._namespaces: dict[str, Mapping[str, str]] = {}
-        self._quotas: dict[str, _Keys] = {}
-        self._limit_ranges: dict[str, _Keys] = {}
+        self._quotas: dict[str, _LimitedNames] = {}
+        self._limit_ranges: dict[str, _LimitedNames] = {}
         self._templates: dict[_TemplateKey, ResourceClaimSpec] = {}
         self._template_owners: dict[_TemplateKey, str] = {}
         # Objects read before `settle`. The stock is made once from all of them, because updating it for each object costs more.
@@ -168,11 +168,11 @@ class StateBuilder:
             case ResourceQuota():
                 quotas = self._quotas.setdefault(namespace, {})
                 _put_or_drop(quotas, name, None if deleted else frozenset(obj.spec.hard))
-                self._set(quotas=_with_keys(self._state.quotas, namespace, quotas))
+                self._set(quotas=_with_limited_names(self._state.quotas, namespace, quotas))
             case LimitRange():
                 ranges = self._limit_ranges.setdefault(namespace, {})
                 _put_or_drop(ranges, name, None if deleted else obj.keys)
-                self._set(limit_ranges=_with_keys(self._state.limit_ranges, namespace, ranges))
+                self._set(limit_ranges=_with_limited_names(self._state.limit_ranges, namespace, ranges))
             case ResourceClaimTemplate():
                 _put_or_drop(self._templates, (namespace, name), None if deleted else obj.spec.spec)
                 owner = None if deleted else _foreign_owner(obj.metadata)
@@ -258,7 +258,7 @@ class Survey:
     def __init__(self, stock: Stock, state: State, installed: Installed) -> None:
         self.earlier = stock
         self._installed = installed
-        # After `count_devices`: the same objects as the server's version of the allocator reads them.
+        # `count_devices` replaces it by a stock of the same objects, read the way the allocator of the server's version reads them.
         self.stock = stock
         self._server = state.features.server
         self._file = state.configuration.file
@@ -299,7 +299,9 @@ def _foreign_owner(meta: ObjectMeta) -> str | None:
     return f"it was created at {meta.creation_timestamp or 'an unknown time'} and names no owner"
 
 
-def _with_keys(before: Mapping[str, frozenset[str]], namespace: str, own: _Keys) -> Mapping[str, frozenset[str]]:
+def _with_limited_names(
+    before: Mapping[str, frozenset[str]], namespace: str, own: _LimitedNames
+) -> Mapping[str, frozenset[str]]:
     """Return the limited keys by namespace, with those of one namespace replaced; namespaces without limits are left out."""
     after = {name: keys for name, keys in before.items() if name != namespace}
     if limited := frozenset[str]().union(*own.values()):

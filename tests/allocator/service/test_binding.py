@@ -1,4 +1,4 @@
-"""Devices with binding conditions (KEP-5007), over the allocator's sockets: commits wait for them; failed or late devices are freed."""
+"""Commits wait for devices with binding conditions (KEP-5007), and free failed or late devices; asked over the allocator's sockets."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ from cluster import resources
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import DRIVER, claim, fleet, loaded, pod, running, until, until_free
 
-CONDITIONS = {"bindsToNode": True, "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
+DEVICE_CONDITIONS = {"bindsToNode": True, "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
 
 
 def attachable(*objects, nodes=2, each=1):
@@ -19,7 +19,7 @@ def attachable(*objects, nodes=2, each=1):
     for obj in made:
         if obj["kind"] == "ResourceSlice":
             for device in obj["spec"]["devices"]:
-                device.update(CONDITIONS)
+                device.update(DEVICE_CONDITIONS)
     return loaded(*made, *objects)
 
 
@@ -56,7 +56,7 @@ async def test_a_commit_waits_until_the_devices_are_ready():
 
 
 async def test_a_reservation_reports_whether_its_devices_are_unready():
-    """Only then does the scheduler call PreBind, for which it writes nominatedNodeName first."""
+    """The scheduler calls PreBind only for unready devices, and writes nominatedNodeName before it."""
     for cluster, unready in (
         (attachable(claim("a"), pod("p", "a")), True),
         (loaded(*fleet(2, 2), claim("a"), pod("p", "a")), False),
@@ -125,7 +125,7 @@ async def test_a_new_leader_shortens_a_reservation_on_failed_devices():
         await set_conditions(cluster, "a", Attached="True")
         await commit
         await set_conditions(cluster, "a", Attached="True", Failed="True")
-    async with running(cluster, identity="one") as two:
+    async with running(cluster, identity="one") as two:  # the same identity, so that it leads at once
         await until(lambda: two.bridge.ledger.state.reservations["pod-p"].state is ReservationState.BINDING)
         before = two.bridge.ledger.state.reservations["pod-p"].until
         _, said = await two.plugin("prefilter", {"pod": await two.pod("p")})
@@ -149,12 +149,12 @@ def allocated(name, node, *, since="2026-01-01T00:00:00Z", consumers=(), **more)
     return made | {"status": {"allocation": allocation, "reservedFor": reserved_for}}
 
 
-CONDITIONED = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
+RESULT_CONDITIONS = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
 
 
-async def test_a_late_allocation_is_removed_unless_other_pods_share_it():
-    mine = allocated("a", "n0", **CONDITIONED)
-    shared = allocated("b", "n1", consumers=["x"], **CONDITIONED)
+async def test_an_allocation_with_late_devices_is_removed_unless_other_pods_share_it():
+    mine = allocated("a", "n0", **RESULT_CONDITIONS)
+    shared = allocated("b", "n1", consumers=["x"], **RESULT_CONDITIONS)
     async with running(attachable(mine, shared, pod("p", "a"), pod("q", "b"), pod("x", "b", nodeName="n1"))) as sidecar:
         for name in "pq":
             _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
@@ -169,8 +169,8 @@ async def test_a_late_allocation_is_removed_unless_other_pods_share_it():
 
 
 async def test_a_young_allocation_is_waited_for_until_its_deadline():
-    long_ago = (datetime.now(UTC) - timedelta(seconds=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    mine = allocated("a", "n0", since=long_ago, **CONDITIONED)
+    recently = (datetime.now(UTC) - timedelta(seconds=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    mine = allocated("a", "n0", since=recently, **RESULT_CONDITIONS)
     async with running(attachable(mine, pod("p", "a")), binding=7) as sidecar:
         async with asyncio.timeout(60):
             assert (await sidecar.place("p"))[0] == 409
@@ -179,7 +179,7 @@ async def test_a_young_allocation_is_waited_for_until_its_deadline():
 
 @pytest.mark.parametrize("consumers", [(), ("p",), ("x",)])
 async def test_an_allocation_on_an_unusable_node_is_removed(consumers):
-    """The node was cordoned; postfilter lists the nodes that every other plugin accepts."""
+    """As if the node was cordoned: the call of postfilter names the nodes that all other plugins accept."""
     others = [pod("x", "a", nodeName="n0")] if "x" in consumers else []
     cluster = attachable(allocated("a", "n0", consumers=consumers), pod("p", "a"), *others)
     async with running(cluster) as sidecar:

@@ -125,7 +125,7 @@ AWAITED = {
     "a pod without a controller": ({"owner": None}, {}, False),
     "a pod of a controller that is not watched": ({"owner": "PyTorchJob"}, {}, False),
     "a dry run": ({}, {"dryRun": True}, False),
-    "a pod that the mode leaves": ({"mode": "warn"}, {}, False),
+    "a pod that the mode does not change": ({"mode": "warn"}, {}, False),
 }
 
 
@@ -215,12 +215,15 @@ def test_the_timeout_answer_keeps_only_genuine_annotations():
         changed["metadata"]["annotations"][name] += " "
         after = applied(changed, answer_timeout("mutate", review(changed), ENFORCE))
         assert not [key for key in after["metadata"].get("annotations", {}) if key.startswith("drawbridge.dev/")], name
+
+
+def test_the_timeout_answer_never_changes_a_skipped_pod():
     skipped = gpu_pod(annotations=FORGED, labels={"drawbridge.dev/skip": "true"})
     assert applied(skipped, answer_timeout("mutate", review(skipped), ENFORCE)) == skipped
 
 
 MARKED = '"annotations":{"drawbridge.dev/devices":"x","team":"a"}'
-FULL = {
+LARGE_AT = {
     "containers": f'{{"metadata":{{{MARKED}}},"spec":{{"containers":[MANY]}}}}',
     "labels": f'{{"metadata":{{{MARKED},"labels":{{"a":[MANY]}}}}}}',
     "annotations": f'{{"metadata":{{{MARKED[:-1]},"b":[MANY]}}}}}}',
@@ -229,11 +232,11 @@ FULL = {
 
 
 @pytest.mark.parametrize("small", ["{}", "[]", "0", '{"name":""}', '{"":{}}'])
-@pytest.mark.parametrize("place", FULL)
+@pytest.mark.parametrize("place", LARGE_AT)
 def test_the_timeout_answer_skips_large_content(small, place):
     """Decoding 7 MiB of `{}` takes 2.4 s in one uninterruptible call."""
     many = ",".join([small] * (1_000_000 // len(small)))
-    body = review("OBJECT").replace(b'"OBJECT"', FULL[place].replace("MANY", many).encode())
+    body = review("OBJECT").replace(b'"OBJECT"', LARGE_AT[place].replace("MANY", many).encode())
     tracemalloc.start()
     try:
         outcome = answer_timeout("mutate", body, ENFORCE)

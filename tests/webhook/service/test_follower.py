@@ -21,7 +21,7 @@ from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.mode import Mode, mode_of
 
 
-async def following(cluster, check, pace=Pace(), world=None):  # noqa: B008  a value
+async def following(cluster, check, pace=Pace(), world=None):  # noqa: B008  a Pace is immutable
     follower = Follower(cluster, world or StateBuilder(Configuration()), pace)
     task = asyncio.create_task(follower.run())
     try:
@@ -88,9 +88,9 @@ async def test_a_follower_without_device_holders_does_not_watch_resource_claims(
         await asyncio.gather(task, return_exceptions=True)
         return cluster.followed
 
-    everything, declared = await followed(), await followed(holders=False)
-    assert everything - declared == {"resourceclaims"}
-    assert declared < everything
+    everything, without_claims = await followed(), await followed(holders=False)
+    assert everything - without_claims == {"resourceclaims"}
+    assert without_claims < everything
 
 
 MIXED = {"nvidia.com/gpu": {"prefer": "plugin"}}
@@ -107,7 +107,7 @@ def gpu_pod(name, node, phase="Running"):
     }
 
 
-async def test_device_usage_is_counted_once_a_policy_needs_it():
+async def test_device_usage_is_counted_only_when_a_policy_needs_it():
     cluster = Embedded.holding([gpu_pod("one", "a"), gpu_pod("two", "a"), gpu_pod("ended", "a", "Succeeded")])
     world = StateBuilder(Configuration())
 
@@ -115,7 +115,7 @@ async def test_device_usage_is_counted_once_a_policy_needs_it():
         async with asyncio.timeout(PATIENCE):
             await follower.wait_for_sync()
         assert follower.state().uses is None
-        assert follower.uncounted() == ""
+        assert follower.uncounted() == "", "no policy needs the count"
         world.configure(configured(mixed=MIXED))
         assert "could not be counted" in follower.uncounted(), "not yet"
         await until(lambda: follower.state().uses is not None)
@@ -177,7 +177,7 @@ async def test_a_kind_with_an_unreadable_object_is_incomplete():
         assert decider.state().unseen == ("DeviceClass",)
         assert decider.state() is decider.state()  # an unchanged state is the same object
         assert follower.stale().endswith("objects of these kinds are set aside: DeviceClass")
-        for number in range(2 * REMEMBERED):  # with any number of other objects that are set aside
+        for number in range(2 * REMEMBERED):  # the kind stays listed, however many other objects are set aside
             follower.quarantine.hold(("pods", "default", str(number)), "bad")
         assert decider.state().unseen == ("DeviceClass",)
         await cluster.delete(DEVICE_CLASSES, "odd")
