@@ -1,4 +1,4 @@
-"""Trials: the stock after other pods are placed, and the nodes for claims that do not exist.
+"""Trials: the stock after other pods are placed, and the nodes that could serve unallocated claims.
 
 Nothing is reserved: stocks are immutable.
 """
@@ -38,7 +38,7 @@ class NodeGroup(msgspec.Struct, frozen=True):
 
 
 def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] | None = None) -> tuple[NodeGroup, ...]:
-    """Try unallocated claims on all nodes, or some, and group these by answer: feasible groups first, then the largest."""
+    """Try unallocated claims on all nodes, or some, and group the nodes by answer: feasible groups before the others, and the larger first."""
     options = Options(budget=Budget(step_limits.TRIAL))
     answers = fleet(stock, claims, options=options)
     tried = set(answers if nodes is None else nodes)

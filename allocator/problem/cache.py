@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.problem.attributes import PageCache, attributes_read
-from allocator.problem.candidates import Fault, Offer, attribute_of, is_singular
+from allocator.problem.candidates import Fault, Offer, attribute_of, never_matches
 from allocator.problem.unit import Amounts, Leaves, Takes, UnitPattern, pattern
 from dra.server import LISTS
 
@@ -91,7 +91,7 @@ class CompileCache:
         for page, some in groupby(candidates, attrgetter("page")):
             spec = page.slice.spec
             rows = self.pages.rows(page, self._names)
-            closed = bool(spec.skip_node_operations) and not judge.operations
+            closed = bool(spec.skip_node_operations) and not judge.allows_skipping
             node = judge.node.metadata.name if spec.per_device_node_selection else None
             for candidate in some:
                 identity = None if knows_lists else self._identity(candidate)
@@ -116,7 +116,7 @@ class CompileCache:
         driver = candidate.pool.id[0]
         for constraint in self.question.constraints:
             read = attribute_of(candidate.device, driver, constraint.attribute)
-            if read is not None and is_singular(read, reading):
+            if read is not None and never_matches(read, reading):
                 return candidate.id
         return None
 

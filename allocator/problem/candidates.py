@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from dra.objects import Node
 
 Values = frozenset[tuple[str, object]]
-_JUDGED = 10  # steps of a microsecond to judge a device, without its selectors
-OPTIONAL_OPERATIONS = "DRAOptionalNodeOperations"  # the node feature that skipNodeOperations needs
+_JUDGED = 10  # steps of the budget to judge a device, without the selectors
+_NODE_FEATURE = "DRAOptionalNodeOperations"  # what a node with skipNodeOperations has to declare
 
 
 class Candidate(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -36,7 +36,7 @@ class Candidate(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     pool: Pool
     page: Page
-    at: int
+    at: int  # position in `page.devices` and `page.bodies`
     device: Device
     body: Body
     multi: bool
@@ -81,12 +81,11 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """The device can serve the leaf, if other leaves and other devices are not considered."""
+    """The device passes the selectors, the node selection and the capacity. `barred`, `missing` and `failing` may still exclude it."""
 
     amounts: tuple[tuple[str, int, int], ...]  # capacity, taken, declared; in nano-units
-    barred: Refused | None = (
-        None  # a reason that the in-tree allocator checks after the use of the device; the order matters for All only
-    )
+    # A refusal that the in-tree allocator finds only after it has checked whether the device is in use. The order matters for `All` only.
+    barred: Refused | None = None
     values: tuple[Values, ...] = ()  # by covering constraint, up to `missing` or `failing`
     # The number of the covering constraint whose attribute is missing (`missing`) or cannot be derived (`failing`); -1 if there is none.
     missing: int = -1
@@ -106,8 +105,8 @@ class DeviceJudge:
         self.budget = budget
         self.reading = reading = question.reading
         self.environment = cel.STORED if reading.since(36) else cel.EARLY
-        declared = OPTIONAL_OPERATIONS in node.status.declared_features
-        self.operations = not reading.operations or (declared and reading.enabled(gates.OPTIONAL_OPERATIONS))
+        declared = _NODE_FEATURE in node.status.declared_features
+        self.allows_skipping = not reading.operations or (declared and reading.enabled(gates.OPTIONAL_OPERATIONS))
         self._candidate: Candidate | None = None
         self._view: cel.DeviceView | None = None
         self._selected: dict[str, bool] = {}
@@ -117,7 +116,7 @@ class DeviceJudge:
         """Judge one device for one leaf."""
         self.budget.charge(_JUDGED)
         device = candidate.device
-        if candidate.body.closed == gates.BINDING:
+        if candidate.body.missing_gate == gates.BINDING:
             return Refused(Stage.GATE, f"has binding conditions, but the feature gate {gates.BINDING} is off")
         for check in leaf.ask.checks:
             try:
@@ -153,7 +152,7 @@ class DeviceJudge:
             if expression is None:
                 attribute = attribute_of(device, candidate.pool.id[0], name)
                 constrained = values_of(attribute)
-                if attribute is not None and is_singular(attribute, self.reading):
+                if attribute is not None and never_matches(attribute, self.reading):
                     constrained = frozenset({("list", str(candidate))})
             else:
                 try:
@@ -170,19 +169,19 @@ class DeviceJudge:
         return Offer(taken, barred, tuple(values))
 
     def _view_of(self, candidate: Candidate) -> cel.DeviceView:
-        """Return the view of a device for expressions; its results are kept while leaves are judged for the same device."""
+        """Return the view of a device for expressions. The results of selectors are kept until another device is judged."""
         if self._candidate is not candidate or self._view is None:
             self._candidate, self._selected = candidate, {}
             self._view = cel.view_of(candidate.pool.id[0], candidate.device)
         return self._view
 
     def _obstacle(self, leaf: Leaf, candidate: Candidate) -> Refused | None:
-        if candidate.page.slice.spec.skip_node_operations and not self.operations:
+        if candidate.page.slice.spec.skip_node_operations and not self.allows_skipping:
             if not self.reading.enabled(gates.OPTIONAL_OPERATIONS):
-                return Refused(Stage.GATE, f"needs the feature gate {OPTIONAL_OPERATIONS}, which is off")
-            return Refused(Stage.NODE, f"needs the node feature {OPTIONAL_OPERATIONS}")
-        if candidate.body.closed:
-            return Refused(Stage.GATE, f"consumes counters, but the feature gate {candidate.body.closed} is off")
+                return Refused(Stage.GATE, f"needs the feature gate {gates.OPTIONAL_OPERATIONS}, which is off")
+            return Refused(Stage.NODE, f"needs the node feature {_NODE_FEATURE}")
+        if candidate.body.missing_gate:
+            return Refused(Stage.GATE, f"consumes counters, but the feature gate {candidate.body.missing_gate} is off")
         for taint in candidate.device.taints:
             if blocks(taint, leaf.tolerations):
                 return Refused(Stage.TAINT, f"{taint.key}={taint.value}:{taint.effect}")
@@ -204,8 +203,8 @@ def _with_type(value: bool | int | str | Version) -> tuple[str, object]:
     return "string", value
 
 
-def is_singular(attribute: DeviceAttribute, reading: Reading) -> bool:
-    """Return whether a value never compares equal: a list, if the allocator does not support lists."""
+def never_matches(attribute: DeviceAttribute, reading: Reading) -> bool:
+    """Report whether an attribute is equal to no other: a list, if the allocator does not support lists."""
     if reading.enabled(gates.LISTS):
         return False
     scalars = attribute.int_, attribute.bool_, attribute.string, attribute.version

@@ -1,6 +1,6 @@
 """Findings about drawbridge itself: its objects compared with those that this version installs, its certificates, and its replicas' answers.
 
-Pure: objects as they are stored, and a time in; findings out.
+Pure: takes objects as they are stored, and a time; returns findings.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 WORKLOADS = ("Deployment", "DaemonSet")
 SCHEDULER, PLUGIN = "drawbridge-scheduler", "Drawbridge"
 WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-# The whole content of these kinds is ours. An installation may change objects of other kinds.
+# Only drawbridge sets these fields of objects of these kinds, so they are compared. Administrators may change objects of other kinds.
 _JUDGED = {
     "ClusterRole": ("rules",),
     "Role": ("rules",),
@@ -56,15 +56,15 @@ _WITHOUT = {
     "allocator": "the bridge's scheduler places no pods with devices",
     "scheduler": "no pod of the bridge's scheduler is placed",
 }
-_BEGINS = frozenset(("", "ContainerCreating", "PodInitializing"))
+_STARTING = frozenset(("", "ContainerCreating", "PodInitializing"))
 _SKEW = timedelta(minutes=1)
 _TOKEN = timedelta(hours=1)  # the lifetime of a pod's token
 _MAX = 6  # findings of one kind that are named one by one
 _QUOTED = 160
-REAPPLY = "apply the manifests of the installed version again, with the options it was installed with (docs/install.md)"
-WEBHOOKS_AGAIN = (
-    "apply what `drawbridge manifests --only webhooks --config FILE` prints, with the options it was installed with"
+REAPPLY = (
+    "apply the manifests of the installed version again, with the options that it was installed with (docs/install.md)"
 )
+WEBHOOKS_AGAIN = "apply what `drawbridge manifests --only webhooks --config FILE` prints, with the options that drawbridge was installed with"
 
 
 class ReplicaAnswer(msgspec.Struct, frozen=True):
@@ -126,7 +126,7 @@ def two_installations(parts: Parts, _: datetime) -> Iterator[Finding]:
             "O001",
             f"Namespace/{others[0]}",
             f"webhooks of drawbridge run in {', '.join(parts.homes)}, and share the cluster's roles, policies and webhook configurations",
-            f"keep one: `drawbridge uninstall --namespace {others[0]}` removes another (docs/install.md)",
+            f"keep one; `drawbridge uninstall --namespace {others[0]}` removes the one in {others[0]} (docs/install.md)",
         )
 
 
@@ -169,8 +169,8 @@ def missing(parts: Parts, _: datetime) -> Iterator[Finding]:
     kinds = {obj["kind"] for obj in parts.objects}
     wanted = [obj for obj in parts.expected if obj["kind"] not in parts.unread]
     lost = [obj for obj in wanted if name_of(obj) not in present]
-    charted = any(obj["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "Helm" for obj in parts.of_kinds("Deployment"))  # fmt: skip
-    lost = [obj for obj in lost if not (charted and obj["kind"] in _OPTIONAL and obj["kind"] not in kinds)]
+    by_helm = any(obj["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "Helm" for obj in parts.of_kinds("Deployment"))  # fmt: skip
+    lost = [obj for obj in lost if not (by_helm and obj["kind"] in _OPTIONAL and obj["kind"] not in kinds)]
     consequence = "it does not exist, so the API server does not call the webhook, and admits pods as written"
     messages: dict[str, str] = {}
     for obj in lost:
@@ -211,8 +211,11 @@ def replaced_accounts(parts: Parts, now: datetime) -> Iterator[Finding]:
         older: list[str] = []
         for pod in parts.of_kinds("Pod"):
             namespace, begun = pod["metadata"].get("namespace"), moment(pod["metadata"].get("creationTimestamp"))
-            is_its = (namespace, inside(pod, "spec").get("serviceAccountName")) == (meta.get("namespace"), meta["name"])
-            if is_its and begun is not None and begun < made:
+            uses_account = (namespace, inside(pod, "spec").get("serviceAccountName")) == (
+                meta.get("namespace"),
+                meta["name"],
+            )
+            if uses_account and begun is not None and begun < made:
                 older.append(pod["metadata"]["name"])
         if older:
             yield make_finding(
@@ -371,7 +374,7 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
             "O003",
             f"Secret/{parts.home}/{names.NAME}-signature",
             "it does not exist, so no template can be verified",
-            "check that the authority's Deployment runs: it writes the bundle again with the same keys",
+            "check that the authority's Deployment runs: it writes this Secret again, from its copy of the keys",
         )
 
 
@@ -446,7 +449,7 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
                 "O010" if ready else "O009",
                 name_of(workload),
                 f"{ready} of {wanted} replicas are ready: {_not_ready_reasons(workload, parts)}",
-                "correct what prevents it (docs/commands.md#drawbridge-doctor); its log says more",
+                "correct what prevents readiness (docs/commands.md#drawbridge-doctor); the pods' log says more",
             )
         else:
             continue
@@ -489,7 +492,7 @@ def _not_ready_reasons(workload: Object, parts: Parts) -> str:
             state = container.get("state") or {}
             waiting = state.get("waiting") or {}
             ended = state.get("terminated") or (container.get("lastState") or {}).get("terminated") or {}
-            causes = {text(state.get("reason")) for state in (waiting, ended)} - _BEGINS
+            causes = {text(state.get("reason")) for state in (waiting, ended)} - _STARTING
             if causes and not container.get("ready"):
                 # With terminationMessagePolicy FallbackToLogsOnError, the message has the last lines of the log.
                 last_line = text(ended.get("message") or waiting.get("message")).strip().rpartition("\n")[2]
@@ -540,7 +543,7 @@ def without_leader(parts: Parts, now: datetime) -> Iterator[Finding]:
                 "O012",
                 f"Lease/{parts.home}/{name}",
                 "no replica holds it, so no replica writes" if lease else "it does not exist, so no replica leads",
-                f"check that ServiceAccount {parts.home}/{workload} may write it; its log says what prevents it",
+                f"check that ServiceAccount {parts.home}/{workload} may write the Lease; the log of Deployment {workload} says what prevents this",
             )
         renewed = moment(spec.get("renewTime"))
         if renewed and renewed - now > _SKEW:

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from analysis.prospects import Prospect, QuotaUse
 
 _GROUPS = 3  # kinds of nodes
-_NODES = 3  # names of each
+_NAMES = 3  # names in a short list
 _DEVICES = 8
 _HOLDERS = 8
 _ROWS = 12
-_WORDS = 20
+_LINES = 20
 _WIDE = 12
-_AT = {Actor.NONE: "", Actor.WEBHOOK: "at the webhook: ", Actor.USER: "with its author: "}
+_AT = {Actor.NONE: "", Actor.WEBHOOK: "at the webhook: ", Actor.USER: "at its author: "}
 _TRUST = {
     Trust.VERIFIED: "drawbridge.dev/original is signed by this installation",
     Trust.FORGED: "drawbridge.dev/original does not verify: it or the pod was changed without the signature; do not trust it",
@@ -102,7 +102,7 @@ def _webhook(webhook: WebhookStory) -> Iterator[str]:
         why = "because" if webhook.predicted else "now"
         basis = f"; {why} {decision.basis}" if decision.basis else ""
         decisions.append(f"{where}{key}{dialect}{would}{decision.outcome}{detail}{basis}")
-    yield from _rows("webhook", decisions, _WORDS, "decision")
+    yield from _rows("webhook", decisions, _LINES, "decision")
     yield from _rows("refused", webhook.refusals, _ROWS, "refusal")
 
 
@@ -113,10 +113,10 @@ def screen_of_workload(story: WorkloadStory) -> Iterator[str]:
     yield from _rows("says", story.conditions, _ROWS, "condition")
     for group in story.pods[:_ROWS]:
         made = f"{len(group.names)}:" if group.first.phase else "none is created yet; the first would be"
-        yield _row("pods", f"{made} {list_first(group.names, _NODES)}")
+        yield _row("pods", f"{made} {list_first(group.names, _NAMES)}")
         yield _next_step(group.first.next_step)
     if not story.pods:
-        unknown = "none is created yet; only its controller knows which"
+        unknown = "none is created yet; only its controller knows which pods it creates"
         yield _row("pods", unknown if story.desired_pods is None else "none")
     yield from _remaining_line(story.pods, _ROWS, "group")
     if not story.pods:
@@ -128,7 +128,7 @@ def screen_of_workload(story: WorkloadStory) -> Iterator[str]:
 
 def screen_of_claim(story: LoneClaimStory) -> Iterator[str]:
     """Write the story of a claim."""
-    pods = f", of pods {list_first(story.pods, _NODES)}" if story.pods else ""
+    pods = f", named by pods {list_first(story.pods, _NAMES)}" if story.pods else ""
     yield f"claim {story.claim.name}: {story.claim.state}{pods}"
     yield _next_step(story.next_step)
     yield from _claim(story.claim)
@@ -139,7 +139,7 @@ def screen_of_claim(story: LoneClaimStory) -> Iterator[str]:
 def screen_of_device(story: DeviceStory) -> Iterator[str]:
     """Write the story of a device."""
     where = f" on {story.node}" if story.node else ""
-    origin = f", ResourceSlice {story.slice}" if story.slice else ", which its driver no longer publishes"
+    origin = f", ResourceSlice {story.slice}" if story.slice else ", no longer published by its driver"
     yield f"device {story.name}: {story.state}{where}{origin}"
     if story.attributes:
         yield _row("is", list_first([f"{name}={value}" for name, value in story.attributes.items()], _DEVICES))
@@ -195,13 +195,13 @@ def _next_step(step: NextStep) -> str:
 
 def _claim(claim: ClaimStory) -> Iterator[str]:
     yield from _rows("  requests", claim.requests, _DEVICES, "request")
-    # For example: "gpu-3 for req-0, 20Gi memory, tainted x.example/unhealthy:NoExecute, not published any more since 2026-03-01T10:00:00Z".
+    # For example: "gpu-3 for req-0 since 2026-03-01T10:00:00Z, 20Gi memory, tainted x.example/unhealthy:NoExecute, not published any more".
     for device in claim.devices[:_DEVICES]:
         share = f", {_amounts(device.share)}" if device.share else ""
         unpublished = "" if device.published else ", not published any more"
         taints = f", tainted {', '.join(device.taints)}" if device.taints else ""
         yield _row(
-            "  has", f"{device.device} for {device.request}{share}{taints}{unpublished}{_since_suffix(claim.since)}"
+            "  has", f"{device.device} for {device.request}{_since_suffix(claim.since)}{share}{taints}{unpublished}"
         )
         if device.network:
             yield _row("    network", device.network)
@@ -224,19 +224,19 @@ def _prospect(prospect: Prospect | None, next_step: NextStep) -> Iterator[str]:
         yield _row("outlook", _OUTLOOKS[prospect.outlook])
     for group in prospect.groups[:_GROUPS]:
         nodes = f"{count_of(group.count, 'node')} {_VERDICTS[group.verdict]}"
-        yield _row("nodes", f"{nodes}: {list_first(group.nodes, _NODES)}")
+        yield _row("nodes", f"{nodes}: {list_first(group.nodes, _NAMES)}")
         if group.devices:
             yield _row("  gives", list_first(group.devices, _DEVICES))
             continue
         answer = Answer(group.verdict, reasons=group.stages, error=group.error or None)
-        for line in list(lines(answer))[:_WORDS]:
+        for line in list(lines(answer))[:_LINES]:
             yield f"{' ' * (_WIDE + 2)}{line}"
     yield from _remaining_line(prospect.groups, _GROUPS, "kind", " of nodes")
     barriers = [f"{count_of(barrier.count, 'node')}: {barrier.message}" for barrier in prospect.other_reasons]
     yield from _rows("besides", barriers, _GROUPS, "reason")
     blockers: list[str] = []
     for holder in prospect.blockers:
-        blocker = f"{holder.node}: claim {holder.claim} holds {list_first(holder.devices, _NODES)}{_reserved_suffix(holder.pods)}{_since_suffix(holder.since)}"
+        blocker = f"{holder.node}: claim {holder.claim} holds {list_first(holder.devices, _NAMES)}{_reserved_suffix(holder.pods)}{_since_suffix(holder.since)}"
         ending = "deleting it" if holder.is_unused else "freeing this one"
         blockers.append(
             blocker if holder.freeing_suffices is None else f"{blocker}; {ending} {_SUFFICES[holder.freeing_suffices]}"
@@ -277,7 +277,7 @@ def _remaining_line(values: Sequence[object], most: int, noun: str, suffix: str 
 
 
 def _reserved_suffix(pods: Sequence[str]) -> str:
-    return f" for {list_first(pods, _NODES)}" if pods else ", not reserved for a pod"
+    return f" for {list_first(pods, _NAMES)}" if pods else ", not reserved for a pod"
 
 
 def _since_suffix(stamp: str) -> str:

@@ -48,7 +48,7 @@ class Body(msgspec.Struct, frozen=True, eq=False, gc=False):
     plain: Plain
     consumption: Consumption
     multi: bool  # may be in use more than once
-    closed: str  # the disabled feature gate without which the device is never allocated, or ""
+    missing_gate: str  # the disabled feature gate without which the device is never allocated, or ""
 
 
 class SliceContent(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -149,11 +149,11 @@ def content(spec: ResourceSliceSpec, devices: tuple[Device, ...], bodies: tuple[
     return _CONTENTS.token(key, SliceContent)
 
 
-def body(device: Device, *, shares: bool = True, closed: str = "") -> Body:
+def body(device: Device, *, shares: bool = True, missing_gate: str = "") -> Body:
     """Return the token of a device, as an allocator with or without support of shares reads it."""
     shared = shares and bool(device.allow_multiple_allocations)
     readable = all(map(_readable, device.attributes.values()))
-    plain = _PLAINS.token((shared, readable, closed, _content_key(device)), Plain)
+    plain = _PLAINS.token((shared, readable, missing_gate, _content_key(device)), Plain)
     uses: list[CounterUse] = []
     for consumed in device.consumes_counters:
         counters = sorted([(name, counter.value.nano) for name, counter in consumed.counters.items()])
@@ -162,7 +162,7 @@ def body(device: Device, *, shares: bool = True, closed: str = "") -> Body:
     consumption = tuple(uses)
 
     def make() -> Body:
-        return Body(plain, consumption, shared, closed)
+        return Body(plain, consumption, shared, missing_gate)
 
     return _BODIES.token((plain, consumption), make)
 

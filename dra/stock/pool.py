@@ -79,8 +79,10 @@ def page_of(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule] = (), readin
         bodies = tuple([body(device) for device in devices])
         return Page(slice_, devices, bodies, (driver, pool), content(spec, devices, bodies))
     shares = reading.enabled(gates.CAPACITY)
-    closed = map(reading.closed, spec.devices)
-    bodies = tuple([body(device, shares=shares, closed=gate) for device, gate in zip(devices, closed, strict=True)])
+    missing_gates = map(reading.missing_gate, spec.devices)
+    bodies = tuple(
+        [body(device, shares=shares, missing_gate=gate) for device, gate in zip(devices, missing_gates, strict=True)]
+    )
     return Page(
         slice_,
         devices,

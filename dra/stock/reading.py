@@ -66,7 +66,7 @@ class Reading(msgspec.Struct, frozen=True):
             return True
         return not any(use.compatibility_groups for device in slice_.spec.devices for use in device.consumes_counters)
 
-    def closed(self, device: Device) -> str:
+    def missing_gate(self, device: Device) -> str:
         """Return the disabled feature gate without which a device is never allocated, or ""."""
         if device.binding_conditions and not self.binding:
             return gates.BINDING

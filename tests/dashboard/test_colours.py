@@ -1,4 +1,7 @@
-"""Colours of devices: every device has one, each has a name and a count, and links keep the choice."""
+"""Colours of devices, which the page draws as squares, by node or by the value of a node label (a shelf).
+
+Every device has a colour, each colour has a name and a count, and links keep the choice.
+"""
 
 import pytest
 
@@ -56,7 +59,7 @@ def test_an_unknown_choice_colours_by_state():
     assert (colours.by, list(legend)) == ("state", ["free", "held"])
 
 
-async def test_links_keep_the_choice_and_squares_have_its_colours():
+async def test_links_keep_the_choice_and_squares_have_the_chosen_colours():
     async with served(standing(*teams(3, 2))) as session:
         page = Elements(await text_of(session, "/?colour=namespace"))
         assert any("colour=namespace" in target and "shelf=" in target for target in page.targets())

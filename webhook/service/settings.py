@@ -24,7 +24,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     identity: str = ""
     secret: str = NAME
-    # DNS names of the allocator's certificate for quota admission; () creates none.
+    # DNS names of the allocator's certificate, for quota admission and reservations; with () no such certificate is created.
     allocator_names: tuple[str, ...] = ()
     config: Annotated[str, Flag("The DrawbridgeConfiguration; changes take effect without a restart.", "FILE")] = ""
     reviews: Annotated[bool, Flag("Answer admission reviews.")] = True
@@ -55,15 +55,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     client_ca: Annotated[str, client_ca_flag("reviews")] = ""
     client_names: Annotated[tuple[str, ...], client_names_flag()] = ()
     token_file: Annotated[str, token_file_flag("reviews")] = ""
-    # After SIGTERM the process serves for `notice` seconds, until the Service's endpoints have changed; then requests in flight have `grace`
-    # seconds.
+    # After SIGTERM the process serves for `notice` more seconds, so that the Service's endpoints can change. Then requests in flight have
+    # `grace` seconds.
     notice: Annotated[float, Flag("How long to continue serving after SIGTERM.", metavar="SECONDS", least=0)] = 5.0
     linger: float = LINGER
     grace: float = 10.0
     sweep_after: Annotated[float, Flag("How long to keep an unused template.", metavar="SECONDS", least=0)] = 3600.0
     sweep_every: float = 30.0
     term: Term = Term()
-    policy: Policy | None = None
+    policy: Policy | None = None  # lifetimes of certificates; None: the defaults
     pace: Pace = Pace()
 
     @property
@@ -73,7 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reads_cluster(self) -> bool:
-        """Whether the process reads nodes, slices and pods. The authority does not."""
+        """Whether the process reads nodes, slices and pods. A process that is only the authority does not."""
         return self.reviews or self.controllers
 
     @property

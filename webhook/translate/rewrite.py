@@ -58,15 +58,15 @@ class PodClaim(msgspec.Struct, frozen=True):
     claim: str = ""
     # For a claim that the scheduler creates for extended resources: their names and amounts, in billionths. A device plugin may serve them.
     extended_resources: Mapping[str, int] = {}
-    # For such a claim: the container of each request, each container with each name that it requests, the scheduler, and the pod.
-    requesters: Mapping[str, str] = {}
-    requested_names: tuple[tuple[str, str], ...] = ()
+    # The other fields are for such a claim only.
+    requesters: Mapping[str, str] = {}  # container by request
+    requested_names: tuple[tuple[str, str], ...] = ()  # containers, each with a name that it requests
     scheduler: str = ""
-    pod: Pod | None = None
+    pod: Pod | None = None  # that requests the resources
 
     @property
     def requester(self) -> str:
-        """Name the containers and their keys: the pod's author does not know the claim."""
+        """Name the containers and the keys of the first, because the pod's author does not know the claim."""
         if not self.users:
             return "the pod"
         # Sorted, as the API server stores them; files have any order.
@@ -134,14 +134,14 @@ def rewrite(
     if path:
         patch.tolerate(sorted(set().union(*removed.values()).difference(replaced_annotations)))
     templates = {entry["resourceClaimTemplateName"]: claim.spec for entry, claim in zip(entries, given, strict=True)}
-    now = WrittenRecord(
+    new_record = WrittenRecord(
         record=record,
         decisions=tuple([_recorded(decision) for decision in decisions]),
         devices=devices,
         templates=templates,
         strategy=verdict.strategy,
     )
-    annotations = annotate(pod, written, now, namespace=namespace, key=key)
+    annotations = annotate(pod, written, new_record, namespace=namespace, key=key)
     if annotations is None:
         return Rewrite(too_large=True)
     if pod.marked:
@@ -227,7 +227,7 @@ def clean_annotations(pod: PodView, written: WrittenRecord, path: str = "") -> t
 
 
 def remove_recorded(pod: PodView, record: Original) -> tuple[Operation, ...]:
-    """Return the operations that remove recorded keys with the recorded amounts again, and set the new scheduler again."""
+    """Return the operations that remove recorded keys that are back with their amounts, and set the recorded new scheduler if the old one is back."""
     operations: list[Operation] = []
     for slot in pod.slots:
         removed = record.containers.get(slot.name, {})
@@ -285,7 +285,7 @@ def claims_on_pod(pod: PodView, written: WrittenRecord) -> tuple[PodClaim, ...]:
 
 
 def _free_name(wanted: str, taken: dict[str, int]) -> str:
-    """Return a name that fits a label and is not taken, and add it to the `taken` names, each with the last number tried after it."""
+    """Return a name that fits a label and is not taken, and add it to `taken`, which maps each name to the last number that was tried as its suffix."""
     name = wanted if len(wanted) <= _LABEL else wanted[: _LABEL - 4].rstrip("-")
     free = name
     while free in taken:
@@ -301,7 +301,7 @@ def _replaced_keys(
 ) -> tuple[dict[str, dict[str, Json]], tuple[str, ...], dict[str, Json]]:
     """Return the keys that claims replace, by container, the annotations among them, and the devices of each container.
 
-    Only the first kind of device in a claim has models.
+    Product names (`models`) are written only for the first kind of device of each demand.
     """
     removed: dict[str, dict[str, Json]] = {}
     annotations: dict[str, None] = {}

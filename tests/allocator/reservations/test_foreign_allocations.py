@@ -25,7 +25,7 @@ def test_a_foreign_allocation_returns_the_pod_to_pending():
 
 @pytest.mark.parametrize("reserved", [False, True])
 def test_a_foreign_allocation_is_removed_only_without_pods(reserved):
-    """The other scheduler reserved the claim for no pod, or a pod uses the allocation."""
+    """Two cases: the other scheduler has reserved the claim for no pod, or for a pod."""
     unallocated = claim("c", finalizers=(FINALIZER,))
     consumers = (ResourceClaimConsumerReference(resource="pods", name="x", uid="x"),) if reserved else ()
     given = replace(unallocated.status, allocation=granted("d0"), reserved_for=consumers)

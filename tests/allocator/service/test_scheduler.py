@@ -16,7 +16,7 @@ from tests.objects import container as main_container
 from tests.objects import node, pod
 from tests.waiting import until
 
-ENOUGH = 200  # more calls than a loop that ends makes
+ENOUGH = 200  # a scheduler that does not loop forever makes fewer calls
 
 
 def plain_pod(name, container=None, **spec):
@@ -136,7 +136,7 @@ async def test_pods_placed_in_one_round_do_not_share_cpu():
 
 
 async def test_equal_pods_and_equal_nodes_share_one_allocator_search(monkeypatch):
-    """After a placement only the changed node is searched; a refusal is explained once for each kind of node."""
+    """A node is searched only if no equal node was searched; a refusal is explained once for each kind of node."""
     asked, explained = [], set()
     monkeypatch.setattr(all_nodes, "search_node", lambda *given: asked.append(1) or search_node(*given))
     monkeypatch.setattr(all_nodes, "explain", lambda *given: explained.add(given[2]) or explain(*given))
@@ -148,20 +148,20 @@ async def test_equal_pods_and_equal_nodes_share_one_allocator_search(monkeypatch
     async def all_placed():
         return all([await placed(cluster, name) for name in names])
 
-    async def big_is_told():
+    async def conditions_of_big():
         return (await cluster.get(resources.PODS, "big", "default")).status.conditions
 
     await running(cluster, all_placed)
     assert 0 < len(asked) < len(names)  # one node of each kind: full, with one free device, with two
     assert explained == set()
     cluster.load([*too_much])
-    await running(cluster, big_is_told)
-    [condition] = await big_is_told()
+    await running(cluster, conditions_of_big)
+    [condition] = await conditions_of_big()
     assert condition.message.startswith("0 of 20 nodes can serve the claims: ")
     assert 1 <= len(explained) <= 3  # nodes with no, one and two devices in use
 
 
-async def test_a_missing_claim_and_a_missing_fit_have_different_reasons():
+async def test_a_missing_claim_and_too_little_cpu_have_different_reasons():
     missing = [{"name": "later", "resourceClaimName": "later"}]
     large = {"container": {"resources": {"requests": {"cpu": "9"}}}}
     cluster = Embedded.holding(

@@ -91,7 +91,7 @@ def test_a_workload_with_unpredictable_pods_is_reported(tmp_path):
     output = explain(tmp_path, "inferenceservice/s", *fleet(), service).stdout
     head, pods, webhook, *_ = output.splitlines()
     assert head == "inferenceservice default/s: 0 running"
-    assert pods == "  pods        none is created yet; only its controller knows which"
+    assert pods == "  pods        none is created yet; only its controller knows which pods it creates"
     assert webhook.startswith("  webhook     predictor/containers/0: nvidia.com/gpu (nvidia) would be left: ")
 
 

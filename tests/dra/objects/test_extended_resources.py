@@ -34,15 +34,15 @@ def serving_class(name, extended=None, created="2026-01-01T00:00:00Z"):
     return {"metadata": metadata, "spec": {"extendedResourceName": extended} if extended else {}}
 
 
-def made_of(document, classes, allocatable=None):
+def claim_for(document, classes, allocatable=None):
     serving = serve_resources(wire.convert(device_class, DeviceClass) for device_class in classes)
     amounts = {name: parse(text) for name, text in (allocatable or {}).items()}
     return extended_claim(wire.convert(document, Pod), serving, amounts)
 
 
-def test_each_container_gets_a_request_named_by_its_position():
+def test_requests_are_named_by_the_positions_of_container_and_resource():
     document = requesting_pod({"cpu": "1", GPU: "2"}, {GPU: "1", "a.example.com/x": "1"})
-    made = made_of(document, [serving_class("gpu.nvidia.com", GPU)])
+    made = claim_for(document, [serving_class("gpu.nvidia.com", GPU)])
     requests = made.claim.spec.devices.requests
     counts = {request.name: (request.exactly.device_class_name, request.exactly.count) for request in requests}
     assert counts == {"container-0-request-1": ("gpu.nvidia.com", 2), "container-1-request-1": ("gpu.nvidia.com", 1)}
@@ -52,9 +52,9 @@ def test_each_container_gets_a_request_named_by_its_position():
 
 def test_no_claim_is_made_where_a_device_plugin_serves():
     classes = [serving_class("gpu.nvidia.com", GPU)]
-    assert made_of(requesting_pod({GPU: "2"}), classes, {GPU: "8"}) is None
-    assert made_of(requesting_pod({GPU: "2"}), classes, {GPU: "0"}) is not None
-    assert made_of(requesting_pod({GPU: "0"}), classes) is None
+    assert claim_for(requesting_pod({GPU: "2"}), classes, {GPU: "8"}) is None
+    assert claim_for(requesting_pod({GPU: "2"}), classes, {GPU: "0"}) is not None
+    assert claim_for(requesting_pod({GPU: "0"}), classes) is None
 
 
 def _random_pod(rng):
@@ -78,7 +78,7 @@ OLDER = [pytest.param(f"extended-{minor}", marks=pytest.mark.live) for minor in 
 
 @pytest.fixture(scope="module", params=["extended", *OLDER])
 def scheduler(request):
-    """The scheduler's own code of each minor that serves names."""
+    """The code of each Kubernetes minor whose scheduler creates claims for extended resources."""
     if request.param == "extended":  # shared with other tests
         yield request.getfixturevalue("extended_oracle")
         return
@@ -98,7 +98,7 @@ def test_random_pods_get_the_claim_that_the_scheduler_makes(scheduler):
         serving = serve_resources(wire.convert(class_, DeviceClass) for class_ in case["classes"])
         served = served_resources(wire.convert(case["pod"], Pod), serving)
         assert {name: serving[name] for name in served} == answer["classes"], case
-        made = made_of(case["pod"], case["classes"], case["allocatable"])
+        made = claim_for(case["pod"], case["classes"], case["allocatable"])
         claims += made is not None
         requests = [wire.builtins(request) for request in made.claim.spec.devices.requests] if made else []
         mappings = [wire.builtins(mapping) for mapping in made.mappings] if made else []

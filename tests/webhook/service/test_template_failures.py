@@ -15,7 +15,7 @@ from webhook.service.template_controller import Templates
 
 
 async def test_a_list_with_an_expired_continue_token_is_restarted():
-    class Slow(Recorder):
+    class ExpiringToken(Recorder):
         tries = 0
 
         async def list(self, resource, namespace=None, *, limit=500, more="", **kwargs):
@@ -26,7 +26,7 @@ async def test_a_list_with_an_expired_continue_token_is_restarted():
                 limit = 1
             return await super().list(resource, namespace, limit=limit, more=more, **kwargs)
 
-    cluster = Slow()
+    cluster = ExpiringToken()
     await put(cluster, translated("a", followed=False), translated("b", 2, followed=False))
     async with running(cluster):
         await has(cluster, 1, 2)
@@ -82,7 +82,7 @@ async def test_a_failing_api_server_is_retried_until_it_recovers():
         await has(cluster, 1)
 
 
-async def test_pods_with_a_refused_template_get_a_single_event():
+async def test_each_pod_with_a_refused_template_gets_one_event():
     class Refusing(Recorder):
         refuses = True
 
@@ -93,14 +93,14 @@ async def test_pods_with_a_refused_template_get_a_single_event():
 
     cluster = Refusing()
 
-    async def is_reported():
+    async def reported_events():
         page = await cluster.list(resources.EVENTS)
         return {(item.involved_object.name, item.reason, item.message) for item in page.items}
 
     why = "its template cannot be made: ValidatingAdmissionPolicy 'labels' denied request: no owner"
     async with running(cluster) as controller:
         await put(cluster, translated("p1"), translated("p2"))
-        await until(lambda: is_about(is_reported, {(name, "FailedTemplateCreation", why) for name in ("p1", "p2")}))
+        await until(lambda: returns(reported_events, {(name, "FailedTemplateCreation", why) for name in ("p1", "p2")}))
         for key in controller._users.in_use():
             controller._queue.add(key)
         await asyncio.sleep(0.1)
@@ -109,12 +109,12 @@ async def test_pods_with_a_refused_template_get_a_single_event():
         await has(cluster, 1)
 
 
-async def is_about(ask, wanted):
+async def returns(ask, wanted):
     return await ask() == wanted
 
 
 async def test_templates_of_a_deleted_namespace_are_given_up():
-    class Gone(Recorder):
+    class NamespaceGone(Recorder):
         tries = 0
 
         async def create(self, resource, obj, *args, **kwargs):
@@ -123,7 +123,7 @@ async def test_templates_of_a_deleted_namespace_are_given_up():
                 raise NotFound("namespaces not found")
             return await super().create(resource, obj, *args, **kwargs)
 
-    cluster = Gone()
+    cluster = NamespaceGone()
     async with running(cluster):
         for number in range(1, 6):  # the controller tries each template once, one after the other
             await put(cluster, translated(f"p{number}", number))
