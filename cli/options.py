@@ -37,7 +37,7 @@ class FiniteNumber(click.FloatRange):
 
 
 class AddressType(click.ParamType["Address"]):
-    """HOST:PORT, or :PORT for all addresses."""
+    """HOST:PORT, or :PORT for all IPv4 addresses."""
 
     name = "HOST:PORT"
 
@@ -45,11 +45,11 @@ class AddressType(click.ParamType["Address"]):
         from runtime.http import Address
 
         host, colon, port = value.rpartition(":")
-        if not colon or not port.isdigit() or int(port) > 65535:
+        if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
             self.fail(f"{value!r} is not HOST:PORT", param, ctx)
         host = host.strip("[]")
         if not host:
-            host = "0.0.0.0"  # noqa: S104  an empty host means all addresses
+            host = "0.0.0.0"  # noqa: S104  an empty host means all IPv4 addresses
         return Address(host, int(port))
 
 

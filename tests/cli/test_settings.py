@@ -80,6 +80,7 @@ def test_an_option_is_parsed_by_its_fields_type():
         ("--preempting=z", "is not one of 'off', 'advise', 'evict'"),
         ("--where=unix:", "names no socket"),
         ("--listen=x", "is not HOST:PORT"),
+        ("--listen=:²", "is not HOST:PORT"),
         ("--unflagged=1", "No such option"),
     ],
 )

@@ -254,11 +254,14 @@ def _smallest_profile(demand: Demand, supply: Supply) -> Claims | Impossible:
         return Impossible(reason=f"{len(names)} MIG devices by size do not fit one claim ({LIMIT})")
     requests = tuple(DeviceRequest(name=name, first_available=tuple(alternatives)) for name in names)
     profiles = ", ".join(name for _, name in enough)
+    remark = f"a MIG device of the first available profile of {profiles}"
+    if len(holding) > len(enough):
+        remark += f"; {len(holding) - len(enough)} rarer profiles left out: firstAvailable holds {_MAX_ALTERNATIVES}"
     return Claims(
         specs=(_spec(requests, ()),),
         needs=(CLAIMS, ALTERNATIVES),
         base=supply.target.request,
-        remarks=(f"a MIG device of the first available profile of {profiles}",),
+        remarks=(remark,),
     )
 
 

@@ -246,7 +246,7 @@ class Dialect(
     schedulers: tuple[str, ...] = ()
     # Whether common keys of a pod that names its scheduler are in this dialect.
     scheduler_is_evidence: bool = False
-    # Whether its keys are translated independently: even if other keys of the container stay, these need not.
+    # Whether its keys are translated even if other keys of the container stay.
     independent: bool = msgspec.field(name="apart", default=False)
     # Whether the legacy system refuses pods with a privileged container.
     refuses_privileged: bool = False

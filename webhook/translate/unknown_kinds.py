@@ -121,6 +121,8 @@ _QUALIFIED = re.compile(r"[\w.-]{1,253}/[\w.-]{1,63}")  # an image may have more
 _NAMES = ("name", "resourceName", "rdmaResourceName", "deviceName", "identifier", "processingResourceType")
 # A key and its amount in a text of YAML, JSON or a template for them. The pattern does not backtrack, so long texts take linear time.
 _IN_TEXT = re.compile(r"""(?<![\w.-])([\w.-]{1,253}/[\w.-]{1,63})["']?[ \t]*:[ \t]*["']?(?=[1-9$]|\{[{\w])""")
+# Where a comment of YAML begins; inside a string a `#` mostly has no space before it.
+_COMMENT = re.compile(r"(?:^|[ \t])#")
 _QUOTED = re.compile(r""""([\w.-]{1,253}/[\w.-]{1,63})\"""")
 # A resource name in the text of a device plugin's configuration, or of a compiled step of Kubeflow Pipelines.
 _NAMED_IN_TEXT = re.compile(r"""\b(?:name|resourceType)["']?[ \t]*:[ \t]*["']?([\w.-]{1,253}/[\w.-]{1,63})""")
@@ -261,7 +263,7 @@ def amounts_in(text: str) -> Iterator[tuple[str, int]]:
     """Yield the keys with an amount in a text of YAML, JSON or a template for them, with their offsets. Comments are skipped."""
     begin = 0
     for line in text.split("\n"):
-        for match in _IN_TEXT.finditer(line.partition("#")[0]):
+        for match in _IN_TEXT.finditer(_COMMENT.split(line, 1)[0]):
             yield match[1], begin + match.start()
         begin += len(line) + 1
 

@@ -1,6 +1,7 @@
 """HAMi's annotations: models, UUIDs, NUMA binding, modes and scheduling policies."""
 
 import pytest
+from msgspec.structs import replace
 
 from allocator.strategies import read_placement
 from tests.webhook.dialects.hami_pods import hami
@@ -97,6 +98,16 @@ def test_mig_alone_takes_the_smallest_profile_that_holds_the_memory():
     assert outcomes(done)["nvidia.com/gpu"] == "approximated"
     details = [decision.detail for decision in done.decisions if decision.key == "nvidia.com/gpu"]
     assert details[0].startswith("2 MIG devices")
+
+
+def test_rarer_profiles_that_no_request_holds_are_reported():
+    fleet = example_fleet()
+    served = fleet.classes["mig.nvidia.com"]
+    profiles = tuple(replace(served.profiles[0], name=f"{i}g.40gb", memory=(40 + i) << 30) for i in range(10))
+    fleet = replace(fleet, classes={**fleet.classes, "mig.nvidia.com": replace(served, profiles=profiles)})
+    done = verdict_of(hami({"vgpu_mode": "mig"}, gpumem=8000), fleet=fleet)
+    assert len(devices(done)["requests"][0]["firstAvailable"]) == 8
+    assert any("2 rarer profiles left out" in decision.detail for decision in done.decisions)
 
 
 @pytest.mark.parametrize("limits", [{"gpumem": 30000}, {"gpu": 1}, {"gpumem_percentage": 50}])

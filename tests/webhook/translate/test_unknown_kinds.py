@@ -162,6 +162,8 @@ def test_a_controllers_short_name_is_decided_as_the_resulting_key(version, kind,
             GPU,
         ),
         ("{containers: [{name: main, resources: {limits: {nvidia.com/mig-1g.5gb: 1}}}]}", "nvidia.com/mig-1g.5gb"),
+        ('{"containers":[{"image":"a#b","resources":{"limits":{"nvidia.com/gpu":"1"}}}]}', GPU),
+        ("containers: []  # nvidia.com/gpu: 1", None),
         ("containers: [{name: main, image: nvcr.io/nvidia/cuda, env: [{name: A, value: /dev/nvidia0}]}]", None),
         ("containers: [{name: main, image: nvidia/cuda, resources: {limits: {memory: 1Gi}}}]", None),
         ("x" * 300_000, None),
@@ -169,7 +171,7 @@ def test_a_controllers_short_name_is_decided_as_the_resulting_key(version, kind,
         ({"containers": []}, None),
         (None, None),
     ],
-    ids=range(9),
+    ids=range(11),
 )
 def test_a_key_in_podspecpatch_text_is_reported_and_not_translated(patch, key):
     """podSpecPatch may contain Argo templates, so only Argo can render it."""

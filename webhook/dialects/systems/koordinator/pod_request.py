@@ -35,7 +35,7 @@ class KoordinatorOptions(Options, frozen=True, kw_only=True):
     webhook: bool = True
     # Whether a share of a network device becomes a whole device, for drivers without shares.
     whole_nic_for_share: bool = msgspec.field(name="wholeNICForShare", default=False)
-    # `cpu` or `hugepages-SIZE`: the target of the claims that request it, for pods that want it from one NUMA node
+    # `cpu` or `hugepages-SIZE`: the target of the claims that request it, for pods that require one NUMA node or a CPU bind policy
     # (docs/configuration.md#cpus-and-huge-pages-by-claim).
     host_resources: dict[str, str] = {}
     # Device label in a hint's selector: the string attribute that a driver publishes for it, such as example.com/model.
