@@ -17,7 +17,7 @@ import msgspec
 from allocator.answer import AllocateError, Answer, Verdict
 from allocator.one_node import DEFAULTS, NodeResult, Options, budget_of, compose, decide, explain, search_node
 from allocator.problem import (
-    OPTIONAL_OPERATIONS,
+    NODE_FEATURE,
     CompileCache,
     PageCache,
     Signature,
@@ -451,7 +451,7 @@ class _Query:
             known = (*pages, stock.pages_of[pool], FREE if self.idle else stock.use(pool))
             self.pinned.update((id(pinned_object), pinned_object) for pinned_object in known)
             skips = any(page.slice.spec.skip_node_operations for page in pages)
-            feature = skips and OPTIONAL_OPERATIONS in node.status.declared_features
+            feature = skips and NODE_FEATURE in node.status.declared_features
             fingerprints.append((tuple(map(id, known)), tuple(map(reach.get, pages)), feature))
         return tuple(fingerprints)
 
@@ -506,7 +506,7 @@ class _Query:
         spec = page.slice.spec
         fingerprint: object = page.content
         if spec.skip_node_operations or spec.per_device_node_selection:
-            fingerprint = fingerprint, OPTIONAL_OPERATIONS in node.status.declared_features, _reach(page, node)
+            fingerprint = fingerprint, NODE_FEATURE in node.status.declared_features, _reach(page, node)
         return fingerprint, *columns(page)
 
 

@@ -3,7 +3,7 @@
 from allocator.problem.attributes import PageCache, Signature, answers, numbered, signature_of
 from allocator.problem.cache import CompileCache
 from allocator.problem.candidates import (
-    OPTIONAL_OPERATIONS,
+    NODE_FEATURE,
     Candidate,
     DeviceJudge,
     Fault,
@@ -20,7 +20,7 @@ from allocator.problem.problem import PlacedUnit, SearchInput, Value
 from allocator.problem.question import Leaf, Question, question_of
 
 __all__ = [
-    "OPTIONAL_OPERATIONS",
+    "NODE_FEATURE",
     "Candidate",
     "CompileCache",
     "DeviceJudge",

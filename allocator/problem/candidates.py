@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Values = frozenset[tuple[str, object]]
 _JUDGED = 10  # steps of the budget to judge a device, without the selectors
-_NODE_FEATURE = "DRAOptionalNodeOperations"  # what a node with skipNodeOperations has to declare
+NODE_FEATURE = "DRAOptionalNodeOperations"  # what a node with skipNodeOperations has to declare
 
 
 class Candidate(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -105,7 +105,7 @@ class DeviceJudge:
         self.budget = budget
         self.reading = reading = question.reading
         self.environment = cel.STORED if reading.since(36) else cel.EARLY
-        declared = _NODE_FEATURE in node.status.declared_features
+        declared = NODE_FEATURE in node.status.declared_features
         self.allows_skipping = not reading.operations or (declared and reading.enabled(gates.OPTIONAL_OPERATIONS))
         self._candidate: Candidate | None = None
         self._view: cel.DeviceView | None = None
@@ -179,7 +179,7 @@ class DeviceJudge:
         if candidate.page.slice.spec.skip_node_operations and not self.allows_skipping:
             if not self.reading.enabled(gates.OPTIONAL_OPERATIONS):
                 return Refused(Stage.GATE, f"needs the feature gate {gates.OPTIONAL_OPERATIONS}, which is off")
-            return Refused(Stage.NODE, f"needs the node feature {_NODE_FEATURE}")
+            return Refused(Stage.NODE, f"needs the node feature {NODE_FEATURE}")
         if candidate.body.missing_gate:
             return Refused(Stage.GATE, f"consumes counters, but the feature gate {candidate.body.missing_gate} is off")
         for taint in candidate.device.taints:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from allocator import FleetMemo, Options, Verdict, allocate, fleet
-from allocator.problem import OPTIONAL_OPERATIONS, attributes
+from allocator.problem import NODE_FEATURE, attributes
 from dra.objects.claim import DeviceClass
 from dra.objects.node import Node
 from dra.objects.own_kinds import DeviceCompatibility
@@ -20,7 +20,7 @@ from tests.dra.samples import slice_
 from tests.draws import draws
 from tests.objects import exactly
 
-OPTIONAL = (OPTIONAL_OPERATIONS,)
+OPTIONAL = (NODE_FEATURE,)
 
 
 def same(stock, claims):
