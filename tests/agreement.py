@@ -1,6 +1,6 @@
-"""Asks every command about the same object: `ask` returns one `Answer` for each command, in the words of docs/translation.md.
+"""Runs every command on the same object: `ask` returns one `Answer` for each command, with the outcomes of docs/translation.md.
 
-`tests/contradictions.py` compares them. Only the part "Adapters" knows options, JSON fields and words of the commands.
+`tests/contradictions.py` compares the answers. Only the part "Adapters" knows the options, JSON fields and texts of the commands.
 """
 
 import base64
@@ -73,7 +73,7 @@ class Scene(NamedTuple):
 
 
 def outcome_of(keys: Mapping[Key, str]) -> str:
-    """Return the outcome of an object from the outcomes of its keys. Variables and runtime classes do not count beside a request."""
+    """Return the outcome of an object from the outcomes of its keys. Variables and runtime classes count only without a request."""
     requests = {place: outcome for place, outcome in keys.items() if "/" in place[1] or outcome != "left"} or keys
     outcomes = set(requests.values())
     if "refused" in outcomes:
@@ -86,11 +86,11 @@ def outcome_of(keys: Mapping[Key, str]) -> str:
     )
 
 
-# ---- Adapters: the only part that knows options, fields and words of the commands
+# ---- Adapters: the only part that knows options, fields and texts of the commands
 
 COUNTED = re.compile(r"container (\S+): (\S+): ")  # an entry of a queue, in survey's text
 CODE = re.compile(r"\[([RD]\d{3})\]")
-# Messages of `explain` about a pod that fits on a node, and about one that fits on none.
+# Messages of `explain` if a pod fits on a node, and if it fits on no node.
 ROOM = re.compile(
     r"devices for it are free(, and| on \d+ nodes)|device plugins have room|devices do not keep it|has room for it, and"
 )
@@ -99,7 +99,7 @@ SEVERITY = ("served", "translated", "approximated", "left", "unknown", "refused"
 
 
 def word(of: Mapping[str, Any]) -> str:
-    """Return the outcome of a key, which is one of the words of docs/translation.md in every command."""
+    """Return the outcome of a key. Every command uses the outcomes of docs/translation.md."""
     assert of["outcome"] in SEVERITY, of
     return str(of["outcome"])
 
@@ -111,7 +111,7 @@ def decided(
     *,
     asks: bool = True,
 ) -> Answer:
-    """Read decisions: those of translate and explain, and the keys of survey. They count only if the object `asks` for devices."""
+    """Read decisions of translate and explain, or keys of survey. Selectors and variables alone count only if the object `asks`."""
     keys: dict[Key, str] = {}
     beside: set[Key] = set()  # selectors and annotations that stay beside a request
     for decision in decisions:
@@ -123,7 +123,7 @@ def decided(
     variables = {place for place, outcome in keys.items() if "/" not in place[1] and outcome == "left"}
     if not asks and set(keys) <= {*beside, *variables}:
         keys = {}
-    # A refusal of own claims names no key; a mode that admits the pod leaves it.
+    # The refusal of a pod's own claims has no key. In a mode that admits the pod, the outcome is "left".
     held_back = any(decision.get("potentialOutcome") for decision in decisions)
     return Answer(
         outcome="refused"
@@ -196,7 +196,7 @@ def placed(pods: Sequence[Mapping[str, Any]], scene: Scene) -> Answer:
     if not mine:
         return Answer()
     fits = {pod["node"] is not None for pod in mine}  # pods of one workload may compete for a node
-    fits |= {False for created in created_pods(scene.object) if not created.replicas}  # translate judges its template
+    fits |= {False for created in created_pods(scene.object) if not created.replicas}  # translate also judges a template without replicas
     return Answer(refused=False, fits=fits.pop() if len(fits) == 1 else None, said=mine[0]["summary"])
 
 
@@ -227,12 +227,12 @@ def fits_by(message: str, prospect: Mapping[str, Any] | None) -> bool | None:
         return True
     if NO_ROOM.search(message):
         return False
-    # The outlook of a prospect is that of the claims alone.
+    # The outlook of a prospect considers only the claims.
     return False if prospect and prospect["outlook"] in ("full", "never") else None
 
 
 def resize(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
-    """Ask `resize` for the amount that the object has."""
+    """Run `resize` with the amount that the object requests."""
     asks = set(re.findall(r'"([^"/]+/[^"]+)": ("[^"]*"|[^",}]+)', json.dumps(scene.object.get("spec", {}))))
     if len(asks) != 1 or "--kubernetes" in options:
         return Answer()
@@ -243,7 +243,7 @@ def resize(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
 
 
 def demo(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
-    """Read the output of `demo`, which has a block for each pod. Its server does not run the controller that creates templates for a ComputeDomain."""
+    """Read the output of `demo`, which has a block for each pod. The demo has no controller that creates templates for a ComputeDomain."""
     if any(obj["kind"] == "ComputeDomain" for obj in scene.around):
         return Answer()
     if not scene.fleet or scene.object["kind"] != "Pod" or "--kubernetes" in options or is_unfilled(scene):
@@ -257,7 +257,7 @@ def demo(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
 
 
 def dashboard(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
-    """Put the object into the dashboard's what-if."""
+    """Place the object with the dashboard's what-if."""
     if is_configured(scene) or not brings_pods(scene.object):
         return Answer()
     reading, configuration = seen(scene)
@@ -277,7 +277,7 @@ def webhook(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
         refused = refused or not response["allowed"]
         said += [response.get("status", {}).get("message", "")] if refused else response.get("warnings", [])
         if refused:
-            break  # an API server asks no further webhook
+            break  # after a refusal, an API server calls no further webhook
         if "patch" in response:
             pod = jsonpatch.apply_patch(pod, json.loads(base64.b64decode(response["patch"])))
     record = json.loads(pod["metadata"].get("annotations", {}).get(DECISION, "{}"))
@@ -294,7 +294,7 @@ def as_review(pod: Object, scene: Scene) -> bytes:
 
 
 def is_configured(scene: Scene) -> bool:
-    """Return whether the configuration is among the objects of a scene. Only commands look for it there."""
+    """Return whether the configuration is among the objects of a scene. Only commands read it from there; servers do not."""
     return any(obj["kind"] in ("DrawbridgeConfiguration", "ConfigMap") for obj in scene.around)
 
 
@@ -304,7 +304,7 @@ def is_unfilled(scene: Scene) -> bool:
 
 
 def seen(scene: Scene) -> tuple[Reading, Configuration]:
-    """Return the reading and the configuration of a server in a scene: all objects but the one in question."""
+    """Return what a server in a scene has read: all objects except the object in question, and the configuration."""
     configuration = read_configuration(scene.configuration)[0] if scene.configuration else Configuration()
     assert configuration
     features = features_of(server_named(f"1.{scene.minor}" if scene.minor else "", ""), configuration)
@@ -349,7 +349,7 @@ COMMANDS: Sequence[Callable[[Scene, Path, Sequence[str]], Answer]] = (
 )
 
 
-# Servers, and other forms of the commands; each draw runs one of them.
+# Servers, and other output formats of the commands. Each random case runs one of them.
 OTHERS = (webhook, dashboard, report, table, sarif, demo)
 
 
@@ -369,11 +369,11 @@ def as_list(objects: Iterable[Object]) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}, default=str)
 
 
-# ---- Asking
+# ---- Running the commands
 
 
 def ask(scene: Scene, folder: Path, commands: Iterable[Callable[..., Answer]] = COMMANDS) -> dict[str, Answer]:
-    """Ask commands about the object of a scene."""
+    """Run commands on the object of a scene; return their answers by name."""
     # The object first; the position of the other objects does not matter.
     (folder / "scene.json").write_text(as_list([scene.object, *scene.around]))
     (folder / "fleet.json").write_text(as_list(scene.fleet))
@@ -384,5 +384,5 @@ def ask(scene: Scene, folder: Path, commands: Iterable[Callable[..., Answer]] = 
         (folder / "configuration.yaml").write_text(manifests.dump([scene.configuration]))
         options += ["--config", str(folder / "configuration.yaml")]
     answers = {command.__name__: command(scene, folder, options) for command in commands}
-    gc.unfreeze()  # commands freeze what they have read, because their process ends soon; this one does not
+    gc.unfreeze()  # commands freeze their objects (gc.freeze), because their process ends soon; this process continues
     return answers

@@ -1,9 +1,9 @@
-"""Asks all commands about the objects in folders of manifests, and prints every contradiction: python -m tests.ask_files FOLDER...
+"""Runs all commands on the objects in folders of manifests, and prints every contradiction: python -m tests.ask_files FOLDER...
 
-A question is about one object that is a claim or creates pods, with one fleet and one configuration. The commands also get the objects of
-the same folder that create no pods, such as namespaces, classes and quotas, and the objects of the fleet that the folder does not have.
-They get an object that a server has stored without the fields that the server added, because survey does so. Files that cannot be read
-are skipped and counted.
+A question has one object that is a claim or creates pods, one fleet and one configuration. The commands also get the objects of the same
+folder that create no pods, such as namespaces, classes and quotas, and the objects of the fleet that are not in the folder. If a server
+has stored the object, this tool first removes the fields that the server added, because `survey` removes them, too. Files that cannot be
+read are skipped and counted.
 
 The exit status is 1 if two commands contradict each other or a command fails.
 """
@@ -31,7 +31,7 @@ SHOWN = 240  # characters of an answer
 
 
 class Question(NamedTuple):
-    """An object with its surroundings, and the text that names its place. Surroundings without an object have the object {}."""
+    """An object with its surroundings, and its place for messages. In surroundings without an object, the object is {}."""
 
     scene: Scene
     place: str
@@ -68,7 +68,7 @@ def questions_about(folder: Path, all_surroundings: Sequence[Question]) -> tuple
     files = [path for path in sorted(folder.iterdir()) if path.suffix in ENDINGS and path.is_file()]
     contents = {path: read(path) for path in files}
     objects = [(obj, path) for path, those in contents.items() for obj in those or () if "kind" in obj]
-    others = {identity(obj): obj for obj, _ in objects if not brings_pods(obj)}  # of several with one name, the last
+    others = {identity(obj): obj for obj, _ in objects if not brings_pods(obj)}  # the last definition of a name counts
     asking = [(obj, path) for obj, path in objects if brings_pods(obj) or obj["kind"] in CLAIMS]
     found = [[question(obj, path, others, surroundings) for surroundings in all_surroundings] for obj, path in asking]
     return found, sum(those is None for those in contents.values())
@@ -79,7 +79,7 @@ def question(obj: Object, path: Path, others: dict[tuple[str, ...], Object], sur
     around = [other for other in beside if other["kind"] not in CLUSTER]
     fleet = [other for other in beside if other["kind"] in CLUSTER]
     fleet += [other for other in surroundings.scene.fleet if identity(other) not in others]
-    name = f"{obj['metadata'].get('generateName', 'unnamed-')}x"  # demo and the answers about pods need a name
+    name = f"{obj['metadata'].get('generateName', 'unnamed-')}x"  # demo and the commands about pods need a name
     written = as_written(obj)
     named = written | {"metadata": {"name": name} | written["metadata"]}
     scene = surroundings.scene._replace(object=named, around=around, fleet=fleet)
@@ -92,7 +92,7 @@ def contradictions_of(questions: Sequence[Question]) -> list[str]:
 
 
 def ask_all(question: Question) -> Iterator[str]:
-    """Ask every command about an object; yield each contradiction and each failure."""
+    """Run every command on an object; yield each contradiction and each failure."""
     answers: dict[str, Answer] = {}
     for command in ABOUT_CLAIMS if question.scene.object["kind"] in CLAIMS else (*COMMANDS, *OTHERS):
         try:
@@ -106,7 +106,7 @@ def ask_all(question: Question) -> Iterator[str]:
 
 
 def said_by(answers: dict[str, Answer], kind: str) -> Iterator[str]:
-    """Yield the answers of the commands that a contradiction names, and that of translate."""
+    """Yield a line for the answer of translate, and for that of each command that a contradiction names."""
     for name in sorted(set(kind.replace(",", " ").split()) & set(answers) | {"translate"}):
         answer = answers[name]
         codes = " ".join(sorted(answer.codes))

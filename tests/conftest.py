@@ -10,7 +10,7 @@ from tests.referees import UNRECORDED, Referee, mode, referee
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build the referees before the first test that asks them: a build is not a test, and has no time limit."""
+    """Build the referees before the first test, so that no test's time limit includes a build."""
     if session.config.option.collectonly:
         return
     mark, programs = ("live", UNRECORDED) if mode() == "recorded" else ("oracle", PROGRAMS)

@@ -14,7 +14,7 @@ class Contradiction(NamedTuple):
 
 
 def requests_of(keys: Mapping[Key, str]) -> Mapping[Key, str]:
-    """Leave out selectors and annotations that stay beside a request, because not every command lists them."""
+    """Return the keys without selectors and annotations that stay beside a request, because not every command lists them."""
     return {
         place: outcome
         for place, outcome in keys.items()
@@ -23,7 +23,7 @@ def requests_of(keys: Mapping[Key, str]) -> Mapping[Key, str]:
 
 
 def contradictions(answers: Mapping[str, Answer]) -> set[Contradiction]:
-    """Compare each command with translate, and with simulate about whether pods fit."""
+    """Compare each answer with that of translate. Whether pods fit is compared with the answer of simulate."""
     differing: set[Contradiction] = set()
     for name, answer in answers.items():
         differing.update(map(Contradiction, _differences(name, answer, answers["translate"], answers["simulate"])))
@@ -44,7 +44,7 @@ def _differences(name: str, answer: Answer, right: Answer, simulated: Answer) ->
     if answer.refused is None or (name == "webhook" and "the API server refuses it" in right.said):
         return
     if answer.refused is not right.refused:
-        # translate judges requests for devices only, and reports no mistake of an object that requests none.
+        # translate judges only requests for devices, and reports no mistake in an object without a request.
         if right.outcome != SILENT or any(code[0] == "R" for code in answer.codes):
             yield f"refused: {name} {answer.refused}, translate {right.refused}"
         return  # the other differences follow from this one

@@ -1,10 +1,10 @@
-"""Coverage-guided fuzzing: texts are changed at random, and texts that reach new lines are changed further.
+"""Coverage-guided fuzzing: texts are changed at random, and texts that take a new step between two lines are changed further.
 
     python -m tests.fuzz [--seconds 60] [--seed 1] [TARGET …]
 
-A target reads a text and may raise only what it says it raises. What breaks it is made shorter and written to
-`tests/corpus/fuzz/TARGET/`, where `tests/test_fuzz.py` tries it again forever. Coverage is that of Python's own tracer, so
-nothing needs to be installed or compiled for it.
+A target parses a text. Every exception except the parser's own error is a failure. The fuzzer shortens each text that fails and writes it
+to `tests/corpus/fuzz/TARGET/`; `tests/test_fuzz.py` tries these texts in every run. Python's own tracer measures the coverage, so nothing
+needs to be installed or compiled for it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COMPILING, EVALUATING = 100_000, 2_000
 
 
 class Target(NamedTuple):
-    """What is fuzzed: the code, the first texts, and the pieces of texts."""
+    """The fuzzed function, the files whose coverage counts, the first texts, and the pieces to insert."""
 
     run: Callable[[str], None]
     code: tuple[str, ...]
@@ -174,7 +174,7 @@ def broken(target: Target, text: str) -> str | None:
 
 
 def _reach(target: Target, text: str, reached: set[Any]) -> str | None:
-    """Run a target on a text, and record which steps between lines its code takes."""
+    """Run a target on a text, and record the steps between lines that its code takes; return the failure, if any."""
     roots = tuple(str(ROOT / part) for part in target.code)
 
     def trace(frame: FrameType, event: str, _: object) -> Any:

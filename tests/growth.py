@@ -1,4 +1,4 @@
-"""Compares how long work takes for inputs of different sizes. The result is a ratio, which does not depend on the speed or load of the machine."""
+"""Compares the time of work for inputs of different sizes. The result is a ratio, so the speed and load of the machine do not matter."""
 
 import gc
 import math
@@ -18,14 +18,17 @@ COUNTED = range(1_000_000)
 
 
 def growth(work: Callable[[str], object], text: Callable[[int], str], size: int) -> float:
-    """Return how many times as long one text takes as FACTOR texts of the same total length; the best of several tries, because other processes use the machine."""
+    """Return the time for one long text divided by the time for FACTOR short texts of the same total length.
+
+    Each time is the best of five tries, because other processes use the machine.
+    """
     short, long = text(size), text(FACTOR * size)
     times = [(_time(work, short, FACTOR), _time(work, long)) for _ in range(5)]
     return min(after for _, after in times) / max(1, min(before for before, _ in times))
 
 
 def assert_linear(work: Callable[[str], object], text: Callable[[int], str], size: int = 2_500) -> None:
-    """Fail if the time grows faster than the input, which grows from `size` by FACTOR; the best of three tries counts."""
+    """Fail if the time grows faster than the input, from `size` to FACTOR times `size`; the best of three tries counts."""
     if _time(work, text(FACTOR * size)) < QUICK * FACTOR * size:
         return
     tries: list[float] = []

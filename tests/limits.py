@@ -1,17 +1,16 @@
 """A pytest plug-in that ends and names each test that runs too long, and each test that blocks its event loop.
 
-**Time.** Every test has a limit on the clock: `UNIT` seconds, `WORLD` if it needs a Go program or a real cluster, or the seconds of its
-own `@pytest.mark.time_limit(seconds, reason)`. Set-up and call share the limit; tear-down has the same time again. The limit acts twice.
-First, an exception in the test (SIGALRM) makes the test fail, with the waiting tasks in the message. If the interpreter does not handle
-the signal, because it is in a call that does not return, `faulthandler` prints every stack from a thread that needs no interpreter, and
-ends the process. Then xdist names the test, or the journal, which `tests.runs` reads.
+**Time.** Every test has a limit on the clock: `UNIT` seconds, `WORLD` if it needs a Go program or a real cluster, `LONG` if it is marked
+`long`, or the seconds of its own `@pytest.mark.time_limit(seconds, reason)`. Set-up and call share the limit; tear-down has the same time
+again. First, SIGALRM raises an exception in the test, so that the test fails with the waiting tasks in the message. If the interpreter
+does not handle the signal, because it is in a call that does not return, `faulthandler` prints every stack from a thread that needs no
+interpreter, and ends the process. Then xdist reports the test, or `tests.runs` reads its name in the journal.
 
-**Turns.** A loop that works for `TURN` seconds without a turn blocks all other tasks in its process. A test in which that happens fails,
-with the stack of the loop. The processor time of the loop's thread is measured, so that load on the machine makes no test fail.
+**Turns.** An event loop that works for `TURN` seconds in one turn blocks all its other tasks. The test then fails, with the stack of the
+loop. Only the CPU time of the loop's thread counts, so that load on the machine makes no test fail.
 `@pytest.mark.slow_turn(seconds, reason)` changes the limit for one test.
 
-pytest-timeout does only the first half of the first part: its signal cannot end a call in C, and its thread method ends the run without
-naming the test.
+pytest-timeout does not suffice: its signal cannot end a call in C, and its thread method ends the run without naming the test.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from types import FrameType
 
-# Limits and patience are for a machine with ten other busy processes: a test above them hangs.
+# The limits and PATIENCE suffice on a machine with ten other busy processes, so a test that exceeds them hangs.
 UNIT = 180.0
 WORLD = 300.0
 LONG = 3600.0
 # How long a test may clean up after its limit, before the process is ended.
 GRACE = 30.0
-# The limit is raised again in a test that has swallowed it.
+# After so many seconds the exception is raised again, because the test may have caught it.
 AGAIN = 10.0
 TURN = 0.5
 LOOK = 0.1
-# Objects allocated between two garbage collections: with the default of 700 they take an eighth of the time.
+# Objects allocated between two garbage collections. With the default of 700, the collections take an eighth of the time.
 YOUNG = 10_000
 # How long a test waits for something that should happen at once.
 PATIENCE = 60.0
@@ -67,10 +66,10 @@ def pytest_configure(config: pytest.Config) -> None:
     # Capturing is suspended now, so this is the real standard error.
     config.stash[STANDARD_ERROR] = os.dup(2)
     journal = config.getoption("--journal")
-    if journal and not hasattr(config, "workerinput"):  # xdist's workers report to the process that writes
+    if journal and not hasattr(config, "workerinput"):  # xdist's workers report to the main process, which writes the journal
         config.pluginmanager.register(Journal(Path(journal)))
     TURNS.install()
-    gc.disable()  # imports make no garbage that is worth a search
+    gc.disable()  # imports leave too little garbage for a collection
 
 
 @pytest.hookimpl(trylast=True)
@@ -123,7 +122,7 @@ def seconds_for(item: pytest.Item) -> float:
 
 
 def chosen_for(item: pytest.Item, mark: str) -> float | None:
-    """Return the value of a test's mark, which also gives the reason."""
+    """Return the seconds of a test's mark, or None. The mark must have a reason."""
     if (marker := item.get_closest_marker(mark)) is None:
         return None
     try:
@@ -141,7 +140,7 @@ def limited(item: pytest.Item, deadline: float) -> Iterator[None]:
     seconds = max(0.01, deadline - time.monotonic())
 
     def strike(number: int, frame: FrameType | None) -> None:
-        # Not an Exception, because the tested code may catch those.
+        # pytest.fail raises a BaseException. The tested code may catch each Exception.
         pytest.fail(f"{item.nodeid} took more than {seconds_for(item):g} s{waiting()}")
 
     before = signal.signal(signal.SIGALRM, strike)
@@ -183,18 +182,18 @@ class Beat:
         self.told = False
 
     def turn(self) -> None:
-        """The loop has turned."""
+        """Begin a new turn. Report the last turn if it was too long and the watcher did not notice."""
         now = time.thread_time()
         if (
             not self.told
-        ):  # the watcher did not notice: the block was between two checks, or in a call that keeps the GIL
+        ):  # the turn was between two checks of the watcher, or in a call that keeps the GIL
             TURNS.watch_now.judge(now - self.worked, "just before this moment, between two looks at it")
         self.worked, self.told = now, False
 
     def look(self) -> None:
-        """Called by the watcher's thread: record a loop that has not turned for too long.
+        """Record a loop that has not turned for too long. The watcher's thread calls this method.
 
-        The test's own thread may go on to the next test between any two of these lines.
+        The test's own thread may start the next test between any two of these lines.
         """
         if self.told:
             return
@@ -209,7 +208,7 @@ class Beat:
 def stack_of(thread: int) -> str:
     """Return the stack of another thread.
 
-    A single call that keeps the GIL: frames that Python code traverses would return meanwhile.
+    A single call that keeps the GIL writes the stack. If Python code read the frames, the other thread could run meanwhile.
     """
     with tempfile.TemporaryFile("w+") as file:
         faulthandler.dump_traceback(file, all_threads=True)
@@ -226,7 +225,7 @@ class Watch(NamedTuple):
     found: list[str]
 
     def judge(self, seconds: float, where: str) -> bool:
-        """Record a loop that did not turn for too long; return whether it did."""
+        """Record a turn that took these seconds of CPU time if it was too long; return whether it was."""
         if seconds <= self.limit:
             return False
         self.found.append(f"an event loop worked for {seconds:.2f} s without turning:\n{where}")
@@ -244,7 +243,7 @@ class Turns:
         self.original = BaseEventLoop.run_forever
         self.once = (
             BaseEventLoop._run_once
-        )  # one turn; `call_later` would come after many short turns as if they were one
+        )  # one turn; a callback of `call_later` would count many short turns as one
 
     def install(self) -> None:
         """Watch every loop while it runs, except for uvloop's, which no test uses."""
@@ -281,7 +280,7 @@ class Turns:
 
     @contextmanager
     def watching(self, item: pytest.Item) -> Iterator[None]:
-        """Fail if a loop does not turn while the block runs."""
+        """Fail if a turn of a loop takes too long while the block runs."""
         chosen = chosen_for(item, "slow_turn")
         if chosen is not None and chosen < TURN:  # keep garbage of other tests out of this test's turns
             gc.collect()
@@ -303,7 +302,7 @@ TURNS = Turns()
 
 
 class Journal:
-    """Which tests began and ended, one per line, for other processes."""
+    """Writes a line when a test begins, fails or ends. Other processes read the file."""
 
     def __init__(self, path: Path) -> None:
         self.file = path.open("w", encoding="utf-8", buffering=1)

@@ -1,6 +1,6 @@
 """Kubernetes objects for tests: a function for each kind, which returns the object as plain JSON.
 
-Keyword arguments are fields of the API, by their names there: those of metadata, `status`, and all others of spec.
+Keyword arguments have the API's names. Those in METADATA are fields of metadata, `status` is the status, all others are fields of spec.
 """
 
 import uuid

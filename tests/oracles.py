@@ -1,8 +1,9 @@
-"""The referees: Go programs built from Kubernetes' own packages, started once a test session and asked in JSON lines.
+"""The referees: Go programs built from Kubernetes' own packages. A test session starts each once, and sends it questions in JSON lines.
 
-What most of them answer is recorded (`tests.referees`), so that only `live` tests need the programs. The programs live in `tests/oracle/<name>/main.go`. They are built on first use into the build cache, keyed by a hash of
-what they are made of, so that a changed program is rebuilt and an unchanged one never is. `allocate-34` is the same program with the
-newest libraries of Kubernetes 1.34 (`tests/oracle/minors`), `extended-35` with all of the Kubernetes that e2e/binaries builds of 1.35.
+The answers of most programs are recorded (`tests.referees`), so that only `live` tests need the programs. The sources are
+`tests/oracle/<name>/main.go`. The first use builds a program into the build cache. Its folder has a hash of the sources in its name, so
+that only a changed program is built again. `allocate-34` is the program `allocate` with the newest libraries of Kubernetes 1.34
+(`tests/oracle/minors`). `extended-35` is `extended` with all of the Kubernetes 1.35 that e2e/binaries builds.
 """
 
 import contextlib
@@ -32,7 +33,7 @@ PROGRAMS = (
 
 
 class OracleError(Exception):
-    """The referee failed: it could not be built, or did not understand the question."""
+    """The referee could not be built, or could not read the question."""
 
 
 def cache_directory() -> Path:
@@ -53,7 +54,7 @@ def _fingerprint(name: str) -> str:
 
 
 def built(name: str) -> Path:
-    """Build the referee unless it is in the cache. Concurrent and killed builds do no harm."""
+    """Return the referee's program, and build it unless it is in the cache. Concurrent and killed builds do no harm."""
     if name not in PROGRAMS:
         raise OracleError(f"there is no referee called {name} in {SOURCES}")
     home = cache_directory() / "oracle" / f"{name}-{_fingerprint(name)}"
@@ -101,7 +102,7 @@ def _modules(program: str, minor: str) -> tuple[Path, Path]:
 
 
 def _as_of(program: str, minor: str, home: Path) -> tuple[str, ...]:
-    """Build with the libraries of an older minor, under the name of this module."""
+    """Return the build options for the libraries of an older minor. The written go.mod has the name of this module."""
     if not minor:
         return ()
     modules, sums = _modules(program, minor)
@@ -112,7 +113,7 @@ def _as_of(program: str, minor: str, home: Path) -> tuple[str, ...]:
 
 
 def main() -> None:
-    """Build all of them."""
+    """Build all programs."""
     try:
         for name in PROGRAMS:
             built(name)
@@ -128,11 +129,11 @@ class Oracle:
         self._process = subprocess.Popen([str(built(name))], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def ask(self, **question: Any) -> dict[str, Any]:
-        """Ask one question."""
+        """Send one question; return its answer."""
         return self.ask_all([question])[0]
 
     def ask_all(self, questions: Iterable[Any]) -> list[dict[str, Any]]:
-        """Ask many questions. A thread writes them while the answers are read, so that no pipe fills up."""
+        """Send many questions; return their answers. A thread writes the questions while the answers are read, so that no pipe fills up."""
         lines = [json.dumps(question).encode() + b"\n" for question in questions]
         writer = threading.Thread(target=self._write, args=(lines,), daemon=True)
         writer.start()

@@ -1,9 +1,9 @@
 """Recorded answers of the referees, which are the programs of `tests.oracles` with Kubernetes' Go code: one file for each referee.
 
 With `make test` the answers come from the files, so that no Go is needed. `make test-all` runs the programs on more cases, and compares their
-answers with the files. `make record` writes the files. The variable DRAWBRIDGE_REFEREES selects the mode: `recorded`, `live`, `compared` (live;
-it fails if recorded questions are not asked) or `record`. A file has compressed lines: the digest of a question, and all answers that the
-program gave to it. A question can have several answers, because Go iterates over maps in random order.
+answers with the files. `make record` writes the files. The variable DRAWBRIDGE_REFEREES selects the mode: `recorded`, `live`, `compared` (as
+`live`, but too few repeated recorded questions are an error) or `record`. A file has compressed lines: the digest of a question, and all
+answers that the program gave to it. A question can have several answers, because Go iterates over maps in random order.
 """
 
 import base64
@@ -20,11 +20,11 @@ from typing import Any
 from tests.oracles import PROGRAMS, SOURCES, Oracle, OracleError
 
 FOLDER = SOURCES / "recorded"
-# The questions for these are made by drawbridge, and change with each of its keys.
+# drawbridge generates the questions for these programs, and each new key changes them.
 UNRECORDED = ("condition", "metadata")
 RECORDED = tuple(name for name in PROGRAMS if name not in UNRECORDED)
 MODES = ("recorded", "live", "compared", "record")
-# How often a question is repeated whose answer is random: Go iterates a map of two entries in reverse order in one of eight cases.
+# How often a question with a differing answer is repeated: Go iterates a map of two entries in reverse order in one of eight cases.
 REPETITIONS = 240
 # The share of the recorded questions that must be asked again. The questions after a search depend on whether the search hit its deadline.
 MIN_COMPARED = 0.9
@@ -55,11 +55,11 @@ class Referee:
         return live if self._mode in {"live", "compared"} else recorded
 
     def ask(self, **question: Any) -> dict[str, Any]:
-        """Ask one question."""
+        """Return the answer to one question."""
         return self.ask_all([question])[0]
 
     def ask_all(self, questions: Iterable[Any]) -> list[dict[str, Any]]:
-        """Ask many questions."""
+        """Return the answers to many questions."""
         listed = list(questions)
         digests = [_digest(question) for question in listed]
         if self._program is None:
@@ -76,7 +76,7 @@ class Referee:
         return answers
 
     def close(self) -> None:
-        """End the program. Write the recorded answers, or fail if a recorded question was not asked again."""
+        """End the program. Write the recorded answers, or fail if too few recorded questions were repeated (MIN_COMPARED)."""
         if self._program is None:
             return
         self._program.close()
@@ -97,7 +97,7 @@ class Referee:
         return json.loads(answers[(self._asked[digest] - 1) % len(answers)])
 
     def _compare(self, known: Sequence[str], question: Any, answer: dict[str, Any]) -> None:
-        """Fail if an answer differs from the recorded answers, unless the program's answers to the question vary."""
+        """Fail if an answer is none of the recorded answers, and REPETITIONS of the question give none of them either."""
         if _agree(known, answer):
             return
         again = self._program.ask_all([question] * REPETITIONS) if self._program else []
@@ -157,7 +157,7 @@ def _agree(known: Sequence[str], answer: dict[str, Any]) -> bool:
 
 
 def _without_texts(answer: str) -> Any:
-    """Return an answer without the text of refusals, which can have generated names, and without their order, which Go chooses."""
+    """Return an answer with its refusals sorted and without their texts. The texts can have generated names, and Go chooses the order."""
     value = json.loads(answer)
     if errors := value.get("errors"):
         value["errors"] = sorted((error.get("field", ""), error.get("type", "")) for error in errors)

@@ -16,14 +16,14 @@ from typing import IO
 from e2e.ground.cache import cache, locked
 
 ROOT = Path(__file__).parent.parent
-DEADLINE = 45 * 60.0  # partly waiting for an older Kubernetes, which takes 25 minutes to build on two cores
+DEADLINE = 45 * 60.0  # includes the wait for the build of an older Kubernetes, which takes 25 minutes on two cores
 SAY_EVERY = 30.0
 NO_TESTS = 5  # pytest's exit code for "no tests were collected"
 # The flags of all our Go builds, so that modules with equal dependencies share compiled packages.
 GO = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
 # Control planes and referees run for minutes only: trade memory for the time of their garbage collectors.
 COLLECTED_SELDOM = {"GOGC": "400"}
-# Seconds that a suite takes on two cores, until it has run on this machine; for builds, with an empty cache.
+# Seconds that a suite takes on two cores, for a suite that has not yet run on this machine. Builds: with an empty cache.
 USUAL = {
     "unit": 240.0,
     "make type": 40.0,
@@ -41,9 +41,9 @@ USUAL = {
 
 
 def surroundings() -> dict[str, str]:
-    """The environment of a suite's processes.
+    """Return the environment of a suite's processes.
 
-    Bytecode is kept beside the packages even if the environment forbids it in the checkout: hundreds of processes would each
+    Python writes bytecode into the virtual environment even if PYTHONDONTWRITEBYTECODE is set. Otherwise hundreds of processes would each
     compile all imports and rewrite all assertions.
     """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -124,7 +124,7 @@ def awaited(
 
 
 def at_work(pid: int) -> str:
-    """Name the youngest process of a command, which is the one at work."""
+    """Return the command line of the youngest descendant of a process, which does the work."""
     youngest = pid
     while children := children_of(youngest):
         youngest = children[-1]
@@ -178,7 +178,7 @@ def pytest_suite(
     every: float = SAY_EVERY,
     more: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """Run pytest on the tests with these marks and count from its own record; `output` gets what it prints, `more` joins its environment."""
+    """Run pytest on the tests with these marks and count its JUnit record. `output` receives the output; `more` extends the environment."""
     announce(name)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -240,7 +240,7 @@ def counted(name: str, record: Path, *, strict: bool) -> Outcome:
 
 
 def go_suites(below: str = ".") -> Iterator[Outcome]:
-    """Formatting, vet and the tests of every Go module of ours that has code."""
+    """Run gofmt, go vet and the tests of each of our Go modules that has code."""
     files = go_files(below)
     if files:
         yield gofmt(files)
@@ -297,7 +297,7 @@ def go_tests(name: str, module: Path) -> Outcome:
                 if not good:
                     print("".join(output[test]), end="")
                     outcome.notes.append(f"{event['Action']}: {test}")
-    print("".join(output[""]), end="")  # output about folders, or without a test
+    print("".join(output[""]), end="")  # output that belongs to no test
     if process.returncode and not outcome.failed:
         outcome.failed += 1
         outcome.notes.append(f"go test ended with exit code {process.returncode}")
@@ -309,7 +309,7 @@ def go_tests(name: str, module: Path) -> Outcome:
 
 
 def announce(name: str) -> None:
-    """Print the name of a suite that begins and how long it will take: as long as the last time here, or as usual."""
+    """Print the name of a suite that begins and its expected time: that of the last run on this machine, or the usual time."""
     seconds, source = lasted().get(name), "as the last time here"
     if seconds is None:
         seconds, source = USUAL.get(name), "usually, on two cores"

@@ -1,4 +1,4 @@
-"""A judge of JSON against JSON Schema draft 7, as far as our schemas go; a keyword that it does not know is a mistake of the schema."""
+"""Validates JSON against JSON Schema draft 7, with the keywords that our schemas use. An unknown keyword raises KeyError."""
 
 import re
 
@@ -20,7 +20,7 @@ def wrong(value, schema, *, closed=False):
 
 
 class Judge:
-    """A schema as a whole, into which references point. Each word is a method: value, rule, the schema around it, place."""
+    """Validates values; references point into `root`. The method of a keyword gets the value, the rule, its schema and the path."""
 
     def __init__(self, root, closed):
         self.root, self.closed = root, closed

@@ -102,7 +102,7 @@ def _filled(form, draw):
 
 
 def claim(draw):
-    """Return a claim with parameters of some driver, with all members."""
+    """Return a claim with parameters of a random driver, with all their members."""
     driver = draw.choice([candidate for candidate in DRIVERS.values() if candidate.kinds])
     kind = draw.choice(list(driver.kinds))
     parameters = _filled(driver.kinds[kind].form, draw)
@@ -124,7 +124,7 @@ def claim_with(driver, parameters, name="c"):
 
 
 def claims_with(shape):
-    """Return a claim for each member of each driver's parameters, with a value of this type there; and one for all members of an object."""
+    """Yield claims with each driver's parameters: with this value in one member, for each member, and in all members of each object."""
     for driver in DRIVERS.values():
         for name, kind in driver.kinds.items():
             typed = {"apiVersion": driver.version, "kind": name} if driver.version else {}
@@ -150,7 +150,7 @@ def _places(value, at=()):
 
 
 def bent(obj, draw):
-    """Return a copy with up to three values of other types."""
+    """Return a copy with up to three random changes: a value of another type, a removed member or an additional member."""
     obj = copy.deepcopy(obj)
     for _ in range(draw.choice((0, 1, 1, 1, 2, 3))):
         *way, last = draw.choice(list(_places(obj)))

@@ -1,9 +1,9 @@
-"""The test suites behind `make test`, `make test-all`, `make e2e`, `make bridge`, `make lint`, `make record` and `make long`, and their one summary.
+"""The test suites behind `make test`, `test-all`, `e2e`, `bridge`, `lint`, `record` and `long`, and their one summary.
 
-Each suite is a command with its own process, so that a crash of one is counted and does not end the others. A suite
-that crashes, is killed, or finds no test counts as one failure, by the name of the test that it was at; a skipped test is
-named with its reason, and in the full run counts as a failure, because nothing may be left out there. Each suite says how long
-it will take, and every 30 seconds what it is doing. The last line of the output is always `N passed, N failed`.
+Each suite runs in its own process, so that a crash is counted and does not end the other suites. A suite that crashes, is killed,
+or finds no test counts as one failure; the summary names the test that was running. The summary lists skipped tests with their
+reasons; except in `make test`, they count as failures. Each suite prints how long it will take, and every 30 seconds what it is
+doing. The last line of the output is always `N passed, N failed`.
 """
 
 import argparse
@@ -42,9 +42,9 @@ GATED = f"{CLUSTER} and gated"
 BRIDGED = f"{CLUSTER} and bridged"
 DRIVEN = f"{CLUSTER} and driven"
 THE_REST = f"{CLUSTER} and not (gated or bridged or driven)"
-# Folders of tests on a cluster: collecting the other folders, too, takes several seconds of a process.
+# Folders with tests on a cluster. Collecting the other folders, too, would take several seconds.
 ON_CLUSTERS = ("tests/cluster", "tests/runtime", "tests/dra/validation", "e2e")
-# Folders of tests that ask the referees.
+# Folders with tests that use the referees.
 BESIDE_REFEREES = (
     "tests/allocator/search",
     "tests/cluster/manifests",
@@ -111,7 +111,7 @@ def summary(outcomes: Sequence[Outcome], further: str = "") -> int:
 
 
 def unit() -> Iterator[Outcome]:
-    """The tests that run anywhere: no Go, no root, no cluster."""
+    """Run the tests that need no Go, no root and no cluster."""
     if packages.browser():
         drive_browser()
     with beside("unit", UNIT, *WORKERS, strict=False) as units:
@@ -120,7 +120,7 @@ def unit() -> Iterator[Outcome]:
 
 
 def everything() -> Iterator[Outcome]:
-    """Every test, with the real cluster and the Go programs."""
+    """Run every test, with the real cluster and the Go programs."""
     prepare()
     with (
         background("the cluster's programs", [sys.executable, "-m", "e2e.build"]) as built,
@@ -142,14 +142,14 @@ def everything() -> Iterator[Outcome]:
 
 
 def cluster() -> Iterator[Outcome]:
-    """Only the tests on the real control plane and node."""
+    """Run only the tests on the real control plane and node."""
     prepare()
     build.everything()
     yield from on_clusters()
 
 
 def bridge() -> Iterator[Outcome]:
-    """Only our scheduler: its Go code, and that it builds."""
+    """Test the Go code of our scheduler, and build it."""
     packages.require()
     yield from go_suites("bridge")
     build.program("drawbridge-scheduler")
@@ -166,12 +166,12 @@ def staticcheck() -> Iterator[Outcome]:
 
 
 def long() -> Iterator[Outcome]:
-    """The long forms of the suites that have one."""
+    """Run the tests that are marked `long`."""
     yield pytest_suite("long", "long", strict=True, deadline=3 * 60 * 60, more=LIVE)
 
 
 def record() -> Iterator[Outcome]:
-    """Ask the referees what `make test` asks, and write their answers into tests/oracle/recorded."""
+    """Send the questions of `make test` to the referees, and write their answers into tests/oracle/recorded."""
     record_ = {"DRAWBRIDGE_REFEREES": "record"}
     yield pytest_suite("record", f"{ORACLE} and not live", *BESIDE_REFEREES, strict=True, more=record_)
 
@@ -205,7 +205,7 @@ def prepare() -> None:
 
 
 def drive_browser() -> None:
-    """Install the browser driver only where a browser is: it is as large as half of all other packages."""
+    """Install the browser driver if it is missing. Callers check for a browser first: the driver is half as large as all other packages."""
     if importlib.util.find_spec("playwright") is not None:
         return
     print("installing what drives the browser, by tests/browser.lock (50 MB)", flush=True)
@@ -253,9 +253,9 @@ def beside(
 
 
 def on_clusters() -> Iterator[Outcome]:
-    """The tests on real clusters. Webhook, bridge and drivers have control planes of their own, because all mostly wait."""
+    """Run the tests on real clusters. Webhook, bridge and drivers have their own control planes and run at once: all mostly wait."""
     with (
-        beside("real cluster, gated", GATED, "e2e") as gated,  # the marks are given there and nowhere else
+        beside("real cluster, gated", GATED, "e2e") as gated,  # only tests in this folder have these marks
         beside("real cluster, bridged", BRIDGED, "e2e") as bridged,
         beside("real cluster, driven", DRIVEN, "e2e") as driven,
     ):
@@ -266,7 +266,7 @@ def on_clusters() -> Iterator[Outcome]:
 
 
 def gates() -> Iterator[Outcome]:
-    """The repository's own checks, one test each: format and lint, types, imports."""
+    """Run the repository's own checks, one test each: format and lint, types, imports."""
     for target in ("lint-python", "type", "arch"):
         yield command_suite(f"make {target}", ["make", "--no-print-directory", target])
 

@@ -1,4 +1,4 @@
-"""The tool that asks all commands about folders of manifests reports a contradiction, and nothing else."""
+"""`python -m tests.ask_files` reports a contradiction between commands, and nothing else."""
 
 from unittest.mock import patch
 

@@ -203,7 +203,7 @@ def test_another_namespace_and_image_reach_every_object():
 
 
 def compare(held, admitted):
-    """Compare a type with its part of a schema, and its fields with the parts below: the same fields and defaults."""
+    """Fail unless a type and its part of a schema have the same fields and defaults, at every depth."""
     match held:
         case inspect.StructType():
             fields = {field.encode_name: field for field in held.fields}

@@ -30,7 +30,7 @@ def extender_of(objects):
 
 
 def files_of(objects, name):
-    """The files of a Secret in a pod, by its three keys."""
+    """Return the paths of a Secret's three keys in the container of a Deployment."""
     spec = objects["Deployment", name]["spec"]["template"]["spec"]
     [volume] = [volume["name"] for volume in spec["volumes"] if volume.get("secret") == {"secretName": name}]
     [folder] = [mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"] if mount["name"] == volume]

@@ -45,7 +45,7 @@ def test_the_agent_may_write_only_events_and_taint_rules():
 
 
 def test_the_role_for_all_pods_is_a_separate_folder():
-    """Servers before 1.36 need it."""
+    """The agent needs the role on servers before 1.36."""
     objects = [document.object for document in manifests.read([BASE.parent / "node-agent-pods" / "role.yaml"])]
     role, binding = objects
     assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]

@@ -174,7 +174,7 @@ def test_a_blocked_event_loop_fails_its_test_with_the_stack(tmp_path):
 
 
 WAITS_AT_MAX = {"timeout": 0, "settimeout": 0, "wait_for": 1}
-WAITS_BY_NAME = {"wait", "wait_for", "communicate"}  # and say so: `timeout=…`
+WAITS_BY_NAME = {"wait", "wait_for", "communicate"}  # only with the keyword `timeout`
 
 
 def test_no_test_waits_less_than_patience_for_an_event():
@@ -185,7 +185,7 @@ def test_no_test_waits_less_than_patience_for_an_event():
 
 
 def calls(path, *names):
-    """Find calls of methods with these names; files without any of the names are skipped."""
+    """Yield the calls of methods with these names; a file without the names is not parsed."""
     text = path.read_text(encoding="utf-8")
     if any(name in text for name in names):
         for node in ast.walk(ast.parse(text)):
@@ -194,7 +194,7 @@ def calls(path, *names):
 
 
 def waited_at_most(call):
-    """Return the number of seconds in a call that waits; infinity if there is none."""
+    """Return the number of seconds in a call that waits; infinity if the call has no number."""
     name = getattr(call.func, "attr", "")
     position = WAITS_AT_MAX.get(name, len(call.args))
     named = [keyword.value for keyword in call.keywords if keyword.arg == "timeout" and name in WAITS_BY_NAME]

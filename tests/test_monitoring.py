@@ -27,7 +27,7 @@ def measured(name):
 
 
 def kept(query):
-    """The labels that a series of the answer has."""
+    """Return the labels by which a query groups its series, without `le`."""
     outer = re.match(r"(?:histogram_quantile\([^,]+, )?(?:min|max|sum|count) by \(([^)]*)\)", query)
     return set(outer[1].split(", ")) - {"le"} if outer else set()
 
@@ -55,7 +55,7 @@ def test_brackets_of_expressions_are_balanced(query):
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
 def test_an_alert_has_a_summary_and_a_runbook(rule):
-    """Both make the entry in docs/operating.md, so the description is used unchanged."""
+    """docs/operating.md contains the description unchanged, so the description has no template."""
     annotations = rule["annotations"]
     summary, (page, _, heading) = annotations["summary"], annotations["runbook_url"].partition("#")
     assert re.fullmatch(r"\{\{[^}]*\}\}.*\.|[A-Z0-9].*\.", summary)

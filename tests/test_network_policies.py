@@ -1,7 +1,7 @@
-"""What our NetworkPolicies allow, by the rules of networking.k8s.io/v1, for our pods as our Deployments create them.
+"""Which connections our NetworkPolicies allow, by the rules of networking.k8s.io/v1, for the pods of our Deployments.
 
-This network does not enforce policies, so a small reader of their rules shows what they mean (k8s.io/api/networking/v1/types.go:
-pods that no policy selects are open, a rule without `from` matches all peers, a rule without ports matches all ports).
+No network enforces policies here, so this file evaluates their rules (k8s.io/api/networking/v1/types.go: pods that no policy selects
+are open, a rule without `from` matches all peers, a rule without ports matches all ports).
 e2e/webhook/test_manifests.py shows that an API server stores the policies unchanged.
 """
 
@@ -54,7 +54,7 @@ def is_meant(entry, peer):
 
 
 def allows(policies, labels, direction, peer, port, protocol="TCP"):  # noqa: PLR0917  a sentence: pod, direction, peer, port
-    """Return whether pods with these labels may be reached from a peer, or may reach it, on a port."""
+    """Return whether a peer may reach pods with these labels on a port, or, with direction "out", these pods may reach the peer."""
     kind, key = ("Ingress", "from") if direction == "in" else ("Egress", "to")
     about = [policy["spec"] for policy in policies if matches(policy["spec"]["podSelector"], labels)]
     held = [spec for spec in about if kind in spec["policyTypes"]]
@@ -73,7 +73,7 @@ def allows(policies, labels, direction, peer, port, protocol="TCP"):  # noqa: PL
 
 @cache
 def installed(*api_servers):
-    """The policies, and the labels and ports of the pods of each Deployment, by its component."""
+    """Return the NetworkPolicies, and by component the labels and ports of the pods of its Deployment."""
     made = list(base(SYSTEM, "image", "", tuple(api_servers)))
     pods = {}
     for deployment in (obj for obj in made if obj["kind"] == "Deployment"):

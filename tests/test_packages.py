@@ -82,7 +82,7 @@ def test_other_packages_import_only_the_public_interface():
 
 @pytest.mark.parametrize("package", ["analysis", "cli", "dashboard"])
 def test_modules_do_not_import_each_other_in_a_cycle(package):
-    """Imports inside functions count too. A module's imports from its own package do not: a package imports what it exports."""
+    """Imports inside functions count too. A module's imports from its own package do not count: a package imports what it exports."""
     files = {dotted(path): path for path in below(package)}
     imported = defaultdict(set)
     for module, path in files.items():
@@ -168,7 +168,7 @@ def test_every_schema_file_belongs_to_a_known_kind():
 
 
 def test_only_one_module_creates_tls_contexts_for_serving():
-    """Its context accepts nothing that costs a server much CPU."""
+    """The contexts of certs/reload.py accept no handshake that costs a server much CPU."""
     makers = ("PROTOCOL_TLS_SERVER", "CLIENT_AUTH", "SSLContext(")
     found = {path.relative_to(ROOT) for path in modules() if any(map(path.read_text(encoding="utf-8").count, makers))}
     assert found == {Path("certs/reload.py")}
@@ -185,7 +185,7 @@ POSSESSIVE_GROUP = re.compile(r"\((?!\?>)(?:\\.|[^()\\]|\(\?[=!][^()]*\))*\)[*+?
 
 
 def patterns_in(path):
-    """The strings that a module passes to `re`; modules without a possessive group are not parsed."""
+    """Yield the patterns that a module passes to `re`; a module without a possessive group is not parsed."""
     source = path.read_text(encoding="utf-8")
     for node in ast.walk(ast.parse(source)) if re.search(r"\)[*+?]\+", source) else ():
         if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re.") and node.args:

@@ -1,4 +1,4 @@
-"""Pages that state versions and manifests of others: versions are the code's, manifests name what exists."""
+"""Pages with versions and with manifests of other projects: the versions equal the code's, and the manifests name existing objects."""
 
 import re
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_gitops_examples_name_existing_deployments_and_values():
     [release] = [obj for obj in objects if obj["kind"] == "HelmRelease"]
     values = yaml.safe_load((ROOT / "manifests/chart/values.yaml").read_text())
     assert release["spec"]["values"].keys() <= values.keys()
-    configured(**release["spec"]["values"]["configuration"])  # it fails on findings
+    configured(**release["spec"]["values"]["configuration"])  # fails if the configuration has findings
 
 
 def test_argo_cd_ignores_every_pod_field_that_a_translation_changes():

@@ -79,7 +79,7 @@ def in_turn(*readers):
 
 
 def of(read, *allowed):
-    """A reader that is a function, and the exceptions that it may raise."""
+    """Return a reader that calls a function; these exceptions are valid answers."""
 
     def tried(text, _):
         with suppress(*allowed):
@@ -115,7 +115,7 @@ def facts(text, folder):
 
 
 class Allocator:
-    """A service whose loop turns while it is asked, and only then."""
+    """An allocator service. Its event loop runs only during a request."""
 
     def __init__(self):
         self._runner, self._stack = None, AsyncExitStack()
@@ -192,7 +192,7 @@ def access(text, folder):
 
 
 def answered(resource):
-    """A server's list, item by item, and a line of its watch."""
+    """Return a reader of a server's answers: an item of a list, a whole list, an object of a watch event, and an object."""
 
     def read(text, _):
         items = b'{"metadata":{},"items":[%s]}' % text
@@ -220,7 +220,7 @@ DEPLOYED = [
 DEFINITION = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "pods.x.io"}, "spec": {"group": "x.io", "scope": "Namespaced", "names": {"kind": "P", "plural": "pods"}, "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}}}]}}  # fmt: skip
 ANNOTATED = {**POD, "metadata": {"name": "p", "annotations": {"drawbridge.dev/templates": "{}", "drawbridge.dev/original": "{}", "k8s.v1.cni.cncf.io/networks": '[{"name": "a"}]', "scheduling.koordinator.sh/device-allocate-hint": '{"gpu": {}}', "nvidia.com/use-gputype": "A100"}}}  # fmt: skip
 REVIEWS = [json.loads(review(shapes.examples()[kind][0] if kind != "Pod" else POD, operation=operation, old=POD if operation == "UPDATE" else None, group=group, resource=resource)) for kind, (group, resource) in RESOURCES.items() for operation in ("CREATE", "UPDATE", "DELETE")]  # fmt: skip
-# One object of each kind that a snapshot has, the smaller ones.
+# The smallest example of each kind that a snapshot has, and a few more objects.
 SNAPSHOT = {"apiVersion": "v1", "kind": "List", "items": [POD, *(min(samples, key=lambda sample: len(json.dumps(sample))) for kind, samples in shapes.examples().items() if kind not in {"Component", "Kustomization", "DrawbridgeConfiguration", "DeviceInventory"}), *shapes.examples()["ResourceClaim"][:3], *(sidecar.fleet(1, 1)), sidecar.claim("a"), sidecar.pod("b", "a")]}  # fmt: skip
 PLACED = {"pod": sidecar.pod("p", "a"), "nodes": {"count": 2, "digest": 7}}
 ENDPOINTS = {

@@ -27,7 +27,7 @@ class Program:
 
 @pytest.fixture
 def asking(monkeypatch, tmp_path):
-    """Ask the questions of a referee in a mode, whose program gives these answers."""
+    """Return a function that sends questions to a referee in a mode. The referee's program returns the given answers."""
     monkeypatch.setattr(referees, "FOLDER", tmp_path)
 
     def ask(mode, questions, *answers):

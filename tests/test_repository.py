@@ -261,7 +261,7 @@ def test_every_metric_that_the_documents_name_has_the_queried_labels():
 
 
 def test_every_readiness_reason_in_the_documents_exists():
-    """The person on call searches the documents for the text between quotation marks."""
+    """The person on call searches docs/operating.md for the text of a readiness check."""
     source = "\n".join(path.read_text() for path in tracked(*PRODUCT))
     page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
     rows = re.findall(r"`\[[-!]\](\w+)[^:`]*: ([^`]+)`", page)

@@ -9,7 +9,7 @@ from e2e.ground import packages
 from tests import runs, suite
 from tests.test_limits import LIGHT
 
-# The files of one run of pytest, what passes and what fails in it.
+# The test files of one run of pytest: five tests pass, and FAILURES lists the others that count.
 TOGETHER = {
     "good": "def test_one(): pass\ndef test_two(): pass",
     "bad": "def test_one(): pass\ndef test_two(): assert False",
@@ -181,7 +181,7 @@ def test_a_cluster_builds_exactly_the_programs_it_names(arguments, is_named, mon
 
 
 class NoClusterError(Exception):
-    """The test ends here."""
+    """Raised in place of starting a cluster."""
 
 
 def no_cluster(**_):

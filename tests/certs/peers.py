@@ -13,7 +13,7 @@ from tests.webhook import tls
 
 
 def certificate(name, signer=None):
-    """A certificate for clients and its key, signed by an authority, or self-signed, and then an authority itself."""
+    """Return a client certificate and its key. `signer` signs it; without a signer it is a self-signed authority."""
     key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     issuer, signing = (signer[0].subject, signer[1]) if signer else (subject, key)
@@ -41,7 +41,7 @@ def pem(made, key=None):
 
 
 class Peers:
-    """Files as an allocator and a scheduler have them: an authority for each side, and a leaf of it."""
+    """The certificate files of an allocator and a scheduler. Each side has its own authority, which signs its leaf."""
 
     def __init__(self, folder, name="scheduler"):
         self.folder = folder
@@ -55,7 +55,7 @@ class Peers:
         self.show(name)
 
     def renew(self):
-        """A new certificate of the allocator's, of a new authority."""
+        """Replace the allocator's authority and its certificate."""
         signer, leaf = tls.pair()
         self.cert.write_bytes(leaf.certificate)
         self.key.write_bytes(leaf.key)
@@ -77,7 +77,7 @@ class Peers:
         return dict(zip(("tls_cert", "tls_key", "client_ca"), self.files, strict=True))
 
     def context(self, *, shows=True):
-        """The TLS context with which the scheduler connects."""
+        """Return the TLS context of the scheduler, with its client certificate if it `shows` one."""
         made = ssl.create_default_context(cafile=self.ca)
         if shows:
             made.load_cert_chain(self.mine, self.mine_key)

@@ -1,4 +1,4 @@
-"""Secret stores on an embedded cluster with webhook configurations, and a clock that the test turns."""
+"""Secret stores on an embedded cluster with webhook configurations, and a clock that the test sets."""
 
 import datetime as dt
 import itertools
@@ -56,7 +56,7 @@ async def bundles(cluster):
 
 
 class Interrupted:
-    """A cluster whose client process is interrupted before its nth call."""
+    """A cluster for a client that pauses before its nth call. `meanwhile` runs during the pause."""
 
     def __init__(self, cluster, at, meanwhile):
         self._cluster, self._at, self._meanwhile = cluster, at, meanwhile

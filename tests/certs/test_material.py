@@ -59,7 +59,7 @@ def test_material_survives_a_round_trip_through_secrets():
 
 
 def test_every_served_leaf_is_trusted_by_every_bundle():
-    """During five lifetimes of the authority, each leaf is trusted by the bundles before and after it."""
+    """During five lifetimes of the authority, the bundles of the day before and of the day after trust each leaf."""
     held, history = Material(), []
     now = NOW
     for _ in range(1500):

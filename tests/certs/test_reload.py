@@ -11,7 +11,7 @@ from tests.webhook import tls
 
 
 async def served(port, context):
-    """The certificate a new connection gets."""
+    """Return the serial number of the certificate that a new connection receives."""
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
     der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.close()
@@ -21,7 +21,7 @@ async def served(port, context):
 
 @pytest.fixture
 async def echo():
-    """A TLS server that echoes, its context, and the client side's contexts for two authorities."""
+    """Yield the port of a TLS server that echoes, its context, a client context that trusts two authorities, and the second one's leaf."""
     (first, leaf), (second, other) = tls.pair(), tls.pair()
     context = tls.server(leaf)
     done = asyncio.Event()
@@ -72,7 +72,7 @@ def shake_hands(client):
 
 @pytest.mark.parametrize("group", ["ffdhe8192", "ffdhe2048", "secp521r1", "secp384r1", "X448"])
 def test_a_peer_with_only_costly_groups_gets_no_handshake(group):
-    """A replayed ClientHello cost 120 ms of CPU."""
+    """A client can replay its ClientHello, and with such a group each one costs up to 120 ms of CPU."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         client.set_ecdh_curve(group)
@@ -91,7 +91,7 @@ def test_a_client_with_common_or_own_groups_is_served(group):
 
 
 def test_a_connection_needs_tls_13_and_gets_no_tickets():
-    """A renegotiation would skip the queue of handshakes, and a CBC cipher costs ten times as much."""
+    """Older versions have renegotiations, which skip the queue of handshakes, and CBC ciphers, which cost ten times as much."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises(ssl.SSLError, match="UNSUPPORTED_PROTOCOL"):

@@ -30,7 +30,7 @@ async def test_a_second_start_reuses_the_existing_secrets(cluster):
 
 
 class Crowded:
-    """A cluster as several replicas see it that ask at once: each call waits for its turn, and the seed says whose turn it is."""
+    """A cluster for concurrent replicas: each call first yields to the event loop zero to seven times, drawn from the seed."""
 
     def __init__(self, cluster, chance):
         self._cluster, self._chance = cluster, chance
@@ -114,7 +114,7 @@ async def test_another_writers_entry_in_the_secret_survives_renewal(cluster):
 
 @pytest.mark.parametrize("name", ["drawbridge", "drawbridge-authority", "drawbridge-signature", "drawbridge-quota"])
 async def test_a_secret_of_another_type_is_neither_read_nor_written(cluster, name):
-    """Kubernetes fills a token Secret for any account that its annotation names."""
+    """Kubernetes writes a token of the annotation's account into a Secret of this type, whoever created the Secret."""
     await store(cluster, Clock()).sync()
     await cluster.delete(resources.SECRETS, name, "default")
     theirs = {

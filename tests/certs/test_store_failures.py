@@ -15,7 +15,7 @@ from tests.certs.stores import DAY, NAMED, NOW, Clock, Interrupted, bundles, dat
 
 
 class Watched(Embedded):
-    """A cluster that checks after each write that every webhook's bundle trusts every certificate that may be served."""
+    """A cluster that checks after each patch that every webhook's bundle trusts every certificate that may be served."""
 
     looks = 0
     begun = False
@@ -49,11 +49,11 @@ def parts(bundle):
     return [part + end for part in bundle.split(end)[:-1]]
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])  # the steps of a change; those after it find nothing to do
+@pytest.mark.parametrize("rounds", [1, 2, 3])  # syncs of the other replica; those after the last step find nothing to do
 @pytest.mark.parametrize("at", range(1, 16))
 @pytest.mark.parametrize("day", [201, 202, 203], ids=["introduce", "switch", "retire"])
 async def test_a_replica_paused_between_any_two_calls_writes_nothing_outdated(day, at, rounds):
-    """While one replica is paused, another one takes several steps, each as long after the previous one as the policy requires."""
+    """While one replica is paused, another one syncs up to three times, a day apart, which is longer than the policy requires."""
     cluster, clock = Watched(), Clock()
     cluster.load([webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration")])
     number = iter(range(100))
@@ -142,7 +142,7 @@ async def test_a_deleted_secret_returns_and_signatures_stay_valid(cluster, lost)
 
 @pytest.mark.parametrize("days", [-29, -1, 1, 29, 59])
 async def test_a_clock_that_jumps_and_comes_back_costs_no_trust(cluster, days):
-    """The leaf before, during and after the jump is valid at the true time, and trusted by the bundle of its moment and the next."""
+    """Each bundle has the authorities before and after it. Only a leaf signed during a jump of over 30 days is invalid at the true time."""
     clock = Clock()
     replica = store(cluster, clock)
     history = [await replica.sync()]

@@ -94,7 +94,7 @@ async def test_a_listener_is_not_closed_to_make_room(monkeypatch):
 
 
 async def test_new_tokens_of_one_address_wait_sixteen_at_a_time(monkeypatch):
-    """Tokens that were valid before do not wait behind them."""
+    """A token that was accepted before does not wait behind new tokens."""
     reviewed, answers = [], asyncio.Event()
 
     class Slow(Server):

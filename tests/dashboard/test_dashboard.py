@@ -47,7 +47,7 @@ async def text_of(session, path, status=200, **options):
 
 
 def crowded():
-    """Two nodes whose devices are all held, and a pod that wants one."""
+    """Two nodes whose devices are all held, and a pod that requests one."""
     return [*full(), claim("wants"), pod("wants", "wants")]
 
 
@@ -154,7 +154,7 @@ async def test_every_answer_forbids_other_origins_and_unknown_hosts(method, path
     async with served(standing(*crowded())) as session, session.request(method, path, headers=headers) as response:
         assert response.status == status
         assert "default/p0" not in await response.text() or status == 200
-        if len(path) < 9000:  # before the head is read, no answer can be added
+        if len(path) < 9000:  # a response to a head that is too long has no headers of ours
             policy = response.headers["Content-Security-Policy"]
             assert policy.startswith("default-src 'none'; style-src 'self'")
             assert "frame-ancestors 'none'" in policy

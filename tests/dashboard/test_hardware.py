@@ -1,4 +1,4 @@
-"""The hardware of a node to scale: held and free parts add up to the device, and a NIC is beside the GPU of its root."""
+"""The hardware of a node to scale: held and free parts add up to the device, and a NIC is in the row of the GPU with the same PCIe root."""
 
 import json
 from pathlib import Path

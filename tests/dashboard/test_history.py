@@ -48,7 +48,7 @@ def test_recorded_fragmentation_equals_that_of_simulate():
     objects.append(held("c", on="n0/gpu-0", share={"memory": "10Gi"}))
     taken = sample(0, *objects)
     simulation = simulate(Snapshot(scene(*objects).stock, ()), ask=lambda *_: None)
-    assert taken.fragmentation == simulation.totals.fragmentation == 0.2  # 30 GiB of 150
+    assert taken.fragmentation == simulation.totals.fragmentation == 0.2  # 30 of 150 free GiB
 
 
 @pytest.mark.parametrize(("seconds", "kept"), [((0, 10, 59), 1), ((0, 60, 119, 120), 3), ((0, -5, 61), 2)])
@@ -79,7 +79,7 @@ async def test_the_history_page_draws_the_samples_of_its_json():
     assert 'd="M0.0,90.0H' in page
     assert 'V0.0H1000.0V0.0"' in page
     assert "Pods waiting: from 1 to 0" in page
-    assert [point["waiting"] for point in samples] == [1, 0, 0]  # the last is the reading for the page
+    assert [point["waiting"] for point in samples] == [1, 0, 0]  # the last sample is the reading for the page
     async with served(standing(*full())) as session:
         assert "A line needs two readings" in await text_of(session, "/history")
 

@@ -27,7 +27,7 @@ PAGES = ("/", "/?colour=namespace", "/?by=&shelf=all+nodes&colour=namespace", "/
 
 
 class Server:
-    """Answers reviews: `all` may list everything, each other token the namespace of its name."""
+    """Answers reviews: `all` may list everything, each other account the namespace of its name, and `half` only pods."""
 
     def __init__(self):
         self.away, self.reviews = False, 0
@@ -57,7 +57,7 @@ def secretive(obj):
 
 
 def objects():
-    """Two namespaces: a holder and a waiting pod with marks everywhere, and a pod of the viewer that they block."""
+    """Namespace `secret` with a holder and a waiting pod, marked in every field, and namespace `mine` with a pod that they block."""
     held = secretive(claim("claim"))
     held["spec"]["devices"]["requests"][0]["name"] = "secret-request"
     held["spec"]["devices"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": {"secret": "secret"}}}]
@@ -95,7 +95,7 @@ def bearing(who):
 
 
 async def test_a_tenant_sees_no_name_of_another_namespace():
-    """An administrator sees all of them."""
+    """An administrator sees the names of all namespaces."""
     async with served() as session:
         for path in PAGES:
             where = path.format(driver=DRIVER)
@@ -182,7 +182,7 @@ async def test_rights_are_reviewed_once_per_interval():
         for _ in range(3):
             async with session.get("/", headers=bearing("mine")) as answer:
                 assert answer.status == 200
-        assert server.reviews == 1 + 1 + 2 + 1  # the token, all, both of mine, one of secret
+        assert server.reviews == 1 + 1 + 2 + 1  # the token; access to all namespaces, to pods and claims of mine, to pods of secret
 
 
 def test_a_tenant_view_hides_other_namespaces_and_keeps_device_states():

@@ -1,4 +1,4 @@
-"""Progress of the migration: the page shows what `drawbridge survey` reports, to accounts that may list all namespaces, and waits for it at most a bounded time."""
+"""Progress of the migration: accounts that may list all namespaces see the results of `drawbridge survey`; the wait for them is bounded."""
 
 import asyncio
 import json

@@ -16,7 +16,7 @@ from tests.dashboard.test_login import bearing
 
 @pytest.fixture
 def prometheus(aiohttp_server):
-    """Serve the answers of a function to queries; return the address and the queries."""
+    """Return a function that serves the answers of another function to queries, and returns the address and the list of queries."""
 
     async def serve(answer):
         queries = []

@@ -17,7 +17,7 @@ def at(minute):
 
 
 def lived():
-    """A pod that waited, got a device and runs; one condition has no time."""
+    """A pod that waited, got a device and runs; one condition has an invalid time, and one has markup as its type."""
     claim = held("c", "p", since=at(5))
     claim["metadata"]["creationTimestamp"] = at(1)
     obj = phased(pod("p", "c", nodeName="n0"), "Running", conditions=[

@@ -58,7 +58,7 @@ def varied(seed, count=40):
             case 5:
                 obj["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": f"job-{at % 3}", "uid": "u", "controller": True}]  # fmt: skip
         objects.append(obj)
-        if draw.random() < 0.85:  # the others' claims are missing
+        if draw.random() < 0.85:  # the claims of the other pods are missing
             made = claim(name, wanted)
             if draw.random() < 0.1:
                 made["metadata"]["deletionTimestamp"] = "2026-11-20T09:00:00Z"

@@ -1,4 +1,4 @@
-"""Debian's Chromium without a window, one per test file; without it or playwright the tests are skipped with that reason."""
+"""Headless Chromium of Debian, one per test file. Without Chromium or playwright the tests are skipped with the reason."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.dashboard.browser.looking import FLAGS
 
 @pytest.fixture(scope="session")
 def playwright():
-    """The package, imported outside of any loop: in a new environment Python compiles it for half a second."""
+    """Return the package. It is imported outside of any event loop, because Python compiles it for half a second in a new environment."""
     return pytest.importorskip("playwright.async_api", reason="playwright is not installed")
 
 
@@ -30,6 +30,6 @@ async def chromium(playwright):
 
 @pytest.fixture(scope="session")
 def axe():
-    """The rules of axe-core, as its package has them."""
+    """Return the script of axe-core."""
     package = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
     return Path(package.__file__).with_name("axe.min.js").read_text()

@@ -1,4 +1,4 @@
-"""The fleets of the pages: the example, 5,000 nodes, an empty cluster, and a hostile one. Views are addresses of pages of each."""
+"""The fleets of the pages: the example, 5,000 nodes, an empty cluster, and a hostile one; and the addresses of their pages."""
 
 from functools import cache
 from pathlib import Path
@@ -37,7 +37,7 @@ def example():
 
 
 def large(nodes=5_000, each=8, holders=2_000, waiting=500):
-    """A fleet in zones, some of it held, and pods that wait for more than a node has."""
+    """A fleet in zones with some held devices, and pods that request more devices than a node has."""
     objects = fleet(nodes, each)
     for at, obj in enumerate(obj for obj in objects if obj["kind"] == "Node"):
         obj["metadata"]["labels"] = {"topology.kubernetes.io/zone": f"zone-{at % 12}"}
@@ -98,7 +98,7 @@ def scene(name):
 
 
 def views(name):
-    """Addresses of each kind of page; without an object of a kind, the page says so."""
+    """Return addresses of each kind of page. A kind of object that the fleet does not have has no address."""
     reading = scene(name)
     pods = sorted(reading.pods)
     some = [*pods[:1], *pods[-1:]]

@@ -1,13 +1,13 @@
-"""Pages in a browser: its complaints, horizontal scrolling, and the findings of axe-core."""
+"""Pages in a browser: the browser's errors and warnings, horizontal scrolling, and the findings of axe-core."""
 
 from contextlib import asynccontextmanager
 
 from dashboard import Dashboard, PictureSource
 
-# Arguments against requests to other hosts, and for root in a container.
+# These arguments prevent requests to other hosts, and the use of a GPU.
 FLAGS = ("--disable-gpu", "--disable-quic", "--disable-sync", "--disable-component-update", "--disable-background-networking", "--no-first-run")  # fmt: skip
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
-PATIENCE = 120_000  # milliseconds, as a crowded machine needs
+PATIENCE = 120_000  # milliseconds, enough for a busy machine
 RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
 
 
@@ -20,7 +20,7 @@ async def served(read, *, lives=True, **options):
 
 @asynccontextmanager
 async def opened(chromium, url="", **options):
-    """A page in a new browser profile; its complaints are collected."""
+    """Yield a page in a new browser profile. `page.complaints` collects errors, warnings and dialogs."""
     context = await chromium.new_context(base_url=url or None, viewport=WIDE, **options)
     page = await context.new_page()
     complaints = []

@@ -9,7 +9,7 @@ from tests.dashboard.browser.fleets import scene
 from tests.dashboard.browser.looking import FLAGS, PHONE, opened, served
 
 SCREEN = {"width": 1120, "height": 640}
-# The file, the fleet, the page, how large, light or dark.
+# The file, the fleet, the page, its size, and the colour scheme.
 PICTURES = (
     ("dashboard-fleet.png", "large", "/", SCREEN, "light"),
     ("dashboard-zone.png", "large", "/?by=topology.kubernetes.io%2Fzone&shelf=zone-3", SCREEN, "dark"),
@@ -18,7 +18,7 @@ PICTURES = (
 
 
 async def take(browser, folder):
-    """Make the pictures in a folder."""
+    """Write the pictures into a folder."""
     for file, name, path, size, scheme in PICTURES:
         async with served(lambda name=name: scene(name), search=5.0, lives=False) as url, opened(browser, url) as page:
             await page.set_viewport_size(size)

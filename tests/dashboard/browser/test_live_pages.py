@@ -16,7 +16,7 @@ FOCUSED = "document.activeElement.textContent"
 
 
 class Changing:
-    """A cluster in which one pod waits, until it runs."""
+    """A cluster in which a pod waits until `place` is called."""
 
     def __init__(self):
         self.objects = crowded()
