@@ -43,7 +43,7 @@ def of_kind(version, kind, template, **metadata):
 
 
 def having(*nodes):
-    """The objects, whose nodes report only CPU."""
+    """Return the objects. Each node among them reports only CPU."""
     return [obj | {"status": {"allocatable": {"cpu": "8"}}} if obj.get("kind") == "Node" else obj for obj in nodes]
 
 

@@ -37,7 +37,7 @@ class World:
         return value if self.draw.random() < share else type(value)()
 
     def pod(self):
-        """The template of the pods that are asked about."""
+        """The template of the pods that the commands decide about."""
         key, containers = self.draw.choice(KEYS), []
         for name in ("c0", "c1")[: self.draw.choice((1, 1, 2))]:
             amounts = {key: self.draw.choice(("1", "1", "2", "4", "9"))}
@@ -56,7 +56,7 @@ class World:
         return {"metadata": {"labels": {"a": "b"}}, "spec": spec}
 
     def fleet(self):
-        """Nodes whose devices drivers or device plugins serve, some of them full, tainted or not ready."""
+        """Nodes with devices of drivers or device plugins. Some nodes are full, tainted or not ready."""
         kind = self.draw.choice(("moved", "moved", "served", "plugin", "mixed", "both"))
         fleet = () if kind == "plugin" else moved("a", "b", extended=GPU if kind in ("served", "both") else "")
         plugins = (node("p", {"pool": self.draw.choice(("x", "z"))}, gpu=4, **{FPGA: 2}),)

@@ -1,6 +1,6 @@
 """Ends `translate --in-place` by SIGKILL before each of its file system changes, in a process of its own.
 
-python -m tests.cli.killed FOLDER prints, for each change, the files that undoing and repeating the run left.
+python -m tests.cli.killed FOLDER prints, for each change, the files after the run was undone, and after it was repeated.
 """
 
 import json
@@ -52,7 +52,7 @@ def files(folder):
 
 
 def tried(original, before):
-    """The files after a killed run was undone, and after another one was repeated and undone."""
+    """Return the files after a killed run was undone, and after another killed run was repeated and then undone."""
     trees = {}
     for way in (("--undo",), ("--in-place", "--undo")):
         tree = original.with_name("tree")

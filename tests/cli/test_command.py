@@ -203,7 +203,7 @@ def test_a_bug_is_reported_with_its_traceback():
 
 
 def test_expected_errors_of_several_tasks_are_reported_once():
-    """A process has two listeners, and another process uses both addresses."""
+    """Two listeners of a process have the same error: another process uses their address."""
     used = "Address already in use (127.0.0.1:1)"
     both = [ExceptionGroup("door", [OSError(errno.EADDRINUSE, used)]) for _ in range(2)]
     result = CliRunner().invoke(
@@ -304,7 +304,7 @@ def test_reading_a_configuration_needs_no_web_server(tmp_path):
 
 @pytest.fixture
 def mixed(tmp_path):
-    """A folder with a chart's template, a binary file with the suffix of YAML, and two valid manifests."""
+    """A folder with a chart's template, a binary file with a YAML suffix, a valid manifest, and a manifest with an invalid name."""
     (tmp_path / "a.yaml").write_text(GOOD)
     (tmp_path / "b.yaml").write_text("{{- if .Values.gpu }}\nkind: Pod\n{{- end }}\n")
     (tmp_path / "c.yaml").write_bytes(b"\x89PNG\xff\xfe\x00")

@@ -89,7 +89,7 @@ def test_the_commands_count_the_same_devices(tmp_path):
 
 
 TAINTED = {"taints": [{"key": "t", "effect": "NoSchedule"}]}
-KUBERNETES = "kubernetes.io/gpu"  # nodes count it, though it is no extended resource
+KUBERNETES = "kubernetes.io/gpu"  # nodes report this key, but it is not an extended resource
 FINDINGS_OF = {"check": "findings", "doctor": "findings", "survey": "obstacles"}
 
 
@@ -262,7 +262,7 @@ def test_a_new_pod_comes_after_the_pods_that_wait(tmp_path):
     ],
 )
 def test_a_pod_needs_no_scheduler_before_it_is_created(key, amount, fleet, scheduler, tmp_path):
-    """The webhook assigns a pod that names the scheduler of its system to another one, if it translates the keys."""
+    """If the webhook translates the keys of a pod with its legacy system's scheduler, it assigns the pod to another scheduler."""
     given = of_kind(*POD, pods_with({"limits": {key: amount}}, schedulerName="koord-scheduler"))
     answers = ask(Scene(given, (), fleet), tmp_path)
     assert (answers["simulate"].fits, answers["explain"].fits) == (True, True)

@@ -112,7 +112,7 @@ def test_every_command_uses_the_same_configuration(scene):
     [source] = {in_force["source"] for in_force in configurations.values()}
     assert (source == "defaults") is (not configured), source
 
-    # The decisions follow it.
+    # The decisions follow the mode.
     assert mode_of_translate(answers["translate"]) is acts
     refused = [
         finding
@@ -165,10 +165,10 @@ def test_only_check_and_doctor_continue_with_an_invalid_configuration(tmp_path):
         result = run(*command.split(), "-f", whole)
         assert result.exit_code == 2, command
         assert f"ConfigMap {SERVICE}/drawbridge: drawbridge.yaml: line 3" in result.stderr, command
-    # The inventory of check has no findings, so an invalid configuration there is an error.
+    # `check` reports no findings about its inventory, so an invalid configuration there is an error.
     plain = manifest(tmp_path / "plain.json", shared_pod("p", "3000"))
     assert run("check", "-f", plain, "--inventory", whole).exit_code == 2
-    # Doctor reports it as a fault of the installation.
+    # `doctor` reports the invalid configuration as a fault of the installation.
     _, answer = run_json("doctor", "-f", whole)
     assert "O002" in {finding["code"] for finding in answer["findings"]}
     for command in ("check", "doctor"):

@@ -35,7 +35,7 @@ FOLDERS = {
 
 
 def firsts(case: Example) -> list[dict]:
-    """The first pod of each template."""
+    """Return the first pod of each template."""
     return [GeneratedNames().name(made.pod) for made in created_pods(case.object)]
 
 

@@ -144,7 +144,7 @@ def incomplete(objects):
 
 
 def scaled_down(objects):
-    """Its pods still run, and the pods of another workload do not run yet."""
+    """The webhook is scaled to 0 and its pods still run. The pods of the authority are not ready yet."""
     object_named(objects, "Deployment", "drawbridge-webhook")["spec"]["replicas"] = 0
     object_named(objects, "Deployment", "drawbridge-authority")["status"]["readyReplicas"] = 0
 

@@ -27,13 +27,13 @@ def codes_in(rule):
 
 def test_every_doctor_code_belongs_to_a_rule():
     of_doctor = {code for code in CODES if code.startswith("O")}
-    shared = {"D214", "D401", "D403"}  # check finds them, too
+    shared = {"D214", "D401", "D403"}  # `check` reports these, too
     assert {code for rule in RULES for code in rule.codes.split()} == of_doctor | shared
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.find.__name__)
 def test_a_rule_declares_the_codes_that_it_reports(rule):
-    # Agents' events have the codes of their reasons, an incomplete pool that of `find_incomplete`, and `explain` shares O101.
+    # Codes outside of the rule's source: an agent's event has the code of its reason, `find_incomplete` has D401, `explain` shares O101.
     others = {"reported_by_agents": set(), "incomplete_pools": {"O208"}, "not_made": set()}
     assert codes_in(rule) == others.get(rule.find.__name__, set(rule.codes.split()))
 

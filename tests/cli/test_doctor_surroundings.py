@@ -192,7 +192,7 @@ WELL = {
 
 
 def dump_of(path, objects):
-    """The newest Lease is the clock of the dump, so the result does not depend on when the test runs."""
+    """Write a dump with a Lease. The newest Lease is the clock of the dump, so the result does not depend on the current time."""
     clock = [] if any(obj["kind"] == "Lease" for obj in objects) else [lease(NATIVE, 0)]
     return manifest(path / "dump.yaml", *FLEET, *clock, *objects)
 

@@ -72,7 +72,7 @@ def test_an_edited_file_equals_translated_output_and_is_stable(here):
     run("translate", "-f", "pod.yaml", "--in-place")
     after = (here / "pod.yaml").read_text()
     objects = [document.object for document in manifests.parse(output)]
-    del objects[1]["metadata"]["annotations"]  # the record of the original request, which files do not get
+    del objects[1]["metadata"]["annotations"]  # the record of the original request, which edited files do not contain
     assert [document.object for document in manifests.parse(after)] == objects
     assert run("translate", "-f", "pod.yaml", "--in-place").exit_code == 0
     assert (here / "pod.yaml").read_text() == after

@@ -33,7 +33,7 @@ KINDS = {type_.__name__: type_ for type_ in (Node, ResourceSlice, DeviceClass, D
 SELECTORS = ("productName == 'A100'", "productName == 'none'", "nothing == 'read'", "type == 'gpu'")
 FEATURES = Features(minor=37)
 QUICK, LONG = 120, 10_000
-PLACED = (150, 160, 185, 198, 221, 303, 378, 541, 624)  # pods that no node which they can reach could serve
+PLACED = (150, 160, 185, 198, 221, 303, 378, 541, 624)  # seeds with a pod that none of its reachable nodes could serve
 
 
 def an(kind, name, spec, group="resource.k8s.io/v1", **metadata):
@@ -174,7 +174,7 @@ def settings_of(rng):
 
 
 def at_the_webhook(obj, state):
-    """Review the creation of an object; return why it is refused, the changed object, and the warnings."""
+    """Review the creation of an object; return the webhook's response and the changed object."""
     if obj["kind"] != "Pod":
         resource = f"{obj['kind'].lower()}s"
         report = answer(
@@ -250,7 +250,7 @@ def compare(seed):
 
 def test_files_and_the_webhook_have_the_same_decisions():
     met = Counter()
-    for seed in (*range(QUICK), 3724, *PLACED):  # 3724 was different once
+    for seed in (*range(QUICK), 3724, *PLACED):  # 3724 is a regression test
         met += compare(seed)
     expected = ("Pod let in", "Pod refused", "ResourceClaim let in", "ResourceClaim refused", "ResourceClaimTemplate refused", "left to core", "translated", "filled in", "warned of a pool", "refused for its place", "warned of its place")  # fmt: skip
     assert all(met[outcome] >= 3 for outcome in expected), met

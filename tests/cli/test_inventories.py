@@ -1,4 +1,4 @@
-"""Known devices only add findings: a finding that depends on no device stays."""
+"""An inventory only adds findings: a finding that depends on no device remains."""
 
 import json
 from pathlib import Path

@@ -111,7 +111,7 @@ def test_a_failed_write_leaves_every_file_unchanged(here, step, monkeypatch):
     def full(*args, **more):
         if "src_dir_fd" in more or step == "fsync":
             calls.append(args)
-        if len(calls) == (2 if step == "replace" else 4):  # two for what --undo needs
+        if len(calls) == (2 if step == "replace" else 4):  # fsync is also called twice for the files of --undo
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(*args, **more)
 

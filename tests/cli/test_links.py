@@ -350,7 +350,7 @@ def test_folders_nested_too_deep_are_reported_and_skipped(tree, command):
     try:
         done = run(*command, "app")
     finally:
-        subprocess.run(["rm", "-r", "app/d"], check=True)  # shutil.rmtree would end by the stack as well
+        subprocess.run(["rm", "-r", "app/d"], check=True)  # shutil.rmtree would exceed the recursion limit, too
     assert done.exit_code == 2
     assert f"its folders are nested deeper than {places.MAX_FOLDERS}" in done.stderr
     assert "bug" not in done.stderr

@@ -113,7 +113,7 @@ def several(keys, scheduler, *, apart):
 
 
 def reason_of(decision):
-    """The reason why a key stays, for any number of nodes that have it."""
+    """Return the reason why a key stays, without the text that no node has it."""
     return decision.detail.removeprefix(NO_NODE)
 
 
@@ -137,7 +137,7 @@ def test_every_key_of_a_pod_has_its_own_reason(around):
             for name in keys:
                 if (name, scheduler) not in alone:
                     alone[name, scheduler] = decide([name], scheduler)[1][name]
-            # Keys of the same system form a single request. A key of several systems belongs to the one that another key identifies.
+            # Keys of the same system form a single request. A key of several systems belongs to the system that another key identifies.
             reasons = {REASONS.get((decision.dialect, key)), reason_of(alone[key, scheduler])}
             reasons |= {
                 reason_of(alone[key, scheduler]) for key in keys if alone[key, scheduler].dialect == decision.dialect

@@ -84,7 +84,7 @@ def declared(**fields):
     return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", **fields}
 
 
-# The objects that set the mode; the mode that leaves a pod unchanged, if any; whether the webhook refuses anything.
+# The objects that set the mode; the mode that decisions have beside a potential outcome, if any; whether the webhook refuses anything.
 MODES = {
     "off": ([mode_namespace("off")], "", False),
     "observed": ([mode_namespace("observe")], "observe", False),
@@ -169,7 +169,7 @@ def test_the_mode_option_applies_to_all_namespaces():
 
 
 def test_a_canary_covers_the_same_workloads_in_files():
-    """By the name that a pod gives its controller; of a CronJob's pods it is not known yet."""
+    """A canary covers a workload by its name, which a pod has in its owner. The name of a CronJob's next Job is not known."""
     covered = set()
     for number in range(40):
         template = {"spec": PODS["one"]["spec"]}

@@ -1,4 +1,4 @@
-"""Which objects are kept from the collections of a cluster that a tenant has filled."""
+"""Which parts of objects are kept if a tenant fills the collections of a cluster."""
 
 import tracemalloc
 

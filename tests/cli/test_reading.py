@@ -60,7 +60,7 @@ def test_without_files_the_command_exits_with_2():
 
 
 def test_an_ignore_file_with_too_many_lines_is_refused(folder):
-    """A pull request may contain it; 500,000 lines and 100 files took more than five minutes."""
+    """A pull request may contain an ignore file; 500,000 lines and 100 files would take more than five minutes."""
     (folder / ".drawbridgeignore").write_text("b\n" * 1_001)
     done = run("translate", folder)
     assert done.exit_code == 2
@@ -142,7 +142,7 @@ def test_an_input_with_too_many_objects_is_cut(verb, form, tmp_path, monkeypatch
     done = run(verb, tmp_path)
     assert done.exit_code == 2
     assert done.stderr.count("the input has more than 4 objects") == 1
-    assert done.stderr.count("error: ") == 2  # and one that the answer is incomplete
+    assert done.stderr.count("error: ") == 2  # the other error: the answer is incomplete
 
 
 def test_a_stream_is_read_only_up_to_the_limit():
@@ -188,7 +188,7 @@ spec:
 def test_findings_of_rendered_input_name_the_template_file(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = run(command, "-f", "-", "-o", "github", stdin=RENDERED).stdout.splitlines()
-    assert "file=" not in lines[0]  # an annotation of a file that the checkout does not have is shown nowhere
+    assert "file=" not in lines[0]  # GitHub does not show annotations of files that the checkout does not have
     template = tmp_path / "shop" / "templates" / "pod.yaml"
     template.parent.mkdir(parents=True)
     template.touch()

@@ -16,7 +16,7 @@ PROGRAM = ".venv/bin/drawbridge "
 
 
 def printed(page, chapter):
-    """The lines of a chapter's code blocks. The blocks of servers have addresses that are known only at run time."""
+    """Return the lines of a chapter's `sh` blocks, each split into words."""
     text = (ROOT / page).read_text().partition(f"\n## {chapter}\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     return [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]

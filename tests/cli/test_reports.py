@@ -19,7 +19,7 @@ LONG = "n" * 63
 
 
 def tables(text):
-    """The rows of each table of a Markdown text, by columns."""
+    """Return, for each table of a Markdown text, the number of columns of each row."""
     counted, of = [], []
     for line in [*text.splitlines(), ""]:
         if line.startswith("|"):
@@ -31,7 +31,7 @@ def tables(text):
 
 
 def odd_pods(tmp_path):
-    gone = held(ODD, "away", on="n1/gpu-1")  # which doctor finds
+    gone = held(ODD, "away", on="n1/gpu-1")  # doctor reports this claim
     gone["metadata"] |= {
         "finalizers": ["resource.kubernetes.io/delete-protection", "x/y"],
         "deletionTimestamp": "2026-01-01T00:00:00Z",

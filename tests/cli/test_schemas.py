@@ -95,7 +95,7 @@ ORPHAN = {
 
 
 def answer_of(*args):
-    """The answer of a command, and the members that its schema does not have."""
+    """Return the answer of a command, and its errors by the command's schema."""
     answer = json.loads(run(*args, "-o", "json").stdout)
     return answer, wrong(answer, SCHEMAS[args[0]], closed=True)
 

@@ -37,7 +37,7 @@ class Outer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(kind, *arguments):
-    """The settings that the command gets."""
+    """Return the settings that the command receives, or its output if it fails."""
     given = []
 
     @click.command()

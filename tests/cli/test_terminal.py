@@ -78,7 +78,7 @@ def seen(columns, commands=COMMANDS, **variables):
 def test_no_breakable_line_is_wider_than_the_terminal(columns):
     lines = [COLOUR.sub("", line) for line in seen(columns)]
     assert len(lines) > 400
-    names = re.compile(r"  (-|drawbridge ).*")  # of options, and examples, in a help: they stay whole
+    names = re.compile(r"  (-|drawbridge ).*")  # a help does not wrap the names of options, nor its examples
     assert [
         line for line in lines if columns_of(line) > columns and " " in line.strip() and not names.match(line)
     ] == []
@@ -121,17 +121,17 @@ def test_a_line_is_wrapped_at_blanks_and_indented():
     "part", [" ", "a ", "日 ", "\x1b[31m \x1b[0m"], ids=["blanks", "words", "wide words", "colours"]
 )
 def test_a_line_is_wrapped_in_linear_time(part):
-    """A `kind` of 60,000 blanks took half a minute."""
+    """In quadratic time, a `kind` of 60,000 blanks would take half a minute."""
     assert_linear(lambda text: list(wrapped(text, 80)), lambda size: part * size, 500)
 
 
 def test_the_indentation_of_wrapped_lines_is_bounded():
-    """A name of blanks and words was printed as a gigabyte of blanks."""
+    """Otherwise a name of blanks and words could be printed as a gigabyte of blanks."""
     assert list(wrapped(" " * 1_000 + "one two", 9)) == [" " * 1_000 + "one", "    two"]
 
 
 def test_a_wide_cell_does_not_widen_other_rows_without_limit():
-    """A name of 60 KB widened the lines of all other pods by 60 KB each."""
+    """Otherwise a name of 60 KB would widen the line of each other pod by 60 KB."""
     head, wide, other = aligned([("NAME", "NODE"), ("a" * 1_000, "n0"), ("b", "n1")])
     assert (head, other) == (f"  {'NAME':{WIDEST}}  NODE", f"  {'b':{WIDEST}}  n1")
     assert wide == f"  {'a' * 1_000}  n0"

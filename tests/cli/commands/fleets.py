@@ -14,7 +14,7 @@ def class_of(name, expression="true"):
 
 
 def holding(name, device, pool="n0", **fields):
-    """A claim that is allocated this device."""
+    """A claim to which this device is allocated."""
     return claim(name, status=allocated(result(device, driver=DRIVER, pool=pool, **fields)))
 
 

@@ -150,7 +150,7 @@ def test_check_and_translate_name_the_same_pods_without_a_plugin(tmp_path, given
 
 @pytest.mark.parametrize(("taint", "expected"), [("NoSchedule", ["D318"]), ("None", [])])
 def test_a_pod_that_only_tainted_devices_could_serve_is_reported(tmp_path, taint, expected):
-    """The DeviceClass is in the inventory, which has no findings of its own."""
+    """The DeviceClass is in the inventory, so `check` reports nothing about the class itself."""
     fleet = tmp_path / "fleet.yaml"
     fleet.write_text(TAINTED.replace("effect: NoSchedule", f"effect: {taint}"))
     pod = tmp_path / "pod.yaml"
@@ -187,13 +187,13 @@ def test_a_pod_too_large_for_every_device_plugin_is_refused(tmp_path, given, nod
 @pytest.mark.parametrize(("left_out", "code"), [("", 1), ("Node", 0)])
 @pytest.mark.parametrize("option", ["-f", "--inventory"])
 def test_a_missing_class_is_reported_only_with_nodes(tmp_path, option, left_out, code):
-    """Repositories hold slices without nodes as samples; the driver may install the class."""
+    """Repositories contain slices without nodes as samples. The driver may install the class."""
     fleet = manifest(tmp_path / "fleet.yaml", *[obj for obj in moved("n") if obj["kind"] != left_out])
     claim_file = manifest(tmp_path / "claim.yaml", claim_of(1, "nic.example.com"))
     for command in ("check", "translate"):
         exit_code, answer = run_json(command, "-f", claim_file, option, fleet)
         assert ("R021" in json.dumps(answer)) is bool(code), command
-        if (command, option, left_out) != ("check", "--inventory", "Node"):  # D301: the inventory has classes
+        if (command, option, left_out) != ("check", "--inventory", "Node"):  # D301 there, because the inventory has classes
             assert exit_code == code, command
 
 

@@ -12,7 +12,7 @@ from tests.growth import assert_linear
 
 
 def found_by_check(marks):
-    """The exit code of `check .`, and whether each document is refused, reported or skipped."""
+    """Return the exit code of `check .`, and the outcome of each document: refused, unfilled, passed by or empty."""
     code, answer = run_json("check", ".")
     lines = {}
     for name, line in marks:
@@ -250,7 +250,7 @@ OTHERS = [("example.com/v1", "Thing"), ("ray.io/v1", "RayJob"), ("kubeflow.org/v
 
 @pytest.mark.parametrize(("version", "kind"), OTHERS)
 def test_the_template_name_of_a_foreign_kind_is_not_validated(version, kind, tmp_path, monkeypatch):
-    """The CRD has `metadata: {type: object}` there, and the operator names the pods. Labels are copied to the pods and are validated."""
+    """A CRD does not validate this metadata, and the operator names the pods. Labels are validated, because they are copied to the pods."""
     monkeypatch.chdir(tmp_path)
     container = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}
 
@@ -303,5 +303,5 @@ def test_a_key_from_the_configuration_is_found_in_skipped_files(tmp_path, monkey
     assert message in run(*command.split(), "--config", config).output
     assert message not in run(*command.split()).output
     manifest(tmp_path / "chart" / "configuration.yaml", OURS)
-    if not command.startswith("survey"):  # it reads --config alone
+    if not command.startswith("survey"):  # survey reads only --config
         assert message in run(*command.split()).output

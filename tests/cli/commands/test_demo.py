@@ -40,7 +40,7 @@ def test_without_a_terminal_the_demo_prints_every_pod_and_ends():
         assert serving.wait(60) == 0
     assert (
         " ".join(done.stdout.split()).count("this pod waits until devices are free") == 1
-    )  # as an API server passes it on
+    )  # the warning is printed once
 
 
 def test_on_a_terminal_the_demo_serves_the_dashboard_until_interrupted(tmp_path):

@@ -320,7 +320,7 @@ def test_every_code_of_doctor_is_explained():
 
 @pytest.mark.parametrize("code", ["O209", "O212", "O215"])
 def test_doctor_and_check_name_an_object_alike(code, tmp_path):
-    """`doctor` reports the claim, and so does `check` (D002: a field that does not exist)."""
+    """`doctor` and `check` (D002: a field that does not exist) report the claim by the same name."""
     objects = {**FAULTS, "O215": ([held("a", "p") | {"metadata": held("a")["metadata"] | {"finalizers": ["x.example.com/y"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}, pod("p", "a")], "", "")}[code][0]  # fmt: skip
     file = manifest(tmp_path / "dump.yaml", *FLEET, *objects)
     manifest(tmp_path / "checked.yaml", *FLEET, *[obj | {"more": 1} for obj in objects])

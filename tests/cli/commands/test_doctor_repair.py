@@ -87,7 +87,7 @@ def bound_pod(name, *claims):
 
 
 async def deallocated_claims(*objects):
-    """The names of the claims that a repair would deallocate."""
+    """Return the names of the claims that the repair of the only finding would deallocate; None if it has no repair."""
     [(_, repair)] = (await diagnosed(loaded(*FLEET, *objects))).items()
     return [holding.metadata.name for holding in repair.claims] if repair is not None else None
 

@@ -1,4 +1,4 @@
-"""`translate` and `survey` say in each format why an object is left to the webhook, and never that they translated it."""
+"""Each format of `translate` and `survey` has the reason why an object is left to the webhook, and none counts the object as rewritten."""
 
 import json
 

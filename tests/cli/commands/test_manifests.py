@@ -1,4 +1,4 @@
-"""`drawbridge manifests` accepts only options that the API server accepts. tests/test_installation.py tests the printed objects."""
+"""`drawbridge manifests` refuses options if the API server would refuse their objects. tests/test_installation.py tests the objects."""
 
 import json
 import os
@@ -149,7 +149,7 @@ def chart(tmp_path_factory):
 
 
 def paths(values, before=""):
-    """Return the paths of all values; an empty mapping counts as a value."""
+    """Yield the path of each key, at any depth."""
     for name, value in values.items():
         yield before + name
         if isinstance(value, dict):
@@ -231,6 +231,6 @@ def test_an_unreadable_configuration_creates_no_chart(tmp_path):
 
 
 def test_printed_manifests_have_no_unfilled_placeholders():
-    """A placeholder that is part of another word would be filled in wrongly."""
+    """If a placeholder contained another one, filling in the other one would leave a part of it."""
     text = run("manifests", "--image", "x", "--bridge", "--plugin", "--scheduler-image", "y", "--read-only").stdout
     assert not re.search(r"__[A-Z_]+__", text)

@@ -104,7 +104,7 @@ def test_translate_reports_the_outcome_and_the_reason(tmp_path, full, outcome):
     configuration = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mixed": {GPU: PLUGIN}}
     config = manifest(tmp_path / "config.yaml", configuration)
     pod_file = manifest(tmp_path / "pod.yaml", gpu_pod())
-    idle = gpu_pod("idle", 1, nodeName="new-1")  # without a pod on a node, the usage of devices counts as unknown
+    idle = gpu_pod("idle", 1, nodeName="new-1")  # if no pod is bound to a node, the use of devices is unknown
     fleet = manifest(tmp_path / "fleet.yaml", CLASS, *MIXED, *full, idle)
     output = run("translate", "-f", pod_file, "--inventory", fleet, "--config", config, "-o", "report").stdout
     assert outcome in output
@@ -152,7 +152,7 @@ async def test_a_survey_of_one_namespace_does_not_count_plugin_usage():
 
 
 def test_a_translated_pod_that_needs_plugin_nodes_is_reported(tmp_path):
-    """Its node went back to the plugin, or it was translated before its pins counted: created again it would run."""
+    """The pod's nodes had a driver when the webhook translated it, and have a device plugin now. A new pod would be left and could run."""
     stays, goes = {"labels": {"pool": "a"}}, {"labels": {"pool": "b"}}
     asked = gpu_pod("waits", nodeSelector={"pool": "a"})
     moved = fleet(*new("one", **stays), *new("two", **goes))

@@ -63,7 +63,7 @@ async def test_each_pod_of_a_workload_names_its_part():
 
 
 async def test_admitting_a_pod_does_not_read_the_fleet_again(monkeypatch):
-    """The webhook of the demo keeps its state, so that hundreds of pods do not read the fleet each."""
+    """The demo's webhook keeps its state. Otherwise each of hundreds of pods would read the fleet."""
     quiet = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "quiet", "labels": {MODE_LABEL: "off"}}}
     container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     left = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "quiet"}, "spec": {"containers": [container]}}  # fmt: skip

@@ -124,7 +124,7 @@ def test_redaction_accepts_any_object_and_is_idempotent(obj):
     assert again == made
 
 
-OURS = ("DeviceInventory", "DrawbridgeConfiguration", "Workload", "List")  # files, which no cluster has
+OURS = ("DeviceInventory", "DrawbridgeConfiguration", "Workload", "List")  # kinds of files, which no cluster stores
 QUESTIONS = {
     "translate": ("decisions",),
     "survey": ("workloads",),
@@ -201,7 +201,7 @@ def marked(value, draw):
 
 
 def _is_map(value):
-    """True for a mapping with free keys: amounts by resource, labels, attributes by name."""
+    """Return whether a mapping may have any keys: amounts by resource, labels, attributes by name."""
     return any("/" in name or "." in name or name in ("cpu", "memory") for name in value) or not value
 
 

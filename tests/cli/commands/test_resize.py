@@ -206,7 +206,7 @@ def test_a_translated_pod_is_resized_by_its_original_keys(tmp_path):
 
 
 def asked_by_annotation(amount, *options):
-    """The result of resizing KAI's example pod to this amount of memory."""
+    """Return the result of resizing KAI's example Job to this amount of memory."""
     files = ("-f", OPTIONAL.with_suffix(""), "-f", DRIVERS)
     return run("resize", "job/kai-two-parts", f"gpu-memory={amount}", *files, *options)
 
@@ -277,7 +277,7 @@ def test_an_admitted_waiting_pod_uses_quota_and_no_device(tmp_path):
 
 
 def test_a_claim_shared_by_all_replaced_pods_is_freed(tmp_path):
-    """The claim is allocated on the small node, and may be allocated on another node afterwards."""
+    """The claim is allocated on the small node. It may be allocated on another node after all its pods are replaced."""
     [_, shared] = running("both", "a", {})
     shared["metadata"] = {"name": "both", "namespace": "ml", "uid": "both"}
     shared["status"]["reservedFor"] = [

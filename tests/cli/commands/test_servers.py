@@ -174,7 +174,7 @@ def test_explain_uses_the_clusters_version_unless_options_override_it(options, o
     assert server in run("explain", "pod", "p", *options).stdout
     _, report = run_json("explain", "pod", "p", *options)
     assert report["pod"]["prospect"]["outlook"] == outlook
-    assert "DRADerivedAttributes" not in report["server"]["features"]  # which 1.37 was the first to have
+    assert "DRADerivedAttributes" not in report["server"]["features"]  # 1.37 is the first version with this gate
 
 
 def test_a_feature_gate_unknown_to_the_cluster_exits_with_2(monkeypatch):

@@ -73,7 +73,7 @@ def test_no_format_contains_terminal_control_characters(form, tmp_path):
 def test_no_cell_of_the_table_is_a_formula(tmp_path):
     output = run("survey", "-f", hostile(tmp_path), "-o", "csv").stdout
     rows = list(csv.reader(io.StringIO(output)))
-    assert len(rows) == 9  # the API server refuses both of them, and says why
+    assert len(rows) == 9  # a header, and for each pod its three keys and the reason why the API server refuses the pod
     assert not [cell for row in rows for cell in row if cell[:1] in ("=", "+", "-", "@")]
     assert any(cell.startswith("'=cmd") for row in rows for cell in row)
 

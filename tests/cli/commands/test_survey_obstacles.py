@@ -135,7 +135,7 @@ def test_an_operator_of_device_plugins_is_an_obstacle(operator, finding_code, na
         [(finding_code, named)] if finding_code else []
     )
     assert all(message in finding.message and remedy in finding.remedy for finding in obstacles)
-    assert survey_of(*running_deployment(), outline(operator)).obstacles == obstacles  # as a snapshot has it
+    assert survey_of(*running_deployment(), outline(operator)).obstacles == obstacles  # a snapshot has only the outline
 
 
 def plugin_daemon_set(name="plugin", namespace="a", by=None):

@@ -223,7 +223,7 @@ def test_a_scope_limits_the_workloads_and_not_the_usage():
 
 
 def test_a_repository_is_surveyed_without_its_templates_and_other_files(tmp_path):
-    """A chart's templates and a workflow are counted as skipped, as in `check`; they are no broken input."""
+    """A chart's templates and a workflow are counted as skipped, as in `check`, and are not broken input."""
     (tmp_path / "chart" / "templates").mkdir(parents=True)
     (tmp_path / "chart" / "templates" / "deployment.yaml").write_text(
         "{{- if .Values.on }}\nkind: Deployment\n{{- end }}\n"

@@ -80,7 +80,7 @@ def test_a_case_that_differs_from_its_expectation_fails(tmp_path, case):
 
 
 def test_a_policy_decides_whether_a_pod_fits(tmp_path):
-    """The fleet has two GPUs; with a claim in the inventory that holds one of them, a pod for two waits."""
+    """Claims in the inventory use every GPU, so a pod for one GPU is translated and waits."""
     fleet = EXAMPLES / "why"
     held = {
         **POD,

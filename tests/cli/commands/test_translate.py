@@ -75,7 +75,7 @@ def test_json_is_one_document_with_items_and_decisions():
 
 
 def unnamed(obj: dict) -> dict:
-    """The object with template names that contain only the content hash; names of templates in files also contain the file."""
+    """Return the object with each template name replaced by its content hash, because names in files also depend on the file."""
     return json.loads(re.sub(r'(?<=TemplateName": ")[a-z0-9-]+-([0-9a-f]{16})[0-9a-f]*', r"\1", json.dumps(obj)))
 
 

@@ -99,7 +99,7 @@ def test_a_test_report_has_a_case_for_each_object(tmp_path):
 
 @pytest.mark.parametrize("present", [[], [{"key": "own", "operator": "Exists"}]])
 def test_a_report_names_the_tolerations_that_are_added(present):
-    """The API server adds them to pods for the key; a translated template has no key, so the translation adds them."""
+    """The API server adds a toleration to pods with the key. A translated template has no key, so the translation adds it."""
 
     def report_with(tolerations):
         spec = {**copy.deepcopy(SHARE["spec"]), "tolerations": tolerations}

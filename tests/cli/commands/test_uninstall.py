@@ -39,7 +39,7 @@ def template_for(name):
 
 
 def translated_pod(name, made):
-    """A pod with a claim from a template, or a pod that waits for the claim."""
+    """A pod with a claim from a template; unless the claim is `made`, the pod waits for it."""
     entry = {"name": "c", "resourceClaimTemplateName": template_for("a")["metadata"]["name"]}
     status = {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "x"}]} if made else {}
     return pod(name, resourceClaims=[entry], status=status)

@@ -29,7 +29,7 @@ OURS = {"name": "gpu", "resourceClaimTemplateName": "drawbridge-59e6bd4f61fd23bc
 
 
 def signed(obj):
-    """A pod with the content of the template that it names."""
+    """Return the pod with the webhook's annotation about the template that the pod uses."""
     obj["metadata"]["annotations"] = {
         "drawbridge.dev/templates": f'v2 x {{"{OURS["resourceClaimTemplateName"]}":{{}}}}'
     }
@@ -57,7 +57,7 @@ def test_the_fault_of_a_component_comes_before_the_pods_wait(name):
     assert with_cause(story, []) == story
     assert with_cause(story, [replace(finding, code="O010") for finding in WRONG.values()]) == story
     left = dict(WRONG)
-    for part in parts:  # the first that doctor finds, then the next
+    for part in parts:  # in the order of doctor's findings
         assert with_cause(story, left.values()).next_step.message == f"{part}: it is away (bring it back); {before}"
         del left[part]
     assert with_cause(story, left.values()) == story

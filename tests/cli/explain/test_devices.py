@@ -24,7 +24,7 @@ RULE = {
 
 
 def shared_fleet():
-    """A node with a device of 40Gi that several claims may share."""
+    """A node with a tainted device of 40Gi that several claims may share."""
     objects = fleet(1, 1)
     [slice_] = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
     slice_["spec"]["devices"][0] |= {

@@ -1,4 +1,4 @@
-"""No malformed object ends `drawbridge explain`; each is tried beside a valid fleet."""
+"""No malformed object beside a valid fleet causes an exception in `drawbridge explain`."""
 
 import copy
 
@@ -24,7 +24,7 @@ BROKEN = {"nodeSelectorTerms": [TERM]}
 
 
 def explain_everything(objects):
-    """Explain every pod, claim and device, as text and as JSON; the scene that was read."""
+    """Explain every pod, claim and device, as text and as JSON; return the scene."""
     scene = reading_of(map(without_bookkeeping, objects), FEATURES)
     for key in scene.pods:
         story = pod_story(key, scene, CONFIGURATION)

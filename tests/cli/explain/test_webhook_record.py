@@ -103,7 +103,7 @@ def test_the_pods_node_does_not_change_the_decision(tmp_path):
 
 @pytest.mark.parametrize(("uid", "stands"), [("", ("webhook", False)), ("1", ("scheduler", True))])
 def test_an_uncreated_pod_waits_for_the_webhook(uid, stands, tmp_path):
-    """A DeviceClass serves the count by its extended resource name; a share of memory needs a claim."""
+    """A pod without a uid is not created yet, so the webhook acts next. For a stored pod with the same keys, the scheduler acts next."""
     asks = legacy(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "2000"}, uid=uid)
     more = ("-f", FLEET_OF_EXAMPLES, "-o", "json")
     story = json.loads(explain(tmp_path, "pod p", asks, more=more).stdout)["pod"]

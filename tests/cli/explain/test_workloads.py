@@ -79,7 +79,7 @@ def test_a_custom_kind_is_found_by_kind_and_name(tmp_path):
     lines = explain(tmp_path, "raycluster ray", *fleet(), ray).stdout.splitlines()
     assert lines[0] == "raycluster default/ray: 0 running, 3 pods wanted"
     assert [line for line in lines if line.startswith("  pods")] == [
-        "  pods        none is created yet; the first would be ray-1-0",  # the one that asks for a device
+        "  pods        none is created yet; the first would be ray-1-0",  # the pod that requests a device
         "  pods        none is created yet; the first would be ray-0-0",
     ]
     assert "pod default/ray-1-0: in no cluster yet" in lines[6]

@@ -106,7 +106,7 @@ def test_invalid_paths_fail_the_job(workspace, python, paths):
 
 
 def test_text_quoted_from_the_workspace_is_not_a_workflow_command(workspace, python):
-    """The runner executes lines that begin with ::, and ##[ anywhere in a line."""
+    """The runner executes lines that begin with ::, and commands that begin with ##[ anywhere in a line."""
     (workspace / "##[stop-commands]x.yaml").write_text("{apiVersion")
     (workspace / "::add-mask::a.yaml").write_text("{apiVersion")
     (workspace / "named.yaml").write_text(BAD.replace("DeviceClass", '"::set-output name=a::b\\n::add-mask::c"'))
@@ -146,7 +146,7 @@ def test_no_environment_variable_makes_the_action_execute_the_workspace(workspac
     assert "::error file=bad.yaml,line=3," in done.stdout
 
 
-# A runner splits lines at the first two; other readers of a log split at the rest.
+# The runner splits lines at the first three. Other readers of a log also split at the rest.
 ENDS = ("\n", "\r", "\r\n", "\x0b", "\x0c", "\x85", "\u2028", "\x1b[2K\x1b[1G")
 
 

@@ -43,7 +43,7 @@ def test_an_ordinary_repository_passes_the_hooks(name, hook, workspace, builders
     if "types" in hook:  # YAML alone
         files = [file for file in files if not file.endswith(".json")]
     entry = [*shlex.split(hook["entry"]), *hook["args"], *files]
-    # The hook renders before and after an edit with a program that not every machine has.
+    # The hook renders before and after an edit, with a program (kustomize, helm) that not every machine has.
     search = [BIN, builders] if "translate" in hook["id"] else [BIN]
     env = {"PATH": os.pathsep.join(map(str, [*search, os.environ["PATH"]]))}
     done = subprocess.run(entry, cwd=workspace, env=env, capture_output=True, text=True, check=False)

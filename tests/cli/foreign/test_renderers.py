@@ -58,7 +58,7 @@ def test_no_program_of_the_pull_request_renders_it(workspace, python):
         for name in ("helm", "kubectl", "kustomize"):
             (folder / name).write_text(f"#!/bin/sh\necho {name} >> {workspace.parent / 'ran'}\n")
             (folder / name).chmod(0o755)
-    # The runner's own tools without helm and kubectl.
+    # The tools of the runner, without helm and kubectl.
     tools = workspace.parent / "tools"
     tools.mkdir()
     for name in ("bash", "cat", "mktemp"):
@@ -72,7 +72,7 @@ def test_no_program_of_the_pull_request_renders_it(workspace, python):
 
 
 def test_no_base_revision_becomes_a_git_option(workspace, builders, monkeypatch):
-    """kustomize calls git like this for `file:///REPOSITORY?ref=--upload-pack=PROGRAM` (`e2e/kubernetes/test_trees.py` runs the real one)."""
+    """kustomize runs `fetch` for `file:///REPOSITORY?ref=--upload-pack=PROGRAM`. e2e/kubernetes/test_trees.py runs kustomize."""
     (workspace / "prod").mkdir()
     (workspace / "prod" / "kustomization.yaml").write_text("resources: []\n")
     own = workspace.parent / "own"
