@@ -294,7 +294,7 @@ def as_review(pod: Object, scene: Scene) -> bytes:
 
 
 def is_configured(scene: Scene) -> bool:
-    """Return whether the configuration is among the objects of a scene. Only commands read it from there; servers do not."""
+    """Return whether the configuration is among the objects of a scene. Only commands read it there; servers do not."""
     return any(obj["kind"] in ("DrawbridgeConfiguration", "ConfigMap") for obj in scene.around)
 
 

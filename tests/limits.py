@@ -40,7 +40,7 @@ WORLD = 300.0
 LONG = 3600.0
 # How long a test may clean up after its limit, before the process is ended.
 GRACE = 30.0
-# After so many seconds the exception is raised again, because the test may have caught it.
+# Seconds until the exception is raised again, because the test may have caught it.
 AGAIN = 10.0
 TURN = 0.5
 LOOK = 0.1
@@ -140,7 +140,7 @@ def limited(item: pytest.Item, deadline: float) -> Iterator[None]:
     seconds = max(0.01, deadline - time.monotonic())
 
     def strike(number: int, frame: FrameType | None) -> None:
-        # pytest.fail raises a BaseException. The tested code may catch each Exception.
+        # pytest.fail does not raise an Exception, which the tested code may catch.
         pytest.fail(f"{item.nodeid} took more than {seconds_for(item):g} s{waiting()}")
 
     before = signal.signal(signal.SIGALRM, strike)

@@ -92,7 +92,7 @@ def built(name: str) -> Path:
 
 
 def _modules(program: str, minor: str) -> tuple[Path, Path]:
-    """Name the go.mod and go.sum of a program: an older scheduler needs all of its Kubernetes, an older allocator a few libraries."""
+    """Return the go.mod and go.sum of a program. An older scheduler needs all of its Kubernetes, an older allocator a few libraries."""
     if not minor:
         return SOURCES / "go.mod", SOURCES / "go.sum"
     if program == "extended":

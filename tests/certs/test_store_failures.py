@@ -142,7 +142,7 @@ async def test_a_deleted_secret_returns_and_signatures_stay_valid(cluster, lost)
 
 @pytest.mark.parametrize("days", [-29, -1, 1, 29, 59])
 async def test_a_clock_that_jumps_and_comes_back_costs_no_trust(cluster, days):
-    """Each bundle has the authorities before and after it. Only a leaf signed during a jump of over 30 days is invalid at the true time."""
+    """Each bundle has the authorities before and after it. Only a leaf signed in a jump of over 30 days may be invalid at the true time."""
     clock = Clock()
     replica = store(cluster, clock)
     history = [await replica.sync()]

@@ -126,7 +126,7 @@ def renew(objects, **changes):
 
 
 def another_account(objects):
-    """The ServiceAccount was recreated after the first and before the second of its pods."""
+    """The ServiceAccount was recreated after its first pod and before its second pod."""
     account = object_named(objects, "ServiceAccount", "drawbridge-webhook")["metadata"]
     account["creationTimestamp"] = (NOW - timedelta(minutes=50)).isoformat()
     for name, minutes in (("older", 51), ("later", 49)):

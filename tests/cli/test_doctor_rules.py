@@ -33,7 +33,7 @@ def test_every_doctor_code_belongs_to_a_rule():
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.find.__name__)
 def test_a_rule_declares_the_codes_that_it_reports(rule):
-    # Codes outside of the rule's source: an agent's event has the code of its reason, `find_incomplete` has D401, `explain` shares O101.
+    # Codes outside of a rule's source are in `_CODE_OF_REASON`, `find_incomplete` (D401, D403) and `find_refused_pods` (O101).
     others = {"reported_by_agents": set(), "incomplete_pools": {"O208"}, "not_made": set()}
     assert codes_in(rule) == others.get(rule.find.__name__, set(rule.codes.split()))
 
@@ -45,7 +45,7 @@ def installed():
 
 
 def live_and_saved(objects, tmp_path, monkeypatch):
-    """The findings about a cluster, those about a snapshot of it, and the answer about the snapshot."""
+    """Return the findings about a cluster, the findings about its snapshot, and the whole answer about the snapshot."""
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: Embedded.holding(objects))
     file = tmp_path / "snapshot.json"
     assert run("snapshot", "--to", file).exit_code == 0

@@ -1,4 +1,4 @@
-"""In a dump, an owner stands for the objects that it created, and device plugins are no workloads."""
+"""In a dump, findings about created objects are reported at their owner, and device plugins are not workloads."""
 
 import pytest
 

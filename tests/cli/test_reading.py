@@ -44,7 +44,7 @@ def test_an_input_without_objects_is_reported_without_an_error(verb):
 
 @pytest.mark.parametrize("verb", ["translate", "survey"])
 def test_a_misspelt_kind_is_reported_once_with_its_line(verb, tmp_path):
-    """`check` has a finding for it (D004); no other command may skip it silently."""
+    """`check` reports a misspelt kind (D004). No other command may skip the object silently."""
     good = POD.replace("NAME", "p")
     bad = good.replace("kind: Pod", "kind: pod")
     (tmp_path / "p.yaml").write_text(f"{good}---\n{bad}---\n{bad}")

@@ -1,4 +1,4 @@
-"""A server stops on SIGTERM, and reports an error that ends it in one sentence."""
+"""A server stops on SIGTERM. If an error ends a server, one sentence reports the error."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""The options of a server are derived from its settings, and their values are stored there."""
+"""A server's options are derived from the fields of its settings. The parsed values are stored in these fields."""
 
 from pathlib import Path
 from typing import Annotated, Literal

@@ -53,7 +53,7 @@ def new(**container):
     return obj
 
 
-# The objects; the actor of the next step; its message.
+# The objects; the actor and the message of the next step.
 NEXT_STEPS = {
     "runs": ([*fleet(), prepared(held("c", "p")), phased(pod("p", "c", nodeName="n0"), "Running")], "", "it runs on n0"),
     "finished": ([*fleet(), claim("c"), phased(pod("p", "c", nodeName="n0"), "Succeeded")], "", "it has ended (Succeeded)"),

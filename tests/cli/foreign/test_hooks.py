@@ -1,4 +1,4 @@
-"""The hooks and the command in an untrusted repository execute nothing of it; ordinary repositories pass them and the action."""
+"""The hooks and the command execute nothing of an untrusted repository. Ordinary repositories pass the hooks and the action."""
 
 import os
 import shlex

@@ -89,7 +89,7 @@ def test_no_base_revision_becomes_a_git_option(workspace, builders, monkeypatch)
 
 
 def test_no_renderer_reaches_the_network(workspace, builders, monkeypatch):
-    """This includes services of this machine, which no proxy covers (`e2e/kubernetes/test_trees.py` runs the real programs)."""
+    """Services of this machine are not reachable either, though no proxy covers them. e2e/kubernetes/test_trees.py runs the programs."""
     (workspace / "prod").mkdir()
     (workspace / "prod" / "kustomization.yaml").write_text("resources: []\n")
     monkeypatch.chdir(workspace)
