@@ -196,7 +196,8 @@ def placed(pods: Sequence[Mapping[str, Any]], scene: Scene) -> Answer:
     if not mine:
         return Answer()
     fits = {pod["node"] is not None for pod in mine}  # pods of one workload may compete for a node
-    fits |= {False for created in created_pods(scene.object) if not created.replicas}  # translate also judges a template without replicas
+    # translate also judges a template without replicas.
+    fits |= {False for created in created_pods(scene.object) if not created.replicas}
     return Answer(refused=False, fits=fits.pop() if len(fits) == 1 else None, said=mine[0]["summary"])
 
 

@@ -48,7 +48,8 @@ def _differences(name: str, answer: Answer, right: Answer, simulated: Answer) ->
         if right.outcome != SILENT or any(code[0] == "R" for code in answer.codes):
             yield f"refused: {name} {answer.refused}, translate {right.refused}"
         return  # the other differences follow from this one
-    moves = name == "demo" and right.outcome in ("approximated", "partly")  # demo prints only claims, so these outcomes are `translated` there
+    # demo prints only claims, so it has "translated" for these outcomes.
+    moves = name == "demo" and right.outcome in ("approximated", "partly")
     if answer.outcome not in (None, "translated" if moves else right.outcome):
         yield f"outcome: {name} {answer.outcome}, translate {right.outcome}"
     if answer.keys and right.mode not in ("enforce", answer.mode):

@@ -66,7 +66,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Capturing is suspended now, so this is the real standard error.
     config.stash[STANDARD_ERROR] = os.dup(2)
     journal = config.getoption("--journal")
-    if journal and not hasattr(config, "workerinput"):  # xdist's workers report to the main process, which writes the journal
+    # xdist's workers report to the main process, which writes the journal.
+    if journal and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Journal(Path(journal)))
     TURNS.install()
     gc.disable()  # imports leave too little garbage for a collection
@@ -184,9 +185,7 @@ class Beat:
     def turn(self) -> None:
         """Begin a new turn. Report the last turn if it was too long and the watcher did not notice."""
         now = time.thread_time()
-        if (
-            not self.told
-        ):  # the turn was between two checks of the watcher, or in a call that keeps the GIL
+        if not self.told:  # the turn was between two checks of the watcher, or in a call that keeps the GIL
             TURNS.watch_now.judge(now - self.worked, "just before this moment, between two looks at it")
         self.worked, self.told = now, False
 
@@ -241,9 +240,7 @@ class Turns:
         self.running = threading.Event()
         self.over = threading.Event()
         self.original = BaseEventLoop.run_forever
-        self.once = (
-            BaseEventLoop._run_once
-        )  # one turn; a callback of `call_later` would count many short turns as one
+        self.once = BaseEventLoop._run_once  # one turn; a callback of `call_later` would count many short turns as one
 
     def install(self) -> None:
         """Watch every loop while it runs, except for uvloop's, which no test uses."""

@@ -49,7 +49,8 @@ def parts(bundle):
     return [part + end for part in bundle.split(end)[:-1]]
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])  # syncs of the other replica; those after the last step find nothing to do
+# `rounds` counts syncs of the other replica. Those after the last step find nothing to do.
+@pytest.mark.parametrize("rounds", [1, 2, 3])
 @pytest.mark.parametrize("at", range(1, 16))
 @pytest.mark.parametrize("day", [201, 202, 203], ids=["introduce", "switch", "retire"])
 async def test_a_replica_paused_between_any_two_calls_writes_nothing_outdated(day, at, rounds):

@@ -182,7 +182,8 @@ async def test_rights_are_reviewed_once_per_interval():
         for _ in range(3):
             async with session.get("/", headers=bearing("mine")) as answer:
                 assert answer.status == 200
-        assert server.reviews == 1 + 1 + 2 + 1  # the token; access to all namespaces, to pods and claims of mine, to pods of secret
+        # The token; access to pods of all namespaces, to pods and claims of mine, to pods of secret.
+        assert server.reviews == 1 + 1 + 2 + 1
 
 
 def test_a_tenant_view_hides_other_namespaces_and_keeps_device_states():

@@ -193,7 +193,7 @@ def test_a_missing_class_is_reported_only_with_nodes(tmp_path, option, left_out,
     for command in ("check", "translate"):
         exit_code, answer = run_json(command, "-f", claim_file, option, fleet)
         assert ("R021" in json.dumps(answer)) is bool(code), command
-        if (command, option, left_out) != ("check", "--inventory", "Node"):  # D301 there, because the inventory has classes
+        if (command, option, left_out) != ("check", "--inventory", "Node"):  # D301: the inventory has classes
             assert exit_code == code, command
 
 

@@ -129,7 +129,8 @@ def test_the_fence_blocks_pods_that_request_an_extended_resource(objects, waits,
 
 SERVED = device_class(extendedResourceName="example.com/gpu")
 HOLLOW = device_class("hollow", selectors=[{"cel": {"expression": "false"}}], extendedResourceName="example.com/gpu")
-HOLLOW["metadata"]["creationTimestamp"] = "2026-06-01T00:00:00Z"  # if several classes have the same extended resource name, the newest one serves it
+# Of several classes with the same extended resource name, the newest class serves it.
+HOLLOW["metadata"]["creationTimestamp"] = "2026-06-01T00:00:00Z"
 REPAIRS = taint_rule(DRIVER)
 REPAIRS["spec"]["taint"] = {"key": "example.com/repairs", "effect": "NoSchedule"}
 

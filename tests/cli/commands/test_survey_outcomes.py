@@ -161,7 +161,8 @@ def test_a_request_served_by_core_is_left_if_blocked(name):
         True,
     )
     assert verdict_of(node="n0", phase="Running")[0] is Outcome.SERVED
-    bound, why, *_ = verdict_of(node="n0", phase="")  # without a phase, no server has stored the pod, and its author set nodeName
+    # Without a phase, no server has stored the pod, and its author set nodeName.
+    bound, why, *_ = verdict_of(node="n0", phase="")
     assert (bound, "nodeName is set" in why) == (Outcome.LEFT, True)
 
 
