@@ -91,7 +91,7 @@ def test_a_client_with_common_or_own_groups_is_served(group):
 
 
 def test_a_connection_needs_tls_13_and_gets_no_tickets():
-    """Older versions have renegotiations, which skip the queue of handshakes, and CBC ciphers, which cost ten times as much."""
+    """TLS before 1.3 has renegotiations, which skip the queue of handshakes, and CBC ciphers, which cost ten times as much."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises(ssl.SSLError, match="UNSUPPORTED_PROTOCOL"):

@@ -32,7 +32,7 @@ def phased(obj, phase, **status):
 
 
 def full(*but):
-    """Two nodes with two devices each. A claim of a running pod holds each device, except for the claims named in `but`."""
+    """Two nodes with two devices each. A claim of a running pod holds each device, unless `but` names the claim."""
     objects = [*fleet(2, 2)]
     for number, on in enumerate(("n0/gpu-0", "n0/gpu-1", "n1/gpu-0", "n1/gpu-1")):
         if f"c{number}" in but:
