@@ -1,4 +1,4 @@
-"""The floor (the smallest possible webhook) changes its pod as ours does, is called as ours is, and reads a review in any pieces."""
+"""The floor (the smallest possible webhook): its patch, its registration (like drawbridge's own), and reviews that arrive in pieces."""
 
 import json
 from base64 import b64decode
@@ -16,7 +16,7 @@ UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 
 def test_the_patched_legacy_pod_equals_the_handwritten_one():
     before, by_hand = throughput.legacy_pod(), throughput.claiming_pod()
-    for pod in (before, by_hand):  # as an API server completes them
+    for pod in (before, by_hand):  # as the API server defaults requests
         for container in pod["spec"]["containers"]:
             container["resources"]["requests"] = dict(container["resources"]["limits"])
     assert before != by_hand

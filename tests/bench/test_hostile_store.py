@@ -1,16 +1,16 @@
-"""The memory of processes and commands that read a cluster in which tenants and a stolen node have stored the objects that need most memory."""
+"""The memory of processes and commands when tenants and a stolen node have stored the objects that need most memory."""
 
 import pytest
 
 from bench import hostile_store, stub
 from tests.draws import draws
 
-# MiB of each of the fifteen kinds. When objects were kept unchanged, the processes needed 370 to 780 MiB with as much.
+# MiB of hostile objects, divided among all kinds. Processes that kept them unchanged would need 370 to 780 MiB.
 MIB = 64
-# Controllers read six kinds of workloads one object at a time, and translating one of them takes further memory.
+# Controllers read six kinds of workloads one object at a time, and translating an object takes further memory.
 CEILINGS = {"webhook": 260, "controllers": 450, "allocator": 300}
 
-# Before objects were reduced during reading, these were 459, 821, 418 and 259. `explain` also reads the slices of a stolen node.
+# Without reducing objects during reading, the peaks are 459, 821, 418 and 259. `explain` also reads the slices of a stolen node.
 # All commands use the same reader. `explain` keeps the most, so it is first, and the only one if few cases are drawn.
 CEILINGS_OF_COMMANDS = {"explain": 460, "doctor": 220, "survey": 220, "snapshot": 220}
 

@@ -12,7 +12,7 @@ def runs(*rates):
 
 
 def test_a_ratio_is_the_median_of_the_rounds_own_ratios():
-    """A machine that slows down slows all ways of a round."""
+    """When the machine slows down, all ways of a round slow down alike."""
     ours, theirs = runs(100, 40, 10), runs(200, 50, 20)
     assert throughput.ratio_of(lambda run: run.rate, ours, theirs) == 0.5
     [row] = [row for row in throughput.compare("legacy", ours, "by-hand", theirs, "") if row.unit == "/s"]
