@@ -1,1 +1,1 @@
-"""Inputs that more than one suite is run on."""
+"""Inputs that several test suites share."""

@@ -1,7 +1,7 @@
 """Malicious pods: each is small enough for the API server, and causes far more work than it should.
 
-`PODS` makes them by name, fresh each time; they are plain values, for the pure functions and for a live webhook. A new
-finding becomes a new entry. The cases require no certain answer, only that there is one soon.
+`PODS` maps names to functions that make a new pod in each call. The pods are plain values, for the pure functions and for
+a live webhook. A new finding becomes a new entry. The tests accept any answer that comes soon enough.
 """
 
 import json
@@ -241,7 +241,7 @@ def as_much_as_is_read_of_pairs() -> dict:
 
 
 def nested(levels: int) -> list:
-    """Lists in lists: as a value, so that a copy or a walk by recursion meets it."""
+    """Return nested lists as a value, not as text, to test recursive copies and walks."""
     inner: list = []
     for _ in range(levels):
         inner = [inner]

@@ -1,20 +1,20 @@
-"""Repositories of kustomizations, one for each feature of kustomize: those that `translate --in-place` edits, and the problems it reports for the others.
+"""Repositories of kustomizations, one for each feature of kustomize.
 
-Each has its files; the files on the command line, if not all; and the reported places, if it is not edited.
+`translate --in-place` edits the trees without `by_hand`. It leaves the others unchanged and reports the places in `by_hand`.
 """
 
 from typing import NamedTuple
 
 
 class Tree(NamedTuple):
-    """Files, and the expected edits."""
+    """Files of a repository, and the expected result of `translate --in-place`."""
 
     files: dict[str, str]
-    by_hand: tuple[str, ...] = ()  # file:line
-    named: tuple[str, ...] = (".",)
-    overlays: tuple[str, ...] = ("prod",)
+    by_hand: tuple[str, ...] = ()  # reported places, file:line; a tree with places is not edited
+    named: tuple[str, ...] = (".",)  # paths on the command line
+    overlays: tuple[str, ...] = ("prod",)  # built before and after the edit
     no: tuple[str, ...] = ()  # texts that must not be reported
-    code: int = 2  # of --in-place where it is not edited; lines of charts are warnings
+    code: int = 2  # exit code of a tree that is not edited; 0 if only charts are reported, as warnings
 
 
 def deployment(name="web", limits="{cpu: 1, nvidia.com/gpu: 1}", kind="Deployment", more=""):
@@ -58,7 +58,7 @@ def indented(text, by):
 
 
 def over(fields, base="resources: [web.yaml]\n", web=None, **more):
-    """A base with a Deployment, and an overlay of it."""
+    """Return the files of a base with a Deployment, and of an overlay."""
     return {
         "base/kustomization.yaml": base,
         "base/web.yaml": web or deployment(),
@@ -137,7 +137,7 @@ TREES = {
             "quiet/Chart.yaml": "apiVersion: v2\nname: quiet\nversion: 1.0.0\n",
             "quiet/values.yaml": "unused:\n  nvidia.com/gpu: 1\n",
             "values-prod.yaml": "resources: {limits: {nvidia.com/gpu: 2}}\n",
-            # Labels of nodes, taints, a name with the ending of one of ours, and expectations of helm-unittest.
+            # Not reported: node labels, taints, a key that only ends like a known key, counts of 0, and expectations of helm-unittest.
             "values-nodes.yaml": "nodeSelector:\n  nvidia.com/gpu: present\n  node-role.nvidia.com/gpu: 1\ntolerations: [{key: nvidia.com/gpu, value: present}]\n",
             "app/values-nodes.yaml": "nodeSelector: {nvidia.com/gpu: 'present'}\n",
             "values-cpu.yaml": "resources:\n  requests: {nvidia.com/gpu: '0'}\n  limits:\n    nvidia.com/gpu: 0  # none\n",

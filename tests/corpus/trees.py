@@ -1,7 +1,7 @@
 """Realistic repositories: the findings of `check`, and the API server's answers to the same objects.
 
-The first line of a document is its expected outcome: `# refused` by the server, `# unfilled`, likewise and because of a placeholder, `# passed by`,
-or nothing where the server takes it. The trees grow with each defect.
+The first line of a document is its expected outcome: `# refused` if the server rejects it, `# unfilled` if the server rejects its
+placeholder, `# passed by` if `check` skips it, no mark if the server accepts it. Each new defect adds a document.
 """
 
 import itertools
@@ -73,7 +73,7 @@ CHART = {
     "argo.yaml": "# unfilled\napiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {name: train}\nspec:\n  templates:\n  - name: main\n    container: {image: x, resources: {limits: {nvidia.com/gpu: '{{inputs.parameters.gpus}}'}}}\n",
     "alerts.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: alerts}\ndata:\n  rule: |\n    summary: {{ $labels.instance }} ${HOST} <host>\n",
 }
-# A kustomization: patches that are no objects by themselves.
+# A kustomization with patches, which are not complete objects.
 OVERLAY = {
     "base/kustomization.yaml": "# passed by\nresources: [web.yaml]\n",
     "base/web.yaml": DEPLOYMENT,
@@ -82,7 +82,7 @@ OVERLAY = {
     "prod/json.yaml": "# passed by\n- {op: add, path: /spec/replicas, value: 2}\n",
     "shared/limits.yaml": "# passed by\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: 2}}}]}}}\n",
 }
-# Placeholders that a pipeline fills: reported once a file. The braces are a template's.
+# Placeholders that a pipeline fills, reported once for each file. `check` skips files with {{ }}, because they are templates.
 UNFILLED = {
     f"unfilled/{number}.yaml": f"# {mark}\n{text}"
     for number, (text, mark) in enumerate(
@@ -99,7 +99,7 @@ UNFILLED = {
         )
     )
 }
-# Admin access by the label of the namespace that is among the files.
+# Admin access: the label is on a Namespace in the same file.
 ADMIN = {
     f"admin/{number}.yaml": f"""\
 apiVersion: v1

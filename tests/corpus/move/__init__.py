@@ -1,7 +1,7 @@
 """Small cases of clusters during a migration: the outcome for a pod or an object, and required words of the messages.
 
 Each module of this folder is a kind of case, with a table `CASES`; new modules are found automatically. `tests/cli/test_moves.py` runs
-all of them, and `python -m tests.corpus.move` counts: right, wrong, or silent where something had to be said.
+all of them, and `python -m tests.corpus.move` counts the verdicts: right, wrong, or silent where a message is missing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ DRIVER = "gpu.nvidia.com"
 
 
 class Case(NamedTuple):
-    """One case. `given` is judged beside `around`. The messages contain `says`, and do not contain `never`."""
+    """One case: the object `given` in a cluster with the objects `around`. The messages contain `says`, and do not contain `never`."""
 
     name: str
     given: Object
@@ -37,13 +37,13 @@ class Case(NamedTuple):
 
 
 def world(case: Case) -> Reading:
-    """Return the reading of a case, as a command has it."""
+    """Return the reading of a case, as a command reads it from files."""
     in_force = ConfigurationInForce(configured(**case.configuration))
     return reading_of((*case.around, case.given), Features(minor=case.minor), in_force=in_force, pods=False)
 
 
 def state(case: Case) -> State:
-    """Return the webhook's state for a case, as every command has it for files."""
+    """Return the webhook's state for a case, as every command builds it from files."""
     reading = world(case)
     known = state_of(reading, reading.configuration)
     if known.fleet.known:
@@ -74,7 +74,7 @@ def judge(case: Case) -> tuple[str, str]:
 
 
 def verdict(case: Case) -> str:
-    """Compare a case with its outcome: right, wrong, or silent."""
+    """Return right, wrong or silent. Silent: there is no outcome, or the outcome is right and the messages are not."""
     outcome, said = judge(case)
     wanted = (case.says,) if isinstance(case.says, str) else case.says
     if outcome == case.becomes and all(text in said for text in wanted) and not (case.never and case.never in said):
@@ -83,7 +83,7 @@ def verdict(case: Case) -> str:
 
 
 def tables() -> dict[str, tuple[Case, ...]]:
-    """All cases, by kind."""
+    """Return all cases, by the name of their module."""
     return {
         iter_module.name: tuple(import_module(f"{__name__}.{iter_module.name}").CASES)
         for iter_module in iter_modules(__path__)
@@ -95,7 +95,7 @@ def tables() -> dict[str, tuple[Case, ...]]:
 
 
 def asking(amount: int = 1, key: str = GPU, **spec: Any) -> Object:
-    """Write a pod that asks for devices under one key; 0 asks for none."""
+    """Return a pod that requests devices under one key, or none if `amount` is 0."""
     return {"apiVersion": "v1", "kind": "Pod", **pod({key: amount} if amount else {}, **spec)}
 
 
@@ -107,7 +107,7 @@ def node(name: str, labels: Mapping[str, str] | None = None, **allocatable: int)
 
 
 def publishing(name: str, count: int = 8, driver: str = DRIVER) -> Object:
-    """Write the slice of a node that has moved."""
+    """Return the slice of a migrated node."""
     attributes = {"type": {"string": "gpu"}, "productName": {"string": "NVIDIA A100-SXM4-40GB"}}
     devices = [
         {"name": f"gpu-{i}", "attributes": attributes, "capacity": {"memory": {"value": "40Gi"}}} for i in range(count)
@@ -122,7 +122,7 @@ def publishing(name: str, count: int = 8, driver: str = DRIVER) -> Object:
 
 
 def device_class(name: str = DRIVER, extended: str = "") -> Object:
-    """Write the class of whole GPUs."""
+    """Return the class of whole GPUs."""
     text = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu'"
     spec: Object = {"selectors": [{"cel": {"expression": text}}]}
     if extended:
@@ -131,7 +131,7 @@ def device_class(name: str = DRIVER, extended: str = "") -> Object:
 
 
 def moved(*names: str, extended: str = "", labels: Mapping[str, str] | None = None) -> tuple[Object, ...]:
-    """Write a class, and nodes that publish devices of it."""
+    """Return a class, and migrated nodes that publish devices of this class."""
     return (
         device_class(extended=extended),
         *(one for name in names for one in (node(name, labels), publishing(name))),

@@ -1,4 +1,4 @@
-"""Autoscalers that do not consider claims: the messages about a pod, and the rule by which it stays."""
+"""Autoscalers that do not consider claims: the messages about a pod, and the rule that leaves the pod untranslated."""
 
 from tests.corpus.move import GPU, Case, asking, moved
 from tests.corpus.move.plugins import config_map
@@ -72,7 +72,7 @@ CASES = [
     Case("Karpenter without a pool", asking(), "translated", (), [karpenter()], never="Karpenter"),
     Case("a plain pod", asking(0), "silent", (), [pool()]),
     Case("a pod that stays is not told", asking(), "left", (), [pool(), config_map(any={"version": "v1", "sharing": {"timeSlicing": {"resources": [{"name": GPU, "replicas": 2}]}}})], never=NONE),
-    # Which pool
+    # NodePools that the pod can or cannot use
     Case("pinned to a label that looks like the pool's", selecting(karpenter_sh__nodepool="x"), "translated", (), [pool()], never="node for"),
     Case("pinned to the pool's name", asking(nodeSelector={"karpenter.sh/nodepool": "gpu"}), "translated", NONE, [pool()]),
     Case("pinned to another pool's name", asking(nodeSelector={"karpenter.sh/nodepool": "x"}), "translated", (), [pool()], never=NONE),
@@ -89,7 +89,7 @@ CASES = [
     Case("the second pool", asking(nodeSelector={"team": "b"}), "translated", "NodePool two", [pool("one", {"team": "a"}), pool("two", {"team": "b"})]),
     Case("malformed requirements", asking(), "translated", NONE, [pool(requirements=[{"key": 1, "operator": None, "values": "x"}])]),
     Case("malformed taints", asking(), "translated", NONE, [pool(taints=[{"key": 1}])]),
-    # The rule
+    # The rule `extendedResources.autoscaled`
     Case("the rule leaves what core serves", asking(), "left", "through extendedResourceName", [*SERVED, pool()], LEAVE),
     Case("by default core serves it all the same", asking(), "left", "through extendedResourceName", [*SERVED, pool()]),
     Case("translate as the default, and the rule", asking(), "left", "through extendedResourceName", [*SERVED, pool()], {"extendedResources": {"default": "translate", "autoscaled": "leave"}}),
