@@ -12,7 +12,7 @@ WHOLE = {"meanings": {GPU: "whole"}}
 AT_WEBHOOK = "its pods are translated at the webhook"
 POD = {"spec": pod({GPU: 1})["spec"]}
 TPUS = {"spec": pod({"google.com/tpu": 4})["spec"]}
-# Where a pod template stands, and the schema of that place for the schema of a pod's spec.
+# By place of the pod template: a spec, and a function from the schema of a pod's spec to the schema of that spec.
 PLACES = {
     "a template": ({"template": POD}, lambda spec: below("template", template(spec))),
     "a list": (
@@ -28,7 +28,7 @@ PLACES = {
         lambda spec: below("groups", {"type": "array", "items": {"type": "array", "items": template(spec)}}),
     ),
 }
-# What a schema makes of claims.
+# Schemas of a pod's spec, each with the reported loss of claims.
 SHAPES = {
     "kept": (KEEPS, ""),
     "open": (ANY, ""),
@@ -43,7 +43,7 @@ def thing(both: tuple[str, str], spec: Any, version: str = "v1") -> Object:
 
 
 def claiming(both: tuple[str, str], version: str = "v1") -> Object:
-    """An object that has claims already."""
+    """Return an object whose pod template already has claims."""
     spec = {"containers": [{"name": "c", "image": "i", "resources": {"claims": [{"name": "g"}]}}]}
     spec["resourceClaims"] = [{"name": "g", "resourceClaimTemplateName": "t"}]
     return thing(both, {"template": {"spec": spec}}, version)

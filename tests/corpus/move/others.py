@@ -1,4 +1,4 @@
-"""Keys that another program reads, and keys of devices that no table has, from public repositories."""
+"""Keys that another program reads, and keys of devices that no dialect knows, from public repositories."""
 
 from typing import Any
 
@@ -104,7 +104,7 @@ CASES = [
     Case("Koordinator's request of an NPU beside its own keys", a_pod({ASCEND: 1, "koordinator.sh/gpu.shared": 1, "koordinator.sh/gpu-memory-ratio": 100}, scheduler="koord-scheduler"), "left", "Koordinator"),
     Case("KAI's annotation on a pod of another scheduler", marked(amount=0, annotations={"gpu-fraction": "0.5"}), "left", ("gpu-fraction", "does not name the scheduler"), configuration={"kai": {"fractions": "translate"}}),
     Case("an accelerator for radio is no pool of NICs", asking(1, key="intel.com/intel_fec_acc100"), "left", "FEC accelerator", never="nics"),
-    # Keys that no table has.
+    # Keys that no dialect knows.
     Case("a label of an unknown system", marked(amount=0, labels={"sharedgpu/gpu_request": "0.5"}, schedulerName="kubeshare-scheduler"), "unknown", ("sharedgpu/gpu_request", NOT_KNOWN)),
     Case("a word without a domain, and an unknown scheduler", marked(amount=0, annotations={"gpu-share": "1"}, schedulerName="my-scheduler"), "unknown", ("gpu-share", NOT_KNOWN)),
     Case("a word without a domain on a pod that is rewritten", marked(annotations={"gpu-share": "1"}), "translated", ("gpu-share", NOT_KNOWN), moved("a")),

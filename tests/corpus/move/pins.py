@@ -1,4 +1,4 @@
-"""Pods with constraints on nodes, in a fleet of which half has migrated: pools of clouds, hosts, labels of GPU feature discovery, fields."""
+"""Pods with constraints on nodes, in a partly migrated fleet: pools of clouds, hosts, labels of GPU feature discovery, fields."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ SPOT = {"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoSchedu
 
 
 def required(*terms: Object) -> Object:
-    """Write a required node affinity."""
+    """Return a required node affinity."""
     return {
         "affinity": {
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [*terms]}}
@@ -18,12 +18,12 @@ def required(*terms: Object) -> Object:
 
 
 def wanting(key: str, operator: str, *values: str) -> Object:
-    """Write a term of one expression."""
+    """Return a term of one expression."""
     return {"matchExpressions": [{"key": key, "operator": operator} | ({"values": [*values]} if values else {})]}
 
 
 def named(operator: str, name: str) -> Object:
-    """Write a term on the node's name, as the controller of a DaemonSet does."""
+    """Return a term on the node's name, as the DaemonSet controller writes it."""
     return {"matchFields": [{"key": "metadata.name", "operator": operator, "values": [name]}]}
 
 
@@ -34,7 +34,7 @@ def pool(key: str, stays: str, goes: str, **more: Any) -> tuple[Object, ...]:
 
 
 def both(name: str, place: Object, goes_to: str, around: tuple[Object, ...]) -> tuple[Case, ...]:
-    """Return the cases of a pod decided by most nodes, and by a declaration."""
+    """Return two cases of a pod: one without a configuration, and one that declares the key whole."""
     becomes = "left" if goes_to == "old" else "translated"
     told = "by a device plugin" if goes_to == "old" else ""
     return (

@@ -10,7 +10,7 @@ MIG = "nvidia.com/mig-1g.5gb"
 
 
 def sharing(replicas=4, name=GPU, strategy="timeSlicing", **more):
-    """A configuration of the NVIDIA plugin, as JSON, which is YAML as well."""
+    """Return a configuration of the NVIDIA plugin. `config_map` writes it as JSON, which is also YAML."""
     return {"version": "v1", "sharing": {strategy: {"resources": [{"name": name, "replicas": replicas}], **more}}}
 
 
@@ -28,7 +28,7 @@ def config_map(name="plugin", namespace="gpu-operator", **configurations):
 
 
 def policy(default="", name="plugin"):
-    """A ClusterPolicy that gives the plugin a ConfigMap."""
+    """Return a ClusterPolicy that gives the plugin a ConfigMap."""
     config = {"name": name, **({"default": default} if default else {})}
     return {
         "apiVersion": "nvidia.com/v1",
@@ -39,7 +39,7 @@ def policy(default="", name="plugin"):
 
 
 def gpu_cluster(state="ready"):
-    """A GPUCluster, by which the GPU operator runs the DRA driver and no device plugin."""
+    """Return a GPUCluster: the GPU operator runs the DRA driver and no device plugin."""
     return {
         "apiVersion": "nvidia.com/v1alpha1",
         "kind": "GPUCluster",
@@ -50,7 +50,7 @@ def gpu_cluster(state="ready"):
 
 
 def device_config(plugin=None, driver=None, name="default"):
-    """A DeviceConfig of AMD's GPU operator: whether it runs the device plugin and the DRA driver, None as by default."""
+    """Return a DeviceConfig of AMD's GPU operator that turns the device plugin and the DRA driver on or off; None is the default."""
     spec = {"selector": {"feature.node.kubernetes.io/amd-gpu": "true"}}
     if plugin is not None:
         spec["devicePlugin"] = {"enableDevicePlugin": plugin, "devicePluginImage": "rocm/k8s-device-plugin:latest"}
@@ -63,7 +63,7 @@ def device_config(plugin=None, driver=None, name="default"):
 def daemon_set(
     image="nvcr.io/nvidia/k8s-device-plugin:v0.17.1", name="plugin", args=(), selector=None, volume=None, **env
 ):
-    """A DaemonSet of a device plugin; `volume` is the ConfigMap that it mounts."""
+    """Return a DaemonSet of a device plugin; `volume` is the ConfigMap that the DaemonSet mounts."""
     container = {
         "name": "c",
         "image": image,
@@ -111,7 +111,7 @@ def selecting(labels, key=GPU):
 
 
 CASES = [
-    # Files, without evidence of nodes.
+    # Files without nodes.
     Case("files without a plugin", asking(), "translated"),
     Case("files with a time-slicing ConfigMap", asking(), "left", (FOUR, NO), [config_map(any=sharing())]),
     Case("as YAML, as the documentation has it", asking(), "left", "10 time-sliced replicas", [config_map(any=YAML)]),
@@ -139,7 +139,7 @@ CASES = [
     Case("MPS with shares", asking(), "left", "4 MPS", [config_map(any=sharing(strategy="mps"))], SHARES),
     Case("a replica of a MIG device", asking(key=MIG), "left", "replicas of MIG devices", [config_map(any=sharing(name=MIG))]),
     Case("a MIG device beside shared GPUs", asking(key=MIG), "translated", (), [config_map(any=sharing())]),
-    # Which configuration of several.
+    # Several configurations; one is in use.
     Case("the ClusterPolicy's default shares", asking(), "left", FOUR, [policy("any"), BOTH]),
     Case("the ClusterPolicy's default is plain", asking(), "translated", (), [policy("plain"), BOTH]),
     Case("the ClusterPolicy has no default", asking(), "left", FOUR, [policy(), BOTH]),

@@ -1,4 +1,4 @@
-"""Two systems or vendors on one pod, names from earlier times, and keys that no driver serves."""
+"""Two systems or vendors on one pod, keys of old versions, and keys that no driver serves."""
 
 from tests.corpus.move import GPU, Case, asking, moved
 from tests.webhook.pods import pod

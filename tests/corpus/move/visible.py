@@ -1,4 +1,4 @@
-"""Devices that a container takes without asking for them: variables and runtime classes."""
+"""Devices that a container takes without a request: variables and runtime classes."""
 
 from tests.corpus.move import GPU, Case, asking, moved, node
 
