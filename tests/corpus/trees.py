@@ -1,6 +1,6 @@
 """Realistic repositories: the findings of `check`, and the API server's answers to the same objects.
 
-The first line of a document is its expected outcome: `# refused` if the server rejects it, `# unfilled` if the server rejects its
+The first line of a document is its expected outcome: `# refused` if the server rejects it, `# unfilled` if the server rejects a
 placeholder, `# passed by` if `check` skips it, no mark if the server accepts it. Each new defect adds a document.
 """
 

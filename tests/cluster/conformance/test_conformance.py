@@ -108,7 +108,7 @@ async def test_the_namespaces_of_object_and_request_must_agree(cluster, home):
 
 
 async def test_a_new_object_must_not_have_a_version(cluster, home):
-    with pytest.raises(ApiError, match="resourceVersion should not be set"):  # the real one says so with a 500
+    with pytest.raises(ApiError, match="resourceVersion should not be set"):  # the API server answers with status 500
         await cluster.create(CONFIG_MAPS, config_map("one", metadata={"resourceVersion": "1"}), home)
 
 

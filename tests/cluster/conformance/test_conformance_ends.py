@@ -12,7 +12,7 @@ from tests.limits import PATIENCE
 
 
 async def gone(cluster, resource, name, home, seconds=PATIENCE):
-    """Wait until an object is not there any more."""
+    """Wait until an object does not exist."""
 
     async def look():
         try:
@@ -29,10 +29,10 @@ async def finalize(cluster, name, home, finalizers):
 
 
 async def collector_knows(cluster, resource, made, home):
-    """Wait until the garbage collector knows all objects of a kind that were made so far.
+    """Wait until the garbage collector knows all existing objects of a kind.
 
-    It learns of one kind's objects in the order in which they were made, after the API server has answered: where it has
-    collected a witness, it knows what was made before. What it does not know yet it neither orphans nor waits for.
+    The collector neither orphans nor waits for objects that it does not know. It receives the objects of a kind in the
+    order of their creation, so once it has deleted a new object (the witness), it knows all older objects.
     """
     owner = await cluster.create(CONFIG_MAPS, config_map("owner-of-witness"), home)
     await cluster.create(resource, made("witness", metadata=owned_by(owner)), home)
@@ -152,7 +152,7 @@ async def test_deleting_a_namespace_deletes_its_content(cluster, home):
         return True
 
     await eventually(release)
-    # A namespace controller that meets any error, such as a kind that just went, comes again after 5, 10, 20 and 40 seconds.
+    # After any error, such as a kind that was just removed, the namespace controller retries after 5, 10, 20 and 40 seconds.
     assert await gone(cluster, CONFIG_MAPS, "one", home, 150.0)
 
 

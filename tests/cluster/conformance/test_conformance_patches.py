@@ -156,7 +156,7 @@ async def test_two_managers_with_two_values_are_a_conflict_unless_forced(cluster
         await cluster.patch(CONFIG_MAPS, "one", owned({"a": "2"}, "two"), home)
     forced = Apply(owned({"a": "2"}).body, "two", force=True)
     assert (await cluster.patch(CONFIG_MAPS, "one", forced, home)).data == {"a": "2"}
-    # The first manager lost the field, so it may now drop it without taking it away.
+    # The first manager lost `a` to the second, so an apply of the first without `a` does not remove `a`.
     assert (await cluster.patch(CONFIG_MAPS, "one", owned({"x": "1"}), home)).data == {"a": "2", "x": "1"}
 
 

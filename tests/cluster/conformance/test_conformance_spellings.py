@@ -11,7 +11,7 @@ from cluster.resources import RESOURCE_CLAIMS
 from tests.cluster.objects import allocation, claim
 
 DRIVER = "gpu.example.com"
-# Without pods, because kube-controller-manager would remove those that do not exist.
+# Consumers that are no pods, because kube-controller-manager removes pods that do not exist from reservedFor.
 ONE = {"apiGroup": "batch", "resource": "jobs", "name": "p", "uid": "p"}
 OTHER = {"apiGroup": "batch", "resource": "jobs", "name": "q", "uid": "q"}
 SPELLINGS = {
@@ -45,7 +45,7 @@ def spelling(request):
 
 @pytest.fixture
 async def spelled(cluster, home, request, spelling):
-    """Create a claim with these parameters; return it, and the stored bytes."""
+    """Create a claim with these parameters; return an object that allocates the claim and checks its stored parameters."""
     config = {"opaque": {"driver": DRIVER, "parameters": "PARAMETERS"}}
     body = claim("c")
     body["spec"]["devices"]["config"] = [config]
@@ -58,13 +58,13 @@ async def spelled(cluster, home, request, spelling):
 
 
 class Stored:
-    """A claim in a store that keeps values: nothing is spelled in any way."""
+    """A claim in the embedded store, which keeps values and not their spelling."""
 
     def __init__(self, cluster, home, spelling):
         self.cluster, self.home, self.spelling = cluster, home, spelling
 
     async def allocate(self):
-        """Write an allocation with the parameters of the claim as they are spelled there, as kube-scheduler does."""
+        """Write an allocation that copies the parameters of the claim, as kube-scheduler does."""
         status = {"allocation": given(json.loads(self.spelling)), "reservedFor": [ONE]}
         await self.cluster.patch(RESOURCE_CLAIMS, "c", Merge({"status": status}), self.home, subresource="status")
 
@@ -74,7 +74,7 @@ class Stored:
 
 
 class Bytes(Stored):
-    """A claim on a real server."""
+    """A claim on a real server, which keeps the bytes of the parameters."""
 
     def __init__(self, cluster, home, spelling, control_plane):
         super().__init__(cluster, home, spelling)

@@ -1,7 +1,7 @@
 """Random histories, written to the embedded store and to a real API server: all answers are equal.
 
-What each makes for itself (uids, versions, times, generated names) is left out of the comparison, and owners of fields
-too: the real server also gives them to plain updates, so one object is either patched or applied, never both.
+The comparison leaves out what each server generates (uids, versions, times) and managedFields. The real server also
+records field owners for plain updates, so a history either patches or applies its objects, never both.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ data = st.dictionaries(st.sampled_from("klm"), words | st.none(), max_size=3)
 finalizers = st.lists(st.sampled_from(["example.com/a", "example.com/b"]), max_size=2, unique=True)
 labels = st.dictionaries(st.sampled_from(["p", "q"]), words, max_size=2)
 paths = st.sampled_from(["/data/k", "/data/l", "/data", "/metadata/labels/p", "/data/k/z", "/metadata/name", ""])
-# The server takes a replacement or a copy of nothing for an addition. RFC 6902 does not, and neither do we.
+# Without `replace` and `copy`: for a missing value, the API server adds it, while RFC 6902 and the embedded store refuse.
 operations = st.lists(
     st.builds(
         lambda op, path, source, value: {"op": op, "path": path, "from": source, "value": value},
@@ -50,7 +50,7 @@ DELETE = st.tuples(st.just("delete"), names, st.sampled_from(["", "Background"])
 APPLY = st.tuples(st.just("apply"), names, st.sampled_from(["me", "you"]), data, finalizers, st.booleans())
 devices = st.sampled_from(["", "node-a", "node-b"])
 users = st.lists(st.sampled_from("pq"), max_size=2, unique=True)
-# Consumers that no controller judges, so that only the history's own steps change a claim.
+# Consumers of a kind without a controller, so that only the steps of the history change a claim.
 ROBOT = {"apiGroup": "example.com", "resource": "robots"}
 CLAIM = st.tuples(st.just("claim"), names)
 STATUS = st.tuples(st.just("status"), names, st.none() | devices, st.none() | users)
@@ -139,7 +139,7 @@ async def events(cluster, kind, home, version):
             match change.object["metadata"]["name"]:
                 case "the-end":
                     return seen
-                case "kube-root-ca.crt":  # put into every namespace by a controller of real clusters
+                case "kube-root-ca.crt":  # a controller of real clusters creates it in every namespace
                     continue
             seen.append((change.type, comparable(change.object)))
     raise AssertionError("the watch ended before the end")
@@ -161,7 +161,7 @@ def compare(control_plane, steps):
 
 
 def histories(examples):
-    """Limit the histories. A failing one is not shrunk, because that takes minutes on a real cluster."""
+    """Return the settings for a number of histories. A failing history is not shrunk: that takes minutes on a real cluster."""
     return settings(
         max_examples=examples,
         deadline=None,
