@@ -21,7 +21,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(params=["embedded", pytest.param("kubernetes", marks=pytest.mark.real)])
 def connect(request: pytest.FixtureRequest) -> Callable[[], Cluster]:
-    """A function that connects to a cluster. The slow steps (import of the client, start of the real control plane) end before an event loop runs."""
+    """Return a function that connects to a cluster. Slow steps (import, start of a control plane) end before an event loop runs."""
     if request.param == "embedded":
         return Embedded
     from cluster.kubernetes import Kubernetes
@@ -48,8 +48,8 @@ async def home(cluster: Cluster) -> AsyncIterator[str]:
 
 
 async def empty(cluster: Cluster, namespace: str) -> None:
-    """Delete pods and claims with their finalizers. The namespace stays, because the server needs a hundred requests to delete one, and as many for each
-    retry while a finalizer remains."""
+    """Delete pods and claims, also those with finalizers. The namespace stays: its deletion takes the server a hundred requests, and each
+    retry while a finalizer remains takes a hundred more."""
     for resource in (PODS, RESOURCE_CLAIMS):
         for item in (await cluster.list(resource.raw, namespace)).items:
             name = item["metadata"]["name"]
@@ -60,7 +60,7 @@ async def empty(cluster: Cluster, namespace: str) -> None:
 
 
 async def eventually(look: Callable[[], Awaitable[T]], seconds: float = PATIENCE) -> T:
-    """Call `look` until its answer is true, and return that answer. If the time ends first, the failure's message has the last answer or error."""
+    """Call `look` until its result is true, and return the result. On timeout, the message contains the last result or error."""
     last: object = None
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):

@@ -18,7 +18,7 @@ def nested(levels: int) -> Any:
 
 
 def deep_json(levels: int) -> bytes:
-    """The same as text, of any depth."""
+    """Return the JSON text of `nested(levels)`, for any depth."""
     return b'{"a":' * levels + b"1" + b"}" * levels
 
 
@@ -47,7 +47,7 @@ def _container(amount: str) -> dict[str, Any]:
     return {"name": "main", "image": "i", "resources": {"limits": {"nvidia.com/gpu": amount}}}
 
 
-# What people and generators write where something else belongs.
+# Values of a wrong type, as people and generators write them.
 ODD: tuple[Any, ...] = (None, [], [1], "text", 7, {"a": 1}, True)
 _PLACES: tuple[tuple[Any, ...], ...] = (
     ("apiVersion",),

@@ -26,13 +26,13 @@ def claim(name: str = "", **more: Any) -> dict[str, Any]:
 
 
 def versioned_claim(name: str, version: int) -> ResourceClaim:
-    """A typed claim that was read with this resourceVersion; its uid is that of this version."""
+    """Return a typed claim with this resourceVersion, and a different uid for each version."""
     meta = {"namespace": "ns", "resourceVersion": str(version), "uid": f"{name}-{version}"}
     return convert(claim(name, metadata=meta), ResourceClaim)
 
 
 def encoded_item(name: str, inner: bytes = b"{}", version: str = "5") -> bytes:
-    """An object as an API server sends it, with any bytes as its spec."""
+    """Return an object as an API server sends it, with any bytes as its spec."""
     meta = f'{{"name":"{name}","namespace":"default","resourceVersion":"{version}"}}'.encode()
     return b'{"apiVersion":"v1","metadata":' + meta + b',"spec":' + inner + b"}"
 
@@ -47,7 +47,7 @@ def template(name: str, **metadata: Any) -> dict[str, Any]:
 
 
 def pod(name: str, **spec: Any) -> dict[str, Any]:
-    """A pod that no scheduler of a real cluster takes."""
+    """Return a pod that no scheduler of a real cluster binds."""
     meta = {"name": name} | spec.pop("metadata", {})
     containers = [{"name": "main", "image": "none.example.com/none"}]
     body = {"containers": containers, "schedulerName": "no-such-scheduler", "terminationGracePeriodSeconds": 0} | spec
@@ -55,7 +55,7 @@ def pod(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def pod_with_claim(name: str, entry: str = "gpu", source: str = "t", **spec: Any) -> dict[str, Any]:
-    """A pod whose container uses a claim that is made from a ResourceClaimTemplate."""
+    """Return a pod whose container uses a claim from a ResourceClaimTemplate."""
     claims = [{"name": entry, "resourceClaimTemplateName": source}]
     containers = [{"name": "main", "image": "i", "resources": {"claims": [{"name": entry}]}}]
     return pod(name, resourceClaims=claims, containers=containers, **spec)
@@ -71,6 +71,6 @@ def allocation(node: str = "") -> dict[str, Any]:
 
 
 def owned_by(owner: Any, **more: Any) -> dict[str, Any]:
-    """Metadata of something that a typed object owns."""
+    """Return metadata with an ownerReference to a typed object."""
     reference = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.metadata.name}
     return {"ownerReferences": [reference | {"uid": owner.metadata.uid} | more]}

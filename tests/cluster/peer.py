@@ -21,7 +21,7 @@ class Exchange:
         self.writer = writer
 
     async def send(self, data: bytes) -> None:
-        for start in range(0, len(data), _PIECE):  # a write of 60 MB at once would hold the loop
+        for start in range(0, len(data), _PIECE):  # a write of 60 MB at once would block the loop
             self.writer.write(data[start : start + _PIECE])
             await self.writer.drain()
             await asyncio.sleep(0)  # `drain` returns at once if all bytes were sent, without a turn of the loop
@@ -33,7 +33,7 @@ class Exchange:
         await self.send(body)  # sent separately, because a copy of 60 MB would block the loop
 
     async def reply_in_pieces(self, status: str, body: bytes) -> None:
-        """Send the head and half of the body, and the rest when the client has had a hundred turns of the loop to read that."""
+        """Send the head and half of the body, and the rest after a hundred turns of the loop, so that the client reads both apart."""
         half = len(body) // 2
         await self.send(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body[:half])
         for _ in range(100):

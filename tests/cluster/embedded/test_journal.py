@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 
 
 async def content(cluster):
-    """All that a store holds, as bytes would compare."""
+    """Return the config maps and claims of a store, by kind, namespace and name."""
     objects = {}
     for resource in (CONFIG_MAPS, RESOURCE_CLAIMS):
         for item in (await cluster.list(resource.raw)).items:
@@ -52,7 +52,7 @@ async def history(path):
     await moment()
     await cluster.patch(CONFIG_MAPS, "a", Merge({"data": {"n": "1"}}), "default")
     await moment()
-    await cluster.delete(CONFIG_MAPS, "a", "default")  # takes the claim along, in one write
+    await cluster.delete(CONFIG_MAPS, "a", "default")  # also deletes the owned claim, in the same write
     await moment()
     await cluster.create(CONFIG_MAPS, config_map("b"), "default")
     await moment()
@@ -105,7 +105,7 @@ async def test_a_flipped_byte_is_detected(tmp_path, turn):
         turned.write_bytes(whole[:position] + bytes([turn(whole[position])]) + whole[position + 1 :])
         with contextlib.suppress(StoreError):
             held = await reopened(turned)
-            # Only an incomplete last line counts as a write that was never finished.
+            # Only an incomplete last line counts as an unfinished write.
             assert position >= last_line
             assert held == moments[-2][1]
             continue
@@ -272,7 +272,7 @@ async def test_a_killed_process_loses_nothing_that_it_had_acknowledged(tmp_path,
         os.kill(writer.pid, signal.SIGKILL)
         last = max([acknowledged, *(int(line) for line in writer.stdout.read().split(b"\n")[:-1])])
     held = sorted(int(name.removeprefix("c-")) for _, _, name in await reopened(tmp_path / "store"))
-    # The next write may have reached the file without having been acknowledged, in each of its two steps.
+    # The next number may be in the file without its acknowledgement: after its create, or after its create and delete.
     possible = [range(max(0, top - 5 + deleted), top + 1) for top, deleted in ((last, 1), (last + 1, 0), (last + 1, 1))]
     assert held in [list(numbers) for numbers in possible]
 
