@@ -1,4 +1,4 @@
-"""An API server that answers as a test says, and a client that is connected to it."""
+"""An API server whose answers a test sets, and a client that is connected to this server."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ from tests.limits import PATIENCE
 
 @asynccontextmanager
 async def connected(answer, tmp_path, *, idle=5.0, **user):
-    """A cluster behind a peer that answers so."""
+    """Start a peer with this function for its answers; yield a client of the peer, and the peer."""
     async with asyncio.timeout(PATIENCE), peer(answer) as made:
         path = tmp_path / "kubeconfig"
         path.write_text(kubeconfig(made.url, **user))
@@ -54,13 +54,11 @@ async def watched(reached, heard=None, **options):
     return seen, error
 
 
-# What the environment says
-
 NOTHING = b'{"metadata":{},"items":[]}'
 
 
 def at(folder, server):
-    """A kubeconfig for a server."""
+    """Write a kubeconfig for a server; return its path."""
     path = folder / "kubeconfig"
     path.write_text(kubeconfig(server))
     return str(path)

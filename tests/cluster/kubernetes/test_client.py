@@ -278,7 +278,7 @@ async def test_requests_share_a_connection(tmp_path):
 
 
 async def test_a_request_uses_no_thread(tmp_path, monkeypatch):
-    """The HTTP library used two threads for each request, for proxies and for passwords. On a busy machine each switch is a wait."""
+    """The HTTP library can use two threads for each request, for proxies and passwords. On a busy machine each switch is a wait."""
     async with connected(lambda exchange: exchange.reply(body=NOTHING), tmp_path) as (reached, made):
         await reached.list(CONFIG_MAPS)
 
@@ -291,7 +291,7 @@ async def test_a_request_uses_no_thread(tmp_path, monkeypatch):
 
 
 def refusing_patches(puts, stored=b"", fields=("spec",)):
-    """A server that would spell the claim anew by a patch, and answers so to one update after the other."""
+    """Return a server that refuses each patch of a claim, because it would reencode `fields`; `puts` are the statuses of updates."""
     left = list(puts)
 
     async def answer(exchange):

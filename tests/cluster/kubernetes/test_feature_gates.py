@@ -25,7 +25,7 @@ VERSION = {"gitVersion": "v1.37.1", "minor": "37+", "emulationMinor": "36"}
 
 
 def telling(metrics):
-    """A server of 1.37 that reports 1.36, refuses to create anything, and answers with these metrics."""
+    """Return a server of 1.37 that emulates 1.36, refuses to create anything, and answers with these metrics."""
 
     async def answer(exchange):
         _, path, _ = exchange.request.split()
@@ -52,7 +52,7 @@ async def test_feature_gates_are_read_from_metrics_in_any_chunks(tmp_path):
     async with connected(telling(metrics), tmp_path) as (reached, made):
         server = await reached.server()
         assert server.gates == {"DRAConsumableCapacity": True, "DRADeviceTaints": False}
-        assert server.minor == 36  # as which it does, not which it is
+        assert server.minor == 36  # the emulated version
         assert [exchange for exchange in made.exchanges if exchange.request.startswith("POST")] == []
         assert (await reached.server(probe=False)).gates == {}
 

@@ -1,4 +1,4 @@
-"""Patches of a claim's bytes: what they change, what they keep, and what they do not support. tests/cluster/conformance compares with a real server."""
+"""Patches of a claim's bytes: changed, kept and unsupported fields. tests/cluster/conformance compares with a real server."""
 
 import random
 
@@ -29,12 +29,12 @@ def stored(metadata=b"", status=b""):
 
 
 def changed(patch, **before):
-    """Return metadata and status of the patched claim, as arguments of the builder."""
+    """Return the bytes of a patched claim; `before` are the arguments of `stored`."""
     return patched(stored(**before), patch)
 
 
 def contents(message, number):
-    """Walk through short messages by hand."""
+    """Return the contents of all fields of this number in a short message."""
     at, values = 0, []
     while at < len(message):
         tag, length = message[at], message[at + 1]
@@ -44,7 +44,7 @@ def contents(message, number):
                 values.append(message[at + skip : at + skip + size])
             at += skip + size
         else:
-            at += {0: 3, 1: 9, 5: 5}[tag & 7]  # the number of the samples has two bytes
+            at += {0: 3, 1: 9, 5: 5}[tag & 7]  # all varints in these messages have two bytes
     return values
 
 
@@ -102,7 +102,7 @@ def test_a_device_status_replaces_its_own_entry_only():
     }
     patch = Apply({"kind": "ResourceClaim", "metadata": {"name": "c"}, "status": {"devices": [device]}}, manager="d")
     after = contents(status_of(changed(patch, status=before)), 4)
-    seconds = bytes([8, 0x81, 0xF2, 0xD6, 0xCA, 6])  # 1767225601
+    seconds = bytes([8, 0x81, 0xF2, 0xD6, 0xCA, 6])  # 1767225601, which is `time`
     ready = field(4, field(1, "Ready") + field(2, "True") + b"\x18\xac\x02" + field(4, seconds))
     assert after == [other, shared, own + ready + field(6, field(2, "a") + field(2, "b"))]
 

@@ -87,7 +87,7 @@ async def test_a_slow_peer_is_waited_for(tmp_path):
     async def answer(exchange):
         await exchange.begin()
         size = len(data) // 50
-        for start in range(0, len(data), size):  # longer than `idle` in all, and never nearly so between two
+        for start in range(0, len(data), size):  # longer than `idle` in total, and each pause is far shorter
             await exchange.chunk(data[start : start + size])
             await asyncio.sleep(0.15)
         await exchange.end()
@@ -112,11 +112,11 @@ async def test_a_watch_that_is_not_read_holds_the_peer_back(tmp_path):
         reached.watch(RESOURCE_CLAIMS, resource_version="1") as events,
     ):
         await anext(events)
-        for _ in range(5000):  # turns in which a peer that nothing holds back sends all of it
+        for _ in range(5000):  # enough turns for a peer without back pressure to send everything
             await asyncio.sleep(0)
         held = sent
         assert held < much // 2
-        while sent == held:  # it was the reader that held it back
+        while sent == held:  # the peer sends more once the client reads
             await anext(events)
 
 

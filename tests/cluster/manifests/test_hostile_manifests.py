@@ -14,7 +14,7 @@ SOON = 20.0  # seconds of CPU: far more than needed, far less than for exponenti
 
 
 def outcome(data):
-    """The objects, or the problems; and whether that took no more than it may."""
+    """Return the objects and the problems of a text; fail if parsing takes too long."""
     began = time.process_time()
     try:
         result = [document.object for document in manifests.parse(data)], ()
