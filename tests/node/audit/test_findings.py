@@ -57,7 +57,7 @@ def test_a_device_of_a_plugin_and_a_claim_is_found():
 
 
 def test_a_plugin_device_allocated_to_an_unprepared_claim_is_found():
-    """The claim's pod is bound to this node and not prepared yet."""
+    """The claim's pod is bound to this node, and the claim is not prepared yet."""
     seen = snapshot(
         plugged("old", "GPU-1"), pods=[pod("new", "c", phase="Pending")], claims=[allocated("c", "gpu-1-1g-2")]
     )

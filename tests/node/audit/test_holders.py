@@ -1,4 +1,4 @@
-"""Containers and their devices, by the kubelet's answer, the pod and the claim."""
+"""The devices of each container, from the kubelet's answer, the pod and the claim."""
 
 from dra.objects import Pod
 from dra.quantity import parse

@@ -113,7 +113,7 @@ def test_arbitrary_content_in_a_foreign_checkpoint_raises_only_bad_checkpoint(da
 @settings(max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=100), st.booleans())
 def test_arbitrary_content_in_our_checkpoint_raises_broken_checkpoint(body, right):
-    """The checksum is correct over any content, because a writer of the file can compute it."""
+    """The checksum may be correct, because every writer of the file can compute it."""
     import hashlib
 
     numbers = b"1 1 %d" % len(body)
@@ -131,7 +131,7 @@ def test_a_prepared_device_that_the_claim_lacks_is_found():
 
 
 def test_a_claim_without_a_name_is_found_by_its_uid():
-    """Without a claim of that uid, it is left on the node."""
+    """A record with the uid of no claim is reported as left on the node."""
     there = read_other_driver(first({"uid-c": completed("gpu-1"), UID: completed("gpu-0")}), DRIVER)
     claims = [allocated("c", "gpu-0")]
     named = with_names(there, {("ns", "c"): claims[0]})

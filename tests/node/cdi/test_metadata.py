@@ -1,4 +1,4 @@
-"""Metadata files: a container reads about its own devices where its pod's manifest says."""
+"""Metadata files: a container finds a file for each of its requests; the path follows from the pod's manifest."""
 
 import json
 

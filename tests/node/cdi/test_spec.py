@@ -24,7 +24,7 @@ def edits(*results):
     record = prepared(*results)
     spec = json.loads(spec_of(record, MACHINE, "/told"))
     for device in spec["devices"]:
-        device["containerEdits"].pop("mounts", None)  # test_metadata.py's
+        device["containerEdits"].pop("mounts", None)  # tested in test_metadata.py
     by_name = {f"{spec['kind']}={device['name']}": device["containerEdits"] for device in spec["devices"]}
     answer = answer_of(record, DRIVER)
     assert len(answer.devices) == len(results)

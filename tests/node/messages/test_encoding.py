@@ -30,7 +30,7 @@ from node.messages import (
 )
 
 DEVICE = PreparedDevice(requests=("gpu",), pool="n", device="gpu-0", cdi=("d/claim=u-0",), share="s")
-# Written down from the format's own rules: key = number << 3 | wire type, then the length, then the text.
+# Written by hand from the rules of the format: key = number << 3 | wire type, then the length, then the text.
 BYTES = [
     (Empty(), b""),
     (RegistrationStatus(registered=True), b"\x08\x01"),
@@ -49,7 +49,7 @@ BYTES = [
 
 @pytest.mark.parametrize(("message", "data"), BYTES)
 def test_a_message_has_the_bytes_of_protocol_buffers(message, data):
-    assert encode(message) in (data, b"\x0a\x00" + data)  # a message in a message is said even if it says nothing
+    assert encode(message) in (data, b"\x0a\x00" + data)  # `encode` also writes empty nested messages
     assert decode(data, type(message)) == message
 
 
@@ -102,7 +102,7 @@ def test_a_message_with_two_million_empty_fields_is_refused(type_, head):
         decode(head + b"\x1a\x00" * (2 << 20), type_)
 
 
-# What is nearest to the most that is read, and what costs most: messages without a field, with all of theirs, fields that are skipped, maps.
+# The most expensive messages, just below the maximum of 40,000 fields: empty messages, full messages, skipped fields, maps.
 CLAIM = encode(PrepareRequest(claims=(ClaimReference(namespace="a", uid="b", name="c"),)))
 WORST = {
     "messages": (PrepareRequest, b"\x0a\x00" * 39_999),

@@ -11,7 +11,7 @@ from node.messages import MessageField, Skipped
 ROOT = Path(__file__).parents[3]
 TEXT = Path(__file__).with_name("kubelet.proto").read_text(encoding="utf-8")
 FIELD = re.compile(r"(?P<label>repeated |optional |)(?P<type>map<string, \w+>|\w+) (?P<name>\w+) = (?P<number>\d+);")
-# Ours by the kubelet's. Messages that ask for nothing or answer nothing are `Empty`.
+# Our messages by the kubelet's names. Messages of the kubelet without fields are `Empty`, and not listed here.
 OURS = {
     "pluginregistration/v1": {"PluginInfo": "PluginInfo", "RegistrationStatus": "RegistrationStatus"},
     "dra/v1": {
@@ -78,7 +78,7 @@ NAMES_OF = {
     "ContainerResources": {"dynamic_resources": "claims", "cpu_ids": "cpus"},
     "DynamicResource": {"claim_resources": "devices"},
 }
-# Fields that we do not read, after those that we do.
+# The number of fields after the last field that we declare.
 UNREAD = {"PodResources": 2, "ContainerDevices": 1, "AllocatableResourcesResponse": 2}
 INTEGERS = {"int32", "int64", "HealthStatus"}
 CASES = [(package, theirs) for package, pairs in OURS.items() for theirs in pairs]
@@ -91,7 +91,7 @@ def fields_of(package, message):
 
 
 def expected(package, message):
-    """Return the fields that `node.messages` must declare."""
+    """Yield the numbers and fields that `node.messages` must declare, and check our names of the fields."""
     ours = getattr(messages, OURS[package][message])
     for field in fields_of(package, message):
         number = int(field["number"])

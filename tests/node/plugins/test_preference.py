@@ -13,7 +13,7 @@ def devices(*ids, sick=()):
 
 
 def ask(preference, chooses):
-    """Call a plugin until no call is left; return the calls."""
+    """Answer the calls to a plugin with `chooses` until no call is left; return the calls."""
     calls = []
     while choice := preference.next_choice():
         calls.append(choice)
