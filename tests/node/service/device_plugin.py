@@ -27,7 +27,7 @@ UNARY, STREAM = Cardinality.UNARY_UNARY, Cardinality.UNARY_STREAM
 
 
 class DevicePlugin:
-    """One plugin; a test may replace the functions `answers` and `prefers`, and `asked` lists its calls."""
+    """A plugin. A test may replace the functions `answers` and `prefers`; `asked` lists the received calls, except list calls."""
 
     def __init__(self, folder, resource="example.com/thing", *ids, endpoint="thing.sock"):
         self.folder, self.resource, self.endpoint = folder, resource, endpoint
@@ -35,7 +35,7 @@ class DevicePlugin:
         self.options = PluginOptions()
         self.asked = []
         self.changed = asyncio.Event()
-        self.is_silent = False  # lists no devices until this ends
+        self.is_silent = False  # while True, the plugin sends no list of devices
         self.answers = lambda request: AllocateResponse(
             containers=tuple(Edits(variables={"THINGS": ",".join(container.ids)}) for container in request.containers)
         )

@@ -24,7 +24,10 @@ from tests.node.machines import NODE
 
 
 class PodResources:
-    """The kubelet's PodResources service. `said` and `offer` are its answers; they may be exceptions or awaitables, too."""
+    """The kubelet's PodResources service. `said` and `offer` are its answers.
+
+    `said` may also be None, for an error, or a coroutine function, for no answer.
+    """
 
     def __init__(self, kubelet):
         self.folder = kubelet / "pod-resources"

@@ -33,7 +33,7 @@ def tmp_path():
 
 @asynccontextmanager
 async def adapting(cluster, folder):
-    """Run an adapter."""
+    """Run an adapter with its files in `folder`, and with the PCIe root of device a."""
     for name in ("sockets", "kubelet/plugins_registry"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     paths = NodePaths(NODE, str(folder / "kubelet"), str(folder / "cdi"))
@@ -77,7 +77,7 @@ async def devices(cluster):
 
 
 async def claim(cluster, name, *names, request="r"):
-    """Create a claim with allocated devices."""
+    """Create a claim with allocated devices; return the reference to the claim."""
     results = [{"request": request, "driver": DRIVER, "pool": NODE, "device": name} for name in names]
     requested = {"name": request, "exactly": {"deviceClassName": "c", "count": max(1, len(names))}}
     made = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"devices": {"requests": [requested]}}}
@@ -196,7 +196,7 @@ async def test_device_health_follows_the_plugin(cluster, tmp_path):
 
 @pytest.fixture
 def slow_disk(monkeypatch):
-    """Block the write of plugins' devices until it is released; return the written devices."""
+    """Block writes of the plugins' devices; yield the event that releases them, and the first id of each plugin in each write."""
     go, wrote = threading.Event(), []
     carry_out = Disk.carry_out
 

@@ -13,7 +13,7 @@ from tests.node.machines import NODE, result
 
 
 class followed:  # noqa: N801  used as a function
-    """An agent that follows its node; a test calls `round`."""
+    """Yield an agent that follows its node; the test calls `round`."""
 
     def __init__(self, cluster, paths, **settings):
         self.agent = Agent(cluster, AgentSettings(metrics=None, paths=paths, look=0.0, **settings))
@@ -53,7 +53,7 @@ def record_of(name, *names, **more):
 
 
 def write_checkpoint(root, driver, *records, broken=False):
-    """Write a checkpoint into the folder of a driver, as any program may do."""
+    """Write a checkpoint, truncated if `broken`, into the folder of a driver, as any program may do."""
     folder = root / "plugins" / driver
     folder.mkdir()
     (folder / "checkpoint").write_bytes(encode(Checkpoint().with_records(*records))[: 30 if broken else None])

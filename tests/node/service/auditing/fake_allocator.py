@@ -12,7 +12,7 @@ TRUTH = json.dumps(answer()).encode()
 
 
 class Allocator:
-    """The server at the address. `handler` returns the answer to a request, or never returns."""
+    """The server. `handler` returns the answer to a request, or never returns; `requests` lists the requests."""
 
     def __init__(self, handler=None):
         self.handler = handler or (lambda _: web.Response(body=TRUTH))

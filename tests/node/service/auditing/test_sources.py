@@ -61,7 +61,7 @@ async def test_an_unknown_checkpoint_format_is_logged_once_and_ignored(root, age
 
 
 async def test_pods_and_slices_not_yet_read_are_reported_as_unread(cluster, kubelet, paths):
-    watcher = Agent(cluster, AgentSettings(metrics=None, paths=paths)).watcher  # which follows nothing yet
+    watcher = Agent(cluster, AgentSettings(metrics=None, paths=paths)).watcher  # not running, so it has read nothing yet
     snapshot = await watcher.read_sources(await watcher.glance())
     assert snapshot.unread == {"pods": "not read yet", "resourceslices.resource.k8s.io": "not read yet"}
     assert snapshot.pods is None
@@ -126,7 +126,7 @@ ESCAPE = "\x1b[2J\nall is well\u202e"
 
 
 async def test_escape_sequences_in_names_are_made_printable(cluster, kubelet, root, paths):
-    """In a driver's folder, its records, its devices and its CDI files, and in names that are not valid UTF-8."""
+    """The names of a driver's folder, records, devices and CDI files contain them; one name is not valid UTF-8."""
     await cluster.create(RESOURCE_CLAIMS, allocated("c"))
     write_checkpoint(
         root,
@@ -172,7 +172,7 @@ def test_devices_in_driver_checkpoints_are_read_up_to_a_limit(root, paths, monke
 
 
 async def test_a_hanging_folder_does_not_delay_taint_rules(cluster, kubelet, paths, monkeypatch):
-    """As on a file system whose server is gone. The agent ignores a late answer, because it is outdated."""
+    """As on a network file system whose server is gone. The agent ignores a late answer, because the answer is outdated."""
     answers, real, calls = threading.Event(), read_files, []
 
     def late_folder(paths):
