@@ -57,14 +57,14 @@ async def test_taken_devices_and_missing_claims_have_different_errors(cluster, k
 
 
 async def deallocate(cluster, name):
-    """Remove a claim's allocation, as kube-controller-manager does once its pod is gone. After a forced deletion a container may still use the device."""
+    """Deallocate a claim, as kube-controller-manager does after a forced deletion of its pod, whose container may still run."""
     nothing = {"status": {"allocation": None, "reservedFor": None}}
     await cluster.patch(RESOURCE_CLAIMS, name, Merge(nothing), "ns", subresource="status")
 
 
 @pytest.mark.parametrize("by", ["this driver", "another"])
 async def test_a_force_deleted_pods_device_is_prepared_once_free(cluster, kubelet, by):
-    """The kubelet's call waits, because the kubelet retries only in its next sync."""
+    """The driver delays its answer until the device is free, because the kubelet retries only in its next sync."""
     async with running(cluster, kubelet) as driver:
         info = await kubelet.register()
         first, second = await allocated(cluster, "a", result("gpu-1")), await allocated(cluster, "b", result("gpu-1"))

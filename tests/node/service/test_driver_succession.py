@@ -69,7 +69,7 @@ async def test_a_newer_driver_counts_as_successor_while_it_answers(folder):
         dead.bind(str(folder / "dra-3.sock"))
         alive.bind(str(folder / "dra-2.sock"))
         alive.listen(0)
-        # It stands still: these calls are not taken, and after some there is no room for more.
+        # dra-2.sock hangs: nothing accepts these connections, and they fill its backlog.
         with contextlib.suppress(BlockingIOError):
             for _ in range(64):
                 caller = callers.enter_context(socket.socket(socket.AF_UNIX))
@@ -88,7 +88,7 @@ async def test_a_newer_driver_counts_as_successor_while_it_answers(folder):
 
 
 async def test_a_newer_driver_that_hangs_does_not_publish(cluster, kubelet):
-    """It publishes again once it answers."""
+    """The earlier driver publishes until the newer driver answers."""
     later = Path(kubelet.paths.state(DRIVER), "dra-ffffffffffff.sock")
     later.parent.mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as still:

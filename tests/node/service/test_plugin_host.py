@@ -51,7 +51,7 @@ async def plugged(folder, *ids, **settings):
 
 
 async def until(changed, holds):
-    """Wait until a condition holds, and check it after each change of the host."""
+    """Wait until a condition holds; check the condition after each change of the host."""
     async with asyncio.timeout(PATIENCE):
         while not holds():
             changed.clear()
@@ -176,7 +176,7 @@ async def test_a_lying_or_silent_plugin_is_reported(tmp_path):
 
 @asynccontextmanager
 async def answering(folder, headers, data):
-    """A plugin that answers each call with these headers and, unless they end the answer, with this data."""
+    """Serve as a plugin that answers each call with these headers, and then with this data unless it is None."""
 
     async def serve(reader, writer):
         line = H2Connection(H2Configuration(client_side=False, validate_outbound_headers=False))
@@ -229,7 +229,7 @@ async def test_a_plugin_with_invalid_messages_is_disconnected_and_reported(heade
 
 
 async def test_a_plugin_without_a_list_after_registering_again_is_reported(tmp_path):
-    """Devices of the replaced plugin stayed healthy forever, and no pod that got one started."""
+    """Devices of the replaced plugin stayed healthy forever, and pods with these devices did not start."""
     async with (
         hosting(tmp_path, patience=PluginPatience(answer=0.2)) as (host, changed),
         plugged(tmp_path, "a") as plugin,

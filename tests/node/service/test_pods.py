@@ -63,7 +63,7 @@ async def watched(reader):
 
 @pytest.mark.parametrize("reads", [listed, watched])
 async def test_an_outage_causes_no_fallback_to_the_agents_account(reads):
-    """A refusal of both accounts is raised."""
+    """An agent uses its own account only after Forbidden. If both accounts are refused, the agent raises the error."""
     both = AsNode(Refusing(Forbidden("as the node")), Refusing(Forbidden("as the agent")))
     with pytest.raises(Forbidden, match="as the agent"):
         await reads(both)

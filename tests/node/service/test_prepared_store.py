@@ -105,7 +105,7 @@ def test_a_kill_at_any_step_of_preparing_is_repaired(tmp_path, half):
             break
         except Killed:
             kills += 1
-        # No other claim gets the device unless the first has not got it, whenever the next request comes.
+        # Claim b gets the device only if claim a does not hold it, after a kill at any step.
         answer = prepare(store(folder), B)["uid-b"]
         held = store(folder).claims()
         assert len(held) == 1
@@ -270,7 +270,7 @@ def test_without_an_api_answer_only_prepared_claims_are_answered(tmp_path):
 
 
 def test_only_one_of_two_concurrent_drivers_prepares_a_device(tmp_path):
-    """As in a rolling update: two processes with the same files."""
+    """Eight threads with a store each, on the same files, act like the drivers of a rolling update."""
     claims = [claim(f"c{number}", result("gpu-0")) for number in range(8)]
     answers = {}
 
@@ -287,7 +287,7 @@ def test_only_one_of_two_concurrent_drivers_prepares_a_device(tmp_path):
 
 
 def test_the_lock_is_held_while_preparing_and_unpreparing(tmp_path):
-    """A second descriptor of the file behaves like another process."""
+    """A second descriptor of the lock file behaves like another process."""
     steps = []
 
     class Watched(Disk):

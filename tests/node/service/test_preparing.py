@@ -33,7 +33,7 @@ def preparing(cluster, kubelet, clock):
 
 
 async def test_prepared_claims_are_answered_while_the_api_server_is_unavailable(cluster, kubelet):
-    """New claims get an error."""
+    """Claims that are not prepared yet get an error."""
     here, _ = preparing(cluster, kubelet, lambda: 0.0)
     old, new = await allocated(cluster, "a", result("gpu-0")), await allocated(cluster, "b", result("gpu-1"))
     first = await here.prepare(PrepareRequest(claims=(old,)))
@@ -130,7 +130,7 @@ async def test_an_unresponsive_api_server_is_named_in_the_error(cluster, kubelet
 
 
 async def test_a_claim_deleted_during_its_preparation_is_eventually_forgotten(cluster, kubelet):
-    """Its pod was deleted by force. The kubelet asks to unprepare it, or never does."""
+    """The claim's pod was deleted by force. The kubelet may or may not call to unprepare the claim."""
 
     class Late:
         """A cluster that deletes a claim as soon as it is read."""
