@@ -40,7 +40,7 @@ async def create_pod(cluster, home, body):
 
 
 async def claim_of_pod(cluster, home, name, entry="gpu"):
-    """Wait for the claim of a pod, as its status names it."""
+    """Wait until the status of a pod names the claim; return the claim."""
 
     async def look():
         pod_ = await cluster.get(PODS, name, home)
@@ -166,7 +166,7 @@ async def test_the_last_user_takes_the_allocation_with_it(controlled, home):
 
 
 class LatePodEvents(Embedded):
-    """A cluster whose watch delivers later events of pods only once `released` is set."""
+    """A cluster that holds back events of pods until `released` is set, except the end of a streamed list."""
 
     def __init__(self):
         super().__init__()

@@ -12,7 +12,7 @@ from runtime.controllers.election import Election, StoreRestoredError, Term
 from tests.limits import PATIENCE
 from tests.waiting import until
 
-# Terms that end during the test, for a single candidate. With several candidates, a stalled machine must not end a term.
+# QUICK terms may end during a test, so only single candidates use them. A stalled machine must not end a SLOW term.
 QUICK = Term(duration=0.2, retry=0.01)
 SLOW = Term(duration=3600, retry=0.01)
 
@@ -35,7 +35,7 @@ class Candidate:
 
     async def leave(self):
         self.task.cancel()
-        with suppress(asyncio.CancelledError):  # and no other error: two leaders at once would raise one here
+        with suppress(asyncio.CancelledError):  # two leaders at once raise an AssertionError here
             await self.task
 
 
@@ -122,7 +122,7 @@ async def test_a_leader_that_lost_its_lease_waits():
     await until(lambda: leading == {"second"})
     await give_lease_to(cluster, "other")
     await until(lambda: not leading)
-    await give_lease_to(cluster, "first")  # and a candidate without a successor leads at once
+    await give_lease_to(cluster, "first")  # the Lease names this candidate, so the rest does not apply
     await until(lambda: leading == {"first"})
     await first.leave()
     await second.leave()
@@ -134,7 +134,7 @@ async def test_a_former_leader_leads_again_after_its_rest():
     await until(lambda: leading)
     await give_lease_to(cluster, "other")
     await until(lambda: not leading)
-    ended = candidate.election._ended  # and not when this test has come to know it
+    ended = candidate.election._ended  # the real end, which the test sees only later
     await give_lease_to(cluster, None)
     await until(lambda: leading)
     assert asyncio.get_running_loop().time() - ended >= 0.3
@@ -142,7 +142,7 @@ async def test_a_former_leader_leads_again_after_its_rest():
 
 
 async def test_a_former_leader_without_pending_writes_needs_no_rest():
-    """Otherwise nobody would lead when the successor ends within the rest."""
+    """With a rest, no candidate would lead if the successor ended within the rest."""
     cluster, leading = Embedded(), set()
     candidate = Candidate(cluster, "c", leading, SLOW._replace(rest=3600))
     await until(lambda: leading)
@@ -155,7 +155,7 @@ async def test_a_former_leader_without_pending_writes_needs_no_rest():
 
 
 class Restored(Embedded):
-    """A store whose answers about Leases are older from some moment on."""
+    """A store that returns Leases with an older resourceVersion once `older` is set."""
 
     older = False
 

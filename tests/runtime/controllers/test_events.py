@@ -137,7 +137,7 @@ async def test_a_kept_event_that_was_deleted_is_written_again(cluster, home):
 
 
 class Crowded(Embedded):
-    """A cluster in which a random number of other tasks runs before each answer."""
+    """A cluster that yields to other tasks a random number of times before each write."""
 
     def __init__(self, seed):
         super().__init__()
