@@ -7,7 +7,7 @@ from tests.limits import PATIENCE
 
 
 class Unasked:
-    """Answers nothing, because no request is complete here."""
+    """A server that fails on a complete request, for tests without one."""
 
     def refuse(self, head):
         raise AssertionError(head)
@@ -31,13 +31,13 @@ class Friend:
 
 
 def post(body, *more, length=None):
-    """A request as an API server writes it."""
+    """Return a request as an API server writes it."""
     lines = ["POST /mutate?timeout=3s HTTP/1.1", "Host: webhook", f"Content-Length: {length or len(body)}", *more]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 async def whole(reader):
-    """The lines of an answer, the body last."""
+    """Read an answer; return the lines of its head, and its body as the last item."""
     async with asyncio.timeout(PATIENCE):
         head = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[:-2]
         [length] = [line.partition(b": ")[2] for line in head if line.startswith(b"Content-Length")]
@@ -62,7 +62,7 @@ async def in_phase(listener, phase):
 
 
 async def answer(reader):
-    """The lines of one answer's head, once its body is read too."""
+    """Read an answer of `Friend` with its body; return the lines of its head."""
     async with asyncio.timeout(PATIENCE):
         head = await reader.readuntil(b"\r\n\r\n")
         await reader.readexactly(len("yes"))

@@ -1,4 +1,4 @@
-"""Clients of the fair queue whose requests cost CPU time of a clock that the test turns."""
+"""Clients of the fair queue. Their requests cost time of a simulated CPU clock."""
 
 from runtime.http import fair_queue
 from runtime.http.fair_queue import UNKNOWN_COST

@@ -70,8 +70,8 @@ def ask_at_each_turn(monkeypatch, queue, client):
     monkeypatch.setattr(queue, "_serve", turn)
 
 
-# CPU seconds: the longest decision on the loop (105 ms were measured where 75 ms were allowed), the answer for a review of 7 MiB that no worker
-# has decided, and a request of an unknown client during an attack.
+# CPU seconds: the longest decision on the loop (105 ms were measured where 75 ms were allowed), the answer for a review of 7 MiB
+# that no worker has decided, and a request of an unknown client during an attack.
 LONGEST, LATE, BRIEF = 1.4 * DecisionLimits().loop_seconds, 0.036, 0.01
 
 
@@ -185,7 +185,7 @@ class NearlyExpensive(CheapUntilAsked):
 
 
 async def test_expensive_requests_of_cheap_clients_delay_a_cheaper_one_twice(log, clock, monkeypatch):
-    """Requests of 34 ms, of clients that look cheap, beside unfinished requests that continue for 34 ms each."""
+    """Eight clients that look cheap send requests of 34 ms, and eight unfinished requests continue for 34 ms at a time."""
     queue = FairQueue()
     honest = PipeClient(log, clock, queue, 0.001)
     honest.cost = 0.0002
@@ -211,7 +211,7 @@ async def test_expensive_requests_of_cheap_clients_delay_a_cheaper_one_twice(log
 
 @pytest.mark.parametrize("kind", [NewConnections, CheapUntilAsked])
 async def test_a_crowd_does_not_starve_unfinished_requests(clock, kind):
-    """Eight clients send requests of 25 ms, beside busy known clients. An earlier request continues nevertheless."""
+    """Eight clients send requests of 25 ms, beside busy known clients. An unfinished request continues within 0.2 s."""
     queue = FairQueue()
     known = await busy_known_clients(clock, queue)
     crowd = [kind([], number, clock, queue, 0.025) for number in range(8)]

@@ -22,7 +22,7 @@ async def closed(reader):
 
 @pytest.mark.parametrize("why", ["they are too many", "their time to read is over"])
 async def test_a_connection_evicted_within_a_body_is_closed(monkeypatch, why):
-    """Each such connection kept its descriptor, and a few hundred of one peer locked out all others."""
+    """Evicted connections kept their descriptors, and a few hundred of one peer locked out all other peers."""
     soon = why == "their time to read is over"
     if not soon:
         monkeypatch.setattr(listeners, "MAX_PARTING", 2)
@@ -41,7 +41,7 @@ async def test_a_connection_evicted_within_a_body_is_closed(monkeypatch, why):
 
 
 async def half(port):
-    """Half a request on an accepted connection."""
+    """Send half a request on a new connection; return the reader and the writer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     head = REQUEST.partition(b"\r\n\r\n")[0]
     writer.write(head + b"\r\nExpect: 100-continue\r\n\r\n")
@@ -50,7 +50,7 @@ async def half(port):
 
 
 def knock(port, count):
-    """Connections that the kernel has taken and the loop has not seen."""
+    """Return connections that the kernel has accepted and the loop has not seen."""
     return [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
 
 
@@ -196,7 +196,7 @@ async def test_a_connection_with_an_unread_request_is_not_evicted():
     first = friends[0][1].get_extra_info("socket").fileno()
     os.write(
         first, REQUEST
-    )  # the longest idle connection is closed, and the loop has no turn before the next connection
+    )  # on the longest idle connection; the loop has no turn to read this request before the next connection
     (stranger,) = knock(port, 1)
     listener._accept(listener._socket)
     assert (await answer(friends[0][0]))[0] == b"HTTP/1.1 200 OK"
