@@ -59,7 +59,7 @@ class Decrypted:
 
 @asynccontextmanager
 async def listening(*, client_ca=b""):
-    """A listener with TLS, its port and a context for clients; `refused` of it are the reasons of closed connections."""
+    """Run a listener with TLS; yield its port, a context for clients, and the reasons why the listener closed connections."""
     signer, leaf = tls.pair()
     context, refused = tls.server(leaf), []
     if client_ca:
@@ -152,7 +152,7 @@ async def test_key_updates_are_records_too():
     "pieces",
     [
         [1] * (reading.FREE_RECORDS - 1),  # a client that writes a little at a time
-        [1200] * 600,  # what Go begins with
+        [1200] * 600,  # the first records of a Go client
         [7 << 20],
     ],
     ids=["few", "as Go", "large"],

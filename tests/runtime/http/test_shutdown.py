@@ -17,7 +17,7 @@ from tests.runtime.http.clients import REQUEST, Friend, Unasked, answer, in_phas
 
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_connection_that_arrives_while_the_listener_closes_is_closed(turns):
-    """This holds at every step of accepting it. The garbage collector would close a socket without an owner at some later time."""
+    """The listener closes it at every step of accepting. A socket without an owner would stay open until a garbage collection."""
     gc.collect()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -78,7 +78,7 @@ async def test_an_arrived_request_is_answered_before_closing(going, asked_before
 
 
 async def test_no_request_is_lost_during_shutdown():
-    """A request is lost if its client writes while the close is on its way, so the listener closes no connection while clients may still write."""
+    """A request that crosses the close of its connection is lost, so the listener closes no connection while clients may still write."""
     listener = Listener(Friend(), Limits(), [].append)
     port = listener.open("127.0.0.1", 0)
     moments = random.Random(23)

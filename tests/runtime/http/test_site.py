@@ -41,7 +41,7 @@ ROUTES = [
 
 
 async def answer_to(url, request):
-    """The status, the head and the body of an answer."""
+    """Send a request; return the status, the head and the body of the answer."""
     host, _, port = url.removeprefix("http://").rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     async with asyncio.timeout(PATIENCE):
@@ -113,7 +113,7 @@ async def test_a_site_for_any_host_still_refuses_other_origins(host, origin, sta
 
 
 class Streamed:
-    """Answers with these parts, and notes when they have ended."""
+    """Streams these parts, then the results of `then` without end. `ended` is set when the stream ends."""
 
     def __init__(self, *parts, then=None):
         self._parts, self._then = parts, then
@@ -171,7 +171,7 @@ async def test_an_answer_that_fails_ends_its_connection_alone(how, caplog):
         raise RuntimeError("a defect")
 
     class Failing:
-        """A handler, without the care of a site."""
+        """A handler whose errors no site catches."""
 
         def refuse(self, head):
             del head

@@ -1,4 +1,4 @@
-"""TLS handshakes: an iteration of the loop begins few of them, and known peers are among these."""
+"""TLS handshakes: an iteration of the loop begins few of them, and a known peer waits only for one."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ from tests.limits import PATIENCE
 
 
 def hello():
-    """The ClientHello of OpenSSL."""
+    """Return the ClientHello of OpenSSL."""
     outgoing = ssl.MemoryBIO()
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="x")
     with suppress(ssl.SSLWantReadError):
@@ -140,7 +140,7 @@ async def test_an_incomplete_client_hello_is_cleaned_up(guests, sent):
     [
         b"GET / HTTP/1.1\r\n\r\n",
         b"\x16\x03\x01\xff\xff\x01",  # a record larger than the maximum
-        HELLO[:3] + b"\x00\x05" + HELLO[5:10],  # a hello in pieces, each a record
+        HELLO[:3] + b"\x00\x05" + HELLO[5:10],  # a ClientHello in several records
         b"\x16\x03\x01\x00\x04\x02\x00\x00\x00",  # a ServerHello
     ],
 )
