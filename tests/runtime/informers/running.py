@@ -16,7 +16,7 @@ QUICK = Backoff(least=0.001, most=0.01)
 
 @asynccontextmanager
 async def running(informer):
-    """Run an informer in the background, and see it end."""
+    """Run an informer in the background, and stop it at the end."""
     async with asyncio.timeout(PATIENCE):
         task = asyncio.ensure_future(informer.run())
         try:
@@ -28,7 +28,7 @@ async def running(informer):
 
 
 async def agrees(cluster, informer, home):
-    """Wait until the copy equals the cluster's objects."""
+    """Wait until the informer's cache has the versions of the cluster's objects."""
 
     async def look():
         items = (await cluster.list(informer.resource, home)).items
@@ -39,7 +39,7 @@ async def agrees(cluster, informer, home):
 
 
 class Trouble:
-    """An embedded cluster whose next lists and watches fail with the given errors; `None` is a call that works."""
+    """An embedded cluster whose next lists and watches fail with these errors; None is a call that works. `cut` is for open watches."""
 
     def __init__(self, *, lists=(), watches=(), cut=()):
         self.inner = Embedded()
@@ -63,7 +63,7 @@ class Trouble:
             yield self._passed(events, cut) if cut else events
 
     async def _passed(self, events, cut):
-        """Pass `cut` events, then fail."""
+        """Pass as many events as `cut` has as its count, then raise its error instead of the next event."""
         count, error = cut
         async for event in events:
             if count == 0:

@@ -1,4 +1,4 @@
-"""A cache has bounded memory: objects without room are counted by owner and displace no other owner's."""
+"""A cache has bounded memory: objects without room are counted by owner, and displace no objects of other owners."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ CLAIMS = replace(RESOURCE_CLAIMS, room=4 * MIB)
 def test_every_owner_has_a_guaranteed_share():
     room = Allotment(8 * MIB)
     assert all(room.take(("a", str(number)), "a", MIB) for number in range(4))
-    assert not room.take(("a", "4"), "a", MIB)  # half of it is one owner's
+    assert not room.take(("a", "4"), "a", MIB)  # one owner gets at most half
     assert all(room.take(("b", str(number)), "b", MIB) for number in range(4))
     assert not room.take(("c", "0"), "c", 2 * MIB)
     assert room.take(("c", "1"), "c", FLOOR)

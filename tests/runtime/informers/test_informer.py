@@ -22,7 +22,7 @@ from tests.runtime.informers.running import QUICK, Trouble, agrees, running
 
 
 def record(informer):
-    """Record each batch of a listener: its deltas as (name, old, new), and the copy at that moment."""
+    """Return a list that records each batch: its deltas as (name, has an old object, has a new object), and the cached names."""
     heard = []
 
     def listener(batch):
@@ -146,7 +146,7 @@ async def test_a_watch_that_breaks_is_resumed_without_reading_all_again():
 
 
 async def test_an_expired_version_causes_one_relist_with_differences():
-    # Five events pass (three objects, the mark, one change); then the watch breaks and its version is forgotten.
+    # Four events pass (three objects and the bookmark that ends the list). The next event breaks the watch, and its version is gone.
     trouble = Trouble(cut=[(4, Gone("too old resource version"))])
     informer, heard = await follow(trouble)
     assert informer.reads == 2
@@ -180,7 +180,7 @@ async def test_errors_appear_in_the_health_until_recovery(caplog):
 
 
 async def test_a_repeated_error_is_logged_once_per_occurrence(caplog):
-    """An older server never has the kind, so its error is logged once."""
+    """A server that lacks a kind always returns the same error, so only the first is logged."""
     caplog.set_level(logging.WARNING)
     trouble = Trouble(watches=[*[Unavailable("down")] * 3, Unavailable("busy"), None, *[Unavailable("down")] * 3], cut=[(0, Unavailable("down"))])  # fmt: skip
     informer = Informer(trouble, CONFIG_MAPS, backoff=QUICK)
@@ -242,7 +242,7 @@ async def test_a_burst_of_changes_ends_in_an_equal_copy():
     informer = Informer(cluster, CONFIG_MAPS, "default", backoff=QUICK)
     async with running(informer):
         await informer.wait_for_sync(PATIENCE)
-        cluster._turned = float("inf")  # turns happen only where the test allows them, even on a slow machine
+        cluster._turned = float("inf")  # the cluster never yields by itself, even on a slow machine
         for number in range(2000):
             name = f"c-{number % 7}"
             if number % 14 < 7:
@@ -252,7 +252,7 @@ async def test_a_burst_of_changes_ends_in_an_equal_copy():
             if number % 200 == 0:
                 await asyncio.sleep(0)
         assert await agrees(cluster, informer, "default")
-    assert informer.reads > 1  # the storm outran the window, so the copy was read anew at least once
+    assert informer.reads > 1  # more changes than the window holds, so the informer listed again
 
 
 async def test_a_misshapen_object_is_an_error_for_each_reader():

@@ -11,7 +11,7 @@ GIB = 1 << 30
     ("text", "scale"),
     [
         (f"{4 * GIB}\n", 4.0),
-        (f"{GIB // 2}\n", 1.0),  # the bounds are the least amounts that are needed
+        (f"{GIB // 2}\n", 1.0),  # the unscaled bounds are minimum amounts
         ("max\n", 1.0),
         ("9223372036854771712\n", 1.0),  # cgroup v1 without a limit
         ("", 1.0),

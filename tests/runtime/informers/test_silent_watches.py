@@ -46,7 +46,7 @@ class Mute(Trouble):
 
 @pytest.mark.parametrize("later", [(), (0,) * 100], ids=["once", "each one"])
 async def test_a_collection_with_silent_watches_is_listed_again(later):
-    mute = Mute(1, *later)  # the mark that ends the streamed list, then silence
+    mute = Mute(1, *later)  # the bookmark that ends the streamed list, then silence
     informer = Informer(mute, CONFIG_MAPS, "default", backoff=QUICK, silence=0.1)
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
@@ -59,7 +59,7 @@ async def test_a_collection_with_silent_watches_is_listed_again(later):
 async def test_a_distrusted_watch_ends_at_once_and_causes_a_list():
     mute = Mute(1, *[0] * 100)
     informer = Informer(mute, CONFIG_MAPS, "default", backoff=QUICK, silence=3600)
-    informer.distrust_watch()  # there is none yet
+    informer.distrust_watch()  # no watch is open yet
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
         await mute.inner.create(CONFIG_MAPS, config_map("a"), "default")
