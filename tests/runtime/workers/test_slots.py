@@ -8,13 +8,13 @@ from runtime.workers.slots import RECENT, REMEMBERED, SLOW, Crowded, Requester, 
 
 
 class Waiting:
-    """Callers that wait for slots, in order, and a record of those that were served."""
+    """Callers that wait for slots, and the names of the served callers in order."""
 
     def __init__(self, places):
         self.places, self.served, self.tasks = places, [], {}
 
     async def ask(self, name):
-        """`name` is the account and a number, and perhaps the peer after an @."""
+        """Start to wait for a slot. `name` is an account letter, a number, and optionally @ and the peer."""
         task = self.tasks[name] = asyncio.create_task(self.wait(name))
         await turn()
         return task
@@ -101,7 +101,7 @@ async def test_a_cancelled_waiter_leaves_its_slot_to_the_next(when):
 async def test_a_cancelled_rejected_waiter_releases_no_slot():
     waiting = Waiting(Slots(1, 3))
     tasks = [await waiting.ask(name) for name in ("a1", "a2", "a3", "a4")]
-    coming = asyncio.create_task(waiting.wait("b1"))  # in whose stead the last of them is sent away
+    coming = asyncio.create_task(waiting.wait("b1"))  # takes the place of a4, which is rejected
     asyncio.get_running_loop().call_soon(tasks[3].cancel)
     await turn()
     assert (tasks[3].cancelled(), coming.done()) == (True, False)
@@ -147,7 +147,7 @@ async def test_a_single_peer_may_use_all_places(monkeypatch):
 
 
 class Later:
-    """The loop at some other time."""
+    """A loop whose clock shows another time."""
 
     def __init__(self, now):
         self.now = now
@@ -247,7 +247,7 @@ async def test_a_rejected_request_is_freed_at_once():
     """Its frames hold the body of a review: kept until the garbage collector runs, such bodies took 2 GiB."""
 
     class Body:
-        """Something that a weak reference can be made to."""
+        """An object that supports weak references."""
 
     async def ask(body):
         await slots.take(Requester(f"{body}"))
