@@ -1,4 +1,4 @@
-"""TLS handshakes: an iteration of the loop begins few of them, and a known peer waits only for one."""
+"""TLS handshakes: an iteration of the loop begins few of them; known and unknown peers alternate."""
 
 import asyncio
 import socket
