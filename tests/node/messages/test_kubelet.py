@@ -1,4 +1,4 @@
-"""Our messages have the numbers, types and meanings of the fields in the kubelet's own .proto files."""
+"""Our messages have the numbers and types of the fields in the kubelet's own .proto files, and similar names."""
 
 import re
 from pathlib import Path

@@ -27,7 +27,7 @@ UNARY, STREAM = Cardinality.UNARY_UNARY, Cardinality.UNARY_STREAM
 
 
 class DevicePlugin:
-    """A plugin. A test may replace the functions `answers` and `prefers`; `asked` lists the received calls, except list calls."""
+    """A plugin. A test may replace the functions `answers` and `prefers`; `asked` lists calls to allocate, start and prefer."""
 
     def __init__(self, folder, resource="example.com/thing", *ids, endpoint="thing.sock"):
         self.folder, self.resource, self.endpoint = folder, resource, endpoint

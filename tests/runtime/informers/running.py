@@ -1,4 +1,4 @@
-"""Run an informer in the background and record what its listeners get."""
+"""Run an informer in the background, also on a cluster that fails."""
 
 import asyncio
 import contextlib
