@@ -80,7 +80,7 @@ async def test_a_truncated_journal_opens_at_an_earlier_state(tmp_path):
     cut = tmp_path / "cut"
     ends = {end + near for end, _ in moments for near in (-1, 0, 1)}
     for size in sorted({*range(0, len(whole) + 1, 1 if ALL else 4), *ends & {*range(len(whole) + 1)}}):
-        await asyncio.sleep(0)  # nothing below awaits, and the loop needs a turn
+        await asyncio.sleep(0)  # yield to the loop for each size
         cut.write_bytes(whole[:size])
         cluster = Embedded.open(cut)
         expected = [held for end, held in moments if end <= size]
@@ -101,7 +101,7 @@ async def test_a_flipped_byte_is_detected(tmp_path, turn):
     detected = 0
     positions = range(0, len(whole), 3 if ALL else 11)
     for position in positions:
-        await asyncio.sleep(0)  # nothing below awaits, and the loop needs a turn
+        await asyncio.sleep(0)  # yield to the loop for each position
         turned.write_bytes(whole[:position] + bytes([turn(whole[position])]) + whole[position + 1 :])
         with contextlib.suppress(StoreError):
             held = await reopened(turned)

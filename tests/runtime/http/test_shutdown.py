@@ -17,7 +17,7 @@ from tests.runtime.http.clients import REQUEST, Friend, Unasked, answer, in_phas
 
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_connection_that_arrives_while_the_listener_closes_is_closed(turns):
-    """The listener closes the connection at every step of accepting. A socket without an owner would stay open until a garbage collection."""
+    """The listener closes the connection at every step of accepting. A socket without an owner stays open until a garbage collection."""
     gc.collect()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
