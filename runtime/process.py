@@ -45,7 +45,7 @@ async def run_until(
 ) -> None:
     """Serve metrics and probes, and run all `works` until `stop` is set.
 
-    Then the process becomes unready, drains while the works continue, and cancels them. An error in one ends all.
+    Then the process becomes unready, drains while the works continue, and cancels them. An error in one of the works ends all of them.
     """
     async with metrics.serving(at), asyncio.TaskGroup() as group:
         tasks = [group.create_task(work()) for work in works]
@@ -69,7 +69,7 @@ def own_node() -> str:
 
 
 def own_namespace() -> str:
-    """Return this process' namespace, or the default one outside a pod."""
+    """Return this process' namespace; drawbridge-system outside a pod."""
     if named := os.environ.get("POD_NAMESPACE"):
         return named
     try:

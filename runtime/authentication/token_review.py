@@ -1,9 +1,9 @@
 """Finds the account of a ServiceAccount token and the node of its pod by TokenReview; results are cached for a while.
 
-A token is valid only for its audience, so one that was stolen elsewhere is useless here. Invalid tokens must be reviewed, too, so the number of
-concurrent reviews is limited, and negative results are cached as well. Tokens that were valid before do not wait behind new ones. Each address
-may have only a few new tokens under review. If there are too many in total, the newest one of the address with the most is refused. So a client
-that guesses tokens prevents the review of neither kind.
+A token is valid only for its audience, so one that was stolen elsewhere is useless here. Invalid tokens must be reviewed, too, so the
+number of concurrent reviews is limited, and negative results are cached as well. Tokens that were valid before do not wait behind new ones.
+Each address may have only a few new tokens under review. If there are too many in total, the newest one of the address with the most is
+refused. So a client that guesses tokens blocks neither known nor new tokens of others.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class TokenReviews:
         self._audience = audience
         self._clock = clock
         self._known: OrderedDict[bytes, tuple[Account, float]] = OrderedDict()
-        # Whether a token was valid before, and how many reviews of such tokens run at a time.
+        # Separate limits for reviews of tokens that were valid before (True) and of other tokens (False).
         self._turns = {was_valid: asyncio.Semaphore(CONCURRENT_REVIEWS) for was_valid in (True, False)}
-        # Reviews of new tokens by the address that shows them, the oldest first; ending one's timeout refuses the token.
+        # The timeouts of the reviews of new tokens, by address, the oldest first. A timeout that expires refuses its token.
         self._new: dict[str, list[asyncio.Timeout]] = {}
 
     async def account_of(self, token: str, peer: str = "") -> Account:

@@ -76,7 +76,7 @@ def actions_for_pod(pod: Pod, claims: Collection[ResourceClaim]) -> list[Action]
     for entry in pod.spec.resource_claims:
         if not entry.resource_claim_template_name:
             continue
-        # Found by the name in the pod's status, else by the owner; "" if it must be created.
+        # The name in the pod's status, else of the claim that the pod owns. "" if the claim must be created, None if the pod needs none.
         name = claim_name(pod, entry)
         if name is not None and name not in present:
             name = next((claim.metadata.name for claim in claims if generated_for(claim, pod, entry.name)), "")
@@ -89,7 +89,7 @@ def actions_for_pod(pod: Pod, claims: Collection[ResourceClaim]) -> list[Action]
     known = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
     if names and names != known:
         return [RecordNames(pod.metadata.name, _statuses(pod, names))]
-    # Allocated claims are reserved for a pod that is bound, by whichever scheduler.
+    # Reserve allocated claims for a bound pod, whichever scheduler bound it.
     actions: list[Action] = []
     for entry in pod.spec.resource_claims if pod.spec.node_name else ():
         name = entry.resource_claim_name or names.get(entry.name)
@@ -161,7 +161,7 @@ def _owner_done(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> bo
 
 
 def _preconditions(claim: ResourceClaim) -> Raw:
-    """Return the preconditions that the claim has not changed."""
+    """Return metadata with which the API server rejects the patch if the claim has changed."""
     return {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
 
 

@@ -51,7 +51,7 @@ class Term(NamedTuple):
 
 
 class StoreRestoredError(Exception):
-    """The API server's store was restored to an older copy: what this process has read is of no use."""
+    """The API server's store was restored to an older copy, so this process must read all objects again."""
 
 
 class Election:
@@ -67,7 +67,7 @@ class Election:
         term: Term | None = None,
         ends_on_restore: bool = False,
     ) -> None:
-        """With `ends_on_restore`, `run` raises StoreRestoredError when an answer has an older version of the Lease than an earlier one."""
+        """With `ends_on_restore`, `run` raises StoreRestoredError when the API server returns an older version of the Lease than before."""
         self._cluster = cluster
         self._namespace = namespace
         self._name = name

@@ -61,7 +61,7 @@ class WorkQueue(Generic[K]):
         self._filled.set()
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Queue a key after a delay, unless it is due sooner."""
+        """Queue a key after a delay, unless the key is queued or has a timer already. An earlier timer stays, even if it ends later."""
         if key not in self._ready and key not in self._later:
             self._later[key] = asyncio.get_running_loop().call_later(seconds, self._due, key)
 
@@ -102,7 +102,7 @@ class WorkQueue(Generic[K]):
                     if key in self._again:
                         self._again.discard(key)
                         self.add(key)
-                await asyncio.sleep(0)  # work on an embedded store may never wait, and others want their turn
+                await asyncio.sleep(0)  # let other tasks run: work on an embedded store may never suspend
         finally:
             for timer in self._later.values():
                 timer.cancel()

@@ -118,7 +118,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._finish_handshake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Drop unread bytes, and tell the connection if it was established."""
+        """Drop unread bytes, and notify the connection if it was established."""
         self._is_closing = True
         self._received.clear()
         if not self._established.done():

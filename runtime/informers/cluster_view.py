@@ -57,7 +57,7 @@ class ClusterView:
         extra: Sequence[Informer[Any]] = (),
         *work: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        """Run the informers until cancelled, and `work` once all have synced."""
+        """Run the informers until cancelled, and `work` once `needed` have synced. Each of `extra` may delay `work` for a limited time."""
         self._needed, self._extra = needed, extra
         async with asyncio.TaskGroup() as group:
             for informer in (*needed, *extra):
@@ -72,13 +72,13 @@ class ClusterView:
                 group.create_task(coroutine_function())
 
     def _on_sync(self) -> None:
-        """Hook: all informers have synced; called before `is_synced` is set."""
+        """Hook: the needed informers have synced; called before `is_synced` is set."""
 
     def _on_server(self, server: ServerInfo) -> None:
         """Hook: the server's version and feature gates were read."""
 
     async def learn_server(self) -> ServerInfo:
-        """Ask the server for its version and feature gates until it answers."""
+        """Read the server's version and feature gates; retry until the server answers."""
         while True:
             try:
                 server = await self._cluster.server()
@@ -101,7 +101,7 @@ class ClusterView:
         return self._synced.is_set()
 
     async def wait_for_sync(self, seconds: float = inf) -> None:
-        """Wait until all informers have synced, at most for this time."""
+        """Wait for `is_synced`, at most for this time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._synced.wait()
@@ -119,7 +119,7 @@ class ClusterView:
         return {informer.resource.id: now - informer.confirmed_at for informer in self._needed}
 
     def age(self) -> float:
-        """Return the highest of these ages; infinite until all have synced."""
+        """Return the highest age of a needed collection; infinite before `is_synced`."""
         if not self.is_synced:
             return inf
         now = asyncio.get_running_loop().time()

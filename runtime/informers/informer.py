@@ -7,8 +7,9 @@ grow. A listener with slow work queues it and returns (`runtime.controllers.work
 If a listener fails on a batch, it is called again for each object, and only the objects on which it fails are quarantined
 (`runtime.informers.quarantine`). So a listener must tolerate the same change twice.
 
-Watches are short, because a server sends a bookmark with its version shortly before it ends one. A watch that is silent for longer is dead,
-whatever its connection looks like: the collection is listed, and then watched again. `confirmed_at` is when the copy was last known to be current.
+Watches are short, because a server sends a bookmark with its version shortly before it ends a watch. A watch without an event for
+`silence` seconds is dead, even if its connection is open: the collection is listed, and then watched again. `confirmed_at` is when the copy
+was last known to be current.
 """
 
 from __future__ import annotations

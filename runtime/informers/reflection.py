@@ -1,10 +1,11 @@
 """The state machine that keeps a copy of a collection up to date (client-go tools/cache/reflector.go), as a table without I/O.
 
-The informer asks `ReflectionState` what to do, does it, and reports the outcome; `TABLE` has the next state. The informer never gives up.
+The phase of `ReflectionState` is the next step of the informer. `TABLE` maps the phase and the outcome of the step to the next phase. The
+informer never gives up.
 
 STREAM requests the whole collection at the beginning of a watch (sendInitialEvents); if the server refuses, pages are requested (LIST) from
-then on. The whole collection is read only at first, when the server no longer has the copy's version,
-or when a watch has shown nothing for too long: a list does not depend on what keeps watches silent.
+then on. The whole collection is read only at first, when the server no longer has the copy's version, when there is room again for objects
+that were not kept, or after a watch that was silent for too long. Whatever keeps watches silent does not affect a list.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class SilentWatch(Unavailable):
 
 
 class ReflectionPhase(Enum):
-    """What the copy is doing."""
+    """The step that the informer executes."""
 
     STREAM = "stream"
     LIST = "list"

@@ -1,4 +1,4 @@
-"""Metrics of which pod has which device: their labels and their maximum number.
+"""Metrics of the devices of each pod: their labels and their maximum number.
 
 Users choose the names in these labels, so the number of series is bounded; those beyond it are left out and counted.
 """

@@ -89,7 +89,7 @@ class MetricsPort:
     def probe(self, head: Head) -> Reply | None:
         """Answer a request for /livez or /readyz; return None for another path.
 
-        /readyz has a line for each check, and fails if one has a problem; with `verbose` also the notes.
+        /readyz has a line for each check, and fails if a check has a problem. With `verbose` it also has the notes.
         """
         if head.path not in ("/livez", "/readyz"):
             return None

@@ -3,8 +3,8 @@
 A worker is a fork of this process, so it has the current state without copying: memory pages are shared until they are written. A worker
 answers requests while its state is current; after that, a new worker is forked. It has no socket except to its parent, and limits of memory
 and CPU. It is killed when a request takes too long, or when it is stopped. It ends itself after a request that left it with much memory. If
-a worker ends during a request, the request is repeated once in a new worker: earlier requests may have filled the memory. For a request
-without an answer in time `decide` raises Undecided, and the caller chooses the answer.
+a worker ends during a request, the request is repeated once in a new worker: earlier requests may have filled the memory. If no worker
+decides a request, `decide` raises Undecided, and the caller chooses the answer.
 
     parent                              worker
     path, body (msgpack, length first) ─▶ decide
@@ -56,7 +56,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Undecided(Exception):  # noqa: N818  names the outcome
-    """No worker has answered in time."""
+    """No worker has decided the request; the message says why."""
 
 
 class _Ended(Exception):  # noqa: N818

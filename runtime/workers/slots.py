@@ -2,7 +2,7 @@
 
 A slow review occupies a worker for a second and a half, and large reviews can only be decided in workers. So requests are ordered by their
 expected cost: their own size, the worker seconds that their account (a review's namespace) and their peer address have used recently, and
-how many other requests both have. Both count, because a caller can name any namespace, and one API server sends the reviews of all.
+how many other requests both have. Both count, because a caller can name any namespace, and one API server serves all namespaces.
 
 The last free slot is for requests that are expected to be quick. An account that occupies all other slots does not get it. Nor does a peer
 address that occupies them, if another peer was seen. When too many requests wait, the most expensive one is rejected.
@@ -43,7 +43,7 @@ class _Caller:
         self.slots = 0
 
     def recent(self, now: float) -> float:
-        """Return the used seconds, halved for every `HALF_LIFE` since."""
+        """Return the used seconds, halved for every `HALF_LIFE` since the last call."""
         self.used *= 0.5 ** ((now - self.at) / HALF_LIFE) if self.used else 0.0
         self.at = now
         return self.used
