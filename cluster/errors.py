@@ -1,7 +1,7 @@
-"""The errors of talking to a cluster. One tree, so that callers never see an HTTP library's exceptions.
+"""The errors of this package, in one tree, so that callers never see an HTTP library's exceptions.
 
-`ApiError` is an answer of the API server, classified by what the caller should do (k8s.io/apimachinery pkg/api/errors); the two
-others are about our own code. `map_exceptions` translates foreign exceptions at each boundary and keeps their cause.
+`ApiError` is a request that the API server refused or did not answer, classified by what the caller should do (k8s.io/apimachinery
+pkg/api/errors). The two others are about local files and settings. `map_exceptions` translates foreign exceptions and keeps their cause.
 """
 
 # ruff: noqa: N818  the names are the API's own reasons: Conflict, Gone, NotFound
@@ -113,7 +113,7 @@ class Invalid(ApiError):
     status, reason = 422, "Invalid"
 
 
-# A server that wants a longer pause is asked again after this one.
+# The longest pause before a retry, even if the server's Retry-After is longer.
 LONGEST_RETRY_SECONDS = 60.0
 
 
@@ -168,7 +168,7 @@ def from_status(status: Status, *, retry_after: float | None = None) -> ApiError
         seconds = min(max(seconds, 0.0), LONGEST_RETRY_SECONDS)
     kind = _BY_REASON.get(status.reason) or _BY_CODE.get(code)
     if kind is None:
-        # A plain 500 is an answer (a webhook that failed, a check that has no better code), not an absence.
+        # A 500 without Retry-After is an answer, for example after a webhook failed. The server is available.
         is_absent = code > HTTPStatus.INTERNAL_SERVER_ERROR or seconds is not None
         kind = Unavailable if is_absent else ApiError
     return kind(message, causes=details.causes or (), status=code, reason=status.reason or None, retry_after=seconds)

@@ -137,7 +137,7 @@ class Event(Wire, frozen=True, kw_only=True):
     first_timestamp: str = ""
     last_timestamp: str = ""
     count: int = 0
-    # What writers of events.k8s.io say in place of count and timestamps.
+    # Writers of events.k8s.io set these fields instead of count and timestamps.
     event_time: str = ""
     series: EventSeries | None = None
     reporting_component: str = ""
@@ -196,5 +196,5 @@ class StoredWorkload(Wire, frozen=True, kw_only=True):
 
     @property
     def is_owned(self) -> bool:
-        """Whether a controller made it, so that its pods follow from that controller's object."""
+        """Whether a controller created this object. Its pod template then comes from the controller's object."""
         return any(owner.controller for owner in self.metadata.owner_references)

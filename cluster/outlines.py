@@ -1,7 +1,7 @@
 """Outlines of claims and pods that are too large to be kept whole: their identity and the devices they hold. Pure.
 
-A claim that holds devices counts, however large it is. The outline of a claim without devices, or of a pod without a node, is an object
-that no scheduler serves, and that names the reason.
+A claim that holds devices counts, however large it is. No scheduler serves the outline of a claim without devices or of a pod without a
+node: its request or its scheduling gate is NOT_KEPT.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from dra.objects import Pod, ResourceClaim
 
-# Longer lists and texts are what makes an object large.
+# An outline drops the rest of longer lists, and longer values of labels and annotations: they make an object large.
 _MAX_ENTRIES = 32
 _MAX_LENGTH = 256
 NOT_KEPT = "drawbridge.dev/too-large"

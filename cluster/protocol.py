@@ -1,8 +1,8 @@
 """The protocol of a cluster, for all code above this package.
 
-It has two implementations: `cluster.kubernetes.client.Kubernetes` (a real API server) and `cluster.embedded.embedded.Embedded` (in
-memory). One conformance suite holds both to the same behaviour. It is small on purpose; in particular there is no PUT, because an
-object decoded here has lost the fields that we do not know (docs/architecture.md, "Patches, not objects").
+The protocol has two implementations: `cluster.kubernetes.client.Kubernetes` (a real API server) and `cluster.embedded.embedded.Embedded`
+(in memory). One conformance suite tests both for the same behaviour. The protocol is small on purpose. In particular it has no PUT,
+because an object decoded here has lost the fields that we do not know (docs/architecture.md, "Patches, not objects").
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """An object that cannot be decoded as its type. It must not hide the others."""
+    """An object that cannot be decoded as its type. It must not hide other objects."""
 
     namespace: str
     name: str
@@ -50,7 +50,7 @@ class Bookmark(msgspec.Struct, frozen=True):
 
 
 class ListPage(msgspec.Struct, Generic[T], frozen=True):
-    """One page of a list. `more` is the token that gets the next one, empty at the end."""
+    """One page of a list. `more` is the token of the next page, empty on the last page."""
 
     items: tuple[T, ...]
     resource_version: str
@@ -116,7 +116,7 @@ class Cluster(Reader, Protocol):
         subresource: str = "",
         dry_run: bool = False,
     ) -> T:
-        """Change an object and return it as stored. A resourceVersion in the patch makes a race a Conflict."""
+        """Change an object and return it as stored. With a resourceVersion in the patch, raises Conflict after a concurrent write."""
         ...
 
     async def delete(

@@ -55,7 +55,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
     kind: str
     type: type[T]  # noqa: A003  beside `kind`, the only fitting word
     namespaced: bool = True
-    # Whether there is a status subresource, which alone writes the status, and nothing else.
+    # Whether the resource has a status subresource. Then only the subresource writes the status, and it writes nothing else.
     status: bool = False
     # Whether metadata.generation counts changes of the spec.
     generation: bool = False
@@ -123,7 +123,7 @@ def key(obj: object) -> Key:
 
 
 def owner(obj: object) -> str:
-    """The owner of an object, by which quarantine is limited: its namespace, or the node that writes it; "" is the administrator."""
+    """The owner of an object, for the memory limit of each owner: its namespace or its node; "" for other cluster objects."""
     where, name = key(obj)
     match obj:
         case ResourceSlice():
@@ -174,7 +174,7 @@ LEASES = _table("coordination.k8s.io/v1", "leases", Lease)
 POD_DISRUPTION_BUDGETS = _table("policy/v1", "poddisruptionbudgets", PodDisruptionBudget, status=True, generation=True)
 # Not stored: the server's response names the user of a token.
 TOKEN_REVIEWS = _untyped("authentication.k8s.io", "tokenreviews", "TokenReview", namespaced=False, stored=False)
-# Not stored: the server's response says whether an account may do something.
+# Not stored: the server's response reports whether an account may do something.
 SUBJECT_ACCESS_REVIEWS = _untyped(
     "authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview", namespaced=False, stored=False
 )

@@ -3,8 +3,8 @@
 As in structured-merge-diff: each manager owns the fields it applied last; a field it no longer applies and no other
 manager owns is removed; a field that another manager applied with another value is a Conflict unless forced. Known lists are
 maps by their key (containers by name, reservedFor by uid); every other list is one value. Ownership is kept in
-`metadata.managedFields` in the server's own notation, for managers that apply; plain updates own nothing here, which
-is the one difference to a real server: they never conflict with an apply.
+`metadata.managedFields` in the server's own notation, for managers that apply. One thing differs from a real server:
+plain updates own nothing here, so an apply never conflicts with them.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _text(value: Json) -> str:
 
 
 def _tree(paths: Iterable[Path]) -> Raw:
-    """Return paths as a FieldsV1 tree; `.` stands for an item itself where fields of it are owned too."""
+    """Return paths as a FieldsV1 tree; `.` marks an item that is owned itself, beside its fields."""
     tree: Raw = {}
     for path in paths:
         node = tree
@@ -197,7 +197,7 @@ def _paths(tree: Raw, path: Path = ()) -> Iterator[Path]:
 
 
 def _changes(old: Json, new: Json, path: Path = ()) -> Iterator[Path]:
-    """Yield the fields that an apply adds or changes. A new or formerly empty field is added as a whole and in its parts."""
+    """Yield the fields that an apply adds or changes. For a field that is missing or empty in `old`, also yield each of its parts."""
     name = path[-1][2:] if path else ""
     both_maps = isinstance(old, dict) and isinstance(new, dict)
     if not path or (both_maps and old and name not in _OPAQUE):

@@ -50,7 +50,7 @@ class Deletions:
         self._follow_up()
 
     def orphan(self, uid: str) -> None:
-        """Remove an owner's reference from all its dependents."""
+        """Remove the reference to an owner from all its dependents."""
         for resource, key in self._dependents(uid):
             self._disown(resource, key, uid)
 

@@ -133,7 +133,7 @@ class Embedded:
 
     @classmethod
     def holding(cls, objects: Iterable[Raw], *, validators: Mapping[str, Validator] | None = None) -> Embedded:
-        """Return a store with these objects, unchanged, with their status."""
+        """Return a store with these objects and their status, as `load` adds them."""
         cluster = cls(validators=validators)
         cluster.load(objects)
         return cluster
@@ -151,7 +151,7 @@ class Embedded:
             raise
 
     def load(self, objects: Iterable[Raw]) -> None:
-        """Add the objects of a snapshot. A missing namespace becomes `default`; namespaces are created as needed."""
+        """Add the objects of a snapshot (`ApiServer.load`). A missing namespace becomes `default`; namespaces are created as needed."""
         for obj in objects:
             with self._together():
                 self._api.load(obj)

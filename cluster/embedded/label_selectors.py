@@ -140,7 +140,7 @@ class ReaderView(msgspec.Struct, Generic[T], frozen=True):
             return Unreadable(meta.namespace, meta.name, str(record.version), str(error)[:_LONGEST_PROBLEM])
 
     def change(self, entry: StoredChange) -> Change[T] | Unreadable | None:
-        """Convert a change in the store to this reader's event; None if it has none."""
+        """Convert a change in the store to this reader's event; None if the reader does not see the change."""
         record, previous = entry.record, entry.previous
         had = previous is not None and self.has(previous)
         has = entry.type != DELETED and self.has(record)

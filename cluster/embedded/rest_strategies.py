@@ -42,7 +42,7 @@ def prepare(resource: str, new: Raw, old: Raw | None, now: str) -> Raw:
 
 
 def check(resource: str, new: Raw, old: Raw | None, namespace_labels: Mapping[str, str]) -> Iterator[StatusCause]:
-    # Only a binding sets a pod's node; the API server writes it without this check.
+    # Only a binding sets a pod's node, and `ApiServer.bind` does not call this check.
     if old is not None and resource == "pods" and not same(_frozen_pod(old), _frozen_pod(new)):
         yield StatusCause("spec", _POD_FROZEN)
     if (
@@ -74,7 +74,7 @@ def _slice(new: Raw, old: Raw | None, now: str) -> Raw:
 
 
 def _rule(new: Raw, old: Raw | None, now: str) -> Raw:
-    """Set a taint's time to the time of its effect, unless the client sets it."""
+    """Set timeAdded of a new taint, or of a taint whose effect changes, unless the client sets it."""
     before = look_up(old, "/spec/taint") or {}
 
     def date(taint: Raw) -> Raw:

@@ -1,4 +1,4 @@
-"""The port over a real API server: the official client's connection, our own reading of what comes back."""
+"""The `Cluster` protocol over a real API server: connections by the official client, responses decoded here."""
 
 from cluster.kubernetes.client import Kubernetes
 

@@ -1,7 +1,7 @@
 """Responses of an API server as values: pages of lists and events of watches. Pure, and the hot path of every informer.
 
-Each response is decoded in one pass. Only if that fails is it decoded object by object, so that a malformed object is reported
-(`Unreadable`) and the others arrive.
+Each response is decoded in one pass. If that fails, or if the resource has a `reduce`, the response is decoded object by object: a
+malformed object is reported (`Unreadable`), and the other objects are returned.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _unreadable(data: bytes, error: WireError, *, deleted: bool = False) -> Unre
 
 
 def _meta(data: bytes) -> _Meta:
-    """Decode the identity of an object, whatever the rest is."""
+    """Decode the identity of an object, even if the rest is malformed."""
     try:
         return decode(data, _OnlyMetadata).metadata
     except WireError:

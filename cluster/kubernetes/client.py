@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cluster.resources import Raw, Resource
 
 T = TypeVar("T")
-# A server sends bookmarks about once a minute, so a watch that is silent for longer has lost its peer.
+# A server sends a bookmark about once a minute, so a watch without a byte for this time has lost its peer.
 IDLE_SECONDS = 150.0
 PATCH_ATTEMPTS = 5  # as many as the API server makes for a patch without a resourceVersion
 _DRA = "resource.k8s.io/v1"
@@ -279,7 +279,7 @@ class Kubernetes:
             raise Unavailable(f"the answer to {path} is not of an API server: {error}") from error
 
     async def _gates_from_metrics(self) -> dict[str, bool]:
-        """Read the server's feature gates from its metrics; empty if that is forbidden."""
+        """Read the server's feature gates from its metrics; empty if the metrics cannot be read."""
         gates: dict[str, bool] = {}
         lines = Lines()
         left = LARGEST_METRICS
@@ -316,7 +316,7 @@ class Kubernetes:
         return {probe.gate: gates[probe.gate] for probe in PROBES if probe.gate in gates}
 
     async def read(self, path: str, *, seconds: float) -> bytes:
-        """Read a response that is not an object, such as a pod's through the API server's proxy."""
+        """Read a response that is not an object, for example of a pod behind the API server's proxy."""
         return await self._connection.call(Call("GET", path, accept="*/*"), seconds=seconds)
 
     @property

@@ -2,7 +2,7 @@
 proxies and TLS; bodies pass undecoded. This is the only module that calls the client and translates its exceptions.
 
 A 401 means that credentials have expired (a rotated token file, an exec credential): they are loaded again, once, and the request is
-repeated. Requests in flight, watches included, end with the old credentials.
+repeated. Requests in flight, including watches, keep the old credentials.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Query = list[tuple[str, str]]
 # Larger than any single object: etcd's limit is 1.5 MiB by default, and rarely set to 8.
 LARGEST_ANSWER = 64 << 20
 CONNECT_SECONDS = 10.0
-# A credential program is not run again for every refused request.
+# Seconds between two renewals of refused credentials, so that a credential program does not run for every refused request.
 RENEWAL_SECONDS = 10.0
 # Bytes of an error that are read; a proxy's error page may be longer.
 _ERROR_BODY = 64 * 1024
@@ -330,7 +330,7 @@ def _keep_log(name: str) -> Iterator[list[str]]:
 
 
 def _user(loader: Any, configuration: Configuration, files: str, log: list[str]) -> dict[str, str]:
-    """Return headers for fields of the user's entry that the library ignores; raise ConfigError where it would drop something silently."""
+    """Return headers for the user's fields that the library ignores; raise ConfigError for lost credentials or unsupported fields."""
     node = loader._user  # noqa: SLF001  the library has no public access to the user's entry
     user: dict[str, Any] = {} if node is None else node.value
     if "exec" in user and not configuration.api_key and not configuration.cert_file:

@@ -2,10 +2,10 @@
 
 With a JSON patch the server encodes the whole object again: blanks in opaque parameters are dropped, `<` becomes an escape, and
 server-side apply also changes numbers and the order of keys. The result differs from the stored object, so the server refuses (422)
-the change of an immutable spec or allocation, whatever the patch is about. Protobuf preserves these bytes. Pure; not a general
+the change of an immutable spec or allocation, even if the patch is for other fields. Protobuf preserves these bytes. Pure; not a general
 encoder: it handles only the fields that we patch.
 
-The numbers are those of generated.proto in k8s.io/api/resource/v1, and in apimachinery pkg/apis/meta/v1 and pkg/runtime.
+The field numbers are those of generated.proto in k8s.io/api/resource/v1, and in apimachinery pkg/apis/meta/v1 and pkg/runtime.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Unsuitable(Exception):  # noqa: N818  not a defect
 
 
 def is_for(error: Invalid) -> bool:
-    """Whether a refusal may be about bytes that the patch did not name."""
+    """Whether the server may have refused the change of bytes that the patch does not contain."""
     fields = {cause.field for cause in error.causes}
     return bool(fields) and fields <= _KEPT
 
