@@ -53,8 +53,8 @@ _SEPARATOR: Final = re.compile(rb"^---([^\n]*)(?:\n|\Z)", re.MULTILINE)
 _JSON_LIKE: Final = re.compile(rb"""\s*\{\s*(?:"|\})""")
 
 
-# A template action `{{` outside of quotes, or one in quotes that has such quotes itself (`"{{ get "x" }}"`), as in a Helm template,
-# or a directive of Terraform's or Jinja's: such a text need not be YAML.
+# Matches templates, which need not be YAML: an action `{{` outside of quotes, an action that repeats the quotes around it
+# (`"{{ get "x" }}"`, as in Helm), or a directive of Terraform or Jinja.
 def _template_pattern() -> re.Pattern[bytes]:
     closed, broken = [], []
     for quote in "\"'":
@@ -74,7 +74,7 @@ _RENDER: Final = "this looks like a template: render it first (helm template, ku
 # Keys of a manifest: at the top in YAML, anywhere in JSON.
 _KIND_KEY: Final = re.compile(rb"""^kind:|"kind" ?:""", re.MULTILINE)
 _BODY_KEY: Final = re.compile(rb"""^(?:metadata|spec):|"(?:metadata|spec)" ?:""", re.MULTILINE)
-# Folders of packages and of tools, in which no manifest of the repository lies.
+# Folders of packages and of tools. They hold no manifests of the repository.
 FOREIGN_FOLDERS: Final = frozenset((".git", ".terraform", ".venv", "node_modules"))
 # At the end of a List, as kubectl writes it.
 _LISTED: Final = b"\nkind: List\n"
@@ -154,7 +154,7 @@ class _DocumentText:
         path = "" if path.startswith("/") or ".." in path else path
         if not self.home:
             return path
-        # Helm uses the name of the chart, which its folder need not have.
+        # In Helm's comment the path begins with the chart's name, which can differ from the name of the chart's folder.
         inside = path.partition("/")[2]
         return str(Path(self.home).parent / inside) if inside else self.home
 
@@ -190,7 +190,7 @@ class Document:
 
     @property
     def first_line(self) -> int:
-        """The line on which its text begins, available without parsing; an item of a List has the List's."""
+        """The line on which its text begins, available without parsing. For an item of a List, the line of the List."""
         return self._text.first_line
 
     @property
@@ -201,7 +201,7 @@ class Document:
 
     @property
     def root(self) -> str:
-        """The folder outside of which its file must not be opened; none if it was named elsewhere."""
+        """The folder that its file must not leave by a link: see `bounds`, or the named folder that holds the file; "" if there is none."""
         return self._text.root
 
     @property
@@ -389,7 +389,7 @@ def _bytes(path: str, root: str, most: int = MAX_BYTES, *, regular: bool = False
 
 
 def _read_bounded(file: BinaryIO, name: str, size: int = 0, most: int = MAX_BYTES) -> bytes:
-    """Read a file up to the limit, which all files of a folder share; a device has no end.
+    """Read a file up to the limit, which all files of a folder share. Without a limit, reading a device would not end.
 
     A file of known `size` is read in one piece.
     """
@@ -624,13 +624,13 @@ def _load_kept(chunk: bytes, first_line: int, keep: Keep) -> tuple[Any, _Documen
 
 
 def _is_yaml(data: bytes, file: str) -> bool:
-    """Whether a text that is not JSON may be YAML, of which JSON is nearly a subset."""
+    """Whether a text that is not JSON is YAML or nested too deep for it. JSON is nearly a subset of YAML."""
     problems: list[InputProblem] = []
     try:
         for chunk, first_line in _chunks(data, file, problems):
             yamltext.load(chunk, first_line)
     except DepthError:
-        return True  # YAML's parser says where
+        return True  # the YAML parser reports the place
     except YamlError:
         return False
     return not problems

@@ -35,7 +35,7 @@ def patterns(lines: Iterable[str]) -> list[IgnorePattern]:
 
 
 def _form(text: str) -> Any:
-    """A name matches anywhere, a path from the folder on; a broken pattern matches nothing, as with git."""
+    """Compile a pattern. A name matches at any depth, a path from the folder on. None for a broken pattern, which git ignores, too."""
     import re2
 
     anywhere = "" if "/" in text else "(?:.*/)?"

@@ -63,7 +63,7 @@ def items(data: bytes) -> Iterator[Any] | None:
         return None
     if listed.kind != "List":
         return None
-    # The mistakes of an item are given in its place.
+    # An item that cannot be read is replaced by its error.
     readings = (stream(bytes(text)) for text in listed.items)
     return (read if isinstance(read, JsonError) else read[0][0] for read in readings)
 

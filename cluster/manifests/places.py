@@ -1,8 +1,8 @@
 """Opens files of a folder that may be untrusted, and follows no link out of it, even one created meanwhile.
 
-A path below the current folder must stay in it; a file found below a named folder must stay in that. A path named elsewhere
-(`/etc/x`, `../x`, a shell's `<(…)`) is opened there. Paths are walked folder by folder, so that a link created in between is not
-followed either.
+A path below the current folder must not lead out of it by a link. A file found below a named folder must stay in that folder. A path that
+is outside of the current folder itself (`/etc/x`, `../x`, a shell's `<(…)`) is opened without this check. Paths are walked folder by
+folder, so that a link created in between is not followed either.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _NO_LINK: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _NO_LINK
-# Folders in one another that are looked into: os.walk calls itself for each, and Python's stack ends at a thousand.
+# The deepest nesting of folders that is read. In Python 3.11 os.walk calls itself for each level, and Python's stack ends at a thousand.
 MAX_FOLDERS: Final = 256
 
 
@@ -36,7 +36,7 @@ class UnreadFile(OSError):  # noqa: N818  what happened
 
 
 def _as_text(path: str) -> None:
-    """Refuse a name with bytes that are not UTF-8: no report can be written of it."""
+    """Refuse a name with bytes that are not UTF-8, because no report can contain the name."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -44,7 +44,7 @@ def _as_text(path: str) -> None:
 
 
 def bounds(path: str) -> str:
-    """The folder that a path must not leave by a link; none if the path itself leads elsewhere."""
+    """The folder that a path must not leave by a link: the current one; "" if the path is outside of it."""
     _as_text(path)
     try:
         current = Path.cwd()
@@ -55,7 +55,7 @@ def bounds(path: str) -> str:
 
 
 def settled(path: str, root: str) -> str:
-    """Where a path leads, seen from the folder that it must not leave."""
+    """Return a path with its links resolved, relative to `root`; raise LeadsOut if it is outside of `root`."""
     _as_text(path)
     try:
         real = Path(os.path.realpath(path, strict=True))  # Path.resolve has its own error for a loop of links
@@ -70,7 +70,7 @@ def settled(path: str, root: str) -> str:
 def walk(
     top: str | Path, onerror: Callable[[OSError], None] | None = None
 ) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk as os.walk does, and tell of folders that are nested too deep instead of looking into them."""
+    """Walk as os.walk does, but pass folders that are nested too deep to `onerror` instead of reading them."""
     for parent, folders, files in os.walk(top, onerror=onerror):
         yield parent, folders, files
         if folders and len(Path(parent).relative_to(top).parts) >= MAX_FOLDERS:

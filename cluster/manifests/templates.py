@@ -1,7 +1,7 @@
-"""Tells templates that were not rendered from manifests. A template is skipped by every command, because its objects are not known.
+"""Detects templates that were not rendered. Every command skips a template, because its objects are not known.
 
-Braces alone do not make a template: programs in a cluster fill in braces of commands, annotations and data, and controllers of other
-projects (Argo Workflows, ApplicationSets) those of their own fields.
+Braces alone do not make a template: programs in a cluster replace braces in commands, annotations and data, and controllers of other
+projects (Argo Workflows, ApplicationSets) replace braces in their own fields.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-# Groups of which the API server refuses braces in nearly every field.
+# API groups: in nearly every field of their objects the API server refuses braces.
 _OF_KUBERNETES: Final = frozenset(("v1", "apps", "batch", "resource.k8s.io"))
 # Fields that may hold any text.
 _ANY_TEXT: Final = frozenset(
@@ -32,7 +32,7 @@ def is_of_chart(file: str) -> bool:
 
 
 def is_unrendered(value: dict[str, Any]) -> bool:
-    """Return whether an object holds braces where the API server takes none; one that was read from a cluster does not."""
+    """Return whether an object holds braces where the API server refuses them. An object with a uid was read from a cluster: False."""
     if isinstance(metadata := value.get("metadata"), dict) and metadata.get("uid"):
         return False
     group = str(value.get("apiVersion")).partition("/")[0]

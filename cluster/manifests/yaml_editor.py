@@ -25,13 +25,13 @@ _Span = tuple[yaml.Node | None, yaml.Node]  # a member's key (None in a list), a
 
 
 class CannotEdit(Exception):  # noqa: N818  what has happened
-    """The text cannot be edited so that it means what it should."""
+    """The text cannot be edited so that it has the expected value."""
 
     line = 0  # of the document, if known
 
 
 def edit(text: str, operations: Iterable[Mapping[str, Any]], expected: object) -> str:
-    """Apply operations to one document; raise CannotEdit unless the text then means `expected` and keeps every comment."""
+    """Apply operations to one document; raise CannotEdit unless the edited text has the value `expected`."""
     after = text
     before, _ = load(text.encode())
     fine = [part for operation in operations for part in _by_members(operation, before)]
@@ -93,7 +93,7 @@ def _compose(text: str) -> yaml.Node:
 
 
 def _in_order(operations: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Move the removal of members to the end, because an empty mapping would lose its lines. Items of lists keep their order."""
+    """Move the removal of members to the end: a mapping that is empty in between would become `{}`. Items of lists keep their order."""
     doing: list[Mapping[str, Any]] = []
     going: list[Mapping[str, Any]] = []
     paths = [operation["path"] for operation in operations]
@@ -258,7 +258,7 @@ def _replace(text: str, parent: yaml.Node, name: str, value: Any) -> str:
     if plain or _is_flow(old):
         before, behind = text[: old.start_mark.index], text[old.end_mark.index :]
         return before + _inline(value) + behind
-    # A block is replaced by another one: removed in its place, and inserted at the end.
+    # A block is replaced in two steps: the old block is removed, and the new one is inserted at the end of the mapping.
     if len(_siblings(parent)) == 1:
         raise CannotEdit(f"{name} is all that its mapping has")
     without = _remove(text, parent, name)

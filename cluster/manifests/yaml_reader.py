@@ -302,7 +302,7 @@ class _YamlBuilder:
         return members
 
     def _merge(self, members: dict[str, Any], depth: int) -> set[str]:
-        """Merge what `<<` names into the members, over those that are already there, as goyaml does."""
+        """Merge the mappings that `<<` names into the members. They replace existing members, as in goyaml."""
         event = self._next()
         value = self._value(event, depth)
         parts = value if type(event) is SequenceStartEvent else [value]

@@ -84,7 +84,7 @@ def _text(text: str, indent: str | None) -> str:
     if _QUANTITY.fullmatch(text):
         return text
     if indent is not None and "\n" in text and not _UNPRINTABLE.search(text.replace("\n", "")):
-        # A block can hold lines none of which ends in a blank and of which the first is neither empty nor indented.
+        # A block is possible if no line ends in a blank and the first line is neither empty nor indented.
         lines = text.split("\n")
         if lines[0][:1] not in ("", " ") and not any(line.endswith(" ") for line in lines):
             body = text.rstrip("\n")
