@@ -1,1 +1,1 @@
-"""The part of DRA that runs on nodes: prepares the allocated devices for containers, publishes them, and audits what is in use."""
+"""The part of DRA that runs on nodes: publishes devices, prepares allocated devices for containers, and audits the devices in use."""

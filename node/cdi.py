@@ -4,7 +4,7 @@ A claim has one CDI file, with a CDI device for each device of each request: the
 The variables contain the device name, which is unique on its node, so a container with several claims gets the variables of all:
 
     DRAWBRIDGE_DEVICE_GPU_0=GPU-8d1c...         the name that programs use: the UUID, the network interface or the list of CPUs
-    DRAWBRIDGE_DEVICE_GPU_0_MEMORY=10737418240  how much of it this request may use, in bytes or units; for shares only
+    DRAWBRIDGE_DEVICE_GPU_0_MEMORY=10737418240  the amount that this request may use, in bytes or units; for shares only
 
 The driver's `visibleDevices` variable lists the UUIDs of one request, so only one request of a container can have it.
 

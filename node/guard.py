@@ -2,8 +2,8 @@
 
 The kubelet checks that a claim is allocated and reserved for the pod, but nothing about its devices (pkg/kubelet/cm/dra). The status can be
 wrong, for example if two allocators worked from different states. So the guard refuses a claim that would share an
-exclusive device, exceed a capacity, or use devices that exclude each other, and names the claims in conflict. It compares with the prepared
-claims, because these are what containers have, and not with the status of other claims.
+exclusive device, exceed a capacity, or use devices that exclude each other, and names the claims in conflict. The guard does not use the
+status of other claims, because containers have the devices of prepared claims.
 
 A claim that is prepared gets the same answer again while its status names the same devices, even if the policy has changed since: its
 container may be running.

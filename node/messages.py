@@ -153,7 +153,7 @@ class PluginDevices(Message, frozen=True, kw_only=True):
 
 
 class OneChoice(Message, frozen=True, kw_only=True):
-    """Asks which `size` devices a plugin prefers for a container; `included` must be among them."""
+    """Requests the `size` devices that a plugin prefers for a container; `included` must be among them."""
 
     available: tuple[str, ...] = ()
     included: tuple[str, ...] = ()

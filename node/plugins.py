@@ -184,11 +184,11 @@ def _attributes(resource: str, device: PluginDevice, facts: FactSources) -> dict
     return attributes
 
 
-MAX_QUESTIONS = 16  # questions to one plugin; further devices stay in the order of the plugin's list
+MAX_QUESTIONS = 16  # calls to one plugin; further devices stay in the order of the plugin's list
 
 
 class PluginPreference:
-    """Learns a plugin's preferred order of devices by asking for one device, then two, and so on (GetPreferredAllocation)."""
+    """Determines a plugin's preferred order of devices: requests one device, then two, and so on (GetPreferredAllocation)."""
 
     def __init__(self, devices: tuple[PluginDevice, ...]) -> None:
         self._devices = {device.id: device for device in devices}
@@ -197,14 +197,14 @@ class PluginPreference:
         self._over = False
 
     def next_choice(self) -> OneChoice | None:
-        """Return the next question; None when the order is complete."""
+        """Return the next request; None when the order is complete."""
         size = len(self._first) + 1
         if self._over or size >= len(self._available) or size > MAX_QUESTIONS:
             return None
         return OneChoice(available=self._available, included=tuple(self._first), size=size)
 
     def learn(self, answer: PreferenceResponse) -> None:
-        """Record an answer; an unusable one ends the questions."""
+        """Record an answer. After an unusable answer there is no further request."""
         chosen = answer.containers[0].ids if len(answer.containers) == 1 else ()
         new = set(chosen).intersection(self._available).difference(self._first)
         if len(new) != 1:
@@ -228,7 +228,7 @@ def class_of(driver: str, resource: str) -> DeviceClass:
     )
 
 
-# Annotations in the adapter's CDI files, which it reads again after a restart: a device's request, and CDI devices that the plugin named.
+# Annotations in the adapter's CDI files, for the adapter after a restart: a device's request, and CDI devices that the plugin named.
 ANNOTATED = "0.6.0"  # the first version of CDI whose devices may have annotations
 REQUEST, NAMES = "drawbridge.dev/request", "drawbridge.dev/names"
 _MAX = 256  # variables, mounts, device nodes, annotations or CDI names for one container

@@ -1,9 +1,9 @@
 """The ResourceSlices of a machine's pool, and the fewest writes that publish them.
 
 Counter sets have separate slices, before those with devices. As in Kubernetes' resourceslice controller: if at most one slice differs, the
-pool's generation stays; otherwise all slices are written with the next generation, so that no allocator takes a mixture for the pool.
-Surplus slices are deleted first. An unchanged taint keeps its time. A field that the server drops is not written over and over: a slice
-equal to the server's version of it counts as published.
+pool's generation stays; otherwise all slices are written with the next generation, so that no allocator uses old and new slices together.
+Surplus slices are deleted first. An unchanged taint keeps its time. If the server dropped fields of a slice, the slice counts as published
+while the server has the rest: the fields are not written again and again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dra.objects import Device
     from node.inventory import Machine
 
-MAX_DEVICES = 64  # the server takes 128, but not where a device has taints, which come and go, counters or lists
+MAX_DEVICES = 64  # the server accepts 128, but only 64 if a device has taints (which can be added later), counters or lists
 MAX_SETS = 8
 T = TypeVar("T")
 
@@ -113,7 +113,7 @@ def plan(
 
 
 def dropped(sent: ResourceSliceSpec, stored: ResourceSliceSpec) -> tuple[bytes, bytes] | None:
-    """Return the content sent and the content stored, if the server dropped fields (of a disabled feature). It may set the times of taints."""
+    """Return the content sent and stored, if the server dropped fields (of a disabled feature). Times that the server set do not count."""
     [timed] = _with_times((sent,), (stored,))
     echo = _content(timed), _content(stored)
     return None if echo[0] == echo[1] else echo

@@ -254,7 +254,7 @@ class Document:
 
     @property
     def run_together(self) -> int:
-        """The line on which a second object begins that was merged into this one because `---` is missing; 0 if there is none."""
+        """The line of a second `kind` in this object, because `---` before a second object is missing; 0 if there is none."""
         lines = [line for key, line in self._text.duplicates or () if key == "kind"]
         return lines[0] if lines and self._inside in ("", "/items/0") else 0
 

@@ -55,7 +55,7 @@ _WORDS: Final[dict[str, bool | float | None]] = {
 _NUMERIC: Final = frozenset("0123456789+-.")
 _INTEGER: Final = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]++|[0-9]++(?:\.[0-9]*+)?)(?:[eE][-+]?[0-9]++)?")
-_LONGEST: Final = 70  # no number of 64 bits has more digits in any base, and Python refuses thousands of them
+_LONGEST: Final = 70  # no 64-bit number has more digits in any base; Python refuses numbers with thousands of digits
 _FRACTION: Final = re.compile(r"\.[0-9](?:_?[0-9])*(?:[eE][-+]?[0-9](?:_?[0-9])*)?")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}.*)?")
 

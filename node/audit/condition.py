@@ -1,6 +1,6 @@
-"""The node condition that says whether the kubelet, drivers and claims agree about the node's devices. Pure.
+"""The node condition that reports whether the kubelet, drivers and claims agree about the node's devices. Pure.
 
-Like a mark, it carries the time when an agent last renewed it: readers ignore an old condition, left by an agent that was killed.
+Like a mark, the condition has the time of its last renewal: readers ignore an old condition, left by an agent that was killed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The identity of hardware: which published devices are the hardware that a device plugin allocates under another name.
 
 Two names mean one device if they share an identity: the UUID, the PCI address, the plugin device that drawbridge's adapter publishes, or the
-number, if driver and resource belong to one vendor. Devices that only share hardware with it (a partition and its GPU, by the shared counters
-of the pool) overlap it, and must not be allocated beside it either.
+number, if driver and resource belong to one vendor. Two devices overlap if they only share hardware (a partition and its GPU, by the shared
+counters of the pool). Overlapping devices must not be allocated together either.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Hardware:
         return ExporterIds(uuid, texts.get("parentUUID", uuid), _address(address) if _PCI(address) else "")
 
     def exporter_ids_of_plugin(self, resource: str, id_: str) -> ExporterIds:
-        """Return the names that exporters use for a plugin's device, where all matching devices agree; else what its id tells."""
+        """Return the names that exporters use for a plugin's device: from its id, or from matching devices where these agree."""
         known = {self.exporter_ids(where) for where in self._named(resource, id_)}
         card = _card(id_)
         if _PCI(card.lower()):
@@ -110,7 +110,7 @@ class Hardware:
         return frozenset(device for device in devices if device.driver != where.driver)
 
     def excluded_by_device(self, where: DeviceId) -> frozenset[DeviceId]:
-        """Return the devices that must not be allocated beside one: overlapping ones, and those of other drivers."""
+        """Return the devices that must not be allocated beside one: itself, overlapping ones, and its hardware in other drivers."""
         if where not in self.devices:
             return frozenset({where})
         return frozenset({where, *self.same_hardware(where), *self._overlapping(where)})
@@ -123,7 +123,7 @@ class Hardware:
             self.crowded.add(key)
 
     def _overlapping(self, where: DeviceId) -> set[DeviceId]:
-        """Return the devices that do not fit beside one by the counters alone. A counter that no counter set declares counts as 0."""
+        """Return the devices that, together with this one, exceed a shared counter. A counter that no counter set declares counts as 0."""
         overlapping: set[DeviceId] = set()
         for key, amount in self._uses[where].items():
             declared = self._declared.get(key, 0)

@@ -86,7 +86,7 @@ def plan(
         before = frozenset(rule.metadata.annotations.get(HOLDS, "").splitlines())
         at, holds = marks.get(name, (None, before & current))
         selector, taint, renewed_at = rule.spec.device_selector, rule.spec.taint, seen_at(rule)
-        # While the slices are missing, a rule can be for any device.
+        # While slices are missing, the expected device of a rule is not known, so the rule's device is not checked.
         is_valid = (
             selector is not None
             and (taint.key, taint.effect) == (HELD_BY_PLUGIN, "NoSchedule")
@@ -128,7 +128,7 @@ def markable(node: str, marks: Mapping[DeviceId, Holds]) -> dict[DeviceId, Holds
 
 
 def unmarkable(node: str, marks: Mapping[DeviceId, Holds], *, served: bool) -> tuple[NodeFinding, ...]:
-    """Return a finding for each device that should be marked and cannot be."""
+    """Return a finding for each device that should be marked and cannot be marked."""
     chosen = markable(node, marks) if served else {}
     left = sorted(marks.keys() - chosen.keys())
     findings: list[NodeFinding] = []

@@ -51,7 +51,7 @@ def _demand_names(*names: str) -> None:
 
 
 def in_both(before: Iterable[NodeReservation], after: Iterable[NodeReservation]) -> tuple[NodeReservation, ...]:
-    """Return the reservations in both answers; they are in doubt if they were in both."""
+    """Return the reservations in both answers. A reservation is in doubt only if both answers mark it so."""
     earlier = {(reservation.uid, reservation.devices): reservation for reservation in before}
     kept: list[NodeReservation] = []
     for reservation in after:

@@ -46,7 +46,7 @@ class NumaFound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def discovered(driver: str, devices: Iterable[PciDevice], numa_nodes: Iterable[NumaFound]) -> DeviceInventory:
-    """Return an inventory of the devices found. A device is named by its address, which other devices do not change."""
+    """Return an inventory of the devices found. A device is named by its address, so its name does not depend on other devices."""
     in_order = sorted(devices, key=lambda device: device.address)
     gpus: list[Gpu] = []
     nics: list[Nic] = []

@@ -70,7 +70,7 @@ UNHEALTHY = "unhealthy"
 
 
 def taints_of(driver: str, why: str) -> tuple[DeviceTaint, ...]:
-    """Return the taint of a device that is `why`, none if "": running pods keep the device, and new pods do not get it."""
+    """Return the taint for a problem, none if `why` is "". Running pods keep a tainted device, and new pods do not get it."""
     return (DeviceTaint(key=f"{driver}/{why}", effect="NoSchedule"),) if why else ()
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from node.service.settings import NodePaths
 
 SETTLE_INTERVAL = 60.0  # seconds
-HEALTH_INTERVAL = 5.0  # seconds between two looks at the devices' files
+HEALTH_INTERVAL = 5.0  # seconds between two checks of the devices' files
 HEALTH_VALIDITY = 30  # seconds
 HEALTHY, UNHEALTHY = 1, 2  # values of `health` in DRAResourceHealth
 logger = logging.getLogger("drawbridge.driver")
@@ -143,11 +143,11 @@ class Driver:
         self.publisher.update_machine(tainted(machine, self._failures))
 
     def has_successor(self) -> bool:
-        """Report whether a later instance answers on this node, as in a rolling update; it then publishes. May take seconds."""
+        """Report whether a later instance answers on this node, as in a rolling update; only the later one publishes. May take seconds."""
         return bool(successor(self._endpoint, self._patience))
 
     def health(self) -> HealthReport:
-        """Report the health of the devices: one with a taint, or whose file in /dev is gone, is unhealthy."""
+        """Report the health of the devices. A device with a taint or without a usable file in /dev is unhealthy."""
         now = int(time.time())
         devices = tuple(
             DeviceHealth(
@@ -166,7 +166,7 @@ class Driver:
         return device.taints[0].key if device.taints else self._failures.get(device.name, "")
 
     async def _follow_health(self) -> None:
-        """Periodically look at the devices: those that fail get a taint, and lose it when they are well again."""
+        """Periodically check the devices' files. A failed device has a taint until it is healthy again."""
         while True:
             await asyncio.sleep(self._health_interval)
             await self._update_health()
@@ -189,7 +189,7 @@ class Driver:
             await asyncio.sleep(interval)
             interval = self._health_interval
             if has_later(self._endpoint):
-                continue  # the later instance does it
+                continue  # the later instance restores the files
             try:
                 complete = await asyncio.to_thread(self._store.restore)
             except (OSError, BrokenCheckpoint):  # `_follow_claims` reports it

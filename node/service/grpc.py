@@ -1,9 +1,9 @@
 """gRPC servers and channels for `node.messages`, with a limit on message length.
 
-grpclib reads a message of any length into memory. Here the length in its header is checked first, so a peer cannot use up memory. An
-answer without a status is a KeyError to it; here it is a failed call. It handles all frames of a read in one turn of the loop, up to 29,000;
-here they take turns. The library has no hooks for this, so `Stream.recv_data`, by which both servers and clients read, the check of a client's
-status and `H2Protocol.data_received` are replaced for the whole process.
+This module changes three things in grpclib. A message of any length would be read into memory: here the length in its header is checked
+first, so a peer cannot use up memory. A response without a status would raise KeyError: here the call fails. All frames of a read, up to
+29,000, would be handled in one turn of the loop: here they are handled in pieces. grpclib has no hooks for this, so `Stream.recv_data`
+(servers and clients), the check of a client's status and `H2Protocol.data_received` are replaced for the whole process.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _receive = H2Protocol.data_received
 
 
 def _receive_by_pieces(line: Any, data: bytes, at: int = 0) -> None:
-    """Handle a piece of what was read, and the next one in another turn; meanwhile nothing is read."""
+    """Handle one piece of the read bytes, and the next piece in another turn. Reading is paused until all are handled."""
     if at and line.connection.is_closing():
         return
     _receive(line, data[at : at + _PIECE])

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 # Seconds. The kubelet waits for 45 and then repeats its call.
 API_TIMEOUT = 15.0
-# A claim whose devices are held by deleted claims waits up to this long until the kubelet has ended their containers and unprepared them: after a
-# refusal, the kubelet would only repeat its call in its next round. In a rolling update the other instance may get the unprepare call, so
-# the checkpoint is read again in intervals.
+# How long a claim waits if deleted claims hold its devices. Meanwhile the kubelet ends their containers and unprepares them; after a
+# refusal the kubelet would repeat its call only in its next round. In a rolling update the other instance may get the unprepare call, so
+# the checkpoint is read again every CHECK_INTERVAL seconds.
 UNPREPARE_TIMEOUT = 30.0
 CHECK_INTERVAL = 2.0
 # A claim deleted this long ago is unprepared without a call of the kubelet. The kubelet looks every minute for claims to unprepare; until then
@@ -54,7 +54,7 @@ class Preparing:
         self._clock = clock
         self._metrics = metrics or DriverMetrics()
         self._released_since: dict[str, float] = {}
-        # Claims that the kubelet asked for since the last `unprepare_deleted`, which may have read an older state of them.
+        # Claims of prepare calls since the last `unprepare_deleted`. It may have read an older state of them, so their time starts again.
         self._asked_for: set[str] = set()
         self._lock = asyncio.Lock()
         self._unprepared = asyncio.Event()
@@ -98,7 +98,7 @@ class Preparing:
         return UnprepareResponse(claims=answers)
 
     async def unprepare_deleted(self) -> None:
-        """Unprepare claims deleted for FORGET_AFTER: a kubelet that lost its state never asks for it."""
+        """Unprepare claims deleted for FORGET_AFTER: a kubelet that lost its state never unprepares them."""
         claims = await asyncio.to_thread(self._store.claims)
         now = self._clock()
         since: dict[str, float] = {}
@@ -123,7 +123,7 @@ class Preparing:
     async def _wait_for_unprepared(
         self, pending: Sequence[ClaimReference], claims_by_uid: Found, unprepared: asyncio.Event, seconds: float
     ) -> bool:
-        """If deleted claims block these, wait until one is unprepared; report whether another try makes sense."""
+        """If deleted claims block the pending ones, wait until one is unprepared; report whether another try makes sense."""
         if not pending or seconds <= 0:
             return False
         if unprepared.is_set():

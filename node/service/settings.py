@@ -71,7 +71,7 @@ class AllocatorAddress(msgspec.Struct, frozen=True):
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of an agent. It asks the kubelet every `glance` seconds, and reads all sources every `look` seconds."""
+    """The settings of an agent. The agent calls the kubelet every `glance` seconds, and reads all sources every `look` seconds."""
 
     marking: Annotated[
         Marking,

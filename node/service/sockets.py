@@ -1,4 +1,4 @@
-"""The two gRPC sockets of a driver: the kubelet finds it by one, and prepares claims by the other."""
+"""The two gRPC sockets of a driver: one registers the driver with the kubelet, the other serves the kubelet's calls."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class GrpcSocket:
         self._ours: tuple[int, int] | None = None
 
     async def __aenter__(self) -> Self:
-        """Listen on a socket that only its owner may use. It gets its final name once it listens, so that no `sweep` takes it for dead."""
+        """Listen on a socket that only its owner may use. It gets its final name once it listens, so that no `sweep` deletes it."""
         folder, _, name = self._path.rpartition("/")
         early = Path(folder, f".{name}")
         early.unlink(missing_ok=True)  # noqa: ASYNC240  left by a process that was killed at this point
@@ -135,7 +135,7 @@ class GrpcSocket:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return what distinguishes a file from a later one of the same name."""
+    """Return device and inode, which distinguish a file from a later one of the same name; None if there is no file."""
     try:
         status = Path(path).stat()
     except FileNotFoundError:
@@ -163,7 +163,7 @@ def successor(path: str, patience: float = ANSWER_TIMEOUT) -> str:
 
 
 def has_later(path: str) -> bool:
-    """Report whether a later instance listens, even if it hangs: it may have got calls that this one does not know of."""
+    """Report whether a later instance listens, even if it hangs: the kubelet may have called it, and not this one."""
     return any(map(listens, _later(path)))
 
 

@@ -1,4 +1,4 @@
-"""The quarantine: objects on which processing failed are left out one by one, so that none ends a process or affects another object.
+"""The quarantine: an object whose processing fails is left out, so that it neither ends the process nor affects other objects.
 
 Every object that a tenant stores reaches every process that watches the cluster, so processing an object may always fail: a record nested a
 thousand levels deep, a number of four thousand digits, a list in place of a name. Such an object is counted, logged once in a line of bounded

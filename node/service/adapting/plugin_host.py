@@ -60,7 +60,7 @@ class PluginPatience(NamedTuple):
 
 
 class PluginHost:
-    """All plugins of a node. `changed` is called when the state of one changes."""
+    """All plugins of a node. `changed` is called when a plugin's state changes."""
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class _Session:
         self._report_change(self)
 
     async def _listen(self, channel: Any) -> None:
-        """Read the stream of device lists, always the latest. Lists are decoded in a thread, because they can be long."""
+        """Read the stream of device lists; skip lists that a later one replaced. They are decoded in a thread, because they can be long."""
         call = UnaryStreamMethod(channel, f"{_SERVICE}/ListAndWatch", Empty, bytes)
         async with call.open() as stream:
             await stream.send_message(Empty(), end=True)

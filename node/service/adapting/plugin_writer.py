@@ -20,7 +20,7 @@ SECONDS = 40.0  # the longest wait for each plugin's answer; the kubelet waits f
 
 
 class PluginWriter:
-    """A Writer that asks the plugins. Its methods run in threads, not in the host's event loop."""
+    """A Writer that calls the plugins. Its methods run in threads, not in the host's event loop."""
 
     def __init__(self, driver: str, host: PluginHost, loop: asyncio.AbstractEventLoop) -> None:
         self._driver = driver
@@ -28,7 +28,7 @@ class PluginWriter:
         self._loop = loop
 
     def spec(self, record: Prepared, current: bytes | None) -> bytes:
-        """Return the current file of a claim if it is valid; otherwise ask the plugins."""
+        """Return the current file of a claim if it is valid; otherwise let the plugins allocate the devices."""
         if current is not None:
             with suppress(PluginFault):
                 answer_from_spec(self._driver, record, current)
@@ -64,7 +64,7 @@ class PluginWriter:
         return spec_of_answers(self._driver, record, edits)
 
     def metadata(self, record: Prepared) -> Mapping[str, bytes]:
-        """Return none: plugins tell containers about their devices themselves."""
+        """Return no files: the plugins' own edits describe the devices to containers."""
         del record
         return {}
 

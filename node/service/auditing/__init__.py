@@ -1,1 +1,1 @@
-"""The audit agent of a node: compares all sources about its devices, reports contradictions, and marks what device plugins hold."""
+"""The audit agent of a node: compares all sources about its devices, reports contradictions, and marks devices held by plugins."""

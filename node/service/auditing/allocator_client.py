@@ -1,4 +1,4 @@
-"""Asks an allocator for its reservations on this node. It may be absent, slow or hostile; the agent's other work goes on regardless."""
+"""Reads an allocator's reservations on this node. The allocator may be absent, slow or hostile; the agent's other work continues."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from node.service.settings import AllocatorAddress
 
 PATH = "/reservations"
-PATIENCE = 2.0  # seconds for one question, during which marks wait
-REST = 30.0  # seconds after a question without an answer
+PATIENCE = 2.0  # seconds for one call; marks wait for it
+REST = 30.0  # seconds between a call without an answer and the next call
 LARGEST = 1 << 20  # bytes of an answer
 LONGEST = 200  # characters of an answer that a message quotes
-REPLICAS = 8  # asked one after the other for the leader
+REPLICAS = 8  # called one after the other, at most, because only the leader answers
 WEBHOOK = "drawbridge"  # the MutatingWebhookConfiguration that holds the CA bundle
 _TOKEN = 16 << 10  # bytes
 logger = logging.getLogger("drawbridge.agent")
@@ -39,7 +39,7 @@ class Unanswered(Exception):  # noqa: N818  names the outcome
 
 
 class AllocatorClient:
-    """Asks about one node. `problem` says why the last question had no answer."""
+    """Reads the reservations on one node. `problem` is the reason why the last call had no answer."""
 
     def __init__(
         self, cluster: Cluster, address: AllocatorAddress, node: str, *, patience: float = PATIENCE, rest: float = REST

@@ -92,7 +92,7 @@ class EventReporter:
 class Conditioner:
     """Writes the node condition if it is `wanted`, and removes it when the agent ends, because nothing would renew it.
 
-    `problem` says why the last write failed, which does not affect the agent's other work.
+    `problem` is the reason why the last write failed. A failure does not affect the agent's other work.
     """
 
     def __init__(self, cluster: Cluster, node: str, *, wanted: bool) -> None:

@@ -33,7 +33,7 @@ class Marker:
         self.count = 0
 
     async def keep(self, snapshot: NodeSnapshot, hardware: Hardware, *, again: bool) -> None:
-        """Update the marks; with `again` even if nothing has changed. While the kubelet does not answer, they stay."""
+        """Update the marks; with `again` even if nothing has changed. While the kubelet does not answer, the marks stay."""
         if snapshot.kubelet is None:
             return
         plugin_devices: tuple[NodePluginDevice, ...] = ()

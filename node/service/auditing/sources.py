@@ -1,7 +1,7 @@
 """Reads the sources on a node: the kubelet and files. Each is read separately, so a missing, broken or huge one does not affect the others.
 
 Files are read up to a size limit. Only regular files are read, so that no pipe or device blocks the agent. Links are not followed, neither
-to files nor to drivers' folders. Of CDI files only the names are read.
+to files nor to drivers' folders. CDI files are not read, only their names.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class KubeletAnswer(msgspec.Struct, frozen=True):
 
 
 async def ask_kubelet(socket: str, seconds: float = ANSWER_TIMEOUT) -> KubeletAnswer:
-    """Ask the kubelet which devices containers have; raises KubeletAway without an answer."""
+    """Read from the kubelet which devices containers have; raises KubeletAway if it does not answer."""
     channel = channel_to(socket)
     try:
         holdings = await _call(channel, "List", PodHoldings, seconds)

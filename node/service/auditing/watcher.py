@@ -1,4 +1,4 @@
-"""Takes snapshots of a node: asks the kubelet, reads files, watches the node's pods and slices, and reads the claims that these name."""
+"""Takes snapshots of a node: calls the kubelet, reads files, watches the node's pods and slices, and reads the claims named there."""
 
 from __future__ import annotations
 
