@@ -63,7 +63,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
     page: int = 500
     # The bytes of memory that a copy of the collection may take (`runtime.informers.allotment`).
     room: int = 8 << 20
-    # Reduces an object for which there is no room; without it, nothing of such an object is kept.
+    # Reduces an object for which there is no room; without an outline, nothing of the object is kept.
     outline: Callable[[T], T] | None = None
     # Reduces each object of a list before the next is decoded; None leaves the object out.
     reduce: Callable[[T], T | None] | None = None

@@ -232,7 +232,7 @@ def _position(value: list[Json], step: str) -> int:
 
 
 def _without(value: Json, path: Path) -> Json:
-    """Return a document without one field, and without the parent fields that become empty by that."""
+    """Return a document without one field, and without parent fields that are then empty."""
     step = path[0]
     rest = path[1:]
     if isinstance(value, dict) and step.startswith("f:"):

@@ -116,7 +116,7 @@ def _frozen_pod(pod: Raw) -> Raw:
 
 
 def _rewritten(value: Raw, path: str, change: Callable[[Raw], Raw]) -> Raw:
-    """Change the objects at a path, in which `name*` stands for each item of a list; values of another shape are left unchanged."""
+    """Change the objects at a path. `name*` in the path stands for each item of a list. Values of another shape are left unchanged."""
     if not path:
         return change(value)
     step, _, rest = path.partition(".")

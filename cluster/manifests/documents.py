@@ -279,7 +279,7 @@ def read_leniently(
 
     `exclude` are patterns of files below directories to skip; `outside` returns the text of rendered input and the file it was rendered
     from. `keep` reduces each object; then documents and the items of a List are read one by one, without line numbers. `report` is
-    called with folders that are skipped because they lie elsewhere.
+    called for each link, pipe, socket or device that is skipped.
     """
     documents: list[Document] = []
     problems: list[InputProblem] = []
@@ -595,7 +595,7 @@ def _ends_before(chunk: bytes, line: int, column: int) -> bool:
 
 
 def _instead(data: bytes) -> Literal["", "template", "other"]:
-    """Guess what an unreadable text is by its beginning: a manifest has apiVersion, or kind beside metadata or spec."""
+    """Guess the kind of an unreadable text from its beginning: a manifest has apiVersion, or kind beside metadata or spec."""
     data = data[:PART_BYTES]
     if _TEMPLATE.search(data):
         return "template"

@@ -239,7 +239,7 @@ class _Rival(NamedTuple):
     holding: PreparedDeviceRecord | None = None  # None for a device of a device plugin
 
     def hinders(self, reservation: NodeReservation, device: NodeReservedDevice) -> bool:
-        """Report whether a reservation conflicts with the held device. The same claim, and two shares of one device, do not."""
+        """Report whether a reservation conflicts with the held device. The same claim, or another share of the device, does not conflict."""
         holding = self.holding
         if holding is None:
             return True
@@ -317,7 +317,7 @@ def _not_allocated(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
 
 
 def _not_prepared(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
-    """Find claims of running containers with a device that neither the kubelet nor a driver has as prepared."""
+    """Find claims of running containers with a device that neither the kubelet nor a driver has prepared."""
     if snapshot.kubelet is None:
         return
     known = {(record.namespace, record.claim, record.where) for record in snapshot.known}

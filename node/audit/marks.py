@@ -69,7 +69,7 @@ def plan(
     existing: Iterable[DeviceTaintRule],
     now: datetime,
 ) -> MarkPlan:
-    """Plan the writes that bring a node's marks up to date. `plugin_devices` are those held now."""
+    """Plan the writes that bring a node's marks up to date. `plugin_devices` keep their marks, even while slices are missing."""
     metadata = owner.metadata
     marks: dict[str, tuple[DeviceId, Holds]] = {}
     for where, holds in holds_by_device.items():

@@ -89,7 +89,7 @@ class Site:
         any_host: bool = False,
         headers: Iterable[tuple[str, str]] = (),
     ) -> None:
-        """Add `headers` to every answer. With `any_host` callers must log in."""
+        """Add `headers` to every answer. `any_host` accepts every Host header: only for a site whose routes require a login."""
         self._routes = [(_pattern(route.path), route) for route in routes]
         self._limits = limits
         self._any_host = any_host

@@ -7,7 +7,7 @@ costs only a socket, and at most MAX_PER_TURN handshakes begin in one turn of th
 A client can also hold back the second half of a handshake. So at most MAX_IN_PROGRESS handshakes are in progress. When another one begins, the oldest
 handshake of the address with the most handshakes is aborted.
 
-Every client sends its ClientHello as one TLS record. Anything else is rejected: it is not TLS, or an attempt to be slow.
+Every client sends its ClientHello as one TLS record. Anything else is rejected: the peer does not use TLS, or is slow on purpose.
 """
 
 from __future__ import annotations

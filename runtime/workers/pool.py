@@ -42,7 +42,7 @@ T = TypeVar("T")
 # Bytes that a worker can allocate beyond its size at the fork. An update of a pod with 8,000 containers takes 25 MiB. All workers, with
 # the shared pages that they write, and their parent must stay below 512 MiB.
 MAX_MEMORY = 64 << 20
-MAX_KEPT = 64 << 20  # bytes of its own with which a worker takes another request; with more it ends
+MAX_KEPT = 64 << 20  # own bytes of a worker after a request; with more the worker ends
 MAX_CPU_SECONDS = 60  # of a worker in its life
 MAX_WAITING = 16  # requests that wait for a worker, at most
 REAP_INTERVAL = 0.01  # seconds between two checks whether killed workers have ended

@@ -114,7 +114,7 @@ class Watcher(ClusterView):
             pods=tuple(self._pods.objects.values()) if self._pods.is_synced else None,
             slices=tuple(self._slices.objects.values()),
         )
-        # Claims of pods and of the kubelet first, so that those that only files name cannot crowd them out.
+        # Claims of pods and of the kubelet first, so that claims named only by files cannot crowd them out.
         in_use = {(record.namespace, record.claim) for record in snapshot.prepared_by_kubelet}
         for pod in snapshot.pods or ():
             namespace = pod.metadata.namespace
