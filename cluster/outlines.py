@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from dra.objects import Pod, ResourceClaim
 
-# An outline drops the rest of longer lists, and longer values of labels and annotations: they make an object large.
+# An outline cuts longer lists and drops longer values, because these make an object large.
 _MAX_ENTRIES = 32
 _MAX_LENGTH = 256
 NOT_KEPT = "drawbridge.dev/too-large"

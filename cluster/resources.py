@@ -55,7 +55,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
     kind: str
     type: type[T]  # noqa: A003  beside `kind`, the only fitting word
     namespaced: bool = True
-    # Whether the resource has a status subresource. Then only the subresource writes the status, and it writes nothing else.
+    # Whether there is a status subresource. Only the subresource writes the status, and it writes nothing else.
     status: bool = False
     # Whether metadata.generation counts changes of the spec.
     generation: bool = False

@@ -53,7 +53,7 @@ _NAME = {"generateName": "drawbridge-probe-"}
 _DRIVER = "probe.drawbridge.dev"
 
 
-# Selects no node. If a probe named a node, that node would have to exist and to have declared the feature.
+# Selects no node. A named node would have to exist, and to have declared the feature.
 _NOWHERE = {
     "nodeSelectorTerms": [{"matchExpressions": [{"key": "drawbridge.dev/probe", "operator": "Exists"}]}],
 }

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dra.objects import Device
     from node.inventory import Machine
 
-MAX_DEVICES = 64  # the server accepts 128, but only 64 if a device has taints (which can be added later), counters or lists
+MAX_DEVICES = 64  # the server accepts 128, but 64 if a device has counters, lists or taints, which can be added later
 MAX_SETS = 8
 T = TypeVar("T")
 

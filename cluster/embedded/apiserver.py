@@ -161,7 +161,7 @@ class ApiServer:
         self._commit(PODS, (namespace, name), pod, dry_run=dry_run)
 
     def load(self, obj: Raw) -> None:
-        """Add an object of a snapshot with its status, without validation. Only missing metadata and defaults are filled in."""
+        """Add an object of a snapshot with its status, without validation. Fill in missing metadata and defaults."""
         resource = resources.resource_of(obj)
         if resource is None:
             raise BadRequest(f"no such resource: {obj.get('apiVersion')} {obj.get('kind')}")

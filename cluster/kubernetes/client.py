@@ -170,7 +170,6 @@ class Kubernetes:
     async def create(
         self, resource: Resource[T], obj: T | Raw, namespace: str | None = None, *, dry_run: bool = False
     ) -> T:
-        """Create an object and return it as stored."""
         body = resource.plain(obj)
         where = namespace or body.get("metadata", {}).get("namespace") if resource.namespaced else None
         data = await self._call("POST", _path(resource, where), _dry(dry_run), body)

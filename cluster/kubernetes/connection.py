@@ -41,7 +41,7 @@ Query = list[tuple[str, str]]
 # Larger than any single object: etcd's limit is 1.5 MiB by default, and rarely set to 8.
 LARGEST_ANSWER = 64 << 20
 CONNECT_SECONDS = 10.0
-# Seconds between two renewals of refused credentials, so that a credential program does not run for every refused request.
+# Seconds between two renewals of credentials: a credential program must not run for every refused request.
 RENEWAL_SECONDS = 10.0
 # Bytes of an error that are read; a proxy's error page may be longer.
 _ERROR_BODY = 64 * 1024

@@ -66,7 +66,7 @@ class Unsuitable(Exception):  # noqa: N818  not a defect
 
 
 def is_for(error: Invalid) -> bool:
-    """Whether the server may have refused the change of bytes that the patch does not contain."""
+    """Whether the server may have refused bytes that the patch does not contain."""
     fields = {cause.field for cause in error.causes}
     return bool(fields) and fields <= _KEPT
 

@@ -154,7 +154,7 @@ class _DocumentText:
         path = "" if path.startswith("/") or ".." in path else path
         if not self.home:
             return path
-        # In Helm's comment the path begins with the chart's name, which can differ from the name of the chart's folder.
+        # Helm's path begins with the chart's name, which can differ from the name of its folder.
         inside = path.partition("/")[2]
         return str(Path(self.home).parent / inside) if inside else self.home
 
@@ -201,7 +201,7 @@ class Document:
 
     @property
     def root(self) -> str:
-        """The folder that its file must not leave by a link: see `bounds`, or the named folder that holds the file; "" if there is none."""
+        """The folder that its file must not leave by a link (from `bounds`, or the named folder); "" if there is none."""
         return self._text.root
 
     @property
@@ -389,7 +389,7 @@ def _bytes(path: str, root: str, most: int = MAX_BYTES, *, regular: bool = False
 
 
 def _read_bounded(file: BinaryIO, name: str, size: int = 0, most: int = MAX_BYTES) -> bytes:
-    """Read a file up to the limit, which all files of a folder share. Without a limit, reading a device would not end.
+    """Read a file up to the limit, which all files of a folder share: reading a device would not end.
 
     A file of known `size` is read in one piece.
     """

@@ -35,7 +35,7 @@ def patterns(lines: Iterable[str]) -> list[IgnorePattern]:
 
 
 def _form(text: str) -> Any:
-    """Compile a pattern. A name matches at any depth, a path from the folder on. None for a broken pattern, which git ignores, too."""
+    """Compile a pattern; None if it is broken (git ignores it, too). A name matches at any depth, a path from the folder on."""
     import re2
 
     anywhere = "" if "/" in text else "(?:.*/)?"

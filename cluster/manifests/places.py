@@ -1,8 +1,8 @@
 """Opens files of a folder that may be untrusted, and follows no link out of it, even one created meanwhile.
 
-A path below the current folder must not lead out of it by a link. A file found below a named folder must stay in that folder. A path that
-is outside of the current folder itself (`/etc/x`, `../x`, a shell's `<(…)`) is opened without this check. Paths are walked folder by
-folder, so that a link created in between is not followed either.
+A path below the current folder must stay in it; a file found below a named folder must stay in that folder. A path outside of the current
+folder (`/etc/x`, `../x`, a shell's `<(…)`) is opened without this check. Paths are walked folder by folder, so that a link created in
+between is not followed either.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _NO_LINK: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _NO_LINK
-# The deepest nesting of folders that is read. In Python 3.11 os.walk calls itself for each level, and Python's stack ends at a thousand.
+# Levels of folders that are read: in Python 3.11 os.walk calls itself for each level, and Python's stack ends at a thousand.
 MAX_FOLDERS: Final = 256
 
 

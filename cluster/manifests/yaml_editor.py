@@ -258,7 +258,7 @@ def _replace(text: str, parent: yaml.Node, name: str, value: Any) -> str:
     if plain or _is_flow(old):
         before, behind = text[: old.start_mark.index], text[old.end_mark.index :]
         return before + _inline(value) + behind
-    # A block is replaced in two steps: the old block is removed, and the new one is inserted at the end of the mapping.
+    # A block is replaced in two steps: it is removed, and the new block is inserted at the end of the mapping.
     if len(_siblings(parent)) == 1:
         raise CannotEdit(f"{name} is all that its mapping has")
     without = _remove(text, parent, name)

@@ -92,7 +92,6 @@ def contradiction(
     users: tuple[tuple[str, str], ...] = (),
     pod_message: str = "",
 ) -> NodeFinding:
-    """Make a finding of a kind."""
     finding = make_finding(kind.code, about, message, remedy)
     return NodeFinding(**asdict(finding), users=users, pod_message=pod_message)
 
@@ -239,7 +238,7 @@ class _Rival(NamedTuple):
     holding: PreparedDeviceRecord | None = None  # None for a device of a device plugin
 
     def hinders(self, reservation: NodeReservation, device: NodeReservedDevice) -> bool:
-        """Report whether a reservation conflicts with the held device. The same claim, or another share of the device, does not conflict."""
+        """Report whether a reservation conflicts with the held device. The same claim and another share of the device do not conflict."""
         holding = self.holding
         if holding is None:
             return True

@@ -86,7 +86,7 @@ def plan(
         before = frozenset(rule.metadata.annotations.get(HOLDS, "").splitlines())
         at, holds = marks.get(name, (None, before & current))
         selector, taint, renewed_at = rule.spec.device_selector, rule.spec.taint, seen_at(rule)
-        # While slices are missing, the expected device of a rule is not known, so the rule's device is not checked.
+        # While slices are missing, the device of a rule cannot be checked.
         is_valid = (
             selector is not None
             and (taint.key, taint.effect) == (HELD_BY_PLUGIN, "NoSchedule")

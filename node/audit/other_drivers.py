@@ -54,7 +54,7 @@ class UnknownForm(BadCheckpoint):
 
 
 class _Inner(msgspec.Struct, frozen=True, rename="camel"):
-    """The content of `v1`, which has no checksum of its own, or of `v2`."""
+    """`v1`, which has no checksum inside, or `v2`."""
 
     checksum: int | None = None
     prepared_claims: dict[str, Any] | None = None

@@ -117,7 +117,6 @@ class Preparing:
             self._wake_waiting()
 
     async def wait_for_statuses(self) -> None:
-        """Wait until the statuses are written."""
         await asyncio.gather(*self._status_writes, return_exceptions=True)
 
     async def _wait_for_unprepared(

@@ -135,7 +135,7 @@ class GrpcSocket:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return device and inode, which distinguish a file from a later one of the same name; None if there is no file."""
+    """Return device and inode, which distinguish a file from a later one of the same name."""
     try:
         status = Path(path).stat()
     except FileNotFoundError:

@@ -31,25 +31,20 @@ class Credentials(NamedTuple):
 
 
 def client_ca_flag(certified: str) -> Flag:
-    """Return the option for the CA of client certificates."""
     return Flag(
         f"Answer {certified} only to callers with a certificate of this CA; reloaded when the file changes.", "FILE"
     )
 
 
 def client_names_flag() -> Flag:
-    """Return the option for the common names of client certificates."""
     return Flag("With --client-ca: only callers with this common name. May be repeated.", "NAME", name="client-name")
 
 
 def token_file_flag(guarded: str) -> Flag:
-    """Return the option for the token of callers."""
     return Flag(f"Answer {guarded} only to callers that show this bearer token.", "FILE")
 
 
 class Callers:
-    """Checks callers' credentials."""
-
     def __init__(self, credentials: Credentials, *, every: float = RELOAD_SECONDS) -> None:
         """Read the token file, and again after `every` seconds. Raises OSError if it cannot be read now."""
         self._credentials = credentials

@@ -35,8 +35,6 @@ _NODE = "authentication.kubernetes.io/node-name"
 
 
 class _TokenUser(msgspec.Struct, frozen=True):
-    """The user of a token."""
-
     username: str = ""
     uid: str = ""
     groups: tuple[str, ...] = ()
@@ -44,8 +42,6 @@ class _TokenUser(msgspec.Struct, frozen=True):
 
 
 class _TokenStatus(msgspec.Struct, frozen=True):
-    """The status of a TokenReview."""
-
     authenticated: bool = False
     audiences: tuple[str, ...] = ()
     user: _TokenUser = _TokenUser()

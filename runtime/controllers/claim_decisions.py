@@ -76,7 +76,7 @@ def actions_for_pod(pod: Pod, claims: Collection[ResourceClaim]) -> list[Action]
     for entry in pod.spec.resource_claims:
         if not entry.resource_claim_template_name:
             continue
-        # The name in the pod's status, else of the claim that the pod owns. "" if the claim must be created, None if the pod needs none.
+        # The claim's name in the pod's status, else of the claim that the pod owns; "" if none exists, None if the pod needs none.
         name = claim_name(pod, entry)
         if name is not None and name not in present:
             name = next((claim.metadata.name for claim in claims if generated_for(claim, pod, entry.name)), "")
@@ -161,7 +161,7 @@ def _owner_done(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> bo
 
 
 def _preconditions(claim: ResourceClaim) -> Raw:
-    """Return metadata with which the API server rejects the patch if the claim has changed."""
+    """Return metadata with which a patch fails if the claim has changed."""
     return {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
 
 

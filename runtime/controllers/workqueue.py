@@ -61,7 +61,7 @@ class WorkQueue(Generic[K]):
         self._filled.set()
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Queue a key after a delay, unless the key is queued or has a timer already. An earlier timer stays, even if it ends later."""
+        """Queue a key after a delay, unless the key is queued or has a timer already, even one that ends later."""
         if key not in self._ready and key not in self._later:
             self._later[key] = asyncio.get_running_loop().call_later(seconds, self._due, key)
 

@@ -177,7 +177,7 @@ class PeerConnection(BaseProtocol):
     # ---- one request
 
     def _read_head(self, data: bytes) -> None:
-        """Keep a part of a head. Once the head is complete, reply if the handler refuses the request; otherwise wait for the body."""
+        """Keep a part of a head. Once the head is complete, refuse the request or wait for the body."""
         buffer, most = self._buffer, self._listener.limits.head_bytes
         searched = max(0, len(buffer) - len(END_OF_HEAD))
         buffer += data

@@ -46,8 +46,6 @@ MAX_ACCOUNTS = 1024  # accounts whose cost is remembered
 
 
 class Queued(NamedTuple):
-    """A request in the queue."""
-
     client: PeerConnection
     account: str
     head: Head
@@ -59,8 +57,6 @@ _Rank = tuple[float, float, int]
 
 
 class FairQueue:
-    """Requests that wait for their answer."""
-
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         # Cheap requests by number, in order of arrival; and their ranks in ascending order: (expected cost, the client's cost, number).
@@ -80,7 +76,6 @@ class FairQueue:
         return self._length
 
     def join(self, client: PeerConnection, account: str, head: Head, body: bytes) -> None:
-        """Queue a request."""
         queued = Queued(client, account, head, body, self._loop.time())
         cost = self._cost_of(queued)
         if cost <= CHEAP:

@@ -33,8 +33,6 @@ def count_members(body: bytes) -> int:
 
 
 class Reply(NamedTuple):
-    """The answer to a request."""
-
     status: int
     body: bytes
     kind: str = "text/plain; charset=utf-8"
@@ -46,5 +44,4 @@ class Reply(NamedTuple):
 
 
 def text(status: int, message: str, *headers: tuple[str, str], close: bool = False) -> Reply:
-    """Return a reply in plain text."""
     return Reply(status, message.encode(), headers=headers, close=close)

@@ -149,11 +149,9 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._is_closing = True
 
     def pause_writing(self) -> None:
-        """See BaseProtocol."""
         self._connection.pause_writing()
 
     def resume_writing(self) -> None:
-        """See BaseProtocol."""
         self._connection.resume_writing()
 
     # ---- reading
@@ -320,7 +318,6 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._raw.abort()
 
     def is_closing(self) -> bool:
-        """Report whether the connection is ending."""
         return self._is_closing
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:

@@ -63,8 +63,6 @@ class Request(NamedTuple):
 
 
 class Refused(Exception):  # noqa: N818  names the outcome
-    """The request is refused with a status."""
-
     def __init__(self, status: HTTPStatus, *headers: tuple[str, str]) -> None:
         super().__init__(status.phrase)
         self.reply = text(status, f"{status.phrase}\n", *headers)
@@ -133,7 +131,6 @@ class Site:
         raise Refused(HTTPStatus.NOT_FOUND)
 
     async def answer(self, head: Head, body: bytes) -> Reply:
-        """Answer with the function of the route."""
         try:
             reply = await self._find(head, body)
         except Refused as refused:
@@ -149,7 +146,6 @@ class Site:
 
 
 def html(page: str, status: int = 200, *headers: tuple[str, str]) -> Reply:
-    """Return a reply with a page."""
     return Reply(status, page.encode(), HTML, headers)
 
 

@@ -20,7 +20,6 @@ class Turns(Generic[T]):
         return any(self._waiting.values())
 
     def add(self, item: T, peer: str, *, is_known: bool) -> None:
-        """Add an item of an address."""
         self._waiting[is_known].setdefault(peer, deque()).append(item)
 
     def pop(self) -> T | None:

@@ -59,7 +59,6 @@ class Allotment:
             del self._used[owner]
 
     def has(self, key: Key) -> bool:
-        """Report whether an object has room."""
         return key in self._sizes
 
     def put_aside(self, owner: str, name: str, size: int) -> str:

@@ -26,8 +26,6 @@ logger = logging.getLogger("drawbridge.cluster")
 
 
 class ClusterView:
-    """The informers of a process."""
-
     def __init__(self, cluster: Cluster, *, retry: float = 1.0, extra: float = 3.0, server: float = 600.0) -> None:
         """Seconds: `retry` between tries to reach the server, `extra` to wait for optional collections, `server` between version checks."""
         self._cluster = cluster

@@ -63,8 +63,6 @@ class Batch(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Informer(Generic[T]):
-    """Keeps a copy of one collection."""
-
     def __init__(
         self,
         cluster: Reader,

@@ -45,7 +45,6 @@ class Quarantine:
         return QuarantineGuard(self, object_id)
 
     def hold(self, object_id: ObjectId, problem: str | Exception) -> None:
-        """Quarantine an object."""
         text = describe(problem) if isinstance(problem, Exception) else line(problem)
         self._objects[object_id] = text
         self._objects.move_to_end(object_id)
@@ -75,8 +74,6 @@ class Quarantine:
 
 
 class QuarantineGuard:
-    """The context in which one object is processed."""
-
     def __init__(self, quarantine: Quarantine, object_id: ObjectId) -> None:
         self._quarantine = quarantine
         self._object_id = object_id

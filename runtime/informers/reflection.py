@@ -37,8 +37,6 @@ class ReflectionPhase(Enum):
 
 
 class StepOutcome(Enum):
-    """How a step went."""
-
     COMPLETE = "complete"  # the whole collection was read
     ENDED = "ended"  # the server closed the watch in good order
     GONE = "gone"  # the version or the page token has expired, or there is room again for objects that were not kept
@@ -75,8 +73,6 @@ TABLE: Mapping[tuple[ReflectionPhase, StepOutcome], Move] = {
 
 
 class ReflectionState(msgspec.Struct, frozen=True):
-    """The state of the copy."""
-
     phase: ReflectionPhase = ReflectionPhase.STREAM
     streams: bool = True  # whether the server supports streamed lists, as far as known
     version: str = ""  # the copy has all changes up to this version

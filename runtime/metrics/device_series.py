@@ -24,8 +24,6 @@ POD_DEVICE = ("namespace", "pod", "claim", "driver", "pool", "device", "share", 
 
 
 class SeriesFamily(NamedTuple):
-    """The name, help text and labels of a metric."""
-
     name: str
     text: str
     labels: tuple[str, ...] = ()

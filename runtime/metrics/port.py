@@ -46,11 +46,9 @@ class MetricsPort:
         return problems, {name: note() for name, note in self.notes.items()} | dict(self.more_notes())
 
     def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
-        """Create a counter."""
         return Counter(name, text, labels, registry=self.registry)
 
     def histogram(self, name: str, text: str, labels: Sequence[str] = (), *, buckets: Sequence[float]) -> Histogram:
-        """Create a histogram."""
         return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
 
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
@@ -76,7 +74,6 @@ class MetricsPort:
             self.closed.labels(reason).inc()
 
     def refuse(self, head: Head) -> Reply | None:
-        """Refuse requests with a body."""
         return text(413, "no body is expected here", close=True) if head.length else None
 
     def answer(self, head: Head, body: bytes) -> Reply:

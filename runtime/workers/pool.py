@@ -223,8 +223,6 @@ class WorkerPool(Generic[T]):
 
 
 class _Worker:
-    """One child process."""
-
     def __init__(self, decide: Callable[[str, bytes], object], state: object) -> None:
         self.state = state
         self._lives = True

@@ -50,8 +50,6 @@ class _Caller:
 
 
 class Slots:
-    """Slots, and the requests that wait for one."""
-
     def __init__(self, size: int, queue: int) -> None:
         """At most `queue` requests wait."""
         self._loop = asyncio.get_running_loop()
