@@ -128,15 +128,12 @@ class Election:
     async def _renew(self) -> None:
         """Renew the lease; return when it is lost."""
         loop = asyncio.get_running_loop()
-        renewed = loop.time()
-        while loop.time() - renewed < self._term.renew_deadline:
+        while loop.time() - self._renewed < self._term.renew_deadline:
             await asyncio.sleep(self._term.retry)
-            left = self._term.renew_deadline - (loop.time() - renewed)
+            left = self._term.renew_deadline - (loop.time() - self._renewed)
             try:
                 async with asyncio.timeout(max(left, 0.0)):
-                    if await self._hold():
-                        renewed = loop.time()
-                    elif self._taken:
+                    if not await self._hold() and self._taken:
                         return
             except TimeoutError:
                 return

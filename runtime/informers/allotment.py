@@ -36,12 +36,14 @@ class Allotment:
 
     def take(self, key: Key, owner: str, size: int) -> bool:
         """Reserve room for an object, replacing its previous room; report whether it fits."""
+        _, replaced = self._sizes.get(key, ("", 0))
         self.leave(key)
         size = size if size > SMALL else size // 3
         used = self._used.get(owner, 0) + size
         share = self._share if owner else self.size
         if used > FLOOR and (used > share or self._total + size > self.size):
             return False
+        self._freed -= min(replaced, size)  # the object keeps that much
         self._sizes[key] = owner, size
         self._used[owner] = used
         self._total += size

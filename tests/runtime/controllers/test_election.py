@@ -100,6 +100,29 @@ async def test_a_leader_that_cannot_renew_stops_in_time():
     await candidate.leave()
 
 
+async def test_the_deadline_of_a_leader_counts_from_the_begin_of_a_slow_renewal():
+    """Other candidates count from the write, not from the leader's answer."""
+    term = Term(duration=3.0, retry=0.01)
+
+    class Slow(Embedded):
+        written = 0.0
+
+        async def patch(self, *args, **kwargs):
+            if self.written:
+                raise Unavailable("the network is gone")
+            result = await super().patch(*args, **kwargs)
+            self.written = asyncio.get_running_loop().time()
+            await asyncio.sleep(term.duration / 2)
+            return result
+
+    cluster, leading = Slow(), set()
+    candidate = Candidate(cluster, "c", leading, term)
+    await until(lambda: cluster.written)
+    await until(lambda: not leading)
+    assert asyncio.get_running_loop().time() - cluster.written < term.duration
+    await candidate.leave()
+
+
 async def give_lease_to(cluster, identity):
     spec = {"holderIdentity": identity, "leaseDurationSeconds": 3600}
     await cluster.patch(resources.LEASES, "lock", Merge({"spec": spec}), "default")
