@@ -36,7 +36,7 @@ SUITES = {
 
 
 def main(names: list[str]) -> int:
-    """Run the suites and print the table; exit with 1 if one could not run."""
+    """Run the suites and print the table; return 1 if a suite failed, and 2 for an unknown name."""
     unknown = [name for name in names if name not in SUITES]
     if unknown:
         print(f"bench: no suite named {', '.join(unknown)}; there are: {', '.join(SUITES)}", file=sys.stderr)
@@ -57,7 +57,7 @@ def main(names: list[str]) -> int:
 
 
 def line(row: Row) -> str:
-    """Print one row of the table."""
+    """Return a row of the table as text."""
     theirs = "" if row.theirs is None else f"{figure(row.theirs)} {row.unit}"
     ratio = "" if row.ratio is None else f"{figure(row.ratio)}x"
     tail = "  ".join(part for part in (row.target, f"[{row.peer}]" if row.peer else "", row.note) if part)
@@ -65,7 +65,7 @@ def line(row: Row) -> str:
 
 
 def figure(value: float) -> str:
-    """Three significant digits, no exponent."""
+    """Return a number with three significant digits and no exponent."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"

@@ -20,7 +20,7 @@ Points = tuple[Point, ...]
 
 WIDTH, HEIGHT = 720, 340
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 60, 44
-# Told apart by people who cannot tell red from green, on white and on dark grey.
+# Distinguishable for people with red-green blindness, on white and on dark grey.
 COLOURS = ("#3b76c4", "#d9822b", "#3d9a6c", "#b0509e", "#8a8a2e", "#d0514a")
 _STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#333}.t{font-size:15px;font-weight:600}.a{stroke:#888;stroke-width:1}"
@@ -51,7 +51,7 @@ def lines(
     y: str,
     log: bool = False,
 ) -> str:
-    """Draw lines over a common axis; `log` makes both axes logarithmic, and leaves out what is not above zero."""
+    """Draw lines over a common axis; `log` makes both axes logarithmic, and omits points with a value of 0 or less."""
     shown = [[point for point in line.points if not log or min(point) > 0] for line in series]
     xs = [x_value for points in shown for x_value, _ in points]
     ys = [y_value for points in shown for _, y_value in points]

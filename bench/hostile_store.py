@@ -1,8 +1,8 @@
 """Measures the memory of drawbridge's processes when tenants, or a stolen node, fill the store with hostile objects.
 
-Every kind that a process of ours follows, in the shapes that grow most when they are read: parameters of empty objects, labels by the
-hundred thousand, lists of tolerations, workloads without replicas. A stub serves them, because a real API server takes
-minutes and gigabytes to store what is asked about here (`e2e/webhook/test_memory.py` asks a real one, with less).
+The objects are of every kind that a process of ours follows, in the shapes that grow most when they are decoded: parameters of empty
+objects, a hundred thousand labels, long lists of tolerations, workloads without replicas. A stub serves the objects, because a real API
+server takes minutes and gigabytes to store them (`e2e/webhook/test_memory.py` uses a real server, with fewer objects).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _workload(size: int) -> bytes:
     return b'"spec":{"replicas":0,"template":{"metadata":{},"spec":' + _pod_spec(size) + b"}}"
 
 
-# By plural: whether it has a namespace, how large one is, and what stands beside its name.
+# By plural: whether the kind is namespaced, the bytes of an object, and a function that makes the rest of its JSON.
 KINDS: dict[str, tuple[bool, int, Callable[[int], bytes]]] = {
     "resourceclaimtemplates": (True, 328_000, lambda size: b'"spec":{' + _claim_spec(size) + b"}"),
     "resourceclaims": (True, 328_000, _claim_spec),
@@ -100,9 +100,9 @@ KINDS: dict[str, tuple[bool, int, Callable[[int], bytes]]] = {
 
 
 def write(directory: Path, plural: str, size: int, *, beside: list[stub.Object] | None = None) -> int:
-    """Write so many bytes of one kind and some honest objects for the stub; return the bytes written.
+    """Write `size` bytes of hostile objects of one kind for the stub, after the honest objects `beside`; return the hostile bytes.
 
-    Each second object has its weight in labels instead.
+    Every second object has large labels instead of a large spec.
     """
     namespaced, each, make = KINDS[plural]
     body, crowded = make(each), labels(each)
@@ -124,7 +124,7 @@ def write(directory: Path, plural: str, size: int, *, beside: list[stub.Object] 
 
 @contextlib.contextmanager
 def stored(size: int) -> Iterator[Path]:
-    """Serve an honest cluster with so many hostile bytes of each kind."""
+    """Serve an honest cluster with `size` bytes of hostile objects, the same share of each kind."""
     with start.prepare(20) as directory:
         for plural in KINDS:
             honest = [start.slice_(number) for number in range(20)] if plural == "resourceslices" else []
@@ -159,7 +159,7 @@ def run(directory: Path, name: str) -> Fared:
 def peak_of_command(directory: Path, *command: str) -> float:
     """Run a command to its end, and return its highest resident memory in MiB.
 
-    The command reports it, because the kernel counts the memory of this process for a child that is not it yet.
+    The command reports it, because the kernel counts this process's memory for a child until the child executes its program.
     """
     report = "import atexit, sys; atexit.register(lambda: print(open('/proc/self/status').read(), file=sys.stderr))"
     done = subprocess.run(

@@ -26,7 +26,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """The peer's time as a multiple of drawbridge's."""
+        """Return the peer's figure as a multiple of drawbridge's."""
         return self.theirs / self.ours if self.theirs is not None and self.ours else None
 
 

@@ -1,7 +1,8 @@
 """A stub of an API server, to measure a program without a real server's work.
 
-Collections are files of watch events (`write_collection`), listed page by page, or streamed and then silent, as a real server does it. Single objects
-may be stored: created, read, and patched if their version is the one that was seen. No watch shows that, and nothing is validated.
+A collection is a file of watch events (`write_collection`). The stub lists it page by page, or streams it in a watch that then stays
+silent, like a real server. Clients may also create, read and patch single objects; a patch with another resourceVersion is a conflict.
+Watches do not show these objects, and nothing is validated.
 
     python -m bench.stub DIRECTORY prints its port.
 """
@@ -33,7 +34,7 @@ GROUPS = {"groups": [{"versions": [{"groupVersion": "resource.k8s.io/v1"}]}]}
 OUR_GROUP = {"groups": [*GROUPS["groups"], {"versions": [{"groupVersion": "drawbridge.dev/v1alpha1"}]}]}
 NOW = {"metadata": {"resourceVersion": "9"}}
 END = {"metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
-PLAIN = 128 * 1024  # bytes up to which a server does not compress an answer
+PLAIN = 128 * 1024  # bytes; a server compresses only larger answers
 CHUNK = 1 << 16
 BEFORE, AFTER = b'{"type":"ADDED","object":', b"}\n"
 
@@ -90,7 +91,7 @@ def encoded(value: Object) -> bytes:
 
 
 class Store:
-    """What is served."""
+    """The collections and the single objects that the stub serves."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -1,4 +1,4 @@
-"""Traces the calls that lead to an answer: how many, in how many functions and files, and how often they change the file."""
+"""Traces the calls of an answer: their number, their functions and files, and how often consecutive calls are in different files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = tuple([f"{ROOT / package}{os.sep}" for package in ("allocator", "cluster", "dra", "runtime", "webhook")])
-STORE = f"{ROOT / 'cluster' / 'embedded'}{os.sep}"  # stands for an API server
+STORE = f"{ROOT / 'cluster' / 'embedded'}{os.sep}"  # replaces the API server, so its calls do not count
 
 
 class Way:

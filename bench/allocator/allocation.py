@@ -1,7 +1,7 @@
 """The allocator beside the in-tree one, on the same objects in one run: hard questions, whole fleets, memory.
 
-Ours is timed from a stock and claims to the answer, compiling included; the in-tree allocator from its slices to the
-answer, without reading objects and with its selectors compiled by an earlier question where it has one. It is stopped at
+Our allocator is timed from a stock and claims to the answer, with the compilation of selectors. The in-tree allocator is timed from its
+slices to the answer, without reading objects; an earlier question may have compiled its selectors. On hard questions it is stopped at
 `DEADLINE_MS`; the ratio then is a lower bound. `python -m bench.allocator.allocation` draws the growth curves in docs/plots.
 """
 
@@ -35,7 +35,7 @@ DEADLINE_MS = 2000
 NODES, DEVICES = 5_000, 8
 PLOTS = Path(__file__).parents[2] / "docs" / "plots"
 IN_TREE = f"in-tree {RELEASE}"
-UNIQUE = {  # selectors that read an attribute which each device has its own value for
+UNIQUE = {  # selectors on an attribute with a different value for each device
     "!=": 'device.attributes["g"].uuid != "7-0"',
     "==": 'device.attributes["g"].uuid == "7-0"',
     "in": 'device.attributes["g"].uuid in ["7-0", "9-1"]',
@@ -90,7 +90,7 @@ def answering(case: dict[str, Any]) -> Callable[[], object]:
 
 
 def in_tree(oracle: Oracle, case: dict[str, Any]) -> tuple[float, bool]:
-    """Time the in-tree allocator; also say whether it was stopped."""
+    """Return the milliseconds of the in-tree allocator, and whether it was stopped."""
     answer = oracle.ask(**case, deadlineMs=DEADLINE_MS)
     if answer["verdict"] == "timeout":
         return DEADLINE_MS, True
@@ -220,7 +220,7 @@ def memory() -> Row:
 
 
 def resident(nodes: int = NODES) -> float:
-    """Build a stock from JSON text slice by slice, look at all nodes, and say how much memory the process takes."""
+    """Build a stock from JSON text slice by slice, look at all nodes, and return the memory of the process in MiB."""
     from dra.wire import decode, encode
 
     classes = [convert(hard.class_("gpu", "g"), DeviceClass)]

@@ -1,9 +1,9 @@
 """A scheduler that does not decide: the highest rate and lowest cost that any scheduler can reach with these writes.
 
-Device after device is given away in a row that was known beforehand. Of what a scheduler does only that is left without which no pod
-runs: one watch that says which pods there are and who has which claim, and three writes per pod, the claim's finalizer, its
-allocation with the reservation, and the binding; two where claims have their finalizer from the beginning. Nothing is looked up, compared or checked, no event is told, and answers and
-watch carry no more than names. It cannot schedule anything else: it does not know who else gives devices away, nor what becomes of its pods.
+It allocates devices in the order of a list that its plan contains. It does only what no pod can run without: one watch that shows pods and
+their claims, and three writes per pod: the claim's finalizer, its allocation with the reservation, and the binding. Claims that have the
+finalizer from their creation need two writes. It looks up, compares and checks nothing, and creates no events. Answers and watch contain
+only names. It cannot schedule anything else: it does not see other writers' allocations, nor what happens to its pods later.
 
     python bench/allocator/floor.py PLAN    (a file that `bench.allocator.scheduling` writes)
 """
@@ -25,14 +25,14 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NAME = "floor"  # pods that say it as their scheduler's are meant
+NAME = "floor"  # the `schedulerName` of its pods
 FINALIZER = "resource.kubernetes.io/delete-protection"
 WRITERS = 16
 WATCH_SECONDS = 600
-TRIES, PAUSE = 10, 0.2  # of a request that is refused: by a server that is busy, or a policy that is only being read
+TRIES, PAUSE = 10, 0.2  # attempts and seconds between them: a busy server, or one that still loads a policy, refuses
 PLAIN = "application/json"
 ONLY_NAMES = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-TIMESTAMP = "2026-01-01T00:00:00Z"  # of every allocation: a clock would be a thought
+TIMESTAMP = "2026-01-01T00:00:00Z"  # of every allocation: reading a clock would cost time
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -42,9 +42,9 @@ class Plan(msgspec.Struct, frozen=True):
     ca: str
     token: str
     claims: str  # the path of the claims
-    pods: str  # and of the pods
-    protected: bool  # claims are made with their finalizer
-    generated: bool  # claims are made from a template: each names its pod; else it has the pod's name
+    pods: str  # the path of the pods
+    protected: bool  # claims have their finalizer from their creation
+    generated: bool  # claims come from a template and name their pod as owner; otherwise a claim has its pod's name
     driver: str
     devices: tuple[tuple[str, str, str], ...]  # node, pool and device
 
@@ -84,7 +84,7 @@ class Work(NamedTuple):
 
 
 class Server:
-    """A kept connection."""
+    """A persistent connection."""
 
     def __init__(self, plan: Plan) -> None:
         self.headers = {"Authorization": f"Bearer {plan.token}", "Accept": ONLY_NAMES, "Content-Type": PLAIN}
@@ -92,7 +92,7 @@ class Server:
         self.connection = http.client.HTTPSConnection(urlsplit(plan.url).netloc, context=context)
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> bytes:
-        """Send a request and read the answer; give up after repeated refusals, and the run fails for lack of the pod."""
+        """Send a request and return the answer; raise after repeated refusals. Then the pod is missing, and the run fails."""
         sent = msgspec.json.encode(body) if body is not None else None
         for _ in range(TRIES):
             self.connection.request(method, path, sent, self.headers | headers)
@@ -145,7 +145,7 @@ def place(server: Server, plan: Plan, work: Work) -> None:
 
 
 def main() -> None:
-    """Allocate devices until none is left."""
+    """Allocate a device of the plan to each pod until none is left."""
     plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Plan)
     waiting: queue.SimpleQueue[Work] = queue.SimpleQueue()
     for _ in range(WRITERS):
@@ -157,7 +157,7 @@ def main() -> None:
 
 
 def work_off(plan: Plan, waiting: queue.SimpleQueue[Work]) -> None:
-    """Write for one pod after the other."""
+    """Place one pod after the other."""
     server = Server(plan)
     while True:
         place(server, plan, waiting.get())

@@ -1,11 +1,11 @@
-"""Packing: how much more a fleet serves than with first-fit, and how much room it keeps for pods that want whole devices.
+"""Packing: how many more pods a fleet serves than with first-fit, and how many whole devices it keeps free for large pods.
 
-Generated workloads (bench/allocator/generate.py) come to 16 GPUs, the same pods in the same order for every strategy:
-  calm    asked for 60% of the fleet: nearly every pod is served, so the fleets carry the same pods; what differs is how many
-          GPUs are wholly idle on average, and that is how many more of the largest pods would fit at any moment
-  crowded asked for 130%: pods without a place go away; what differs is how much hardware is put to use
-Two baselines: `first-fit` takes nodes in order, which is packing of a kind; `in-tree` takes first-fit's devices on a node
-drawn by lot, since kube-scheduler has no opinion on devices when it chooses among nodes.
+The pods of generated workloads (bench/allocator/generate.py) arrive at 16 GPUs, in the same order for every strategy:
+  calm    they request 60% of the fleet: nearly every pod is served, so all fleets run the same pods. Strategies differ in the
+          mean number of wholly idle GPUs, which is the number of further pods of the largest size that would fit
+  crowded they request 130%: a pod that does not fit is dropped. Strategies differ in how much hardware is in use
+Two baselines: `first-fit` takes nodes in order, which packs to some degree; `in-tree` takes first-fit's devices on a random node,
+because kube-scheduler does not compare devices when it chooses among nodes.
 `python -m bench.allocator.fragmentation` draws docs/plots/fragmentation.svg and prints the table (some minutes).
 """
 
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 NODES, PODS, SEEDS, CALM, CROWDED = 4, 240, 4, 0.6, 1.3
 DEVICES = 16
-PARTED = ("mig", "shares")  # where a device can be partly in use; of pairs only the crowded figures say something
+PARTED = ("mig", "shares")  # workloads in which a device can be partly in use; for `pairs` only the crowded figures differ
 BASELINE = "in-tree"
 PLOT = Path(__file__).parents[2] / "docs" / "plots" / "fragmentation.svg"
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Means over seeds: idle GPUs in calm times, and in crowded ones hardware in use and pods served."""
+    """Means over seeds: idle GPUs when calm, and hardware in use and pods served when crowded."""
 
     idle: float
     in_use: float
@@ -145,7 +145,7 @@ def _ask(strategy: str, dice: random.Random) -> Ask:
 
 
 def _idle(one: Replay) -> float:
-    """Average the share of the fleet that is on wholly idle hardware, while pods still come."""
+    """Return the mean share of the fleet that is wholly idle hardware, until at most one pod is left."""
     last = next(sample.at for sample in reversed(one.samples) if sample.running + sample.pending > 1)
     spans = [(a, b.at - a.at) for a, b in pairwise(one.samples) if b.at <= last]
     whole = sum((1 - sample.utilisation) * (1 - sample.fragmentation) * span for sample, span in spans)

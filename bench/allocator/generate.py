@@ -1,7 +1,7 @@
-"""Workloads to try strategies on: fleets, and pods that come and go. Equal draws give equal workloads.
+"""Workloads to compare strategies on: fleets, and pods that arrive and end. Equal draws give equal workloads.
 
-Three kinds, after what shared accelerators are asked for: partitions of GPUs by profile (MIG), shares of GPU memory, and
-GPUs with a NIC on the same PCIe root. Randomness comes from the caller, as a function that draws from [0, 1).
+There are three kinds, like real requests for accelerators: partitions of GPUs by profile (MIG), shares of GPU memory, and GPUs with
+a NIC on the same PCIe root. Randomness comes from the caller, as a function that draws from [0, 1).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Workload(NamedTuple):
 GPU, NIC = "gpu.example.com", "nic.example.com"
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 
-# Profile → (memory slices, multiprocessors, where it may start), as a GPU with seven compute and eight memory slices has it.
+# Profile → (memory slices, multiprocessors, possible starts), on a GPU with seven compute and eight memory slices.
 PROFILES: dict[str, tuple[int, int, tuple[int, ...]]] = {
     "1g": (1, 14, (0, 1, 2, 3, 4, 5, 6)),
     "2g": (2, 28, (0, 2, 4)),
@@ -48,7 +48,7 @@ PAIRS_MIX = ((0.35, "gpu"), (0.15, "nic"), (0.35, "pair"), (0.15, "quad"))
 
 
 def mig(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
-    """Make nodes of four partitionable GPUs, and pods that ask for one partition each."""
+    """Make nodes of four partitionable GPUs, and pods that request one partition each."""
     slices: list[ResourceSlice] = []
     for number in range(nodes):
         node = f"node-{number:02}"
@@ -81,7 +81,7 @@ def mig(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
 
 
 def shares(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
-    """Make nodes of four shareable GPUs of 80Gi, and pods that ask for a share of memory each."""
+    """Make nodes of four shareable GPUs of 80Gi, and pods that request a share of memory each."""
     devices: list[Object] = [
         {"name": f"gpu-{at}", "capacity": {"memory": {"value": "80Gi"}}, "allowMultipleAllocations": True}
         for at in range(4)
@@ -97,7 +97,7 @@ def shares(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
 
 
 def pairs(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
-    """Make nodes of eight GPUs and four NICs on four PCIe roots; pods ask for a GPU, a NIC, both, or a root's worth."""
+    """Make nodes of eight GPUs and four NICs on four PCIe roots; pods request a GPU, a NIC, both, or all devices of a root."""
 
     def devices(node: str, kind: str, count: int, per_root: int) -> list[Object]:
         return [
@@ -125,7 +125,7 @@ KINDS: dict[str, Callable[..., Workload]] = {"mig": mig, "shares": shares, "pair
 
 
 class _Coming:
-    """The pods that come: how often each kind of pod, how much of the hardware it takes, and what it claims."""
+    """The pods that arrive: the weight of each kind, its share of the hardware, and its claim."""
 
     def __init__(self, mix: Mix, sizes: dict[str, float], claim: Callable[[str], Object], *, hardware: float) -> None:
         self.mix = mix
@@ -134,7 +134,7 @@ class _Coming:
         self.hardware = hardware
 
     def workload(self, draw: Draw, slices: Sequence[ResourceSlice], *, nodes: int, pods: int, load: float) -> Workload:
-        """Let pods come so often that on average they ask for `load` times the hardware; each stays 100 on average."""
+        """Let pods arrive so often that they request `load` times the hardware on average; a pod runs for 100 time units on average."""
         classes = [
             convert(
                 {

@@ -1,7 +1,7 @@
-"""Replaying a workload: pods arrive, wait, run and leave; what that does to a fleet under a strategy.
+"""Replays a workload on a fleet under a strategy: pods arrive, wait, run and end.
 
-Time is a number that only this module moves. Pods that find no place wait; whenever one leaves, those that wait are tried
-again by priority and arrival, and later ones may pass earlier ones that still do not fit.
+Time is simulated. A pod that does not fit waits. Whenever a pod ends, the waiting pods are tried again in the order of priority and
+arrival; a later pod that fits may pass an earlier pod that does not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """A pod that comes at a time, and leaves when it has run long enough. None: it stays."""
+    """A pod that arrives at a time, and ends `lasts` after its placement; with None it never ends."""
 
     pod: str
     at: float
@@ -34,7 +34,7 @@ class Arrival(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """The fleet right after something happened."""
+    """The fleet after an event."""
 
     at: float
     running: int
@@ -44,13 +44,13 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Replay(msgspec.Struct, frozen=True, rename="camel"):
-    """What became of a workload. Times in the workload's own unit; averages weigh by time."""
+    """The result of a workload, with times in the workload's own unit, and averages weighted by time."""
 
     strategy: str
     pods: int
     placed: int
-    at_once: int  # placed the moment they came
-    never: tuple[str, ...]  # still waiting at the end
+    at_once: int  # pods that were placed at their arrival
+    never: tuple[str, ...]  # pods that were never placed
     pending_mean: float
     pending_worst: float
     utilisation: float
@@ -67,7 +67,7 @@ def replay(
     ask: Ask,
     patience: float | None = None,
 ) -> Replay:
-    """Play arrivals against a stock; a pod that waits longer than `patience` gives up."""
+    """Replay arrivals on a stock; a pod that waits longer than `patience` is dropped."""
     return _Player(stock, arrivals, ask, patience).report(strategy)
 
 
@@ -111,7 +111,7 @@ class _Player:
         )
 
     def _until(self, now: float) -> None:
-        """Let the pods leave that end before a time, and serve those that wait for it."""
+        """End the pods that are due by `now`, and try the waiting pods after each end."""
         leaving = self.leaving
         while leaving and leaving[0][0] <= now:
             at, _ = leaving[0]
@@ -126,7 +126,7 @@ class _Player:
             self._serve(at, tuple(self.waiting))
 
     def _serve(self, now: float, tried: Sequence[int]) -> None:
-        """Place those that can be placed; one that asks like another that was just refused need not be tried."""
+        """Place the pods that fit; skip a pod with the same claims as a pod that was just refused."""
         refused: set[bytes] = set()
         for number in tried:
             arrival = self.arrivals[number]
@@ -148,7 +148,7 @@ class _Player:
         self.samples.append(Sample(now, self.running, len(self.waiting), utilisation(rooms), fragmentation(rooms)))
 
     def _average(self, value: Callable[[Sample], float]) -> float:
-        """Average a value over the time in which pods still arrive: what comes after is only the emptying."""
+        """Average a value over the time in which pods arrive; after that the fleet only empties."""
         if not self.samples:
             return 0.0
         first = self.samples[0].at

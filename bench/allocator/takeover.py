@@ -1,8 +1,8 @@
-"""From the death of a leader to the first answer of the replica that stood by: 5,000 nodes of eight devices, and 30,000 claims that are held.
+"""Measures the time from the death of a leader to the first answer of the standby, on 5,000 nodes of eight devices with 30,000 held claims.
 
-Both are processes as they are installed (`drawbridge allocator`); the first is killed with SIGKILL as soon as it leads and the other is ready. What
-passes until the lease runs out is told apart: only a shorter lease shortens it. The API server is a stub with pages as long and compressed
-as a real one's, because its own work is not what is measured.
+Both replicas are processes as installed (`drawbridge allocator`). The first replica is killed with SIGKILL once it leads and the other
+is ready. The time until the lease expires is reported separately, because only a shorter lease shortens it. The API server is a stub, so
+that its own work is not measured; its list pages are as long as a real server's, and compressed.
 
     python -m bench.allocator.takeover [--nodes 5000] [--claims 30000] [--rounds 2]
 """
@@ -41,12 +41,12 @@ TEAMS = 200
 
 
 class TakeOver(NamedTuple):
-    """One of them, in seconds."""
+    """The figures of one take-over; times in seconds."""
 
     wall: float  # from the lease to the first decision
-    cpu: float  # of the replica, in that time
-    lease: float  # from the kill until it has the lease
-    start: float  # CPU from its start until everything was read
+    cpu: float  # of the new leader, in that time
+    lease: float  # from the kill until the new leader has the lease
+    start: float  # CPU of the new leader from its start until it had read everything
     memory: float  # MiB, at the end
 
 
@@ -63,7 +63,7 @@ def rows() -> Iterator[Row]:
 
 
 def main() -> None:
-    """Print each."""
+    """Print the figures of each take-over."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--claims", type=int, default=CLAIMS)
@@ -138,7 +138,7 @@ class Replica:
             time.sleep(LOOK_SECONDS)
 
     def first_node(self) -> str:
-        """Ask about a pod until there is a decision; return its node."""
+        """Send a pod until the allocator has decided; return the pod's node."""
         body = json.dumps({"pod": waiting_pod()})
         while True:
             code, said = self.ask("/plugin/v1/prefilter", body)

@@ -73,7 +73,7 @@ def _dump_rows(folder: Path) -> Iterator[Row]:
         what = f"drawbridge survey of {DUMPED:,} pods ({form}, {size:.0f} MB)"
         seconds = median_seconds(lambda: run(*survey), runs=3, warmup=0)  # noqa: B023  called at once
         yield Row(what=what, unit="s", ours=seconds, target=target)
-        # The largest child so far: JSON comes first, and needs as much as YAML or more.
+        # The largest child so far. JSON is measured first; YAML needs no more memory than JSON.
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
         yield Row(what=f"{what}, memory", unit="MiB", ours=peak, target="< 512 MiB")
 
@@ -111,7 +111,7 @@ def _filled(text: str, number: int) -> str:
 
 
 def _pod(name: str, owner: str, team: str, uid: str, node: str) -> dict[str, Any]:
-    """A pod as a server gives it out, with its managed fields, conditions and variables."""
+    """Return a pod as a server returns it, with its managed fields, conditions and variables."""
     fields: dict[str, Any] = {"f:spec": {f"f:field{number}": {} for number in range(40)}}
     variables = [{"name": f"E{number}", "value": "v" * 20} for number in range(20)]
     limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}
@@ -135,7 +135,7 @@ def _pod(name: str, owner: str, team: str, uid: str, node: str) -> dict[str, Any
 
 
 def run(*command: str) -> None:
-    """Run a process to its end; exit code 1 is an answer, any other but 0 an error."""
+    """Run a process to its end; exit codes above 1 are errors, because 1 means findings."""
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
     if done.returncode not in (0, 1):
         raise RuntimeError(f"{' '.join(command[:2])} ended with {done.returncode}: {done.stderr.decode()[-400:]}")

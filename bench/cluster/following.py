@@ -55,7 +55,7 @@ def decoding(what: str, resource: Any, model: str, objects: list[Any], target: s
         return watch
 
     watch = asyncio.run(client())
-    some = lines[: max(20, len(lines) // 20)]  # theirs is slow: a twentieth tells
+    some = lines[: max(20, len(lines) // 20)]  # the official client is slow, so it decodes a twentieth
 
     def theirs() -> None:
         for line in some:
@@ -103,7 +103,7 @@ server.serve_forever()
 
 
 def following() -> Iterator[Row]:
-    """Run an informer against a server in another process that sends pods as fast as they are taken."""
+    """Run an informer against a server in another process that sends pods as fast as the informer reads them."""
     bodies = [pod(number % 500, version=number + 1) for number in range(EVENTS)]
     lines = b"".join(json.dumps({"type": "MODIFIED", "object": body}).encode() + b"\n" for body in bodies)
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
@@ -129,7 +129,7 @@ def following() -> Iterator[Row]:
 
 
 async def follow(config: str) -> tuple[float, float]:
-    """Seconds and CPU seconds that an informer needs for all events."""
+    """Return the seconds and CPU seconds that an informer needs for all events."""
     from cluster.kubernetes.client import Kubernetes
 
     cluster = Kubernetes.connect(kubeconfig=config)
@@ -158,7 +158,7 @@ async def follow(config: str) -> tuple[float, float]:
 
 
 def measure_embedded() -> Iterator[Row]:
-    """Writes of the embedded store: in memory, and into a file."""
+    """Measure writes of the embedded store: in memory, and into a file."""
     with tempfile.TemporaryDirectory() as directory:
         places: tuple[tuple[str, Callable[[], Embedded]], ...] = (
             ("in memory", Embedded),
@@ -169,7 +169,7 @@ def measure_embedded() -> Iterator[Row]:
 
 
 def writes(make: Callable[[], Embedded], number: int = 300) -> float:
-    """Seconds a write."""
+    """Return the mean seconds of a create, a patch and a delete."""
 
     async def work() -> None:
         cluster = make()
@@ -196,7 +196,7 @@ def kubeconfig(url: str) -> dict[str, Any]:
 
 
 def pod(number: int, version: int = 1) -> dict[str, Any]:
-    """A pod as a busy cluster has them: two containers, environment, probes, managed fields."""
+    """Return a pod like those of a busy cluster: two containers, environment, probes, managed fields."""
     container = {
         "name": "main",
         "image": "registry.example.com/team/service:1.2.3",

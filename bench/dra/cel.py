@@ -22,7 +22,7 @@ MODEL = f'{DRIVER} && device.attributes["gpu.example.com"].model == "H100"'
 RANGE = (
     'device.attributes["gpu.example.com"].index >= 0 && device.attributes["gpu.example.com"].model in ["A100", "H100"]'
 )
-# The first three are what every library can do; the rest needs Kubernetes' types.
+# Every library can evaluate the first three; the others need Kubernetes' types.
 COMMON = {"driver": DRIVER, "driver and attribute": MODEL, "range and list": RANGE}
 SELECTORS = {
     **COMMON,

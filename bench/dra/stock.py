@@ -67,7 +67,7 @@ def stock() -> Iterator[Row]:
 
 
 def slice_of(node: str, *, devices: int) -> dict[str, object]:
-    """Make a slice like those of the NVIDIA driver (no device of it exists)."""
+    """Make a slice like those of the NVIDIA driver; its devices do not exist."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",

@@ -1,6 +1,6 @@
-"""How long the kubelet waits for NodePrepareResources: a claim with eight devices, by a unix socket, to the disk and back.
+"""Measures how long the kubelet waits for NodePrepareResources, for a claim with eight devices, over a unix socket.
 
-The driver is whole: sockets, guard, checkpoint and CDI file with their fsyncs. The API server is the embedded store in the same process.
+The driver is complete: sockets, guard, checkpoint and CDI file with their fsyncs. The API server is the embedded store in the same process.
 """
 
 from __future__ import annotations
