@@ -1,7 +1,8 @@
-"""Reviews a second over TLS: ours, beside HAMi-DRA's webhook and a floor (the same server doing nothing), in rounds that alternate.
+"""Measures reviews per second over TLS of our webhook, HAMi-DRA's webhook, and a floor (aiohttp's server that allows everything).
 
-HAMi-DRA is measured where its program is available (`bench.webhook.hami`), else what was recorded of it is the yardstick. The load comes from wrk where it is installed (Debian: `apt-get install wrk`), else from a client of our own, which takes so
-much of the machine itself that only the ratio to the floor says anything. Client, floor and webhook share the machine.
+Rounds alternate. If the program of HAMi-DRA is not available (`bench.webhook.hami`), recorded figures of HAMi-DRA take its place. wrk
+makes the load if it is installed (Debian: `apt-get install wrk`). Otherwise a client of our own does. That client uses so much CPU that
+only the ratio to the floor is meaningful. Client, floor and webhook share the machine.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ WHERE = {CONNECTIONS: f"{CONNECTIONS} connections", 1: "one connection"}
 SECONDS = 2
 ROUNDS = 5
 # HAMi-DRA on the same kind of machine, in rounds that alternated with ours: wrk, 8 TLS connections, a review of 5 kB. Its
-# rates, and its own CPU a GPU review; the API requests that it makes meanwhile come on top.
+# rates, and its CPU microseconds per GPU review, without those of its API server.
 HAMI_GPU, HAMI_PLAIN = 520.0, 5850.0
 HAMI_CPU = 1070.0
 
@@ -47,13 +48,13 @@ ANEW = "GPU pod translated, each asks for something else (/mutate)"
 CHECKED = "GPU pod checked (/validate)"
 PLAIN = "pod without accelerators (/mutate)"
 THEIR_GPU, THEIR_PLAIN = "HAMi-DRA: GPU pod", "HAMi-DRA: pod without accelerators"
-# What each is measured against, and how often it is to go into that.
+# By kind of review: the peer, and the target: how many times faster than the peer ours has to be.
 PEERS = {
     SAME: (THEIR_GPU, "2.5x"),
     ANEW: (THEIR_GPU, "2.5x"),
     PLAIN: (THEIR_PLAIN, "1.3x"),
 }
-# Stands in an amount of the pods that differ, and is another number in each.
+# Placeholder in an amount; each request has another number in its place.
 MARK = "@@@@@@@@"
 LIMITS = {"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}
 
@@ -68,7 +69,7 @@ class Load(NamedTuple):
 
 
 def rows() -> Iterator[Row]:
-    """Measure each kind of review on eight connections and on one, then what deciding costs by itself."""
+    """Measure each kind of review on eight connections and on one, then decisions without a server."""
     with ExitStack() as stack:
         work = reviews_of(stack)
         note = with_hami(work, stack)
@@ -90,7 +91,7 @@ class Work(NamedTuple):
 
 
 def reviews_of(stack: ExitStack) -> dict[str, Work]:
-    """The floor and the webhook, and the reviews that matter."""
+    """Start floor and webhook; return the reviews to send to each."""
     floor, webhook = (stack.enter_context(server(name)) for name in ("floor", "webhook"))
     gpu = review(pod(LIMITS))
     return {
@@ -103,12 +104,12 @@ def reviews_of(stack: ExitStack) -> dict[str, Work]:
 
 
 def with_hami(work: dict[str, Work], stack: ExitStack) -> str:
-    """Add HAMi-DRA to the work if it is available, or say why it is not."""
+    """Add HAMi-DRA to the work if it is available; return a note about the source of its figures."""
     try:
         path = hami.program()
         api = stack.enter_context(server("yes"))
         theirs = Server(*stack.enter_context(hami.running(path, _pair(), json.dumps(kubeconfig(api.url)).encode())))
-        patch_object(work[SAME].body, ask(theirs.url, work[SAME].body))  # it translates, or it is not measured
+        patch_object(work[SAME].body, ask(theirs.url, work[SAME].body))  # raises if it does not translate the pod
     except (hami.MissingError, OSError, KeyError) as error:
         return f"recorded, for {error or type(error).__name__}"
     work[THEIR_GPU] = Work(theirs, "/mutate", work[SAME].body)
@@ -140,7 +141,7 @@ def in_process() -> Row:
     checked = review(patch_object(body, admission.decide_review("mutate", body, world.state(fresh=True)).body))
     admission.decide_review(
         "validate", checked, world.state(fresh=True)
-    )  # the first look at a fleet is measured elsewhere
+    )  # the first check of a fleet takes longer, and is measured elsewhere
     took = []
     for number in range(2_000):
         if number % 10 == 0:
@@ -161,7 +162,7 @@ def in_process() -> Row:
 
 
 def large_world(nodes: int) -> tuple[Any, Callable[[int], Any]]:
-    """The example fleet with many nodes that share GPUs, and a maker of claims that hold part of one."""
+    """Return the example fleet with many more nodes that share GPUs, and a function that makes claims for a part of a GPU."""
     import copy
 
     from cli.commands.demo import EXAMPLES
@@ -202,7 +203,7 @@ def large_world(nodes: int) -> tuple[Any, Callable[[int], Any]]:
 
 
 def row(what: str, load: Load, loads: dict[str, Load], where: str, note: str) -> Row:
-    """One line, as time per review so that the ratio reads like all others."""
+    """Return a row with the time per review, so that its ratio has the same direction as in other rows."""
     recorded = {THEIR_GPU: HAMI_GPU, THEIR_PLAIN: HAMI_PLAIN} if where == WHERE[CONNECTIONS] else {}
     peer, target = PEERS.get(what, ("", ""))
     rate = loads[peer].rate if peer in loads else recorded.get(peer)
@@ -223,7 +224,7 @@ def row(what: str, load: Load, loads: dict[str, Load], where: str, note: str) ->
 
 
 def pod(limits: dict[str, str], mark: str = "") -> dict[str, Any]:
-    """A pod of about 5 kB, as a user writes it and the API server fills it in."""
+    """Return a pod of about 5 kB, as a user writes it, with the defaults of the API server."""
     env = [{"name": f"SETTING_{i}", "value": "x" * 40} for i in range(40)]
     mounts = [{"name": f"volume-{i}", "mountPath": f"/data/{i}"} for i in range(8)]
     container = {
@@ -256,7 +257,7 @@ def pod(limits: dict[str, str], mark: str = "") -> dict[str, Any]:
 
 
 def review(obj: dict[str, Any]) -> bytes:
-    """An AdmissionReview for a pod's creation."""
+    """Return the AdmissionReview of a pod's creation."""
     request = {
         "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
         "operation": "CREATE",
@@ -273,7 +274,7 @@ def review(obj: dict[str, Any]) -> bytes:
 
 
 def apply_answer(url: str, body: bytes) -> dict[str, Any]:
-    """The pod of a review after the webhook's patch."""
+    """Send a review; return its pod after the webhook's patch."""
     return patch_object(body, ask(url, body))
 
 
@@ -288,7 +289,7 @@ def ask(url: str, body: bytes) -> bytes:
 
 
 def patch_object(body: bytes, answer: bytes) -> dict[str, Any]:
-    """The object of a review with the patch of its answer."""
+    """Return the object of a review after the patch of its answer."""
     import base64
 
     import jsonpatch
@@ -301,9 +302,9 @@ def patch_object(body: bytes, answer: bytes) -> dict[str, Any]:
 def trusting() -> ssl.SSLContext:
     context = ssl.SSLContext(
         ssl.PROTOCOL_TLS_CLIENT
-    )  # a default one reads the machine's authorities, a third of a second
+    )  # a default context reads the machine's CAs, which takes a third of a second
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # which certificate is served is not what is measured
+    context.verify_mode = ssl.CERT_NONE  # the certificate does not matter here
     return context
 
 
@@ -319,9 +320,9 @@ class Server(NamedTuple):
 
 @contextmanager
 def server(name: str, *, descriptors: int = 0, pieces: Path | None = None) -> Iterator[Server]:
-    """Its own server process; its log goes nowhere, as to a fast collector.
+    """Run a server in its own process; its log is discarded, as by a fast collector.
 
-    It may be allowed so many descriptors only, or be a webhook that writes down what its loop does (`bench.webhook.pieces`).
+    `descriptors` limits its file descriptors; with `pieces` it is a webhook that records what its loop does (`bench.webhook.pieces`).
     """
     command = [
         sys.executable,
@@ -341,7 +342,7 @@ def server(name: str, *, descriptors: int = 0, pieces: Path | None = None) -> It
 
 
 def serve_floor() -> None:
-    """Answer yes to everything through aiohttp's own server, with the body read and the uid found, and nothing else."""
+    """Allow everything with aiohttp's server, which only reads the body and finds the uid."""
     from aiohttp import web
 
     from webhook.admission import admission_review as reviews
@@ -363,7 +364,7 @@ def serve_floor() -> None:
 
 
 def serve_yes() -> None:
-    """An API server that creates claims and nothing else, for HAMi-DRA."""
+    """Serve an API for HAMi-DRA that answers discovery, and every creation with the same claim."""
     from aiohttp import web
 
     async def yes(request: web.BaseRequest) -> web.Response:
@@ -400,7 +401,7 @@ def _certificate() -> ssl.SSLContext:
 
 
 def serve_webhook() -> None:
-    """The whole process as `drawbridge standalone` runs it, on the example fleet."""
+    """Serve the example fleet as `drawbridge standalone` does."""
     from cli.commands.demo import EXAMPLES
     from cli.playground.playground import playground
     from cluster import manifests
@@ -502,7 +503,7 @@ def _own(url: str, body: bytes, connections: int) -> Load:
 
 
 def profile() -> None:
-    """Print where deciding 3,000 different GPU pods spends its time: docs/profiles/admission.txt is what this printed."""
+    """Print where deciding 3,000 different GPU pods spends its time: docs/profiles/admission.txt is such a print."""
     import cProfile
     import pstats
 

@@ -1,9 +1,9 @@
-"""A live webhook while attackers want to close it without a request: `python -m bench.webhook.attacks`.
+"""Attacks on the connections of a live webhook: `python -m bench.webhook.attacks`.
 
-Each attack lasts some seconds and stops by itself. Beside it two processes ask for one small honest review after the other, one on a connection
-that it keeps, one on a new connection each time. A line an attack says how many honest reviews were answered, how many were lost, and
-how long they were held; it ends with 1 if one was lost, or one on the connection that is kept was held for longer than a tenth of a
-second of the webhook's processor, or if the webhook has taken more than half a GiB of memory. How long new peers wait is only reported.
+Each attack lasts some seconds. Meanwhile two processes send one small honest review after the other: one process on a persistent
+connection, the other on a new connection for each review. For each attack the program prints how many honest reviews were answered and
+lost, and how long they were delayed. It ends with 1 if a review was lost, if the webhook spent more than a tenth of a CPU second before
+it answered a review on the persistent connection, or if the webhook took more than 512 MiB. Delays on new connections are only reported.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
     Attack = Callable[["Target"], Coroutine[None, None, str]]
 
-CROWD = 10_000  # connections that say nothing
-HELLOS, OPEN = 2_000, 300  # a second; and how many stay open that have said it
-# Loopback addresses, each of which is its own peer.
+CROWD = 10_000  # silent connections
+HELLOS, OPEN = 2_000, 300  # hellos per second, and connections that stay open after their hello
+# Loopback addresses; each is a peer of its own for the webhook.
 MANY = tuple(f"127.1.{number // 250}.{1 + number % 250}" for number in range(500))
 ONE = ("127.1.9.9",)
 HONEST = "127.0.0.1"  # the address of the honest callers
@@ -47,14 +47,14 @@ NAMESPACES = 16
 HELD = 0.1
 MEMORY = 512  # MiB
 HANDSHAKE, DATA = 22, 23  # content types of TLS records
-KEY_UPDATE = b"\x18\0\0\1\1"  # and the other side is to do the same
-GROUP = "prime256v1"  # of those that are accepted, the group whose hello costs most CPU
-PATIENCE = 1.0  # with an answer, of peers that send no HTTP/1.1
-PAUSE = 0.1  # after a connection that was refused
+KEY_UPDATE = b"\x18\0\0\1\1"  # update_requested: the peer has to update its keys, too
+GROUP = "prime256v1"  # the accepted group whose hello costs the webhook most CPU
+PATIENCE = 1.0  # seconds that an attacker waits for a read, a write or a handshake
+PAUSE = 0.1  # seconds after a refused connection, and between bursts of records
 
 
 class Target(NamedTuple):
-    """The address to attack, until when, and from where."""
+    """The address to attack, the end of the attack, and the addresses of the attackers."""
 
     address: tuple[str, int]
     until: float
@@ -74,7 +74,7 @@ def knock(target: Target, peer: str) -> socket.socket | None:
         return None
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # gone at once when it is closed
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # close() resets the connection at once
     try:
         sock.bind((peer, 0))
         if sock.connect_ex(target.address) in (0, errno.EINPROGRESS):
@@ -137,7 +137,7 @@ def close(held: Iterable[socket.socket]) -> None:
 
 
 async def say_hello_at_once(target: Target) -> str:
-    """Open as many connections as the server accepts, and send a hello on all of them at once. A client needs no CPU for it: each hello has the same bytes."""
+    """Open connections, and send a hello on all of them at once. The hellos have the same bytes, so they cost the client no CPU."""
     said, greeted = hello(), 0
     number = 300 if target.peers == ONE else 1_000
     while not target.is_over:
@@ -162,7 +162,7 @@ async def say_hello(target: Target) -> str:
             if sock := knock(target, peer):
                 silent.append(sock)
         await asyncio.sleep(0.005)
-        while len(silent) > 10:  # the last are not connected yet
+        while len(silent) > 10:  # the newest may not be connected yet
             sock = silent.popleft()
             greeted += greet(sock, said)
             open_.append(sock)
@@ -188,7 +188,7 @@ class Line(NamedTuple):
 
 
 async def lines(target: Target, peer: str, *, tls: bool = True, limit: int = 1 << 16) -> AsyncIterator[Line]:
-    """Connect again and again as long as the attack lasts; each connection ends when the next is asked for."""
+    """Yield one connection after the other until the attack is over; each ends when the next one starts."""
     trust = trusting() if tls else None
     while not target.is_over:
         try:
@@ -221,7 +221,7 @@ async def trickle(target: Target, said: bytes, *, tls: bool) -> str:
 
 
 def request(body: bytes) -> bytes:
-    """A review as it goes over the wire."""
+    """Return the HTTP request of a review."""
     head = f"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
@@ -282,7 +282,10 @@ async def hang_up(target: Target, body: bytes) -> str:
 
 
 async def spread_over_namespaces(target: Target) -> str:
-    """Send the review that costs most to decode, in 16 namespaces at once. One address stands for an API server, which sends the honest reviews too."""
+    """Send the review that costs most to decode, in 16 namespaces at once.
+
+    With one address, that address is also the sender of the honest reviews, like an API server.
+    """
     decided, skipped = 0, 0
     peers = (HONEST,) if target.peers == ONE else target.peers
     body = REVIEWS["millions of nothing"][1]()
@@ -380,7 +383,7 @@ async def connect(target: Target, peer: str) -> tuple[socket.socket, Sealer] | N
 async def send_records(
     target: Target, record: Callable[[Sealer], bytes], *, number: int = 32, size: int = 128 << 10
 ) -> str:
-    """Send `size` bytes of such records after the head of a large body, on several connections at once."""
+    """Send `size` bytes of records after the headers of a request with a large body, on several connections at once."""
     sent, loop = 0, asyncio.get_running_loop()
 
     async def send(line: tuple[socket.socket, Sealer], data: bytes) -> int:
@@ -456,13 +459,13 @@ def problems_of(name: str, seen: Mapping[str, Beside], memory: float) -> Iterato
 
 
 def main() -> int:
-    """Run; the arguments say which attacks and how long."""
+    """Run the attacks that the arguments select."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="how long each attack lasts")
     parser.add_argument("--only", default="", help="attacks whose name contains this")
     parser.add_argument("--descriptors", type=int, default=0, help="how many descriptors the webhook may have")
     options = parser.parse_args()
-    # Attackers write to connections that are closed, again and again; asyncio says so each time.
+    # Attackers keep writing to closed connections; asyncio would log each write.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     problems = list[str]()
     for name in ATTACKS:

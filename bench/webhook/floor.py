@@ -1,8 +1,9 @@
 """The least webhook that gives a pod its claims: it answers each review at once with the same bytes.
 
-It is registered as ours is: for the same objects, with the same conditions, over TLS. It knows a single pod: its patch removes the legacy keys
-of that pod and names an existing template. It decides, proves, logs and records nothing; no validating webhook checks its patch, and
-it follows no cluster. What an API server spends with it, it spends with any webhook that translates. What it spends beyond that with ours is the price of ours.
+Its registration is that of our webhook: the same objects, the same conditions, TLS. It knows a single pod: its patch removes the legacy
+keys of that pod and names an existing template. It decides, signs, logs and records nothing; no validating webhook checks its patch, and
+it follows no cluster. An API server spends at least this much with any webhook that translates. What it spends more with ours is the
+price of our webhook.
 
     python -m bench.webhook.floor CERTIFICATE KEY PATCH PORT serves
 """
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 NAME = "floor"
-# An API server sends both near the beginning, and in this spelling.
+# An API server sends both near the beginning, in this spelling.
 LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)\r\n")
 UID = re.compile(rb'"uid": ?"([0-9a-f-]{36})"')
 END = b"\r\n\r\n"
@@ -65,7 +66,7 @@ class Peer(asyncio.Protocol):
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's class is another
+        self.transport = cast("asyncio.Transport", transport)  # uvloop has a class of its own
 
     def data_received(self, data: bytes) -> None:
         self.received += data

@@ -1,10 +1,10 @@
-"""HAMi-DRA's webhook, which is measured beside ours: a Go program in the cache, and a server that accepts the claims that it creates.
+"""HAMi-DRA's webhook, for comparison with ours: a Go program in the cache, and the answers of a server that accepts its claims.
 
-In front of that server it has what a cluster would not give it: claims are created at once, by a server that does nothing else. What an API server
-spends on those claims, twice what the webhook does, is not in such figures. Its client has no limit anywhere.
+`bench.webhook.admission` gives the webhook an API server that only creates claims, faster than a cluster would. So its figures do not
+include what an API server spends on these claims, which is twice what the webhook spends. The webhook's client has no rate limit.
 
-The program is built on first use: from the source in HAMI_DRA_SOURCE, else from the Go module of that name. Where neither is available, `program()`
-says why, and what was recorded takes its place.
+The program is built on first use, from the source in HAMI_DRA_SOURCE, or else from the Go module. If neither is available, `program()`
+raises MissingError with the reason; admission then uses recorded figures.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ nvidia:
   resourceCoreName: nvidia.com/gpucores
   defaultGPUNum: 1
 """
-# What a client of Kubernetes asks before its first write, and what it is told of that.
+# The answers to the discovery requests that a client sends before its first write.
 CLAIMS = {
     "name": "resourceclaims",
     "singularName": "",
@@ -108,7 +108,7 @@ def _built(scratch: Path) -> Path:
 
 @contextmanager
 def running(path: Path, serving: Pair, api: bytes) -> Iterator[Running]:
-    """The webhook with these certificates, and with this kubeconfig for its API server."""
+    """Run the webhook with a certificate, and with a kubeconfig for its API server."""
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(scratch)
         files = {
@@ -142,7 +142,7 @@ def running(path: Path, serving: Pair, api: bytes) -> Iterator[Running]:
 
 
 def registration(url: str, bundle: bytes) -> dict[str, Any]:
-    """Return its registration for each created pod, as in its chart: without conditions."""
+    """Return its registration, as in its chart: for each created pod, without conditions."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
     webhook = {
         "name": "pods.hami.bench.invalid",
@@ -161,7 +161,7 @@ def registration(url: str, bundle: bytes) -> dict[str, Any]:
 
 
 def until_it_listens(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Wait for the first connection that is answered."""
+    """Wait for the first TLS handshake that succeeds; raise MissingError if there is none."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         try:

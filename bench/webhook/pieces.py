@@ -1,8 +1,8 @@
 """Records what the webhook's event loop does, piece by piece, so that `make soak` can report what delayed an honest review for longest.
 
-`python -m bench.webhook.pieces FILE` is the server of `bench.webhook.admission`, with timers around the callbacks of the loop and their slow parts.
-A piece that took a millisecond of CPU or more is a line in the file. The rest of a delay is time in TLS and in the kernel, which Python cannot
-measure.
+`python -m bench.webhook.pieces FILE` is the server of `bench.webhook.admission`, with timers around the callbacks of the loop and their
+slow parts. A piece that took a millisecond of CPU or more is a line in the file. The rest of a delay is time in TLS and in the kernel,
+which Python cannot measure.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def read(path: Path) -> list[Piece]:
 
 
 def between(pieces: Iterable[Piece], begun: float, ended: float) -> Iterator[str]:
-    """Return what was done between two times."""
+    """Return the pieces between two times, as lines."""
     for one in sorted(pieces, key=lambda piece: (piece.begun, piece.depth)):
         if one.ended > begun and one.begun < ended:
             yield f"{'  ' * one.depth}{one.seconds * 1e3:6.1f} ms {one.what}"

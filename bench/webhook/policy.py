@@ -1,6 +1,6 @@
-"""What policy costs a pod: translated, judged and counted for quotas, in process, on 5,000 nodes whose claims change all the time.
+"""Measures what policy costs a pod: translation, judgement and quota, in process, on 5,000 nodes whose claims change all the time.
 
-No server and no network: the CPU time of the pure functions behind `/mutate` and `/quota`, one review after the other.
+Without a server and a network: this is the CPU time of the pure functions behind `/mutate` and `/quota`, for one review after the other.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 NODES = 5_000
 REVIEWS = 2_000
-WAITING = 200  # pods of the namespace that were let in and have no devices yet
-CHANGES = 10  # a claim changes between so many reviews
+WAITING = 200  # admitted pods of the namespace that have no devices yet
+CHANGES = 10  # reviews between two changes of claims
 NAMESPACE = "default"
 
 

@@ -1,8 +1,8 @@
-"""What our registration costs a plain pod: the CPU time of a real API server with and without the webhook configurations, in turns.
+"""Measures what our registration costs a plain pod: a real API server's CPU time with and without the configurations, in turns.
 
-No server answers behind them, and none is asked: the conditions are measured. Pods are created as dry runs, so that
-neither storage nor controllers add their noise. Further configurations to measure beside ours are named on the command line.
-Before that, what Kubernetes' own evaluator alone spends on each condition for pods: these figures scatter little on a busy machine.
+The configurations name no running webhook, and a plain pod matches no condition, so only the conditions are measured. Pods are created as
+dry runs, so that neither storage nor controllers add noise. The command line may name further configurations to compare. First the
+benchmark prints what Kubernetes' evaluator alone spends on each condition for pods; these figures vary little on a busy machine.
 
     python -m bench.webhook.registration [FORMER.yaml …]
 """
@@ -45,7 +45,7 @@ def main(former: Sequence[str]) -> None:
                 cluster.create(*made)
                 millis = cpu_of_pods(cluster, namespace)
                 cluster.remove(*made)
-                if turn:  # the first one warms
+                if turn:  # the first round warms up
                     spent[name].append(millis)
     base = statistics.median(spent["no webhook"])
     for name, all_of_them in spent.items():
@@ -55,7 +55,7 @@ def main(former: Sequence[str]) -> None:
 
 
 def evaluated(cases: Mapping[str, Sequence[Any]]) -> None:
-    """Print time, allocations and cost of each condition for the pod, without those of the condition `false`."""
+    """Print time, allocations and cost of each condition for the pod, and of the condition `false` as a baseline."""
     conditions = {"false": "false"}
     for name, made in cases.items():
         for webhook in (
@@ -78,7 +78,7 @@ def evaluated(cases: Mapping[str, Sequence[Any]]) -> None:
 
 
 def reachable(configuration: dict[str, Any]) -> dict[str, Any]:
-    """A configuration that the API server accepts, although no webhook runs."""
+    """Change a configuration so that the API server accepts it although no webhook runs; return it."""
     for webhook in configuration["webhooks"]:
         webhook["clientConfig"] = {"url": "https://127.0.0.1:9/", "caBundle": ""}
         webhook["failurePolicy"] = "Ignore"
@@ -98,12 +98,12 @@ def cpu_of_pods(cluster: ControlPlane, namespace: str) -> float:
 
 
 def plain(namespace: str) -> dict[str, Any]:
-    """A pod of two containers that wants no device."""
+    """Return a pod of two containers without devices."""
     return pod("web", namespace, *(container(name, **resources()) for name in ("main", "proxy")))
 
 
 def resources() -> dict[str, Any]:
-    """What an ordinary container asks for."""
+    """Return the requests and limits of an ordinary container."""
     amounts = {"cpu": "100m", "memory": "64Mi"}
     return {"resources": {"limits": amounts, "requests": amounts}}
 

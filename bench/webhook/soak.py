@@ -1,14 +1,13 @@
-"""`make soak`: a live webhook between honest and hostile reviews, for minutes and 10,000 hostile ones at least.
+"""`make soak`: a live webhook under honest and hostile reviews, for minutes and for at least 10,000 hostile reviews.
 
-Memory and descriptors must stay flat, and no honest review is lost or held. Every review is a new one: what could be remembered of
-it is different each time. A tenth of the connections is half a request and nothing more. Beside the crowd, its own process
-asks for one small honest review after the other and sees how long each was held: by the clock, which on a crowded
-machine says how long all waited for a processor, and by what the webhook's processor did between question and answer,
-which says how long others were served first. It prints what it saw, a line a sample, what the webhook's loop did in the
-longest holds, and ends with 1 if something was lost, has grown, or was held.
+Memory and descriptors must stay flat, and no honest review may be lost or delayed. Every review is different, so that no cache helps.
+One more client opens connections, sends half a request on each, and closes it. A separate process sends one small honest review after
+the other and measures each delay in two ways. Elapsed time includes waiting for a processor on a busy machine. The CPU time of the
+webhook between request and answer shows how much other work came first. The program prints a line per sample, and what the webhook's
+loop did during the longest delays. It ends with 1 if a review was lost or delayed, or if memory or descriptors have grown.
 
-After that each process that follows a cluster is started, twice, on one in which 1 GiB of hostile objects is stored
-(`bench.hostile_store`): it has to become ready, and stay under the same ceiling.
+After that, each process that follows a cluster starts twice in a cluster with 1 GiB of hostile objects (`bench.hostile_store`). It has
+to become ready, and to stay under the same memory limit.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ MIB = 1 << 20
 CEILING = 512  # MiB, workers included
 CLIENTS = 32
 HOSTILE = 10_000
-# The most CPU seconds of the webhook for which hostile clients may delay an honest review: for 99 of 100 reviews, and for all. One review takes
-# 70 ms at most, and a turn of the loop less than that. `tests/runtime/http/test_fair_queue.py` tests how turns are shared.
+# The most CPU seconds of the webhook by which hostile clients may delay an honest review: for 99 of 100 reviews, and for all. One review
+# takes 70 ms at most, and a turn of the loop less. `tests/runtime/http/test_fair_queue.py` tests how turns are shared.
 HELD_MOSTLY, HELD = 0.075, 0.1
-# The number of longest holds that are reported piece by piece.
+# The number of longest delays that are reported piece by piece.
 SLOWEST = 5
 PAUSE = 0.005
 # Growth that is no leak: allocators keep freed memory, and caches fill up to their bounds.
@@ -60,7 +59,7 @@ class Sample(NamedTuple):
     """The memory and descriptors of the server's processes at some time."""
 
     second: float
-    memory: float  # MiB: the process itself and what its workers hold beside it
+    memory: float  # MiB: of the process and its workers
     descriptors: int
 
 
@@ -82,7 +81,7 @@ class Held(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """An honest review that was held up: the CPU seconds that the webhook spent on other work meanwhile, and when this began and ended."""
+    """An honest review: the CPU seconds of the webhook between request and answer, and the times of both."""
 
     seconds: float
     begun: float
@@ -127,7 +126,7 @@ class Seen(NamedTuple):
         if max(sample.memory for sample in self.samples) > CEILING:
             found.append(f"more than {CEILING} MiB")
         for what in ("memory", "descriptors"):
-            # Half of the time it was less: two workers that come and go are no growth, and the ceiling holds them.
+            # Medians, because workers start and end; their memory is limited by the ceiling.
             before, after = (median(getattr(one, what) for one in part) for part in (early, late))
             if after > before * SLACK + 8:
                 found.append(f"{what} grew from {before:.0f} to {after:.0f}")
@@ -148,7 +147,7 @@ def sample(pid: int, second: float) -> Sample:
         try:
             lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]
         except OSError:
-            continue  # a worker that is gone
+            continue  # a worker that has ended
         memory += next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
     return Sample(second, memory, len(os.listdir(f"/proc/{pid}/fd")))  # noqa: PTH208  as cheap as it gets
 
@@ -166,7 +165,7 @@ def ask_beside(url: str, pid: int, *, fresh: bool = False, large: bool = False) 
     connection.connect()
     clock, worked, lost, started = list[float](), list[Hold](), list[str](), time.monotonic()
     body = honest(large=large)
-    # In one piece, as API servers send it, and by a process that does not wait for a processor itself: all that the webhook works meanwhile is counted.
+    # The request is sent in one piece, as API servers send it. This process has a high priority, so that it adds no delay of its own.
     whole = b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body  # fmt: skip
     with suppress(PermissionError):
         os.nice(-10)
@@ -212,7 +211,7 @@ def what_is_lost(status: int, text: bytes) -> str:
 
 @contextmanager
 def beside(where: Server, *options: str) -> Iterator[Callable[[], Beside]]:
-    """Run a process that sends honest reviews meanwhile. Call the yielded function at the end: it stops the process and returns the result."""
+    """Run a process that sends honest reviews inside the block; the yielded function stops it and returns its result."""
     command = [sys.executable, "-m", "bench.webhook.soak", "--beside", where.url, str(where.pid), *options]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
@@ -230,7 +229,7 @@ def beside(where: Server, *options: str) -> Iterator[Callable[[], Beside]]:
 
 
 async def soak(where: Server, *, seconds: float, reviews: int, share: float, hostile: int = 0) -> Seen:
-    """Send reviews until the time is over or `reviews` are sent, and until `hostile` hostile ones are sent."""
+    """Send reviews until the time is over or `reviews` are sent, but at least `hostile` hostile reviews."""
     with beside(where) as told:
         seen = await _crowd(where, seconds=seconds, reviews=reviews, share=share, hostile=hostile)
         return seen._replace(beside=await asyncio.to_thread(told))

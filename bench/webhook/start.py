@@ -1,7 +1,7 @@
-"""From the start of a process to its first answer, on 5,000 nodes with eight GPUs each: what a rolling update waits for.
+"""Measures the time from the start of a process until it is ready, on 5,000 nodes with eight GPUs each. A rolling update waits for this.
 
-The process is the webhook as it is installed (`drawbridge webhook --no-controllers`), with what is in its
-Secrets. The API server is a stub that streams prepared events as a real one does, because its own work is not what is measured.
+The process is the webhook as installed (`drawbridge webhook --no-controllers`), with the content of its Secrets. The API server is a
+stub that streams prepared events as a real server does, so that its own work is not measured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NODES, DEVICES = 5_000, 8
-# By the clock, on a machine that has a core for it.
+# In elapsed seconds, on a machine with a free core.
 TARGET = 2.0
 COMMAND = [str(Path(sys.executable).with_name("drawbridge")), "webhook", "--no-controllers", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0"]  # fmt: skip
 
@@ -39,7 +39,7 @@ class Started(NamedTuple):
 
 
 def rows() -> Iterator[Row]:
-    """Start the webhook a few times. The quickest start is that of an idle machine."""
+    """Start the webhook a few times; the quickest start is the closest to that of an idle machine."""
     with prepare() as directory:
         start(directory)
         starts = [start(directory) for _ in range(3)]
@@ -55,7 +55,7 @@ def rows() -> Iterator[Row]:
 
 
 def start(directory: Path) -> Started:
-    """Start the webhook once, wait until it says that it is ready, and end it."""
+    """Start the webhook once, wait until its log reports that it is ready, and end it."""
     log = directory / "log"
     begun = time.perf_counter()
     with log.open("wb") as said:
@@ -80,7 +80,7 @@ def start(directory: Path) -> Started:
 
 @contextlib.contextmanager
 def prepare(nodes: int = NODES) -> Iterator[Path]:
-    """A directory with all that a start needs, and a stub that serves from it."""
+    """Prepare a directory with everything that a start needs, and a stub that serves from it."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         _write_events(directory, nodes)
@@ -101,7 +101,7 @@ def _write_events(directory: Path, nodes: int) -> None:
 
 
 def node(number: int) -> stub.Object:
-    """A node as kubelets report it, managed fields and images included."""
+    """Return a node as kubelets report it, with images."""
     name = f"node-{number:04}"
     amounts = {"cpu": "128", "memory": "1056Gi", "pods": "110", "ephemeral-storage": "1Ti"}
     images = [{"names": [f"registry.example.com/image-{n}@sha256:{n:064x}"], "sizeBytes": n} for n in range(20)]
@@ -141,7 +141,7 @@ def device_class() -> stub.Object:
 
 
 def _write_secrets(directory: Path) -> None:
-    """Return the serving and signing Secrets."""
+    """Write the serving and signing Secrets for the stub."""
     now = dt.datetime.now(dt.UTC)
     signer = authority.authority("bench", now=now, life=dt.timedelta(days=30))
     leaf = authority.leaf(signer, ["127.0.0.1"], now=now, life=dt.timedelta(days=20))

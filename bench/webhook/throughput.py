@@ -54,7 +54,7 @@ WARMING = 16
 REST_SECONDS = 1.0
 NAMESPACE = "throughput"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-# Stands for a text that is another one in each pod.
+# Placeholder for a text that differs in each pod.
 MARK = "@@@@@@@@"
 CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -63,7 +63,7 @@ OURS, THEIRS, MIN = "drawbridge", "HAMi-DRA", "floor"
 
 
 class Way(NamedTuple):
-    """A way to create pods: the objects that the client writes for each, the webhook that is installed, and whether each pod gets a claim."""
+    """A way to create pods: the objects that the client writes per pod, the installed webhook, and whether each pod gets a claim."""
 
     what: str
     items: Sequence[Object]
@@ -114,36 +114,36 @@ class Run(NamedTuple):
 
 
 def plain_pod() -> Object:
-    """A pod of two containers that wants no device."""
+    """Return a pod of two containers without devices."""
     amounts = {"cpu": "100m", "memory": "64Mi"}
     resources = {"limits": amounts, "requests": amounts}
     return nameless([container(name, resources=resources) for name in ("main", "proxy")])
 
 
 def legacy_pod() -> Object:
-    """A pod that wants a share of a GPU as HAMi's users write it."""
+    """Return a pod that requests a share of a GPU with HAMi's keys."""
     limits = {"cpu": "100m", "memory": "64Mi", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}  # fmt: skip
     return nameless([container(resources={"limits": limits})])
 
 
 def claiming_pod() -> Object:
-    """The same pod with a claim template that was written by hand."""
+    """Return the same pod with a claim template that was written by hand."""
     resources = {"limits": {"cpu": "100m", "memory": "64Mi"}, "claims": [{"name": "by-hand"}]}
     return nameless([container(resources=resources)], resourceClaims=[using_template("by-hand")])
 
 
 def by_hand() -> Object:
-    """The claim template of `claiming_pod`."""
+    """Return the claim template of `claiming_pod`."""
     return template("by-hand", NAMESPACE, spec_of_both())
 
 
 def spec_of_both() -> Object:
-    """The request in the template and in the claim."""
+    """Return the request of the template and of the claim."""
     return request("gpu", fleet.HAMI, capacity={"requests": {"memory": "3000Mi", "cores": "30"}})
 
 
 def claim_and_pod() -> list[Object]:
-    """The same pod, with a claim that the client creates before it: kube-controller-manager has nothing to do."""
+    """Return a claim, and the same pod that uses it. The client creates both; kube-controller-manager has nothing to do."""
     name = f"train-{MARK}"
     named = {"name": "by-hand", "resourceClaimName": name}
     user = claiming_pod()
@@ -152,14 +152,14 @@ def claim_and_pod() -> list[Object]:
 
 
 def nameless(containers: Sequence[Object], **spec: Any) -> Object:
-    """A pod whose name the API server generates."""
+    """Return a pod whose name the API server generates."""
     made = pod("", NAMESPACE, *containers, **spec)
     made["metadata"] = {"generateName": "train-", "namespace": NAMESPACE, "labels": {"app": "train"}}
     return made
 
 
 def legacy_pod_with_name() -> Object:
-    """The same pod with a name, from which HAMi-DRA makes the name of the claim."""
+    """Return the pod with legacy keys and a name, from which HAMi-DRA makes the name of the claim."""
     made = legacy_pod()
     made["metadata"] = {"name": f"train-{MARK}", "namespace": NAMESPACE, "labels": {"app": "train"}}
     return made
@@ -174,7 +174,7 @@ WAYS = {
     "floor": Way("GPU pods in legacy words, the least webhook", [legacy_pod()], MIN, claims=True),
     "hami": Way("GPU pods in legacy words, HAMi-DRA", [legacy_pod_with_name()], THEIRS, claims=True),
 }
-# Which way is compared with which, and the target for the difference.
+# The ways that are compared, and the targets.
 PAIRS = (
     ("plain-ours", "plain", "within 5 %"),
     ("legacy", "by-hand", "within 15 %"),
@@ -270,7 +270,7 @@ def median(runs: Sequence[Run], program: str) -> float:
 def in_turn(rounds: int, names: Sequence[str]) -> dict[str, list[Run]]:
     """Measure each way in each round. The order alternates, so that a machine that slows down affects all ways."""
     taken: dict[str, list[Run]] = {name: [] for name in names}
-    # Those with the same webhook come one after the other: switching takes longer than a run.
+    # Ways with the same webhook follow each other, because switching takes longer than a run.
     order = sorted(names, key=lambda name: WAYS[name].webhook)
     with ControlPlane(name="bench-throughput") as cluster:
         installation = Installation(cluster)
@@ -285,7 +285,7 @@ def in_turn(rounds: int, names: Sequence[str]) -> dict[str, list[Run]]:
 
 
 class Installation:
-    """A control plane, of whose webhooks at most one runs at a time."""
+    """A control plane on which at most one of the webhooks runs at a time."""
 
     def __init__(self, cluster: ControlPlane) -> None:
         self.cluster = cluster
@@ -311,7 +311,7 @@ class Installation:
         self.theirs.close()
         self.peer = []
         self.on = webhook
-        # An API server learns a little later that a webhook is gone: until then a pod may be translated by the former one.
+        # The API server calls a removed webhook for some moments, so the previous webhook may still translate a pod.
         self.cluster.until("no webhook is called", lambda: not self.translates())
         if webhook:
             {OURS: self.start_ours, THEIRS: self.start_theirs, MIN: self.start_least}[webhook]()
@@ -357,7 +357,7 @@ class Installation:
 
     def translates(self) -> bool:
         """Return whether a legacy pod is translated."""
-        # HAMi-DRA creates a claim for a dry run as well, and the next one of that name would fail.
+        # HAMi-DRA creates a claim for a dry run, too; the next claim of that name would be refused.
         item = json.loads(json.dumps(legacy_pod_with_name()).replace(MARK, secrets.token_hex(8)))
         try:
             [answer] = self.cluster.create(item, dryRun="All")

@@ -1,8 +1,9 @@
-"""How many calls answer one review, in how many functions and files, and how often the way goes from one file into another.
+"""Counts the calls that answer one review, their functions and files, and how often consecutive calls are in different files.
 
-    python -m bench.webhook.trace [all]     `all` also prints the way itself
+    python -m bench.webhook.trace [all]     `all` also prints the calls
 
-From the bytes on a TLS connection to the bytes of the answer; comprehensions, the standard library and other packages are left out.
+The trace starts with the bytes on a TLS connection and ends with the bytes of the answer. Comprehensions, the standard library and other
+packages do not count.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from webhook.service.metrics import WebhookMetrics
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-REVIEWS = 30  # of each case, the last of which is followed
+REVIEWS = 30  # of each case; only the trace of the last is kept
 CASES: dict[str, Callable[[int], dict[str, str]]] = {
     "TLS bytes -> patch, new GPU pod": lambda number: LIMITS | {"memory": str(number)},
     "the same, a share of a size that is new": lambda number: LIMITS | {"nvidia.com/gpumem": str(3000 + number)},
@@ -33,7 +34,7 @@ CASES: dict[str, Callable[[int], dict[str, str]]] = {
 
 
 async def ways() -> dict[str, Way]:
-    """Answer reviews of each case, and follow the last."""
+    """Answer reviews of each case; return the trace of the last."""
     world, _ = large_world(20)
     now = world.state(fresh=True)
     follower: Any = SimpleNamespace(state=lambda: now, fresh=lambda: True)

@@ -70,7 +70,7 @@ def first_time() -> Row:
 
 
 def next_look() -> Row:
-    """One slice of many is replaced."""
+    """Time the facts about a fleet after one of its slices has changed."""
     from webhook.state.inventory import Inventory
 
     classes, slices, nodes = large_inventory(NODES)
@@ -81,7 +81,7 @@ def next_look() -> Row:
 
 
 def pod(limits: dict[str, Any], annotations: dict[str, str] | None = None) -> dict[str, Any]:
-    """A pod of three containers as teams write them: most of it does not concern us."""
+    """Return a typical pod of three containers; the translator ignores most of its fields."""
     env = [{"name": f"SETTING_{number}", "value": "of no importance here"} for number in range(22)]
     parts: list[dict[str, Any]] = [{"name": f"c{i}", "image": "registry.example/app:1", "env": env} for i in range(3)]
     parts[0]["resources"] = {"limits": dict(limits), "requests": dict(limits)}
@@ -90,7 +90,7 @@ def pod(limits: dict[str, Any], annotations: dict[str, str] | None = None) -> di
 
 
 def large_fleet(nodes: int) -> Callable[[], Any]:
-    """A call that gathers the facts."""
+    """Return a function that gathers the facts about the fleet."""
     from webhook.state.inventory import Inventory
 
     inventory = large_inventory(nodes)
@@ -98,7 +98,7 @@ def large_fleet(nodes: int) -> Callable[[], Any]:
 
 
 def large_inventory(nodes: int) -> tuple[list[Any], list[Any], list[Any]]:
-    """The example fleet over and over: classes, slices, nodes."""
+    """Return classes, slices and nodes of the example fleet, with its slices repeated for this many pools."""
     from analysis.loading import TypedObjects
     from cluster import manifests
     from dra.objects.claim import DeviceClass
@@ -112,7 +112,7 @@ def large_inventory(nodes: int) -> tuple[list[Any], list[Any], list[Any]]:
 
 
 def again(slice_: Any, number: int) -> Any:
-    """The same devices, eight of them under names of their own, in their own pool: a pool with a name twice does not count."""
+    """Return a slice with eight uniquely named devices in a pool of its own: a pool with a duplicate name would be ignored."""
     spec = slice_.spec
     devices = [msgspec.structs.replace(device, name=f"gpu-{at}") for at, device in enumerate((spec.devices * 4)[:8])]
     pool = msgspec.structs.replace(spec.pool, name=f"pool-{number}")
@@ -122,7 +122,7 @@ def again(slice_: Any, number: int) -> Any:
 
 
 def cpu_micros(work: Callable[[], object], *, runs: int = 2_000) -> float:
-    """The median CPU time of one call: a shared machine does not count."""
+    """Return the median CPU microseconds of a call; unlike elapsed time, they do not include time of other processes."""
     work()
     spent = []
     for _ in range(runs):
