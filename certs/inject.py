@@ -126,5 +126,5 @@ def _waiting(configuration: Mapping[str, Any]) -> dict[str, object]:
     try:
         read = json.loads(text or "{}")
     except ValueError:
-        return {}  # edited by hand: these webhooks are not called
+        return {}  # the annotation was edited by hand: the rules stay as they are
     return read if isinstance(read, dict) else {}

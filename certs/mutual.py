@@ -1,6 +1,6 @@
 """A TLS context from files that another program maintains, such as a mounted Secret. With a client CA it requires client certificates.
 
-The files are replaced one after the other: a certificate and key that do not match are not used, and the last good ones stay. After a change
+The other program replaces the files one after the other. While certificate and key do not match, the last good pair stays. After a change
 there is a new context, because a context cannot be made to distrust a CA.
 """
 
@@ -92,7 +92,7 @@ def context_of(content: Content, files: Files) -> ssl.SSLContext:
     if not files.client_ca:
         return new_context
     new_context.verify_mode = ssl.CERT_REQUIRED
-    # Between certificates a bundle may have any text, such as names in any script.
+    # A bundle may have any text between its certificates, such as names in any script.
     bundle = content.client_ca.decode("ascii", "ignore")
     try:
         new_context.load_verify_locations(cadata=bundle)

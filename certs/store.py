@@ -118,12 +118,12 @@ class SecretStore:
         return material.decode(material.Data(_decode(serving), {}, _decode(signing)))
 
     async def signing_keys(self) -> SigningKeys:
-        """Read the signing keys alone, for a process that serves with another certificate or none."""
+        """Read the signing keys alone, for a process that does not serve with the certificate of these Secrets."""
         signing = await self._read(signature_name(self._name))
         return material.decode(material.Data(signing=_decode(signing))).signing_keys
 
     async def _read(self, name: str) -> Secret | None:
-        """Read a Secret. One of another type belongs to another program, or Kubernetes may write into it, so it is an error."""
+        """Read a Secret. Another type is an error: another program owns the Secret, or Kubernetes may write into it."""
         try:
             secret = await self._cluster.get(resources.SECRETS, name, self._namespace)
         except NotFound:

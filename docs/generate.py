@@ -1,7 +1,7 @@
 """Writes every file that is made from the code: `make generate`. A test fails if one is stale.
 
-The map of the packages, JSON schemas, settings, calls, alerts, answers in tutorials, vocabularies, findings, and the webhook
-configurations. It wraps lines of other pages, too.
+These are the map of the packages, JSON schemas, settings, calls, alerts, outputs in tutorials, keys, findings, and the webhook
+configurations. This module also wraps the lines of other pages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 ROOT = Path(__file__).parent.parent
-# What the tests compare with Kubernetes' own code, in words.
+# The kinds of cases that the tests compare with Kubernetes' own code.
 COMPARED = {
     "allocate": "allocations",
     "cel": "CEL selectors",
@@ -35,11 +35,11 @@ COMPARED = {
     "validate": "objects validated",
     "yaml": "YAML documents",
 }
-# A row of the tables in docs/limits.md: what is limited, the limit, and the constant.
+# A row of the tables in docs/limits.md: the limited quantity, the limit, and the constant.
 LIMIT = re.compile(r"^(\|[^|]+\| )[^|]*?( [KM]iB)?( \| `([\w.]+)` \|)$", re.MULTILINE)
 STEP_LIMITS = re.compile(r"(<!-- steps: .*? -->\n).*(<!-- end of steps -->)", re.DOTALL)
 UNITS = {" KiB": 1 << 10, " MiB": 1 << 20, "": 1}
-# Pages whose commands are typed, with the answers below them.
+# Pages whose commands are run, with their output below them.
 TYPED = (
     "tutorial-admin.md",
     "tutorial-developer.md",
@@ -49,7 +49,7 @@ TYPED = (
 
 
 def generated() -> Mapping[str, Callable[[], str]]:
-    """List the files by their paths, each with what makes its text."""
+    """Return the files by their paths, each with the function that makes its text."""
     from cluster import manifests
     from webhook import registration
     from webhook.registration import Registration, configurations
@@ -178,7 +178,7 @@ def between(text: str, start: str, end: str, new: str) -> str:
 
 
 def commands() -> str:
-    """Write the answers of commands into their page, and what doctor repairs."""
+    """Write the output of commands into their page, and the repairs of doctor."""
     from analysis.doctor import RULES
 
     repairs: list[str] = []
@@ -192,7 +192,7 @@ def commands() -> str:
 def of_code(_: list[str], row: list[str]) -> list[str]:
     """Write the code, severity and meaning of a finding; for a refusal of the webhook also the remedy.
 
-    Whoever sees such a refusal in `kubectl` may not have `drawbridge explain`.
+    A user who sees a refusal in `kubectl` may not have `drawbridge explain`.
     """
     code, severity, meaning, remedy, without = row
     first = f"- **{code}** ({severity}): {meaning}"
@@ -212,7 +212,7 @@ def printed(*words: str) -> str:
 
 
 def narrow() -> Mapping[str, Callable[[], str]]:
-    """List the pages that are written by hand, each with the function that wraps its lines."""
+    """Return the pages that are written by hand, each with the function that wraps its lines."""
     pages = [*(ROOT / "docs").glob("*.md"), *ROOT.glob("[CRS]*.md"), ROOT / "e2e" / "README.md"]
     return {
         str(page.relative_to(ROOT)): lambda page=page: laid_out(page.read_text(encoding="utf-8"))  # type: ignore[misc]
@@ -222,7 +222,7 @@ def narrow() -> Mapping[str, Callable[[], str]]:
 
 
 def write() -> None:
-    """Write each stale or too wide file, and print its name."""
+    """Write each file that is stale or has long lines, and print its name."""
     for name, make in {**narrow(), **generated()}.items():
         path, text = ROOT / name, make()
         if not path.exists() or path.read_text(encoding="utf-8") != text:

@@ -33,7 +33,7 @@ def section(dialect: Dialect) -> str:
 
 
 def item(rows: Sequence[Row]) -> str:
-    """Write an item: keys, their kind, outcome, meaning and reason. The page says which of these an item may lack."""
+    """Write an item: keys, their kind, outcome, meaning and reason. The page describes the defaults of parts that an item omits."""
     first = rows[0]
     kind = [first.place] * (first.place != "resource") + [first.unit] * (first.unit != "count")
     what = f" ({', '.join(kind)})" if kind else ""

@@ -1,6 +1,6 @@
 """Lays pages out: `python -m docs.layout PAGE...` wraps lines at 120 characters and turns tables that are too wide into lists.
 
-Code stands as it is, and no code span or link is broken over two lines.
+Code is unchanged, and no code span or link is broken over two lines.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def laid_out(text: str, item: Callable[[list[str], list[str]], Iterable[str]] | None = None) -> str:
-    """Wrap paragraphs and items with a line that is too long, and tables with such a row, or all where `item` is given, as lists."""
+    """Wrap long lines, and turn tables with a long row into lists; with `item`, which writes a row, turn all tables into lists."""
     lines: list[str] = []
     for kind, block in groupby(blocks(text), key=lambda one: one[0]):
         part = [line for _, line in block]

@@ -162,7 +162,7 @@ def reachable(start: Place, uses: dict[Place, set[Place]]) -> set[Place]:
 
 
 def direct(one: Place, uses: dict[Place, set[Place]]) -> list[Place]:
-    """Return the folders that it uses, without those that another of them uses, too."""
+    """Return the folders that a folder uses, without folders that it also uses through another one."""
     further = {
         target for other in uses[one] for target in reachable(other, uses) if other not in reachable(target, uses)
     }

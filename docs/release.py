@@ -1,4 +1,4 @@
-"""Makes what a release publishes, twice, and compares: `python -m docs.release FOLDER`. `python -m docs.release --bump 0.2.0` changes the version.
+"""Makes the files of a release twice and compares them: `python -m docs.release FOLDER`. `--bump 0.2.0` changes the version instead.
 
 Everything is made from the files of HEAD. The commit determines their order and times, so the same Python makes the same bytes.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 NAMES = ROOT / "webhook" / "names.py"
-# Pages in which the version stands as part of a command, and what stands before it there.
+# The texts before the version, and the files in which commands or objects contain it.
 SHOWN = re.compile(r"(drawbridge:|newTag: |tag: |tags/v|drawbridge-|tag `v)\d+\.\d+\.\d+(?!\d)")
 SHOWN_IN = (
     "docs/versions.md",
@@ -40,7 +40,7 @@ SHOWN_IN = (
     "cli/commands/manifests.py",
     "e2e/README.md",
 )
-# A kubectl plugin is a folder with a program. This one makes its environment when it is called first, of packages whose hashes are known.
+# A kubectl plugin is a folder with a program. At its first call this program creates a virtual environment from packages with known hashes.
 PLUGIN = """#!/bin/sh
 set -eu
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def repository() -> str:
-    """Return the address of the repository, which stands in `pyproject.toml` only."""
+    """Return the address of the repository from `pyproject.toml`; other files are generated from it."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     address: str = declared["project"]["urls"]["Repository"]
     return address
@@ -133,7 +133,7 @@ def made(scratch: Path, downloads: str) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
         tar.extraction_filter = getattr(
             tarfile, "data_filter", lambda member, _: member
-        )  # Python has it from 3.11.4 on
+        )  # Python 3.11.3 and older have no data_filter
         tar.extractall(source)
     told = subprocess.run(["git", "log", "-1", "--format=%ct %H"], cwd=ROOT, capture_output=True, text=True, check=True)
     seconds, commit = told.stdout.split()

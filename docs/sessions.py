@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
 SAVED = re.compile(r"# (\S+\.yaml)\n")
 
-# What the picture in the README shows.
+# The commands that the picture in the README shows.
 SHOWN = (
     "drawbridge translate -f app.yaml -o report",
     "drawbridge check -f big.yaml --inventory fleet.yaml",
@@ -54,7 +54,7 @@ def workshop() -> Iterator[Path]:
 
 
 def answered(block: re.Match[str], folder: Path) -> str:
-    """Return a block with the current output of its commands; a block without commands is unchanged. Save a manifest."""
+    """Return a block with the current output of its commands; a block without commands is unchanged. A manifest is saved."""
     body = block["body"]
     if saved := SAVED.match(body):
         (folder / saved[1]).write_text(body, encoding="utf-8")
@@ -65,7 +65,7 @@ def answered(block: re.Match[str], folder: Path) -> str:
 
 
 def typed(line: str) -> str:
-    """Run a command, and return its output as a terminal shows it; `> FILE` at the end saves it."""
+    """Run a command, and return its output as a terminal shows it; `> FILE` at the end writes standard output to the file."""
     from click.testing import CliRunner
 
     from cli.main import main

@@ -1,4 +1,4 @@
-"""A hook of mkdocs (`make site`): the README is the first page, links are called by titles, and those out of docs/ lead to the repository."""
+"""A hook of mkdocs (`make site`): adds the README as first page, names links by titles, and points links out of docs/ to the repository."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Replace the text of a link to a page by the page's title, and point links to other files to the repository."""
+    """Replace a link text that is a page's file name by the page's title, and point links to other files to the repository."""
     first = page.file.src_uri == INDEX
 
     def led(link: re.Match[str]) -> str:
@@ -50,7 +50,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def nested(markdown: str) -> str:
-    """Indent nested lists by four spaces: with two, as elsewhere, mkdocs would make one list of both."""
+    """Double the indentation of lines outside code: mkdocs recognises a nested list by four spaces, and the pages use two."""
     inside = False
     lines = markdown.split("\n")
     for number, line in enumerate(lines):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NotRead(Protocol):
-    """What of a cluster could not be read, and why."""
+    """A kind that could not be read from a cluster, and the reason."""
 
     @property
     def kind(self) -> str: ...
@@ -37,7 +37,7 @@ def report_unread(problems_: Iterable[InputProblem]) -> None:
 
 
 def conclude(outcome: str) -> None:
-    """Set the end of the command's last line, which counts the reported problems: what was done in spite of them."""
+    """Set what the command did in spite of the reported problems; its last line counts them and ends with this text."""
     click.get_current_context().meta[OUTCOME] = outcome
 
 
@@ -87,10 +87,10 @@ def write(
     picture: Callable[[], str] = str,
     unread: Sequence[NotRead] | None = None,
 ) -> None:
-    """Write an answer in a form of `-o`. Only what this form needs is made.
+    """Write an answer in a form of `-o`. Only the argument that this form needs is called.
 
-    Text, Markdown and HTML are made from the report, JSON from the document, CSV from the table, or else from the report's only table; SARIF,
-    annotations and JUnit of the findings; SVG is the picture. `unread` is what of a cluster is not in the answer.
+    Text, Markdown and HTML are made from the report, and JSON from the document. CSV is the table, or the report's only table. SARIF,
+    annotations and JUnit are made from the findings. SVG is the picture. `unread` are the kinds that the answer does not include.
     """
     from rendering import formats
     from rendering.report import Rows, as_csv
@@ -134,7 +134,7 @@ def print_report(report: Report) -> None:
 
 
 def _write_page(form: str, report: Report, unread: Sequence[tuple[str, str]]) -> None:
-    """Print a report as `-o html` or `-o markdown`, with what could not be read at its end."""
+    """Print a report as `-o html` or `-o markdown`, with the unread input at its end."""
     from msgspec.structs import replace
 
     from rendering.report import Rows, as_html, as_markdown

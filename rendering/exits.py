@@ -15,7 +15,7 @@ class Exit(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """A line for the manual page."""
+        """Return the line about this code for the manual page."""
         return _MEANINGS[self]
 
 
@@ -51,4 +51,4 @@ class MissingObject(CommandEnded):
 
 
 class CommandFailed(CommandEnded):
-    """The environment failed, or no decision was reached: exit 3."""
+    """The environment failed, or there is no decision: exit 3."""

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     Notes = Mapping[Finding, Sequence[str]]
 
 APPROXIMATED, STAYS, WAITS, AT_WEBHOOK = "M001", "M002", "M003", "M004"
-USUAL_MEANING: Final = "the usual meaning of the key"  # a basis: no object of the input says what the key means
-_SHOWN: Final = 3  # findings of one kind about one object that people are shown
+USUAL_MEANING: Final = "the usual meaning of the key"  # a basis: no object of the input defines the meaning of the key
+_SHOWN: Final = 3  # findings of one kind about one object that text output shows if there are at least two more
 _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _SARIF_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 _GITHUB_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
@@ -43,7 +43,7 @@ class ObjectFindings(NamedTuple):
 
 
 def _text(checked: Sequence[ObjectFindings], notes: Notes) -> list[str]:
-    """Write findings for a terminal, by object; of many of one kind about one object the first few."""
+    """Write findings for a terminal, by object, and of many findings of one kind about one object the first `_SHOWN`."""
     lines: list[str] = []
     for one in checked:
         if not one.findings:
@@ -93,7 +93,7 @@ def _before(finding: Finding) -> str:
 def for_hosts(
     form: str, checked: Sequence[ObjectFindings], command: str, unread: Iterable[Mapping[str, Any]] = ()
 ) -> str:
-    """Write what a code host or a test report takes; `unread` are the problems of the input."""
+    """Write findings for a code host or as a test report; `unread` are the problems of the input."""
     findings = [finding for one in checked for finding in one.findings]
     match form:
         case "sarif":
@@ -122,7 +122,7 @@ def sarif(findings: Sequence[Finding]) -> dict[str, Any]:
     for finding in findings:
         place = finding.place
         location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": f"{finding.object}{finding.path}"}]}
-        if place.file:  # what lives in a cluster is in none
+        if place.file:  # an object that was read from a cluster has no file
             location["physicalLocation"] = {
                 "artifactLocation": {"uri": "stdin" if place.file == "-" else quote(place.file)},
                 "region": {"startLine": max(place.line, 1), "startColumn": max(place.column, 1)},
@@ -148,16 +148,16 @@ def github(findings: Sequence[Finding]) -> str:
 
 
 def _unread(problem: Mapping[str, Any]) -> str:
-    """Annotate what could not be read, because of which a job is red."""
+    """Annotate input that could not be read, because it makes the job fail."""
     file, line, column = (problem.get(key) for key in ("file", "line", "column"))
     message = f"{problem['message']}{f' ({remedy})' if (remedy := problem.get('remedy')) else ''}"
     where = _at(Place(file=str(file or ""), line=int(line or 1), column=int(column or 1)))
-    # A folder that is built, or an address, is named in the text.
+    # A folder of a kustomization, or an address, cannot be annotated; the text names it.
     return f"::error {where}title=unreadable::{_data(message if where or not file else f'{file}: {message}')}"
 
 
 def _at(place: Place) -> str:
-    """Where an annotation goes: nowhere, if there is no file that a pull request could show (standard input, addresses)."""
+    """Return the place of an annotation; "" for input that is not a file in a pull request (standard input, addresses)."""
     path = Path(place.file)
     return f"file={_property(path.as_posix())},line={place.line},col={place.column}," if path.is_file() else ""
 
@@ -202,7 +202,7 @@ def _xml(lines: Sequence[str]) -> str:
 
 
 def _printable(value: str) -> str:
-    """Replace what XML 1.0 cannot hold at all."""
+    """Replace characters that XML 1.0 cannot contain."""
     return "".join(c if c >= " " or c in "\t\n\r" else "\ufffd" for c in value)
 
 
@@ -239,14 +239,14 @@ def table(checked: Sequence[ObjectFindings], notes: Notes = MappingProxyType({})
 
 
 def by_object(findings: Iterable[Finding]) -> list[ObjectFindings]:
-    """Put findings about one object that follow each other together. None of them is about a file."""
+    """Group consecutive findings about one object, without files."""
     return [
         ObjectFindings(name, "", list(found)) for name, found in groupby(findings, key=lambda finding: finding.object)
     ]
 
 
 def choose_codes(wanted: str, also: tuple[str, ...] = ()) -> Mapping[str, FindingCode]:
-    """Choose codes that are separated by blanks, or all; `also` are words that might have been meant instead."""
+    """Return the codes in `wanted`, which are separated by blanks, or all; `also` are further words to suggest for a mistake."""
     if wanted == "all":
         return CODES
     names = [name.strip("[],").upper() for name in wanted.split()]

@@ -1,6 +1,6 @@
 """HTML and SVG of values: every text goes through one escape, so that no name, label or message becomes markup. Pure.
 
-The pages of the dashboard and the reports of commands share the style sheet and what draws.
+The pages of the dashboard and the reports of commands share the style sheet and the drawings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SQUARE, _GAP = 16, 3
 _WORD: Final = 32  # characters
 _NAME: Final = 40  # characters
 _LETTER, _MIN_WIDTH = 8, 360
-# What is in a square: colour is never the only sign.
+# The text in a square, so that colour is never the only sign.
 LETTERS: Final = {
     "free": "",
     "shared": "S",
@@ -47,7 +47,7 @@ class Html(str):
 
 
 def el(name: str, /, *content: object, **attributes: object) -> Html:
-    """Make an element; `class_` and `for_` are attributes whose names are Python's own words."""
+    """Make an element; `class_` and `for_` are attributes whose names are keywords of Python."""
     attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escaped(value)}"' for key, value in attributes.items() if value != ""
     )
@@ -61,24 +61,24 @@ def together(content: Iterable[object]) -> Html:
 
 
 def link(text: object, *path: str, **query: str) -> Html:
-    """Link to a page; no part of the path or the query can be another path."""
+    """Link to a page; each part of the path and the query is escaped, so that it cannot lead to another path."""
     where = "/" + "/".join(quote(one, safe="") for one in path)
     return el("a", text, href=f"{where}?{urlencode(query)}" if query else where)
 
 
 def lines(texts: Iterable[str]) -> Html:
-    """Write lines as they would stand on a terminal."""
+    """Write lines as on a terminal."""
     return el("pre", Html("\n".join(map(escaped, texts))))
 
 
 def area(text: str, **attributes: object) -> Html:
-    """Give a text to change; a browser takes the first end of a line for none."""
+    """Make a field for editing a text. It begins with a line break, because a browser ignores the first one."""
     content = Html("\n" + "\n".join(escaped(line) for line in text.splitlines()))
     return el("textarea", content, **attributes)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
-    """Make a table; numbers stand to the right. On a phone a row becomes a list, so each cell knows its column."""
+    """Make a table with numbers aligned to the right. On a phone a row becomes a list, so each cell has the name of its column."""
     listed = list(rows)
     counts = [bool(listed) and isinstance(one, int) for one in (listed or [head])[0]]
     cells: list[Html] = []
@@ -107,12 +107,12 @@ def words_of(counts: Mapping[str, int]) -> str:
 
 
 def bar(counts: Mapping[str, int], label: str = "") -> Html:
-    """Draw counts by state as one bar; `label` has the words for it, else the counts."""
+    """Draw counts by state as one bar; without a `label`, the counts are the label."""
     return strip([(number, state, "") for state, number in counts.items()], label or words_of(counts))
 
 
 def strip(parts: Sequence[tuple[float, str, str]], label: str) -> Html:
-    """Draw parts of a whole to scale, each by its state and with a title; `label` has the words for all."""
+    """Draw parts of a whole to scale, each by its state and with a title; `label` describes all of them."""
     whole = sum(part for part, *_ in parts) or 1
     drawn: list[Html] = []
     at = 0.0
@@ -150,7 +150,7 @@ def squares(devices: Sequence[tuple[str, str]]) -> Html:
 
 
 def fleet(nodes: Sequence[tuple[str, Sequence[tuple[str, str]]]], more: int) -> str:
-    """Draw nodes and their devices as a picture that stands alone; `more` nodes are not drawn."""
+    """Draw nodes and their devices as a self-contained picture, which mentions the number of `more` nodes."""
     names = [name if len(name) <= _NAME else f"{name[: _NAME - 1]}…" for name, _ in nodes]
     left = _LETTER * max(map(len, names), default=0) + _SQUARE
     drawn: list[Html] = []

@@ -34,7 +34,7 @@ _BELOW: Final = " " * 6
 
 
 class Drawn(msgspec.Struct, frozen=True):
-    """A picture, and the same in words. A terminal shows no pictures."""
+    """A picture, and the same in words, which a terminal shows."""
 
     drawing: Html
     words: str = ""
@@ -47,7 +47,7 @@ class Marked(msgspec.Struct, frozen=True):
 
 
 class CodeSpan(msgspec.Struct, frozen=True):
-    """A name to type, in a fixed-width font."""
+    """A name to copy, in a fixed-width font."""
 
     name: str
 
@@ -65,7 +65,7 @@ class Why(msgspec.Struct, frozen=True):
     remedy: str
 
 
-# The texts of a tuple are below one another. A terminal has the first in the row and the others below the row.
+# A tuple has one text per line. A terminal prints its first text in the row, and the others below the row.
 Cell = str | int | Drawn | Marked | CodeSpan | Own | Why | tuple[str | Own, ...]
 
 
@@ -245,7 +245,7 @@ def as_text(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def _aligned(part: Rows) -> Sequence[str]:
-    """Write a table without its pictures, and of each row the further texts of cells below. A table of names and pictures is left out."""
+    """Write a table without its pictures, with further texts of cells below their row. A table of names and pictures is omitted."""
     columns = list(zip(*part.rows, strict=True))
     shown = [at for at, column in enumerate(columns) if not isinstance(column[0], Drawn) and any(map(_first, column))]
     if len(shown) < min(len(columns), 2):
@@ -269,7 +269,7 @@ def _first(cell: Cell) -> str:
 
 
 def _texts(cell: Cell) -> tuple[str, ...]:
-    """Return the texts of a cell that are below one another."""
+    """Return the texts of a cell, one per line."""
     match cell:
         case tuple():
             return tuple(map(_words, cell))

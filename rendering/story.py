@@ -46,7 +46,7 @@ class PodProgress(msgspec.Struct, frozen=True, kw_only=True):
     end: End
     shows: str = ""
     requested: tuple[str, ...] = ()
-    outcome: str = ""  # of a pod without claims
+    outcome: str = ""  # for a pod without claims
     claims: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     because: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ def describe_requests(claim: ResourceClaim) -> list[str]:
 
 
 def describe_devices(results: Sequence[DeviceRequestAllocationResult]) -> str:
-    """The devices of a claim, with what was taken of those that are shared."""
+    """Return the devices of a claim, with the consumed capacity of shared devices."""
     parts = []
     for result in results:
         part = ", ".join(f"{amount} {name}" for name, amount in result.consumed_capacity.items())

@@ -54,7 +54,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def escaped_in_json(document: str) -> str:
-    """Escape the same characters in the strings of a JSON document, which then means the same."""
+    """Escape the same characters in the strings of a JSON document, without changing its meaning."""
     if document.isascii():
         return document
     import json
@@ -68,7 +68,7 @@ def escaped(value: object) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], numbers: Container[int] = ()) -> list[str]:
-    """Write the rows of a table as lines with aligned columns; those of `numbers` stand to the right.
+    """Write the rows of a table as lines with aligned columns; the columns in `numbers` are aligned to the right.
 
     A cell that is wider than WIDEST moves the further cells of its own row only.
     """
@@ -118,7 +118,7 @@ def wrapped(text: str, columns: int | None, further: int = 4) -> Iterator[str]:
         return
     inside = " " * min(len(text) - len(text.lstrip(" ")) + further, columns // 2)
     line = ""
-    for word in _WORD.findall(text.rstrip(" ")):  # the pattern takes quadratic time for blanks that no word follows
+    for word in _WORD.findall(text.rstrip(" ")):  # without rstrip, blanks that no word follows take quadratic time
         if line.strip() and _visible_columns(line) + _visible_columns(word) > columns:
             yield line
             line = inside + word.lstrip(" ")
