@@ -24,7 +24,7 @@ from e2e.ground.cache import cache, locked, say
 
 BINARIES = Path(__file__).parent / "binaries"
 BRIDGE = Path(__file__).parent.parent / "bridge"
-# What e2e/binaries pins, by minor: all programs of the newest, control plane and kubelet of older ones.
+# The releases that e2e/binaries pins, by minor: all programs of the newest, control plane and kubelet of older minors.
 KUBERNETES_VERSIONS = {
     version.removeprefix("v").rpartition(".")[0]: version
     for pins in sorted(BINARIES.glob("kubernetes*/go.mod"))
@@ -58,7 +58,7 @@ class Module:
         return self.home or BINARIES / self.name
 
     def sources(self) -> list[Path]:
-        """Name the files that its programs are made of, beside what go.mod pins."""
+        """Return the Go files of ours from which its programs are built."""
         return sorted(self.home.rglob("*.go")) if self.home else []
 
 
@@ -163,7 +163,7 @@ class BuildError(RuntimeError):
 
 
 def program(name: str, minor: str = CURRENT) -> Path:
-    """Return the path of a built program, building it first if needed; older minors have the control plane and the kubelet only."""
+    """Return the path of a program, and build it if it is missing; older minors have only the control plane and the kubelet."""
     if minor != CURRENT and name in (*CONTROL_PLANE, "kubelet"):
         name = f"{name}-{minor}"
     module = HOME[name]
@@ -176,7 +176,7 @@ def program(name: str, minor: str = CURRENT) -> Path:
 
 
 def source_of(name: str, dependency: str = "") -> Path:
-    """Return the folder of the Go module that a program is built from, which has a driver's chart, or of one that it uses."""
+    """Return the folder of a program's Go module, such as a driver's with its chart, or of the named module that it depends on."""
     module, package = HOME[name], HOME[name].programs[name]
     command = ["go", "mod", "download", "-json", dependency or package.partition("/cmd/")[0]]
     done = subprocess.run(
@@ -186,7 +186,7 @@ def source_of(name: str, dependency: str = "") -> Path:
 
 
 def everything(*minors: str, node: bool = True) -> dict[str, Path]:
-    """Build what is missing of all programs, without a `node` of those for tests without one; and older minors that are named."""
+    """Build missing programs: all, or with `node=False` those for tests without a node; and control planes of the named older minors."""
     names = ALL if node else [*CLUSTER, "drawbridge-scheduler"]
     older = [(name, minor) for minor in minors if minor != CURRENT for name in CONTROL_PLANE]
     return {name: program(name) for name in names} | {f"{name}-{minor}": program(name, minor) for name, minor in older}
@@ -263,7 +263,7 @@ def link(module: Module, name: str, path: Path, lock: int) -> None:
 
 
 def follow(name: str, lines: Iterable[str], begun: float, every: float = SAY_EVERY) -> None:
-    """Report the progress of a build at intervals, and print at once any line that is not the name of a package."""
+    """Print the progress of a build at intervals, and immediately any line that is not the name of a package."""
     packages: list[str] = []
     over = threading.Event()
 

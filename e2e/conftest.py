@@ -13,9 +13,12 @@ HERE = Path(__file__).parent
 OWN = {"driver": "driven", "bridge": "bridged", "installed": "driven"}
 
 
-@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+@pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their marks
 def pytest_collection_modifyitems(items):
-    """Mark the tests that run on their own control plane, next to the rest: drivers, bridge, installation, and tests with our webhook and without a node."""
+    """Mark the tests that run in separate processes, each with its own control plane, beside the other tests.
+
+    These are the tests of drivers, bridge and installation, and tests with our webhook and without a node.
+    """
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if not item.get_closest_marker("real"):

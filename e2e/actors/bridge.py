@@ -66,7 +66,7 @@ class Bridge:
         self.made += made
 
     def is_fenced(self, pod: str = "no-replica") -> bool:
-        """Return whether the API server refuses writes of claims by a pod of that name: the policy is in force and the lease has another holder."""
+        """Return whether the API server refuses claim writes of a pod: the policy is in force, and the lease has another holder."""
         claim = {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",

@@ -165,9 +165,10 @@ class Client:
     def until(
         self, what: str, check: Callable[[], Any], seconds: float = 30.0, told: Callable[[], object] | None = None
     ) -> Any:
-        """Call `check` until it returns something true, and return that; else raise AssertionError, with the value of `told`.
+        """Call `check` until it returns a true value, and return that; on timeout raise AssertionError with the value of `told`.
 
-        A quiet machine needs at most `seconds`; a busy one gets more time. An error of the API server counts as "not yet": it may be what the caller waits for to end.
+        A quiet machine needs at most `seconds`; a busy machine gets more time. After an error of the API server the check is repeated,
+        because the caller may wait for the end of that error.
         """
         deadline = time.monotonic() + seconds * BUSY
         while True:

@@ -1,7 +1,7 @@
-"""A wall clock that can be set for a program that runs: `python -m e2e.actors.clock FILE ARGUMENTS...` is `drawbridge ARGUMENTS...`.
+"""Runs drawbridge with a wall clock that tests can set: `python -m e2e.actors.clock FILE ARGUMENTS...` is `drawbridge ARGUMENTS...`.
 
-FILE says how many seconds the clock is ahead; without it, it is right. The clock moves what Python's `time` and `datetime` say of the date, which is
-all that our code asks; the monotonic clock cannot be moved, on a real machine either.
+FILE contains the seconds by which the clock is ahead; without the file the clock is right. It changes the dates that Python's `time` and
+`datetime` return, because our code reads no other. The monotonic clock stays, because on a real machine it cannot be set either.
 """
 
 import datetime as dt

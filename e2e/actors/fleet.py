@@ -1,11 +1,11 @@
 """ResourceSlices and DeviceClasses shaped like those of real drivers, as plain dicts.
 
-Attribute and capacity names are what the drivers publish (their documentation and charts), so selectors written for
-the real thing meet the real names. On a real node the DRA test driver, started under the driver's name and without
-devices of its own (`Node.driver(name)`), prepares what was allocated from these slices.
+Attribute and capacity names are those that the drivers publish (from their documentation and charts), so selectors for real drivers
+work here. On a real node the DRA test driver runs under the driver's name and without devices of its own (`Node.driver(name)`). It
+prepares devices that were allocated from these slices.
 
-A slice selects its node by a nodeSelector, because the stand-in would remove slices with its node's nodeName; say
-`by_name=True` for nodes without a driver, which is how node-local drivers publish.
+A slice selects its node by a nodeSelector, because the test driver removes slices with the nodeName of its node. For nodes without a
+driver use `by_name=True`: then slices have a nodeName, like those of node-local drivers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,7 +38,7 @@ class Version(str):
 
 
 def slices(driver: str, node: str, devices: Sequence[Object], *, pool: str = "", by_name: bool = False) -> list[Object]:
-    """Publish devices of one node as one complete pool, in as many slices as it takes."""
+    """Make the slices of one complete pool with the devices of one node."""
     parts = [devices[at : at + DEVICES_PER_SLICE] for at in range(0, len(devices), DEVICES_PER_SLICE)] or [()]
     return complete(driver, node, [{"devices": list(part)} for part in parts], pool=pool, by_name=by_name)
 
@@ -52,7 +52,7 @@ def counted_slices(
     pool: str = "",
     by_name: bool = False,
 ) -> list[Object]:
-    """Publish partitionable devices: one slice of counter sets (`{set: {counter: value}}`) and one of devices."""
+    """Make the slices of partitionable devices: one with counter sets (`{set: {counter: value}}`) and one with devices."""
     sets = [{"name": name, "counters": amounts(values)} for name, values in counters.items()]
     parts: list[Object] = [{"sharedCounters": sets}, {"devices": list(devices)}]
     return complete(driver, node, parts, pool=pool, by_name=by_name)
@@ -232,12 +232,12 @@ def attribute(value: Any) -> Object:
 
 
 def amounts(values: Object) -> Object:
-    """Wrap quantities as `{value: ...}`; what is wrapped already (shared()) stays."""
+    """Wrap quantities as `{value: ...}`; capacities that are wrapped already, as by shared(), stay."""
     return {key: value if isinstance(value, dict) else {"value": str(value)} for key, value in values.items()}
 
 
 def shared(value: str, *, minimum: str, step: str, default: str) -> Object:
-    """Make a capacity that many allocations share, asked for in steps."""
+    """Make a capacity that many allocations share; requests are rounded to steps."""
     valid = {"min": minimum, "max": value, "step": step}
     return {"value": value, "requestPolicy": {"default": default, "validRange": valid}}
 

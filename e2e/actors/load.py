@@ -1,7 +1,7 @@
-"""Pods that are made all the time, as a busy cluster makes them: nothing is stored, and everything else happens.
+"""Creates pods at a steady rate, as in a busy cluster. The creations are dry runs: nothing is stored, and everything else happens.
 
-Calls start by a timetable, so that one that waits does not hold the next: the rate is what was asked for as long as the machine
-gives it, and `rate` says what it was.
+Calls start at fixed times, so that a slow call does not delay the next one. On a busy machine the rate may be lower than requested;
+`rate` is the rate that was reached.
 """
 
 import threading
@@ -25,7 +25,7 @@ class Call(NamedTuple):
 
 
 class Calls:
-    """This many GPU pods per second while the `with` block runs; the outcome of each is kept."""
+    """Creates `rate` GPU pods per second while the `with` block runs, and keeps the outcome of each call."""
 
     def __init__(self, cluster: Client, namespace: str, *, rate: float = 100.0) -> None:
         self.cluster, self.namespace = cluster, namespace

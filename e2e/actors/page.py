@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "translation.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"```\n\$ kubectl (.*)\n((?:.*\n)*?)```")
 TEAM = "team-a"  # the namespace on the page
-NODES = re.compile(r"none of the \d+ nodes can|the only node cannot")  # the number depends on the cluster
+NODES = re.compile(r"none of the \d+ nodes can|the only node cannot")  # these numbers depend on the cluster
 
 
 def section(title):

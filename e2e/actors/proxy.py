@@ -1,9 +1,9 @@
-"""A way to the API server that breaks at a chosen write, is slow, or has forgotten the past: plain HTTP in, TLS out, one request a
+"""A proxy to the API server that breaks at a chosen write, delays requests, or answers 410 Gone: plain HTTP in, TLS out, one request per
 connection.
 
-What is counted are patches of ResourceClaims, or whatever `which` says. At the chosen one the connection is cut, before the server has it or after it has
-answered, and from then on nothing gets through: to its user it looks as if the machine had lost its network. Not a general
-proxy: bodies have a length, and each answer ends with its connection, so that watches stream.
+The proxy counts patches of ResourceClaims, or the requests that `which` selects. At the chosen request it closes the connection, before
+the server receives the request or after the server has answered. From then on it forwards nothing, as if the client's machine had lost
+its network. It is not a general proxy: bodies have a length, and each response ends with its connection, so that watches stream.
 """
 
 import json
@@ -53,7 +53,7 @@ class Proxy:
     """Listens on `port` until `close()`."""
 
     def __init__(self, url: str, ca: Path, token: str = "") -> None:
-        """With a token, every request carries it: Go's client sends none of its own without TLS."""
+        """Add `token`, if given, to every request, because Go's client sends no token without TLS."""
         parts = urllib.parse.urlsplit(url)
         self.target = (str(parts.hostname), int(parts.port or 443))
         self.context = ssl.create_default_context(cafile=str(ca))

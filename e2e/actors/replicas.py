@@ -1,8 +1,8 @@
 """Several replicas of the webhook behind one address, as a Service has them.
 
-A connection goes to one of the endpoints and stays there; endpoints are the replicas whose readiness was last found good.
-Nothing is tried again on the way: a request to a replica that is gone and still listed is refused, as by kube-proxy. A probe that
-no answer in time takes none off the list: on a busy machine all of them would go.
+A connection goes to one of the endpoints and stays there. Endpoints are the replicas whose last readiness probe succeeded. Requests are
+not repeated: like kube-proxy, this proxy refuses a request to an endpoint whose replica has ended. A probe that times out changes
+nothing, because on a busy machine all replicas would disappear.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from e2e.ground.process import Process
 
 PROBE_SECONDS = 0.2
-# How long a stopped replica keeps serving: some rounds of probes, also on a busy machine.
+# Seconds for which a stopped replica keeps serving: some rounds of probes, also on a busy machine.
 NOTICE = 6.0
 
 
@@ -80,7 +80,7 @@ class Replicas:
         self.until(f"{name} is not an endpoint", lambda: port not in self.ready and not self.carried[port])
 
     def only(self, name: str) -> None:
-        """Route to one replica only from now on, and close connections to the others."""
+        """Route new connections to one replica only, and close the connections to the others."""
         self.chosen = self.ports[name]
         self.loop.call_soon_threadsafe(self.hang_up)
         others = [port for port in self.ports.values() if port != self.chosen]
@@ -97,7 +97,7 @@ class Replicas:
     # What kubelets do
 
     def probe(self) -> None:
-        with ThreadPoolExecutor() as kubelets:  # a probe that waits does not delay the others
+        with ThreadPoolExecutor() as kubelets:  # a slow probe does not delay the others
             while not self.over.wait(PROBE_SECONDS):
                 before, ports = self.ready, tuple(self.ports.values())
                 results = kubelets.map(lambda port, before=before: answers(port, before=port in before), ports)

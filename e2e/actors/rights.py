@@ -11,7 +11,7 @@ Right = tuple[str, str, str]  # API group, resource or address, verb
 
 
 def check_rights(cluster: ControlPlane, account: str, kept: Container[Right]) -> set[Right]:
-    """Fail if a request was forbidden, or if a right was never used that is not among those kept; return those used."""
+    """Fail if a request was forbidden, or if a right outside `kept` was never used; return the used rights."""
     used, refused = used_rights(cluster, f"system:serviceaccount:{SYSTEM}:{account}")
     assert not refused, f"{account} requests {sorted(refused)}, which its roles do not grant"
     unused = granted_rights(cluster, account) - used
@@ -39,8 +39,8 @@ def granted_rights(cluster: Client, account: str) -> set[Right]:
 def used_rights(cluster: ControlPlane, user: str) -> tuple[set[Right], set[Right]]:
     """Return the rights that a user has used, and those that its requests lacked; the tests' own requests do not count.
 
-    A dry run does not count either: it asks a server which fields it knows, and a refusal is an answer, too. Admission also
-    answers 403, so only the decision of the authorizer tells that a right is missing.
+    A dry run does not count either: it only tests which fields a server knows. Admission also
+    answers 403, so only the decision of the authorizer shows that a right is missing.
     """
     used: set[Right] = set()
     refused: set[Right] = set()

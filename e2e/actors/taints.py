@@ -1,4 +1,4 @@
-"""Waits until the default scheduler follows rules about taints: it watches rules, slices and pods separately, and each watch may be late."""
+"""Waits until the default scheduler follows taint rules: it watches rules, slices and pods separately, and each watch may lag."""
 
 import itertools
 import secrets
@@ -8,7 +8,7 @@ from e2e.actors.client import Client, Object, conditions
 from e2e.actors.workloads import claim, pod, request, using
 from e2e.ground.controlplane import ControlPlane
 
-# The scheduler's message for a tainted device, which no other late watch causes.
+# The scheduler's message for a tainted device; no other lagging watch causes it.
 NO_DEVICE = "cannot allocate all claims"
 
 

@@ -1,8 +1,8 @@
 """drawbridge installed on a real control plane: the kustomize base as it is, its three processes with exactly their rights.
 
 The processes run beside the cluster instead of in it, because there is no image registry and no Service routing here;
-so the webhook configurations call them by URL. Only namespaces that ask for it are looked at, which keeps every
-other test of the session out.
+so the webhook configurations call them by URL. The webhook reviews only namespaces that opt in, so that it does not affect
+the other tests of the session.
 """
 
 import base64
@@ -165,7 +165,7 @@ class Webhook:
         return self.plain(self.metrics_port, "/metrics")
 
     def controllers(self, path: str) -> str:
-        """Ask all controllers on their metrics ports; one of them leads."""
+        """Request a page from the metrics ports of all controllers; one of them leads."""
         answers = []
         for port in self.controller_ports.values():
             with contextlib.suppress(OSError):
@@ -225,7 +225,7 @@ class Webhook:
             )
 
     def reads_on(self, node: str) -> None:
-        """Wait until the webhook knows every node, slice and class: one more object of each kind is created and awaited."""
+        """Wait until the webhook knows all nodes, slices and classes: label the node, add a slice and a class, and wait for these."""
         mark = f"seen-{secrets.token_hex(4)}.example.com"
         self.cluster.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {mark: "yes"}}})
         [published] = fleet.slices(mark, node, [fleet.device("one", {})])

@@ -1,1 +1,1 @@
-"""The ground: Kubernetes' own processes on this machine, started, watched over and ended."""
+"""The ground: starts, supervises and ends Kubernetes' own processes on this machine."""

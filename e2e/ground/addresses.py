@@ -10,7 +10,7 @@ from functools import cache as once
 
 from e2e.ground.cache import cache
 
-SUBNETS = 1 << 16  # a reserved number is that of a port, or above all ports that of a subnet
+SUBNETS = 1 << 16  # a reserved number below is a port; from here on it is a subnet
 
 
 def free_port() -> int:
@@ -48,12 +48,12 @@ def reserve(number: int) -> bool:
 
 @once
 def reservations() -> int:
-    """Open the file of reservations, once: the kernel drops a process's locks with any of its descriptors of the file."""
+    """Open the file of reservations once: when a process closes any descriptor of a file, the kernel drops its locks on it."""
     return os.open(cache() / "ports", os.O_RDWR | os.O_CREAT, 0o644)
 
 
 def free_subnet() -> str:
-    """Return a /24 that no route of this machine covers and no other node has: routes are added with the first pod only."""
+    """Return a /24 that no route of this machine covers and no other node has reserved; a node has routes from its first pod on."""
     routes = subprocess.run(["ip", "-4", "route"], capture_output=True, text=True, check=True).stdout
     for number, subnet in enumerate(ipaddress.ip_network("10.88.0.0/16").subnets(new_prefix=24)):
         if str(subnet.network_address).removesuffix("0") not in routes and reserve(SUBNETS + number):

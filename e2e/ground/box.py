@@ -1,8 +1,8 @@
 """A pair of namespaces (processes and mounts) in which one real node lives, like a machine inside the machine.
 
 Inside, kubelet and containerd find their usual directories (/var/lib/kubelet, /run/containerd, ...), which are bound to
-the run's own; drivers and device plugins with fixed paths work unchanged, and two nodes side by side do not meet.
-When the first process of the box ends, the kernel ends all others and drops every mount: nothing is left to chase.
+the run's own. So drivers and device plugins with fixed paths work unchanged, and several nodes can run at the same time.
+When the first process of the box ends, the kernel ends all others and drops every mount, so nothing is left to clean up.
 """
 
 import shlex

@@ -348,7 +348,7 @@ class ControlPlane(Client):
         return self.write_kubeconfig(f"{namespace}-{name}", self.token_of(namespace, name))
 
     def token_of(self, namespace: str, account: str, pod: dict[str, Any] | None = None, **spec: Any) -> str:
-        """Request a token of a service account; with a pod, which is created if it is missing, the token is bound to it as the kubelet mounts it."""
+        """Request a token of a service account. With `pod`, create a missing pod, and bind the token to it, as the kubelet does."""
         if pod:
             meta = (self.read(pod) or self.create(pod)[0])["metadata"]
             spec["boundObjectRef"] = {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]}

@@ -1,7 +1,7 @@
-"""Ending what a run left behind: processes by pid file, mounts and control groups by path, then the data.
+"""Ends what a run left behind: processes by pid file, mounts and control groups by path, then the data.
 
-The same code ends a run that was asked to end and one whose owner was killed, so it is tried with every run.
-A real node lives in its own pid and mount namespaces (box.py): with the first process of the box gone, the kernel
+The same code ends a run on request and a run whose owner was killed, so every run tests it.
+A real node lives in its own pid and mount namespaces (box.py): when the first process of the box ends, the kernel
 ends the kubelet, containerd, its shims and all containers, and drops their mounts.
 """
 
@@ -27,7 +27,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 def sweep(runs: Path) -> None:
     """End every run below `runs` whose owner is gone, and delete the logs of all but the newest."""
     for root in sorted(runs.iterdir()):
-        # If the processes of a cluster that was left running are gone, the machine was restarted.
+        # If a detached cluster has no processes, the machine was restarted.
         kept = (root / DETACHED).exists() and processes(root)
         if (root / "data").exists() and not kept and not owned(root):
             say(f"cleaning up after a run that was killed: {root}")
@@ -64,7 +64,7 @@ def owned(root: Path) -> bool:
 
 def unlocked(file: IO[str]) -> bool:
     try:
-        # A shared lock, so that concurrent lookups do not take each other for the owner.
+        # A shared lock, so that concurrent checks do not block each other like an owner.
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
@@ -135,7 +135,7 @@ def becomes_a_program(process: Path) -> bool:
 
 
 def unmount(data: Path) -> None:
-    """Unmount what is mounted below, deepest first (nothing is, when a node's box ended as it should)."""
+    """Unmount the mounts below a folder, deepest first. There are none if the node's box has ended properly."""
     points = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
     for point in sorted((p for p in points if p.startswith(f"{data}/")), reverse=True):
         subprocess.run(["umount", "--lazy", point], check=True)

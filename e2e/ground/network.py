@@ -1,4 +1,4 @@
-"""A network namespace in which a whole cluster lives, with its pods and Services, and the one way into it.
+"""A network namespace for a whole cluster with its pods and Services, and the only connection into it.
 
 The kernel takes addresses, routes and packet filters away with the namespace, so nothing is left when its processes have ended.
 """
@@ -16,7 +16,7 @@ READY_SECONDS = 60.0
 
 
 class Network:
-    """A /24: its lower half has this machine (the first address) and the cluster (the second), its upper half the pods."""
+    """A /24: the lower half contains this machine (the first address) and the cluster (the second), the upper half the pods."""
 
     def __init__(self, spawn: Callable[..., Process]) -> None:
         """Make the namespace, and the pair of interfaces that ends with it."""

@@ -71,11 +71,11 @@ class Node:
         return self
 
     def spawn(self, name: str, argv: list[str | Path], env: dict[str, str] | None = None) -> Process:
-        """Start a process on the node, that is inside its box."""
+        """Start a process inside the node's box."""
         return self.cluster.spawn(name, argv, env=env, enter=self.box.enter())
 
     def outside(self, path: str) -> Path:
-        """Return where a path of the node is outside of its box: `outside("/var/lib/kubelet/pod-resources")`."""
+        """Return the path on this machine of a path in the node's box: `outside("/var/lib/kubelet/pod-resources")`."""
         for inside, bound in self.binds.items():
             if path == inside or path.startswith(f"{inside}/"):
                 return bound / path[len(inside) :].lstrip("/")
@@ -91,7 +91,7 @@ class Node:
         self.import_images(images.archive())
 
     def start_services(self, network: Network) -> None:
-        """Start what leads to Services, by address and by name."""
+        """Start kube-proxy and CoreDNS, so that pods reach Services by address and by name."""
         self.cluster.spawn(
             "kube-proxy",
             [
@@ -100,7 +100,7 @@ class Node:
                 f"--hostname-override={self.name}",
                 "--proxy-mode=iptables",
                 f"--cluster-cidr={network.pods}",
-                "--conntrack-max-per-core=0",  # a setting of the whole machine
+                "--conntrack-max-per-core=0",  # 0 leaves this setting of the whole machine unchanged
                 f"--healthz-bind-address=127.0.0.1:{free_port()}",
                 f"--metrics-bind-address=127.0.0.1:{free_port()}",
             ],
@@ -119,7 +119,7 @@ class Node:
         self.cluster.until("names of Services are answered", answers, READY_SECONDS)
 
     def import_images(self, archive: Path) -> None:
-        """Have containerd take the images of an archive."""
+        """Import the images of an archive into containerd."""
         importing: list[str | Path] = [program("ctr"), "--namespace=k8s.io", "images", "import", archive]
         self.cluster.until("containerd takes images", lambda: self.attempt(importing), READY_SECONDS)
 
@@ -251,8 +251,8 @@ class Node:
     def start_driver(self, driver: str, devices: int) -> Process:
         """Start Kubernetes' DRA test driver under a driver's name and wait until the kubelet knows it.
 
-        Without devices of its own it replaces any vendor's driver: it prepares devices of handwritten ResourceSlices (fleet.py),
-        which it does not delete as long as they have no nodeName.
+        Without devices of its own it stands in for a vendor's driver: it prepares devices of handwritten ResourceSlices (fleet.py).
+        It does not delete these slices as long as they have no nodeName.
         """
         (self.outside(f"{KUBELET}/plugins") / driver).mkdir(parents=True, exist_ok=True)
         running = self.spawn(
@@ -297,7 +297,7 @@ class Node:
     def output_of(self, namespace: str, pod: str, seconds: float = 90) -> str:
         """Return all that a pod's container printed before its line `spoken=yes`.
 
-        containerd writes the log beside the container: a pod that has ended may not have its last lines yet.
+        containerd writes the log asynchronously, so the last lines of a pod that has ended may still be missing.
         """
         self.cluster.until(f"{pod} has spoken", lambda: "spoken=yes" in self.logs(namespace, pod, "main"), seconds)
         return self.logs(namespace, pod, "main").partition("spoken=yes")[0]

@@ -1,8 +1,8 @@
 """One supervised process: its command line, its log and its pid file.
 
-The pid file holds pid and start time, because a pid alone may belong to another process by the time it is read.
-It is written by the starter right after the start; between the two lies no point where a kill could lose a child
-that matters: leftovers.py also looks for processes by the run's directory in their environment.
+The pid file contains pid and start time, because a pid alone may belong to another process by the time it is read.
+The starter writes the file right after the start. A kill between the two loses no child, because leftovers.py also
+finds processes by the run's directory in their environment.
 """
 
 import os
@@ -39,7 +39,7 @@ class Process:
         self.name = name
         self.argv = argv
         self.log = root / "logs" / f"{name}.log"
-        self.entered = "--pid" in enter  # the command that entered stays as the parent
+        self.entered = "--pid" in enter  # the command that enters the namespaces stays as the parent
         self.stopped = False
         with self.log.open("ab") as log:
             log.write(f"--- {' '.join(map(str, argv))}\n".encode())
@@ -52,8 +52,8 @@ class Process:
                 env=os.environ | NO_AUTHORITIES | (env or {}) | {RUN_VARIABLE: str(root)},
                 cwd=root,
                 start_new_session=True,
-                # The kernel closes descriptors that are not inherited at exec, the run's lock among them: not before, while the child has no
-                # environment of its own by which leftovers.py would find it.
+                # With close_fds the child would release the run's lock before exec, when leftovers.py cannot yet find the child by its
+                # environment. Without it the kernel closes the lock's descriptor at exec.
                 close_fds=False,
             )
         self.pid_file = root / "pids" / name

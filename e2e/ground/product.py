@@ -1,7 +1,7 @@
-"""The image of drawbridge, made as the Dockerfile makes it, of what this machine has: its Python, the pinned packages, our wheel.
+"""Makes the image of drawbridge like the Dockerfile, from this machine's Python, the pinned packages and our wheel.
 
-The Python and the libraries it loads stand in for the Dockerfile's base; all else is the same: a virtual environment in /opt/drawbridge
-that has the packages of requirements.runtime.lock and nothing besides. What a pod lacks here, it lacks there.
+This machine's Python and the libraries that it loads replace the Dockerfile's base image. All else is the same: a virtual environment in
+/opt/drawbridge with the packages of requirements.runtime.lock only. So a package that is missing here is missing in the Dockerfile's image.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def archive(folder: Path) -> Path:
 
 
 def image_of(folder: Path, name: str, alone: Path, place: str) -> Image:
-    """One static program and nothing else."""
+    """Return an image with one static program and nothing else."""
 
     def fill(tar: tarfile.TarFile) -> None:
         add(tar, place, alone.read_bytes(), 0o755)
@@ -115,7 +115,7 @@ def _compile(site: Path) -> None:
         "unchecked-hash",
         str(site),
     ]
-    subprocess.run(compiling, env=beside, check=False, timeout=300)  # some packages carry templates that are not Python
+    subprocess.run(compiling, env=beside, check=False, timeout=300)  # some packages contain .py templates that do not compile
 
 
 def _ours(tar: tarfile.TarFile, site: Path) -> None:
@@ -139,7 +139,7 @@ def _base(tar: tarfile.TarFile) -> None:
     for library in sorted(libraries):
         tar.add(Path(library).resolve(), library.lstrip("/"), filter=_plain)
     add(tar, f"{HOME}/pyvenv.cfg", f"home = {PYTHON.parent}\ninclude-system-site-packages = false\n".encode())
-    # As in every base image: without it, DNS is asked before /etc/hosts.
+    # As in every base image; without this file the C library queries DNS before /etc/hosts.
     add(tar, "etc/nsswitch.conf", b"hosts: files dns\n")
     link = tarfile.TarInfo(f"{HOME}/bin/python")
     link.type, link.linkname = tarfile.SYMTYPE, str(PYTHON)
@@ -156,7 +156,7 @@ def _packages() -> Iterator[tuple[Path, str]]:
 
 
 def libraries_of(files: Iterable[Path]) -> set[str]:
-    """Return the libraries that the loader needs for these files, without those for windows and fonts."""
+    """Return the libraries that the loader needs for these files, except for those of tkinter."""
     wanted = [file for file in files if "_tkinter" not in file.name]
     result = subprocess.run(["ldd", *map(str, wanted)], capture_output=True, text=True, check=False, timeout=60)
     return set(re.findall(r"(?:=> |^\s+)(/\S+)", result.stdout, re.MULTILINE))
@@ -171,7 +171,7 @@ def _standard(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Make files readable for every user."""
+    """Make a file readable for every user, and root its owner."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     entry.mode |= 0o755 if entry.isdir() or entry.mode & 0o100 else 0o444
