@@ -74,7 +74,10 @@ def delete(control_plane, namespace, *pods):
 
 
 def give_and_take_back(control_plane, ours):
-    """Create a pod with a claim of its own and one from a template; check that both are allocated on one node and freed at its deletion. Return the claims while allocated."""
+    """Create a pod with a claim of its own and one from a template, and delete it; return the claims as they were allocated.
+
+    Check that both claims are allocated on one node, and freed after the deletion.
+    """
     control_plane.create(
         claim("kept", ours, request("gpu", CLASS)),
         template("made", ours, request("gpu", CLASS)),

@@ -1,4 +1,4 @@
-"""Random gangs, each on two nodes of its own beside pods that hold devices there, and what may become of them."""
+"""Random gangs, each on two nodes of its own beside pods that hold devices there, and the outcomes that are allowed."""
 
 import itertools
 import re

@@ -246,7 +246,7 @@ def test_a_pod_keeps_its_device_after_an_unanswered_binding(world, ours, landed)
     world.ask_for(ours, "a")
     assert world.schedulers.broken.wait(PATIENCE)
     world.ask_for(ours, "b")
-    time.sleep(1)  # the scheduler sees neither of them
+    time.sleep(1)  # the scheduler sees neither the result of the binding nor pod b
     world.schedulers.restore()
     world.cluster.wait_scheduled(ours, "a")
     assert world.holders(ours) == {"a": ["a"]}

@@ -41,7 +41,10 @@ def held(control_plane, namespace):
 
 @pytest.mark.parametrize("strategy", ["first-fit", "CompactFirst"])
 def test_pods_that_arrive_at_once_conflict_less_than_once_each(control_plane, bridge, full_use, namespace, strategy):
-    """A conflict is a pod whose devices were allocated to another pod between the filter call and the bind call. A packing strategy sends all pods to the best node."""
+    """A conflict is a pod whose devices were allocated to another pod between the filter call and the bind call.
+
+    A packing strategy sends all pods to the best node.
+    """
     annotations = {"drawbridge.dev/strategy": strategy}
     control_plane.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"annotations": annotations}})
     names = [f"p{at}" for at in range(PODS)]

@@ -164,7 +164,10 @@ def dear(name, namespace):
 
 
 def test_a_pod_for_a_device_plugin_gets_no_claim(control_plane, team, created):
-    """The previous pod fits a device but no selected node. Its cached answer must not be used for this pod: a claim would keep it from the plugin."""
+    """The previous pod fits a device but no selected node.
+
+    Its cached answer must not be used for this pod, because with a claim this pod would not get the plugin's device.
+    """
     [there] = control_plane.add_fake_nodes(1, prefix="by-name-dear-", allocatable={NAME: "8"})
     try:
         for node in (NODE, there):

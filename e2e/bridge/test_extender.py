@@ -179,7 +179,7 @@ def test_a_namespace_sets_the_placement_strategy_and_unknown_strategies_wait(con
 
 
 def strategy_is_known(bridge, item, known):
-    """Return whether the service uses a known strategy for a pod with a missing claim: it reports the missing claim, or the unknown strategy."""
+    """Return whether the service treats a strategy as `known`: then it reports the pod's missing claim, otherwise the strategy."""
     answer = repr(bridge.ask("/extender/filter", bridge.port, {"Pod": item, "NodeNames": [*NODES]}))
     return ("waiting for claim nothing" if known else "there is no strategy") in answer
 

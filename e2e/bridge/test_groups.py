@@ -229,7 +229,7 @@ def test_random_gangs_are_placed_whole_or_explained(groups, ours):
 
 
 def churned(cluster, namespace, draw, seconds):
-    """Create and delete gangs, some of them in part, while nodes are cordoned at times; return the members of the gangs that are left whole."""
+    """Create and delete gangs, some only in part, while nodes are cordoned at times; return the members of the gangs left whole."""
     path = f"/api/v1/namespaces/{namespace}"
     of_groups = f"/apis/scheduling.k8s.io/v1beta1/namespaces/{namespace}/podgroups"
     gangs, halves, kills = {}, [], 0

@@ -84,7 +84,7 @@ def device(cluster, namespace, name):
 
 @pytest.fixture
 def free(control_plane, namespace):
-    """A namespace whose pods are gone when the test is over: no kubelet runs them, so none would end them."""
+    """A namespace whose pods are deleted after the test, because no kubelet ends them."""
     yield namespace
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
 
@@ -118,12 +118,12 @@ def test_the_webhook_refuses_only_claims_that_combine_conflicting_modes(control_
         return done.stderr
 
     def refused(first, second):
-        """Return whether the webhook refuses it; the wording depends on the number of nodes, and other tests may leave one."""
+        """Return whether the webhook refuses the claim. The wording depends on the number of nodes; other tests may leave nodes."""
         message = refusal(first, second)
         return "(Forbidden)" in message and "even with all devices free" in message
 
     def known():
-        """Return whether the webhook knows all objects: with a part of them it refuses more, or less."""
+        """Return whether the webhook knows all objects: while it knows only some, it refuses other claims."""
         return refusal("mps", "fractioning") == "" and refused("mps", "mig") and refused("exclusive", "fractioning")
 
     control_plane.until("MPS is refused beside MIG, a share beside the whole, and nothing else", known, 30)

@@ -1,6 +1,6 @@
 """A rule of node scope on a real control plane: a driver with two pools on a node, whose devices must not be in use together.
 
-Devices, claims and pods have the same names in both pools, so that only the rule decides which exclude each other.
+Devices, claims and pods have the same names in both pools, so that only the rule decides which pods exclude each other.
 """
 
 import json
@@ -54,7 +54,7 @@ def plugin(control_plane, bridge):
 
 @pytest.fixture
 def free(control_plane, namespace):
-    """A namespace whose pods are gone when the test is over: no kubelet runs them, so none would end them."""
+    """A namespace whose pods are deleted after the test, because no kubelet ends them."""
     yield namespace
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
 

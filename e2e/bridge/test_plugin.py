@@ -47,7 +47,7 @@ def scheduler(control_plane, bridge):
 
 @pytest.fixture
 def ours(control_plane, scheduler, namespace):
-    """A namespace whose pods are gone when the test is over: no kubelet runs them, so none would end them."""
+    """A namespace whose pods are deleted after the test, because no kubelet ends them."""
     yield namespace
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
     control_plane.until("the devices are free", lambda: not held(control_plane, namespace), 30)
@@ -99,7 +99,7 @@ def test_pods_get_and_reuse_devices_through_the_plugin(control_plane, ours):
 def test_a_pod_waits_for_its_missing_claim_class_and_device(control_plane, ours, created):
     """The claim is created first, then the class, then a device of the class."""
     control_plane.create(wanting("early", ours, using("later")), claim("later", ours, request("gpu", "plugin-late")))
-    until_told(control_plane, ours, "early", "waiting for")  # the claim or its class: watches may lag behind each other
+    until_told(control_plane, ours, "early", "waiting for")  # for the claim or its class, because watches lag
     created(fleet.device_class("plugin-late", "device.driver == 'late.plugin.example.com'"))
     until_told(control_plane, ours, "early", "not of the class")
     created(*fleet.slices("late.plugin.example.com", NODE, [fleet.device("gpu", {})], by_name=True))
@@ -198,7 +198,10 @@ def test_one_victim_is_evicted_although_the_allocator_is_killed_meanwhile(
 
 
 class Lane:
-    """A node with eight GPUs of its own class, and small pods for a scheduler: twenty always wait, and each pod with a GPU ends after one to five seconds."""
+    """A node with eight GPUs of its own class, and small pods for a scheduler.
+
+    Twenty pods always wait, and each pod with a GPU ends after one to five seconds.
+    """
 
     def __init__(self, cluster, namespace, scheduler):
         self.cluster, self.namespace, self.scheduler = cluster, namespace, scheduler
@@ -244,7 +247,10 @@ class Lane:
 
 @pytest.mark.time_limit(180, "two big pods have a node kept one after the other, each after ten seconds without room")
 def test_small_pods_do_not_starve_a_big_pod(control_plane, ours):
-    """The test runs our plugin, our extender and kube-scheduler. With kube-scheduler, the big pod waits until all eight devices happen to be free."""
+    """The test runs our plugin, our extender and kube-scheduler.
+
+    With kube-scheduler, the big pod waits until all eight devices happen to be free.
+    """
     lanes = [Lane(control_plane, ours, scheduler) for scheduler in (PLUGIN_SCHEDULER, SCHEDULER, "default-scheduler")]
     path = f"/api/v1/namespaces/{ours}/pods"
     try:

@@ -1,4 +1,7 @@
-"""Claims with the finalizer from their creation, on a real API server: the writes that it saves each scheduler, and which component removes it."""
+"""Claims that have the finalizer from their creation, on a real API server.
+
+The tests count the writes that each scheduler saves, and check which component removes the finalizer.
+"""
 
 import re
 
@@ -89,7 +92,10 @@ def written(cluster, namespace):
 
 
 def called_back(bridge):
-    """Return how often the allocator has written to a claim so that a stock scheduler retries: the scheduler may ask before the allocator has seen the claim."""
+    """Return how often the allocator has written to a claim so that a stock scheduler retries.
+
+    This happens if the scheduler asks before the allocator has seen the claim.
+    """
     metrics = bridge.ask("/metrics", bridge.metrics_port)[1]
     done = r'^drawbridge_claim_writes_total{(?=.*what="Requeue")(?=.*outcome="Written").*} (\S+)$'
     return int(sum(map(float, re.findall(done, metrics, re.MULTILINE))))

@@ -173,7 +173,7 @@ def test_a_scoped_core_quota_counts_no_claim_and_is_omitted(control_plane, bridg
     counted, nothing_yet = ("2", "2", "1"), ("0", "0", "0")
 
     def counts():
-        """A claim that is created before the API server knows a quota is counted minutes later: then create it again."""
+        """Return whether the claim is counted; create it again if the API server did not know the quota at its creation."""
         now = used()["plain"]
         if now == nothing_yet:
             control_plane.remove(little)

@@ -1,4 +1,4 @@
-"""Claims that a JSON patch would spell differently, and claims that no account may write, through extender and plugin on a real control plane."""
+"""Extender and plugin on a real control plane: claims whose spelling a JSON patch would change, and claims that no account may write."""
 
 import json
 

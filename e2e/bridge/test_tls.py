@@ -72,7 +72,7 @@ def shown(world):
 
 @pytest.fixture
 def ours(control_plane, namespace):
-    """A namespace whose pods are gone when the test is over: no kubelet runs them, so none would end them."""
+    """A namespace whose pods are deleted after the test, because no kubelet ends them."""
     yield namespace
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
 
@@ -109,7 +109,10 @@ def test_only_schedulers_with_a_certificate_get_answers(control_plane, bridge, s
 
 
 def test_both_schedulers_follow_a_change_of_authorities_while_running(control_plane, bridge, secured, world, ours):
-    """First the schedulers' certificate and the trusted authority change, then the allocator's certificate, which the stock scheduler trusts after a restart."""
+    """First the schedulers' certificate and the trusted authority change, then the allocator's certificate.
+
+    The stock scheduler trusts the latter after a restart.
+    """
     clients = certificate("new clients")
     world.client_ca.write_bytes(pem(clients[0]))
     old = world.context()

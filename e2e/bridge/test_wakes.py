@@ -1,4 +1,4 @@
-"""Two hundred pods wait for devices of two kinds, with the plugin: a pod is retried when a device is freed that it could use, and not before."""
+"""Two hundred pods wait for devices of two kinds, with the plugin: a pod is retried only when a device that it can use is freed."""
 
 import re
 import ssl
@@ -26,7 +26,7 @@ class Counts:
         self.url = f"https://127.0.0.1:{port}/metrics"
         self.trust = ssl.create_default_context()
         self.trust.check_hostname = False
-        self.trust.verify_mode = ssl.CERT_NONE  # it has made its certificate itself
+        self.trust.verify_mode = ssl.CERT_NONE  # the scheduler has a self-signed certificate
 
     def read(self, series, **labels):
         """Add up a series over the labels that are not given."""

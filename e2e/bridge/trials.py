@@ -1,4 +1,7 @@
-"""Random cases of binding conditions, each played with kube-scheduler, our plugin and our extender on nodes of its own, by a driver that attaches, fails or is late."""
+"""Random cases of binding conditions, each played with kube-scheduler, our plugin and our extender on nodes of its own.
+
+A driver attaches devices, fails, or is late.
+"""
 
 import random
 import time

@@ -1,1 +1,1 @@
-"""Churn on a real control plane while its processes and ours are killed, stopped and disconnected, and a judge that reads etcd's history."""
+"""Churn on a real control plane whose processes, like ours, are killed, stopped and disconnected; a judge reads etcd's history."""

@@ -168,7 +168,7 @@ class Churn:
         return [self.pod(f"{kind}-{self.made}", using_template(kind))]
 
     def latecomer(self, bound: list[Object]) -> Object | None:
-        """Return a pod for a claim that other pods already use. Pods of a group are created at once, so that one write serves all of them."""
+        """Return a pod for a claim that other pods already use. Pods of a group are created together, so that one write serves all."""
         names = sorted({name for pod in bound if (name := group_of(pod))})
         if not names:
             return None

@@ -1,7 +1,7 @@
 """The judge finds invalid states in a record of slices, claims and pods. Values in, values out.
 
-It shares no code with drawbridge except the parser of quantities. It does not judge rules about incompatible devices: the model
-of the ledger is searched for those.
+It shares no code with drawbridge except the parser of quantities. It does not judge rules about incompatible devices, because
+tests/allocator/reservations/test_model.py searches the model of the ledger for violations of these rules.
 """
 
 from collections import Counter, defaultdict
@@ -13,7 +13,7 @@ from e2e.chaos.record import Change
 
 Object = dict[str, Any]
 Device = tuple[str, str, str]  # driver, pool, name
-FICKLE = "chaos.drawbridge.dev/fickle"  # a label of pods that may be deleted before they are bound
+FICKLE = "chaos.drawbridge.dev/fickle"  # label of pods that may be deleted before they are bound
 FINAL = ("Succeeded", "Failed")
 
 TWICE = "held twice"

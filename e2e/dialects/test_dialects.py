@@ -135,7 +135,7 @@ def test_the_api_server_accepts_or_refuses_each_example_as_documented(control_pl
 
 @pytest.fixture
 def opted_in(control_plane, webhook, known):
-    """The namespace, with annotations translated and such pods sent by the API server."""
+    """The namespace, where the webhook translates requests by annotation, and the API server sends it pods with such requests."""
     registered = ("--opt-in", "--failure-policy=Fail")
     witness = pods(next(example for example in OPTED_IN if example.devices), known)[0]
     try:
@@ -233,7 +233,7 @@ def refusal(cluster, value):
 
 @pytest.fixture(scope="module")
 def world():
-    """The inventory of all drivers, without feasibility: these tests do not ask whether a node could serve a pod."""
+    """The inventory of all drivers, without a stock, so that no pod is refused because no node can serve it."""
     configuration = configured(approximations="allow", meanings=WHOLE, nvidia={"consumableShares": True})
     known = state_of_files(manifests.read([DRIVERS]), configuration)
     return msgspec.structs.replace(known, stock=None)
@@ -241,7 +241,7 @@ def world():
 
 @pytest.mark.parametrize("seed", [1, 20, 300, 4000])
 def test_the_api_server_rejects_translated_random_pods_as_predicted(control_plane, namespace, world, seed):
-    """What is predicted to be the server's own refusal is one."""
+    """The API server refuses a pod exactly if one of its own refusals is predicted."""
     dice = random.Random(seed)
     changed, refused, templates = Counter(), Counter(), {}
     for number in range(30 * len(WORDS)):
@@ -251,7 +251,7 @@ def test_the_api_server_rejects_translated_random_pods_as_predicted(control_plan
         codes = {decision.code for decision in done.decisions if decision.outcome == "refused"}
         by_server = {code for code in codes if code[0] == "D" or code in INVALID}
         if codes - by_server:
-            continue  # a refusal of the legacy system, which the server does not know
+            continue  # a refusal for the rules of the legacy system, which the server does not know
         message = refusal(control_plane, apply_json_patch(pod, done.operations))
         assert bool(message) == bool(by_server), (pod, codes, message)
         changed[dialect] += done.changed

@@ -1,4 +1,4 @@
-"""A store whose folder of CDI files is on a disk that fills: its error, and what it loses. Runs in its own mount namespace."""
+"""A store whose folder of CDI files is on a full disk reports an error and loses no file. Runs in its own mount namespace."""
 
 import subprocess
 import sys

@@ -321,7 +321,10 @@ def test_a_failed_device_keeps_its_pod_and_accepts_no_other(control_plane, node_
 
 
 def test_draining_a_device_evicts_only_its_pod_until_untainted(control_plane, node_cluster, namespace, created):
-    """The taint is a DeviceTaintRule with the effect NoExecute: kube-controller-manager evicts the pod, and the kubelet unprepares its claim."""
+    """The taint is a DeviceTaintRule with the effect NoExecute.
+
+    kube-controller-manager evicts the pod, and the kubelet unprepares its claim.
+    """
     spec = {
         "deviceSelector": {"driver": DRIVER, "pool": node_cluster.name, "device": "gpu-0"},
         "taint": {"key": "example.com/repair", "effect": "NoExecute"},

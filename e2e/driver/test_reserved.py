@@ -1,4 +1,4 @@
-"""The allocator and the agent of a real node: reservations that are not written yet, read over TLS with a token that the API server knows."""
+"""The agent of a real node reads the allocator's unwritten reservations over TLS, with a token that the API server knows."""
 
 import contextlib
 import http.client
@@ -26,7 +26,10 @@ REASON = "DeviceReservedElsewhere"
 
 
 class Seeing(Auditor):
-    """An agent that reads an allocator's reservations, with the rights of the component; it sets no taints, so that a held device can be reserved."""
+    """An agent that reads an allocator's reservations, with the rights of the component.
+
+    It sets no taints, so that a held device can be reserved.
+    """
 
     def __init__(self, node, folder):
         super().__init__(node, SYSTEM)
