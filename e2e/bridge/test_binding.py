@@ -1,4 +1,4 @@
-"""Pods between allocation and binding: kube-scheduler beside our plugin and our extender, with drivers that attach devices, fail, or are late.
+"""Pods between allocation and binding: kube-scheduler, our plugin and our extender, with drivers that attach devices, fail, or are late.
 
 Each random case is played three times at once, on nodes of its own: the same devices with binding conditions (KEP-5007), pods, driver
 answers and interventions. kube-scheduler defines the right result; ours may not be much later.

@@ -1,4 +1,4 @@
-"""Faults in the objects of an installation, one at a time: how each is made and repaired, and the finding that `doctor` has to name first."""
+"""Single faults in the objects of an installation: how each is made and repaired, and the finding that `doctor` has to name first."""
 
 import asyncio
 import base64
@@ -206,7 +206,7 @@ def broken(cluster, item, change):
 
 
 def without_pods(cluster, namespace, **query):
-    """Delete the pods of a namespace; return whether there were none. The grace is one second: a pod that just starts does not handle SIGTERM."""
+    """Delete the pods of a namespace; return whether there were none. The grace period is one second, because new pods ignore SIGTERM."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     there = cluster.get(path, **query)["items"]
     for pod in there:

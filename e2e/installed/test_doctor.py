@@ -1,4 +1,4 @@
-"""The first finding of `drawbridge doctor` in an installation with one fault, and the time that it takes; each fault is repaired afterwards."""
+"""The first finding of `drawbridge doctor` in an installation with one fault, and the command's time; then the fault is repaired."""
 
 import json
 import subprocess

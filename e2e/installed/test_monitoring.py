@@ -45,7 +45,7 @@ class Prometheus:
 
 @pytest.fixture(scope="module")
 def kube_state_metrics(installation):
-    """The address of its metrics of pods."""
+    """kube-state-metrics, which exports metrics of pods; yields its address."""
     cluster = installation.cluster
     address, port, own = cluster.network.address, free_port(), free_port()
     command = [
@@ -100,7 +100,7 @@ def scraped(prometheus, installation, tenants):
         90,
     )
     translates(cluster, tenants)
-    installation.serve(tenants, "seen", schedulerName="drawbridge")  # a rate needs a sample from before the increase
+    installation.serve(tenants, "seen", schedulerName="drawbridge")  # a rate needs a sample before the increase
     # The second one's class stands for an extended resource.
     own = claim(
         "own", tenants, request("one", f"{RESOURCE.replace('example.com/', '')}.example.com.plugins.drawbridge.dev")

@@ -1,5 +1,6 @@
-"""The unmodified manifests, run as pods from images: webhook, controller, authority, our scheduler with its allocator, the reference driver,
-the adapter and the audit agent.
+"""The unmodified manifests as pods.
+
+The pods are webhook, controller, authority, our scheduler with its allocator, the reference driver, the adapter and the audit agent.
 """
 
 import pytest

@@ -34,14 +34,14 @@ def refusals(cluster, item):
 
 
 def denied(team, kind, rest):
-    """What kubectl prints."""
+    """Return what kubectl prints when the API server refuses a creation."""
     door = f'admission webhook "{kind}.quota.drawbridge.dev" denied the request'
     line = f"quota {team}/team: {fleet.NVIDIA}/devices: {rest}"
     return {f'Error from server (QuotaExceeded): error when creating "STDIN": {door}: {line}'}
 
 
 def waiting(name, team):
-    """A pod of a scheduler that is not there."""
+    """A pod of a scheduler that does not exist."""
     return pod(name, team, container(), schedulerName="no-such-scheduler", resourceClaims=[using_template("gpus")])
 
 

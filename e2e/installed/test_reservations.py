@@ -1,4 +1,4 @@
-"""Reservations of the allocator's pod that are not written yet, read by the agent's pod: at the replicas' addresses, with a mounted token, over TLS."""
+"""The agent's pod reads unwritten reservations of the allocators' pods: at their addresses, over TLS, with a mounted token."""
 
 import http.client
 import json
@@ -23,9 +23,9 @@ PLUGIN = "volumes/kubernetes.io~empty-dir/run/allocator"
 
 @pytest.fixture
 def reserved(node, installation):
-    """A reservation for a pod that its scheduler ignores, and the address of the replica that made it."""
+    """A reservation for a pod that its scheduler ignores; yields the allocator's answer."""
     cluster = node.cluster
-    # The test before may have left a pod that is still starting.
+    # After the previous test a pod may still be starting.
     cluster.until("both replicas are ready", lambda: len(installation.addresses(SERVICE)) == 2, PATIENCE)
     name = cluster.namespace("reserved")
     gated = {"schedulerName": "drawbridge", "schedulingGates": [{"name": "example.com/later"}]}
@@ -49,7 +49,7 @@ def with_nodes(answer):
 
 
 def said_at_the_plugins_socket(node, uid, call, body):
-    """Return an allocator's answer at the socket that it shares with its scheduler. The folder's path is longer than a socket's may be."""
+    """Return an allocator's answer at the socket that it shares with its scheduler. The full path is too long for a socket address."""
     folder = os.open(f"/proc/{node.box.init}/root/var/lib/kubelet/pods/{uid}/{PLUGIN}", os.O_PATH)
     connection = http.client.HTTPConnection("allocator", timeout=60)
     try:

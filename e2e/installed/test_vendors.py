@@ -57,7 +57,7 @@ TOLD = CONFIGURATION | {
 
 
 class Vendor(NamedTuple):
-    """A driver: the name of its release, its program, where its image has it, its chart in the module, and what is set at its installation."""
+    """A driver: the name of its release, its program and its path in the image, its chart in the module, and values for the chart."""
 
     driver: str
     release: str

@@ -1,4 +1,7 @@
-"""The first line of `drawbridge doctor` and `drawbridge explain` for a pod that waits for one or two reasons: never a claim that is not involved."""
+"""The first line of `drawbridge doctor` and `drawbridge explain` for a pod that waits for one or two reasons.
+
+The line never names a claim that is not involved.
+"""
 
 import json
 import time
@@ -100,7 +103,7 @@ def explained(cluster, name, namespace):
 
 
 def hold(cluster, node):
-    """Allocate the device to the claim of a pod of another scheduler, which has tried the pod."""
+    """Allocate the device to the claim of another scheduler's pod, which that scheduler has found unschedulable."""
     result = {"request": "device", "driver": DRIVER, "pool": f"{node}-fleet", "device": "only"}
     held = claim("holder", SPACE, request("device", "e2e-waits"))
     holder = pod("holder", SPACE, schedulerName="elsewhere", resourceClaims=[using("holder")])

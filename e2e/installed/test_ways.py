@@ -1,5 +1,7 @@
-"""The other two layouts of the bridge as pods, each replacing the previous one: a stock scheduler with the extender in one pod, as built by kustomize,
-and in two pods that use mutual TLS, as rendered by Helm."""
+"""The other two layouts of the bridge as pods, each replacing the previous layout.
+
+They are a stock scheduler with the extender in one pod, as built by kustomize, and in two pods that use mutual TLS, as rendered by Helm.
+"""
 
 import os
 import re

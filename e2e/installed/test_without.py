@@ -1,7 +1,7 @@
 """`drawbridge uninstall` on a cluster that has all of it, a second time, and then an older installation that is upgraded.
 
-There is no release yet. `older.yaml.gz` is what `drawbridge manifests --opt-in` printed at commit 1898e32; the image is today's, so what is
-tested is the objects' way from old to new, and that today's program understands the old arguments.
+There is no release yet. `older.yaml.gz` is what `drawbridge manifests --opt-in` printed at commit 1898e32; the image is today's. So the
+tests cover the upgrade of the objects, and today's program with the old arguments.
 """
 
 import gzip

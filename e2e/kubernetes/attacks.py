@@ -1,4 +1,4 @@
-"""What a thief with the token of an account of ours tries: escalations that every account must be refused, and false events."""
+"""Attacks with the stolen token of an account of ours: escalations that the API server must refuse to every account, and false events."""
 
 from e2e.actors import fleet
 from e2e.actors.client import ApiError, Client

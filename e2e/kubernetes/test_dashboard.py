@@ -109,7 +109,10 @@ def test_a_waiting_pod_and_its_later_device_are_shown_live(control_plane, namesp
 
 
 def test_accounts_see_what_they_may_list(control_plane, namespace, created):
-    """The dashboard has the role of its page and the role for logins. The viewers are a tenant and an account that may list all namespaces."""
+    """The dashboard has the role of its page and the role for logins.
+
+    The viewers are a tenant and an account that may list all namespaces.
+    """
     control_plane.add_fake_nodes(1, prefix="login-")
     other = control_plane.namespace(f"{namespace}-other")
     files = [ROOT / "manifests" / path for path in ("explain/role.yaml", "survey/role.yaml", "dashboard/rbac.yaml")]

@@ -39,7 +39,10 @@ def drawbridge(kubeconfig, *words):
 
 
 def test_a_waiting_pod_names_the_holder_of_its_device(control_plane, namespace, created, node):
-    """Two pods request one device. The stock scheduler allocates it to the first; explain, with its documented role, names the first to the second."""
+    """Two pods request one device, and the stock scheduler allocates it to the first.
+
+    For the second pod explain names the first, with its documented role.
+    """
     device_class = fleet.device_class("e2e-why", f"device.driver == '{DRIVER}'")
     created(*fleet.slices(DRIVER, node, [fleet.device("only", {"mode": "whole"})]), device_class)
     created(*asking("first", namespace, node))

@@ -132,7 +132,10 @@ def give(client, namespace, name, driver=DRIVER):
 
 
 def are_in_force(client, allowed, namespace):
-    """Return whether each guard refuses an account without rights and allows one with them; policies, lists and roles take effect after some moments."""
+    """Return whether each guard refuses an account without rights and allows an account with them.
+
+    Policies, lists and roles take effect after some moments.
+    """
     named = pod("tried", namespace, nodeName=NODES[0], resourceClaims=[using("a")])
     attempts = {
         "bindings": lambda who: refusal(who.create, named),
@@ -196,7 +199,7 @@ def test_only_allowed_accounts_bind_pods_despite_kubernetes_rights(guards, names
 
 @pytest.fixture(scope="module")
 def stock(guards):
-    """A stock scheduler with Kubernetes' roles and the component's role for schedulers: it may bind, and may not allocate managed devices."""
+    """A stock scheduler with the roles of Kubernetes and of the component: it may bind, and may not allocate managed devices."""
     name = "guarded-scheduler"
     account_ = account(name)
     made = [account_]

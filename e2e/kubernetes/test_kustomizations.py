@@ -15,7 +15,7 @@ from tests.cli.running import run
 from tests.corpus.kustomizations import TREES
 from webhook.names import ANNOTATIONS
 
-pytestmark = pytest.mark.real  # the judging programs are built with Go
+pytestmark = pytest.mark.real  # kubectl and helm are built with Go
 
 KIND = "ResourceClaimTemplate"
 

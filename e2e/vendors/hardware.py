@@ -1,4 +1,4 @@
-"""The files that NVIDIA's GPU driver installs on a host, without a GPU: the library, its tools, device files, and the kernel module's MIG files."""
+"""The files of NVIDIA's GPU driver on a host without a GPU: library, tools, device files, and the kernel module's MIG files."""
 
 import os
 import stat

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 PLUGIN = "gpu-kubelet-plugin"
-# The driver's image has the template of its MPS daemon in /templates. This root has the machine's folders and that one.
+# A root with the machine's folders, and /templates as in the driver's image, for the template of its MPS daemon.
 ROOT = """\
 set -e; mount -t tmpfs root /mnt
 for one in /*; do

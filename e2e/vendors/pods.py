@@ -1,4 +1,4 @@
-"""Pods that print what they were given, for the tests of this directory."""
+"""Pods that print their devices, for the tests of this directory."""
 
 
 def runs(node, namespace, item):

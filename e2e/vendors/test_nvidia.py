@@ -31,7 +31,7 @@ parameters:
 
 @pytest.fixture(scope="module")
 def slices(node_cluster, driver_root, request):
-    """The slices of NVIDIA's driver, which runs with the DeviceClasses of its chart: by default with whole GPUs; `mig` or how they are shared."""
+    """The slices of NVIDIA's driver, with the classes of its chart: whole GPUs, or by parameter `mig`, or a way to share GPUs."""
     mode = getattr(request, "param", "disabled")
     mig, shares = mode == "mig", "disabled" if mode == "mig" else mode
     prepare, env = (hardware.mig_files("/mnt"), {"MIG": "1"}) if mig else ("", {})

@@ -1,4 +1,4 @@
-"""NVIDIA's device plugin behind our adapter on a real node: unmodified pods get GPUs and MIG devices through claims that the scheduler creates."""
+"""NVIDIA's device plugin behind our adapter on a real node: unmodified pods get GPUs and MIG devices by the scheduler's claims."""
 
 import subprocess
 

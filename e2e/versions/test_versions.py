@@ -43,7 +43,7 @@ DRIVER = "versions.example.com"
 
 
 def minor(version):
-    """A column; minors between the oldest and the newest belong to the long form."""
+    """Return the parameter of a column; minors between the oldest and the newest belong to the long form."""
     rare = [pytest.mark.long, pytest.mark.kubernetes(version)] if version in BETWEEN else []
     return pytest.param(version, marks=rare)
 
@@ -68,7 +68,7 @@ def bridge(control_plane):
         running.remove()
 
 
-# Fixtures of those folders, on a control plane of this minor.
+# Fixtures of e2e/bridge, here on a control plane of this minor.
 read_only_allocator, gpus, scheduler = read_only.read_only_allocator, extender.gpus, plugin.scheduler
 
 

@@ -1,4 +1,4 @@
-"""Faults around drawbridge that show at once: each is a context with a fault, and yields the finding that `doctor` has to name first."""
+"""Faults around drawbridge that are visible at once: each context creates a fault, and yields the finding that `doctor` names first."""
 
 import json
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Failures around a running webhook on a real API server: replicas that are replaced and killed under load, and an API server that hangs."""
+"""Failures around a running webhook on a real API server: replicas are replaced and killed under load, and an API server hangs."""
 
 import base64
 import contextlib

@@ -1,4 +1,4 @@
-"""Pods with extended resources that the scheduler serves, on the class of NVIDIA's chart: judged by the scheduler's claim, or translated."""
+"""Pods with extended resources that the scheduler serves, on NVIDIA's class: judged by the scheduler's claim, or translated."""
 
 import pytest
 

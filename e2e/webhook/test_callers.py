@@ -117,7 +117,7 @@ def test_only_an_api_server_with_a_client_certificate_is_answered(shown):
     assert 'drawbridge_refused_requests_total{path="/mutate",status="401"} 1.0' in metrics, (
         "the client without a token, and no other"
     )
-    # A client with another name in a certificate of that authority is not the API server.
+    # The webhook rejects a client certificate of the same authority with another name.
     webhook.processes["webhook"].stop()
     others = [f"{option}-of-another-cluster" if option.startswith("--client-name") else option for option in options]
     webhook.start("webhook", "--no-controllers", *others, f"--listen={host}:443", f"--metrics-listen=127.0.0.1:{free_port()}", "--notice=0.5")  # fmt: skip

@@ -1,4 +1,7 @@
-"""`bridge` and `fence` are added to the configuration while two webhooks run, which see it at different moments: the steps of docs/bridge.md."""
+"""The steps of docs/bridge.md: `bridge` and `fence` are added to the configuration while two webhooks run.
+
+The webhooks read the new configuration at different moments.
+"""
 
 import os
 import re

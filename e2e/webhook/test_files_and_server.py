@@ -116,7 +116,7 @@ def test_a_dump_gives_the_same_answers_as_the_server(cluster, installed, tmp_pat
         # The API server sends only resources of the dialects' domains (docs/translation.md#names-that-kubernetes-serves).
         drawn = [pod for pod in (pod_of(rng) for _ in range(6)) if "example.com/gpu" not in str(pod)]
         pods = [pod | {"metadata": {"name": f"p{at}", "namespace": SPACE}} for at, pod in enumerate(drawn[:3])]
-        # Without its label the namespace is not reviewed, so its objects may name missing ones.
+        # Without the label the webhook does not review the namespace, so objects may refer to objects that do not exist yet.
         cluster.patch(f"/api/v1/namespaces/{SPACE}", {"metadata": {"labels": {MODE: None}}})
         make(cluster, objects)
         cluster.patch(f"/api/v1/namespaces/{SPACE}", {"metadata": {"labels": {MODE: "enforce"}}})
@@ -136,7 +136,7 @@ def test_a_dump_gives_the_same_answers_as_the_server(cluster, installed, tmp_pat
 
 
 def agreed(cluster, pod, configuration, seed):
-    """Wait until server and files agree, as the webhook learns of the fleet some moments later.
+    """Wait until server and files agree, because the webhook sees changes of the fleet some moments later.
 
     An API server without a watch of LimitRanges caches them for half a minute.
     """

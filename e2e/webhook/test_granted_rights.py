@@ -1,6 +1,7 @@
 """The accounts of the installation have the rights that they use, and no more.
 
-The audit log of the session counts, so this module comes before those whose configurations need further rights (`test_mixed`, `test_networks`).
+The tests read the audit log of the whole session. So this module runs before modules whose configurations need further rights
+(`test_mixed`, `test_networks`).
 """
 
 import base64

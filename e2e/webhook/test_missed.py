@@ -1,4 +1,4 @@
-"""Pods that were created while the webhook did not review them, on a real control plane: events, explanations, and eviction if the configuration allows it."""
+"""Pods that the webhook did not review, on a real control plane: events, explanations, and eviction if the configuration allows it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Network devices on a real API server: pools by the ConfigMap of their device plugin, and rails by subnet. The stock scheduler allocates."""
+"""Network devices that the stock scheduler allocates: pools by the ConfigMap of their device plugin, and rails by subnet."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Partitions that do not exist yet, as NVIDIA's driver publishes them with DynamicMIG: the stock scheduler allocates what `simulate` predicts."""
+"""Partitions that do not exist yet (DynamicMIG of NVIDIA's driver): the stock scheduler allocates what `simulate` predicts."""
 
 import json
 import subprocess

@@ -11,7 +11,10 @@ pytestmark = pytest.mark.real
 
 
 def test_a_new_configuration_takes_effect_without_a_restart(control_plane, fleet_node, gated, webhook):
-    """The mode applies to namespaces without a label. The test calls the webhook directly, because the API server sends only labelled namespaces here."""
+    """The mode applies to namespaces without a label.
+
+    The test calls the webhook directly, because the API server sends only pods of labelled namespaces here.
+    """
     good = webhook.config.read_text()
 
     def is_translated():
