@@ -101,7 +101,7 @@ class Run(NamedTuple):
     millis: Mapping[str, float]  # CPU milliseconds of each program for one pod
     conflicts: float  # failed bindings of the extender: another pod took the devices after the extender was asked
     writes: float  # to existing claims, and bindings, for one pod
-    pod_writes: float  # and to the pod
+    pod_writes: float  # and to the pod, without bindings
 
 
 class Metadata(msgspec.Struct):
@@ -119,7 +119,7 @@ class Pod(msgspec.Struct):
 
 
 class Event(msgspec.Struct):
-    """The parts of a watch event that are needed to know where pods are."""
+    """The parts of a watch event that show the node of a pod."""
 
     object: Pod
 
@@ -145,7 +145,7 @@ def rows() -> Iterator[Row]:
 
 
 def main() -> None:
-    """Print the figures of each way in each round."""
+    """Print the median figures of each way, and the rate of each round."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, default=Scale().nodes)
     parser.add_argument("--pods", type=int, default=Scale().pods)
@@ -199,7 +199,7 @@ def together(runs: Sequence[Run]) -> Run:
 
 
 def in_turn(scale: Scale, ways: Iterable[str] = ASKED_AS) -> dict[str, list[Run]]:
-    """Measure all ways in each round, each round beginning with another way, so that a change of the machine's speed affects all ways."""
+    """Measure all ways in each round, every second round in reverse order, so that a change of the machine's speed affects all ways."""
     taken: dict[str, list[Run]] = {way: [] for way in ways}
     with ControlPlane(name="bench-scheduling", feature_gates={}) as cluster:
         hall = Hall(cluster, scale)
@@ -451,7 +451,7 @@ def lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def devices_of(node: str) -> list[Object]:
-    """The slices of one node."""
+    """Return the slices of one node."""
     devices = [fleet.device(f"gpu-{at}", {"type": "gpu", "index": at}) for at in range(DEVICES)]
     return fleet.slices(DRIVER, node, devices, by_name=True)
 

@@ -67,7 +67,7 @@ class Proxy:
         self.holding = False  # whether that write is delayed instead
         self.held = threading.Event()
         self.let_go = threading.Event()
-        self.late = b""  # the server's response to it
+        self.late = b""  # the server's response to the delayed or replaced write
         self.instead = b""  # replaces the server's response to that write
         self.silenced = ""  # watches of this resource that stay open and silent; "*" for all
         self.pause = 0.0  # seconds by which each request is delayed
@@ -221,7 +221,7 @@ def read_all(server: ssl.SSLSocket) -> bytes:
 
 
 def read_request(line: socket.socket, header: bytes = b"") -> bytes | None:
-    """Read one request, replace a header, and make the server close the connection after it."""
+    """Read one request; add a header, and make the server close the connection after its response."""
     data = b""
     while b"\r\n\r\n" not in data:
         chunk = line.recv(CHUNK)

@@ -179,7 +179,7 @@ class Webhook:
         return read(http.client.HTTPConnection("127.0.0.1", port, timeout=60), path)
 
     def post(self, path: str, review: Any) -> Any:
-        """Post a review as any client can that reaches the port."""
+        """Post a review, as any client that reaches the port can."""
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self.trust(), timeout=60)
         try:
             connection.request("POST", path, json.dumps(review), {"Content-Type": "application/json"})

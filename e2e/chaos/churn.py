@@ -59,7 +59,7 @@ def of_parts(kind: str) -> str:
 
 
 def crowd(nodes: int) -> int:
-    """Return how many pods are needed for some to wait: on average seven pods want five GPUs, a share and a partition."""
+    """Return a number of pods of which some wait. On average seven pods request about four GPUs, one share and one partition."""
     return max(8, round(nodes * (GPUS + 3 * SHARES) * 0.95))
 
 

@@ -30,7 +30,7 @@ class Mixed(NamedTuple):
     started: int  # those with bound pods on both sides
     unseen: tuple[str, ...]  # those that the leader never reported
     late: tuple[str, ...]  # those with bound pods in which our allocation was written last
-    taken_back: int  # our allocations that were taken back before the pod was bound
+    taken_back: int  # our allocations that were removed before the pod was bound
     left: tuple[str, ...]  # at the end
 
 

@@ -1,6 +1,7 @@
 """Troubles, one at a time: each returns when it is over and the killed process runs again.
 
-Write points are those of a claim: the connection breaks at a write, so that only one side knows it, and the process is killed.
+A write point is a write to a claim: the connection breaks at this write, so that only one side knows its outcome, and the process is
+killed.
 """
 
 import random
@@ -141,7 +142,7 @@ def freeze_api_server(scene: Scene) -> str:
 
 
 def forget_versions(scene: Scene) -> str:
-    """Close all watches, and answer 410 Gone to clients that resume."""
+    """Close the leader's watches, and answer 410 Gone when it resumes them."""
     return forget(scene.pairs.leader().proxy)
 
 
@@ -207,7 +208,7 @@ def taint_for_moments(scene: Scene) -> str:
 
 
 def label_claims(scene: Scene) -> str:
-    """Label all claims again and again, so that writes conflict."""
+    """Label all claims repeatedly, so that writes conflict."""
     changed = 0
     end = time.monotonic() + scene.seconds(3, 6)
     while time.monotonic() < end:
@@ -274,6 +275,6 @@ LONG = (*KILLS, *POINTS, *SERVER_POINTS, *LINES, *SCHEDULER_LINES, *OBJECTS, CLO
 
 
 def rounds(chance: random.Random) -> Iterator[Trouble]:
-    """All troubles in turn, in a new order each round, without an end."""
+    """Yield all troubles in each round, in a new order, without an end."""
     while True:
         yield from chance.sample(LONG, len(LONG))
