@@ -17,7 +17,7 @@ from e2e.ground.node import TEST_DRIVER, Node
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run tests that ask for an older Kubernetes last: it may still be built meanwhile."""
+    """Run tests that need an older Kubernetes last, because it is built right before the first of them."""
     items.sort(key=lambda item: any(minors_of(item)))
 
 

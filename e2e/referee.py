@@ -50,7 +50,7 @@ def refusal(server: ControlPlane, value: Object) -> str | None:
     try:
         server.post(path, value, dryRun="All")
     except ApiError as error:
-        # A second kubectl would find the namespace that the first created.
+        # A user creates the namespace before its objects; a dry run does not.
         if error.code == 404 and error.message.startswith("namespaces "):
             try:
                 server.namespace(str(plain["namespace"]))
@@ -62,7 +62,7 @@ def refusal(server: ControlPlane, value: Object) -> str | None:
 
 
 def judge(server: ControlPlane, folder: Path) -> tuple[Counter[str], list[str]]:
-    """Count the documents of a folder by both results, and print those with different results."""
+    """Return counts of the documents of a folder by both results, and texts about those with different results."""
     ours = errors(folder)
     documents, others = read_leniently([str(folder)])
     judged, _ = manifests_among(documents, others)

@@ -106,7 +106,7 @@ def labelled(item, name):
 
 
 def waiting(name, namespace, door):
-    """A pod of a scheduler that is not there."""
+    """A pod of a scheduler that does not exist."""
     item = pod(name, namespace, schedulerName="no-such-scheduler", resourceClaims=[using_template("one")])
     return labelled(item, door)
 

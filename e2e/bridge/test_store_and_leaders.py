@@ -74,7 +74,7 @@ def test_an_allocator_ends_when_etcd_is_restored(cluster, bridge):
     shutil.copytree(backup, data)
     start()
     cluster.start_apiserver()
-    # What docs/operating.md says of all other components.
+    # docs/operating.md: all other components have to be restarted.
     cluster.kill("kube-controller-manager")
     cluster.kill("bridge-scheduler")
     cluster.until("the allocator ends", lambda: not allocator.alive, 60)

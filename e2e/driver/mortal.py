@@ -1,6 +1,6 @@
 """Our driver as a process that dies: by SIGKILL right before each of `DEATHS` in turn, and each time another one starts.
 
-The driver is unmodified: its disk is replaced by one that kills the process and logs the step before.
+The driver is unmodified: its disk is replaced by one that logs the step and kills the process before it.
 """
 
 import os

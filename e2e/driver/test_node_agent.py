@@ -69,7 +69,7 @@ class Auditor:
         return self.cluster.token_of(self.namespace, ACCOUNT, made, **spec)
 
     def mount(self, made):
-        """Create the other files that the pod mounts."""
+        """Create the other files that the pod mounts; this agent has none."""
 
     def command(self):
         return [

@@ -1,4 +1,4 @@
-"""Container images for the real node: OCI archives made here, since no registry is reachable. Every node has the two of busybox."""
+"""Container images for the real node: OCI archives made here, since no registry is reachable. Every node has both images of busybox."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 PAUSE = "localhost/pause:e2e"
-BUSYBOX = "localhost/busybox:e2e"  # pods that use it say `imagePullPolicy: Never`
+BUSYBOX = "localhost/busybox:e2e"  # pods that use it set `imagePullPolicy: Never`
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 APPLETS = "cat cp date echo env false id ls mkdir nc printenv ps rm sh sleep stat test touch true wget"
 INIT = "trap exit TERM; while :; do sleep 3600 & wait; done"

@@ -64,7 +64,7 @@ def each_hook(key, value, only=""):
 
 
 def at(*path, value):
-    """Set the value at a path."""
+    """Return a change that sets the value at a path."""
 
     def change(obj):
         for key in path[:-1]:
@@ -75,7 +75,7 @@ def at(*path, value):
 
 
 def without(resource):
-    """Remove a resource from the rules of a role."""
+    """Return a change that removes a resource from the rules of a role."""
 
     def change(role_):
         for rule in role_["rules"]:
@@ -90,7 +90,7 @@ def elsewhere(client):
 
 
 def scheduler_reads(before, after):
-    """Change the scheduler's configuration, which it reads at its start."""
+    """Return a change of the scheduler's configuration, which the scheduler reads at its start."""
 
     def change(config_map):
         text = config_map["data"]["scheduler.yaml"]

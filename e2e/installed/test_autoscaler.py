@@ -20,7 +20,7 @@ MODULE = "sigs.k8s.io/karpenter"
 VERSION = "1.14.1"
 PLACE = "karpenter"
 GPU = "nvidia.com/gpu"
-LARGE = {  # twice as large as the node that is there
+LARGE = {  # twice as large as the existing node
     "name": "large",
     "architecture": "amd64",
     "operatingSystems": ["linux"],

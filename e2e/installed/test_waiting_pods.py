@@ -48,7 +48,7 @@ class Reason(NamedTuple):
     found: tuple[str, str] | None = None  # doctor's first finding: code and object
     class_name: str = "e2e-waits"
     held: bool = False  # whether another claim holds the device
-    alone: bool = False  # whether the pod waits for nothing else
+    alone: bool = False  # whether freeing that claim is enough for the pod
     cordoned: bool = False
 
 

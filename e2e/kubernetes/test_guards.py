@@ -17,7 +17,7 @@ PLUGIN = f"system:serviceaccount:{SYSTEM}:guarded-plugin"
 CONTROLLER = f"system:serviceaccount:{SYSTEM}:guarded-controller"
 TENANT = "guarded-tenant"  # has all rights of Kubernetes that the guards concern, and none of the guards'
 MAY = "guarded-may"  # has the guards' rights, too
-ADMIN = {"resource.kubernetes.io/admin-access": "true"}  # on a namespace: the check of Kubernetes itself
+ADMIN = {"resource.kubernetes.io/admin-access": "true"}  # the label of a namespace that Kubernetes' own check requires
 VERBS = ["get", "list", "create", "update", "patch", "delete"]
 EVERYTHING = [
     {"apiGroups": [""], "resources": ["pods", "pods/binding", "bindings"], "verbs": VERBS},

@@ -76,7 +76,7 @@ def thief(cluster, account, namespace, node=HERE):
 
 
 def held(cluster, name, node):
-    """A claim that has a device of a node, for a pod there, and the pod."""
+    """Create a claim, and a pod that uses it on a node; return the allocated claim."""
     wanted = claim(name, "default", workloads.request("gpu", DRIVER))
     user = pod(name, "default", container(), node=node, resourceClaims=[using(name)])
     cluster.create(wanted, user)

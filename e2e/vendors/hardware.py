@@ -44,7 +44,7 @@ def install(root: Path) -> None:
 
 
 def mig_files(root: str = "") -> str:
-    """A script that adds the kernel module's MIG files to /proc in its own mount namespace."""
+    """Return a script that adds the kernel module's MIG files to /proc in its own mount namespace."""
     devices = f"Character devices:\\n{CAPABILITIES} nvidia-caps\\n\\nBlock devices:\\n"
     lines = [
         f"mount -t tmpfs nvidia {root}/proc/driver",

@@ -15,10 +15,10 @@ from e2e.ground.process import send
 
 pytestmark = pytest.mark.real
 
-# Reviews that begin this long after a noticed kill may still fail: as long as an API server waits for our webhook in a cluster
-# (`timeoutSeconds`; the tests' own is longer, so that no test fails on a busy machine).
+# Seconds after a noticed kill in which reviews may still begin and fail: `timeoutSeconds` of our webhook in a cluster. The tests use a
+# longer timeout, so that no test fails on a busy machine.
 PATIENCE = 3.0
-# What load may add to a measured time.
+# Seconds that load may add to a measured time.
 BUSY = 15.0
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 

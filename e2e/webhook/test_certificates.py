@@ -220,7 +220,7 @@ def test_an_emptied_ca_bundle_is_restored_by_the_watch(control_plane, gated, web
     count = len(control_plane.get(path)["webhooks"])
     emptied = [{"op": "remove", "path": f"/webhooks/{i}/clientConfig/caBundle"} for i in range(count)]
     quick = 0
-    # A poll every ten seconds can be early once, and the next one comes ten seconds later: two early repairs came from a watch.
+    # After a repair by a poll the next poll is ten seconds away, so polls make at most one early repair. A second comes from the watch.
     for _ in range(8):
         control_plane.patch(path, emptied, "json")
         begun = time.monotonic()

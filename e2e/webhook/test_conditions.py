@@ -1,7 +1,7 @@
 """The generated webhook configurations on a real API server, with no server behind them.
 
-failurePolicy Fail and a closed port make the match conditions visible: a pod that matches is refused because nobody answers, other
-pods are admitted, and a broken expression would be refused with other words.
+failurePolicy Fail and a closed port make the match conditions visible: a pod that matches is refused because no server answers, other
+pods are admitted, and a broken expression would cause another message.
 """
 
 import base64
@@ -55,7 +55,7 @@ def unanswered(control_plane, namespace, created):
     created(*made)
     matching = pod("warm", namespace, containers=[container(limits={"nvidia.com/gpu": "1"})])
     wanted = claim("ResourceClaim", namespace)
-    # The API server learns of each separately.
+    # Each configuration takes effect at its own time.
     control_plane.until("what mutates is in force", lambda: control_plane.refusal(matching), 20)
     control_plane.until("what validates is in force", lambda: control_plane.refusal(wanted), 20)
     return namespace
@@ -184,7 +184,7 @@ GIVEN = {"name": "drawbridge-main-gpu", "resourceClaimTemplateName": "drawbridge
 
 @pytest.fixture
 def unasked(control_plane, namespace, created):
-    """The webhook for the second look at pods, for one namespace only, without a server; and none before it."""
+    """Only the webhook that reviews translated pods again, for one namespace, without a server."""
     now = dt.datetime.now(dt.UTC)
     bundle = authority.authority("unknown", now=now, life=dt.timedelta(hours=1)).certificate
     options = Registration(

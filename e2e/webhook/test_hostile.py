@@ -172,7 +172,7 @@ def deployment(name, namespace, template_pod):
 
 
 def hostile(namespace):
-    """Deployments without replicas; each of them once ended the controller of a whole cluster."""
+    """Deployments without replicas whose content must not end the controller: deep JSON, many claims, a huge number."""
     deep = "[" * 100_000 + "]" * 100_000
     asking = limits(**{"nvidia.com/gpu": 1})
     pod_ = pod("x", namespace, container(**asking))

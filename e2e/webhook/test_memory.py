@@ -10,7 +10,7 @@ from e2e.actors.webhook import NOWHERE, gpu, templates_of
 from e2e.ground.controlplane import ControlPlane
 
 pytestmark = pytest.mark.real
-# Sixty such templates alone took the controller to 989 MiB when parameters were kept as Python objects.
+# With parameters as Python objects, sixty such templates alone would take the controller to 989 MiB.
 TEMPLATES, CLAIMS, DEPLOYMENTS, PODS, MANY = 60, 15, 10, 2, 2
 CEILING = 220  # MiB
 GROUPS = {"resource.k8s.io": ["resourceclaimtemplates", "resourceclaims"], "apps": ["deployments"], "": ["pods"]}

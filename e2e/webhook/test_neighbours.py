@@ -21,7 +21,7 @@ pytestmark = pytest.mark.real
 
 @contextmanager
 def neighbour(cluster, namespace, patch, tmp_path, *, again="Never"):
-    """Another mutating webhook, called after ours, that patches each pod with `patch(pod)`; keeps its answers."""
+    """Another mutating webhook, called after ours, that patches each pod with `patch(pod)`; yields its answers."""
     calls = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -86,7 +86,7 @@ def neighbour(cluster, namespace, patch, tmp_path, *, again="Never"):
 
 
 def stubborn(item):
-    """Restores the key in every container without it, as an injector does."""
+    """Return operations that restore the key in the first container if it is missing, as an injector does."""
     resources = item["spec"]["containers"][0].get("resources", {})
     if "nvidia.com/gpu" in resources.get("limits", {}) or item["metadata"].get("name") == "probe":
         return []
@@ -127,7 +127,7 @@ def test_a_key_injected_by_another_webhook_is_translated_on_reinvocation(control
         ]
 
     with neighbour(control_plane, gated, injecting, tmp_path):
-        # Its own claim makes the pod reach us in the first round too.
+        # Because of its own claim the pod reaches our webhook in the first round, too.
         item = pod(
             "p", gated, container(**limits(cpu=1)), resourceClaims=[{"name": "own", "resourceClaimTemplateName": "own"}]
         )

@@ -1,7 +1,7 @@
 """The command line's verdict about files equals that of a real API server with the webhook, for pods and claims.
 
-Pods of every dialect, of the differential tests, and one for each refusal code. Files do not show other webhooks: R010 has its own
-test. R030 is about our own kinds.
+There are pods of every dialect and of the differential tests, and a pod for each refusal code. R010 has its own test, because files do
+not show other webhooks. R030 is about our own kinds.
 """
 
 import json
@@ -125,7 +125,7 @@ def by_the_webhook(cluster, namespace, objects):
 
 
 def squatter(webhook, cluster, namespace):
-    """Create a template with another content under the name that a pod needs."""
+    """Return a template with other content under the name that a pod needs."""
     webhook.admits(namespace)
     item = {**CODED["R011"], "metadata": {"name": "planned", "namespace": namespace}}
     became, _ = ask_the_server(cluster, [item])
