@@ -1,7 +1,7 @@
 """`make bench`: run the benchmarks named on the command line, or all of them, and print one table.
 
-Each module of SUITES has `rows()`, which yields `bench.row.Row`s, and is called by its own name. A benchmark that cannot run (no Go, no root) says so in the
-table.
+Each module of SUITES has `rows()`, which yields `bench.row.Row`s. The table names each suite, and shows the error of a suite that cannot
+run (no Go, no root).
 """
 
 from __future__ import annotations

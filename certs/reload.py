@@ -25,8 +25,9 @@ def context() -> ssl.SSLContext:
     """
     new_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     new_context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # OpenSSL's own list has ffdhe8192, whose share costs 120 ms of CPU; P-384 costs 2 ms. Python before 3.15 can name only one group. Every
-    # client must have P-256 (RFC 8446, 9.1). If a client sends the share of another group, OpenSSL requests this one, which costs one round trip.
+    # OpenSSL's own list has ffdhe8192, whose share costs 120 ms of CPU; P-384 costs 2 ms. Python before 3.15 can name only one group.
+    # Every client must have P-256 (RFC 8446, 9.1). If a client sends the share of another group, OpenSSL requests this one, which costs
+    # one round trip.
     new_context.set_ecdh_curve("prime256v1")
     # Without session tickets every new connection does a full handshake and so verifies the current certificate.
     new_context.options |= ssl.OP_NO_TICKET

@@ -1,10 +1,10 @@
 """Keeps the four shared Secrets: reads them, applies the due rotation step, and writes them with the versions that were read.
 
-Any replica of the controller can do any step; of two that try at once, one fails by the resourceVersion and reads again. A step is written to
-the authority's Secret first, because that one determines the phase; the others are brought in line with it (a leaf not signed by the current
-CA is signed again, and until then every bundle still trusts it). So being killed between two writes is harmless. The Secret written first is
-read last: if a replica is delayed between two reads while others switch CAs, its write fails by an old version, instead of signing with an
-old CA.
+Any replica of the authority process can do any step. If two replicas try at once, one fails by the resourceVersion and reads again.
+A step is written to the authority's Secret first, because this Secret determines the phase. The other Secrets follow: a leaf that the
+current CA has not signed is signed again, and until then every bundle still trusts it. So a kill between two writes is harmless. The
+Secret that is written first is read last: if a replica is delayed between two reads while others switch CAs, its write fails by an old
+version, instead of signing with an old CA.
 """
 
 from __future__ import annotations
@@ -164,12 +164,12 @@ class SecretStore:
 
 
 def authority_name(name: str) -> str:
-    """Return the name of the Secret with the CA, which only the controller reads."""
+    """Return the name of the Secret with the CA, which only the authority process reads."""
     return f"{name}-authority"
 
 
 def signature_name(name: str) -> str:
-    """Return the name of the Secret with the signing keys, which webhook and controller read."""
+    """Return the name of the Secret with the signing keys, which webhook, controller and authority read."""
     return f"{name}-signature"
 
 

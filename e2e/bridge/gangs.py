@@ -131,7 +131,7 @@ def listed(cluster, path):
 
 
 def play(cluster, namespace, stalls):
-    """Place gangs at once, each on its own nodes; return all pods, and the devices of all claims, once no fault is seen."""
+    """Place gangs at once, each on its own nodes; return all pods, and the devices of all claims, once there is no fault, or on timeout."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     of_claims = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
     with ThreadPoolExecutor(6) as several:

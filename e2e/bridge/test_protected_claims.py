@@ -81,7 +81,7 @@ def gone(cluster, namespace):
 
 
 def written(cluster, namespace):
-    """The writes of other clients than this test to claims of a namespace and to bindings of its pods."""
+    """Yield the successful writes of clients other than this test to claims of a namespace and to bindings of its pods."""
     for event in cluster.audit_events():
         at = event.get("objectRef", {})
         kind = f"{at.get('resource')}/{at['subresource']}" if "subresource" in at else at.get("resource")

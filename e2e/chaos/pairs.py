@@ -1,7 +1,7 @@
 """The replicas of the bridge as they are shipped: pairs of an allocator and the scheduler beside it, which share a pod and a socket.
 
-Allocator and scheduler of each pair reach the API server on ways of their own that can be broken (`e2e.actors.proxy`): the allocator writes
-claims, the scheduler bindings and events. The allocator uses a wall clock that can be set (`e2e.actors.clock`).
+Allocator and scheduler of each pair reach the API server through proxies of their own, which can break (`e2e.actors.proxy`): the
+allocator writes claims, the scheduler bindings and events. Tests can set the allocator's wall clock (`e2e.actors.clock`).
 """
 
 import http.client

@@ -278,7 +278,7 @@ def test_deleted_cdi_files_are_written_before_the_next_container_starts(
 def test_a_failed_device_keeps_its_pod_and_accepts_no_other(control_plane, node_cluster, namespace, created):
     """The device file is deleted and created again. The default scheduler respects the taint, and a restarted driver keeps it."""
     box = node_cluster.box
-    file = f"{KUBELET}/e2e-card"  # those in /dev belong to the machine
+    file = f"{KUBELET}/e2e-card"  # device files in /dev belong to the machine
 
     def devices():
         return [device for item in driver.slices() for device in item["spec"].get("devices", ())]

@@ -146,7 +146,7 @@ def test_a_restarted_kubelet_finds_driver_slices_and_prepared_claims(control_pla
         template("whole", namespace, request("r", "e2e-own-gpu")),
         user(namespace, "q", driver.node.name, [using_template("whole")]),
     )
-    # The API server shows the node's old status until the kubelet reports, as it has when it runs another pod.
+    # Until the kubelet reports, the API server shows the old status. When another pod runs, the kubelet has reported.
     assert "card" in seen(driver, namespace, "q")
     control_plane.wait_phase(namespace, "q", "Running")
     after = control_plane.wait_phase(namespace, "p", "Running")["status"]["containerStatuses"][0]

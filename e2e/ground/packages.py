@@ -1,5 +1,7 @@
-"""Packages of the distribution that tests need: runc, CNI plugins and a static busybox for a real node, a C compiler for Go's race
-detector, and a browser for the dashboard's pages. INSTALL=1 in the environment installs missing packages with apt; otherwise nothing is installed.
+"""Packages of the distribution that tests need.
+
+They are runc, CNI plugins and a static busybox for a real node, a C compiler for Go's race detector, and a browser for the dashboard's
+pages. INSTALL=1 in the environment installs missing packages with apt; otherwise nothing is installed.
 """
 
 import os

@@ -25,7 +25,7 @@ def node(control_plane):
 
 
 def whole(driver, index):
-    """A GPU, shared by memory if its index is odd, with a NIC of the same root beside it."""
+    """A GPU, which claims share by memory if its index is odd; two GPUs have the same root."""
     fields = {"allowMultipleAllocations": True} if index % 2 else {}
     return fleet.device(
         f"gpu-{index}",

@@ -49,7 +49,7 @@ def survey(kubeconfig, namespace):
 
 
 def started(control_plane, namespace):
-    """A Deployment with its ReplicaSet and three pods on fake nodes."""
+    """Create a Deployment, and wait until its three pods exist."""
     control_plane.create(deployment(namespace))
     pods = f"/api/v1/namespaces/{namespace}/pods"
     control_plane.until("three pods", lambda: len(control_plane.get(pods)["items"]) == 3, 30)
@@ -113,7 +113,7 @@ def test_a_snapshot_surveys_like_the_cluster_and_contains_no_secret(control_plan
 
 
 class Markers:
-    """Texts that a snapshot must not contain."""
+    """Makes texts that a snapshot must not contain, and keeps them in `given`."""
 
     def __init__(self):
         self.given = []

@@ -115,7 +115,7 @@ def scaled(autoscaler, control_plane, gated):
 
 
 def made(cluster):
-    """The Nodes that it created."""
+    """Return the names of the Nodes that cluster-autoscaler created."""
     nodes = cluster.get("/api/v1/nodes", labelSelector=GROUP)["items"]
     return [node["metadata"]["name"] for node in nodes if node["metadata"]["name"] != FIRST]
 
