@@ -7,7 +7,8 @@ together with the bundle. Applying the same manifest again removes neither, beca
 If an annotation states that another program maintains the bundle (`certs.annotations`), only the rules are written, once there is a bundle.
 
 A missing configuration (drawbridge started before `kubectl apply`) counts as done, because no API server calls through it. Only caBundle
-and rules are patched, with a `test` of the version that was read, so an administrator's concurrent edit wins, and the next round tries again.
+and rules are patched, with a `test` of the version that was read, so an administrator's concurrent edit wins, and the next round tries
+again.
 Configurations must be read before the bundle: then an outdated bundle cannot replace a newer one written by another replica.
 """
 

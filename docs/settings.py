@@ -44,7 +44,7 @@ def items(fields: Schema, types: Schema, required: tuple[str, ...] = (), indent:
         if names := field.get("propertyNames"):
             text += f" Names: {', '.join(f'`{one}`' for one in names['examples'])}."
         yield f"{indent}- `{name}`{f' ({said})' if said else ''}{f': {text}' if text else ''}"
-        if not members.keys() <= fields.keys():  # otherwise the members are these same fields, and the list would not end
+        if not members.keys() <= fields.keys():  # a recursive type has the same fields
             yield from items(members, types, tuple(struct.get("required", ())), f"{indent}  ")
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 NODES, PODS, SEEDS, CALM, CROWDED = 4, 240, 4, 0.6, 1.3
 DEVICES = 16
-PARTED = ("mig", "shares")  # workloads in which a device can be partly in use; for `pairs` only the crowded figures differ
+PARTED = ("mig", "shares")  # workloads with devices that can be partly in use; `pairs` differ only when crowded
 BASELINE = "in-tree"
 PLOT = Path(__file__).parents[2] / "docs" / "plots" / "fragmentation.svg"
 
