@@ -115,7 +115,7 @@ def _compile(site: Path) -> None:
         "unchecked-hash",
         str(site),
     ]
-    subprocess.run(compiling, env=beside, check=False, timeout=300)  # some packages contain templates that do not compile
+    subprocess.run(compiling, env=beside, check=False, timeout=300)  # templates of some packages do not compile
 
 
 def _ours(tar: tarfile.TarFile, site: Path) -> None:
