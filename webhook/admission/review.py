@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-import msgspec
 from msgspec.structs import replace
 
 from dra import step_limits, validation
@@ -23,7 +22,7 @@ from dra.finding import Finding, Severity, stated
 from dra.objects import Pod
 from dra.pointer import escape
 from dra.raw import inside, mapping
-from dra.wire import Json, Wire, WireError, builtins, convert
+from dra.wire import Json, Wire, WireError, convert
 from webhook import names
 from webhook.admission import admission_review as reviews
 from webhook.admission.decide import TOO_LATE, Candidate, add_problems, decide_pod, give_up, hold_back
@@ -391,38 +390,6 @@ def _check(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
 # Without a decision in time
 
 
-class _HeadLabels(Wire, frozen=True, kw_only=True):
-    skip: str | None = msgspec.field(default=None, name=names.SKIP_LABEL)
-
-
-class _HeadAnnotations(Wire, frozen=True, kw_only=True):
-    original: str | None = msgspec.field(default=None, name=names.ORIGINAL)
-    decision: str | None = msgspec.field(default=None, name=names.DECISION)
-    devices: str | None = msgspec.field(default=None, name=names.DEVICES)
-    templates: str | None = msgspec.field(default=None, name=names.TEMPLATES)
-
-
-class _HeadMetadata(Wire, frozen=True, kw_only=True):
-    name: str | None = None
-    generate_name: str | None = None
-    labels: _HeadLabels | None = None
-    annotations: _HeadAnnotations | None = None
-
-
-class _HeadSpec(Wire, frozen=True, kw_only=True):
-    service_account_name: str | None = None
-
-
-class _Head(Wire, frozen=True, kw_only=True):
-    """The fields that prove whether drawbridge wrote the annotations. Other values are skipped: 7 MiB take milliseconds instead of seconds."""
-
-    metadata: _HeadMetadata | None = None
-    spec: _HeadSpec | None = None
-
-
-_head = msgspec.json.Decoder(_Head)
-
-
 def answer_timeout(path: str, body: bytes, state: State) -> Answer:
     """Allow the object of a review that took too long unchanged, with a warning; raise ReviewError if it is not a review.
 
@@ -431,7 +398,8 @@ def answer_timeout(path: str, body: bytes, state: State) -> Answer:
     so that nobody can keep them by making a pod slow to decide. A canary chooses by the pod's owner, which is not decoded, so the mode may
     differ.
     """
-    request = reviews.decode(body)
+    is_marked = path == "mutate" and _OURS in body
+    request, head = reviews.decode_head(body) if is_marked else (reviews.decode(body), {})
     review = ObjectReview.from_request(path, request, {})
     if not _is_in_scope(path, request):
         return _answer(review, NOTHING, OUT_OF_SCOPE, Mode.OFF)
@@ -439,22 +407,17 @@ def answer_timeout(path: str, body: bytes, state: State) -> Answer:
     if mode is Mode.OFF:
         return _answer(review, NOTHING, OFF, mode)
     effect = "left this pod as it is" if path == "mutate" else f"did not check this {review.kind}"
-    forged = _forged(request, state) if path == "mutate" and request.operation == "CREATE" and _OURS in body else ()
+    forged = _forged(head, request.namespace, state) if request.operation == "CREATE" else ()
     cleaning = tuple([{"op": "remove", "path": f"/metadata/annotations/{escape(name)}"} for name in forged])
     return _answer(review, give_up(f"drawbridge {effect}: {TOO_LATE}", cleaning), UNDECIDED, mode)
 
 
-def _forged(request: AdmissionRequest, state: State) -> tuple[str, ...]:
+def _forged(pod: Json, namespace: str, state: State) -> tuple[str, ...]:
     """List the annotations with drawbridge's names that drawbridge did not write."""
-    try:
-        head = _head.decode(request.object)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return ()  # not a pod that an API server would store
-    pod = builtins(head)
     annotations = inside(pod, "metadata", "annotations")
     if is_skipped(pod):
         return ()
     # `read_record` also requires a claim of ours on the pod. The claims are not decoded here.
-    bearer = template.identify_raw(pod, request.namespace)
+    bearer = template.identify_raw(pod, namespace)
     is_genuine = bool(state.keys) and verified_record(annotations, bearer, state.keys) is not None
     return () if is_genuine else tuple(annotations)
