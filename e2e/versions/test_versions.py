@@ -1,7 +1,7 @@
 """Compatibility with control planes: the table of docs/versions.md, each cell tested on the real servers of that minor.
 
-Every whole run tests the oldest and the newest minor, the long form those between. DRAWBRIDGE_RECORD=1 writes the cells into the
-page instead of comparing them.
+Every run tests the oldest and the newest minor; the minors between them are tested by `make long`. With DRAWBRIDGE_RECORD=1 the
+cells are written into the page instead of compared.
 """
 
 import os
@@ -43,7 +43,7 @@ DRIVER = "versions.example.com"
 
 
 def minor(version):
-    """Return the parameter of a column; minors between the oldest and the newest belong to the long form."""
+    """Return the parameter of a column; minors between the oldest and the newest are marked `long`."""
     rare = [pytest.mark.long, pytest.mark.kubernetes(version)] if version in BETWEEN else []
     return pytest.param(version, marks=rare)
 
