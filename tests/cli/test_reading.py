@@ -237,7 +237,7 @@ def test_a_url_is_read_like_a_file(site):
 
 
 @pytest.mark.parametrize(
-    ("path", "why"), [("/loop", "redirect"), ("/file", "not asked"), ("/none", "404"), ("/large", "larger than")]
+    ("path", "why"), [("/loop", "redirect"), ("/file", "not fetched"), ("/none", "404"), ("/large", "larger than")]
 )
 def test_an_unusable_url_is_reported_and_the_rest_is_read(path, why, site, folder, monkeypatch):
     monkeypatch.setattr(outside, "MAX_BYTES", 100_000)

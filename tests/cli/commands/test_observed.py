@@ -65,7 +65,7 @@ def test_a_partly_translated_pod_has_the_reason_of_the_rest():
 @pytest.mark.parametrize(
     "other",
     [
-        {"dryRun": True},
+        {"dry_run": True},
         {"operation": "UPDATE"},
         {"object": "ResourceClaim/a/c"},
         {"outcome": "untouched"},

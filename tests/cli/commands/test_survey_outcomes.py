@@ -152,7 +152,7 @@ def test_a_request_served_by_core_is_left_if_blocked(name):
     assert verdict_of(taint_rule("a/repairs", device="gpu-0"))[::2] == (Outcome.SERVED, "")
     outcome, _, until, remedy = verdict_of(taint_rule("a/repairs"))
     assert (outcome, until) == (Outcome.SERVED, "a device of gpu.nvidia.com has no taint that blocks claims")
-    assert "tolerate it" in remedy
+    assert "tolerate them" in remedy
     left, why, until, remedy = verdict_of(taint_rule("drawbridge.dev/fence"))
     assert until == ""
     assert (left, "a fence keeps gpu.nvidia.com" in why, "the scheduler that the fence allows" in remedy) == (
