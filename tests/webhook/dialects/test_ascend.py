@@ -118,7 +118,7 @@ def test_two_models_in_one_container_are_left():
 def test_a_name_of_an_unknown_model_is_left(key):
     done = verdict_of(pod({key: 2}))
     assert untouched(done)
-    assert "`ascend.products` does not say" in done.warnings[0]
+    assert "`ascend.products` has no product name" in done.warnings[0]
 
 
 def test_a_model_uses_the_products_and_templates_declared_for_it():

@@ -10,13 +10,13 @@ GPU = "nvidia.com/gpu"
 DRA = {"prefer": "dra"}
 
 WRONG = {
-    "nothing said": ({GPU: {}}, "/mixed/nvidia.com~1gpu", "nothing says"),
+    "nothing said": ({GPU: {}}, "/mixed/nvidia.com~1gpu", "nothing selects"),
     "two words": ({GPU: {"prefer": "dra", "percent": 3}}, "/mixed/nvidia.com~1gpu", "more than one field"),
     "no percentage": ({GPU: {"percent": 101}}, "/mixed/nvidia.com~1gpu/percent", "101 is not a percentage"),
     "no side": ({GPU: {"prefer": "both"}}, "/mixed/nvidia.com~1gpu/prefer", ""),
     "an unknown key": ({"example.com/x": DRA}, "/mixed/example.com~1x", "no dialect knows"),
     "no namespace": ({GPU: DRA | {"namespaces": {"A*": DRA}}}, "/mixed/nvidia.com~1gpu/namespaces/A*", "not the name"),
-    "nothing for a namespace": ({GPU: DRA | {"namespaces": {"a": {}}}}, "/mixed/nvidia.com~1gpu/namespaces/a", "nothing says"),
+    "nothing for a namespace": ({GPU: DRA | {"namespaces": {"a": {}}}}, "/mixed/nvidia.com~1gpu/namespaces/a", "nothing selects"),
     "one in another": ({GPU: DRA | {"namespaces": {"a": DRA | {"namespaces": {}}}}}, "/mixed/nvidia.com~1gpu/namespaces/a", ""),
     "no mapping": ([], "/mixed", ""),
     "a text": ({GPU: "dra"}, "/mixed/nvidia.com~1gpu", ""),
