@@ -150,7 +150,7 @@ FAULTS = {
     "a driver that is gone": ([event("FailedPrepareDynamicResources", "Pod/p", GONE), held("a"), on_node()], "O112", "does not prepare the devices of default/p"),
     "half a pool": ([part(2), pod("p")], "D401", "1 of 2 slices of pool n0"),
     "a pool without devices": ([emptied(), pod("p")], "O208", "has published pool n0 without devices in generation 2, so those of n0"),
-    "every device tainted": ([rule(), claim("a"), pod("p")], "O111", "which is not tolerated by ResourceClaim/default/a"),
+    "every device tainted": ([rule(), claim("a"), pod("p")], "O111", "that is not tolerated by ResourceClaim/default/a"),
     "a finalizer of others": ([deleted(held("a"), 40, "example.com/keeps"), pod("p", "a")], "O215", "finalizer example.com/keeps keeps it, with"),
     "a namespace that does not end": ([space(40), claim("b"), pod("p")], "O215", "something remains"),
 }  # fmt: skip
