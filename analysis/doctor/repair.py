@@ -88,6 +88,16 @@ def describe(repair: Repair) -> str:
             assert_never(repair)
 
 
+async def _bound_consumer(cluster: Cluster, claim: ResourceClaim) -> str:
+    """Return the name of a pod on a node for which a claim is reserved; "" if there is none."""
+    for consumer in claim.status.reserved_for:
+        with suppress(NotFound):
+            pod = await cluster.get(PODS, consumer.name, claim.metadata.namespace)
+            if pod.metadata.uid == consumer.uid and pod.spec.node_name:
+                return consumer.name
+    return ""
+
+
 async def write_repair(cluster: Cluster, repair: Repair) -> str:
     """Write a repair; return why it was not written, if the object has changed. Raises other errors of the API server."""
     from allocator.service import write
@@ -108,15 +118,14 @@ async def write_repair(cluster: Cluster, repair: Repair) -> str:
                 except Invalid as error:  # the server's answer if a test of a patch fails
                     raise Conflict(str(error)) from None
             case Release():
-                # Binding a pod changes no claim, so the pods are read again.
+                released: list[str] = []
                 for claim in repair.claims:
-                    for consumer in claim.status.reserved_for:
-                        with suppress(NotFound):
-                            pod = await cluster.get(PODS, consumer.name, claim.metadata.namespace)
-                            if pod.metadata.uid == consumer.uid and pod.spec.node_name:
-                                return f"pod {consumer.name} is on a node now: run doctor again"
-                for claim in repair.claims:
+                    # Binding a pod changes no claim, so the pods are read again directly before the write.
+                    if bound := await _bound_consumer(cluster, claim):
+                        done = f"; released before: {', '.join(released)}" if released else ""
+                        return f"pod {bound} is on a node now: run doctor again{done}"
                     await write(cluster, effects.Unallocate(claim))
+                    released.append(claim.metadata.name)
             case _:
                 await write(cluster, repair)
     except AlreadyExists:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from analysis.doctor import diagnose, survey, write_repair
+from analysis.doctor.repair import Release
 from cluster import resources
 from cluster.errors import Forbidden, NotFound
 from cluster.kubernetes import Kubernetes
@@ -120,6 +121,15 @@ async def test_repair_keeps_the_devices_of_a_pod_bound_meanwhile():
     await cluster.bind("q", "default", "n0", uid="pod-q")
     assert await write_repair(cluster, repair) == "pod q is on a node now: run doctor again"
     assert (await cluster.get(resources.RESOURCE_CLAIMS, "b", "default")).status.allocation is not None
+
+
+async def test_a_repair_of_several_claims_names_those_released_before_it_stopped():
+    cluster = loaded(*FLEET, held("a", "p"), held("b", "q"), pod("p", "a"), bound_pod("q", "b"))
+    claims = [await cluster.get(resources.RESOURCE_CLAIMS, name, "default") for name in "ab"]
+    problem = await write_repair(cluster, Release(tuple(claims)))
+    assert problem == "pod q is on a node now: run doctor again; released before: a"
+    kept = [await cluster.get(resources.RESOURCE_CLAIMS, name, "default") for name in "ab"]
+    assert [claim.status.allocation is None for claim in kept] == [True, False]
 
 
 def test_a_forbidden_repair_is_reported_and_the_others_continue(monkeypatch):
