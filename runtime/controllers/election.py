@@ -86,7 +86,11 @@ class Election:
 
     def is_sure(self) -> bool:
         """Report whether this candidate leads and no other can lead by now. False for a leader that was suspended for too long."""
-        return self.leading and asyncio.get_running_loop().time() - self._renewed < self._term.renew_deadline
+        return self.leading and self._left() > 0
+
+    def _left(self) -> float:
+        """Return the seconds until this candidate stops leading without a renewal; they count from the begin of the last renewal."""
+        return self._term.renew_deadline - (asyncio.get_running_loop().time() - self._renewed)
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Stand for election until cancelled; run `lead` while holding the lease."""
@@ -127,12 +131,10 @@ class Election:
 
     async def _renew(self) -> None:
         """Renew the lease; return when it is lost."""
-        loop = asyncio.get_running_loop()
-        while loop.time() - self._renewed < self._term.renew_deadline:
+        while self._left() > 0:
             await asyncio.sleep(self._term.retry)
-            left = self._term.renew_deadline - (loop.time() - self._renewed)
             try:
-                async with asyncio.timeout(max(left, 0.0)):
+                async with asyncio.timeout(max(self._left(), 0.0)):
                     if not await self._hold() and self._taken:
                         return
             except TimeoutError:
