@@ -123,6 +123,10 @@ class Ledger(msgspec.Struct, eq=False):
         reservation = self.reservations.get(pod)
         return None if reservation is None or reservation.state is ReservationState.RELEASED else reservation
 
+    def unreleased(self) -> Iterator[Reservation]:
+        """Yield the reservations that are not released."""
+        return filter(None, map(self.reservation_of, self.reservations))
+
     def needing(self, hold: Hold) -> Iterator[Reservation]:
         """Yield the reservations that need the intended allocation of a claim."""
         for pod in sorted(hold.users):

@@ -211,8 +211,7 @@ class LiveLedger:
         """Return uid and node of each pod with a reservation; nothing if the number of pods per node is not limited."""
         if not self._pods.rules.most_pods:
             return ()
-        reserved = map(self.state.reservation_of, self.state.reservations)
-        return tuple((reservation.pod, reservation.node) for reservation in reserved if reservation)
+        return tuple((reservation.pod, reservation.node) for reservation in self.state.unreleased())
 
     def unwritten(self) -> Iterable[ResourceClaim]:
         """Return the claims, as the ledger intends them, whose intended state is not written yet."""

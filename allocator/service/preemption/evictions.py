@@ -179,7 +179,7 @@ class Evictions:
             stock=self._knowledge.stock,
             pods=pods,
             evicted={eviction.uid: eviction.at for eviction in self._evicted},
-            reserved={pod: found.node for pod in state.reservations if (found := state.reservation_of(pod))},
+            reserved={reservation.pod: reservation.node for reservation in state.unreleased()},
             budgets=self._current_budgets(),
             rivals=self._pods.nominations.rivals(places[0][0], state, group),
             placements={pod.metadata.uid: self._pods.placement_of(pod)[0] for pod, _ in places},
