@@ -107,8 +107,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     def name_of_pod(self, pod: str) -> str:
         """Name the pod of a replica, as findings do."""
-        found = self.find("Pod", pod)
-        return name_of(found) if found else f"Pod/{self.home}/{pod}"
+        replica = self.find("Pod", pod)
+        return name_of(replica) if replica else f"Pod/{self.home}/{pod}"
 
 
 def name_of(obj: Object) -> str:
@@ -282,7 +282,7 @@ def about_webhooks(parts: Parts, _: datetime) -> Iterator[Finding]:
 
 
 def _closest_difference(actual: Object, parts: Parts) -> str:
-    """Return where a webhook configuration differs from every one that could have been generated; "" if it equals one."""
+    """Return where a webhook configuration differs from the closest one that could have been generated; "" if it equals one."""
     webhooks = {webhook["name"]: webhook for webhook in actual.get("webhooks") or []}
     closest = ""
     for policy, opt_in in product(("Ignore", "Fail"), (False, True)):
@@ -412,7 +412,7 @@ def _trusts(bundle: bytes, certificate: bytes) -> bool:
 
 
 def without_authority(parts: Parts, now: datetime) -> Iterator[Finding]:
-    """An authority without a ready replica, which explains missing certificates, after the findings that `not_running` ranks higher."""
+    """The finding that the authority has no ready replica, after the findings that `not_running` ranks higher. It explains missing certificates."""
     found = [finding for finding in not_running(parts, now) if finding.code == "O009"]
     authorities = [finding for finding in found if finding.object.endswith("/drawbridge-authority")]
     if authorities:

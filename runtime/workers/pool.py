@@ -43,6 +43,7 @@ T = TypeVar("T")
 # the shared pages that they write, and their parent must stay below 512 MiB.
 MAX_MEMORY = 64 << 20
 MAX_KEPT = 64 << 20  # own bytes of a worker after a request; with more the worker ends
+MIN_FREE = MAX_MEMORY // 2  # what a worker must be able to allocate for the next request; with less it ends
 MAX_CPU_SECONDS = 60  # of a worker in its life
 MAX_WAITING = 16  # requests that wait for a worker, at most
 REAP_INTERVAL = 0.01  # seconds between two checks whether killed workers have ended
@@ -310,7 +311,7 @@ def _run_worker(parent: socket.socket, decide: Callable[[str, bytes], object]) -
             request = requests.read(*_LENGTH.unpack(head))
             reply = _encode(_answer(decide, *_request.decode(request)))
             parent.sendall(_LENGTH.pack(len(reply)) + reply)
-            if _own_bytes() > MAX_KEPT or limit - _address_space() < MAX_MEMORY // 2:
+            if _own_bytes() > MAX_KEPT or limit - _address_space() < MIN_FREE:
                 break
     finally:
         os._exit(0)
