@@ -1,7 +1,7 @@
 """Creates CAs and the serving certificates that they sign: ECDSA P-256, PEM in and out.
 
-No clock and no files: `now` is an argument, keys and certificates are values. `certs.rotation` decides what to create when, and
-`certs.store` keeps it. Key usages are those that kube-apiserver's webhook client verifies.
+This module uses no clock and no files: `now` is an argument, keys and certificates are values. `certs.rotation` decides when to create
+which certificate, and `certs.store` writes it. Key usages are those that kube-apiserver's webhook client verifies.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def authority(name: str, *, now: dt.datetime, life: dt.timedelta) -> Pair:
 
 
 def leaf(issuer: Pair, names: Sequence[str], *, now: dt.datetime, life: dt.timedelta) -> Pair:
-    """Sign a serving certificate for DNS names and IP addresses. It does not outlive its CA."""
+    """Sign a serving certificate for DNS names and IP addresses. It expires no later than its CA."""
     signer = x509.load_pem_x509_certificate(issuer.certificate)
     signing_key = serialization.load_pem_private_key(issuer.key, password=None)
     if not isinstance(signing_key, ec.EllipticCurvePrivateKey):
@@ -77,7 +77,7 @@ def leaf(issuer: Pair, names: Sequence[str], *, now: dt.datetime, life: dt.timed
 
 
 def span(certificate: bytes) -> Span:
-    """Return the lifetime of a certificate, without the skew by which it was back-dated."""
+    """Return the lifetime of a certificate since its creation, which is SKEW after its notBefore."""
     parsed = x509.load_pem_x509_certificate(certificate)
     return Span(parsed.not_valid_before_utc + SKEW, parsed.not_valid_after_utc)
 

@@ -1,7 +1,7 @@
 """Watches the shared Secrets and the webhook configurations with the CA bundle, to wake `certs.store` after a change.
 
-It reports that something changed, not what; the store reads again. Without the permission to watch it reports nothing, so its caller must
-also read at intervals.
+It reports that an object changed, but not which one, so the store reads all of them again. Without the permission to watch it reports
+nothing, so the store must also read at intervals.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ChangeWatch:
                 group.create_task(informer.run())
 
     async def wait(self, seconds: float) -> None:
-        """Wait for a change, at most for this time."""
+        """Wait for a change, but no longer than `seconds`."""
         await asyncio.sleep(MIN_SECONDS if seconds > MIN_SECONDS else 0)
         try:
             async with asyncio.timeout(seconds):

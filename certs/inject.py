@@ -6,10 +6,10 @@ together with the bundle. Applying the same manifest again removes neither, beca
 
 If an annotation states that another program maintains the bundle (`certs.annotations`), only the rules are written, once there is a bundle.
 
-A missing configuration (drawbridge started before `kubectl apply`) counts as done, because no API server calls through it. Only caBundle
-and rules are patched, with a `test` of the version that was read, so an administrator's concurrent edit wins, and the next round tries
-again.
-Configurations must be read before the bundle: then an outdated bundle cannot replace a newer one written by another replica.
+A missing configuration (drawbridge started before `kubectl apply`) counts as done, because no API server calls a webhook by it. Only
+caBundle and rules are patched, with a `test` of the resourceVersion that was read, so an administrator's concurrent edit wins, and the next
+round tries again.
+Configurations must be read before the bundle, so that an outdated bundle cannot replace a newer one that another replica has written.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def read_webhooks(cluster: Cluster, names: Sequence[str]) -> list[KindAndC
 
 
 async def ensure_bundle(cluster: Cluster, configurations: Sequence[KindAndConfiguration], bundle: bytes) -> bool:
-    """Write the bundle into webhook configurations, which were read before it; report whether all of them have it now."""
+    """Write the bundle into webhook configurations that were read before the bundle; report whether all of them have it now."""
     text = b64encode(bundle).decode()
     done = [await _ensure_bundle(cluster, kind, configuration, text) for kind, configuration in configurations]
     return all(done)

@@ -22,7 +22,7 @@ and other names, so that neither can answer for the other.
 | signature-next.key | the next key, which every replica has before the first uses it (INTRODUCED) |
 | signature-previous.key | the previous key; its signatures are valid until the next switch |
 
-The signing keys rotate with the CA in the same steps. They are in two Secrets, so that signatures stay valid after the loss of one.
+The signing keys rotate with the CA in the same steps. They are in two Secrets, so that signatures stay valid if one Secret is lost.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ENTRIES = AUTHORITYS | SERVING
 
 
 class Names(NamedTuple):
-    """The names of the leaves. Without names the allocator has no leaf."""
+    """The names in the leaves of webhook and allocator. Without names the allocator has no leaf."""
 
     webhook: Sequence[str]
     allocator: Sequence[str] = ()
@@ -145,8 +145,8 @@ def apply(
             made = Material(signer, previous=old, since=now, signing_keys=material.signing_keys)
             return _sign(made, names, now, policy)
         case Step.SIGN:
-            # A sound leaf is kept when the other is due: if two replicas start together and one has written only the first leaf yet, the
-            # other replica must not replace it.
+            # A sound leaf is kept when the other leaf is due: if two replicas start together, and the first replica has written only one
+            # leaf so far, the second replica must not replace that leaf.
             by, current = material.authority, material
             if not (
                 _is_sound(current.leaf, names.webhook, by, never=names.allocator)

@@ -1,7 +1,7 @@
 """A TLS context from files that another program maintains, such as a mounted Secret. With a client CA it requires client certificates.
 
-The other program replaces the files one after the other. While certificate and key do not match, the last good pair stays. After a change
-there is a new context, because a context cannot be made to distrust a CA.
+The other program replaces the files one after the other. While certificate and key do not match, the last matching pair stays in use. A
+change of the files creates a new context, because a CA cannot be removed from a context.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class UnusableFile(Exception):  # noqa: N818  names the problem
 
 
 class Files(NamedTuple):
-    """The paths of the serving certificate, its key, and the CA of client certificates; "" if none are required."""
+    """The paths of the serving certificate, its key, and the CA of client certificates: "" if clients need no certificate."""
 
     certificate: str
     key: str
@@ -30,14 +30,12 @@ class Files(NamedTuple):
 
 
 class Content(NamedTuple):
-    """The content of the files."""
-
     pair: Pair
     client_ca: bytes
 
 
 class Mutual:
-    """A context that is replaced when its files change."""
+    """A TLS context (`context`) that `reload` replaces after its files have changed."""
 
     def __init__(self, files: Files) -> None:
         """Read the files. Raises UnusableFile."""
@@ -47,7 +45,7 @@ class Mutual:
         self.problem = ""
 
     def reload(self) -> bool:
-        """Read the files; report whether there is a new context. Unusable files set `problem` and change nothing else."""
+        """Read the files; report whether there is a new context. If a file is unusable, set `problem` and keep the context."""
         try:
             content = read(self._files)
             changed = content != self._content

@@ -1,4 +1,4 @@
-"""A TLS context whose certificate can be replaced while it serves: new handshakes get the new leaf, connections stay.
+"""A TLS context whose certificate can be replaced while it serves: new handshakes get the new certificate, connections stay open.
 
 OpenSSL reads certificates only from files. Memory files (memfd) are used, so that private keys are not written to disk, and the root
 filesystem can be read-only.
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 def context() -> ssl.SSLContext:
     """Return a context for serving, without a certificate yet.
 
-    A peer chooses nothing whose CPU is worth an attack (docs/security.md): TLS 1.3 has no compression, renegotiation, CBC or static RSA.
+    Nothing that a peer can choose costs enough CPU for an attack (docs/security.md): TLS 1.3 has no compression, renegotiation, CBC or static
+    RSA.
     """
     new_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     new_context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # OpenSSL's own list has ffdhe8192, whose share costs 120 ms of CPU; P-384 costs 2 ms. Python before 3.15 can name only one group.
+    # OpenSSL's default groups include ffdhe8192, whose key share costs 120 ms of CPU, and P-384, which costs 2 ms. Python before 3.15 can set
+    # only one group.
     # Every client must have P-256 (RFC 8446, 9.1). If a client sends the share of another group, OpenSSL requests this one, which costs
     # one round trip.
     new_context.set_ecdh_curve("prime256v1")

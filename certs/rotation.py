@@ -1,24 +1,27 @@
-"""Decides when to create, introduce, switch and retire certificates. Pure: `step` returns one step for a view of what exists.
+"""Decides when to create, introduce, switch and retire certificates: `step` returns the next step for a view of the Secrets.
 
 Theory of operation
 -------------------
-API servers trust a webhook by a *bundle* (`caBundle` in the webhook configurations), and the webhook serves with a *leaf*. The two are in
-different places and change at different times, so every leaf that a replica may still serve must be signed by a CA that every API server
-already trusts. So a CA is replaced in three steps, with a pause after each in which every replica and API server notices the change:
+API servers trust the CAs in a *bundle* (`caBundle` in the webhook configurations), and the webhook serves with a certificate that a CA has
+signed, its *leaf*. Bundle and leaf are in different objects and change at different times. So the CA of every leaf that a replica may still
+serve must already be in the bundle of every API server. Therefore a CA is replaced in three steps, with a pause after each step in which
+every replica and API server notices the change:
 
     STEADY ──introduce──▶ INTRODUCED ──switch──▶ SWITCHED ──retire──▶ STEADY
     one authority          two are trusted,       two are trusted,
                            the old one signs      the new one signs
 
 The phase follows from the content of the Secret: `next` means INTRODUCED, `previous` means SWITCHED, neither means STEADY, and no CA means
-EMPTY. So a replica killed between two writes leaves a valid state, and of two replicas that step at once, one fails by the resourceVersion
-and reads again.
+EMPTY. So a replica that is killed between two writes leaves a valid state. If two replicas take a step at the same time, the resourceVersion
+makes the write of one fail, and this replica reads again.
 
 The leaf is renewed in every phase at two thirds of its life. The caller polls, because a paused container misses timers. A broken or
-expired CA is replaced at once, without these steps. If its certificate is readable, it stays trusted for a while, as after a switch.
+expired CA is replaced at once, without these steps. If the old CA's certificate is readable, API servers trust it for a while, as after a
+switch.
 
-Clocks can be wrong. Certificates are valid from `SKEW` before their creation, so a clock that is wrong by less, here or in an API server,
-makes none invalid. A certificate created further in the future is valid for no client and is created again.
+Clocks can be wrong. Certificates are valid from `SKEW` before their creation. So a clock that is wrong by less than `SKEW`, here or in an
+API server, makes no certificate invalid. A certificate that was created by a clock further in the future is created again, because no
+client accepts it yet.
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ class Step(Enum):
     """One change to the Secret."""
 
     REMAKE = "make a new authority and a leaf"
-    SIGN = "sign each leaf that is due again, with the current authority"
+    SIGN = "let the current authority sign each due leaf again"
     INTRODUCE = "make the next authority and trust both"
     SWITCH = "sign a leaf with the next authority and keep trusting the old one"
     RETIRE = "stop trusting the old authority"
@@ -76,7 +79,7 @@ class Policy(NamedTuple):
 
 
 class View(NamedTuple):
-    """The state that a decision depends on."""
+    """What `step` needs to know of the Secrets and the webhook configurations."""
 
     phase: RotationPhase
     authority: Span | None = None
@@ -115,7 +118,7 @@ def _has_settled(view: View, now: dt.datetime, policy: Policy) -> bool:
     return view.since is None or view.since + policy.pause <= now
 
 
-# phase: (the step that leaves it, whether it is due)
+# phase: (the step that ends it, whether that step is due)
 TABLE: dict[RotationPhase, tuple[Step, Callable[[View, dt.datetime, Policy], bool]]] = {
     RotationPhase.EMPTY: (Step.REMAKE, lambda *_: True),
     RotationPhase.STEADY: (Step.INTRODUCE, _has_aged),

@@ -1,10 +1,10 @@
 """Keeps the four shared Secrets: reads them, applies the due rotation step, and writes them with the versions that were read.
 
-Any replica of the authority process can do any step. If two replicas try at once, one fails by the resourceVersion and reads again.
-A step is written to the authority's Secret first, because this Secret determines the phase. The other Secrets follow: a leaf that the
-current CA has not signed is signed again, and until then every bundle still trusts it. So a kill between two writes is harmless. The
-Secret that is written first is read last: if a replica is delayed between two reads while others switch CAs, its write fails by an old
-version, instead of signing with an old CA.
+Any replica of the authority process can take any step. If two replicas try at once, the resourceVersion makes the write of one fail, and
+this replica reads again. A step is written to the authority's Secret first, because this Secret determines the phase. The other Secrets
+follow: a leaf that the current CA has not signed is signed again, and until then the leaf's CA is still in every bundle. So a kill between
+two writes is harmless. The Secret that is written first is read last. If a replica is delayed between two reads while other replicas switch
+CAs, its write fails because of an old resourceVersion, so it does not sign with an old CA.
 """
 
 from __future__ import annotations
@@ -118,19 +118,19 @@ class SecretStore:
         return material.decode(material.Data(_decode(serving), {}, _decode(signing)))
 
     async def signing_keys(self) -> SigningKeys:
-        """Read the signing keys alone, for a process that does not serve with the certificate of these Secrets."""
+        """Read only the signing keys, for a process that does not serve with the certificate of these Secrets."""
         signing = await self._read(signature_name(self._name))
         return material.decode(material.Data(signing=_decode(signing))).signing_keys
 
     async def _read(self, name: str) -> Secret | None:
-        """Read a Secret. Another type is an error: another program owns the Secret, or Kubernetes may write into it."""
+        """Read a Secret. A type other than Opaque is an error: another program owns the Secret, or Kubernetes may write into it."""
         try:
             secret = await self._cluster.get(resources.SECRETS, name, self._namespace)
         except NotFound:
             return None
         if secret.type != OPAQUE:
             raise Invalid(
-                f"Secret {self._namespace}/{name} has type {secret.type!r}, and drawbridge keeps keys in {OPAQUE} ones only: "
+                f"Secret {self._namespace}/{name} has type {secret.type!r}, but drawbridge keeps keys only in Secrets of type {OPAQUE}: "
                 "delete it, and find out who created it"
             )
         return secret
@@ -174,7 +174,7 @@ def signature_name(name: str) -> str:
 
 
 def allocators_name(name: str) -> str:
-    """Return the name of the Secret with the allocator's leaf for quota admission, which is mounted."""
+    """Return the name of the Secret with the allocator's leaf for quota admission, which the allocator's pod mounts."""
     return f"{name}-quota"
 
 
