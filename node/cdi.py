@@ -1,20 +1,22 @@
 """CDI files (Container Device Interface, cncf.io/cdi, version 0.5.0) and device metadata files of prepared claims.
 
-A claim has one CDI file, with a CDI device for each device of each request: the kubelet gives a container only the requests it names.
-The variables contain the device name, which is unique on its node, so a container with several claims gets the variables of all:
+A claim has one CDI file, with a CDI device for each device of each request, because the kubelet gives a container only the requests that it
+names. The names of the variables contain the device's name, which is unique on its node, so a container with several claims gets the
+variables of all claims:
 
     DRAWBRIDGE_DEVICE_GPU_0=GPU-8d1c...         the name that programs use: the UUID, the network interface or the list of CPUs
     DRAWBRIDGE_DEVICE_GPU_0_MEMORY=10737418240  the amount that this request may use, in bytes or units; for shares only
 
-The driver's `visibleDevices` variable lists the UUIDs of one request, so only one request of a container can have it.
+The driver's `visibleDevices` variable lists the UUIDs of one request, so only one request of a container can have this variable.
 
-Each request also has a metadata file as in KEP-5304 (k8s.io/dynamic-resource-allocation/api/metadata), at a path that the author
-of a pod can derive from its manifest:
+Each request also has a metadata file as in KEP-5304 (k8s.io/dynamic-resource-allocation/api/metadata), at a path that the author of a pod
+can derive from the manifest:
 
     /var/run/kubernetes.io/dra-device-attributes/resourceclaims/CLAIM/REQUEST/DRIVER-metadata.json
     /var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/ENTRY/REQUEST/DRIVER-metadata.json
 
-ENTRY is the name in `spec.resourceClaims` for a claim made from a template. The file has the object once per API version, newest first.
+For a claim that was created from a template, ENTRY is its name in `spec.resourceClaims`. The file has the object once for each API version,
+the newest version first.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ def uid_of(driver: str, name: str) -> str:
 
 
 def spec_of(record: Prepared, machine: Machine, folder: str) -> bytes:
-    """Encode the CDI file of a claim. `folder` on the host has the metadata files that are mounted into its containers."""
+    """Encode the CDI file of a claim. `folder`, on the host, has the metadata files, which are mounted into the claim's containers."""
     shares_by_device = _shares_by_device(record)
     claim_path = f"resourceclaimtemplates/{record.entry}" if record.entry else f"resourceclaims/{record.name}"
     mounts = {
@@ -92,7 +94,7 @@ def spec_of(record: Prepared, machine: Machine, folder: str) -> bytes:
             edits["deviceNodes"] = [
                 {"path": inside or host, "hostPath": host, "permissions": "rw"} for host, _, inside in paths
             ]
-        # Only the first device of a request mounts the file, because a container gets all devices of a request.
+        # Only the first device of a request mounts the metadata file, because a container gets all devices of a request.
         mount = mounts.pop(request, None)
         if mount is not None:
             edits["mounts"] = [mount]

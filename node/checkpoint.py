@@ -3,9 +3,9 @@
     drawbridge-checkpoint 1 1 LENGTH SHA256
     {"claims":{UID:{...}}}
 
-The first number is the version that wrote the file, the second the oldest version that can read it. The checksum covers both, the length and
-the body, so any lost or changed byte is noticed. A record that was read is written back byte for byte until it changes: fields added by a
-later version survive a downgrade.
+The first number is the version of the format in which the file was written, the second number the oldest version that can read it. The
+checksum covers both numbers, the length and the body, so any lost or changed byte is noticed. A record that was read is written back byte
+for byte until it changes, so fields of a later version survive a downgrade.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Prepared(Wire, frozen=True, kw_only=True):
 
 
 class BrokenCheckpoint(Exception):  # noqa: N818  what the file is
-    """The file is damaged, or needs a later version; the message says which."""
+    """The file is damaged, or only a later version of drawbridge can read it; the message says which."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -94,11 +94,13 @@ def decode(data: bytes) -> Checkpoint:
     body = data[head.end() :]
     numbers = b" ".join(head.group(1, 2, 3))
     if len(body) != int(head[3]):
-        raise BrokenCheckpoint(f"it has {len(body)} bytes where {int(head[3])} were written")
+        raise BrokenCheckpoint(f"it has {len(body)} bytes, but {int(head[3])} were written")
     if _sum(numbers, body) != head[4]:
         raise BrokenCheckpoint("its checksum does not match its content")
     if int(head[2]) > VERSION:
-        raise BrokenCheckpoint(f"version {int(head[1])} wrote it, and reading it needs at least version {int(head[2])}")
+        raise BrokenCheckpoint(
+            f"it has version {int(head[1])} of the format, which only version {int(head[2])} or later can read"
+        )
     try:
         read = msgspec.json.decode(body, type=_Payload).claims
         claims = {uid: wire.decode(bytes(raw), Prepared) for uid, raw in read.items()}
@@ -111,7 +113,7 @@ def _sum(numbers: bytes, body: bytes) -> bytes:
     return hashlib.sha256(numbers + b"\n" + body).hexdigest().encode()
 
 
-# Being killed between any two steps leaves the old file or the new one, never a part. `node.service.disk` executes the steps.
+# A process that is killed between two of these steps leaves the old file or the new file, never a part. `node.service.disk` takes the steps.
 
 TEMPORARY = ".new"
 PRIVATE = 0o600
@@ -153,13 +155,13 @@ Step = Write | SyncFile | Rename | SyncFolder | Remove
 
 
 def durable_steps(path: str, data: bytes) -> tuple[Step, ...]:
-    """Return the steps that replace a file so that the content survives a loss of power."""
+    """Return the steps that replace a file so that its new content survives a loss of power."""
     new = path + TEMPORARY
     folder = path.rpartition("/")[0] or "/"
     return Write(new, data), SyncFile(new), Rename(new, path), SyncFolder(folder)
 
 
 def unflushed_steps(path: str, data: bytes, mode: int = PRIVATE) -> tuple[Step, ...]:
-    """Return the steps that replace a file that other processes read and that can be rebuilt: nothing is flushed."""
+    """Return the steps that replace a file that other processes read. Nothing is flushed, because the file can be rebuilt."""
     new = path + TEMPORARY
     return Write(new, data, mode), Rename(new, path)

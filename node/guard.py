@@ -1,11 +1,11 @@
-"""The guard: checks a claim's allocation against the claims prepared on this node, and returns what to prepare, or a refusal.
+"""The guard: checks a claim's allocation against the claims prepared on this node, and returns the devices to prepare, or a refusal.
 
-The kubelet checks that a claim is allocated and reserved for the pod, but nothing about its devices (pkg/kubelet/cm/dra). The status can be
-wrong, for example if two allocators worked from different states. So the guard refuses a claim that would share an
-exclusive device, exceed a capacity, or use devices that exclude each other, and names the claims in conflict. The guard does not use the
-status of other claims, because containers have the devices of prepared claims.
+The kubelet checks that a claim is allocated and reserved for the pod, but nothing about the claim's devices (pkg/kubelet/cm/dra). The
+status can be wrong, for example if two allocators worked from different states. So the guard refuses a claim that would share an exclusive
+device, exceed a capacity, or use devices that exclude each other, and names the claims in conflict. It compares with prepared claims, not
+with the status of other claims, because only a prepared claim's devices are in a container.
 
-A claim that is prepared gets the same answer again while its status names the same devices, even if the policy has changed since: its
+A prepared claim gets the same answer again while its status names the same devices, even if the rules about devices have changed since: its
 container may be running.
 """
 
@@ -40,7 +40,7 @@ Results: TypeAlias = "tuple[DeviceRequestAllocationResult, ...]"
 
 
 class GuardRefusal(msgspec.Struct, frozen=True):
-    """Why a claim is not prepared. `reason` is the value of a metric label, so it has few values."""
+    """Why a claim is not prepared. `reason` is one of a few words, such as Taken."""
 
     reason: str
     message: str
@@ -96,9 +96,9 @@ class Guard:
                 return before
             old = ", ".join(device for device, *_ in prepared)
             new = ", ".join(device for device, *_ in allocated)
-            message = f"the claim is prepared with {old}, and its status now has {new}: unprepare it first"
+            message = f"the claim is prepared with {old}, but its status now has {new}: unprepare the claim first"
             return GuardRefusal("Changed", message)
-        # The annotation becomes part of a path, and every account that may write claims can set it: only a DNS label is used.
+        # Only a DNS label is accepted, because the annotation becomes part of a path, and every account that may write claims can set it.
         metadata = claim.metadata
         entry = metadata.annotations.get(POD_CLAIM_NAME, "")
         return Prepared(
@@ -115,7 +115,7 @@ class Guard:
         uid = claim.metadata.uid
         if uid != reference.uid or not _UID(uid):
             raise _Refused(
-                "AnotherClaim", f"the claim of this name has the uid {uid}: claim UID mismatch: it was recreated"
+                "AnotherClaim", f"claim UID mismatch: the claim was recreated, and has the uid {uid} now"
             )
         allocation = claim.status.allocation
         if allocation is None:
@@ -139,7 +139,7 @@ class Guard:
             if result.admin_access and not (exactly is not None and exactly.admin_access):
                 raise _Refused(
                     "NotRequested",
-                    f"the status has adminAccess for the request {result.request}, which does not ask for it",
+                    f"the status has adminAccess for the request {result.request}, which does not request it",
                 )
             if result.pool != self._node:
                 raise _Refused(
@@ -148,7 +148,7 @@ class Guard:
         return results
 
     def _held_device(self, result: DeviceRequestAllocationResult, holders: list[Prepared]) -> HeldDevice:
-        """Return a device as the claim will hold it, with the first CPUs that no other claim holds; refuse a device that is in use."""
+        """Return a result's device as the claim will hold it; refuse a device that is in use. CPUs are the first that no other claim holds."""
         device = self._devices.get(result.device)
         if device is None:
             raise _Refused("UnknownDevice", f"this node has no device {result.device}")
@@ -194,7 +194,7 @@ class Guard:
         else:
             _check_share(device, result, use, holders)
         if use.holds(name):
-            return  # an earlier share already consumes its counters
+            return  # another share of the device already consumes the device's counters
         for other in conflicting(name, self._conflicts, use):
             raise _Refused(
                 "Incompatible",
@@ -209,7 +209,7 @@ class Guard:
                 groups = ", ".join(consumption.compatibility_groups) or "none"
                 raise _Refused(
                     "Incompatible",
-                    f"{name} has the compatibility groups {groups}, and the devices in use of {consumption.counter_set} have none of them",
+                    f"{name} has the compatibility groups {groups}, and the devices of {consumption.counter_set} in use have none of these groups",
                 )
         left = available(self._pool, use)
         for consumption in device.consumes_counters:
@@ -236,11 +236,11 @@ def _check_share(
     """Refuse a share that the device does not offer, or that exceeds what is left."""
     name = device.name
     if result.share_id is None:
-        raise _Refused("NotShared", f"{name} is offered in shares, but the status allocates all of it")
+        raise _Refused("NotShared", f"{name} is offered in shares, but the status allocates the whole device")
     if name in use.dedicated:
         raise _Refused("Taken", f"{name} is prepared as a whole for {_holder_names(name, holders)}")
     if not result.consumed_capacity.keys() >= device.capacity.keys():
-        raise _Refused("NotAShare", f"the status lacks the capacity of {name} that the claim consumes")
+        raise _Refused("NotAShare", f"the status does not say how much of each capacity of {name} the claim consumes")
     consumed = result.consumed_capacity
     try:
         rounded = charges(consumed, device.capacity)
@@ -256,7 +256,7 @@ def _check_share(
             holder_names = _holder_names(name, holders)
             raise _Refused(
                 "Exceeded",
-                f"the claim consumes {amount} of {name}'s {capacity}, of which {left} of {value} are left next to {holder_names}",
+                f"the claim consumes {amount} of {name}'s {capacity}, but beside {holder_names} only {left} of {value} are left",
             )
 
 

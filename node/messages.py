@@ -1,9 +1,9 @@
 """The gRPC messages between the kubelet, DRA drivers and device plugins (k8s.io/kubelet/pkg/apis), and their protobuf encoding.
 
-A message is a frozen Struct. On the wire only the number of a field matters, and that is its position in the Struct: the kubelet's messages
-number their fields without gaps. Fields are strings, integers, booleans, messages, lists of these, and maps with string keys; the kubelet
-uses no floats and no packed lists. As proto3 requires, unknown fields are skipped. Generated stubs would be 778 lines and need a library
-that takes 7 MiB of memory.
+A message is a frozen Struct. On the wire a field has a number and no name; the number is the field's position in the Struct, because the
+kubelet's messages number their fields without gaps. Fields are strings, integers, booleans, messages, lists of these, and maps with string
+keys; the kubelet uses no floats and no packed lists. As proto3 requires, unknown fields are skipped. Generated stubs would have 778 lines
+and need a library that takes 7 MiB of memory.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.protobuf import BYTES, INT64, VARINT, ProtobufError, WireField, varint, wire_fields
 
-# The largest number of fields in one message. A number counts as one field for every two bytes. A plugin with 10,000 devices sends three or
-# four fields for each device. Reading a field takes one or two microseconds.
+# The largest number of fields in one message. A field with a number counts as one for every two of its bytes. A plugin with 10,000 devices
+# sends three or four fields for each device. Reading a field takes one or two microseconds.
 FIELDS = 40_000
 AnyMessage = TypeVar("AnyMessage", bound="Message")
 
@@ -100,7 +100,7 @@ class DeviceIdentifier(Message, frozen=True, kw_only=True):
 
 
 class DeviceHealth(Message, frozen=True, kw_only=True):
-    """The health of a device: 0 unknown, 1 healthy, 2 unhealthy; `updated` in seconds since 1970, valid for `seconds`."""
+    """The health of a device (0 unknown, 1 healthy, 2 unhealthy) at the time `updated`, in seconds since 1970. It is valid for `seconds`."""
 
     device: DeviceIdentifier = DeviceIdentifier()
     health: int = 0
@@ -153,7 +153,7 @@ class PluginDevices(Message, frozen=True, kw_only=True):
 
 
 class OneChoice(Message, frozen=True, kw_only=True):
-    """Requests the `size` devices that a plugin prefers for a container; `included` must be among them."""
+    """Asks a plugin which `size` devices of `available` it prefers for a container; `included` must be among its answer."""
 
     available: tuple[str, ...] = ()
     included: tuple[str, ...] = ()
@@ -183,7 +183,7 @@ class PluginMount(Message, frozen=True, kw_only=True):
 
 
 class PluginNode(Message, frozen=True, kw_only=True):
-    """A device file of the host in a container."""
+    """A device file of the host, and its path in the container."""
 
     container_path: str = ""
     host_path: str = ""

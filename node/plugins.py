@@ -1,11 +1,13 @@
 """Device plugins behind the adapter: checks registrations, turns plugin devices into DRA devices, and allocations into CDI files.
 
-Every process that can write into the registration folder can register. The kubelet's rules apply (pkg/kubelet/cm/devicemanager/plugin/v1beta1),
-plus two: the socket name must not lead out of the folder, and the resource name must fit a DeviceClass.
+Every process that can write into the registration folder can register as a plugin. The kubelet's rules for registrations apply
+(pkg/kubelet/cm/devicemanager/plugin/v1beta1), and two more: the socket name must not lead out of the folder, and the resource name must fit
+a DeviceClass.
 
-All plugins of a node share one pool, with a device for each plugin device. A plugin that offers a card several times ("replicas",
-`ID::NUMBER`) has a device for each replica, all with the attribute `card`; the plugin decides what they share. Devices that their plugin
-reports unhealthy, and all devices of a disconnected plugin, get a NoSchedule taint: running pods keep them, new pods do not get them.
+All plugins of a node share one pool, with a device for each plugin device. If a plugin offers a card several times ("replicas",
+`ID::NUMBER`), each replica is a device with the attribute `card`; the plugin decides what the replicas share. Devices that their plugin
+reports unhealthy, and all devices of a disconnected plugin, get a NoSchedule taint: running pods keep these devices, new pods do not get
+them.
 
 A plugin's answer goes into a CDI file that the runtime applies as root, so it is validated: paths are absolute and without `..`, variable
 names are valid, each request has an answer, and every size is bounded.
@@ -88,7 +90,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Plugged(msgspec.Struct, frozen=True, kw_only=True):
-    """A plugin's current state: its devices in its preferred order of allocation."""
+    """A plugin's current state. The devices are in the order in which the plugin prefers to allocate them."""
 
     resource: str
     devices: tuple[PluginDevice, ...] = ()
@@ -146,7 +148,7 @@ def identify(plugins: Iterable[Plugged]) -> dict[str, PluginDeviceId]:
 
 
 def name_of(resource: str, id_: str) -> str:
-    """Return a device's name. It depends on resource and id alone, so restarts do not change it."""
+    """Return a device's name. It depends only on resource and id, so restarts do not change it."""
     readable = f"{label(resource)}-{label(id_)}"
     if label(id_) == id_ and len(readable) <= _LONGEST_NAME:
         return readable
@@ -184,11 +186,11 @@ def _attributes(resource: str, device: PluginDevice, facts: FactSources) -> dict
     return attributes
 
 
-MAX_QUESTIONS = 16  # calls to one plugin; further devices stay in the order of the plugin's list
+MAX_QUESTIONS = 16  # GetPreferredAllocation calls to one plugin; further devices stay in the order of the plugin's list
 
 
 class PluginPreference:
-    """Determines a plugin's preferred order of devices: requests one device, then two, and so on (GetPreferredAllocation)."""
+    """Determines a plugin's preferred order of devices: asks for its best device, then its best two, and so on (GetPreferredAllocation)."""
 
     def __init__(self, devices: tuple[PluginDevice, ...]) -> None:
         self._devices = {device.id: device for device in devices}
@@ -228,7 +230,8 @@ def class_of(driver: str, resource: str) -> DeviceClass:
     )
 
 
-# Annotations in the adapter's CDI files, for the adapter after a restart: a device's request, and CDI devices that the plugin named.
+# Annotations in the adapter's CDI files, which the adapter reads after a restart: a device's request, and the CDI devices that the plugin
+# named for this request.
 ANNOTATED = "0.6.0"  # the first version of CDI whose devices may have annotations
 REQUEST, NAMES = "drawbridge.dev/request", "drawbridge.dev/names"
 _MAX = 256  # variables, mounts, device nodes, annotations or CDI names for one container
@@ -258,14 +261,14 @@ class PluginFault(Exception):  # noqa: N818  the plugin's, not ours
 def read_answer(response: AllocateResponse, requests: Sequence[str]) -> dict[str, Edits]:
     """Return the edits for each request; raises PluginFault if the answer is invalid."""
     if len(response.containers) != len(requests):
-        raise PluginFault(f"it answered {len(response.containers)} of {len(requests)} requests")
+        raise PluginFault(f"it answered {len(response.containers)} requests instead of {len(requests)}")
     for edits in response.containers:
         for entries in (edits.variables, edits.mounts, edits.nodes, edits.annotations, edits.cdi):
             if len(entries) > _MAX:
                 raise PluginFault(f"its answer has {len(entries)} entries in one list, and {_MAX} is the maximum")
         for name, value in edits.variables.items():
             if not _VARIABLE(name) or "\0" in value or len(value) > _LONGEST_VALUE:
-                raise PluginFault(f"{name[:100]!r} is not a variable (expected NAME=VALUE)")
+                raise PluginFault(f"{name[:100]!r} is not a valid environment variable")
         paths = [path for mount in edits.mounts for path in (mount.host_path, mount.container_path)]
         paths += (path for node in edits.nodes for path in (node.host_path, node.container_path))
         for path in paths:
@@ -309,7 +312,7 @@ def spec_of_answers(driver: str, record: Prepared, edits: Mapping[str, Edits]) -
 
 
 def answer_from_spec(driver: str, record: Prepared, spec: bytes) -> PreparedClaim:
-    """Return the answer to the kubelet for a claim's CDI file; raises PluginFault if the file is not as the adapter wrote it."""
+    """Return the answer to the kubelet about a claim, from its CDI file; raises PluginFault if it is not a file of the adapter."""
     try:
         file = msgspec.json.decode(spec, type=_CdiFile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,9 +1,9 @@
 """The ResourceSlices of a machine's pool, and the fewest writes that publish them.
 
-Counter sets have separate slices, before those with devices. As in Kubernetes' resourceslice controller: if at most one slice differs, the
-pool's generation stays; otherwise all slices are written with the next generation, so that no allocator uses old and new slices together.
-Surplus slices are deleted first. An unchanged taint keeps its time. If the server dropped fields of a slice, the slice counts as published
-while the server has the rest: the fields are not written again and again.
+Counter sets have slices of their own, before the slices with devices. As in Kubernetes' resourceslice controller, the pool keeps its
+generation if at most one slice differs. Otherwise all slices are written with the next generation, so that no allocator uses old and new
+slices together. Surplus slices are deleted first. An unchanged taint keeps its time. If the server dropped fields of a slice, the slice
+counts as published while the server has its other fields, so that the dropped fields are not written again and again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dra.objects import Device
     from node.inventory import Machine
 
-MAX_DEVICES = 64  # the server accepts 128, but 64 if a device has counters, lists or taints, which can be added later
+MAX_DEVICES = 64  # the server accepts 128 devices, but only 64 if one of them has counters, lists or taints, and a device may get them later
 MAX_SETS = 8
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ def plan(
     specs: Sequence[ResourceSliceSpec],
     echoes: Mapping[bytes, bytes] | None = None,
 ) -> SlicePlan:
-    """Plan the writes. `existing` are the driver's slices of the node; `echoes` map sent content to what the server stored (see `dropped`)."""
+    """Plan the writes. `existing` are the driver's slices of the node; `echoes` map content that was sent to what the server stored of it."""
     pool = specs[0].pool
     # Only the pool's newest generation counts; all other slices are deleted.
     slices = list(existing)
@@ -113,7 +113,7 @@ def plan(
 
 
 def dropped(sent: ResourceSliceSpec, stored: ResourceSliceSpec) -> tuple[bytes, bytes] | None:
-    """Return the content sent and stored, if the server dropped fields (of a disabled feature). Times that the server set do not count."""
+    """Return the sent and the stored content, if the server dropped fields (of a disabled feature). Times that the server set do not count."""
     [timed] = _with_times((sent,), (stored,))
     echo = _content(timed), _content(stored)
     return None if echo[0] == echo[1] else echo
@@ -132,7 +132,7 @@ def _numbered(spec: ResourceSliceSpec, generation: int) -> ResourceSliceSpec:
 
 
 def _with_times(specs: Sequence[ResourceSliceSpec], current: Iterable[ResourceSliceSpec]) -> list[ResourceSliceSpec]:
-    """Give each existing taint the time that it has on the server."""
+    """Give each taint without a time the time that the same taint has on the server."""
     before = {
         (device.name, taint.key, taint.value, taint.effect): taint
         for spec in current

@@ -202,7 +202,7 @@ def test_preparation_waits_while_the_api_server_is_down(control_plane, node_clus
     with contextlib.closing(proxy), installed(node_cluster, DRIVER, gpus(0), kubeconfig=kubeconfig) as driver:
         proxy.broken.set()
         created(*one_each(namespace, ["p"], node_cluster))
-        wait_for_event(control_plane, namespace, "p", "the API server cannot be asked about it")
+        wait_for_event(control_plane, namespace, "p", "the claim cannot be read from the API server")
         assert driver.prepared() == set()
         proxy.restore()
         assert cards(driver, namespace, ["p"]) == ["GPU-0"]

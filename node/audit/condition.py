@@ -1,6 +1,6 @@
-"""The node condition that reports whether the kubelet, drivers and claims agree about the node's devices. Pure.
+"""The node condition that reports whether the kubelet, drivers and claims agree about the node's devices.
 
-Like a mark, the condition has the time of its last renewal: readers ignore an old condition, left by an agent that was killed.
+Like a mark, the condition has the time of its last renewal, so that readers can ignore the old condition of an agent that was killed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NodeCondition = dict[str, Any]
 
 
 def condition_on(node: Mapping[str, Any]) -> NodeCondition | None:
-    """Return the condition of a node, read from the API server or from a dump."""
+    """Return this condition of a node, which was read from the API server or from a dump."""
     status = node.get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else ()
     ours = [
@@ -32,7 +32,10 @@ def condition_on(node: Mapping[str, Any]) -> NodeCondition | None:
 
 
 def condition_of(findings: Iterable[NodeFinding], unread: str, before: NodeCondition | None, now: str) -> NodeCondition:
-    """Return the condition for these findings. It names no pod, because every account that can read nodes can read it."""
+    """Return the condition for these findings. `unread` is why the kubelet could not be read; `before` is the node's current condition.
+
+    The condition names no pod, because every account that can read nodes can read it.
+    """
     numbers = Counter(finding.kind for finding in findings)
     if numbers:
         status, reason = "False", next(iter(numbers)).reason

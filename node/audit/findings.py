@@ -1,7 +1,8 @@
-"""Findings: contradictions between the sources of a node. Pure: a snapshot in, findings out.
+"""Finds contradictions between the sources of a node: the kubelet, files of drivers, the API server and an allocator.
 
-A source that could not be read proves nothing: a device that only it could have named is not reported as missing. Temporary states, such as
-a claim that the kubelet has not unprepared yet, are findings as well; `FindingAges` holds them back until they have lasted.
+A source that could not be read proves nothing: a device that only this source could have named is not reported as missing. Temporary
+states, such as a claim that the kubelet has not unprepared yet, are findings as well; `FindingAges` holds back each finding until it has
+lasted for some time.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 COMPONENT = "drawbridge-node-agent"  # the source of the events
 OVER = "it is over"  # the text of the last event of a finding
-MAX_FINDINGS = 50  # findings of each kind in one round, so that many of one kind hide no other
+MAX_FINDINGS = 50  # findings of each kind in one round, so that many findings of one kind do not hide other kinds
 _SENTENCE = 900
 _NAMED = 4  # devices of a reservation that a message names
 _UID = re.compile(r"(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f-])")
@@ -37,7 +38,7 @@ _UNPREPARED = ("All", "NodePrepareResources")
 
 
 class FindingKind(StrEnum):
-    """The kinds of contradictions. The value is for people; `reason` is the reason of the event."""
+    """The kinds of contradictions. The value is a text for people; `reason` is the reason of the event."""
 
     GIVEN_TWICE = "given twice"
     NOT_ALLOCATED = "prepared, not allocated"
@@ -146,7 +147,7 @@ def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[NodeFinding, ..
         _in_doubt(snapshot),
     )
     return tuple(
-        # Names from drivers' files are not trusted.
+        # Names from drivers' files are untrusted text.
         replace(
             finding,
             object=plain(finding.object),
@@ -159,7 +160,7 @@ def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[NodeFinding, ..
 
 
 def _given_twice(snapshot: NodeSnapshot, hardware: Hardware, users: Users) -> Iterator[NodeFinding]:
-    """Find devices that a container has from a device plugin and that a claim has, too."""
+    """Find devices that a container has from a device plugin although a claim holds them, too."""
     for plugin_device in snapshot.given:
         excluded = hardware.excluded_by_plugin(plugin_device.resource, plugin_device.id)
         for where in sorted(excluded & users.keys()):
@@ -167,15 +168,15 @@ def _given_twice(snapshot: NodeSnapshot, hardware: Hardware, users: Users) -> It
                 yield contradiction(
                     FindingKind.GIVEN_TWICE,
                     f"Device/{where}",
-                    f"pod {plugin_device.namespace}/{plugin_device.pod} has it as {plugin_device} of a device plugin, and ResourceClaim {_claim_text(user.claim)} has it",
-                    "delete one of the two pods; the agent's mark keeps new claims off the device while the plugin's pod has it",
+                    f"pod {plugin_device.namespace}/{plugin_device.pod} has it as {plugin_device} of a device plugin, and ResourceClaim {_claim_text(user.claim)} has it, too",
+                    "delete that pod, or the pods of the claim; the agent's mark keeps new claims off the device while the plugin's pod has it",
                     users=((plugin_device.namespace, plugin_device.pod), *user.pods),
                     pod_message=f"a device is in use twice: as {plugin_device} of a device plugin, and as {where} of a ResourceClaim",
                 )
 
 
 def _users(snapshot: NodeSnapshot) -> Users:
-    """Map each device to the claims that hold it, by the claims' status and the kubelet's answer. Admin access holds nothing."""
+    """Map each device to the claims that hold it, by the claims' status and the kubelet's answer. Admin access does not hold a device."""
     users: defaultdict[DeviceId, set[_User]] = defaultdict(set)
     pods_of = snapshot.pods_by_claim
     with_access: set[tuple[ClaimName, DeviceId]] = set()
@@ -194,7 +195,7 @@ def _users(snapshot: NodeSnapshot) -> Users:
 
 
 def _prepared_twice(hardware: Hardware, users: Users) -> Iterator[NodeFinding]:
-    """Find hardware that two drivers publish and that two claims have."""
+    """Find hardware that two drivers publish, and that claims have from both drivers."""
     for where in sorted(users):
         for other in sorted(hardware.same_hardware(where) & users.keys()):
             if other < where:
@@ -204,15 +205,15 @@ def _prepared_twice(hardware: Hardware, users: Users) -> Iterator[NodeFinding]:
             yield contradiction(
                 FindingKind.GIVEN_TWICE,
                 f"Device/{where}",
-                f"{other} is the same hardware; claims have both: {', '.join(_claim_text(name) for name in sorted(names))}",
-                "let only one driver publish it, and delete the pods of the other driver's claim",
+                f"{other} is the same hardware, and claims have both devices: {', '.join(_claim_text(name) for name in sorted(names))}",
+                "let only one driver publish this hardware, and delete the pods of the other driver's claim",
                 users=tuple(sorted(pods)),
                 pod_message=f"a device is in use twice: as {where} and as {other}",
             )
 
 
 def _reserved_elsewhere(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[NodeFinding]:
-    """Find devices that an allocator has reserved for a claim and that are held already: once the status is written, they are in use twice."""
+    """Find devices that an allocator has reserved although another holder has them: they are in use twice once the claim's status is written."""
     if not snapshot.reservations:
         return
     rivals = _rivals(snapshot, hardware)
@@ -224,21 +225,21 @@ def _reserved_elsewhere(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[
                         FindingKind.RESERVED_ELSEWHERE,
                         f"Device/{device.where}",
                         f"an allocator has reserved it for ResourceClaim {reservation.namespace}/{reservation.claim}, and {rival.has}",
-                        "delete the pod that has it, or the pod that it is reserved for, so that it is scheduled again",
+                        "delete the pod that has the device, or the pod of the ResourceClaim, so that one of them gets another device",
                         users=rival.users,
-                        pod_message=f"{device.where}, or a part of it, which this pod has, is reserved for a claim of another pod",
+                        pod_message=f"this pod has {device.where} or a part of it, and an allocator has reserved it for a claim of another pod",
                     )
 
 
 class _Rival(NamedTuple):
-    """A holder whose device excludes a reserved device."""
+    """A holder whose device must not be allocated together with a reserved device. `has` says what it holds."""
 
     has: str
     users: tuple[tuple[str, str], ...]
     holding: PreparedDeviceRecord | None = None  # None for a device of a device plugin
 
     def hinders(self, reservation: NodeReservation, device: NodeReservedDevice) -> bool:
-        """Report whether a reservation conflicts with the held device. The same claim and another share of the device do not conflict."""
+        """Report whether a reservation conflicts with this holder: not if both are of the same claim, or are shares of one device."""
         holding = self.holding
         if holding is None:
             return True
@@ -251,7 +252,7 @@ class _Rival(NamedTuple):
 
 
 def _rivals(snapshot: NodeSnapshot, hardware: Hardware) -> Mapping[DeviceId, list[_Rival]]:
-    """Map each reserved device to the holders that exclude it."""
+    """Map each reserved device to the holders whose devices must not be allocated together with it."""
     excluded_devices = {
         device.where: hardware.excluded_by_device(device.where)
         for reservation in snapshot.reservations
@@ -294,8 +295,8 @@ def _in_doubt(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
             yield contradiction(
                 FindingKind.IN_DOUBT,
                 f"ResourceClaim/{reservation.namespace}/{reservation.claim}",
-                f"an allocator has reserved {devices} for it, and the write got no answer, so it may or may not have them",
-                "check that the allocator reaches the API server; it holds the devices until it can read the claim",
+                f"an allocator has reserved {devices} for this claim, but the write of the claim's status got no answer, so the claim may or may not have them",
+                "check that the allocator reaches the API server; the allocator keeps the devices reserved until it can read the claim",
             )
 
 
@@ -304,14 +305,14 @@ def _not_allocated(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
     for record in _without_duplicates(snapshot.known):
         claim = snapshot.claims.get((record.namespace, record.claim))
         if claim is None or (record.uid and claim.metadata.uid != record.uid):
-            continue  # a deleted claim is another finding; an unread one proves nothing
+            continue  # `_leftovers` reports deleted claims; a claim that could not be read proves nothing
         if not record.where.device or record.where in {where_of(result) for result in results_of(claim)}:
             continue
         yield contradiction(
             FindingKind.NOT_ALLOCATED,
             f"ResourceClaim/{record.namespace}/{record.claim}",
-            f"{record.by} has {record.where} prepared for it, but its status does not allocate that device",
-            "delete the pods that use the claim on this node, so that the kubelet unprepares it",
+            f"{record.by} has {record.where} prepared for this claim, but the claim's status does not allocate that device",
+            "delete the pods that use the claim on this node, so that the kubelet unprepares the claim",
         )
 
 
@@ -335,8 +336,8 @@ def _not_prepared(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
                 yield contradiction(
                     FindingKind.NOT_PREPARED,
                     f"ResourceClaim/{namespace}/{name}",
-                    f"pod {pod.metadata.name} runs with it, but no driver of this node has {missing[0]} prepared for it",
-                    "delete the pod, so that it is started with its devices; if it happens again, see the driver's log",
+                    f"pod {pod.metadata.name} runs with this claim, but no driver of this node has {missing[0]} prepared for the claim",
+                    "delete the pod, so that a new pod starts with the devices; if this happens again, see the driver's log",
                     users=((namespace, pod.metadata.name),),
                     pod_message=f"{missing[0]} of the ResourceClaim {name} is not prepared on the node",
                 )
@@ -360,8 +361,8 @@ def _exceeded_shares(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device])
                 yield contradiction(
                     FindingKind.SUMS,
                     f"ResourceClaim/{record.namespace}/{record.claim}",
-                    f"{record.by} has prepared {_amounts(record.consumed)} of {record.where}, but the status has {_amounts(result.consumed_capacity)}",
-                    "delete the pods that use the claim, so that it is prepared again",
+                    f"{record.by} has prepared {_amounts(record.consumed)} of {record.where}, but the claim's status has {_amounts(result.consumed_capacity)}",
+                    "delete the pods that use the claim, so that the claim is prepared again",
                 )
     for (where, name), nano in sums.items():
         capacity = devices[where].capacity.get(name) if where in devices else None
@@ -369,8 +370,8 @@ def _exceeded_shares(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device])
             yield contradiction(
                 FindingKind.SUMS,
                 f"Device/{where}",
-                f"shares of {nano / 10**9:g} of its {name} are prepared, but it has only {capacity.value}",
-                "delete pods that have shares of it until the rest fits",
+                f"the prepared shares of its {name} add up to {nano / 10**9:g}, but the device has only {capacity.value}",
+                "delete pods that have shares of the device until the remaining shares fit",
             )
 
 
@@ -383,8 +384,8 @@ def _leftovers(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
             yield contradiction(
                 FindingKind.LEFT,
                 f"ResourceClaim/{record.namespace}/{record.claim}",
-                f"it is deleted, but {record.by} still has {record.where if record.where.device else 'it'} prepared",
-                "check that its driver runs: drawbridge's drivers unprepare it after five minutes; restart any other driver",
+                f"the claim is deleted, but {record.by} still has {record.where if record.where.device else 'it'} prepared",
+                "check that the driver runs: drawbridge's drivers unprepare a deleted claim after five minutes; restart any other driver",
             )
     named = snapshot.claim_names | snapshot.pods_by_claim.keys()
     if snapshot.pods is None or named - snapshot.claims.keys():
@@ -393,8 +394,8 @@ def _leftovers(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
         yield contradiction(
             FindingKind.LEFT,
             f"claim with the uid {uid}",
-            f"{by} has it prepared, but no claim of a pod of this node has that uid",
-            "check that its driver runs, and restart it, so that it unprepares deleted claims",
+            f"{by} has this claim prepared, but no claim of a pod of this node has that uid",
+            "check that the driver runs, and restart the driver, so that it unprepares deleted claims",
         )
     living = {record.uid for record in snapshot.known}
     living.update(claim.metadata.uid for claim in snapshot.claims.values() if claim is not None)
@@ -405,13 +406,16 @@ def _leftovers(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
             yield contradiction(
                 FindingKind.LEFT,
                 f"CDI file {file}",
-                "no claim of a pod on this node has its uid, and no driver has it prepared",
-                "delete it if its driver does not at its next start: a container that names it would get its devices",
+                "no claim of a pod on this node has the uid in the file's name, and no driver has such a claim prepared",
+                "delete the file if its driver does not delete it at the next start: a container that names the file's CDI devices would get them",
             )
 
 
 def claim_uid(name: str, drivers: Collection[str]) -> str:
-    """Return the UID of the claim for which a driver wrote a file; "" for other files. GPUs have UUIDs, too, so the name must contain a driver."""
+    """Return the UID of the claim for which a driver wrote a file; "" for other files.
+
+    The name must contain a driver's name, because a UUID alone may be that of a GPU.
+    """
     uids: list[str] = _UID.findall(name)
     if not name.endswith(_CDI_ENDINGS) or len(uids) != 1 or not any(driver in name for driver in drivers):
         return ""
@@ -419,7 +423,7 @@ def claim_uid(name: str, drivers: Collection[str]) -> str:
 
 
 def _without_duplicates(known: Iterable[PreparedDeviceRecord]) -> list[PreparedDeviceRecord]:
-    """Keep only the first record for each claim and device, because several sources may have one."""
+    """Keep only the first record for each claim and device, because several sources may have a record of them."""
     unique: dict[tuple[str, str, DeviceId], PreparedDeviceRecord] = {}
     for record in known:
         unique.setdefault((record.namespace, record.claim or record.uid, record.where), record)

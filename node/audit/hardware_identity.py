@@ -1,8 +1,8 @@
 """The identity of hardware: which published devices are the hardware that a device plugin allocates under another name.
 
-Two names mean one device if they share an identity: the UUID, the PCI address, the plugin device that drawbridge's adapter publishes, or the
-number, if driver and resource belong to one vendor. Two devices overlap if they only share hardware (a partition and its GPU, by the shared
-counters of the pool). Overlapping devices must not be allocated together either.
+Two names mean the same device if they share an identity: the UUID, the PCI address, the plugin device that drawbridge's adapter publishes,
+or, for a driver and a resource of one vendor, the number. Two devices overlap if they share only a part of their hardware, such as a
+partition and its GPU; the shared counters of the pool show this. Overlapping devices must not be allocated together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UUID = re.compile(r"(?:[A-Z]{2,8}-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}
 _REPLICA = re.compile(r"(.+?)::\d{1,6}").fullmatch
 _UUIDS = ("uuid", "parentUUID")
 _NUMBERS = ("index", "minor")
-# Devices of one identity or counter that are compared. A card has a few dozen partitions.
+# The largest number of devices with one identity, or with one counter, that are compared. A card has a few dozen partitions.
 MAX_BESIDE = 128
 Sign = tuple[str, ...]
 Counter = tuple[str, str, str, str]  # driver, pool, counter set, counter
@@ -67,7 +67,7 @@ class Hardware:
                     self._join(self._users[key], where, key)
 
     def excluded_by_plugin(self, resource: str, id_: str) -> frozenset[DeviceId]:
-        """Return the devices that must not be allocated beside one that a plugin has allocated."""
+        """Return the published devices that must not be allocated while a plugin has allocated its device `id_`."""
         devices = self._named(resource, id_)
         overlapping = [self._overlapping(where) for where in devices]
         return frozenset(devices.union(*overlapping))
@@ -83,7 +83,7 @@ class Hardware:
         return ExporterIds(uuid, texts.get("parentUUID", uuid), _address(address) if _PCI(address) else "")
 
     def exporter_ids_of_plugin(self, resource: str, id_: str) -> ExporterIds:
-        """Return the names that exporters use for a plugin's device: from its id, or from matching devices where these agree."""
+        """Return the names that exporters use for a plugin's device: from its id, or from the published devices of its identity, if they agree."""
         known = {self.exporter_ids(where) for where in self._named(resource, id_)}
         card = _card(id_)
         if _PCI(card.lower()):
@@ -110,13 +110,15 @@ class Hardware:
         return frozenset(device for device in devices if device.driver != where.driver)
 
     def excluded_by_device(self, where: DeviceId) -> frozenset[DeviceId]:
-        """Return the devices that must not be allocated beside one: itself, overlapping ones, and its hardware in other drivers."""
+        """Return the devices that must not be allocated while a device is: the device itself, overlapping devices, and the same hardware
+        in other drivers.
+        """
         if where not in self.devices:
             return frozenset({where})
         return frozenset({where, *self.same_hardware(where), *self._overlapping(where)})
 
     def _join(self, group: set[DeviceId], where: DeviceId, key: Sign) -> None:
-        """Add a device to a group, unless the group is full."""
+        """Add a device to the group of a key, unless the group is full."""
         if len(group) < MAX_BESIDE:
             group.add(where)
         else:
@@ -167,7 +169,7 @@ def _signs(where: DeviceId, device: Device) -> Iterator[Sign]:
     texts = _texts(device)
     for name, value in device.attributes.items():
         if value.int_ is not None and name.rpartition("/")[2] in _NUMBERS:
-            # Numbers are unique within a vendor: gpu.example.com's match resources of gpu.example.com and of example.com.
+            # A number is unique within a vendor: a device of the driver gpu.example.com matches resources of gpu.example.com and example.com.
             labels = where.driver.split(".")
             for start in range(len(labels) - 1):
                 yield "number", ".".join(labels[start:]), str(value.int_)

@@ -1,7 +1,7 @@
-"""The devices that each container of a node has, from a claim or a device plugin, for metrics. Pure: a snapshot in, rows out.
+"""The devices that each container of a node has, from a claim or a device plugin, for metrics.
 
-The kubelet lists all devices of a claim with every container that names the claim, even if the container names only one request. So the
-pod's spec decides here which devices the container gets. Admin access is left out, because it holds nothing.
+The kubelet lists all devices of a claim with every container that names the claim, even if the container names only one request. So this
+module finds the container's devices by the pod's spec. It leaves out devices with admin access, because admin access does not hold a device.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Marks: plans the DeviceTaintRules for devices that a device plugin's pods hold.
 
 A mark is a DeviceTaintRule for one device with the effect NoSchedule: allocators that support taints skip the device, and its holder keeps
-it. An annotation lists the plugin devices that it is for, and the mark stays until no container has them, even while slices are missing: a
-kubelet deletes slices when it starts. The node owns its marks, so they are deleted with it. An agent that stops leaves its marks, because
-the plugin's pods still run; each mark has the time of its last renewal, and `drawbridge doctor` reports old ones.
+it. An annotation lists the plugin devices because of which the mark exists. The mark stays until no container has these plugin devices, even
+while slices are missing, because a kubelet deletes the slices when it starts. The node owns its marks, so they are deleted with the node. An
+agent that stops does not delete its marks, because the plugin's pods still run. Each mark has the time of its last renewal, and
+`drawbridge doctor` reports marks that are no longer renewed.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 
 HELD_BY_PLUGIN = "drawbridge.dev/device-plugin"  # the taint's key
 MARKED_ON = "drawbridge.dev/marked-on"  # a label: the hash of the node's name
-HOLDS = "drawbridge.dev/held-as"  # an annotation: RESOURCE ID, one per line
+HOLDS = "drawbridge.dev/held-as"  # an annotation: the plugin devices, as RESOURCE ID, one per line
 SEEN = "drawbridge.dev/seen"  # an annotation: when an agent last renewed the mark
 RENEWAL_INTERVAL = timedelta(minutes=10)
 MAX_HOLDS = 16  # plugin devices that a mark names; a card can have many replicas
-MAX_MARKS = 1024  # on one node, because every scheduler reads each of them
+MAX_MARKS = 1024  # marks on one node: every scheduler reads all marks of the cluster
 _HASH_DIGITS = 20
 Holds = frozenset[str]
 Renewal = tuple[str, dict[str, Any]]  # the rule's name, and the merge patch
@@ -41,7 +42,7 @@ class MarkPlan(msgspec.Struct, frozen=True):
     new: tuple[dict[str, Any], ...] = ()
     renewed: tuple[Renewal, ...] = ()
     deleted: tuple[DeviceTaintRule, ...] = ()
-    frees_names: bool = False  # whether a deleted mark's name is needed for a new one in the next round
+    frees_names: bool = False  # whether the next round must create a mark with the name of a deleted mark
 
     @property
     def is_empty(self) -> bool:
@@ -49,7 +50,7 @@ class MarkPlan(msgspec.Struct, frozen=True):
 
 
 def marks_of(plugin_devices: Iterable[NodePluginDevice], hardware: Hardware) -> dict[DeviceId, Holds]:
-    """Map the devices that claims must not use to the plugin devices that hold them."""
+    """Map each published device that claims must not use to the plugin devices that exclude it."""
     holds_by_device: defaultdict[DeviceId, set[str]] = defaultdict(set)
     for plugin_device in plugin_devices:
         for where in hardware.excluded_by_plugin(plugin_device.resource, plugin_device.id):
@@ -69,7 +70,7 @@ def plan(
     existing: Iterable[DeviceTaintRule],
     now: datetime,
 ) -> MarkPlan:
-    """Plan the writes that bring a node's marks up to date. `plugin_devices` keep their marks, even while slices are missing."""
+    """Plan the writes that bring a node's marks up to date. A mark of `plugin_devices` stays even while slices are missing."""
     metadata = owner.metadata
     marks: dict[str, tuple[DeviceId, Holds]] = {}
     for where, holds in holds_by_device.items():
@@ -86,7 +87,7 @@ def plan(
         before = frozenset(rule.metadata.annotations.get(HOLDS, "").splitlines())
         at, holds = marks.get(name, (None, before & current))
         selector, taint, renewed_at = rule.spec.device_selector, rule.spec.taint, seen_at(rule)
-        # While slices are missing, the device of a rule cannot be checked.
+        # While slices are missing, it is not known whether a rule selects the right device.
         is_valid = (
             selector is not None
             and (taint.key, taint.effect) == (HELD_BY_PLUGIN, "NoSchedule")
@@ -144,7 +145,7 @@ def unmarkable(node: str, marks: Mapping[DeviceId, Holds], *, served: bool) -> t
             contradiction(
                 FindingKind.UNMARKED,
                 f"Device/{where}",
-                f"a device plugin has it as {', '.join(sorted(marks[where]))}, and nothing keeps claims off it: {why}",
+                f"a device plugin has it as {', '.join(sorted(marks[where]))}, and no mark keeps claims off the device: {why}",
                 f"{remedy}, or keep claims off this node until the plugin is removed",
             )
         )

@@ -3,13 +3,14 @@
 Two formats of checkpoints are supported:
 
 - That of the kubelet's checkpoint manager (NVIDIA's GPU and compute domain drivers, HAMi's, AMD's, and many derived from Kubernetes' example):
-  an object with `checksum`, and `v1` or `v2`, each with `preparedClaims` by claim UID. `v2` has a separate checksum, the claim's name and
-  namespace if the driver is recent, and a state: only completed claims are prepared. The devices are nested inside, with pool and name.
-- An API object of kind Checkpoint (Kubernetes' example driver now): a list of UIDs.
+  an object with `checksum`, and `v1` or `v2`, each with `preparedClaims` by claim UID. `v2` has a checksum of its own. In `v2` a claim has
+  a state (only completed claims are prepared) and, if the driver is recent, name and namespace. The devices are nested in the claim, with
+  pool and name.
+- An API object of kind Checkpoint (newer versions of Kubernetes' example driver): a list of UIDs.
 
-The checksum of a `checkpoint.json` is FNV-1a over the bytes as Go prints them, with the checksum itself set to 0; that of
-`dra_manager_state` is CRC-32. A file with a wrong checksum is not used, no file is read beyond a size limit, and no content raises anything
-but BadCheckpoint (`checkpoint.json`) or UnreadableState (`dra_manager_state`).
+The checksum of a `checkpoint.json` is FNV-1a over the bytes as Go prints them, with the checksum itself set to 0; the checksum of
+`dra_manager_state` is CRC-32. A file with a wrong checksum is not used, and no file is read beyond a size limit. Whatever the content, the
+readers raise only BadCheckpoint (`checkpoint.json`) or UnreadableState (`dra_manager_state`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from dra.objects import ResourceClaim
     from node.audit.snapshot import ClaimName
 
-MAX_BYTES = 1 << 20  # a checksum of this size takes half a second, and is cached
+MAX_BYTES = 1 << 20  # the checksum of a file of this size takes half a second, and is cached
 MAX_DEVICES = 4096
 DEEPEST = 12  # levels of nesting within a claim
 LONGEST = 200
@@ -50,7 +51,7 @@ class BadCheckpoint(Exception):  # noqa: N818  what the file is
 
 
 class UnknownForm(BadCheckpoint):
-    """The file has an unknown format, which is not a fault of its driver."""
+    """The file has a format that this module does not know. This is not a fault of the driver."""
 
 
 class _Inner(msgspec.Struct, frozen=True, rename="camel"):
@@ -73,7 +74,7 @@ class _CheckpointFile(msgspec.Struct, frozen=True):
 
 
 def read_other_driver(data: bytes, driver: str) -> tuple[PreparedDeviceRecord, ...]:
-    """Return a driver's prepared claims. Where only the UID is known, the name is empty, and the device may be as well."""
+    """Return a driver's prepared claims. If the file has only a claim's UID, the names are empty; the device may be empty as well."""
     if len(data) > MAX_BYTES:
         raise BadCheckpoint(f"it has {len(data)} bytes, and {MAX_BYTES} is the maximum")
     try:
@@ -81,7 +82,7 @@ def read_other_driver(data: bytes, driver: str) -> tuple[PreparedDeviceRecord, .
         if file.kind == "Checkpoint" and file.claims is not None:
             uids = [claim.uid for claim in file.claims if _UID(claim.uid)]
             return tuple(_record_of(driver, uid) for uid in uids[:MAX_DEVICES])
-        # If both versions are present, the later one counts.
+        # If the file has v1 and v2, v2 counts.
         if file.v2 not in _NONE:
             content = bytes(file.v2)
             inner = msgspec.json.decode(content, type=_Inner)
@@ -144,7 +145,7 @@ def _devices(value: Any, deep: int) -> Iterator[tuple[str, str, str]]:
 def with_names(
     prepared: Iterable[PreparedDeviceRecord], claims: Mapping[ClaimName, ResourceClaim | None]
 ) -> tuple[PreparedDeviceRecord, ...]:
-    """Fill in the names of claims that a driver knows only by UID, if they are among `claims`."""
+    """Fill in the names of claims that a driver's file has only by UID, if the claims are among `claims`."""
     name_of = {claim.metadata.uid: key for key, claim in claims.items() if claim is not None}
     records: list[PreparedDeviceRecord] = []
     for record in prepared:

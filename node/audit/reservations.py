@@ -1,6 +1,6 @@
-"""Reads an allocator's answer about a node, and compares two answers. Pure.
+"""Reads an allocator's answer, which lists the reservations on a node, and compares two answers.
 
-The answer comes over the network from an untrusted process: an answer with any mistake is rejected as a whole.
+The answer comes over the network from an untrusted process, so an answer with any mistake is rejected as a whole.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def read_reservations(data: bytes, node: str) -> tuple[NodeReservation, ...]:
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise InvalidAnswer(f"the answer is not a list of reservations: {str(error)[:LONGEST]}") from None
     if answer.node != node:
-        raise InvalidAnswer(f"the answer is about {answer.node[:LONGEST]!r}, and not about this node")
+        raise InvalidAnswer(f"the answer is about the node {answer.node[:LONGEST]!r}, and not about this node")
     if sum(1 + len(row.devices) for row in answer.reservations) > MAX_ENTRIES:
         raise InvalidAnswer(f"the answer is about more than {MAX_ENTRIES} claims and devices")
     for row in answer.reservations:
@@ -51,7 +51,7 @@ def _demand_names(*names: str) -> None:
 
 
 def in_both(before: Iterable[NodeReservation], after: Iterable[NodeReservation]) -> tuple[NodeReservation, ...]:
-    """Return the reservations in both answers. A reservation is in doubt only if both answers mark it so."""
+    """Return the reservations that are in both answers. A reservation is in doubt only if it is in doubt in both."""
     earlier = {(reservation.uid, reservation.devices): reservation for reservation in before}
     kept: list[NodeReservation] = []
     for reservation in after:

@@ -1,4 +1,4 @@
-"""The state of one node at one moment, by source. It names sources that could not be read, because their silence proves nothing."""
+"""The state of one node at one moment, by source. It names the sources that could not be read: that they name no device proves nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def plain(text: str, most: int = _LONGEST_NAME) -> str:
 
 
 class DeviceId(NamedTuple):
-    """The full name of a device in the cluster."""
+    """The name of a published device, unique in the cluster."""
 
     driver: str
     pool: str
@@ -41,7 +41,7 @@ class DeviceId(NamedTuple):
 
 
 class NodePluginDevice(NamedTuple):
-    """A device plugin's device that the kubelet gave to a container; without a pod it is only offered."""
+    """A device plugin's device that the kubelet gave to a container of a pod. A device that the plugin only offers has no pod."""
 
     resource: str
     id: str
@@ -67,7 +67,7 @@ class PreparedDeviceRecord(msgspec.Struct, frozen=True):
 
 
 class NodeReservedDevice(msgspec.Struct, frozen=True, rename="camel"):
-    """A device, or with `share_id` a share of one."""
+    """A device, or, if it has a `share_id`, a share of a device."""
 
     driver: str
     pool: str
@@ -80,7 +80,7 @@ class NodeReservedDevice(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NodeReservation(msgspec.Struct, frozen=True, rename="camel"):
-    """Devices of this node that an allocator is writing into a claim's status. In doubt while that write has no answer."""
+    """Devices of this node that an allocator is writing into a claim's status. `in_doubt`: the write got no answer yet."""
 
     namespace: str
     claim: str
@@ -97,7 +97,7 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
     files: tuple[str, ...] = ()  # names of CDI files
     pods: tuple[Pod, ...] | None = None
     slices: tuple[ResourceSlice, ...] = ()
-    reservations: tuple[NodeReservation, ...] = ()  # in the allocator's answers both before and after reading the rest
+    reservations: tuple[NodeReservation, ...] = ()  # those in the allocator's answers before and after the other sources were read
     claims: dict[
         ClaimName, ResourceClaim | None
     ] = {}  # None for a deleted claim; claims that could not be read are left out

@@ -14,7 +14,7 @@ VERSION = "drawbridge.dev/v1alpha1"
 
 
 class _Described(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Base of all types in the file."""
+    """Base of all types in a DeviceInventory."""
 
 
 class DevicePlace(_Described, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class DevicePlace(_Described, frozen=True, kw_only=True):
 
 
 class Steps(_Described, frozen=True, kw_only=True):
-    """The shares of a capacity that can be allocated: `minimum` plus steps; `default` is for requests that name no amount."""
+    """The amounts of a capacity that a claim can get: `minimum` plus any number of steps. A request without an amount gets `default`."""
 
     minimum: Quantity
     step: Quantity | None = None
@@ -35,7 +35,7 @@ class Steps(_Described, frozen=True, kw_only=True):
 
 
 class Sharing(_Described, frozen=True, kw_only=True):
-    """How a GPU is shared by memory and cores; without steps, any amount can be requested."""
+    """How pods share a GPU's memory and cores. Without Steps, a request can have any amount of a capacity."""
 
     memory: Steps | None = None
     cores: Steps | None = None
@@ -43,7 +43,7 @@ class Sharing(_Described, frozen=True, kw_only=True):
 
 
 class Partition(_Described, frozen=True, kw_only=True):
-    """A partition profile: how many memory slices it takes, at which it can start (`at`), and how much compute it takes."""
+    """A partition profile: how many memory slices a partition takes, at which slices it can start (`at`), and how much compute it takes."""
 
     profile: str
     memory: Quantity
@@ -54,7 +54,7 @@ class Partition(_Described, frozen=True, kw_only=True):
 
 
 class Layout(_Described, frozen=True, kw_only=True):
-    """How a GPU can be partitioned: its number of memory slices and of compute units, and the partitions that share them."""
+    """How a GPU can be partitioned: its numbers of memory slices and compute units, and the profiles of the partitions that share them."""
 
     name: str
     slices: int
@@ -87,7 +87,7 @@ class VirtualFunction(_Described, frozen=True, kw_only=True):
 
 
 class Nic(_Described, frozen=True, kw_only=True):
-    """A network card. With `sharing` its bandwidth is allocated in shares. It excludes its virtual functions."""
+    """A network card. With `sharing` its bandwidth is allocated in shares. The whole card excludes its virtual functions."""
 
     name: str
     interface: str = ""

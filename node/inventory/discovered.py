@@ -1,7 +1,7 @@
 """Builds an inventory from sysfs: PCI display, network and RDMA devices, virtual functions, and NUMA nodes.
 
-Pure: `node.service.sysfs` reads the files. Sysfs has the location and the name of a device, but seldom its memory: an unknown amount is
-published as 0, so a class that requires memory does not select the device.
+`node.service.sysfs` reads the files. Sysfs has the location and the name of a device, but seldom its memory. An unknown amount is published
+as 0, so a class that requires memory does not select the device.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MEGABITS = 10**6
 
 
 class PciDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """A PCI device as described in sysfs. `parent` is the address of a virtual function's physical function."""
+    """A PCI device as sysfs describes it. For a virtual function, `parent` is the address of its physical function."""
 
     address: str
     kind: int
@@ -38,7 +38,7 @@ class PciDevice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NumaFound(msgspec.Struct, frozen=True, kw_only=True):
-    """A NUMA node; `pages` by their size in KiB."""
+    """A NUMA node, with the number of huge pages (`pages`) by their size in KiB."""
 
     number: int
     cpus: str = ""
@@ -46,7 +46,7 @@ class NumaFound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def discovered(driver: str, devices: Iterable[PciDevice], numa_nodes: Iterable[NumaFound]) -> DeviceInventory:
-    """Return an inventory of the devices found. A device is named by its address, so its name does not depend on other devices."""
+    """Return an inventory of these devices. A device is named by its address, so its name does not depend on other devices."""
     in_order = sorted(devices, key=lambda device: device.address)
     gpus: list[Gpu] = []
     nics: list[Nic] = []

@@ -1,7 +1,7 @@
-"""The devices that the driver publishes for an inventory, and what a container gets of each.
+"""The devices that the driver publishes for an inventory, and what a container gets of each device.
 
-Devices on the same hardware share a counter set, so that an allocator cannot allocate it twice: a GPU as a whole, its shares and its
-partitions; a NIC and its virtual functions. Devices are listed from small to large, because an allocator takes the first that fits.
+Devices on the same hardware share a counter set, so that an allocator cannot allocate the hardware twice: a GPU as a whole, its shares and
+its partitions; a NIC and its virtual functions. Devices are listed from small to large, because an allocator takes the first that fits.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ Capacities = dict[str, DeviceCapacity]
 
 
 class DeviceAccess(msgspec.Struct, frozen=True):
-    """What a container gets of a device: the name that programs use, its files in /dev, and the CPUs to choose from."""
+    """What a container gets of a device: the name that programs use (`value`), the files in /dev, and the CPUs to choose from."""
 
     value: str
     files: tuple[str, ...] = ()
     cpus: tuple[int, ...] = ()
-    listed: bool = False  # whether it belongs in the `visibleDevices` variable
-    interface: str = ""  # the name of the network interface, if it is one
+    listed: bool = False  # whether the `visibleDevices` variable lists the device
+    interface: str = ""  # the network interface's name, if the device is one
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """A machine as its driver publishes it, with its `offers` by device name."""
+    """A machine as its driver publishes it. `offers` are what containers get, by device name."""
 
     driver: str
     devices: tuple[Device, ...] = ()
@@ -70,7 +70,7 @@ UNHEALTHY = "unhealthy"
 
 
 def taints_of(driver: str, why: str) -> tuple[DeviceTaint, ...]:
-    """Return the taint for a problem, none if `why` is "". Running pods keep a tainted device, and new pods do not get it."""
+    """Return the taint for the problem `why`; no taint if `why` is "". Running pods keep a tainted device, and new pods do not get it."""
     return (DeviceTaint(key=f"{driver}/{why}", effect="NoSchedule"),) if why else ()
 
 
@@ -174,7 +174,7 @@ def _gpu(gpu: Gpu, layout: Layout | None) -> Iterator[_OfferedDevice]:
 
 
 def _whole(layout: Layout | None) -> dict[str, Counter]:
-    """Return all counters of a GPU; without a layout, a single one."""
+    """Return all counters of a GPU; without a layout, a single counter."""
     if layout is None:
         return {COMPUTE: _count(1)}
     counters = {_slice(number): _count(1) for number in range(layout.slices)}
@@ -320,7 +320,7 @@ def _placed(place: DevicePlace) -> Attributes:
 def _capacity(value: Quantity, steps: Steps | None) -> DeviceCapacity:
     if steps is None:
         return DeviceCapacity(value=value)
-    # Only the minimum plus whole steps can be allocated, so the last step is the maximum.
+    # Only the minimum plus whole steps can be allocated, so the maximum is the last step up to the value.
     most = value
     if steps.step is not None and steps.step.nano > 0:
         whole = (value.nano - steps.minimum.nano) // steps.step.nano

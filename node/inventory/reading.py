@@ -1,7 +1,7 @@
 """Reads and validates an inventory file.
 
-Beyond its schema it checks for repeated names, unknown layouts and invalid lists of CPUs, and for everything that the API server would
-reject in the resulting slices: otherwise the driver would start and fail only when it publishes.
+Besides the schema it checks for repeated names, unknown layouts and invalid lists of CPUs, and for everything that the API server would
+reject in the resulting slices. Without these checks the driver would start, and fail only when it publishes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def read_inventory(value: Any) -> tuple[DeviceInventory | None, list[Finding]]:
         return None, [shape.expected_object(value)]
     version, kind = value.get("apiVersion"), value.get("kind")
     if (version, kind) != (VERSION, KIND):
-        message = f"this is not an inventory: {version or 'no apiVersion'}, {kind or 'no kind'}"
+        message = f"this is not an inventory: it has {version or 'no apiVersion'} and {kind or 'no kind'}"
         problems = [finding_at(CODE, "/kind", message, f"set apiVersion: {VERSION} and kind: {KIND}")]
     else:
         problems = shape.check(value, DeviceInventory)
@@ -63,7 +63,7 @@ def _inconsistencies(inventory: DeviceInventory) -> Iterator[Finding]:
             hint = "remove `whole: false`, or add a layout or sharing"
             yield finding_at(CODE, path, f"{gpu.name} is offered neither whole, nor in partitions, nor in shares", hint)
         if (gpu.groups or (gpu.sharing and gpu.sharing.groups)) and not is_counted(gpu):
-            hint = "remove the groups: they say which devices of the same GPU can be used together"
+            hint = "remove the groups, because groups say which devices of the same GPU can be used together"
             yield finding_at(CODE, path, f"{gpu.name} has groups, but is published as only one device", hint)
         if gpu.cores < 1:
             yield finding_at(CODE, f"{path}/cores", f"{gpu.cores} is not a valid number of cores (expected at least 1)")
@@ -82,7 +82,7 @@ def _inconsistencies(inventory: DeviceInventory) -> Iterator[Finding]:
                 continue
             if not positive or count < 1:
                 message = f"{count} pages of {size} are not valid (expected a positive number and size)"
-                yield finding_at(CODE, where, message, "remove the line")
+                yield finding_at(CODE, where, message, "remove this entry")
     yield from _duplicate_findings("/layouts", [layout.name for layout in inventory.layouts])
     yield from _duplicate_findings("/gpus", [gpu.uuid for gpu in inventory.gpus])
     yield from _duplicate_findings("/numaNodes", [numa_node.number for numa_node in inventory.numa_nodes])
@@ -95,11 +95,13 @@ def _layout_findings(layout: Layout, path: str) -> Iterator[Finding]:
         yield finding_at(CODE, f"{path}/slices", message)
         return
     if layout.compute < 1:
-        yield finding_at(CODE, f"{path}/compute", f"{layout.compute} is not a valid compute (expected at least 1)")
+        yield finding_at(
+            CODE, f"{path}/compute", f"{layout.compute} is not a valid number of compute units (expected at least 1)"
+        )
     for number, partition in enumerate(layout.partitions):
         where = f"{path}/partitions/{number}"
         if partition.slices < 1 or not 0 <= partition.compute <= layout.compute:
-            takes = f"{partition.slices} slices and {partition.compute} of {layout.compute} compute"
+            takes = f"{partition.slices} slices and {partition.compute} of {layout.compute} compute units"
             yield finding_at(CODE, where, f"{partition.profile} cannot take {takes}")
             continue
         last = layout.slices - partition.slices
@@ -116,7 +118,7 @@ def _layout_findings(layout: Layout, path: str) -> Iterator[Finding]:
 def _duplicate_findings(path: str, names: Iterable[object]) -> Iterator[Finding]:
     for name, count in Counter(names).items():
         if count > 1:
-            yield finding_at(CODE, path, f"{name} is used {count} times", "make each unique")
+            yield finding_at(CODE, path, f"{name} is used {count} times", "make each name unique")
 
 
 def unpublishable(machine: Machine) -> Iterator[Finding]:
@@ -138,7 +140,7 @@ def unpublishable(machine: Machine) -> Iterator[Finding]:
     for about, spec in pieces:
         made = ResourceSlice(metadata=ObjectMeta(name="inventory"), spec=spec)
         for problem in errors({"apiVersion": made.api_version, "kind": made.kind} | builtins(made), gates.ALL):
-            message = f"the API server would reject it: {about}{problem.message} ({problem.path})"
+            message = f"the API server would reject the slice: {about}{problem.message} ({problem.path})"
             if message not in reported:
                 reported.add(message)
                 yield finding_at(CODE, "", message, problem.remedy)

@@ -1,4 +1,4 @@
-"""File access: executes the steps of `node.checkpoint`, and locks out other processes of the node."""
+"""File access: takes the steps of `node.checkpoint`, and keeps other processes of the node out by a lock file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver process: it repairs its files, listens, publishes and registers. It stops in reverse order."""
+"""The driver process: it repairs its files, listens on its sockets, registers with the kubelet, and publishes slices."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Driver:
         patience: float = ANSWER_TIMEOUT,
         health_interval: float = HEALTH_INTERVAL,
     ) -> None:
-        """`patience` is how many seconds a later driver has to answer until it counts as hanging."""
+        """`patience` is how many seconds a later instance of the driver has to answer, until it counts as hanging."""
         self._patience = patience
         self._health_interval = health_interval
         self._cluster = cluster
@@ -72,7 +72,7 @@ class Driver:
         self._paths = paths
         disk = disk or Disk()
         state = paths.state(machine.driver)
-        # In a rolling update two instances run at once, maybe with the same process id; the later one has the later name.
+        # In a rolling update two instances run at once, maybe with the same process id. The name of the later instance sorts later.
         instance = f"{time.monotonic_ns() // 1000:012x}"
         self._endpoint = f"{state}/dra-{instance}.sock"
         self._registry_socket = f"{paths.registry}/{machine.driver}-{instance}-reg.sock"
@@ -143,7 +143,7 @@ class Driver:
         self.publisher.update_machine(tainted(machine, self._failures))
 
     def has_successor(self) -> bool:
-        """Report whether a later instance answers on this node, as in a rolling update; only the later one publishes. May take seconds."""
+        """Report whether a later instance answers on this node, as in a rolling update. Then only the later one publishes. May take seconds."""
         return bool(successor(self._endpoint, self._patience))
 
     def health(self) -> HealthReport:
@@ -183,7 +183,7 @@ class Driver:
         self.publisher.update_machine(tainted(self._machine, after))
 
     async def _follow_files(self) -> None:
-        """Periodically write the deleted files of prepared claims again. After a failure the next attempt waits longer."""
+        """Periodically write missing files of prepared claims again. After a failure the next attempt comes later."""
         interval = self._health_interval
         while True:
             await asyncio.sleep(interval)
@@ -200,7 +200,7 @@ class Driver:
     async def _follow_claims(self) -> None:
         """Periodically read the DeviceCompatibility rules, and unprepare claims deleted long ago."""
         while True:
-            # A cluster without the CRDs has no rules; while the API server does not answer, the last rules stay.
+            # A cluster without the CRDs has no rules. While the API server does not answer, the last rules stay in force.
             try:
                 page = await self._cluster.list(DEVICE_COMPATIBILITIES)
             except ApiError as error:
@@ -220,7 +220,7 @@ class Driver:
 
 
 def _failed_devices(machine: Machine) -> dict[str, str]:
-    """Return the devices that have failed, and why: a file of theirs in /dev is gone, or cannot be used."""
+    """Return the devices that have failed, and why: one of the device's files in /dev is missing, or cannot be used."""
     problems: dict[str, str] = {}  # by file, because the devices of one GPU have the same files
     failed: dict[str, str] = {}
     for name, offer in machine.offers.items():

@@ -1,9 +1,10 @@
 """gRPC servers and channels for `node.messages`, with a limit on message length.
 
-This module changes three things in grpclib. A message of any length would be read into memory: here the length in its header is checked
-first, so a peer cannot use up memory. A response without a status would raise KeyError: here the call fails. All frames of a read, up to
-29,000, would be handled in one turn of the loop: here they are handled in pieces. grpclib has no hooks for this, so `Stream.recv_data`
-(servers and clients), the check of a client's status and `H2Protocol.data_received` are replaced for the whole process.
+This module changes three things in grpclib. grpclib reads a message of any length into memory; here the length in the message's header is
+checked first, so that a peer cannot use up memory. A response without a status raises KeyError in grpclib; here the call fails. grpclib
+handles all frames that it has read at once, up to 29,000, in one turn of the event loop; here they are handled in pieces. grpclib has no
+hooks for these changes, so `Stream.recv_data` (of servers and clients), the check of a client's status and `H2Protocol.data_received` are
+replaced for the whole process.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from grpclib.server import Server
 from dra.protobuf import ProtobufError
 from node.messages import decode, encode
 
-# All errors of a failed call. NotImplementedError: the library does not support compressed messages.
+# All errors of a failed call. grpclib raises NotImplementedError for compressed messages.
 BROKEN = (GRPCError, ProtocolError, StreamTerminatedError, ProtobufError, OSError, TimeoutError, NotImplementedError)
 LONGEST_MESSAGE = 4 << 20  # bytes: gRPC's default, which the kubelet uses for plugins, too
 _WINDOW = 1 << 17  # bytes that a peer may send before they are read
@@ -31,7 +32,7 @@ _CONFIGURATION = Configuration(http2_connection_window_size=_WINDOW, http2_strea
 
 
 class Codec:
-    """The codec of grpclib for `node.messages`. With the type bytes, messages stay encoded."""
+    """The codec of grpclib for `node.messages`. A message of type bytes stays encoded."""
 
     __content_subtype__ = "proto"
 
@@ -54,7 +55,7 @@ def channel_to(path: str) -> Any:
 
 class _GrpcServer(Server):  # type: ignore[misc]  # grpclib brings no types
     async def wait_closed(self) -> None:
-        """Wait for running calls. Since Python 3.12 asyncio would wait until clients disconnect, and the kubelet does not."""
+        """Wait for running calls. Since Python 3.12 asyncio's own method waits until clients disconnect, which the kubelet does not."""
         for handler in self._handlers:
             await handler.wait_closed()
 
@@ -96,7 +97,7 @@ _receive = H2Protocol.data_received
 
 
 def _receive_by_pieces(line: Any, data: bytes, at: int = 0) -> None:
-    """Handle one piece of the read bytes, and the next piece in another turn. Reading is paused until all are handled."""
+    """Handle one piece of the read bytes, and the next piece in another turn of the loop. Reading is paused until all pieces are handled."""
     if at and line.connection.is_closing():
         return
     _receive(line, data[at : at + _PIECE])

@@ -1,8 +1,9 @@
-"""The prepared claims on disk: the checkpoint and the CDI files, written in an order that survives being killed.
+"""The prepared claims on disk: the checkpoint and the CDI files, written in an order that is safe if the driver is killed.
 
-Preparing writes the record, then the metadata files, then the CDI file; unpreparing deletes the CDI file, then the record. Being killed in
-between leaves a record without a file, or a file without a record: `repair` fixes both at the start, and the kubelet repeats its call until
-it gets an answer. Meanwhile a device may be held too long, but never by two claims.
+To prepare a claim, the driver writes the claim's record in the checkpoint, then the metadata files, then the CDI file. To unprepare it, the
+driver deletes the CDI file, then the record. A driver that is killed in between leaves a record without a file, or a file without a record:
+`repair` fixes both cases at the next start, and the kubelet repeats its call until it gets an answer. Meanwhile a claim may hold a device
+too long, but two claims never hold it together.
 
 Only the checkpoint is flushed to disk: after a loss of power the other files are written again.
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from node.messages import ClaimReference
     from node.service.disk import Disk
 
-    # By UID: the claim, or why it could not be read; None if it is deleted.
+    # By UID: the claim, or why the claim could not be read; None if the claim is deleted.
     Found = Mapping[str, ResourceClaim | str | None]
 
 logger = logging.getLogger("drawbridge.driver")
@@ -84,7 +85,7 @@ class PreparedStore:
         self.count = 0  # prepared claims when the checkpoint was last read or written
 
     def prepare(self, references: Iterable[ClaimReference], claims: Found) -> dict[str, PreparedClaim]:
-        """Prepare claims and answer for each. One claim's failure does not affect the others."""
+        """Prepare claims, and return the answer for each claim. One claim's failure does not affect the other claims."""
         with self._disk.locked(self._lock):
             checkpoint = self._read()
             answers: dict[str, PreparedClaim] = {}
@@ -116,7 +117,7 @@ class PreparedStore:
             return answers
 
     def is_blocked_only_by(self, leaving: Collection[str], references: Iterable[ClaimReference], claims: Found) -> bool:
-        """Report whether one of these claims is refused now, but would be prepared without the `leaving` claims. Writes nothing."""
+        """Report whether one of these claims is refused now, but would be prepared if the `leaving` claims were unprepared. Writes nothing."""
         with self._disk.locked(self._lock):
             known = self._read()
         remaining = known.without(*leaving)
@@ -155,7 +156,7 @@ class PreparedStore:
             return self._read().claims
 
     def repair(self) -> None:
-        """Delete files without a record and write missing ones, after being killed or after a reboot that emptied /run."""
+        """Delete files without a record and write missing files, after the driver was killed or a reboot emptied /run."""
         self._disk.make_folder(self._cdi)
         with self._disk.locked(self._lock):
             checkpoint = self._read()
@@ -169,10 +170,10 @@ class PreparedStore:
                 self._repair_files(record)
 
     def restore(self) -> bool:
-        """Write the files of claims that lack one, and report whether all files are there now.
+        """Write the files of claims of which a file is missing, and report whether all files exist now.
 
-        The kubelet does not prepare a claim again whose pod runs, so without its file a container could not restart. Claims whose files
-        differ are left alone: in a rolling update the other version may have written them.
+        The kubelet does not prepare the claim of a running pod again, so without the file a container of the pod could not restart. Files
+        with another content are not written again: in a rolling update the other version of the driver may have written them.
         """
         for folder in (self._cdi, self._metadata):
             self._disk.make_folder(folder)
@@ -198,7 +199,7 @@ class PreparedStore:
         if claim is None:
             return "the claim is gone"
         if isinstance(claim, str):
-            # The claim cannot be read now. If it is prepared, its containers can still be restarted.
+            # The claim cannot be read now. If it is prepared, its record is the answer, so that its containers can restart.
             return known.claims.get(reference.uid) or claim
         judged = self.guard.judge(claim, reference, known.claims)
         return judged if isinstance(judged, Prepared) else f"{judged.reason}: {judged.message}"

@@ -1,4 +1,4 @@
-"""Answers the kubelet's calls: reads the claims, prepares or unprepares them, and reports prepared devices in their status."""
+"""Answers the kubelet's calls: reads the claims, prepares or unprepares them, and writes prepared devices into the claims' status."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 # Seconds. The kubelet waits for 45 and then repeats its call.
 API_TIMEOUT = 15.0
-# How long a claim waits if deleted claims hold its devices. Meanwhile the kubelet ends their containers and unprepares them; after a
-# refusal the kubelet would repeat its call only in its next round. In a rolling update the other instance may get the unprepare call, so
-# the checkpoint is read again every CHECK_INTERVAL seconds.
+# How long a prepare call waits if deleted claims still hold the devices. Meanwhile the kubelet ends the containers of these claims and
+# unprepares them; after a refusal the kubelet would repeat its call only in its next round. In a rolling update the other instance of the
+# driver may get the unprepare call, so the checkpoint is read again every CHECK_INTERVAL seconds.
 UNPREPARE_TIMEOUT = 30.0
 CHECK_INTERVAL = 2.0
-# A claim deleted this long ago is unprepared without a call of the kubelet. The kubelet looks every minute for claims to unprepare; until then
-# a container that was deleted by force may still run.
+# A claim that was deleted this many seconds ago is unprepared without a call of the kubelet. The kubelet looks every minute for claims to
+# unprepare; until then a container that was deleted by force may still run.
 FORGET_AFTER = 300.0
 logger = logging.getLogger("drawbridge.driver")
 
@@ -54,7 +54,8 @@ class Preparing:
         self._clock = clock
         self._metrics = metrics or DriverMetrics()
         self._released_since: dict[str, float] = {}
-        # Claims of prepare calls since the last `unprepare_deleted`. It may have read an older state of them, so their time starts again.
+        # Claims of prepare calls since the last `unprepare_deleted`, which may have read an older state of these claims. So the time since
+        # their deletion starts again.
         self._asked_for: set[str] = set()
         self._lock = asyncio.Lock()
         self._unprepared = asyncio.Event()
@@ -62,7 +63,7 @@ class Preparing:
         self._status_writes: set[asyncio.Task[None]] = set()
 
     async def prepare(self, request: PrepareRequest) -> PrepareResponse:
-        """Prepare claims; try again while some are blocked by deleted claims. The lock is not held during API calls."""
+        """Prepare claims; try again while deleted claims block some of them. The lock is not held during API calls."""
         begun = self._clock()
         answers: dict[str, PreparedClaim] = {}
         pending = request.claims
@@ -98,7 +99,7 @@ class Preparing:
         return UnprepareResponse(claims=answers)
 
     async def unprepare_deleted(self) -> None:
-        """Unprepare claims deleted for FORGET_AFTER: a kubelet that lost its state never unprepares them."""
+        """Unprepare claims that were deleted FORGET_AFTER seconds ago: a kubelet that lost its state never unprepares them."""
         claims = await asyncio.to_thread(self._store.claims)
         now = self._clock()
         since: dict[str, float] = {}
@@ -122,7 +123,7 @@ class Preparing:
     async def _wait_for_unprepared(
         self, pending: Sequence[ClaimReference], claims_by_uid: Found, unprepared: asyncio.Event, seconds: float
     ) -> bool:
-        """If deleted claims block the pending ones, wait until one is unprepared; report whether another try makes sense."""
+        """If deleted claims block a pending claim, wait until one of them is unprepared; report whether to try again."""
         if not pending or seconds <= 0:
             return False
         if unprepared.is_set():
@@ -160,7 +161,7 @@ class Preparing:
         except NotFound:
             return None
         except (ApiError, TimeoutError) as error:
-            return f"the API server cannot be asked about it: {str(error) or 'no answer in time'}"
+            return f"the claim cannot be read from the API server: {str(error) or 'no answer in time'}"
 
     async def _is_released(self, record: Prepared) -> bool:
         """Report whether a claim is deleted, recreated or deallocated; False if it cannot be read."""

@@ -1,10 +1,10 @@
 """Publishes the machine's slices, and writes them again when another client changes or deletes them.
 
-A kubelet deletes all slices of its node when it starts, and a driver's slices half a minute after the driver is gone. An informer reports
-changes; the slices are then listed again, because acting on a cached copy could create them twice.
+A kubelet deletes all slices of its node when it starts, and a driver's slices half a minute after the driver has ended. An informer reports
+changes of slices. The publisher then lists the slices again, because with a cached copy it could create a slice twice.
 
 In a rolling update two instances of a driver run on a node. They may have different inventories and would undo each other's slices, so only
-the later one publishes. If it ends or hangs, the earlier one publishes again, until the later one answers.
+the later instance publishes. If the later instance ends or hangs, the earlier one publishes again, until the later one answers.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Publisher:
             self._changed.set()
 
     def unready(self) -> str:
-        """Return why nothing is published; "" if something is, or if a later instance publishes."""
+        """Return why no slices are published; "" if slices are published, or if a later instance publishes."""
         if self.published.is_set() or not self.leads:
             return ""
         return f"nothing is published yet: {self.problem or 'publishing is in progress'}"
@@ -108,13 +108,13 @@ class Publisher:
                     self._publications.labels("failed").inc()
                     logger.warning("not published", extra={"why": str(failed)})
                     self._changed.set()
-                # Back off while another client undoes the writes or the server rejects them.
+                # Wait longer after each round in which another client had undone the writes, or the server rejected them.
                 failures = failures + 1 if wrote else 0
                 if wrote:
                     await asyncio.sleep(self._backoff.seconds(failures, random.random(), error))  # noqa: S311
 
     async def round(self) -> bool:
-        """Write the slices that differ, and report whether any did."""
+        """Write the slices that differ from the machine, and report whether any slice differed."""
         page = await self._cluster.list(RESOURCE_SLICES, fields=self._fields)
         decided = plan(page.items, self._wanted, self._echoes)
         for slice_ in decided.deleted:

@@ -42,12 +42,15 @@ class NodePaths(msgspec.Struct, frozen=True):
 
 
 class AllocatorAddress(msgspec.Struct, frozen=True):
-    """The allocator's address, the token to send, and the CA of its certificate, by default the one in the webhook configuration."""
+    """The allocator's address, the file of the token to send, and the file of the CA that signed the allocator's certificate.
+
+    Without a CA file the agent uses the CA bundle in the webhook configuration.
+    """
 
     url: Annotated[
         str,
         Flag(
-            "Also ask an allocator for its reservations on this node that are not written yet, at its --reservations: https://HOST:PORT.",
+            "Also read from an allocator, at its --reservations, the reservations on this node that it has not written yet: https://HOST:PORT.",
             "URL",
             name="allocator",
         ),
@@ -63,7 +66,7 @@ class AllocatorAddress(msgspec.Struct, frozen=True):
     ca_file: Annotated[
         str,
         Flag(
-            "The CA of --allocator's certificate (PEM).  [default: the one in the webhook configuration]",
+            "The CA of --allocator's certificate (PEM).  [default: the CA in the webhook configuration]",
             "FILE",
             name="allocator-ca",
         ),
@@ -71,17 +74,17 @@ class AllocatorAddress(msgspec.Struct, frozen=True):
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of an agent. The agent calls the kubelet every `glance` seconds, and reads all sources every `look` seconds."""
+    """The settings of an agent. It calls the kubelet every `glance` seconds, and reads all sources every `look` seconds."""
 
     marking: Annotated[
         Marking,
         Flag(
-            "Keep claims off devices that pods hold from a device plugin, off all that plugins offer, or off none.",
+            "Keep claims off devices that pods hold from a device plugin (held), off all devices that plugins offer (offered), or off no device.",
             name="mark",
         ),
     ] = "held"
     condition: Annotated[
-        bool, Flag("Also set a node condition: whether the sources agree; needs manifests/node-condition.")
+        bool, Flag("Also set a node condition that says whether the sources agree; needs manifests/node-condition.")
     ] = False
     allocator: Annotated[AllocatorAddress, OPTIONS] = AllocatorAddress()
     paths: Annotated[NodePaths, OPTIONS]

@@ -67,7 +67,7 @@ class DriverRegistration:
             self.registered.set()
             self.refusal = ""
         else:
-            self.refusal = status.error or "it does not say why"
+            self.refusal = status.error or "the kubelet does not say why"
             logger.error("the kubelet rejected the registration", extra={"why": status.error})
         return Empty()
 
@@ -113,7 +113,7 @@ class GrpcSocket:
         self._ours: tuple[int, int] | None = None
 
     async def __aenter__(self) -> Self:
-        """Listen on a socket that only its owner may use. It gets its final name once it listens, so that no `sweep` deletes it."""
+        """Listen on a socket that only its owner may use. The socket gets its final name once it listens, so that no `sweep` deletes it."""
         folder, _, name = self._path.rpartition("/")
         early = Path(folder, f".{name}")
         early.unlink(missing_ok=True)  # noqa: ASYNC240  left by a process that was killed at this point
@@ -127,7 +127,7 @@ class GrpcSocket:
         return self
 
     async def __aexit__(self, *failure: object) -> None:
-        # Without its name the socket gets no new calls; running calls are answered. A successor may already use the same name.
+        # Without its name the socket gets no new calls; running calls are answered. A later socket may already have the same name.
         if _identity(self._path) == self._ours:
             Path(self._path).unlink(missing_ok=True)  # noqa: ASYNC240
         self._server.close()
@@ -135,7 +135,7 @@ class GrpcSocket:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return device and inode, which distinguish a file from a later one of the same name."""
+    """Return device and inode, which distinguish a file from a later file of the same name."""
     try:
         status = Path(path).stat()
     except FileNotFoundError:
@@ -144,14 +144,14 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def sweep(folder: str, prefix: str) -> None:
-    """Delete sockets on which no process listens, left by killed processes: the kubelet would try them forever."""
+    """Delete the sockets of killed processes, on which no process listens: the kubelet would try to connect to them forever."""
     for path in sorted(Path(folder).glob(f"{prefix}*.sock")):
         if not listens(path):
             path.unlink(missing_ok=True)
 
 
 def successor(path: str, patience: float = ANSWER_TIMEOUT) -> str:
-    """Return the name of a later instance's socket that answers; "" if there is none. Waits up to `patience` for each that hangs."""
+    """Return the name of a later instance's socket that answers; "" if there is none. Waits up to `patience` for each later instance."""
     for other in _later(path):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
             asking.settimeout(patience)
@@ -163,7 +163,7 @@ def successor(path: str, patience: float = ANSWER_TIMEOUT) -> str:
 
 
 def has_later(path: str) -> bool:
-    """Report whether a later instance listens, even if it hangs: the kubelet may have called it, and not this one."""
+    """Report whether a later instance listens, even if it hangs: the kubelet may have called the later instance instead of this one."""
     return any(map(listens, _later(path)))
 
 

@@ -1,7 +1,7 @@
 """Serves device plugins as a DRA driver, which publishes and prepares their devices.
 
-The list of devices is saved before it is published, so a restarted adapter still has the devices that the cluster knows. Changes are
-collected for PUBLISH_INTERVAL, however often plugins change their lists.
+The list of devices is saved before it is published, so a restarted adapter still has the devices that the cluster knows. It is saved and
+published at most once every PUBLISH_INTERVAL, even if plugins change their lists more often.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Adapter:
         self.driver.update_machine(machine_of_plugins(self._name, plugins, self._facts))
 
     def _save(self, plugins: tuple[Plugged, ...]) -> None:
-        # In a rolling update the plugins may have moved to the later adapter, which saves them.
+        # In a rolling update the plugins may have registered with the later adapter, which saves their devices.
         if self.driver.has_successor():
             return
         steps = durable_steps(self._file, msgspec.json.encode(plugins))

@@ -1,8 +1,8 @@
-"""The kubelet's part for device plugins: plugins register at its socket, list their devices, and allocate them.
+"""The kubelet's part towards device plugins: plugins register at this module's socket, list their devices, and allocate them.
 
-A plugin is connected while its list of devices streams. When the stream ends, its devices stay for five minutes as disconnected, as in the
-kubelet: the update of a DaemonSet takes less. A plugin that registers for the same resource takes over its devices. As in the kubelet, a
-plugin gets one call at a time, with a timeout.
+A plugin is connected while the stream of its device lists is open. When the stream ends, its devices are offered as disconnected for five
+minutes, as in the kubelet; the update of a DaemonSet takes less time. A plugin that registers for the same resource takes over the devices.
+As in the kubelet, a plugin gets one call at a time, with a timeout.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SERVICE = "/v1beta1.DevicePlugin"
 class PluginPatience(NamedTuple):
     """Timeouts in seconds."""
 
-    reconnect: float = 300.0  # until a disconnected plugin's devices are dropped: the kubelet's endpointStopGracePeriod
+    reconnect: float = 300.0  # until a disconnected plugin's devices are removed: the kubelet's endpointStopGracePeriod
     answer: float = 20.0  # for Allocate and GetDevicePluginOptions
     start: float = 15.0  # for PreStartContainer
     choice: float = 2.0  # for GetPreferredAllocation
@@ -80,7 +80,7 @@ class PluginHost:
     async def serving(self, remembered: Iterable[Plugged] = ()) -> AsyncIterator[None]:
         """Listen. Running plugins watch for the socket, as after a restart of the kubelet, and register again.
 
-        Until then the `remembered` devices are offered as disconnected.
+        Until a plugin has registered again, its `remembered` devices are offered as disconnected.
         """
         for plugin in remembered:
             absent = RegisterRequest(resource=plugin.resource)
@@ -101,7 +101,7 @@ class PluginHost:
         return {resource: session.problem for resource, session in sorted(self._sessions.items()) if session.problem}
 
     async def allocate(self, resource: str, devices: Mapping[str, Sequence[str]]) -> dict[str, Edits]:
-        """Allocate devices, given by request; raises PluginFault without a valid answer."""
+        """Allocate devices. `devices` are the ids for each request. Raises PluginFault if the plugin gives no valid answer."""
         session = self._sessions.get(resource)
         if session is None or not session.plugin.connected:
             raise PluginFault(f"the device plugin of {resource} is not connected")
@@ -202,7 +202,7 @@ class _Session:
             raise PluginFault(f"the device plugin of {self.plugin.resource} does not answer {method}: {why}") from None
 
     async def _follow(self) -> None:
-        """Follow the list of devices until it ends; drop the devices if the plugin does not register again."""
+        """Follow the stream of device lists until it ends; remove the devices if the plugin does not register again in time."""
         if self._endpoint:
             self._channel = channel_to(str(self._folder / self._endpoint))
             try:
@@ -219,13 +219,13 @@ class _Session:
                 self._hang_up()
             self._set_problem(f"it is disconnected: {problem}")
         self._update(connected=False)
-        self._report_change(self)  # in any case: this session may have replaced a connected one and never got a list
+        self._report_change(self)  # even if nothing changed here: this session may have replaced a connected one, and got no list
         await asyncio.sleep(self._patience.reconnect)
         self.is_expired = True
         self._report_change(self)
 
     async def _listen(self, channel: Any) -> None:
-        """Read the stream of device lists; skip lists that a later one replaced. They are decoded in a thread, because they can be long."""
+        """Read the stream of device lists; skip a list if a later list has arrived. Lists are decoded in a thread, because they can be long."""
         call = UnaryStreamMethod(channel, f"{_SERVICE}/ListAndWatch", Empty, bytes)
         async with call.open() as stream:
             await stream.send_message(Empty(), end=True)
@@ -256,16 +256,16 @@ class _Session:
             finally:
                 late.cancel()
                 await latest.close()
-            async with asyncio.timeout(self._patience.answer):  # the library would wait without end
+            async with asyncio.timeout(self._patience.answer):  # grpclib itself would wait forever
                 await stream.recv_trailing_metadata()
 
     def _miss_list(self) -> None:
-        """Note that the plugin sent no list in time. Report its state, because it may have replaced a connected session."""
+        """Note that the plugin sent no list in time. Report the state, because this session may have replaced a connected one."""
         self._set_problem("it has sent no list of its devices")
         self._report_change(self)
 
     def _set_problem(self, problem: str) -> None:
-        """Set the problem, "" for none, and log a new one."""
+        """Set the problem ("" for none), and log it if it is new."""
         if problem and problem != self.problem:
             logger.warning(
                 "a device plugin has a problem", extra={"resource": self.plugin.resource, "problem": problem}
@@ -287,11 +287,11 @@ class _Session:
 
 T = TypeVar("T")
 
-READ_INTERVAL = 0.01  # seconds between two messages; a faster sender is held back by gRPC's flow control
+READ_INTERVAL = 0.01  # seconds between two messages; gRPC's flow control slows down a faster sender
 
 
 class Latest(Generic[T]):
-    """Iterates over a stream, skipping messages that a later one replaced before they were read."""
+    """Iterates over a stream, and skips each message after which another message has already arrived."""
 
     def __init__(self, stream: AsyncIterator[T], interval: float = READ_INTERVAL) -> None:
         self._latest: deque[T] = deque(maxlen=1)
@@ -304,7 +304,7 @@ class Latest(Generic[T]):
                 await asyncio.sleep(interval)
 
         self._reading = asyncio.create_task(read())
-        # However the stream ends, the waiting reader is woken.
+        # The end of the stream wakes the waiting iterator, whether or not it is an error.
         self._reading.add_done_callback(lambda _: self._wake.set())
 
     async def close(self) -> None:
@@ -315,7 +315,7 @@ class Latest(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        """Return the next message; after the last, raise the error that ended the stream, if any."""
+        """Return the next message; after the last message, raise the error that ended the stream, if any."""
         await self._wake.wait()
         if self._latest:
             if not self._reading.done():

@@ -1,4 +1,4 @@
-"""Writes the CDI files of claims on plugins' devices: plugins allocate a claim's devices once, and the file keeps their answer."""
+"""Writes the CDI files of claims with plugins' devices: the plugins allocate a claim's devices once, and the file keeps their answers."""
 
 from __future__ import annotations
 

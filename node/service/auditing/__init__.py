@@ -1,1 +1,1 @@
-"""The audit agent of a node: compares all sources about its devices, reports contradictions, and marks devices held by plugins."""
+"""The audit agent of a node: compares all sources about the node's devices, reports contradictions, and marks devices that plugins hold."""

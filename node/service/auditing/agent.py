@@ -1,4 +1,6 @@
-"""The process behind `drawbridge node-agent`. On the node it only reads; in the cluster it writes events, and marks of its own node."""
+"""The process behind `drawbridge node-agent`. On the node it only reads. In the cluster it writes events, its own node's marks, and, if
+enabled, the node condition.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ logger = logging.getLogger("drawbridge.agent")
 
 
 class AuditResult(msgspec.Struct, frozen=True):
-    """The result of one look. Without DeviceTaintRules in the API server, `marks` has the value None."""
+    """The result of reading all sources once. `marks` is None if the API server has no DeviceTaintRules."""
 
     snapshot: NodeSnapshot
     findings: tuple[NodeFinding, ...]
@@ -77,7 +79,7 @@ class Agent:
         self._register_metrics()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look until `stop` is set. Marks stay, because the plugins' pods still run."""
+        """Run until `stop` is set. The marks stay, because the plugins' pods still run."""
         await run_until(stop, self.watcher.run, self._run, metrics=self.metrics, at=self._settings.metrics)
         await self._condition.remove()
 
@@ -93,7 +95,7 @@ class Agent:
         return AuditResult(snapshot, findings, await self.marker.read_marks())
 
     async def round(self) -> None:
-        """Look, mark and report once. All sources are read at intervals, and when containers' devices have changed."""
+        """Read, mark and report once. All sources are read at intervals, and when containers' devices have changed."""
         now = self._clock()
         snapshot = await self.watcher.glance()
         kubelet_devices = snapshot.given, snapshot.prepared_by_kubelet
@@ -105,7 +107,7 @@ class Agent:
             self._unread = snapshot.unread
             for path in sorted(snapshot.unknown.keys() - self._named):
                 extra = {"file": path, "why": snapshot.unknown[path]}
-                logger.info("a checkpoint in an unknown form is not read", extra=extra)
+                logger.info("a checkpoint in an unknown format is not read", extra=extra)
             self._named |= snapshot.unknown.keys()
         else:
             self._unread = {**self._unread, "kubelet": snapshot.unread.get("kubelet", "")}

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from node.service.settings import AllocatorAddress
 
 PATH = "/reservations"
-PATIENCE = 2.0  # seconds for one call; marks wait for it
+PATIENCE = 2.0  # seconds for one call; meanwhile no marks are written
 REST = 30.0  # seconds between a call without an answer and the next call
 LARGEST = 1 << 20  # bytes of an answer
 LONGEST = 200  # characters of an answer that a message quotes
-REPLICAS = 8  # called one after the other, at most, because only the leader answers
+REPLICAS = 8  # at most as many are called, one after the other, because only the leader answers
 WEBHOOK = "drawbridge"  # the MutatingWebhookConfiguration that holds the CA bundle
 _TOKEN = 16 << 10  # bytes
 logger = logging.getLogger("drawbridge.agent")
@@ -121,7 +121,7 @@ class AllocatorClient:
                             body += chunk
                             if len(body) > LARGEST:
                                 break
-                except aiohttp.ClientError as error:  # this replica is gone
+                except aiohttp.ClientError as error:  # this replica cannot be reached
                     problem = error
                     continue
                 if len(body) > LARGEST:

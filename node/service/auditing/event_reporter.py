@@ -1,8 +1,9 @@
 """Reports findings as events and, if enabled, as a node condition.
 
-There is one event for each kind of finding on the node, and one for each affected pod. A finding that is over gets a last event.
+For each kind of finding the node has one event, and each affected pod has one. When the finding is over, the event says so.
 
-A pod's event names nothing of another namespace. Events are renewed while a finding lasts, and `drawbridge doctor` uses only recent ones.
+A pod's event names no object of another namespace. Events are renewed while a finding lasts, and `drawbridge doctor` uses only recent
+events.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class EventReporter:
                 sentences_by_key.setdefault(key, []).append(sentence)
         reports: dict[Key, _Report] = {}
         for key, sentences in sentences_by_key.items():
-            # As many sentences as fit into an event, at least the first.
+            # The event has as many sentences as fit, but at least the first one.
             first, *others = dict.fromkeys(sentences)
             text = first[:_LONGEST]
             left = len(others)
@@ -90,7 +91,7 @@ class EventReporter:
 
 
 class Conditioner:
-    """Writes the node condition if it is `wanted`, and removes it when the agent ends, because nothing would renew it.
+    """Writes the node condition if it is `wanted`, and removes it when the agent ends, because then no agent renews it.
 
     `problem` is the reason why the last write failed. A failure does not affect the agent's other work.
     """

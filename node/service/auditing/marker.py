@@ -1,4 +1,4 @@
-"""Keeps a node's marks up to date, with calls to the API server only after a change or when the agent reads all sources."""
+"""Keeps a node's marks up to date. It calls the API server only after a change, or when the agent reads all sources."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Marker:
         self.count = 0
 
     async def keep(self, snapshot: NodeSnapshot, hardware: Hardware, *, again: bool) -> None:
-        """Update the marks; with `again` even if nothing has changed. While the kubelet does not answer, the marks stay."""
+        """Update the marks if devices have changed, or with `again` in any case. While the kubelet does not answer, the marks stay."""
         if snapshot.kubelet is None:
             return
         plugin_devices: tuple[NodePluginDevice, ...] = ()
@@ -64,7 +64,7 @@ class Marker:
         plugin_devices: tuple[NodePluginDevice, ...],
         existing: tuple[DeviceTaintRule, ...],
     ) -> None:
-        """Create, renew and delete marks; raises the first error after trying all."""
+        """Create, renew and delete marks. Tries all writes, and then raises the first error."""
         self.count = len(existing)
         if not marks and not existing:
             return
@@ -73,7 +73,7 @@ class Marker:
         self._missed = planned.frees_names
         refused: list[ApiError] = []
         rules, cluster = DEVICE_TAINT_RULES, self._cluster
-        # Each write with the error that means another agent was faster, and the change of `count` after success and after that error.
+        # Each write has the error by which another agent was faster, and the change of `count` after success and after that error.
         writes: list[tuple[Callable[[], Awaitable[object]], type[ApiError], int, int]] = [
             *((partial(cluster.create, rules.raw, body), AlreadyExists, 1, 0) for body in planned.new),
             *(

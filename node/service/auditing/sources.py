@@ -1,7 +1,7 @@
-"""Reads the sources on a node: the kubelet and files. Each is read separately, so a missing, broken or huge one does not affect the others.
+"""Reads the sources on a node: the kubelet and files. A missing, broken or huge source does not prevent reading the other sources.
 
-Files are read up to a size limit. Only regular files are read, so that no pipe or device blocks the agent. Links are not followed, neither
-to files nor to drivers' folders. CDI files are not read, only their names.
+Files are read up to a size limit. Only regular files are read, so that no pipe or device blocks the agent. Links to files and to drivers'
+folders are not followed. Of CDI files only the names are read.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class UnreadableFile(Exception):  # noqa: N818  names the problem
 
 
 class NodeFiles(msgspec.Struct, frozen=True):
-    """The content of files, and those that could not be read."""
+    """The content of files, and the files that could not be read (`unread`), with the reason."""
 
     prepared: tuple[PreparedDeviceRecord, ...] = ()
     names: tuple[str, ...] = ()  # the names of CDI files
@@ -141,7 +141,7 @@ _CHECKPOINTS: Mapping[str, Callable[[bytes, str], Iterable[PreparedDeviceRecord]
 
 
 def _read_in(folder: str, name: str) -> bytes | None:
-    """Return a file of a driver's folder, which must not be a link; None if there is no file."""
+    """Return a file of a driver's folder; None if there is no file. The folder must not be a link."""
     if Path(folder).is_symlink():
         raise UnreadableFile("its folder is a link")
     try:

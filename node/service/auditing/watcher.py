@@ -1,4 +1,4 @@
-"""Takes snapshots of a node: calls the kubelet, reads files, watches the node's pods and slices, and reads the claims named there."""
+"""Takes snapshots of a node: calls the kubelet, reads files, watches the node's pods and slices, and reads claims by name."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Watcher(ClusterView):
         await self.follow((self._pods, self._slices))
 
     async def glance(self) -> NodeSnapshot:
-        """Return a snapshot with the kubelet's answer alone."""
+        """Return a snapshot that has only the kubelet's answer."""
         try:
             answer = await ask_kubelet(self._socket)
         except KubeletAway as away:
@@ -90,16 +90,16 @@ class Watcher(ClusterView):
         return NodeSnapshot(self._paths.node, answer.holdings, answer.offered)
 
     async def read_sources(self, glance: NodeSnapshot) -> NodeSnapshot:
-        """Read all other sources: reservations, files, pods and slices, claims, and reservations again.
+        """Read all other sources in this order: reservations, files, pods and slices, claims, and reservations again.
 
-        The allocator is asked before and after: only reservations in both answers count, so that a device released in between is not reported
-        as held twice. Claims are read last, to get their latest state.
+        Only reservations that the allocator has in both answers count, so that a device that is released in between is not reported as held
+        twice. Claims are read after the files, to get their latest state.
         """
         allocator = self._allocator
         before = await allocator.ask() if allocator is not None else None
         if before is not None:
             glance = await self.glance()
-        # If a folder hangs (a network file system), no further thread is started until the first one returns.
+        # If reading a folder hangs (a network file system), no second thread is started until the first thread returns.
         late = self._reading
         files = NodeFiles(unread={"files": f"a folder in {self._paths.kubelet} or {self._paths.cdi} does not answer"})
         if late is None or late.done():  # a late result is out of date
@@ -114,7 +114,7 @@ class Watcher(ClusterView):
             pods=tuple(self._pods.objects.values()) if self._pods.is_synced else None,
             slices=tuple(self._slices.objects.values()),
         )
-        # Claims of pods and of the kubelet first, so that claims named only by files cannot crowd them out.
+        # Claims of pods and of the kubelet are read first, so that MAX_CLAIMS leaves out only claims that files name.
         in_use = {(record.namespace, record.claim) for record in snapshot.prepared_by_kubelet}
         for pod in snapshot.pods or ():
             namespace = pod.metadata.namespace
@@ -128,7 +128,7 @@ class Watcher(ClusterView):
         crowded = self.hardware.crowded
         if crowded:
             example = plain("/".join(min(crowded)))
-            summary = f"{len(crowded)} identities or counters are shared by too many devices to compare all"
+            summary = f"too many devices share {len(crowded)} identities or counters, so not all of them are compared"
             unread["devices"] = f"{summary}, such as {example}"
         snapshot = replace(snapshot, prepared=with_names(snapshot.prepared, claims), claims=claims, unread=unread)
         if allocator is None:
@@ -140,11 +140,11 @@ class Watcher(ClusterView):
 
 
 async def read_claims(cluster: Cluster, names: Sequence[tuple[str, str]]) -> tuple[Claims, dict[str, str]]:
-    """Read claims by name, which needs no permission to list them; None for a deleted claim. At most MAX_CLAIMS are read."""
+    """Read claims by name, which needs no permission to list claims. Return None for a deleted claim. At most MAX_CLAIMS are read."""
     claims: Claims = {}
     unread: dict[str, str] = {}
     if len(names) > MAX_CLAIMS:
-        unread["claims"] = f"{len(names)} are named here, and {MAX_CLAIMS} are read"
+        unread["claims"] = f"{len(names)} claims are named on this node, and only {MAX_CLAIMS} are read"
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def read(namespace: str, name: str) -> None:
@@ -162,9 +162,10 @@ async def read_claims(cluster: Cluster, names: Sequence[tuple[str, str]]) -> tup
 
 
 class AsNode:
-    """Reads pods with the node's permissions if Kubernetes allows it (since 1.36, KEP-5284), and otherwise with the agent's.
+    """Reads pods with the node's permissions if Kubernetes allows it (since 1.36, KEP-5284), and otherwise with the agent's permissions.
 
-    RBAC cannot limit a list to one node's pods, but the node authorizer can; then the agent needs no permission to list pods.
+    RBAC cannot limit a list to one node's pods, but the node authorizer can. With the node's permissions, the agent itself needs none to list
+    pods.
     """
 
     def __init__(self, node: Reader, agent: Reader) -> None:

@@ -124,7 +124,7 @@ def test_shares_never_exceed_the_device():
     held = after(claim("a", share(10, 30)), claim("b", share(30, 30)))
     answer = refused(claim("c", share(1, 30)), held)
     assert answer.reason == "Exceeded"
-    assert "of which 0 of 40Gi are left next to ns/a, ns/b" in answer.message
+    assert "but beside ns/a, ns/b only 0 of 40Gi are left" in answer.message
     assert refused(claim("c", share(1, 50)), after(claim("a", share(1, 60)))).reason == "Exceeded"
 
 

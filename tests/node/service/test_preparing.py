@@ -41,7 +41,7 @@ async def test_prepared_claims_are_answered_while_the_api_server_is_unavailable(
     away, _ = preparing(Unreachable(), kubelet, lambda: 0.0)
     answers = (await away.prepare(PrepareRequest(claims=(old, new)))).claims
     assert answers[old.uid] == first.claims[old.uid]
-    assert "the API server cannot be asked about it: connection refused" in answers[new.uid].error
+    assert "the claim cannot be read from the API server: connection refused" in answers[new.uid].error
     await away.unprepare(PrepareRequest(claims=(old,)))
     await away.unprepare_deleted()
 
@@ -126,7 +126,7 @@ async def test_an_unresponsive_api_server_is_named_in_the_error(cluster, kubelet
     preparer, _ = preparing(Unresponsive(), kubelet, lambda: 0.0)
     reference = await allocated(cluster, "a", result("gpu-0"))
     answers = (await preparer.prepare(PrepareRequest(claims=(reference,)))).claims
-    assert answers[reference.uid].error.endswith("cannot be asked about it: no answer in time")
+    assert answers[reference.uid].error.endswith("cannot be read from the API server: no answer in time")
 
 
 async def test_a_claim_deleted_during_its_preparation_is_eventually_forgotten(cluster, kubelet):

@@ -159,7 +159,7 @@ async def test_invented_claims_of_a_driver_do_not_displace_real_claims(cluster, 
     async with followed(cluster, paths) as agent:
         look = await agent.look_once()
     assert FindingKind.GIVEN_TWICE in {finding.kind for finding in look.findings}
-    assert "51 are named here" in look.snapshot.unread["claims"]
+    assert "51 claims are named on this node" in look.snapshot.unread["claims"]
 
 
 def test_devices_in_driver_checkpoints_are_read_up_to_a_limit(root, paths, monkeypatch):
