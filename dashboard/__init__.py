@@ -1,4 +1,4 @@
-"""`drawbridge dashboard`: pages and JSON about the devices of a cluster or a dump, their holders and the waiting pods. It only reads."""
+"""`drawbridge dashboard`: pages and JSON about the devices of a cluster or a dump, their holders, and waiting pods. It only reads."""
 
 from dashboard.events import read_events
 from dashboard.login import Login, certificate

@@ -1,4 +1,4 @@
-"""The content of the pages as JSON: one type for each answer. The OpenAPI document is made from these types. Pure."""
+"""The content of the pages as JSON: one type for each answer. The OpenAPI document is made from these types."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The time of the reading, the kinds that could not be read, and why the reading is old, if it is."""
+    """The time of the reading, the kinds that could not be read, and in `problem` why the reading is old."""
 
     read_at: str
     unread: tuple[Unread, ...]
@@ -43,13 +43,13 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class FleetShown(Shown, frozen=True, kw_only=True):
-    """Nodes, their devices, and who holds each."""
+    """Nodes, their devices, and who holds each device."""
 
     nodes: tuple[NodeStory, ...]
 
 
 class WaitingShown(Shown, frozen=True, kw_only=True):
-    """Pods that request devices and have no node, and why."""
+    """Pods that request devices and have no node, and why they wait."""
 
     waiting: tuple[Waiting, ...]
 
@@ -89,7 +89,7 @@ class TogetherShown(Shown, frozen=True, kw_only=True):
 
 
 class HardwareShown(Shown, frozen=True, kw_only=True):
-    """The hardware of a node: where it is plugged in, which parts of it are held, and how much is free."""
+    """The hardware of a node: where each card is plugged in, which parts of it are held, and how much is free."""
 
     hardware: tuple[HardwareUsage, ...]
 
@@ -106,7 +106,7 @@ class MoveShown(Shown, frozen=True, kw_only=True):
     namespaces: tuple[NamespaceMoved, ...]
     # The number of pods by the mechanism through which they have, or will get, their devices.
     mechanisms: dict[str, int]
-    # Devices by plugin and by driver; for each resource name, the nodes by what serves it.
+    # Devices by plugin and by driver; for each resource name, the nodes by what serves the name (driver, plugin, both or neither).
     plugins: tuple[PluginStock, ...]
     drivers: tuple[DriverStock, ...]
     nodes_by_key: tuple[NodesOfName, ...]
@@ -122,12 +122,12 @@ class HistoryShown(Shown, frozen=True, kw_only=True):
 
 
 class DashboardEndpoint(NamedTuple):
-    """An address, the type of its answer, and the function that finds the answer: None if no object has the name in the address."""
+    """An address, the type of its answer, and the function that finds the answer's fields, or None if the named object does not exist."""
 
     path: str
     type: type[Shown]
     find: Callable[[DashboardView, Mapping[str, str]], dict[str, Any] | None]
-    # The kind of the object that an address names, if its events are shown.
+    # The kind of the object that the address names; "" if the answer has no events.
     about: str = ""
 
 
@@ -167,7 +167,7 @@ def _device(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any
 
 
 def matrices(view: DashboardView, node: str = "") -> list[PoolMatrix] | None:
-    """Judge the pools of the fleet, or of a node. Return None for a node without devices."""
+    """Return which devices of each pool can be used together, for the fleet or a node; None for a node without devices."""
     if node and all(shown.node != node for shown in view.picture.nodes):
         return None
     stock = view.reading.stock
@@ -200,7 +200,7 @@ ENDPOINTS = (
 
 
 def answer(endpoint: DashboardEndpoint, view: DashboardView, parameters: Mapping[str, str]) -> Shown | None:
-    """Return the answer to a request; None if no object has the name in its address."""
+    """Return the answer to a request; None if the object that its address names does not exist."""
     fields = endpoint.find(view, parameters)
     if fields is None:
         return None
@@ -217,7 +217,7 @@ def openapi() -> dict[str, Any]:
         parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
         answers = {"200": "The objects that were read.", **unread}
         if parameters:
-            answers["404"] = "It did not exist when this was read."
+            answers["404"] = "The object did not exist when the cluster was read."
         described.append((endpoint.path, endpoint.type, parameters, answers))
     question = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in ("q", "remove", "add")]
     answers = {"200": "The answer.", "400": "The question cannot be answered.", **unread}
@@ -226,7 +226,7 @@ def openapi() -> dict[str, Any]:
     answers = {"200": "The result of the survey.", "403": refused, "503": "There is no survey yet."}
     described.append(("/api/v1/move", MoveShown, [], answers))
     days = {"name": "days", "in": "query", "schema": {"type": "integer", "enum": [*SPANS]}}
-    answers = {"200": "The use of the fleet.", "502": "Prometheus could not be asked.", **unread}
+    answers = {"200": "The use of the fleet.", "502": "Prometheus gave no usable answer.", **unread}
     described.append(("/api/v1/history", HistoryShown, [days], answers))
 
     types = [type_ for _, type_, _, _ in described]

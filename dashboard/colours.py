@@ -1,4 +1,4 @@
-"""Colours devices by state, health, namespace or owner of the holder, driver, mechanism, model, or a published attribute. Pure."""
+"""Colours devices by state, health, the holder's namespace or owner, driver, mechanism, model, or a published attribute."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 STATE = "state"
 CHOICES = (STATE, "health", "namespace", "owner", "driver", "mechanism", "model")
-MAX_VALUES = 50  # of an attribute that devices are coloured by
-_OWN = 7  # values that have their own colour; the others share the last
+MAX_VALUES = 50  # devices cannot be coloured by an attribute with more values
+_OWN = 7  # values that have a colour of their own; all other values share the last colour
 _FREE, _LAST, _OTHERS, _PLUGIN = "free", f"k{_OWN + 1}", "others", "device plugin"
 _WITHOUT = {
     "health": "no taint",
@@ -46,7 +46,7 @@ class Colours(NamedTuple):
         return self.classes.get(value, _LAST) if value else _FREE
 
     def value(self, node: NodeStory, device: DeviceHeld) -> str:
-        """Return the value that a device is coloured by; "" without a holder or without the attribute."""
+        """Return the value by which a device is coloured; "" without a holder or without the attribute."""
         is_plugin = device.state == "plugin"
         match self.by:
             case "namespace":
@@ -129,7 +129,7 @@ def text_of(attribute: DeviceAttribute | None) -> str:
 
 
 def attributes_of(stock: Stock) -> tuple[str, ...]:
-    """List the attributes that divide the fleet: those with at least two values, and not too many."""
+    """List the attributes by which devices can be coloured: those with at least two values, and at most MAX_VALUES."""
     values: defaultdict[str, set[str]] = defaultdict(set)
     for page in stock.every_newest_page():
         for device in page.devices:

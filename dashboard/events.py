@@ -1,6 +1,4 @@
-"""The events of a pod or a claim. On a live cluster they are read when a page is requested, otherwise with the files.
-
-Events of an earlier object with the same name are left out.
+"""The events of a pod or a claim. From a live cluster they are read when a page is requested; in files they are among the other objects.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Events(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The events of an object, the last first, or why they are not known."""
+    """The events of an object, the latest first, or why they could not be read (`problem`)."""
 
     shown: tuple[Happening, ...] = ()
     problem: str = ""
@@ -70,7 +68,7 @@ def events_in(reading: Reading, kind: str, namespace: str, name: str) -> Iterato
 
 
 def shown(events: Iterable[Event], uid: str) -> Events:
-    """Sort events, and leave out those of a former object with the same name."""
+    """Sort events, and leave out those of an earlier object with the same name."""
     happenings: list[Happening] = []
     for event in events:
         if uid and event.involved_object.uid not in ("", uid):

@@ -1,4 +1,4 @@
-"""The hardware of a node to scale, by place: how much of each card is held whole, as a partition or as a share. Pure."""
+"""The hardware of a node, drawn to scale and grouped by its place on the bus: how much of each card is held, and how much is free."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _PLACES: Final = (
     ("resource.kubernetes.io/numaNode", "NUMA node"),
     ("dra.net/numaNode", "NUMA node"),
 )
-_CARDS, _PARTS, _NAMED = 100, 20, 5  # cards on a page; parts of a card that are drawn separately; claims that are named
+_CARDS, _PARTS, _NAMED = 100, 20, 5  # the most that is shown: cards on a page, parts drawn separately, claims named
 
 
 class PartHeld(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a card that a claim holds, from 0 to 1."""
+    """The part of a card that a claim holds; `part` is from 0 to 1."""
 
     device: str
     claim: str
     part: float
-    # Whether others can have the rest of the device.
+    # Whether other claims can have the rest of the device.
     shared: bool
 
 
 class HardwareUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """A card, or what a driver partitions: where it is plugged in, what of it is held, and how much is free."""
+    """A card, or other hardware that a driver partitions: where it is plugged in, which parts of it are held, and how much is free."""
 
     name: str
     place: str

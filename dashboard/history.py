@@ -1,6 +1,6 @@
-"""The use of the fleet in the last day: a sample of each reading, at most one per minute. Pure.
+"""The use of the fleet in the last day: a sample of each reading of the cluster, but at most one per minute.
 
-Samples are kept in memory, so a new process has none.
+Samples are kept in memory, so a new process has no samples.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dra.stock import Stock
     from rendering.html import Html
 
-DAY, APART = 86400.0, 60.0  # seconds that a sample is kept, and at least between two samples
+DAY, APART = 86400.0, 60.0  # seconds: how long a sample is kept, and the shortest time between two samples
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -35,14 +35,14 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     devices: dict[str, int]
     nodes: int
     idle_nodes: int
-    # The part of the free hardware that is on cards in use, so that it offers no whole card.
+    # The part of the free hardware that is on cards in use, so that no pod can get it as a whole card.
     fragmentation: float = 0.0
     # None for an account that may not see all namespaces.
     waiting: int | None = None
 
 
 def sample_of(picture: Picture, stock: Stock) -> Sample:
-    """Count what a reading shows."""
+    """Return the sample of a reading."""
     rooms = [(unit, room(unit, stock.use(pool))) for pool, units in units_of(stock).items() for unit in units]
     return Sample(
         at=picture.read_at,
@@ -67,7 +67,7 @@ class Samples:
         return time is not None and (last is None or abs((time - last).total_seconds()) >= self._apart)
 
     def add(self, sample: Sample) -> None:
-        """Remember a sample, if one is due."""
+        """Remember a sample if it is due."""
         time = moment(sample.at)
         if time is None or not self.is_due(sample.at):
             return
@@ -106,7 +106,7 @@ def lines_of(samples: Sequence[Sample]) -> list[Line]:
 def page_of(samples: Sequence[Sample], begun: str) -> Iterator[Html]:
     """Draw the samples of this process, with the numbers below."""
     if len(samples) < 2:
-        hint = "A line needs two readings: they are taken while a page is open, and a restart begins again."
+        hint = "A line needs two readings. The cluster is read while a page is open, and the history begins again at a restart."
         yield el("p", hint, f" It began at {begun}.")
         return
     first, last = samples[0], samples[-1]

@@ -1,4 +1,4 @@
-"""Draws values over time as lines, each with its numbers as text, and with a table of all values. Pure."""
+"""Draws values over time as lines. Below each line are its numbers as text, and below all lines is a table of the values."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ _ROWS = 24
 
 
 class Line(msgspec.Struct, frozen=True):
-    """Values over time, as pairs of seconds and value. `most` is the possible maximum; 0 if there is none."""
+    """Values over time, as pairs of seconds and value. `most` is the largest possible value; 0 if there is no limit."""
 
     title: str
     points: list[tuple[float, float]]
     most: float
-    is_part: bool = False  # of 1
+    is_part: bool = False  # whether the values are parts of 1
 
 
 def draw(lines: Sequence[Line]) -> Iterator[Html]:
-    """Draw lines, each with its numbers as text, and below them a table of all values."""
     for line in lines:
         values = [value for _, value in line.points]
         most = line.most or max(values)

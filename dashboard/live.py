@@ -1,6 +1,6 @@
-"""Pages that reload themselves: the server announces each new reading to open pages, which then reload. Does I/O.
+"""Announces each new reading of the cluster to open pages, which then fetch their content again.
 
-An event has only the name of the reading. The open page then fetches its content, which requires the login.
+An event has only the name of the reading. To get the content, the page sends a request of its own, which requires the login.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
 MAX_LISTENERS = 100
-LASTS = 300.0  # seconds after which a stream ends: the page then opens another stream, and sends its token again
+LASTS = 300.0  # seconds after which a stream ends. The page then opens another stream, for which it sends its token again
 
 # The script keeps focus, scroll position and selection. It does not replace a form while somebody fills it in.
 SCRIPT: Final = Path(__file__).with_name("script.js").read_text(encoding="utf-8")
@@ -34,7 +34,7 @@ class Live:
         self._changed = asyncio.Event()
 
     def wake(self) -> None:
-        """Make each stream look for a new reading."""
+        """Let each stream check for a new reading."""
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -44,7 +44,7 @@ class Live:
         self.wake()
 
     async def answer(self, look: Callable[[], Awaitable[tuple[str, float]]]) -> Reply:
-        """Stream the name of each new reading. `look` returns the name, and after how many seconds to look again."""
+        """Stream the name of each new reading. `look` returns the name of the last reading, and the seconds until the next call of `look`."""
         if self._listeners >= MAX_LISTENERS:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, ("Retry-After", "30"))
         parts = self._versions(look)

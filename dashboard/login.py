@@ -1,7 +1,7 @@
 """Finds the account of a token (TokenReview), and the namespaces that the account may read (SubjectAccessReview). Does I/O.
 
 Each request has a token: a bearer token, which a proxy may pass on, or a cookie that the login form sets and no script can read.
-Tokens are not stored. The result of a review is cached by the hash of the token, for at most two minutes.
+Tokens are not stored. The result of a TokenReview is cached by the hash of the token, for at most two minutes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from runtime.http import Request
 
 logger = logging.getLogger("drawbridge.dashboard")
-LOOK_SECONDS = 10.0  # seconds between two reads of the files of a certificate
+LOOK_SECONDS = 10.0  # seconds between two reads of the certificate's files
 COOKIE: Final = "__Host-drawbridge"
 LASTS = 12 * 3600  # seconds after which a browser forgets the token
 KEPT = 60.0  # seconds for which the result of a SubjectAccessReview is cached
@@ -69,7 +69,7 @@ async def certificate(file: str, key: str, *, every: float = LOOK_SECONDS) -> As
 
 
 class Viewer(NamedTuple):
-    """An account, with the namespaces that it may see; None for all of them."""
+    """An account, and the namespaces that it may see; None if it may see all."""
 
     name: str
     namespaces: frozenset[str] | None = None
@@ -89,7 +89,7 @@ class Login:
         return await self.account(request.head.bearer or request.cookie(COOKIE), request.head.peer)
 
     async def account(self, token: str, peer: str) -> Account | None:
-        """Return the account of a token; None if it is not valid. Raises Refused if the API server gives no answer."""
+        """Return the account of a token; None if the token is not valid. Raises Refused if the API server gives no answer."""
         try:
             account = await self._accounts.account_of(token, peer)
         except TooManyTokens:
@@ -119,7 +119,7 @@ class Login:
             raise _unanswered("SubjectAccessReview", error) from None
 
     async def _may_list(self, account: Account, namespace: str, kinds: tuple[tuple[str, str], ...] = _LISTED) -> bool:
-        """Return whether the account may list objects in a namespace, or in all namespaces."""
+        """Return whether the account may list these kinds in a namespace; "" means in all namespaces."""
         may, until = self._known.get((account, namespace, kinds), (False, 0.0))
         if time.monotonic() < until:
             return may
@@ -144,6 +144,6 @@ class Login:
 
 
 def _unanswered(review: str, error: ApiError) -> Refused:
-    """Log the reason, and return a refusal without it, because the client may not be authenticated."""
-    logger.warning("%s: %s (its account needs the ClusterRole system:auth-delegator)", review, error)
+    """Log the reason, and return a refusal without the reason, because the client may not be authenticated."""
+    logger.warning("%s: %s (the dashboard's account needs the ClusterRole system:auth-delegator)", review, error)
     return Refused(HTTPStatus.SERVICE_UNAVAILABLE, ("Retry-After", "5"))

@@ -1,4 +1,4 @@
-"""How far the move from device plugins to DRA is: the result of `drawbridge survey`, by namespace and in total. Pure."""
+"""How far the move from device plugins to DRA is: the result of `drawbridge survey`, by namespace and in total."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COMMAND = "drawbridge survey"
 
 
 class NamespaceMoved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A namespace whose workloads request devices: its mode, its workloads by outcome, its pods, and how many of these use claims."""
+    """A namespace whose workloads request devices: its mode, its workloads by outcome, its pods, and how many of its pods use claims."""
 
     namespace: str
     mode: str
@@ -38,12 +38,11 @@ class NamespaceMoved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def survey_of(reading: Reading) -> Overview:
-    """Return the survey of a reading."""
     return survey.overview(reading, survey.SurveyScope())
 
 
 def namespaces_of(overview: Overview) -> tuple[NamespaceMoved, ...]:
-    """Add up a survey by namespace, the namespace with most pods to move first."""
+    """Add up a survey by namespace. The first namespace has the most pods without claims."""
     outcomes: defaultdict[str, Counter[Outcome | None]] = defaultdict(Counter)
     potential: defaultdict[str, Counter[Outcome | None]] = defaultdict(Counter)
     pods: Counter[str] = Counter()
@@ -72,7 +71,7 @@ def _by_outcome(counts: Counter[Outcome | None]) -> dict[str, int]:
 
 
 def mechanism_of(pod: Pod) -> str:
-    """Return the mechanism by which a pod has or will get its devices; "" if it requests none."""
+    """Return the mechanism by which a pod has or will get its devices; "" if the pod requests no devices."""
     mechanisms: list[str] = []
     if pod.spec.resource_claims:
         mechanisms.append(
@@ -86,7 +85,7 @@ def mechanism_of(pod: Pod) -> str:
 
 
 def mechanisms_of(pods: Iterable[Pod]) -> dict[str, int]:
-    """Count the pods that have not ended by mechanism, most first."""
+    """Count by mechanism the pods that have not ended, the most frequent mechanism first."""
     return dict(
         Counter(mechanism for pod in pods if not pod.has_ended and (mechanism := mechanism_of(pod))).most_common()
     )

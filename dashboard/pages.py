@@ -1,4 +1,4 @@
-"""The pages: fleet, waiting pods, quotas, and one pod, claim, device, node or namespace. Pure: a picture in, HTML out."""
+"""The pages: the fleet, waiting pods, quotas, the move to DRA, the history, and one pod, claim, device, node or namespace."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 NODES_A_PAGE = 100
 _PODS_OF_A_REASON = 20
 _REASONS = 50
-_HOLDERS, _NAMED, _LINES = 20, 5, 400  # holders of a device; names in a short list; lines of a command's output
+_HOLDERS, _NAMED, _LINES = 20, 5, 400  # the most that is shown: holders of a device, names in a list, lines of a command's output
 _NAMESPACES = 12
 _AGAIN = 30  # seconds after which a page reloads if it runs no script, or if its event stream has failed
 _NAV = (
@@ -63,7 +63,7 @@ _NAV = (
 
 
 def layout(title: str, view: DashboardView | None, *content: object, current: str = "-", again: bool = True) -> Html:
-    """Return a page with its frame. With `again` it reloads itself."""
+    """Return a page with header and footer. With `again` the page reloads itself."""
     links = [el("a", word, href=f"/{path}", aria_current="page" if path == current else "") for word, path in _NAV]
     find = el(
         "form",
@@ -78,24 +78,24 @@ def layout(title: str, view: DashboardView | None, *content: object, current: st
             notices.append(el("p", f"This page is out of date: {view.problem}", class_="warn", role="alert"))
         unread = [f"{missed.kind}: {missed.reason}" for missed in view.picture.unread]
         if unread:
-            notices.append(el("p", f"Not read, so something may be missing: {'; '.join(unread)}", class_="warn"))
+            notices.append(el("p", f"These kinds could not be read, so objects may be missing: {'; '.join(unread)}", class_="warn"))
         refreshed = " This page is kept up to date." if again else ""
         configured = "" if view.reading.in_force.is_default else f" {view.reading.in_force.sentence()}."
         source = (
-            f"Read {view.picture.read_at} from {view.picture.source}.{refreshed}{configured} Nothing is ever written."
+            f"Read at {view.picture.read_at} from {view.picture.source}.{refreshed}{configured} The dashboard writes nothing."
         )
         account = ""
         if view.viewer:
             account_text = (
-                f"Logged in as {view.viewer}; of namespaces that you may not read, only held devices are shown."
+                f"Logged in as {view.viewer}. For namespaces that you may not read, the pages show only which devices they hold."
             )
             account = el("form", el("span", account_text), el("button", "Log out"), action="/logout", method="post")
         foot = el("footer", el("span", source), account)
     else:
-        foot = el("footer", "Nothing is ever written.")
+        foot = el("footer", "The dashboard writes nothing.")
     skip = el("a", "Skip to the content", href="#content", class_="skip")
     shown = {"data_reading": reading_of(view)} if view is not None else {}
-    # Focusable: for the skip link, and for the script when an update removes the focused element.
+    # `main` can have the focus: the skip link sets it, and the script does when an update removes the focused element.
     body = el(
         "body", skip, head, el("main", *notices, el("h1", title), *content, id="content", tabindex="-1", **shown), foot
     )
@@ -127,7 +127,7 @@ def what_if(view: DashboardView, question: WhatIfQuestion, answer: WhatIf | None
         field,
         el("label", "Remove these nodes: their pods are placed again", for_="remove"),
         fewer,
-        el("label", "Add idle nodes like one that is there, NODE=N: pods that wait are placed, too", for_="add"),
+        el("label", "Add N idle nodes like NODE, as NODE=N: waiting pods are placed, too", for_="add"),
         more,
         el("button", "What would happen?"),
         action="/what-if",
@@ -143,18 +143,18 @@ def what_if(view: DashboardView, question: WhatIfQuestion, answer: WhatIf | None
             else:
                 rows.append((pod.pod, "no node", _lines(reasons_of(pod))))
         summary = f"{answer.placed} of {count_of(len(answer.pods), 'pod')} would fit ({DEFAULT}); nothing was created."
-        left = f" {count_of(answer.left, 'more waiting pod')} not looked at." if answer.left else ""
+        left = f" {count_of(answer.left, 'more waiting pod')} left out." if answer.left else ""
         parts += [el("p", summary, left, " ", link("A link to this question", "what-if", **question.as_query()))]
         parts += [table(("Pod", "Node", "Devices, or why not"), rows)] if rows else []
         quotas = [
-            (quota.line, "more than is left" if quota.exceeded else "within") for quota in answer.quotas[:NODES_A_PAGE]
+            (quota.line, "over the limit" if quota.exceeded else "within the limit") for quota in answer.quotas[:NODES_A_PAGE]
         ]
-        parts += [el("h2", "Quotas that count"), table(("Line", ""), quotas)] if quotas else []
+        parts += [el("h2", "Quotas that count these pods"), table(("Line", ""), quotas)] if quotas else []
     return layout("What if", view, *parts, form, current="what-if", again=False)
 
 
 def _lines(texts: Iterable[str]) -> Html:
-    """Put each text on a line of its own."""
+    """Put each text on a separate line."""
     return together(part for text in texts for part in (text, el("br")))
 
 
@@ -162,13 +162,13 @@ def login(problem: str) -> Html:
     """Return the page with the form for a token."""
     field = el("input", name="token", id="token", type="password", autocomplete="off", required="required")
     form = el("form", el("label", "Token", for_="token"), field, el("button", "Log in"), action="/login", method="post")
-    hint = el("p", "A bearer token of this cluster, such as ", el("code", "kubectl create token NAME -n NAMESPACE"), " prints. You see what it may list.")  # fmt: skip
+    hint = el("p", "A bearer token of this cluster, such as ", el("code", "kubectl create token NAME -n NAMESPACE"), " prints. You see the objects that its account may list.")  # fmt: skip
     alerts = [el("p", problem, class_="warn", role="alert")] if problem else []
     return layout("Log in", None, *alerts, form, hint, again=False)
 
 
 def fleet(view: DashboardView, label: str | None, shelf: str | None, at: int, colour: str = STATE) -> Html:
-    """All devices: the nodes in shelves by the value of a label, or the nodes of one shelf."""
+    """Return the page of all devices: the nodes grouped by the value of a label ("shelves"), or the nodes with one value (`shelf`)."""
     picture, reading = view.picture, view.reading
     labels = labels_of(reading, picture.nodes)
     by = label if label is not None else (labels[0] if labels else "")
@@ -260,7 +260,7 @@ def _title(device: DeviceHeld) -> str:
 
 
 def node(view: DashboardView, name: str) -> Html | None:
-    """One node, device by device."""
+    """Return the page of a node, with each of its devices; None if the node has no devices."""
     shown = next((node for node in view.picture.nodes if node.node == name), None)
     if shown is None:
         return None
@@ -277,7 +277,7 @@ def node(view: DashboardView, name: str) -> Html | None:
         if len(device.holders) > _HOLDERS:
             rows.append(("", "", f"and {len(device.holders) - _HOLDERS:,} more", "", "", ""))
     drawn = squares([(device.state, _title(device)) for device in shown.devices])
-    together_link = link("What can be used together", "nodes", name, "together")
+    together_link = link("Which devices can be used together", "nodes", name, "together")
     body = (
         drawn,
         el("p", words_of(count_devices([shown])), ". ", together_link),
@@ -288,7 +288,7 @@ def node(view: DashboardView, name: str) -> Html | None:
 
 
 def combinations(view: DashboardView, name: str = "") -> Html | None:
-    """Which devices of a node, or of the fleet, can be in use at the same time."""
+    """Return the page that shows which devices of a node, or of the fleet, can be in use at the same time."""
     judged = api.matrices(view, name)
     if judged is None:
         return None
@@ -296,7 +296,7 @@ def combinations(view: DashboardView, name: str = "") -> Html | None:
     parts = [part_as_html(part) for part in combined.parts]
     back = [el("p", "On node ", link(name, "nodes", name))] if name else []
     if not judged:
-        parts = [el("p", "No device is published: ", link("the fleet", ""), " says what is missing.")]
+        parts = [el("p", "No device is published: ", link("the fleet", ""), " says why.")]
     legend = el("p", combined.summary, class_="soft")
     return layout(combined.title, view, *back, *parts, legend, current="-" if name else "together")
 
@@ -311,7 +311,7 @@ def _holder_links(pods: Sequence[str], claim: str) -> Html:
 
 
 def waiting(view: DashboardView) -> Html:
-    """Waiting pods, by reason."""
+    """Return the page of waiting pods, grouped by reason."""
     pods = view.picture.waiting
     if not pods:
         return layout("Waiting", view, el("p", "No pod that requests devices waits for a node."), current="waiting")
@@ -320,7 +320,7 @@ def waiting(view: DashboardView) -> Html:
 
 def _by_reason(waiting_pods: Sequence[Waiting]) -> Iterator[Html]:
     if unasked := sum(not pod.actor for pod in waiting_pods):
-        words = f"{count_of(unasked, 'pod')} with only the scheduler's message, because finding the reason takes longer; each pod's page has it."
+        words = f"For {count_of(unasked, 'pod')} only the scheduler's message is shown, because finding the reason takes longer. The reason is on each pod's page."
         yield el("p", words, class_="warn")
     groups = reasons(waiting_pods)
     for reason, pods in groups[:_REASONS]:
@@ -348,7 +348,7 @@ def _by_reason(waiting_pods: Sequence[Waiting]) -> Iterator[Html]:
 
 
 def move(view: DashboardView, overview: Overview | None, problem: str, made_at: str = "") -> Html:
-    """How far the move from device plugins is."""
+    """Return the page that shows how far the move from device plugins is."""
     parts = [el("p", problem, class_="warn")] if problem else []
     if made_at:
         parts.append(el("p", f"Surveyed at {made_at}.", class_="soft"))
@@ -358,30 +358,30 @@ def move(view: DashboardView, overview: Overview | None, problem: str, made_at: 
 
 
 def history(view: DashboardView, samples: Sequence[Sample], begun: str, spans: Sequence[int]) -> Html:
-    """The use of the fleet since this process started, with links to the days that Prometheus has stored."""
+    """Return the page with the use of the fleet since this process started, and links to the days that Prometheus has stored."""
     longer = [part for days in spans for part in (" ", link(f"{days} days", "history", days=str(days)))]
     more = [el("p", "From Prometheus:", *longer)] if longer else []
     return layout("History", view, *history_of(samples, begun), *more, current="history")
 
 
 def history_of_days(view: DashboardView, days: int, lines: Sequence[Line], problem: str) -> Html:
-    """The use of the fleet that Prometheus has stored."""
+    """Return the page with the use of the fleet that Prometheus has stored."""
     parts = [el("p", problem, class_="warn", role="alert")] if problem else []
     if not lines and not problem:
         parts.append(
-            el("p", "Prometheus has none of our series: docs/operating.md#alerts has the scrape configuration.")
+            el("p", "Prometheus has no series of drawbridge: docs/operating.md#alerts has the scrape configuration.")
         )
     back = el("p", link("The last day", "history"), ", as this process has seen it")
     return layout(f"History of {count_of(days, 'day')}", view, *parts, *draw(lines), back, current="history")
 
 
 def quota(view: DashboardView) -> Html:
-    """The DeviceQuotas, with what is left of each line."""
+    """Return the page of the DeviceQuotas, with what is left of each line."""
     if not view.picture.quotas:
         return layout(
             "Quota",
             view,
-            el("p", "No DeviceQuota: nothing is limited (docs/configuration.md#quotas explains how)."),
+            el("p", "There is no DeviceQuota, so the use of devices is not limited (docs/configuration.md#quotas)."),
             current="quota",
         )
     parts = map(part_as_html, tables(view.picture.quotas[:NODES_A_PAGE], _HOLDERS))
@@ -389,7 +389,7 @@ def quota(view: DashboardView) -> Html:
 
 
 def pod(view: DashboardView, key: str) -> Html | None:
-    """One pod: its claims, its timeline, and the output of `drawbridge explain`."""
+    """Return the page of a pod: its claims, its timeline, and the output of `drawbridge explain`."""
     if key not in view.reading.pods:
         return None
     story = pod_story(key, view.reading, view.configuration)
@@ -411,7 +411,6 @@ def pod(view: DashboardView, key: str) -> Html | None:
 
 
 def claim(view: DashboardView, key: str) -> Html | None:
-    """One claim."""
     if key not in view.reading.stock.claims:
         return None
     story = explain.lone_claim_story(key, view.reading, view.configuration)
@@ -443,11 +442,11 @@ def _timeline(steps: Iterable[Step], view: DashboardView) -> Iterator[Html]:
         yield el("h2", "Events")
         yield table(("When", "", "Times", "Type", "Reason", "Message", "From"), event_rows)
     elif events.problem:
-        yield el("p", f"Its events could not be read: {events.problem}", class_="soft")
+        yield el("p", f"The events could not be read: {events.problem}", class_="soft")
 
 
 def _as_yaml(obj: Pod | ResourceClaim, view: DashboardView) -> Iterator[Html]:
-    """Show the fields that decide about devices, as in a snapshot: without variables and arguments, which may hold passwords."""
+    """Show the fields that decide about devices, as in a snapshot: without environment variables and arguments, which may hold passwords."""
     redacted = redaction_of(view.configuration).redact(
         {"apiVersion": obj.api_version, "kind": obj.kind} | builtins(obj)
     )
@@ -456,12 +455,11 @@ def _as_yaml(obj: Pod | ResourceClaim, view: DashboardView) -> Iterator[Html]:
         "details",
         el("summary", "YAML"),
         lines(dump([redacted]).splitlines()),
-        el("p", "What decides about devices; all of it: ", el("code", command), class_="soft"),
+        el("p", "Only the fields that decide about devices. For all fields: ", el("code", command), class_="soft"),
     )
 
 
 def device(view: DashboardView, name: str) -> Html | None:
-    """One device."""
     try:
         story = explain.device_story(find_device(name, view.reading.stock), view.reading)
     except MissingObject:
@@ -493,7 +491,7 @@ def _terminal_output(output: Iterable[str], command: str) -> Iterator[Html]:
 
 
 def namespace(view: DashboardView, name: str) -> Html:
-    """One namespace: what it holds, what waits, its quotas."""
+    """Return the page of a namespace: the devices that its pods hold, its waiting pods, and its quotas."""
     rows = [
         (_holder_links(holder.pods, holder.claim), device.device, link(node.node, "nodes", node.node), holder.since)
         for node in view.picture.nodes
@@ -501,7 +499,7 @@ def namespace(view: DashboardView, name: str) -> Html:
         for holder in device.holders
         if (holder.claim or ",".join(holder.pods)).partition("/")[0] == name
     ]
-    parts: list[object] = [el("p", "It holds no device.")]
+    parts: list[object] = [el("p", "Its pods hold no device.")]
     if rows:
         parts = [table(("Holder", "Device", "Node", "Since"), rows[:NODES_A_PAGE]), _remaining_rows(rows)]
     queued = [row for row in view.picture.waiting if row.pod.partition("/")[0] == name]
@@ -516,7 +514,7 @@ def namespace(view: DashboardView, name: str) -> Html:
 
 
 def search_results(view: DashboardView, text: str) -> Html:
-    """Pods, claims and nodes whose names contain the words."""
+    """Return the page of the pods, claims and nodes whose names contain a text."""
     reading = view.reading
     hits = [
         *(("pod", link(key, "pods", *key.split("/", 1))) for key in sorted(reading.pods) if text in key),
@@ -534,11 +532,11 @@ def _remaining_rows(rows: Sequence[object]) -> Html:
 
 
 def index(view: DashboardView) -> Html:
-    """The addresses of the JSON API, with the content of each answer."""
+    """Return the page with the addresses of the JSON API, and the content of each answer."""
     rows = []
     for path, operations in api.openapi()["paths"].items():
-        # An address that needs a name or a question is not a link.
+        # An address is a link only if it needs neither a name nor a question.
         linked = "{" not in path and "400" not in operations["get"]["responses"]
         rows.append((el("a", path, href=path) if linked else path, operations["get"]["summary"]))
-    also = el("p", "All of it as ", el("a", "OpenAPI", href="/api/v1/openapi.json"), ".")
-    return layout("JSON", view, table(("Path", "What"), rows), also, current="api")
+    also = el("p", "The description of all addresses as ", el("a", "OpenAPI", href="/api/v1/openapi.json"), ".")
+    return layout("JSON", view, table(("Path", "Content"), rows), also, current="api")

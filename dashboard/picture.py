@@ -1,4 +1,4 @@
-"""What the pages show, computed from a reading by the code of `drawbridge free`, `explain` and `quota`. Pure."""
+"""What the pages show (the "picture"), computed from one reading of the cluster by the code of `drawbridge free`, `explain` and `quota`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from analysis.loading import Reading
     from webhook.state import Configuration
 
-# Labels that fleets are usually grouped by. The first one that any node has is the default.
+# Labels by which fleets are usually grouped. The default is the first of these labels that a node has.
 USUAL_LABELS = (
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/rack",
@@ -29,7 +29,7 @@ USUAL_LABELS = (
     "nvidia.com/gpu.product",
 )
 NONE = "(none)"
-_MAX_VALUES = 50  # values of a label that nodes can be grouped by, unless it is a usual one
+_MAX_VALUES = 50  # nodes cannot be grouped by a label with more values, unless it is a usual label
 _COUNTED: Final = re.compile(r"([^0-9]*)([0-9]{0,18})")
 
 
@@ -41,7 +41,7 @@ class Shelf(NamedTuple):
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All that is shown of one reading."""
+    """What the pages show of one reading."""
 
     read_at: str
     source: str
@@ -52,7 +52,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DashboardView(NamedTuple):
-    """A reading, its picture, and why it is old, if it is."""
+    """A reading and its picture. `problem` says why the reading is old; "" if it is not."""
 
     reading: Reading
     configuration: Configuration
@@ -72,7 +72,7 @@ def reading_of(view: DashboardView) -> str:
 
 
 def draw_picture(reading: Reading, *, read_at: str, source: str) -> Picture:
-    """Return the picture of a reading. The reasons of waiting pods are the messages of their scheduler."""
+    """Return the picture of a reading. As the reason of a waiting pod it has the scheduler's message; `with_reasons` finds the reasons."""
     return Picture(
         read_at=read_at,
         source=source,
@@ -84,13 +84,13 @@ def draw_picture(reading: Reading, *, read_at: str, source: str) -> Picture:
 
 
 def with_reasons(view: DashboardView, is_late: Callable[[], bool]) -> DashboardView:
-    """Return the view with the reasons why pods wait; no search begins after `is_late`."""
+    """Return the view with the reasons why pods wait; no search begins after `is_late` is true."""
     rows = tuple(waiting(view.reading, view.configuration, is_late))
     return view._replace(picture=msgspec.structs.replace(view.picture, waiting=rows))
 
 
 def labels_of(reading: Reading, nodes: Iterable[NodeStory]) -> list[str]:
-    """List the labels that nodes with devices can be grouped by, the usual ones first."""
+    """List the labels by which nodes with devices can be grouped, the usual labels first."""
     values: defaultdict[str, set[str]] = defaultdict(set)
     for node in nodes:
         stored = reading.stock.nodes.get(node.node)
@@ -101,7 +101,7 @@ def labels_of(reading: Reading, nodes: Iterable[NodeStory]) -> list[str]:
 
 
 def value_of(reading: Reading, node: str, label: str) -> str:
-    """Return the shelf of a node: the value of its label."""
+    """Return the value of a node's label, or NONE."""
     stored = reading.stock.nodes.get(node)
     return stored.metadata.labels.get(label, NONE) if stored else NONE
 
@@ -112,7 +112,7 @@ def _as_counted(name: str) -> list[tuple[str, int]]:
 
 
 def shelves(reading: Reading, nodes: Iterable[NodeStory], label: str) -> list[Shelf]:
-    """Group nodes by the value of a label; without a label, make one group."""
+    """Group nodes by the value of a label; without a label, return one group."""
     groups: defaultdict[str, list[NodeStory]] = defaultdict(list)
     for node in nodes:
         groups[value_of(reading, node.node, label) if label else "all nodes"].append(node)
@@ -120,7 +120,7 @@ def shelves(reading: Reading, nodes: Iterable[NodeStory], label: str) -> list[Sh
 
 
 def devices_by_namespace(picture: Picture) -> Mapping[str, int]:
-    """Return the number of devices that the pods of each namespace hold, most first."""
+    """Return the number of devices that the pods of each namespace hold, the largest number first."""
     counts: Counter[str] = Counter()
     counted: set[tuple[str, str]] = set()
     for node in picture.nodes:

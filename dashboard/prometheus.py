@@ -1,4 +1,4 @@
-"""Reads from Prometheus the devices in use and the waiting pods of more days than this process remembers. Does I/O."""
+"""Reads from Prometheus the numbers of devices in use and of waiting pods, for more days than this process remembers."""
 
 from __future__ import annotations
 
@@ -36,8 +36,6 @@ class _Answer(msgspec.Struct):
 
 
 class Prometheus:
-    """The Prometheus at an address."""
-
     def __init__(self, url: str, *, patience: float = 10.0) -> None:
         self._url = url.rstrip("/")
         self._patience = patience
@@ -45,7 +43,7 @@ class Prometheus:
         self._known: dict[int, tuple[float, list[Line]]] = {}
 
     async def lines(self, days: int, *, narrowed: bool) -> list[Line]:
-        """Return the lines of the last days. A viewer of some namespaces gets no line of waiting pods. Raises CommandFailed."""
+        """Return the lines of the last days; if `narrowed`, without the line of waiting pods. Raises CommandFailed."""
         async with self._turn:  # one request at a time, so that viewers share an answer
             asked_at, known = self._known.get(days, (-math.inf, []))
             if time.monotonic() - asked_at > _FRESH:

@@ -1,4 +1,5 @@
-// Replaces what a page shows by what there is now. Focus, scroll and what is open stay; a form that is being filled is left alone.
+// Replaces the content of an open page after each new reading. Focus, scroll positions and open details stay. While a viewer fills in a
+// form or selects text, the content is not replaced.
 "use strict";
 const again = Number(document.currentScript.dataset.again) * 1000;
 const main = () => document.querySelector("main");
@@ -41,13 +42,13 @@ async function update() {
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (answer.status === 401) location.reload();
     else if (page.querySelector("main[data-reading]") && !filling()) replace(page);
-  } catch { /* the server is away: the next event tries again */ }
+  } catch { /* the server does not answer: the next event starts another update */ }
   busy = false;
 }
 
 function listen() {
   if (events) events.close();
-  if (document.hidden) return; // a browser opens few connections to one server
+  if (document.hidden) return; // a browser opens only a few connections to one server, so a hidden page uses none
   events = new EventSource("/events");
   events.onmessage = (event) => { wanted = event.data; update(); };
   events.onerror = () => events.readyState === EventSource.CLOSED && setTimeout(() => filling() || location.reload(), again);

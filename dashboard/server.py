@@ -1,4 +1,4 @@
-"""Serves the pages and their JSON. A request starts a reading of the cluster, in a thread, if the last reading is old. Does I/O."""
+"""Serves the pages and their JSON. If the last reading of the cluster is old, a request starts another one, in a thread."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from runtime.http import Request
 
     _Handler = Callable[[Request], Awaitable[Reply]]
-    # Answers a request, given the part of the view that its sender may see.
+    # Answers a request from the part of the view that the request's sender may see.
     _Shower = Callable[[DashboardView, Request], Awaitable[Reply]]
     _Writer = Callable[[DashboardView, Request], Html | None]
 
@@ -56,13 +56,13 @@ T = TypeVar("T")
 MAX_NARROWED = 16  # views that are cached for accounts that may not see all namespaces
 FRESH = 10.0  # seconds for which a reading is shown before the cluster is read again
 EVENTS_SECONDS = 5.0  # seconds that a page waits for the events of its object
-MAX_SHARE_OF_TIME = 0.2  # the largest part of the time that is spent on reading while a page listens
+MAX_SHARE_OF_TIME = 0.2  # while a page listens, reading the cluster takes at most this part of the time
 SURVEY_LASTS = 300.0  # seconds for which a survey of a live cluster is shown
-SEARCH = 3.0  # seconds of one reading for finding out why pods wait
+SEARCH = 3.0  # seconds for finding out why pods wait, after each reading, and for one what-if question
 _ALL_NAMESPACES: Final = "the move is shown to accounts that may list the pods and claims of all namespaces"
-# The kinds that a sample counts. A reading that lacks a kind that an earlier reading had gives no sample: its counts would be wrong.
+# The kinds that a sample counts. If a reading lacks a kind that an earlier reading had, no sample is taken, because its counts would be wrong.
 _COUNTED: Final = {kind.id for kind in (NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES)}
-# The body has a question of 32 KiB, percent-encoded. The times suit slow links, tokens of 4 KiB, and pages of megabytes.
+# A body can have a question of 32 KiB, percent-encoded. The times are enough for slow links, tokens of 4 KiB, and pages of megabytes.
 LIMITS: Final = Limits(body=1 << 17, head=10.0, deadline=10.0, flush=60.0)
 _HEADERS: Final = (
     (
@@ -90,12 +90,12 @@ class _NoToken(Refused):
 
 
 class PictureSource(NamedTuple):
-    """A source of readings: its name, and the function that reads it in a thread. Files are read once."""
+    """A source of readings: its name, and the function that reads it in a thread. Only a source that `lives`, a cluster, is read again."""
 
     name: str
     read: Callable[[], Reading]
     lives: bool
-    # Reads the events of an object by kind, namespace and name; None if they were read with the rest.
+    # Reads the events of an object by kind, namespace and name; None if the reading has the events.
     events: Callable[[str, str, str], Iterable[Event]] | None = None
     # Makes a survey; None if it is made from the reading.
     survey: Callable[[], Overview] | None = None
@@ -117,8 +117,6 @@ class PictureSource(NamedTuple):
 
 
 class Dashboard:
-    """Serves the pages of the last reading."""
-
     def __init__(
         self,
         source: PictureSource,
@@ -131,7 +129,10 @@ class Dashboard:
         again: float = 0.0,
         prometheus: Prometheus | None = None,
     ) -> None:
-        """Without `login` every client of the port sees all. `again`: seconds between readings for the history; 0: read only on request."""
+        """Without `login` every client of the port sees everything.
+
+        `again` is the number of seconds between two readings for the history; with 0 the cluster is read only on request.
+        """
         self._again, self._prometheus = again, prometheus
         self._source = source
         self._login = login
@@ -149,7 +150,7 @@ class Dashboard:
         self._first_view_or_end = asyncio.Event()
         self._is_whole = False
         self._history, self._begun = Samples(), _now()
-        self._known: set[str] = set()  # which of the counted kinds a reading has had
+        self._known: set[str] = set()  # the counted kinds that at least one reading had
         self._survey: Overview | None = None
         self._survey_problem, self._survey_made_at = "", ""
         self._surveyed_at = 0.0
@@ -208,7 +209,7 @@ class Dashboard:
                 try:
                     yield url
                 finally:
-                    # A request that waits for one of these tasks would delay the shutdown.
+                    # A request that waits for one of these tasks would delay the end of the server.
                     for task in (self._reading, self._surveying, reading):
                         if task is not None:
                             task.cancel()
@@ -261,7 +262,7 @@ class Dashboard:
         try:
             reading = await asyncio.to_thread(self._source.read)
             view = await asyncio.to_thread(self._view_of, reading, _now())
-            if self._view is None:  # show the first page before the reasons of waiting pods are known
+            if self._view is None:  # show the first page before the reasons why pods wait are known
                 self._view = view
                 self._first_view_or_end.set()
             self._view = await asyncio.to_thread(self._find_reasons, view)
@@ -272,7 +273,7 @@ class Dashboard:
                 self._history.add(await asyncio.to_thread(sample_of, self._view.picture, view.reading.stock))
         except CommandEnded as error:
             self._publish_problem(f"{error.message} ({error.remedy})" if error.remedy else error.message)
-        except Exception:  # noqa: BLE001  a defect of ours: what was read before stays, and the next reading may do
+        except Exception:  # noqa: BLE001  a defect of ours: the last view stays, and the next reading may succeed
             logger.exception("the cluster could not be read")
             self._publish_problem("the reading failed: the log of the dashboard says why")
         self._read_at = time.monotonic()
@@ -298,7 +299,7 @@ class Dashboard:
         return with_reasons(view, lambda: time.monotonic() > end)
 
     def _page_handler(self, show: _Shower, *, whole: bool = True) -> _Handler:
-        """Return a handler that answers with the page for the sender, the login form, or the reason why nothing could be read."""
+        """Return a handler that answers with the page for the sender, the login form, or the reason why the cluster could not be read."""
 
         async def answer(request: Request) -> Reply:
             try:
@@ -327,7 +328,7 @@ class Dashboard:
             page_ = await asyncio.to_thread(write, view, request)
             if page_ is not None:
                 return html(page_)
-            why = "It did not exist when this was read, or is of a kind that could not be read (below). " if view.picture.unread else "It did not exist when this was read. "  # fmt: skip
+            why = "The object did not exist when the cluster was read, or its kind could not be read (see above). " if view.picture.unread else "The object did not exist when the cluster was read. "  # fmt: skip
             nothing = el("p", why, link("Look at the fleet"))
             return html(pages.layout("Not found", view, nothing), 404)
 
@@ -361,7 +362,7 @@ class Dashboard:
             return (
                 _answer(answered)
                 if answered is not None
-                else _answer({"error": "it did not exist when this was read"}, 404)
+                else _answer({"error": "the object did not exist when the cluster was read"}, 404)
             )
 
         return self._json_handler(answer)
@@ -386,7 +387,7 @@ class Dashboard:
         return _answer(shown)
 
     async def _answer(self, view: DashboardView, question: WhatIfQuestion) -> WhatIf:
-        """Answer one question at a time: each may take as long as a first page."""
+        """Answer a question. Only one is answered at a time, because each may take as long as a first page."""
         async with self._asking:
             end = time.monotonic() + self._search
             return await asyncio.to_thread(what_if, view, question, lambda: time.monotonic() > end)
@@ -407,7 +408,7 @@ class Dashboard:
         return _answer(api.HistoryShown(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, samples=samples, lines=tuple(lines)))  # fmt: skip
 
     async def _days_of_history(self, view: DashboardView, request: Request) -> tuple[int, Sequence[Line], str]:
-        """Return the days in the address (0: use the samples in memory), their lines from Prometheus, and why there are none."""
+        """Return the days in the address, their lines from Prometheus, and why there are no lines. 0 days means the samples in memory."""
         days_text = request.query.get("days", "")
         days = next((span for span in SPANS if str(span) == days_text), 0)
         if self._prometheus is None or not days:
@@ -448,7 +449,7 @@ class Dashboard:
         return _answer(shown)
 
     async def _surveyed(self, view: DashboardView) -> tuple[Overview | None, str]:
-        """Return the last survey, or why there is none. If it is old, start another one."""
+        """Return the last survey, or why there is none. If the last survey is old, start another one."""
         is_old = time.monotonic() - self._surveyed_at > SURVEY_LASTS and self._source.lives
         if self._surveying is None or (self._surveying.done() and (is_old or self._survey is None)):
             self._surveying = asyncio.create_task(self._make_survey(view))
@@ -465,7 +466,7 @@ class Dashboard:
             self._survey_made_at = made_at
         except CommandEnded as error:
             self._survey_problem = f"the survey failed: {error.message}"
-        except Exception:  # noqa: BLE001  a defect of ours: the page goes on, and says where to look
+        except Exception:  # noqa: BLE001  a defect of ours: the page still answers, and says where to look
             logger.exception("the survey failed")
             self._survey_problem = "the survey failed: the log of the dashboard says why"
         self._surveyed_at = time.monotonic()
@@ -476,7 +477,7 @@ class Dashboard:
             raise Refused(HTTPStatus.NOT_FOUND)
         token = request.fields().get("token", "").strip()
         if not _COOKIE_VALUE.fullmatch(token) or await self._login.account(token, request.head.peer) is None:
-            return _ask_for_token("This token is not accepted: it is of another cluster, or has expired.")
+            return _ask_for_token("This token is not valid: it is for another cluster, or it has expired.")
         return _to_first_page(token, LASTS)
 
     async def _events(self, request: Request) -> Reply:
@@ -484,7 +485,7 @@ class Dashboard:
             raise _NoToken
 
         async def look() -> tuple[str, float]:
-            """Return the name of the last reading, and when to look again: a cluster that takes long to read is read less often."""
+            """Return the name of the last reading, and the seconds until the next call. A cluster that takes long to read is read less often."""
             pause = max(self._fresh, self._took / MAX_SHARE_OF_TIME)
             is_due = time.monotonic() - self._read_at > pause
             view = await self.view() if is_due else self._view

@@ -1,6 +1,7 @@
-"""What a tenant may see: the whole fleet; of other namespaces only which devices are held. Pure.
+"""What a tenant may see: all devices and nodes, and the objects of the tenant's namespaces. Of other namespaces the tenant sees only which
+devices they hold.
 
-Names are removed from the reading, before a page is made of it. So no page can show a name that the tenant may not see.
+Names are removed from the reading before a page is made from it, so that no page can show a name that the tenant may not see.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 # The namespace of hidden objects. No namespace of a cluster can have this name.
 OTHERS: Final = "(others)"
-_UNREAD: Final = Unread("an object of another namespace", "it has another form than its kind")
+_UNREAD: Final = Unread("an object of another namespace", "the object does not have the form of its kind")
 
 
 def namespaces_of(reading: Reading) -> set[str]:
@@ -61,7 +62,7 @@ def for_tenant(reading: Reading, namespaces: Collection[str]) -> Reading:
             containers = (Container(name="all", resources=ResourceRequirements(requests=amounts)),)
             spec = PodSpec(node_name=pod.spec.node_name, containers=containers)
             served = pod.status.extended_resource_claim_status
-            served = served and PodExtendedResourceClaimStatus()  # its devices are those of a claim
+            served = served and PodExtendedResourceClaimStatus()  # without names; it shows that the pod has its devices by a claim
             status = PodStatus(phase=pod.status.phase, extended_resource_claim_status=served)
             pods[f"{OTHERS}/{name}"] = Pod(metadata=_metadata(pod.metadata, name), spec=spec, status=status)
     unread: list[Unread] = []

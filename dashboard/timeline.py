@@ -1,4 +1,4 @@
-"""When a pod was created and got its devices, its node and its containers, by the times in the objects. Pure."""
+"""When a pod was created, and when it got its devices, its node and its containers, by the times in the objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # The meaning of a pod's conditions by type and status, in their usual order.
 _CONDITIONS: Final = {
-    ("PodScheduled", "False"): "a scheduler has tried it, and found no node",
+    ("PodScheduled", "False"): "a scheduler found no node for it",
     ("PodScheduled", "True"): "it was assigned to node {node}",
     ("PodReadyToStartContainers", "True"): "its devices and its network are prepared",
     ("Initialized", "True"): "its init containers have ended",
@@ -29,14 +29,14 @@ _STEPS: Final = (86400, "d"), (3600, "h"), (60, "min"), (1, "s")
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Something that happened to a pod."""
+    """Something that happened to a pod or a claim."""
 
     at: str
     description: str = msgspec.field(name="what")
 
 
 def steps_of(pod: Pod, reading: Reading) -> tuple[Step, ...]:
-    """List the events of a pod, the earliest first; an event without a time is left out."""
+    """List what happened to a pod, the earliest first; what has no time is left out."""
     events = [(pod.metadata.creation_timestamp, "the pod was created")]
     for key in claim_keys(pod):
         claim = reading.stock.claims.get(key)
@@ -52,8 +52,8 @@ def steps_of(pod: Pod, reading: Reading) -> tuple[Step, ...]:
 
 
 def steps_of_claim(claim: ResourceClaim) -> tuple[Step, ...]:
-    """List the events of a claim, the earliest first."""
-    return _in_order((*_events_of(claim), (claim.metadata.deletion_timestamp, "it is being deleted since then")))
+    """List what happened to a claim, the earliest first."""
+    return _in_order((*_events_of(claim), (claim.metadata.deletion_timestamp, "its deletion was requested")))
 
 
 def _in_order(events: Iterable[tuple[str, str]]) -> tuple[Step, ...]:

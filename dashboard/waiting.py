@@ -1,7 +1,7 @@
-"""Pods that wait: who has to act next, why each waits, and what would help, by the functions of `explain`. Pure.
+"""Pods that wait: who has to act next, why each pod waits, and what would help, found by the functions of `drawbridge explain`.
 
-Pods with equal requests share one search. The number of searches is bounded, and so is their time; other pods are listed
-with the message of their scheduler.
+Pods with equal requests share one search. The number of searches and their time are limited; pods beyond the limit are listed with the
+message of their scheduler.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from webhook.state import Configuration
 
 MAX_EXPLAINED = 200  # searches for the reason of a pod
-# A reading caches results of one pod for the next, and is not thread-safe.
+# A reading caches results that several pods need, and is not thread-safe.
 _READING_LOCK: Final = threading.Lock()
 # Fields that decide on which nodes a pod can run, and that the type Pod does not have.
 _PLACEMENT_FIELDS: Final = ("affinity", "topologySpreadConstraints", "volumes")
@@ -44,12 +44,12 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     actor: str = ""
     reason: str
     nearest_fit: str = ""
-    # The first pods or claims that hold devices that it could use.
+    # The first pods or claims that hold devices which this pod could use.
     in_the_way: tuple[str, ...] = ()
 
 
 def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodStory:
-    """Return the answer of `explain` about a pod. Any thread can call this function."""
+    """Return the answer of `drawbridge explain` about a pod. Any thread can call this function."""
     with _READING_LOCK:
         return explain.pod_story(key, reading, configuration)
 
@@ -62,7 +62,7 @@ def waits_for_node(pod: Pod) -> bool:
 
 
 def waiting(reading: Reading, configuration: Configuration, is_late: Callable[[], bool]) -> Iterator[Waiting]:
-    """List the pods that wait, the longest first. No search for a reason begins after `is_late`."""
+    """List the pods that wait, the oldest first. No search for a reason begins after `is_late` is true."""
     pending = [key for key, pod in reading.pods.items() if waits_for_node(pod)]
     pending.sort(key=lambda key: (reading.pods[key].metadata.creation_timestamp, key))
     rows: dict[object, Waiting] = {}  # by `_kind_of`
@@ -88,7 +88,7 @@ def waiting(reading: Reading, configuration: Configuration, is_late: Callable[[]
         else:
             explained += 1
             row = waiting_row(pod_story(key, reading, configuration), pod)
-            own_names = [pod.metadata.name]  # a reason with one of these does not hold for other pods
+            own_names = [pod.metadata.name]  # a reason that contains one of these names is not that of other pods
             for entry in pod.spec.resource_claims:
                 own_names += [entry.name, claim_name(pod, entry) or entry.name]
             if not any(name in text for name in own_names for text in (row.reason, row.nearest_fit)):
@@ -102,7 +102,7 @@ def _owner(key: str, reading: Reading) -> str:
 
 
 def _kind_of(pod: Pod, reading: Reading, configuration: Configuration, *, search: bool) -> object:
-    """Return what the reason of a pod depends on. The value is equal for pods that differ only in their names and those of their claims.
+    """Return a value that is equal for pods with the same reason: for those that differ only in their names and in their claims' names.
 
     Without `search`, no node is searched for the pod.
     """

@@ -1,7 +1,7 @@
-"""Simulates where pasted and existing pods would be placed, also with fewer or more nodes. Pure.
+"""Simulates where pasted and existing pods would be placed, on the fleet as it is or with fewer or more nodes.
 
 The webhook's code translates or refuses the pasted pods; then the simulation places pods on the fleet as it was read. Nothing is created.
-The question is packed into the address of the page, so that it can be sent to others.
+The question is packed into the address of the page, so that a viewer can send the address to other people.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NOT_WHOLE: Final = "the address is cut off: copy all of it, or paste the manife
 
 
 class Unanswerable(Exception):  # noqa: N818  it is shown as an answer, not as an error
-    """A question that cannot be answered; the message says why, and what to do."""
+    """The question cannot be answered; the message says why, and what to do."""
 
 
 class WhatIfQuestion(NamedTuple):
@@ -60,7 +60,7 @@ class WhatIfQuestion(NamedTuple):
         return cls(text, _names(query.get("remove", "")), _names(query.get("add", "")))
 
     def as_query(self) -> dict[str, str]:
-        """Return the query of a link that has the question."""
+        """Return the query of a link to the page with this question."""
         query = {
             "q": pack(self.text) if self.text.strip() else "",
             "remove": " ".join(self.removed),
@@ -81,11 +81,11 @@ class QuotaEffect(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The outcome for each pod: those in the question, those on removed nodes, and, if nodes are added, those that wait."""
+    """The outcome for each pod in the question, each pod on a removed node, and, if nodes are added, each waiting pod."""
 
     pods: tuple[PodOutcome, ...]
     placed: int
-    # The lines of quotas that count pods of the question.
+    # The lines of quotas that count the question's pods.
     quotas: tuple[QuotaEffect, ...] = ()
     # The number of waiting pods that were left out, because the number of pods in a question is limited.
     left: int = 0
@@ -139,7 +139,7 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
         snapshot = change_nodes(snapshot, question.removed, question.added)
     except Broken as error:
         raise Unanswerable(f"{error.message}: {error.remedy}") from None
-    # Leave out hidden pods of removed nodes: their claims are not known, so the simulation cannot place them again.
+    # Leave out the removed nodes' pods of hidden namespaces: their claims are not known, so the simulation cannot place these pods again.
     snapshot = msgspec.structs.replace(
         snapshot, pods=tuple([pod for pod in snapshot.pods if pod.spec.node_name or pod.metadata.namespace != OTHERS])
     )
@@ -156,7 +156,7 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
 
     def check_time() -> None:
         if is_late():
-            raise Unanswerable("it takes longer than a page may: request fewer pods, or use `drawbridge simulate`")
+            raise Unanswerable("the simulation takes too long for a page: name fewer pods, or use `drawbridge simulate`")
 
     if question.added:
         snapshot = msgspec.structs.replace(snapshot, pods=(*snapshot.pods, *fitting))

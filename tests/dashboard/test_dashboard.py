@@ -241,7 +241,7 @@ async def test_pages_without_devices_or_waiting_pods_say_what_to_do():
     async with served(standing(pod("web"))) as session:
         assert "kubectl get resourceslices" in await text_of(session, "/")
         assert "No pod that requests devices waits" in await text_of(session, "/waiting")
-        assert "nothing is limited" in await text_of(session, "/quota")
+        assert "the use of devices is not limited" in await text_of(session, "/quota")
 
 
 async def test_a_large_shelf_is_shown_in_pages_of_bounded_size():

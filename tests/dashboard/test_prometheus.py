@@ -125,7 +125,7 @@ async def test_an_empty_prometheus_answer_comes_with_advice(prometheus):
     empty = {"status": "success", "data": {"resultType": "matrix", "result": []}}
     url, _ = await prometheus(lambda _: empty)
     async with served(standing(*fleet(1)), prometheus=Prometheus(url)) as session:
-        assert "Prometheus has none of our series: docs/operating.md" in await text_of(session, "/history?days=7")
+        assert "Prometheus has no series of drawbridge: docs/operating.md" in await text_of(session, "/history?days=7")
 
 
 def test_an_invalid_address_is_refused():

@@ -75,6 +75,6 @@ async def test_the_claim_page_and_its_json_have_the_timeline():
         (at(1), "claim c was created"),
         (at(5), f"claim c was given {DRIVER}/n0/gpu-0"),
         (at(6), f"{DRIVER}/n0/gpu-0 is ready on its node"),
-        (at(8), "it is being deleted since then"),
+        (at(8), "its deletion was requested"),
     ]
     assert f'<time datetime="{at(6)}">' in page

@@ -73,7 +73,7 @@ async def test_exceeded_quotas_are_named_and_others_are_not():
         metadata = {"name": "gpus", "namespace": namespace}
         return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": metadata, "spec": {"hard": {"gpu/devices": hard}}}  # fmt: skip
 
-    for hard, verdict in (("3", "more than is left"), ("4", "within")):
+    for hard, verdict in (("3", "over the limit"), ("4", "within the limit")):
         async with served(standing(*roomy(), quota("default", hard), quota("other", "1"))) as session:
             page = await ask(session, POD)
             assert "default/gpus: gpu/devices" in page.text
@@ -115,7 +115,7 @@ async def test_an_unusable_manifest_is_answered_with_an_explanation(text, proble
 
 async def test_a_slow_simulation_is_reported_and_blocks_no_other_page():
     async with served(standing(*roomy()), search=0.0) as session:
-        assert "it takes longer than a page may" in (await ask(session, POD, 400)).text
+        assert "the simulation takes too long for a page" in (await ask(session, POD, 400)).text
         begun = time.monotonic()
         await asyncio.gather(*(ask(session, POD, 400) for _ in range(5)), text_of(session, "/style.css"))
         assert time.monotonic() - begun < 20

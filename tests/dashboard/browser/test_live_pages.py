@@ -106,7 +106,7 @@ async def test_a_keyboard_reaches_the_content_first_and_then_every_element(chrom
         for _ in range(12):
             reached.append(await page.evaluate(FOCUSED))
             await page.keyboard.press("Tab")
-        assert reached[0] == "What can be used together"
+        assert reached[0] == "Which devices can be used together"
         assert "default/p0" in reached
 
 
@@ -126,7 +126,7 @@ async def test_a_user_logs_in_and_out_in_the_browser(chromium):
         await page.goto("/waiting")
         await page.get_by_label("token").fill("wrong")
         await page.get_by_role("button", name="Log in").click()
-        await page.get_by_text("This token is not accepted").wait_for(timeout=WAIT)
+        await page.get_by_text("This token is not valid").wait_for(timeout=WAIT)
         await page.get_by_label("token").fill("token-mine")
         await page.get_by_role("button", name="Log in").click()
         await page.get_by_text("nodes with devices").wait_for(timeout=WAIT)
