@@ -34,14 +34,14 @@ class Pair(NamedTuple):
 def authority(name: str, *, now: dt.datetime, life: dt.timedelta) -> Pair:
     """Create a self-signed CA that can sign serving certificates, but no further CA."""
     key = ec.generate_private_key(ec.SECP256R1())
-    made_at = f"{now:%Y-%m-%dT%H:%M:%SZ}"
-    subject = _subject(f"{name} {made_at}")
-    public = key.public_key()
+    created_at = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    subject = _subject(f"{name} {created_at}")
+    public_key = key.public_key()
     extensions = (
         (x509.BasicConstraints(ca=True, path_length=0), True),
         (_usage(signs=True), True),
     )
-    builder = _builder(subject, subject, public, now=now, life=life)
+    builder = _builder(subject, subject, public_key, now=now, life=life)
     for extension, critical in extensions:
         builder = builder.add_extension(extension, critical=critical)
     certificate = builder.sign(key, hashes.SHA256())
@@ -55,21 +55,21 @@ def leaf(issuer: Pair, names: Sequence[str], *, now: dt.datetime, life: dt.timed
     if not isinstance(signing_key, ec.EllipticCurvePrivateKey):
         raise ValueError("the authority's key is not ECDSA: delete the Secret and let drawbridge make a new one")  # noqa: TRY004  bad data, not a bad call
     key = ec.generate_private_key(ec.SECP256R1())
-    rest = signer.not_valid_after_utc - now
-    life = min(life, rest)
+    remaining_life = signer.not_valid_after_utc - now
+    life = min(life, remaining_life)
     subject = _subject(names[0][:64])
-    public = key.public_key()
-    signers = signing_key.public_key()
+    public_key = key.public_key()
+    signer_public_key = signing_key.public_key()
     alternatives = [_san(name) for name in names]
-    issued_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signers)
+    authority_key_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer_public_key)
     extensions = (
         (x509.BasicConstraints(ca=False, path_length=None), True),
         (_usage(signs=False), True),
         (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
         (x509.SubjectAlternativeName(alternatives), False),
-        (issued_by, False),
+        (authority_key_id, False),
     )
-    builder = _builder(subject, signer.subject, public, now=now, life=life)
+    builder = _builder(subject, signer.subject, public_key, now=now, life=life)
     for extension, critical in extensions:
         builder = builder.add_extension(extension, critical=critical)
     certificate = builder.sign(signing_key, hashes.SHA256())
@@ -106,9 +106,9 @@ def matches(pair: Pair) -> bool:
     """Report whether key and certificate belong together; in a Secret edited by hand they may not."""
     key = serialization.load_pem_private_key(pair.key, password=None)
     certificate = x509.load_pem_x509_certificate(pair.certificate)
-    of_key = _public_bytes(key.public_key())
-    of_certificate = _public_bytes(certificate.public_key())
-    return of_key == of_certificate
+    key_bytes = _public_bytes(key.public_key())
+    certificate_bytes = _public_bytes(certificate.public_key())
+    return key_bytes == certificate_bytes
 
 
 def _public_bytes(key: PublicKeyTypes) -> bytes:

@@ -30,8 +30,8 @@ class ChangeWatch:
             (resources.VALIDATING_WEBHOOKS.raw, None, webhooks),
         ]
         self._informers = [
-            Informer(cluster, kind, where, fields=f"metadata.name={name}")
-            for kind, where, names in kinds
+            Informer(cluster, kind, kind_namespace, fields=f"metadata.name={name}")
+            for kind, kind_namespace, names in kinds
             for name in names
         ]
         self._changed = asyncio.Event()

@@ -52,23 +52,23 @@ async def read_webhooks(cluster: Cluster, names: Sequence[str]) -> list[KindAndC
 async def ensure_bundle(cluster: Cluster, configurations: Sequence[KindAndConfiguration], bundle: bytes) -> bool:
     """Write the bundle into webhook configurations that were read before the bundle; report whether all of them have it now."""
     text = b64encode(bundle).decode()
-    done = [await _ensure_bundle(cluster, kind, configuration, text) for kind, configuration in configurations]
-    return all(done)
+    have_bundle = [await _ensure_bundle(cluster, kind, configuration, text) for kind, configuration in configurations]
+    return all(have_bundle)
 
 
 async def _ensure_bundle(
     cluster: Cluster, kind: resources.Resource[resources.Raw], configuration: resources.Raw, bundle: str
 ) -> bool:
     try:
-        if missing := bundles(configuration, bundle):
-            configuration = await _write(cluster, kind, configuration, missing)
+        if bundle_changes := bundles(configuration, bundle):
+            configuration = await _write(cluster, kind, configuration, bundle_changes)
     except NotFound:
         return True
     except (Conflict, Invalid):  # a failed `test` is Invalid
         return False
-    if waiting := rules(configuration):
+    if rule_changes := rules(configuration):
         try:
-            await _write(cluster, kind, configuration, waiting)
+            await _write(cluster, kind, configuration, rule_changes)
         except ApiError as error:
             # An admission policy may forbid the change. Certificates are renewed nevertheless.
             logger.warning("cannot write the rules of a webhook configuration", extra={"configuration": configuration["metadata"]["name"], "problem": str(error)})  # fmt: skip
@@ -105,16 +105,16 @@ def bundles(configuration: Mapping[str, Any], bundle: str) -> list[Operation]:
 
 def rules(configuration: Mapping[str, Any]) -> list[Operation]:
     """Return the operations that write the annotated rules into the webhooks that have a bundle."""
-    waiting = _waiting(configuration)
+    rules_by_name = _annotated_rules(configuration)
     operations: list[Operation] = []
     for index, webhook in enumerate(configuration.get("webhooks") or ()):
         name = webhook["name"]
-        if name not in waiting or not _bundle(webhook):
+        if name not in rules_by_name or not _bundle(webhook):
             continue
-        wanted = waiting[name]
-        if webhook.get("rules") != wanted:
+        annotated_rules = rules_by_name[name]
+        if webhook.get("rules") != annotated_rules:
             path = f"/webhooks/{index}/rules"
-            operations.append({"op": "add", "path": path, "value": wanted})
+            operations.append({"op": "add", "path": path, "value": annotated_rules})
     return operations
 
 
@@ -122,10 +122,10 @@ def _bundle(webhook: Mapping[str, Any]) -> str:
     return (webhook.get("clientConfig") or {}).get("caBundle") or ""
 
 
-def _waiting(configuration: Mapping[str, Any]) -> dict[str, object]:
+def _annotated_rules(configuration: Mapping[str, Any]) -> dict[str, object]:
     text = (configuration["metadata"].get("annotations") or {}).get(RULES, "")
     try:
-        read = json.loads(text or "{}")
+        annotated = json.loads(text or "{}")
     except ValueError:
         return {}  # the annotation was edited by hand: the rules stay as they are
-    return read if isinstance(read, dict) else {}
+    return annotated if isinstance(annotated, dict) else {}

@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 AUTHORITY_NAME = "drawbridge"
 SIGNING_KEY_BYTES = 32
 SIGNING_KEYS = frozenset(("signature.key", "signature-next.key", "signature-previous.key"))
-AUTHORITYS = (
+AUTHORITY_ENTRIES = (
     frozenset(("authority.crt", "authority.key", "next.crt", "next.key", "previous.crt", "since")) | SIGNING_KEYS
 )
-SERVING = frozenset(("tls.crt", "tls.key", "ca.crt"))
+SERVING_ENTRIES = frozenset(("tls.crt", "tls.key", "ca.crt"))
 # All entries that drawbridge owns, so that a step can delete those that are no longer wanted.
-ENTRIES = AUTHORITYS | SERVING
+ENTRIES = AUTHORITY_ENTRIES | SERVING_ENTRIES
 
 
 class Names(NamedTuple):
@@ -122,8 +122,8 @@ def _is_sound(leaf: Pair | None, names: Sequence[str], signer: Pair | None, *, n
     """
     if signer is None or leaf is None:
         return False
-    wanted, has = frozenset(names), authority.names(leaf.certificate)
-    fits = wanted <= has and has.isdisjoint(frozenset(never) - wanted)
+    required_names, leaf_names = frozenset(names), authority.names(leaf.certificate)
+    fits = required_names <= leaf_names and leaf_names.isdisjoint(frozenset(never) - required_names)
     return fits and authority.signed_by(leaf.certificate, signer.certificate)
 
 
@@ -142,34 +142,34 @@ def apply(
             signer = authority.authority(AUTHORITY_NAME, now=now, life=policy.authority_life)
             # Replicas still serve the old CA's leaves for some seconds.
             old = material.authority and material.authority.certificate
-            made = Material(signer, previous=old, since=now, signing_keys=material.signing_keys)
-            return _sign(made, names, now, policy)
+            new_material = Material(signer, previous=old, since=now, signing_keys=material.signing_keys)
+            return _sign(new_material, names, now, policy)
         case Step.SIGN:
             # A sound leaf is kept when the other leaf is due: if two replicas start together, and the first replica has written only one
             # leaf so far, the second replica must not replace that leaf.
-            by, current = material.authority, material
+            current_ca, current = material.authority, material
             if not (
-                _is_sound(current.leaf, names.webhook, by, never=names.allocator)
+                _is_sound(current.leaf, names.webhook, current_ca, never=names.allocator)
                 and _is_fresh(current.leaf, now, policy)
             ):
                 current = current._replace(leaf=None)
-            of_allocator = current.allocator
-            is_sound = _is_sound(of_allocator, names.allocator, by, never=names.webhook)
-            if not (is_sound and _is_fresh(of_allocator, now, policy)):
+            allocator_leaf = current.allocator
+            is_sound = _is_sound(allocator_leaf, names.allocator, current_ca, never=names.webhook)
+            if not (is_sound and _is_fresh(allocator_leaf, now, policy)):
                 current = current._replace(allocator=None)
             return _sign(current, names, now, policy)
         case Step.INTRODUCE:
-            following = authority.authority(AUTHORITY_NAME, now=now, life=policy.authority_life)
+            next_ca = authority.authority(AUTHORITY_NAME, now=now, life=policy.authority_life)
             signing_keys = material.signing_keys._replace(next=new_signing_key())
-            return material._replace(next=following, previous=None, since=now, signing_keys=signing_keys)
+            return material._replace(next=next_ca, previous=None, since=now, signing_keys=signing_keys)
         case Step.SWITCH:
             signer = _required(material.next)
             old = _required(material.authority).certificate
             signing_keys = material.signing_keys
             if signing_keys.next:  # empty if both Secrets with signing keys were lost since INTRODUCE
                 signing_keys = SigningKeys(current=signing_keys.next, previous=signing_keys.current)
-            made = Material(signer, previous=old, since=now, signing_keys=signing_keys)
-            return _sign(made, names, now, policy)
+            new_material = Material(signer, previous=old, since=now, signing_keys=signing_keys)
+            return _sign(new_material, names, now, policy)
         case Step.RETIRE:
             return material._replace(previous=None, since=now)
 

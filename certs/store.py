@@ -69,16 +69,16 @@ class SecretStore:
             authority_data = await self._read(authority_secret)
             data = material.Data(_decode(serving), _decode(authority_data), _decode(signing), _decode(allocator))
             stored = material.decode(data)
-            everywhere = False
+            bundle_everywhere = False
             if stored.bundle:
-                everywhere = await inject.ensure_bundle(self._cluster, configurations, stored.bundle)
-            signed = material.ensure_signing_key(stored, self._new_signing_key)
+                bundle_everywhere = await inject.ensure_bundle(self._cluster, configurations, stored.bundle)
+            with_signing_key = material.ensure_signing_key(stored, self._new_signing_key)
             now, names, policy = self._now(), self._names, self._policy
-            next_step = step(material.view(signed, names, bundle_everywhere=everywhere), now=now, policy=policy)
-            wanted_material = signed
+            next_step = step(material.view(with_signing_key, names, bundle_everywhere=bundle_everywhere), now=now, policy=policy)
+            wanted_material = with_signing_key
             if next_step is not None:
                 wanted_material = material.apply(
-                    signed, next_step, names, now=now, policy=policy, new_signing_key=self._new_signing_key
+                    with_signing_key, next_step, names, now=now, policy=policy, new_signing_key=self._new_signing_key
                 )
             wanted_data = material.encode(wanted_material)
             if not await self._write(authority_data, authority_secret, wanted_data.authority or {}):
@@ -107,8 +107,8 @@ class SecretStore:
         for name, secret in read.items():
             if secret is None:
                 continue
-            now = await self._read(name)
-            if now is None or now.metadata.resource_version != secret.metadata.resource_version:
+            current = await self._read(name)
+            if current is None or current.metadata.resource_version != secret.metadata.resource_version:
                 return False
         return True
 
@@ -152,8 +152,8 @@ class SecretStore:
             if secret is None:
                 labels = {"app.kubernetes.io/name": "drawbridge"}
                 metadata = {"name": name, "namespace": self._namespace, "labels": labels}
-                fresh = {"apiVersion": "v1", "kind": "Secret", "type": OPAQUE, "metadata": metadata, "data": changed}
-                await self._cluster.create(resources.SECRETS, fresh, self._namespace)
+                new_secret = {"apiVersion": "v1", "kind": "Secret", "type": OPAQUE, "metadata": metadata, "data": changed}
+                await self._cluster.create(resources.SECRETS, new_secret, self._namespace)
             else:
                 precondition = {"resourceVersion": secret.metadata.resource_version}
                 patch = Merge({"metadata": precondition, "data": changed})

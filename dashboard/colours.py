@@ -100,10 +100,10 @@ def colours_of(nodes: Iterable[NodeStory], by: str, reading: Reading) -> Colours
         known = dict(_published(reading.stock, lambda device: text_of(device.attributes.get(by))))
     if by == STATE or (by not in CHOICES and not known):
         return Colours(STATE, dict.fromkeys(count_devices(nodes), ""))
-    plain = Colours(by, {}, known)
-    counted = Counter(value for node in nodes for device in node.devices if (value := plain.value(node, device)))
+    without_classes = Colours(by, {}, known)
+    counted = Counter(value for node in nodes for device in node.devices if (value := without_classes.value(node, device)))
     ranked = [value for value, _ in sorted(counted.items(), key=lambda item: (-item[1], item[0]))]
-    return plain._replace(classes={value: f"k{min(at, _OWN) + 1}" for at, value in enumerate(ranked)})
+    return without_classes._replace(classes={value: f"k{min(rank, _OWN) + 1}" for rank, value in enumerate(ranked)})
 
 
 def _published(stock: Stock, value_of: Callable[[Device], str]) -> Iterator[tuple[str, str]]:

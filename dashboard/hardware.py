@@ -95,12 +95,12 @@ def page_of(cards: Iterable[HardwareUsage]) -> Iterator[Html]:
             )
             for held_part in card.parts[:_PARTS]
         ]
-        if rest := card.parts[_PARTS:]:
-            parts.append((sum(held_part.part for held_part in rest), "shared", f"{len(rest):,} more claims"))
-        taken = sum(part for part, *_ in parts)
-        blocked = max(0.0, 1.0 - taken - card.free)
+        if parts_left := card.parts[_PARTS:]:
+            parts.append((sum(held_part.part for held_part in parts_left), "shared", f"{len(parts_left):,} more claims"))
+        held_fraction = sum(part for part, *_ in parts)
+        blocked = max(0.0, 1.0 - held_fraction - card.free)
         parts += [(blocked, "blocked", f"{blocked:.0%} not available"), (card.free, "free", f"{card.free:.0%} free")]
-        summary = f"{card.name}: {taken:.0%} held, {card.free:.0%} free"
+        summary = f"{card.name}: {held_fraction:.0%} held, {card.free:.0%} free"
         claim_links: list[object] = []
         for held_part in card.parts[:_NAMED]:
             claim_links += [" ", link(held_part.claim, "claims", *held_part.claim.split("/", 1))]

@@ -43,21 +43,21 @@ class Live:
         self._is_over = True
         self.wake()
 
-    async def answer(self, look: Callable[[], Awaitable[tuple[str, float]]]) -> Reply:
-        """Stream the name of each new reading. `look` returns the name of the last reading, and the seconds until the next call of `look`."""
+    async def answer(self, poll: Callable[[], Awaitable[tuple[str, float]]]) -> Reply:
+        """Stream the name of each new reading. `poll` returns the name of the last reading, and the seconds until the next call of `poll`."""
         if self._listeners >= MAX_LISTENERS:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, ("Retry-After", "30"))
-        parts = self._versions(look)
+        parts = self._versions(poll)
         return Reply(200, await anext(parts), "text/event-stream", parts=parts)
 
-    async def _versions(self, look: Callable[[], Awaitable[tuple[str, float]]]) -> AsyncGenerator[bytes, None]:
+    async def _versions(self, poll: Callable[[], Awaitable[tuple[str, float]]]) -> AsyncGenerator[bytes, None]:
         self._listeners += 1
         try:
             yield b"retry: 5000\n\n"
             end, sent = time.monotonic() + self._lasts, ""
             while not self._is_over and time.monotonic() < end:
                 changed = self._changed
-                reading, pause = await look()
+                reading, pause = await poll()
                 # Writing a comment detects a listener that has disconnected.
                 yield b":\n\n" if reading == sent else f"data: {reading}\n\n".encode()
                 sent = reading

@@ -52,14 +52,14 @@ async def certificate(file: str, key: str, *, every: float = LOOK_SECONDS) -> As
     reload.load(context, pair)
 
     async def follow() -> None:
-        shown = pair
+        loaded_pair = pair
         while True:
             await asyncio.sleep(every)
             with contextlib.suppress(mutual.UnusableFile):  # the last valid certificate stays in use
                 current = (await asyncio.to_thread(mutual.read, files)).pair
-                if current != shown:
+                if current != loaded_pair:
                     reload.load(context, current)
-                    shown = current
+                    loaded_pair = current
 
     following = asyncio.create_task(follow())
     try:
@@ -81,8 +81,8 @@ class Login:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._accounts = TokenReviews(cluster, "", time.monotonic)
-        self._turn = asyncio.Semaphore(_ASKED_AT_ONCE)
-        self._known: dict[tuple[Account, str, tuple[tuple[str, str], ...]], tuple[bool, float]] = {}
+        self._review_limit = asyncio.Semaphore(_ASKED_AT_ONCE)
+        self._permissions: dict[tuple[Account, str, tuple[tuple[str, str], ...]], tuple[bool, float]] = {}
 
     async def account_of(self, request: Request) -> Account | None:
         """Return the account of a request's token; None without a valid token."""
@@ -104,11 +104,11 @@ class Login:
             if await self._may_list(account, ""):
                 return Viewer(account.name)
             checked = sorted(set(namespaces))[:MAX_NAMESPACES]
-            may = await asyncio.gather(*(self._may_list(account, namespace) for namespace in checked))
+            permissions = await asyncio.gather(*(self._may_list(account, namespace) for namespace in checked))
         except ApiError as error:
             raise _unanswered("SubjectAccessReview", error) from None
         return Viewer(
-            account.name, frozenset(namespace for namespace, is_visible in zip(checked, may, strict=True) if is_visible)
+            account.name, frozenset(namespace for namespace, is_visible in zip(checked, permissions, strict=True) if is_visible)
         )
 
     async def may_see_events(self, account: Account, namespace: str) -> bool:
@@ -120,10 +120,10 @@ class Login:
 
     async def _may_list(self, account: Account, namespace: str, kinds: tuple[tuple[str, str], ...] = _LISTED) -> bool:
         """Return whether the account may list these kinds in a namespace; "" means in all namespaces."""
-        may, until = self._known.get((account, namespace, kinds), (False, 0.0))
+        may, until = self._permissions.get((account, namespace, kinds), (False, 0.0))
         if time.monotonic() < until:
             return may
-        async with self._turn:
+        async with self._review_limit:
             user = {"user": account.name, "groups": list(account.groups), "uid": account.uid}
             extra = {key: list(values) for key, values in account.extra}
             may = True
@@ -137,9 +137,9 @@ class Login:
                 may = status.get("allowed") is True and status.get("denied") is not True
                 if not may:
                     break
-        if len(self._known) > 4 * MAX_NAMESPACES:
-            self._known.clear()
-        self._known[account, namespace, kinds] = may, time.monotonic() + KEPT
+        if len(self._permissions) > 4 * MAX_NAMESPACES:
+            self._permissions.clear()
+        self._permissions[account, namespace, kinds] = may, time.monotonic() + KEPT
         return may
 
 

@@ -46,12 +46,12 @@ def namespaces_of(overview: Overview) -> tuple[NamespaceMoved, ...]:
     outcomes: defaultdict[str, Counter[Outcome | None]] = defaultdict(Counter)
     potential: defaultdict[str, Counter[Outcome | None]] = defaultdict(Counter)
     pods: Counter[str] = Counter()
-    moved: Counter[str] = Counter()
+    pods_with_claims: Counter[str] = Counter()
     for workload in overview.workloads:
         outcomes[workload.namespace][workload.outcome] += 1
         potential[workload.namespace][workload.potential_outcome] += 1
         pods[workload.namespace] += workload.pods
-        moved[workload.namespace] += workload.pods_with_claims
+        pods_with_claims[workload.namespace] += workload.pods_with_claims
     rows = [
         NamespaceMoved(
             namespace=name,
@@ -59,7 +59,7 @@ def namespaces_of(overview: Overview) -> tuple[NamespaceMoved, ...]:
             workloads=_by_outcome(counts),
             potential_outcomes=_by_outcome(potential[name]),
             pods=pods[name],
-            pods_with_claims=moved[name],
+            pods_with_claims=pods_with_claims[name],
         )
         for name, counts in outcomes.items()
     ]
@@ -97,8 +97,8 @@ def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]
         (link(namespace.namespace, "namespaces", namespace.namespace), namespace.mode or "not installed", words_of(namespace.workloads), words_of(namespace.potential_outcomes), namespace.pods_with_claims, namespace.pods)
         for namespace in namespaces_of(overview)
     ]  # fmt: skip
-    whole = survey.report(overview, whole=False)
-    yield el("p", whole.summary)
+    survey_report = survey.report(overview, whole=False)
+    yield el("p", survey_report.summary)
     if mechanisms:
         yield el("h2", "Pods by mechanism")
         yield table(("Mechanism", "Pods"), list(mechanisms.items()))
@@ -108,7 +108,7 @@ def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]
             ("Namespace", "Mode", "Workloads", "Held back by the mode", "Pods on claims", "Pods"), rows[:MAX_ROWS]
         )
         yield from _remaining_rows(rows)
-    for part in whole.parts:
+    for part in survey_report.parts:
         if isinstance(part, Drawn):  # the table that follows has the same numbers
             continue
         if isinstance(part, Rows):

@@ -65,13 +65,13 @@ _NAV = (
 def layout(title: str, view: DashboardView | None, *content: object, current: str = "-", again: bool = True) -> Html:
     """Return a page with header and footer. With `again` the page reloads itself."""
     links = [el("a", word, href=f"/{path}", aria_current="page" if path == current else "") for word, path in _NAV]
-    find = el(
+    search_form = el(
         "form",
         el("input", name="q", type="search", placeholder="pod, claim, node", aria_label="Find a pod, claim or node"),
         el("button", "Find"),
         action="/find",
     )
-    head = el("header", el("strong", "drawbridge"), el("nav", *links, aria_label="Pages"), find)
+    head = el("header", el("strong", "drawbridge"), el("nav", *links, aria_label="Pages"), search_form)
     notices: list[object] = []
     if view is not None:
         if view.problem:
@@ -93,42 +93,42 @@ def layout(title: str, view: DashboardView | None, *content: object, current: st
         foot = el("footer", el("span", source), account)
     else:
         foot = el("footer", "The dashboard writes nothing.")
-    skip = el("a", "Skip to the content", href="#content", class_="skip")
-    shown = {"data_reading": reading_of(view)} if view is not None else {}
+    skip_link = el("a", "Skip to the content", href="#content", class_="skip")
+    reading_attribute = {"data_reading": reading_of(view)} if view is not None else {}
     # `main` can have the focus: the skip link sets it, and the script does when an update removes the focused element.
     body = el(
-        "body", skip, head, el("main", *notices, el("h1", title), *content, id="content", tabindex="-1", **shown), foot
+        "body", skip_link, head, el("main", *notices, el("h1", title), *content, id="content", tabindex="-1", **reading_attribute), foot
     )
-    often: tuple[Html, ...] = ()
+    reload_elements: tuple[Html, ...] = ()
     if again:
         without_script = el("noscript", el("meta", http_equiv="refresh", content=_AGAIN))
-        often = without_script, el("script", src="/script.js", defer="defer", data_again=_AGAIN)
-    top = el(
+        reload_elements = without_script, el("script", src="/script.js", defer="defer", data_again=_AGAIN)
+    head_element = el(
         "head",
         el("meta", charset="utf-8"),
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
         el("link", rel="stylesheet", href="/style.css"),
-        *often,
+        *reload_elements,
         el("title", f"{title} · drawbridge"),
     )
-    return Html("<!doctype html>\n" + el("html", top, body, lang="en"))
+    return Html("<!doctype html>\n" + el("html", head_element, body, lang="en"))
 
 
 def what_if(view: DashboardView, question: WhatIfQuestion, answer: WhatIf | None, problem: str) -> Html:
     """Return the page with the form for a what-if question about pods and nodes, and with the answer, if there is one."""
-    field = area(question.text, name="manifest", id="manifest", rows=14, spellcheck="false")
-    fewer = el("input", name="remove", id="remove", value=" ".join(question.removed), placeholder="node-1 node-2", spellcheck="false")  # fmt: skip
-    more = el(
+    manifest_field = area(question.text, name="manifest", id="manifest", rows=14, spellcheck="false")
+    remove_field = el("input", name="remove", id="remove", value=" ".join(question.removed), placeholder="node-1 node-2", spellcheck="false")  # fmt: skip
+    add_field = el(
         "input", name="add", id="add", value=" ".join(question.added), placeholder="node-1=10", spellcheck="false"
     )
     form = el(
         "form",
         el("label", "Pods or workloads, as for kubectl apply", for_="manifest"),
-        field,
+        manifest_field,
         el("label", "Remove these nodes: their pods are placed again", for_="remove"),
-        fewer,
+        remove_field,
         el("label", "Add N idle nodes like NODE, as NODE=N: waiting pods are placed, too", for_="add"),
-        more,
+        add_field,
         el("button", "What would happen?"),
         action="/what-if",
         method="post",
@@ -143,8 +143,8 @@ def what_if(view: DashboardView, question: WhatIfQuestion, answer: WhatIf | None
             else:
                 rows.append((pod.pod, "no node", _lines(reasons_of(pod))))
         summary = f"{answer.placed} of {count_of(len(answer.pods), 'pod')} would fit ({DEFAULT}); nothing was created."
-        left = f" {count_of(answer.left, 'more waiting pod')} left out." if answer.left else ""
-        parts += [el("p", summary, left, " ", link("A link to this question", "what-if", **question.as_query()))]
+        left_out = f" {count_of(answer.left, 'more waiting pod')} left out." if answer.left else ""
+        parts += [el("p", summary, left_out, " ", link("A link to this question", "what-if", **question.as_query()))]
         parts += [table(("Pod", "Node", "Devices, or why not"), rows)] if rows else []
         quotas = [
             (quota.line, "over the limit" if quota.exceeded else "within the limit") for quota in answer.quotas[:NODES_A_PAGE]
@@ -261,11 +261,11 @@ def _title(device: DeviceHeld) -> str:
 
 def node(view: DashboardView, name: str) -> Html | None:
     """Return the page of a node, with each of its devices; None if the node has no devices."""
-    shown = next((node for node in view.picture.nodes if node.node == name), None)
-    if shown is None:
+    node_story = next((node for node in view.picture.nodes if node.node == name), None)
+    if node_story is None:
         return None
     rows: list[Sequence[object]] = []
-    for device in shown.devices:
+    for device in node_story.devices:
         for holder in device.holders[:_HOLDERS] or (None,):
             device_link = (
                 device.device if device.state == "plugin" else link(device.device, "devices", *device.device.split("/"))
@@ -276,11 +276,11 @@ def node(view: DashboardView, name: str) -> Html | None:
             rows.append((device_link, state, holder_links, share, holder.since if holder else "", device.model))
         if len(device.holders) > _HOLDERS:
             rows.append(("", "", f"and {len(device.holders) - _HOLDERS:,} more", "", "", ""))
-    drawn = squares([(device.state, _title(device)) for device in shown.devices])
+    drawn = squares([(device.state, _title(device)) for device in node_story.devices])
     together_link = link("Which devices can be used together", "nodes", name, "together")
     body = (
         drawn,
-        el("p", words_of(count_devices([shown])), ". ", together_link),
+        el("p", words_of(count_devices([node_story])), ". ", together_link),
         table(("Device", "State", "Holder", "Share", "Since", "Model"), rows),
         *to_scale(hardware_of(view.reading.stock, name)),
     )
@@ -289,25 +289,25 @@ def node(view: DashboardView, name: str) -> Html | None:
 
 def combinations(view: DashboardView, name: str = "") -> Html | None:
     """Return the page that shows which devices of a node, or of the fleet, can be in use at the same time."""
-    judged = api.matrices(view, name)
-    if judged is None:
+    matrices = api.matrices(view, name)
+    if matrices is None:
         return None
-    combined = report(group_equal(judged))
-    parts = [part_as_html(part) for part in combined.parts]
+    matrix_report = report(group_equal(matrices))
+    parts = [part_as_html(part) for part in matrix_report.parts]
     back = [el("p", "On node ", link(name, "nodes", name))] if name else []
-    if not judged:
+    if not matrices:
         parts = [el("p", "No device is published: ", link("the fleet", ""), " says why.")]
-    legend = el("p", combined.summary, class_="soft")
-    return layout(combined.title, view, *back, *parts, legend, current="-" if name else "together")
+    legend = el("p", matrix_report.summary, class_="soft")
+    return layout(matrix_report.title, view, *back, *parts, legend, current="-" if name else "together")
 
 
 def _holder_links(pods: Sequence[str], claim: str) -> Html:
-    named = [link(pod, "pods", *pod.split("/", 1)) for pod in pods[:_HOLDERS]]
+    links = [link(pod, "pods", *pod.split("/", 1)) for pod in pods[:_HOLDERS]]
     if left := pods[_HOLDERS:]:
-        named.append(el("span", f"{len(left):,} more"))
+        links.append(el("span", f"{len(left):,} more"))
     if claim:
-        named.append(together(("claim ", link(claim, "claims", *claim.split("/", 1)))))
-    return together(part for at, holder in enumerate(named) for part in ((", ", holder) if at else (holder,)))
+        links.append(together(("claim ", link(claim, "claims", *claim.split("/", 1)))))
+    return together(part for at, holder in enumerate(links) for part in ((", ", holder) if at else (holder,)))
 
 
 def waiting(view: DashboardView) -> Html:
@@ -319,8 +319,8 @@ def waiting(view: DashboardView) -> Html:
 
 
 def _by_reason(waiting_pods: Sequence[Waiting]) -> Iterator[Html]:
-    if unasked := sum(not pod.actor for pod in waiting_pods):
-        words = f"For {count_of(unasked, 'pod')} only the scheduler's message is shown, because finding the reason takes longer. The reason is on each pod's page."
+    if unexplained := sum(not pod.actor for pod in waiting_pods):
+        words = f"For {count_of(unexplained, 'pod')} only the scheduler's message is shown, because finding the reason takes longer. The reason is on each pod's page."
         yield el("p", words, class_="warn")
     groups = reasons(waiting_pods)
     for reason, pods in groups[:_REASONS]:
@@ -343,8 +343,8 @@ def _by_reason(waiting_pods: Sequence[Waiting]) -> Iterator[Html]:
         if len(pods) > _PODS_OF_A_REASON:
             yield el("p", f"and {len(pods) - _PODS_OF_A_REASON:,} more, which /api/v1/waiting lists", class_="soft")
     if rest := groups[_REASONS:]:
-        left = count_of(sum(len(pods) for _, pods in rest), "pod")
-        yield el("p", f"and {left} for {len(rest):,} other reasons, which /api/v1/waiting lists", class_="soft")
+        pods_left = count_of(sum(len(pods) for _, pods in rest), "pod")
+        yield el("p", f"and {pods_left} for {len(rest):,} other reasons, which /api/v1/waiting lists", class_="soft")
 
 
 def move(view: DashboardView, overview: Overview | None, problem: str, made_at: str = "") -> Html:
@@ -395,9 +395,9 @@ def pod(view: DashboardView, key: str) -> Html | None:
     story = pod_story(key, view.reading, view.configuration)
     claims: list[Sequence[object]] = []
     for claim in story.claims:
-        is_there = claim.name in view.reading.stock.claims
-        named = link(claim.name, "claims", *claim.name.split("/", 1)) if is_there else claim.name
-        claims.append((named, claim.state.value, claim.since, ", ".join(claimed.device for claimed in claim.devices)))
+        exists = claim.name in view.reading.stock.claims
+        claim_link = link(claim.name, "claims", *claim.name.split("/", 1)) if exists else claim.name
+        claims.append((claim_link, claim.state.value, claim.since, ", ".join(claimed.device for claimed in claim.devices)))
     parts = [el("p", el("strong", story.next_step.message or "there is nothing to do"))]
     if claims:
         parts += [el("h2", "Claims"), table(("Claim", "State", "Since", "Devices"), claims)]
@@ -473,11 +473,11 @@ def device(view: DashboardView, name: str) -> Html | None:
         for holder in story.holders
     ]
     parts = [table(("Holder", "Since", "Share"), holders[:NODES_A_PAGE]), _remaining_rows(holders)] if holders else []
-    where = [el("p", "On node ", link(story.node, "nodes", story.node))] if story.node else []
+    node_link = [el("p", "On node ", link(story.node, "nodes", story.node))] if story.node else []
     return layout(
         f"Device {name}",
         view,
-        *where,
+        *node_link,
         *parts,
         *_terminal_output(explain.screen_of_device(story), f"drawbridge explain device/{name}"),
     )
@@ -485,8 +485,8 @@ def device(view: DashboardView, name: str) -> Html | None:
 
 def _terminal_output(output: Iterable[str], command: str) -> Iterator[Html]:
     yield el("h2", "In full")
-    shown = list(output)
-    yield lines([*shown[:_LINES], *([f"and {len(shown) - _LINES:,} more lines"] if len(shown) > _LINES else [])])
+    output_lines = list(output)
+    yield lines([*output_lines[:_LINES], *([f"and {len(output_lines) - _LINES:,} more lines"] if len(output_lines) > _LINES else [])])
     yield el("p", "The same on a terminal: ", el("code", command), class_="soft")
 
 
@@ -536,7 +536,7 @@ def index(view: DashboardView) -> Html:
     rows = []
     for path, operations in api.openapi()["paths"].items():
         # An address is a link only if it needs neither a name nor a question.
-        linked = "{" not in path and "400" not in operations["get"]["responses"]
-        rows.append((el("a", path, href=path) if linked else path, operations["get"]["summary"]))
-    also = el("p", "The description of all addresses as ", el("a", "OpenAPI", href="/api/v1/openapi.json"), ".")
-    return layout("JSON", view, table(("Path", "Content"), rows), also, current="api")
+        has_link = "{" not in path and "400" not in operations["get"]["responses"]
+        rows.append((el("a", path, href=path) if has_link else path, operations["get"]["summary"]))
+    openapi_link = el("p", "The description of all addresses as ", el("a", "OpenAPI", href="/api/v1/openapi.json"), ".")
+    return layout("JSON", view, table(("Path", "Content"), rows), openapi_link, current="api")

@@ -125,9 +125,9 @@ def devices_by_namespace(picture: Picture) -> Mapping[str, int]:
     counted: set[tuple[str, str]] = set()
     for node in picture.nodes:
         for device in node.devices:
-            for held in device.holders:
-                holder = held.claim or ",".join(held.pods)
+            for device_holder in device.holders:
+                holder = device_holder.claim or ",".join(device_holder.pods)
                 if (device.device, holder) not in counted:
                     counted.add((device.device, holder))
-                    counts[holder.partition("/")[0]] += devices_of(held)
+                    counts[holder.partition("/")[0]] += devices_of(device_holder)
     return {namespace: number for namespace, number in counts.most_common() if number}

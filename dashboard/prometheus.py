@@ -39,13 +39,13 @@ class Prometheus:
     def __init__(self, url: str, *, patience: float = 10.0) -> None:
         self._url = url.rstrip("/")
         self._patience = patience
-        self._turn = asyncio.Lock()
-        self._known: dict[int, tuple[float, list[Line]]] = {}
+        self._lock = asyncio.Lock()
+        self._cached: dict[int, tuple[float, list[Line]]] = {}
 
     async def lines(self, days: int, *, narrowed: bool) -> list[Line]:
         """Return the lines of the last days; if `narrowed`, without the line of waiting pods. Raises CommandFailed."""
-        async with self._turn:  # one request at a time, so that viewers share an answer
-            asked_at, known = self._known.get(days, (-math.inf, []))
+        async with self._lock:  # one request at a time, so that viewers share an answer
+            asked_at, cached_lines = self._cached.get(days, (-math.inf, []))
             if time.monotonic() - asked_at > _FRESH:
                 timeout = aiohttp.ClientTimeout(total=self._patience)
                 try:
@@ -55,9 +55,9 @@ class Prometheus:
                 except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
                     reason = str(error) or "it did not answer in time"
                     raise CommandFailed(f"Prometheus at {self._url} cannot be asked: {reason[:300]}", _REMEDY) from None
-                known = [Line(title, points, 0.0) for title, points in zip(_QUESTIONS, answers, strict=True) if points]
-                self._known[days] = time.monotonic(), known
-        return [drawn for drawn in known if not (narrowed and drawn.title == WAITING)]
+                cached_lines = [Line(title, points, 0.0) for title, points in zip(_QUESTIONS, answers, strict=True) if points]
+                self._cached[days] = time.monotonic(), cached_lines
+        return [drawn for drawn in cached_lines if not (narrowed and drawn.title == WAITING)]
 
     async def _points(self, session: aiohttp.ClientSession, query: str, days: int) -> list[tuple[float, float]]:
         end, span = time.time(), days * 86400

@@ -133,24 +133,24 @@ class Dashboard:
 
         `again` is the number of seconds between two readings for the history; with 0 the cluster is read only on request.
         """
-        self._again, self._prometheus = again, prometheus
+        self._history_interval, self._prometheus = again, prometheus
         self._source = source
         self._login = login
         self._narrowed: dict[frozenset[str], DashboardView] = {}
         self._narrowing = asyncio.Lock()
-        self._asking = asyncio.Lock()
-        self._asking_events = asyncio.Semaphore(4)
+        self._question_lock = asyncio.Lock()
+        self._event_reads = asyncio.Semaphore(4)
         self._fresh, self._search, self._patience = fresh, search, patience
         self._view: DashboardView | None = None
         self._problem = ""
         self._read_at = 0.0
-        self._took = 0.0
+        self._reading_seconds = 0.0
         self._live = Live(listening)
         self._reading: asyncio.Task[None] | None = None
         self._first_view_or_end = asyncio.Event()
-        self._is_whole = False
-        self._history, self._begun = Samples(), _now()
-        self._known: set[str] = set()  # the counted kinds that at least one reading had
+        self._has_reasons = False
+        self._history, self._history_begun = Samples(), _now()
+        self._kinds_read: set[str] = set()  # the counted kinds that at least one reading had
         self._survey: Overview | None = None
         self._survey_problem, self._survey_made_at = "", ""
         self._surveyed_at = 0.0
@@ -201,9 +201,9 @@ class Dashboard:
         async def read_again() -> None:
             while True:
                 await self.view()
-                await asyncio.sleep(self._again)
+                await asyncio.sleep(self._history_interval)
 
-        reading = asyncio.create_task(read_again()) if self._again else None
+        reading = asyncio.create_task(read_again()) if self._history_interval else None
         try:
             async with site.open(host, port, tls) as url:
                 try:
@@ -223,16 +223,16 @@ class Dashboard:
 
         The first call waits for a reading. Later calls start a reading in the background if the last one is old.
         """
-        old = time.monotonic() - self._read_at > self._fresh
-        is_due = self._view is None or (old and self._source.lives)
+        is_old = time.monotonic() - self._read_at > self._fresh
+        is_due = self._view is None or (is_old and self._source.lives)
         if is_due and (self._reading is None or self._reading.done()):
             self._first_view_or_end.clear()
             self._reading = asyncio.create_task(self._read())
-        if self._reading is not None and (self._view is None or (whole and not self._is_whole)):
+        if self._reading is not None and (self._view is None or (whole and not self._has_reasons)):
             await (asyncio.shield(self._reading) if whole else self._first_view_or_end.wait())
         return self._view
 
-    async def _seen_by(self, request: Request, *, whole: bool = True) -> DashboardView | None:
+    async def _view_for(self, request: Request, *, whole: bool = True) -> DashboardView | None:
         """Return the part of the current view that the sender of a request may see. Raises Refused without a token."""
         if self._login is None:
             return await self.view(whole=whole)
@@ -246,16 +246,16 @@ class Dashboard:
         if viewer.namespaces is None:
             return view._replace(viewer=viewer.name)
         async with self._narrowing:  # one at a time: each takes as long as a first page
-            known = self._narrowed.get(viewer.namespaces)
-            if known is None or known.picture.read_at != view.picture.read_at:
+            narrowed_view = self._narrowed.get(viewer.namespaces)
+            if narrowed_view is None or narrowed_view.picture.read_at != view.picture.read_at:
                 reading = await asyncio.to_thread(tenants.for_tenant, view.reading, viewer.namespaces)
-                known = await asyncio.to_thread(self._view_of, reading, view.picture.read_at)
-                known = await asyncio.to_thread(self._find_reasons, known)
+                narrowed_view = await asyncio.to_thread(self._view_of, reading, view.picture.read_at)
+                narrowed_view = await asyncio.to_thread(self._find_reasons, narrowed_view)
                 self._narrowed.pop(viewer.namespaces, None)
-                self._narrowed[viewer.namespaces] = known
+                self._narrowed[viewer.namespaces] = narrowed_view
                 while len(self._narrowed) > MAX_NARROWED:
                     self._narrowed.pop(next(iter(self._narrowed)))
-        return known._replace(viewer=viewer.name, problem=view.problem, narrowed=True)
+        return narrowed_view._replace(viewer=viewer.name, problem=view.problem, narrowed=True)
 
     async def _read(self) -> None:
         begun = time.monotonic()
@@ -266,10 +266,10 @@ class Dashboard:
                 self._view = view
                 self._first_view_or_end.set()
             self._view = await asyncio.to_thread(self._find_reasons, view)
-            self._is_whole = True
+            self._has_reasons = True
             unread = {missed.kind for missed in reading.unread}
-            self._known |= _COUNTED - unread
-            if self._history.is_due(view.picture.read_at) and not unread & self._known:
+            self._kinds_read |= _COUNTED - unread
+            if self._history.is_due(view.picture.read_at) and not unread & self._kinds_read:
                 self._history.add(await asyncio.to_thread(sample_of, self._view.picture, view.reading.stock))
         except CommandEnded as error:
             self._publish_problem(f"{error.message} ({error.remedy})" if error.remedy else error.message)
@@ -278,7 +278,7 @@ class Dashboard:
             self._publish_problem("the reading failed: the log of the dashboard says why")
         self._read_at = time.monotonic()
         self._first_view_or_end.set()
-        self._took = self._read_at - begun
+        self._reading_seconds = self._read_at - begun
         self._live.wake()
 
     def _publish_problem(self, problem: str) -> None:
@@ -303,7 +303,7 @@ class Dashboard:
 
         async def answer(request: Request) -> Reply:
             try:
-                view = await self._seen_by(request, whole=whole)
+                view = await self._view_for(request, whole=whole)
             except _NoToken:
                 return _ask_for_token()
             if view is not None:
@@ -317,7 +317,7 @@ class Dashboard:
         """Return a handler that answers with the JSON of what the sender may see, or with an error."""
 
         async def answer(request: Request) -> Reply:
-            view = await self._seen_by(request)
+            view = await self._view_for(request)
             return _answer({"error": self._problem}, 503) if view is None else await write(view, request)
 
         return answer
@@ -337,8 +337,8 @@ class Dashboard:
     async def _with_events(self, view: DashboardView, kind: str, request: Request) -> DashboardView:
         """Add the events of the object that the address names, if the viewer may see the object."""
         key = api.key_of(request.names) if kind else ""
-        known: Mapping[str, Pod | ResourceClaim] = view.reading.pods if kind == "Pod" else view.reading.stock.claims
-        if key not in known:
+        objects: Mapping[str, Pod | ResourceClaim] = view.reading.pods if kind == "Pod" else view.reading.stock.claims
+        if key not in objects:
             return view
         namespace, _, name = key.partition("/")
         if self._login is not None:
@@ -346,14 +346,14 @@ class Dashboard:
             if account is None or not await self._login.may_see_events(account, namespace):
                 return view._replace(events=Events(problem=f"your account may not list events in {namespace}"))
         try:
-            async with asyncio.timeout(self._patience), self._asking_events:
+            async with asyncio.timeout(self._patience), self._event_reads:
                 ask = self._source.events or partial(events_in, view.reading)
                 events = await asyncio.to_thread(lambda: list(ask(kind, namespace, name)))
         except CommandEnded as error:
             return view._replace(events=Events(problem=error.message))
         except TimeoutError:
             return view._replace(events=Events(problem="the API server did not answer in time"))
-        return view._replace(events=shown(events, known[key].metadata.uid))
+        return view._replace(events=shown(events, objects[key].metadata.uid))
 
     def _json(self, endpoint: api.DashboardEndpoint) -> _Handler:
         async def answer(view: DashboardView, request: Request) -> Reply:
@@ -388,7 +388,7 @@ class Dashboard:
 
     async def _answer(self, view: DashboardView, question: WhatIfQuestion) -> WhatIf:
         """Answer a question. Only one is answered at a time, because each may take as long as a first page."""
-        async with self._asking:
+        async with self._question_lock:
             end = time.monotonic() + self._search
             return await asyncio.to_thread(what_if, view, question, lambda: time.monotonic() > end)
 
@@ -397,7 +397,7 @@ class Dashboard:
         if days:
             page = pages.history_of_days(view, days, lines, problem)
         else:
-            page = pages.history(view, self._history.samples(narrowed=view.narrowed), self._begun, SPANS if self._prometheus else ())  # fmt: skip
+            page = pages.history(view, self._history.samples(narrowed=view.narrowed), self._history_begun, SPANS if self._prometheus else ())  # fmt: skip
         return html(page)
 
     async def _history_json(self, view: DashboardView, request: Request) -> Reply:
@@ -486,7 +486,7 @@ class Dashboard:
 
         async def look() -> tuple[str, float]:
             """Return the name of the last reading, and the seconds until the next call. A cluster that takes long to read is read less often."""
-            pause = max(self._fresh, self._took / MAX_SHARE_OF_TIME)
+            pause = max(self._fresh, self._reading_seconds / MAX_SHARE_OF_TIME)
             is_due = time.monotonic() - self._read_at > pause
             view = await self.view() if is_due else self._view
             return reading_of(view) if view else "", pause + 0.1

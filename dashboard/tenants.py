@@ -52,25 +52,25 @@ def for_tenant(reading: Reading, namespaces: Collection[str]) -> Reading:
     Of other pods and claims keep only which devices of which nodes they hold.
     """
     pods: dict[str, Pod] = {}
-    hidden: dict[str, str] = {}
+    hidden_names: dict[str, str] = {}
     for key, pod in reading.pods.items():
         if key.partition("/")[0] in namespaces:
             pods[key] = pod
         elif pod.spec.node_name:  # waiting pods of other namespaces are not shown
-            hidden[pod.metadata.uid] = name = f"pod-{len(hidden) + 1}"
+            hidden_names[pod.metadata.uid] = name = f"pod-{len(hidden_names) + 1}"
             amounts = {key: Quantity.from_nano(amount) for key, amount in requests(pod).items() if key != "pods"}
             containers = (Container(name="all", resources=ResourceRequirements(requests=amounts)),)
             spec = PodSpec(node_name=pod.spec.node_name, containers=containers)
-            served = pod.status.extended_resource_claim_status
-            served = served and PodExtendedResourceClaimStatus()  # without names; it shows that the pod has its devices by a claim
-            status = PodStatus(phase=pod.status.phase, extended_resource_claim_status=served)
+            claim_status = pod.status.extended_resource_claim_status
+            claim_status = claim_status and PodExtendedResourceClaimStatus()  # without names; it shows that the pod has its devices by a claim
+            status = PodStatus(phase=pod.status.phase, extended_resource_claim_status=claim_status)
             pods[f"{OTHERS}/{name}"] = Pod(metadata=_metadata(pod.metadata, name), spec=spec, status=status)
     unread: list[Unread] = []
-    for known in reading.unread:  # a whole kind, or an object
-        _, object_, key = known.kind.partition(" ")
+    for missed in reading.unread:  # a whole kind, or an object
+        _, object_, key = missed.kind.partition(" ")
         is_shown = not object_ or key.partition("/")[0] in namespaces
-        unread.append(known if is_shown else _UNREAD)
-    objects = _objects(reading, namespaces, hidden)
+        unread.append(missed if is_shown else _UNREAD)
+    objects = _objects(reading, namespaces, hidden_names)
     visible = reading_of(
         objects,
         reading.features,

@@ -65,17 +65,17 @@ def waiting(reading: Reading, configuration: Configuration, is_late: Callable[[]
     """List the pods that wait, the oldest first. No search for a reason begins after `is_late` is true."""
     pending = [key for key, pod in reading.pods.items() if waits_for_node(pod)]
     pending.sort(key=lambda key: (reading.pods[key].metadata.creation_timestamp, key))
-    rows: dict[object, Waiting] = {}  # by `_kind_of`
+    rows: dict[object, Waiting] = {}  # by `_reason_key`
     explained = 0
     for key in pending:
         pod = reading.pods[key]
         since = pod.metadata.creation_timestamp
-        late = is_late()
-        kind = None if late and not explained else _kind_of(pod, reading, configuration, search=not late)
-        equal_row = rows.get(kind)
-        if equal_row is not None:
-            yield msgspec.structs.replace(equal_row, pod=key, since=since, owner=_owner(key, reading))
-        elif explained >= MAX_EXPLAINED or late:
+        is_too_late = is_late()
+        reason_key = None if is_too_late and not explained else _reason_key(pod, reading, configuration, search=not is_too_late)
+        row_of_equal_pod = rows.get(reason_key)
+        if row_of_equal_pod is not None:
+            yield msgspec.structs.replace(row_of_equal_pod, pod=key, since=since, owner=_owner(key, reading))
+        elif explained >= MAX_EXPLAINED or is_too_late:
             message = next(
                 (condition.message for condition in pod.status.conditions if condition.type == "PodScheduled"), ""
             )
@@ -92,7 +92,7 @@ def waiting(reading: Reading, configuration: Configuration, is_late: Callable[[]
             for entry in pod.spec.resource_claims:
                 own_names += [entry.name, claim_name(pod, entry) or entry.name]
             if not any(name in text for name in own_names for text in (row.reason, row.nearest_fit)):
-                rows[kind] = row
+                rows[reason_key] = row
             yield row
 
 
@@ -101,7 +101,7 @@ def _owner(key: str, reading: Reading) -> str:
     return owners[-1] if owners else ""
 
 
-def _kind_of(pod: Pod, reading: Reading, configuration: Configuration, *, search: bool) -> object:
+def _reason_key(pod: Pod, reading: Reading, configuration: Configuration, *, search: bool) -> object:
     """Return a value that is equal for pods with the same reason: for those that differ only in their names and in their claims' names.
 
     Without `search`, no node is searched for the pod.

@@ -126,15 +126,15 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
         documents = manifests.parse(question.text, "manifest")
     except ManifestError as error:
         raise Unanswerable("; ".join(map(str, error.problems[:3]))) from None
-    coming = [document for document in documents if brings_pods(document.object)]
-    if not (coming or question.removed or question.added):
+    workload_documents = [document for document in documents if brings_pods(document.object)]
+    if not (workload_documents or question.removed or question.added):
         raise Unanswerable("the manifest has no pod and no workload: paste one as for `kubectl apply`")
-    others = [document for document in documents if document not in coming]
-    snapshot, refused, state = _arrived(view, coming, others)
+    other_documents = [document for document in documents if document not in workload_documents]
+    snapshot, refused, state = _arrived(view, workload_documents, other_documents)
     templates = {template.metadata.key: template for template in snapshot.templates}
     with_templates = view.reading.with_types({ResourceClaimTemplate: templates})
-    foretold = foretell_in(with_templates, [document.object for document in coming], {}, state)
-    quotas = tuple(QuotaEffect(line=str(line), exceeded=line.exceeded) for quota in foretold for line in quota.lines)
+    quota_forecasts = foretell_in(with_templates, [document.object for document in workload_documents], {}, state)
+    quotas = tuple(QuotaEffect(line=str(line), exceeded=line.exceeded) for quota in quota_forecasts for line in quota.lines)
     try:
         snapshot = change_nodes(snapshot, question.removed, question.added)
     except Broken as error:
@@ -148,40 +148,40 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
         raise Unanswerable(
             f"{pending_count} pods are more than {MAX_PODS}: request fewer, or use `drawbridge simulate`"
         )
-    known = {pod.metadata.key for pod in snapshot.pods}
+    present_keys = {pod.metadata.key for pod in snapshot.pods}
     waiting = [
-        pod for pod in pending(view.reading.pods.values()) if waits_for_node(pod) and pod.metadata.key not in known
+        pod for pod in pending(view.reading.pods.values()) if waits_for_node(pod) and pod.metadata.key not in present_keys
     ]
-    fitting = waiting[: MAX_PODS - pending_count]
+    waiting_to_place = waiting[: MAX_PODS - pending_count]
 
     def check_time() -> None:
         if is_late():
             raise Unanswerable("the simulation takes too long for a page: name fewer pods, or use `drawbridge simulate`")
 
     if question.added:
-        snapshot = msgspec.structs.replace(snapshot, pods=(*snapshot.pods, *fitting))
+        snapshot = msgspec.structs.replace(snapshot, pods=(*snapshot.pods, *waiting_to_place))
         simulation = place(snapshot, state, refused, check_time=check_time)
     else:
-        simulation = place(snapshot, state, refused, ahead=fitting, check_time=check_time)
-    left = len(waiting) - len(fitting)
-    return WhatIf(pods=simulation.pods, placed=simulation.totals.placed, quotas=quotas, left=left)
+        simulation = place(snapshot, state, refused, ahead=waiting_to_place, check_time=check_time)
+    left_out = len(waiting) - len(waiting_to_place)
+    return WhatIf(pods=simulation.pods, placed=simulation.totals.placed, quotas=quotas, left=left_out)
 
 
 def _arrived(
-    view: DashboardView, coming: Sequence[Document], others: Sequence[Document]
+    view: DashboardView, workload_documents: Sequence[Document], other_documents: Sequence[Document]
 ) -> tuple[Snapshot, dict[str, str], State]:
     """Return the snapshot with the pasted pods, the pods that the webhook refuses, and the webhook's state. Raise Unanswerable."""
     reading = view.reading
-    pasted = TypedObjects.read(other.object for other in others)
+    pasted = TypedObjects.read(other.object for other in other_documents)
     if pasted.unreadable:
         raise Unanswerable(str(pasted.unreadable[0].error))
-    objects = (*reading.objects, *(other.object for other in others))
+    objects = (*reading.objects, *(other.object for other in other_documents))
     typed = TypedObjects((*reading.typed, *pasted))
     state = state_of(msgspec.structs.replace(reading, objects=objects, typed=typed), view.configuration)
-    arrived = arrivals((document.object for document in coming), state)
-    if len(arrived.pods) > MAX_PODS:
+    arrived_pods = arrivals((document.object for document in workload_documents), state)
+    if len(arrived_pods.pods) > MAX_PODS:
         raise Unanswerable(
-            f"{len(arrived.pods)} pods are more than {MAX_PODS}: request fewer, or use `drawbridge simulate`"
+            f"{len(arrived_pods.pods)} pods are more than {MAX_PODS}: request fewer, or use `drawbridge simulate`"
         )
     claims, templates = pasted.of_type(ResourceClaim), pasted.of_type(ResourceClaimTemplate)
-    return beside(reading, arrived, claims=claims, templates=templates), arrived.refused, state
+    return beside(reading, arrived_pods, claims=claims, templates=templates), arrived_pods.refused, state

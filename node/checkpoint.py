@@ -82,8 +82,8 @@ def encode(checkpoint: Checkpoint) -> bytes:
     for uid, record in sorted(checkpoint.claims.items()):
         claims[uid] = checkpoint.read.get(uid) or msgspec.Raw(wire.encode(record))
     body = msgspec.json.encode(_Payload(claims)) + b"\n"
-    numbers = b"%d %d %d" % (VERSION, OLDEST, len(body))
-    return b"drawbridge-checkpoint %s %s\n%s" % (numbers, _sum(numbers, body), body)
+    header_numbers = b"%d %d %d" % (VERSION, OLDEST, len(body))
+    return b"drawbridge-checkpoint %s %s\n%s" % (header_numbers, _sum(header_numbers, body), body)
 
 
 def decode(data: bytes) -> Checkpoint:
@@ -92,21 +92,21 @@ def decode(data: bytes) -> Checkpoint:
     if head is None:
         raise BrokenCheckpoint("it does not begin with a checkpoint header")
     body = data[head.end() :]
-    numbers = b" ".join(head.group(1, 2, 3))
+    header_numbers = b" ".join(head.group(1, 2, 3))
     if len(body) != int(head[3]):
         raise BrokenCheckpoint(f"it has {len(body)} bytes, but {int(head[3])} were written")
-    if _sum(numbers, body) != head[4]:
+    if _sum(header_numbers, body) != head[4]:
         raise BrokenCheckpoint("its checksum does not match its content")
     if int(head[2]) > VERSION:
         raise BrokenCheckpoint(
             f"it has version {int(head[1])} of the format, which only version {int(head[2])} or later can read"
         )
     try:
-        read = msgspec.json.decode(body, type=_Payload).claims
-        claims = {uid: wire.decode(bytes(raw), Prepared) for uid, raw in read.items()}
+        raw_records = msgspec.json.decode(body, type=_Payload).claims
+        claims = {uid: wire.decode(bytes(raw), Prepared) for uid, raw in raw_records.items()}
     except (WireError, msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise BrokenCheckpoint(f"a record in it is not valid: {error}") from None
-    return Checkpoint(claims, read)
+    return Checkpoint(claims, raw_records)
 
 
 def _sum(numbers: bytes, body: bytes) -> bytes:

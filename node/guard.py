@@ -82,21 +82,21 @@ class Guard:
         devices: list[HeldDevice] = []
         try:
             results = self._results(claim, reference)
-            before = claims.get(reference.uid)
-            if before is None:
+            prepared_record = claims.get(reference.uid)
+            if prepared_record is None:
                 # Each device is checked beside the prepared claims and this claim's earlier devices.
                 for result in results:
                     this_claim = Prepared(uid="", namespace="", name="this claim", pool="", devices=tuple(devices))
                     devices.append(self._held_device(result, [*claims.values(), this_claim]))
         except _Refused as refused:
             return refused.refusal
-        if before is not None:
-            allocated, prepared = _ids(results), _ids(before.devices)
+        if prepared_record is not None:
+            allocated, prepared = _ids(results), _ids(prepared_record.devices)
             if allocated == prepared:
-                return before
-            old = ", ".join(device for device, *_ in prepared)
-            new = ", ".join(device for device, *_ in allocated)
-            message = f"the claim is prepared with {old}, but its status now has {new}: unprepare the claim first"
+                return prepared_record
+            prepared_names = ", ".join(device for device, *_ in prepared)
+            allocated_names = ", ".join(device for device, *_ in allocated)
+            message = f"the claim is prepared with {prepared_names}, but its status now has {allocated_names}: unprepare the claim first"
             return GuardRefusal("Changed", message)
         # Only a DNS label is accepted, because the annotation becomes part of a path, and every account that may write claims can set it.
         metadata = claim.metadata
@@ -204,17 +204,17 @@ class Guard:
         states = group_states(self._pool, use, self._rules)
         wild = self._rules.wild(self._machine.driver, device)
         for consumption in device.consumes_counters:
-            own = own_state(consumption.compatibility_groups, wild=wild)
-            if not admits(states.get(consumption.counter_set), own):
+            own_groups = own_state(consumption.compatibility_groups, wild=wild)
+            if not admits(states.get(consumption.counter_set), own_groups):
                 groups = ", ".join(consumption.compatibility_groups) or "none"
                 raise _Refused(
                     "Incompatible",
                     f"{name} has the compatibility groups {groups}, and the devices of {consumption.counter_set} in use have none of these groups",
                 )
-        left = available(self._pool, use)
+        remaining = available(self._pool, use)
         for consumption in device.consumes_counters:
             for counter_name, counter in consumption.counters.items():
-                if counter.value.nano > left[consumption.counter_set].get(counter_name, 0):
+                if counter.value.nano > remaining[consumption.counter_set].get(counter_name, 0):
                     raise _Refused(
                         "Overlap",
                         f"{name} needs more {counter_name} than is left of {consumption.counter_set}",
@@ -252,11 +252,11 @@ def _check_share(
         used = use.used.get(name, {}).get(capacity, 0)
         value = device.capacity[capacity].value
         if used + amount.nano > value.nano:
-            left = Quantity.from_nano(max(0, value.nano - used), value.format)
+            remaining = Quantity.from_nano(max(0, value.nano - used), value.format)
             holder_names = _holder_names(name, holders)
             raise _Refused(
                 "Exceeded",
-                f"the claim consumes {amount} of {name}'s {capacity}, but beside {holder_names} only {left} of {value} are left",
+                f"the claim consumes {amount} of {name}'s {capacity}, but beside {holder_names} only {remaining} of {value} are left",
             )
 
 

@@ -152,7 +152,7 @@ class PluginDevices(Message, frozen=True, kw_only=True):
     devices: tuple[PluginDevice, ...] = ()
 
 
-class OneChoice(Message, frozen=True, kw_only=True):
+class ContainerPreferenceRequest(Message, frozen=True, kw_only=True):
     """Asks a plugin which `size` devices of `available` it prefers for a container; `included` must be among its answer."""
 
     available: tuple[str, ...] = ()
@@ -161,7 +161,7 @@ class OneChoice(Message, frozen=True, kw_only=True):
 
 
 class PreferenceRequest(Message, frozen=True, kw_only=True):
-    containers: tuple[OneChoice, ...] = ()
+    containers: tuple[ContainerPreferenceRequest, ...] = ()
 
 
 class DeviceIds(Message, frozen=True, kw_only=True):
@@ -274,18 +274,18 @@ class MessageField(NamedTuple):
 
 def encode(message: Message) -> bytes:
     """Encode a message. As in proto3, a field with its default value is left out."""
-    written = bytearray()
+    encoded = bytearray()
     for field in _fields(type(message)).values():
         value = getattr(message, field.name)
         if field.collection == "map":
             for key in sorted(value):
-                written += _encode_value(field.number, _encode_value(1, key) + _encode_value(2, value[key]))
+                encoded += _encode_value(field.number, _encode_value(1, key) + _encode_value(2, value[key]))
         elif field.collection:
             for item in value:
-                written += _encode_value(field.number, item)
+                encoded += _encode_value(field.number, item)
         elif value is not None and (value or field.optional):
-            written += _encode_value(field.number, value)
-    return bytes(written)
+            encoded += _encode_value(field.number, value)
+    return bytes(encoded)
 
 
 def decode(data: bytes, type_: type[AnyMessage]) -> AnyMessage:

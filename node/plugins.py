@@ -35,7 +35,7 @@ from dra.objects import (
 from dra.wire import encode
 from node.cdi import kind_of
 from node.inventory import UNHEALTHY, DeviceAccess, Machine, PciDevice, label, taints_of
-from node.messages import OneChoice, PluginDevice, PreparedClaim, PreparedDevice
+from node.messages import ContainerPreferenceRequest, PluginDevice, PreparedClaim, PreparedDevice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -89,7 +89,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     product: str = ""
 
 
-class Plugged(msgspec.Struct, frozen=True, kw_only=True):
+class PluginState(msgspec.Struct, frozen=True, kw_only=True):
     """A plugin's current state. The devices are in the order in which the plugin prefers to allocate them."""
 
     resource: str
@@ -109,24 +109,24 @@ class FactSources(msgspec.Struct, frozen=True):
     sysfs: Mapping[str, Facts] = {}
 
 
-def machine_of_plugins(driver: str, plugins: Iterable[Plugged], facts: FactSources) -> Machine:
+def machine_of_plugins(driver: str, plugins: Iterable[PluginState], facts: FactSources) -> Machine:
     """Return the devices of all plugins of a node as one machine. Devices with an invalid id or a repeated name are left out."""
-    every: list[Device] = []
+    all_devices: list[Device] = []
     for plugin in plugins:
         for plugin_device in plugin.devices:
             if not 0 < len(plugin_device.id) <= _LONGEST_TEXT or not plugin_device.id.isprintable():
                 continue
-            why = "" if plugin_device.health == HEALTHY else UNHEALTHY
+            problem = "" if plugin_device.health == HEALTHY else UNHEALTHY
             if not plugin.connected:
-                why = "disconnected"
+                problem = "disconnected"
             device = Device(
                 name=name_of(plugin.resource, plugin_device.id),
                 attributes=_attributes(plugin.resource, plugin_device, facts),
-                taints=taints_of(driver, why),
+                taints=taints_of(driver, problem),
             )
-            every.append(device)
-    names = Counter(device.name for device in every)
-    devices = tuple(device for device in every if names[device.name] == 1)
+            all_devices.append(device)
+    names = Counter(device.name for device in all_devices)
+    devices = tuple(device for device in all_devices if names[device.name] == 1)
     return Machine(driver, devices, offers={device.name: DeviceAccess(device.name) for device in devices})
 
 
@@ -138,7 +138,7 @@ def facts_of(devices: Iterable[PciDevice]) -> dict[str, Facts]:
     }
 
 
-def identify(plugins: Iterable[Plugged]) -> dict[str, PluginDeviceId]:
+def identify(plugins: Iterable[PluginState]) -> dict[str, PluginDeviceId]:
     """Map each device name to the plugin's resource and id."""
     return {
         name_of(plugin.resource, device.id): PluginDeviceId(plugin.resource, device.id)
@@ -186,7 +186,7 @@ def _attributes(resource: str, device: PluginDevice, facts: FactSources) -> dict
     return attributes
 
 
-MAX_QUESTIONS = 16  # GetPreferredAllocation calls to one plugin; further devices stay in the order of the plugin's list
+MAX_PREFERENCE_CALLS = 16  # GetPreferredAllocation calls to one plugin; further devices stay in the order of the plugin's list
 
 
 class PluginPreference:
@@ -195,29 +195,29 @@ class PluginPreference:
     def __init__(self, devices: tuple[PluginDevice, ...]) -> None:
         self._devices = {device.id: device for device in devices}
         self._available = tuple(device.id for device in devices if device.health == HEALTHY)
-        self._first: list[str] = []
-        self._over = False
+        self._preferred: list[str] = []
+        self._is_over = False
 
-    def next_choice(self) -> OneChoice | None:
+    def next_choice(self) -> ContainerPreferenceRequest | None:
         """Return the next request; None when the order is complete."""
-        size = len(self._first) + 1
-        if self._over or size >= len(self._available) or size > MAX_QUESTIONS:
+        size = len(self._preferred) + 1
+        if self._is_over or size >= len(self._available) or size > MAX_PREFERENCE_CALLS:
             return None
-        return OneChoice(available=self._available, included=tuple(self._first), size=size)
+        return ContainerPreferenceRequest(available=self._available, included=tuple(self._preferred), size=size)
 
     def learn(self, answer: PreferenceResponse) -> None:
         """Record an answer. After an unusable answer there is no further request."""
         chosen = answer.containers[0].ids if len(answer.containers) == 1 else ()
-        new = set(chosen).intersection(self._available).difference(self._first)
+        new = set(chosen).intersection(self._available).difference(self._preferred)
         if len(new) != 1:
-            self._over = True
+            self._is_over = True
         else:
-            self._first += new
+            self._preferred += new
 
     def ordered(self) -> tuple[PluginDevice, ...]:
         """Return the devices, preferred ones first."""
-        others = [device for device in self._devices if device not in self._first]
-        return tuple(self._devices[id_] for id_ in [*self._first, *others])
+        others = [device for device in self._devices if device not in self._preferred]
+        return tuple(self._devices[id_] for id_ in [*self._preferred, *others])
 
 
 def class_of(driver: str, resource: str) -> DeviceClass:
@@ -290,24 +290,24 @@ def spec_of_answers(driver: str, record: Prepared, edits: Mapping[str, Edits]) -
     Container annotations that a plugin asks for are left out: DRA has no way to set them.
     """
     devices: list[dict[str, Any]] = []
-    for number, (request, edit) in enumerate(edits.items()):
-        made: dict[str, Any] = {"env": [f"{name}={value}" for name, value in sorted(edit.variables.items())]}
-        if edit.nodes:
-            made["deviceNodes"] = [
+    for number, (request, answer_edits) in enumerate(edits.items()):
+        container_edits: dict[str, Any] = {"env": [f"{name}={value}" for name, value in sorted(answer_edits.variables.items())]}
+        if answer_edits.nodes:
+            container_edits["deviceNodes"] = [
                 {"path": node.container_path, "hostPath": node.host_path, "permissions": node.permissions or "mrw"}
-                for node in edit.nodes
+                for node in answer_edits.nodes
             ]
-        if edit.mounts:
-            made["mounts"] = [
+        if answer_edits.mounts:
+            container_edits["mounts"] = [
                 {
                     "hostPath": mount.host_path,
                     "containerPath": mount.container_path,
                     "options": ["rbind", "ro" if mount.read_only else "rw"],
                 }
-                for mount in edit.mounts
+                for mount in answer_edits.mounts
             ]
-        annotations = {REQUEST: request, NAMES: ",".join(device.name for device in edit.cdi)}
-        devices.append({"name": f"{record.uid}-{number}", "annotations": annotations, "containerEdits": made})
+        annotations = {REQUEST: request, NAMES: ",".join(device.name for device in answer_edits.cdi)}
+        devices.append({"name": f"{record.uid}-{number}", "annotations": annotations, "containerEdits": container_edits})
     return encode({"cdiVersion": ANNOTATED, "kind": kind_of(driver), "devices": devices})
 
 
@@ -320,8 +320,8 @@ def answer_from_spec(driver: str, record: Prepared, spec: bytes) -> PreparedClai
     # CDI device names by request: the adapter's device, and those that the plugin named.
     names: dict[str, tuple[str, ...]] = {}
     for device in file.devices:
-        others = filter(None, device.annotations.get(NAMES, "").split(","))
-        names[device.annotations.get(REQUEST, "")] = (f"{kind_of(driver)}={device.name}", *others)
+        plugin_names = filter(None, device.annotations.get(NAMES, "").split(","))
+        names[device.annotations.get(REQUEST, "")] = (f"{kind_of(driver)}={device.name}", *plugin_names)
     devices: list[PreparedDevice] = []
     for prepared_device in record.devices:
         request = prepared_device.request_name

@@ -29,10 +29,10 @@ T = TypeVar("T")
 
 def pages_of(machine: Machine, node: str) -> tuple[ResourceSliceSpec, ...]:
     """Split a machine into slices. A machine without devices is one empty slice, which shows that its driver runs."""
-    bare = ResourceSliceSpec(driver=machine.driver, node_name=node)
-    pages = [replace(bare, shared_counters=sets) for sets in _cut(machine.counter_sets, MAX_SETS)]
-    pages += [replace(bare, devices=devices) for devices in _cut(machine.devices, MAX_DEVICES)]
-    pages = pages or [bare]
+    empty_page = ResourceSliceSpec(driver=machine.driver, node_name=node)
+    pages = [replace(empty_page, shared_counters=sets) for sets in _cut(machine.counter_sets, MAX_SETS)]
+    pages += [replace(empty_page, devices=devices) for devices in _cut(machine.devices, MAX_DEVICES)]
+    pages = pages or [empty_page]
     pool = ResourcePool(name=node, resource_slice_count=len(pages))
     return tuple(replace(page, pool=pool) for page in pages)
 
@@ -86,12 +86,12 @@ def plan(
         is_current = slice_.spec.pool.name == pool.name and slice_.spec.pool.generation == newest
         (current if is_current else others).append(slice_)
 
-    # Slices with wanted content stay; the others are `free` to be rewritten with `missing` content.
+    # Slices that have the content of a spec stay. The other slices are `reusable`: they are rewritten with `unpublished` specs.
     by_content: dict[bytes, list[ResourceSlice]] = {}
     for slice_ in current:
         by_content.setdefault(_content(slice_.spec), []).append(slice_)
     matched: list[_Pair] = []
-    missing: list[ResourceSliceSpec] = []
+    unpublished: list[ResourceSliceSpec] = []
     timed = _with_times(specs, [slice_.spec for slice_ in current])
     for spec in timed:
         content = _content(spec)
@@ -99,16 +99,16 @@ def plan(
         if candidates:
             matched.append((candidates.pop(0), spec))
         else:
-            missing.append(spec)
-    free = [slice_ for same in by_content.values() for slice_ in same]
+            unpublished.append(spec)
+    reusable = [slice_ for same in by_content.values() for slice_ in same]
 
     agree = all(slice_.spec.pool.resource_slice_count == pool.resource_slice_count for slice_, _ in matched)
-    if len(current) == len(timed) and len(missing) <= 1 and agree:
-        return SlicePlan(tuple(others), _rewritten(zip(free, missing, strict=True), newest))
-    after = newest + 1
-    surplus = free[len(missing) :]
-    rewritten = _rewritten([*matched, *zip(free, missing, strict=False)], after)
-    new = [_numbered(spec, after) for spec in missing[len(free) :]]
+    if len(current) == len(timed) and len(unpublished) <= 1 and agree:
+        return SlicePlan(tuple(others), _rewritten(zip(reusable, unpublished, strict=True), newest))
+    next_generation = newest + 1
+    surplus = reusable[len(unpublished) :]
+    rewritten = _rewritten([*matched, *zip(reusable, unpublished, strict=False)], next_generation)
+    new = [_numbered(spec, next_generation) for spec in unpublished[len(reusable) :]]
     return SlicePlan((*others, *surplus), rewritten, tuple(new))
 
 

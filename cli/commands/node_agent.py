@@ -82,7 +82,7 @@ def command(
 
         async def look(cluster: Cluster) -> Answer:
             async with agent_on(cluster) as agent:
-                snapshot = await agent.look_once()
+                snapshot = await agent.audit_once()
             return answer_of(snapshot, agent.watcher.hardware)
 
         answer = loop.visit(kubeconfig, context, look, "docs/node.md")
@@ -127,17 +127,17 @@ def _checked_address(address: AllocatorAddress) -> AllocatorAddress:
     return replace(address, token_file=token_file or TOKEN)
 
 
-def answer_of(look: AuditResult, hardware: Hardware) -> Answer:
+def answer_of(audit: AuditResult, hardware: Hardware) -> Answer:
     """Make the JSON answer of one audit."""
     marked: set[str] = set()
-    for rule in look.marks or ():
+    for rule in audit.marks or ():
         if selector := rule.spec.device_selector:
             marked.add(f"{selector.driver}/{selector.pool}/{selector.device}")
-    snapshot = look.snapshot
-    findings = [{name: getattr(finding, name) for name in Finding.__struct_fields__} for finding in look.findings]
+    snapshot = audit.snapshot
+    findings = [{name: getattr(finding, name) for name in Finding.__struct_fields__} for finding in audit.findings]
     held_devices: list[Answer] = []
-    for plugin_device in snapshot.given:
-        devices = sorted(str(where) for where in hardware.excluded_by_plugin(plugin_device.resource, plugin_device.id))
+    for plugin_device in snapshot.allocated_to_pods:
+        devices = sorted(str(device_id) for device_id in hardware.excluded_by_plugin(plugin_device.resource, plugin_device.id))
         held_devices.append(
             {
                 "resource": plugin_device.resource,

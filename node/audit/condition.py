@@ -23,12 +23,12 @@ def condition_on(node: Mapping[str, Any]) -> NodeCondition | None:
     """Return this condition of a node, which was read from the API server or from a dump."""
     status = node.get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else ()
-    ours = [
+    matching = [
         condition
         for condition in conditions or ()
         if isinstance(condition, dict) and condition.get("type") == CONDITION
     ]
-    return ours[0] if ours else None
+    return matching[0] if matching else None
 
 
 def condition_of(findings: Iterable[NodeFinding], unread: str, before: NodeCondition | None, now: str) -> NodeCondition:
@@ -36,22 +36,22 @@ def condition_of(findings: Iterable[NodeFinding], unread: str, before: NodeCondi
 
     The condition names no pod, because every account that can read nodes can read it.
     """
-    numbers = Counter(finding.kind for finding in findings)
-    if numbers:
-        status, reason = "False", next(iter(numbers)).reason
-        kinds = [f"{number} {kind.value}" for kind, number in numbers.items()]
+    counts = Counter(finding.kind for finding in findings)
+    if counts:
+        status, reason = "False", next(iter(counts)).reason
+        kinds = [f"{number} {kind.value}" for kind, number in counts.items()]
         message = f"{'; '.join(kinds)}: see the events of the node"
     elif unread:
         status, reason, message = "Unknown", "KubeletAway", "the kubelet does not say which devices containers have"
     else:
         status, reason = "True", "DevicesFit"
         message = "the kubelet, drivers and claims agree about the devices"
-    known = before or {}
-    since = known.get("lastTransitionTime") if known.get("status") == status else ""
+    last_condition = before or {}
+    since = last_condition.get("lastTransitionTime") if last_condition.get("status") == status else ""
     # The heartbeat is not renewed in every round, because many clients watch nodes.
-    heartbeat, renewed = now, renewed_at(known)
+    heartbeat, renewed = now, renewed_at(last_condition)
     if renewed is not None and timedelta(0) <= datetime.fromisoformat(now) - renewed < RENEWAL_INTERVAL:
-        heartbeat = known["lastHeartbeatTime"]
+        heartbeat = last_condition["lastHeartbeatTime"]
     return {
         "type": CONDITION,
         "status": status,

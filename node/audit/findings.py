@@ -18,7 +18,7 @@ from msgspec.structs import asdict, replace
 
 from dra.finding import Finding, make_finding
 from dra.objects import claim_name, results_of
-from node.audit.snapshot import DeviceId, plain, where_of
+from node.audit.snapshot import DeviceId, device_id_of, plain
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -136,7 +136,7 @@ class FindingAges(msgspec.Struct, frozen=True):
 def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[NodeFinding, ...]:
     """Return the contradictions of a node, the most important kinds first."""
     users = _users(snapshot)
-    by_kind = (
+    findings_by_kind = (
         _given_twice(snapshot, hardware, users),
         _prepared_twice(hardware, users),
         _reserved_elsewhere(snapshot, hardware),
@@ -154,24 +154,24 @@ def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[NodeFinding, ..
             message=plain(finding.message, _SENTENCE),
             pod_message=plain(finding.pod_message, _SENTENCE),
         )
-        for findings in by_kind
+        for findings in findings_by_kind
         for finding in islice(findings, MAX_FINDINGS)
     )
 
 
-def _given_twice(snapshot: NodeSnapshot, hardware: Hardware, users: Users) -> Iterator[NodeFinding]:
+def _given_twice(snapshot: NodeSnapshot, hardware: Hardware, users_by_device: Users) -> Iterator[NodeFinding]:
     """Find devices that a container has from a device plugin although a claim holds them, too."""
-    for plugin_device in snapshot.given:
+    for plugin_device in snapshot.allocated_to_pods:
         excluded = hardware.excluded_by_plugin(plugin_device.resource, plugin_device.id)
-        for where in sorted(excluded & users.keys()):
-            for user in sorted(users[where]):
+        for device_id in sorted(excluded & users_by_device.keys()):
+            for user in sorted(users_by_device[device_id]):
                 yield contradiction(
                     FindingKind.GIVEN_TWICE,
-                    f"Device/{where}",
+                    f"Device/{device_id}",
                     f"pod {plugin_device.namespace}/{plugin_device.pod} has it as {plugin_device} of a device plugin, and ResourceClaim {_claim_text(user.claim)} has it, too",
                     "delete that pod, or the pods of the claim; the agent's mark keeps new claims off the device while the plugin's pod has it",
                     users=((plugin_device.namespace, plugin_device.pod), *user.pods),
-                    pod_message=f"a device is in use twice: as {plugin_device} of a device plugin, and as {where} of a ResourceClaim",
+                    pod_message=f"a device is in use twice: as {plugin_device} of a device plugin, and as {device_id} of a ResourceClaim",
                 )
 
 
@@ -180,35 +180,35 @@ def _users(snapshot: NodeSnapshot) -> Users:
     users: defaultdict[DeviceId, set[_User]] = defaultdict(set)
     pods_of = snapshot.pods_by_claim
     with_access: set[tuple[ClaimName, DeviceId]] = set()
-    uses: list[tuple[ClaimName, DeviceId]] = []
+    device_uses: list[tuple[ClaimName, DeviceId]] = []
     for name in pods_of:
         for result in results_of(snapshot.claims.get(name)):
             if result.admin_access:
-                with_access.add((name, where_of(result)))
+                with_access.add((name, device_id_of(result)))
             else:
-                uses.append((name, where_of(result)))
-    by_kubelet = (((use.namespace, use.claim), use.where) for use in snapshot.prepared_by_kubelet)
-    uses += (use for use in by_kubelet if use not in with_access)
-    for name, where in uses:
-        users[where].add(_User(name, tuple(sorted(pods_of[name]))))
+                device_uses.append((name, device_id_of(result)))
+    by_kubelet = (((use.namespace, use.claim), use.device_id) for use in snapshot.prepared_by_kubelet)
+    device_uses += (use for use in by_kubelet if use not in with_access)
+    for name, device_id in device_uses:
+        users[device_id].add(_User(name, tuple(sorted(pods_of[name]))))
     return users
 
 
 def _prepared_twice(hardware: Hardware, users: Users) -> Iterator[NodeFinding]:
     """Find hardware that two drivers publish, and that claims have from both drivers."""
-    for where in sorted(users):
-        for other in sorted(hardware.same_hardware(where) & users.keys()):
-            if other < where:
+    for device_id in sorted(users):
+        for other in sorted(hardware.same_hardware(device_id) & users.keys()):
+            if other < device_id:
                 continue
-            names = {use.claim for use in (*users[where], *users[other])}
-            pods = {pod for use in (*users[where], *users[other]) for pod in use.pods}
+            names = {use.claim for use in (*users[device_id], *users[other])}
+            pods = {pod for use in (*users[device_id], *users[other]) for pod in use.pods}
             yield contradiction(
                 FindingKind.GIVEN_TWICE,
-                f"Device/{where}",
+                f"Device/{device_id}",
                 f"{other} is the same hardware, and claims have both devices: {', '.join(_claim_text(name) for name in sorted(names))}",
                 "let only one driver publish this hardware, and delete the pods of the other driver's claim",
                 users=tuple(sorted(pods)),
-                pod_message=f"a device is in use twice: as {where} and as {other}",
+                pod_message=f"a device is in use twice: as {device_id} and as {other}",
             )
 
 
@@ -219,15 +219,15 @@ def _reserved_elsewhere(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[
     rivals = _rivals(snapshot, hardware)
     for reservation in snapshot.reservations:
         for device in reservation.devices:
-            for rival in rivals[device.where]:
+            for rival in rivals[device.device_id]:
                 if rival.hinders(reservation, device):
                     yield contradiction(
                         FindingKind.RESERVED_ELSEWHERE,
-                        f"Device/{device.where}",
+                        f"Device/{device.device_id}",
                         f"an allocator has reserved it for ResourceClaim {reservation.namespace}/{reservation.claim}, and {rival.has}",
                         "delete the pod that has the device, or the pod of the ResourceClaim, so that one of them gets another device",
                         users=rival.users,
-                        pod_message=f"this pod has {device.where} or a part of it, and an allocator has reserved it for a claim of another pod",
+                        pod_message=f"this pod has {device.device_id} or a part of it, and an allocator has reserved it for a claim of another pod",
                     )
 
 
@@ -244,46 +244,46 @@ class _Rival(NamedTuple):
         if holding is None:
             return True
         if holding.uid and reservation.uid:
-            is_same = holding.uid == reservation.uid
+            same_claim = holding.uid == reservation.uid
         else:
-            is_same = (holding.namespace, holding.claim) == (reservation.namespace, reservation.claim)
-        share_it = holding.where == device.where and bool(holding.share and device.share_id)
-        return not (is_same or share_it)
+            same_claim = (holding.namespace, holding.claim) == (reservation.namespace, reservation.claim)
+        share_device = holding.device_id == device.device_id and bool(holding.share and device.share_id)
+        return not (same_claim or share_device)
 
 
 def _rivals(snapshot: NodeSnapshot, hardware: Hardware) -> Mapping[DeviceId, list[_Rival]]:
     """Map each reserved device to the holders whose devices must not be allocated together with it."""
     excluded_devices = {
-        device.where: hardware.excluded_by_device(device.where)
+        device.device_id: hardware.excluded_by_device(device.device_id)
         for reservation in snapshot.reservations
         for device in reservation.devices
     }
     rivals: defaultdict[DeviceId, list[_Rival]] = defaultdict(list)
-    for plugin_device in snapshot.given:
+    for plugin_device in snapshot.allocated_to_pods:
         rival = _Rival(
             f"pod {plugin_device.namespace}/{plugin_device.pod} has it as {plugin_device} of a device plugin",
             ((plugin_device.namespace, plugin_device.pod),),
         )
-        for where in hardware.excluded_by_plugin(plugin_device.resource, plugin_device.id) & excluded_devices.keys():
-            rivals[where].append(rival)
+        for device_id in hardware.excluded_by_plugin(plugin_device.resource, plugin_device.id) & excluded_devices.keys():
+            rivals[device_id].append(rival)
     all_excluded = frozenset().union(*excluded_devices.values())
     # Sources that know the claim's UID take precedence.
-    known = sorted(
-        (record for record in snapshot.known if record.where in all_excluded), key=lambda record: not record.uid
+    records = sorted(
+        (record for record in snapshot.all_prepared if record.device_id in all_excluded), key=lambda record: not record.uid
     )
     pods_of = snapshot.pods_by_claim
-    holding: defaultdict[DeviceId, list[_Rival]] = defaultdict(list)
-    for record in _without_duplicates(known):
+    rivals_by_held_device: defaultdict[DeviceId, list[_Rival]] = defaultdict(list)
+    for record in _without_duplicates(records):
         name = record.namespace, record.claim
         results = results_of(snapshot.claims.get(name))
-        if record.admin or any(where_of(result) == record.where for result in results if result.admin_access):
+        if record.admin or any(device_id_of(result) == record.device_id for result in results if result.admin_access):
             continue
         claim_text = _claim_text(name) if record.claim else f"with uid {record.uid}"
-        has = f"{record.by} has {record.where} prepared for ResourceClaim {claim_text}"
-        holding[record.where].append(_Rival(has, tuple(sorted(pods_of.get(name, ()))), record))
-    for where, others in excluded_devices.items():
-        for other in others & holding.keys():
-            rivals[where] += holding[other]
+        has_text = f"{record.by} has {record.device_id} prepared for ResourceClaim {claim_text}"
+        rivals_by_held_device[record.device_id].append(_Rival(has_text, tuple(sorted(pods_of.get(name, ()))), record))
+    for device_id, others in excluded_devices.items():
+        for other in others & rivals_by_held_device.keys():
+            rivals[device_id] += rivals_by_held_device[other]
     return rivals
 
 
@@ -291,7 +291,7 @@ def _in_doubt(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
     """Find allocations whose write got no answer."""
     for reservation in snapshot.reservations:
         if reservation.in_doubt:
-            devices = ", ".join(str(device.where) for device in reservation.devices[:_NAMED])
+            devices = ", ".join(str(device.device_id) for device in reservation.devices[:_NAMED])
             yield contradiction(
                 FindingKind.IN_DOUBT,
                 f"ResourceClaim/{reservation.namespace}/{reservation.claim}",
@@ -302,16 +302,16 @@ def _in_doubt(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
 
 def _not_allocated(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
     """Find prepared devices that the claim's status does not allocate."""
-    for record in _without_duplicates(snapshot.known):
+    for record in _without_duplicates(snapshot.all_prepared):
         claim = snapshot.claims.get((record.namespace, record.claim))
         if claim is None or (record.uid and claim.metadata.uid != record.uid):
             continue  # `_leftovers` reports deleted claims; a claim that could not be read proves nothing
-        if not record.where.device or record.where in {where_of(result) for result in results_of(claim)}:
+        if not record.device_id.device or record.device_id in {device_id_of(result) for result in results_of(claim)}:
             continue
         yield contradiction(
             FindingKind.NOT_ALLOCATED,
             f"ResourceClaim/{record.namespace}/{record.claim}",
-            f"{record.by} has {record.where} prepared for this claim, but the claim's status does not allocate that device",
+            f"{record.by} has {record.device_id} prepared for this claim, but the claim's status does not allocate that device",
             "delete the pods that use the claim on this node, so that the kubelet unprepares the claim",
         )
 
@@ -320,7 +320,7 @@ def _not_prepared(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
     """Find claims of running containers with a device that neither the kubelet nor a driver has prepared."""
     if snapshot.kubelet is None:
         return
-    known = {(record.namespace, record.claim, record.where) for record in snapshot.known}
+    prepared_devices = {(record.namespace, record.claim, record.device_id) for record in snapshot.all_prepared}
     for pod in snapshot.pods or ():
         if pod.status.phase != "Running" or pod.metadata.deletion_timestamp:
             continue
@@ -330,16 +330,16 @@ def _not_prepared(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
         names = (claim_name(pod, entry) for entry in pod.spec.resource_claims if entry.name in entries)
         for name in filter(None, names):
             results = results_of(snapshot.claims.get((namespace, name)))
-            needed = [where_of(result) for result in results if not set(_UNPREPARED) & set(result.skip_node_operations)]
-            missing = [where for where in needed if (namespace, name, where) not in known]
-            if missing:
+            devices_to_prepare = [device_id_of(result) for result in results if not set(_UNPREPARED) & set(result.skip_node_operations)]
+            unprepared = [device_id for device_id in devices_to_prepare if (namespace, name, device_id) not in prepared_devices]
+            if unprepared:
                 yield contradiction(
                     FindingKind.NOT_PREPARED,
                     f"ResourceClaim/{namespace}/{name}",
-                    f"pod {pod.metadata.name} runs with this claim, but no driver of this node has {missing[0]} prepared for the claim",
+                    f"pod {pod.metadata.name} runs with this claim, but no driver of this node has {unprepared[0]} prepared for the claim",
                     "delete the pod, so that a new pod starts with the devices; if this happens again, see the driver's log",
                     users=((namespace, pod.metadata.name),),
-                    pod_message=f"{missing[0]} of the ResourceClaim {name} is not prepared on the node",
+                    pod_message=f"{unprepared[0]} of the ResourceClaim {name} is not prepared on the node",
                 )
 
 
@@ -350,26 +350,26 @@ def _exceeded_shares(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device])
         if record.admin or not record.consumed:
             continue
         for name, amount in record.consumed.items():
-            sums[record.where, name] += amount.nano
+            sums[record.device_id, name] += amount.nano
         claim = snapshot.claims.get((record.namespace, record.claim))
         for result in results_of(claim):
             if (
-                where_of(result) == record.where
+                device_id_of(result) == record.device_id
                 and result.share_id == record.share
                 and result.consumed_capacity != record.consumed
             ):
                 yield contradiction(
                     FindingKind.SUMS,
                     f"ResourceClaim/{record.namespace}/{record.claim}",
-                    f"{record.by} has prepared {_amounts(record.consumed)} of {record.where}, but the claim's status has {_amounts(result.consumed_capacity)}",
+                    f"{record.by} has prepared {_amounts(record.consumed)} of {record.device_id}, but the claim's status has {_amounts(result.consumed_capacity)}",
                     "delete the pods that use the claim, so that the claim is prepared again",
                 )
-    for (where, name), nano in sums.items():
-        capacity = devices[where].capacity.get(name) if where in devices else None
+    for (device_id, name), nano in sums.items():
+        capacity = devices[device_id].capacity.get(name) if device_id in devices else None
         if capacity is not None and nano > capacity.value.nano:
             yield contradiction(
                 FindingKind.SUMS,
-                f"Device/{where}",
+                f"Device/{device_id}",
                 f"the prepared shares of its {name} add up to {nano / 10**9:g}, but the device has only {capacity.value}",
                 "delete pods that have shares of the device until the remaining shares fit",
             )
@@ -377,32 +377,32 @@ def _exceeded_shares(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device])
 
 def _leftovers(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
     """Find devices prepared for deleted claims, and CDI files without a claim."""
-    for record in _without_duplicates(snapshot.known):
+    for record in _without_duplicates(snapshot.all_prepared):
         name = record.namespace, record.claim
         claim = snapshot.claims.get(name)
         if name in snapshot.claims and (claim is None or (record.uid and claim.metadata.uid != record.uid)):
             yield contradiction(
                 FindingKind.LEFT,
                 f"ResourceClaim/{record.namespace}/{record.claim}",
-                f"the claim is deleted, but {record.by} still has {record.where if record.where.device else 'it'} prepared",
+                f"the claim is deleted, but {record.by} still has {record.device_id if record.device_id.device else 'it'} prepared",
                 "check that the driver runs: drawbridge's drivers unprepare a deleted claim after five minutes; restart any other driver",
             )
-    named = snapshot.claim_names | snapshot.pods_by_claim.keys()
-    if snapshot.pods is None or named - snapshot.claims.keys():
+    claim_names = snapshot.claim_names | snapshot.pods_by_claim.keys()
+    if snapshot.pods is None or claim_names - snapshot.claims.keys():
         return  # an unknown UID may be that of a claim that could not be read
-    for uid, by in sorted({(record.uid, record.by) for record in snapshot.prepared if not record.claim}):
+    for uid, source in sorted({(record.uid, record.by) for record in snapshot.prepared if not record.claim}):
         yield contradiction(
             FindingKind.LEFT,
             f"claim with the uid {uid}",
-            f"{by} has this claim prepared, but no claim of a pod of this node has that uid",
+            f"{source} has this claim prepared, but no claim of a pod of this node has that uid",
             "check that the driver runs, and restart the driver, so that it unprepares deleted claims",
         )
-    living = {record.uid for record in snapshot.known}
-    living.update(claim.metadata.uid for claim in snapshot.claims.values() if claim is not None)
-    drivers = {slice_.spec.driver for slice_ in snapshot.slices} | {record.where.driver for record in snapshot.known}
+    known_uids = {record.uid for record in snapshot.all_prepared}
+    known_uids.update(claim.metadata.uid for claim in snapshot.claims.values() if claim is not None)
+    drivers = {slice_.spec.driver for slice_ in snapshot.slices} | {record.device_id.driver for record in snapshot.all_prepared}
     for file in snapshot.files:
         uid = claim_uid(file, drivers)
-        if uid and uid not in living:
+        if uid and uid not in known_uids:
             yield contradiction(
                 FindingKind.LEFT,
                 f"CDI file {file}",
@@ -422,12 +422,12 @@ def claim_uid(name: str, drivers: Collection[str]) -> str:
     return uids[0]
 
 
-def _without_duplicates(known: Iterable[PreparedDeviceRecord]) -> list[PreparedDeviceRecord]:
+def _without_duplicates(records: Iterable[PreparedDeviceRecord]) -> list[PreparedDeviceRecord]:
     """Keep only the first record for each claim and device, because several sources may have a record of them."""
-    unique: dict[tuple[str, str, DeviceId], PreparedDeviceRecord] = {}
-    for record in known:
-        unique.setdefault((record.namespace, record.claim or record.uid, record.where), record)
-    return list(unique.values())
+    first_records: dict[tuple[str, str, DeviceId], PreparedDeviceRecord] = {}
+    for record in records:
+        first_records.setdefault((record.namespace, record.claim or record.uid, record.device_id), record)
+    return list(first_records.values())
 
 
 def _claim_text(name: ClaimName) -> str:

@@ -26,7 +26,7 @@ _UUIDS = ("uuid", "parentUUID")
 _NUMBERS = ("index", "minor")
 # The largest number of devices with one identity, or with one counter, that are compared. A card has a few dozen partitions.
 MAX_BESIDE = 128
-Sign = tuple[str, ...]
+Identity = tuple[str, ...]
 Counter = tuple[str, str, str, str]  # driver, pool, counter set, counter
 Amounts = dict[Counter, int]
 
@@ -44,37 +44,37 @@ class Hardware:
 
     def __init__(self, slices: Iterable[ResourceSlice]) -> None:
         self.devices: dict[DeviceId, Device] = {}
-        self._by_sign: dict[Sign, set[DeviceId]] = defaultdict(set)
+        self._by_identity: dict[Identity, set[DeviceId]] = defaultdict(set)
         self._uses: dict[DeviceId, Amounts] = {}
         self._users: dict[Counter, set[DeviceId]] = defaultdict(set)
         self._declared: Amounts = {}
-        self.crowded: set[Sign] = set()  # identities and counters with more devices than are compared
+        self.crowded: set[Identity] = set()  # identities and counters with more devices than are compared
         for slice_ in slices:
             driver, pool = slice_.spec.driver, slice_.spec.pool.name
             for counters in slice_.spec.shared_counters:
                 for name, counter in counters.counters.items():
                     self._declared[driver, pool, counters.name, name] = counter.value.nano
             for device in slice_.spec.devices:
-                where = DeviceId(driver, pool, device.name)
-                self.devices[where] = device
-                for sign in _signs(where, device):
-                    self._join(self._by_sign[sign], where, sign)
-                uses = self._uses[where] = {}
+                device_id = DeviceId(driver, pool, device.name)
+                self.devices[device_id] = device
+                for identity in _identities(device_id, device):
+                    self._join(self._by_identity[identity], device_id, identity)
+                uses = self._uses[device_id] = {}
                 for consumption in device.consumes_counters:
                     for name, counter in consumption.counters.items():
                         uses[driver, pool, consumption.counter_set, name] = counter.value.nano
                 for key in uses:
-                    self._join(self._users[key], where, key)
+                    self._join(self._users[key], device_id, key)
 
     def excluded_by_plugin(self, resource: str, id_: str) -> frozenset[DeviceId]:
         """Return the published devices that must not be allocated while a plugin has allocated its device `id_`."""
-        devices = self._named(resource, id_)
-        overlapping = [self._overlapping(where) for where in devices]
+        devices = self._devices_of_plugin(resource, id_)
+        overlapping = [self._overlapping(device_id) for device_id in devices]
         return frozenset(devices.union(*overlapping))
 
-    def exporter_ids(self, where: DeviceId) -> ExporterIds:
+    def exporter_ids(self, device_id: DeviceId) -> ExporterIds:
         """Return the names that exporters use for a published device."""
-        device = self.devices.get(where)
+        device = self.devices.get(device_id)
         if device is None:
             return ExporterIds()
         texts = _texts(device)
@@ -84,58 +84,58 @@ class Hardware:
 
     def exporter_ids_of_plugin(self, resource: str, id_: str) -> ExporterIds:
         """Return the names that exporters use for a plugin's device: from its id, or from the published devices of its identity, if they agree."""
-        known = {self.exporter_ids(where) for where in self._named(resource, id_)}
+        published_ids = {self.exporter_ids(device_id) for device_id in self._devices_of_plugin(resource, id_)}
         card = _card(id_)
         if _PCI(card.lower()):
-            known.add(ExporterIds(pci=_address(card.lower())))
-        uuid = card if _UUID(card) else _only(facts.uuid for facts in known)
-        return ExporterIds(uuid, _only(facts.card for facts in known) or uuid, _only(facts.pci for facts in known))
+            published_ids.add(ExporterIds(pci=_address(card.lower())))
+        uuid = card if _UUID(card) else _only(facts.uuid for facts in published_ids)
+        return ExporterIds(uuid, _only(facts.card for facts in published_ids) or uuid, _only(facts.pci for facts in published_ids))
 
-    def _named(self, resource: str, id_: str) -> set[DeviceId]:
-        """Return the devices that share an identity with a plugin's device."""
-        devices: set[DeviceId] = set()
-        for sign in signs_of_plugin(resource, id_):
-            devices |= self._by_sign.get(sign, set())
-        return devices
+    def _devices_of_plugin(self, resource: str, id_: str) -> set[DeviceId]:
+        """Return the matching that share an identity with a plugin's device."""
+        matching: set[DeviceId] = set()
+        for identity in identities_of_plugin(resource, id_):
+            matching |= self._by_identity.get(identity, set())
+        return matching
 
-    def same_hardware(self, where: DeviceId) -> frozenset[DeviceId]:
+    def same_hardware(self, device_id: DeviceId) -> frozenset[DeviceId]:
         """Return the devices of other drivers that are the same hardware."""
-        device = self.devices.get(where)
+        device = self.devices.get(device_id)
         if device is None:
             return frozenset()
         devices: set[DeviceId] = set()
-        for sign in _signs(where, device):
-            if sign[0] in {"uuid", "pci"}:
-                devices |= self._by_sign[sign]
-        return frozenset(device for device in devices if device.driver != where.driver)
+        for identity in _identities(device_id, device):
+            if identity[0] in {"uuid", "pci"}:
+                devices |= self._by_identity[identity]
+        return frozenset(device for device in devices if device.driver != device_id.driver)
 
-    def excluded_by_device(self, where: DeviceId) -> frozenset[DeviceId]:
+    def excluded_by_device(self, device_id: DeviceId) -> frozenset[DeviceId]:
         """Return the devices that must not be allocated while a device is: the device itself, overlapping devices, and the same hardware
         in other drivers.
         """
-        if where not in self.devices:
-            return frozenset({where})
-        return frozenset({where, *self.same_hardware(where), *self._overlapping(where)})
+        if device_id not in self.devices:
+            return frozenset({device_id})
+        return frozenset({device_id, *self.same_hardware(device_id), *self._overlapping(device_id)})
 
-    def _join(self, group: set[DeviceId], where: DeviceId, key: Sign) -> None:
+    def _join(self, group: set[DeviceId], device_id: DeviceId, key: Identity) -> None:
         """Add a device to the group of a key, unless the group is full."""
         if len(group) < MAX_BESIDE:
-            group.add(where)
+            group.add(device_id)
         else:
             self.crowded.add(key)
 
-    def _overlapping(self, where: DeviceId) -> set[DeviceId]:
+    def _overlapping(self, device_id: DeviceId) -> set[DeviceId]:
         """Return the devices that, together with this one, exceed a shared counter. A counter that no counter set declares counts as 0."""
         overlapping: set[DeviceId] = set()
-        for key, amount in self._uses[where].items():
+        for key, amount in self._uses[device_id].items():
             declared = self._declared.get(key, 0)
-            for other in self._users[key]:
-                if amount + self._uses[other][key] > declared:
-                    overlapping.add(other)
+            for other_id in self._users[key]:
+                if amount + self._uses[other_id][key] > declared:
+                    overlapping.add(other_id)
         return overlapping
 
 
-def signs_of_plugin(resource: str, id_: str) -> Iterator[Sign]:
+def identities_of_plugin(resource: str, id_: str) -> Iterator[Identity]:
     """Yield the identities of a plugin's device."""
     yield "plugin", resource, id_
     card = _card(id_)
@@ -165,12 +165,12 @@ def _only(texts: Iterable[str]) -> str:
     return distinct.pop() if len(distinct) == 1 else ""
 
 
-def _signs(where: DeviceId, device: Device) -> Iterator[Sign]:
+def _identities(device_id: DeviceId, device: Device) -> Iterator[Identity]:
     texts = _texts(device)
     for name, value in device.attributes.items():
         if value.int_ is not None and name.rpartition("/")[2] in _NUMBERS:
             # A number is unique within a vendor: a device of the driver gpu.example.com matches resources of gpu.example.com and example.com.
-            labels = where.driver.split(".")
+            labels = device_id.driver.split(".")
             for start in range(len(labels) - 1):
                 yield "number", ".".join(labels[start:]), str(value.int_)
     for base in _UUIDS:

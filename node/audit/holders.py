@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from dra.objects import claim_name, results_of
 from dra.quantity import Quantity
 from node.audit.hardware_identity import ExporterIds
-from node.audit.snapshot import where_of
+from node.audit.snapshot import device_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,25 +47,25 @@ def holders(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[ContainerDev
     for pod in snapshot.kubelet.pods if snapshot.kubelet is not None else ():
         spec = pods.get((pod.namespace, pod.name))
         for container in pod.containers:
-            owner = ContainerDevice("", namespace=pod.namespace, pod=pod.name, container=container.name)
+            row = ContainerDevice("", namespace=pod.namespace, pod=pod.name, container=container.name)
             for plugin in container.devices:
                 for id_ in plugin.ids:
                     exporter_ids = hardware.exporter_ids_of_plugin(plugin.resource, id_)
-                    yield replace(owner, device=id_, resource=plugin.resource, exporter_ids=exporter_ids)
+                    yield replace(row, device=id_, resource=plugin.resource, exporter_ids=exporter_ids)
             for container_claim in container.claims:
                 requests = _requests(spec, container.name, container_claim.claim) if spec is not None else None
                 results = results_of(snapshot.claims.get((container_claim.namespace, container_claim.claim)))
                 for device in container_claim.devices:
-                    in_container = device.driver, device.pool, device.device, device.share or ""
-                    same = [
+                    device_key = device.driver, device.pool, device.device, device.share or ""
+                    of_device = [
                         result
                         for result in results
-                        if (result.driver, result.pool, result.device, result.share_id or "") == in_container
+                        if (result.driver, result.pool, result.device, result.share_id or "") == device_key
                     ]
                     # A container names a request; the result may name its chosen alternative, REQUEST/ALTERNATIVE.
-                    of_request = [
+                    held_results = [
                         result
-                        for result in same
+                        for result in of_device
                         if not result.admin_access
                         and (
                             requests is None
@@ -73,16 +73,16 @@ def holders(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[ContainerDev
                             or result.request.partition("/")[0] in requests
                         )
                     ]
-                    if of_request or not same:
+                    if held_results or not of_device:
                         yield replace(
-                            owner,
+                            row,
                             device=device.device,
                             claim=container_claim.claim,
                             driver=device.driver,
                             pool=device.pool,
                             share=device.share or "",
-                            exporter_ids=hardware.exporter_ids(where_of(device)),
-                            amounts=of_request[0].consumed_capacity if of_request else {},
+                            exporter_ids=hardware.exporter_ids(device_id_of(device)),
+                            amounts=held_results[0].consumed_capacity if held_results else {},
                         )
 
 
@@ -90,22 +90,22 @@ def _requests(pod: Pod, container: str, claim: str) -> Requests | None:
     """Return the requests of a claim that a container gets; None for all of them."""
     extended = pod.status.extended_resource_claim_status
     if extended is not None and extended.resource_claim_name == claim:
-        mine = [
+        container_mappings = [
             request_mapping
             for request_mapping in extended.request_mappings
             if request_mapping.container_name == container
         ]
-        return frozenset(status.request_name for status in mine)
+        return frozenset(status.request_name for status in container_mappings)
     entries = {
         resource_claim.name for resource_claim in pod.spec.resource_claims if claim_name(pod, resource_claim) == claim
     }
     containers = *pod.spec.containers, *pod.spec.init_containers
     names = {
-        named.request
+        container_claim.request
         for candidate in containers
         if candidate.name == container
-        for named in candidate.resources.claims
-        if named.name in entries
+        for container_claim in candidate.resources.claims
+        if container_claim.name in entries
     }
     gets_all = not names or "" in names
     return None if gets_all else frozenset(names)

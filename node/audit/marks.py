@@ -53,9 +53,9 @@ def marks_of(plugin_devices: Iterable[NodePluginDevice], hardware: Hardware) -> 
     """Map each published device that claims must not use to the plugin devices that exclude it."""
     holds_by_device: defaultdict[DeviceId, set[str]] = defaultdict(set)
     for plugin_device in plugin_devices:
-        for where in hardware.excluded_by_plugin(plugin_device.resource, plugin_device.id):
-            holds_by_device[where].add(str(plugin_device))
-    return {where: frozenset(sorted(holds)[:MAX_HOLDS]) for where, holds in holds_by_device.items()}
+        for device_id in hardware.excluded_by_plugin(plugin_device.resource, plugin_device.id):
+            holds_by_device[device_id].add(str(plugin_device))
+    return {device_id: frozenset(sorted(holds)[:MAX_HOLDS]) for device_id, holds in holds_by_device.items()}
 
 
 def hash_of(node: str) -> str:
@@ -73,33 +73,33 @@ def plan(
     """Plan the writes that bring a node's marks up to date. A mark of `plugin_devices` stays even while slices are missing."""
     metadata = owner.metadata
     marks: dict[str, tuple[DeviceId, Holds]] = {}
-    for where, holds in holds_by_device.items():
-        if where.pool == metadata.name:
-            name = f"drawbridge-held-{where.device}-{hash_of(str(where))}"
-            marks[name] = where, holds
+    for device_id, holds in holds_by_device.items():
+        if device_id.pool == metadata.name:
+            name = f"drawbridge-held-{device_id.device}-{hash_of(str(device_id))}"
+            marks[name] = device_id, holds
     current = frozenset(str(plugin_device) for plugin_device in plugin_devices)
     renewed: list[Renewal] = []
     deleted: list[DeviceTaintRule] = []
-    known: set[str] = set()
+    existing_names: set[str] = set()
     for rule in existing:
         name = rule.metadata.name
-        known.add(name)
-        before = frozenset(rule.metadata.annotations.get(HOLDS, "").splitlines())
-        at, holds = marks.get(name, (None, before & current))
+        existing_names.add(name)
+        annotated_holds = frozenset(rule.metadata.annotations.get(HOLDS, "").splitlines())
+        marked_device, holds = marks.get(name, (None, annotated_holds & current))
         selector, taint, renewed_at = rule.spec.device_selector, rule.spec.taint, seen_at(rule)
         # While slices are missing, it is not known whether a rule selects the right device.
         is_valid = (
             selector is not None
             and (taint.key, taint.effect) == (HELD_BY_PLUGIN, "NoSchedule")
-            and (at is None or (selector.driver, selector.pool, selector.device) == at)
+            and (marked_device is None or (selector.driver, selector.pool, selector.device) == marked_device)
         )
         if not holds or not is_valid:
             deleted.append(rule)
-        elif holds != before or renewed_at is None or now - renewed_at >= RENEWAL_INTERVAL or renewed_at > now:
+        elif holds != annotated_holds or renewed_at is None or now - renewed_at >= RENEWAL_INTERVAL or renewed_at > now:
             renewed.append((name, {"metadata": {"annotations": _annotations(holds, now)}}))
     new: list[dict[str, Any]] = []
-    for name in sorted(marks.keys() - known):
-        where, holds = marks[name]
+    for name in sorted(marks.keys() - existing_names):
+        device_id, holds = marks[name]
         rule_metadata = {
             "name": name,
             "labels": {MARKED_ON: hash_of(metadata.name), "app.kubernetes.io/name": "drawbridge"},
@@ -107,7 +107,7 @@ def plan(
             "annotations": _annotations(holds, now),
         }
         spec = {
-            "deviceSelector": where._asdict(),
+            "deviceSelector": device_id._asdict(),
             "taint": {"key": HELD_BY_PLUGIN, "value": "held", "effect": "NoSchedule"},
         }
         new.append(
@@ -124,28 +124,28 @@ def plan(
 
 def markable(node: str, marks: Mapping[DeviceId, Holds]) -> dict[DeviceId, Holds]:
     """Return the devices to mark: those of this node's pool, at most MAX_MARKS."""
-    chosen = [where for where in sorted(marks) if where.pool == node]
-    return {where: marks[where] for where in chosen[:MAX_MARKS]}
+    own_pool = [device_id for device_id in sorted(marks) if device_id.pool == node]
+    return {device_id: marks[device_id] for device_id in own_pool[:MAX_MARKS]}
 
 
 def unmarkable(node: str, marks: Mapping[DeviceId, Holds], *, served: bool) -> tuple[NodeFinding, ...]:
     """Return a finding for each device that should be marked and cannot be marked."""
-    chosen = markable(node, marks) if served else {}
-    left = sorted(marks.keys() - chosen.keys())
+    devices_to_mark = markable(node, marks) if served else {}
+    unmarked = sorted(marks.keys() - devices_to_mark.keys())
     findings: list[NodeFinding] = []
-    for where in left[:MAX_FINDINGS]:
+    for device_id in unmarked[:MAX_FINDINGS]:
         if not served:
-            why, remedy = "this API server has no DeviceTaintRules", "turn the feature gate DRADeviceTaintRules on"
-        elif where.pool != node:
-            why, remedy = f"its pool is not named after the node, {node}", "name the pool after the node"
+            reason, remedy = "this API server has no DeviceTaintRules", "turn the feature gate DRADeviceTaintRules on"
+        elif device_id.pool != node:
+            reason, remedy = f"its pool is not named after the node, {node}", "name the pool after the node"
         else:
-            why = f"{MAX_MARKS} other devices of the node are marked already"
+            reason = f"{MAX_MARKS} other devices of the node are marked already"
             remedy = "let the plugin offer fewer devices"
         findings.append(
             contradiction(
                 FindingKind.UNMARKED,
-                f"Device/{where}",
-                f"a device plugin has it as {', '.join(sorted(marks[where]))}, and no mark keeps claims off the device: {why}",
+                f"Device/{device_id}",
+                f"a device plugin has it as {', '.join(sorted(marks[device_id]))}, and no mark keeps claims off the device: {reason}",
                 f"{remedy}, or keep claims off this node until the plugin is removed",
             )
         )

@@ -85,29 +85,29 @@ def read_other_driver(data: bytes, driver: str) -> tuple[PreparedDeviceRecord, .
         # If the file has v1 and v2, v2 counts.
         if file.v2 not in _NONE:
             content = bytes(file.v2)
-            inner = msgspec.json.decode(content, type=_Inner)
-            checksum, summed = inner.checksum, _V2_SUM.sub(b'{"checksum":0', content, count=1)
+            version = msgspec.json.decode(content, type=_Inner)
+            checksum, checksummed = version.checksum, _V2_SUM.sub(b'{"checksum":0', content, count=1)
         elif file.v1 not in _NONE and file.checksum is not None:
             content = bytes(file.v1)
-            checksum, summed = file.checksum, b'{"checksum":0,"v1":%s}' % content
-            inner = _Inner()
+            checksum, checksummed = file.checksum, b'{"checksum":0,"v1":%s}' % content
+            version = _Inner()
         else:
             raise UnknownForm("it has neither a v1 with a checksum, nor a v2, nor a list of uids")
-        if sum_of(summed) != checksum:
+        if sum_of(checksummed) != checksum:
             raise BadCheckpoint("its checksum does not match its content")
         if file.v2 in _NONE:
-            inner = msgspec.json.decode(content, type=_Inner)
+            version = msgspec.json.decode(content, type=_Inner)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise UnknownForm(str(error)[:LONGEST]) from None
     records: list[PreparedDeviceRecord] = []
-    for uid, claim in (inner.prepared_claims or {}).items():
-        head = mapping(claim)
-        if not _UID(uid) or head.get("checkpointState", COMPLETED) != COMPLETED:
+    for uid, claim in (version.prepared_claims or {}).items():
+        claim_fields = mapping(claim)
+        if not _UID(uid) or claim_fields.get("checkpointState", COMPLETED) != COMPLETED:
             continue
-        namespace, name = text(head.get("namespace")), text(head.get("name"))
+        namespace, name = text(claim_fields.get("namespace")), text(claim_fields.get("name"))
         if not (_NAME(namespace) and _NAME(name)):
             namespace = name = ""
-        devices = list(_devices(head.get("preparedDevices", claim), DEEPEST))
+        devices = list(_devices(claim_fields.get("preparedDevices", claim), DEEPEST))
         records += [_record_of(driver, uid, namespace, name, *device) for device in devices or [("", "", "")]]
         if len(records) > MAX_DEVICES:
             raise BadCheckpoint(f"it names more than {MAX_DEVICES} devices")
@@ -124,13 +124,13 @@ def sum_of(data: bytes) -> int:
     return value
 
 
-def _devices(value: Any, deep: int) -> Iterator[tuple[str, str, str]]:
+def _devices(value: Any, levels: int) -> Iterator[tuple[str, str, str]]:
     """Yield the devices at any depth: objects with a pool and a device name, in one of the spellings of `_NAMES`."""
-    if deep == 0:
+    if levels == 0:
         return
     if isinstance(value, list):
         for member in value:
-            yield from _devices(member, deep - 1)
+            yield from _devices(member, levels - 1)
     if not isinstance(value, dict):
         return
     for names in _NAMES:
@@ -139,7 +139,7 @@ def _devices(value: Any, deep: int) -> Iterator[tuple[str, str, str]]:
             yield pool, device, share
             return
     for member in value.values():
-        yield from _devices(member, deep - 1)
+        yield from _devices(member, levels - 1)
 
 
 def with_names(
@@ -156,8 +156,8 @@ def with_names(
 
 def _record_of(driver: str, uid: str, namespace: str = "", name: str = "", *device: str) -> PreparedDeviceRecord:
     pool, device_name, share = device or ("", "", "")
-    where = DeviceId(driver, pool, device_name)
-    return PreparedDeviceRecord(f"the driver {driver}", namespace, name, where, uid, share)
+    device_id = DeviceId(driver, pool, device_name)
+    return PreparedDeviceRecord(f"the driver {driver}", namespace, name, device_id, uid, share)
 
 
 MEMORY = "the kubelet's memory"
@@ -206,10 +206,10 @@ def read_state(data: bytes) -> tuple[PreparedDeviceRecord, ...]:
     for claim in claims or ():
         for driver, state in (claim.driver_state or {}).items():
             for device in state.devices or ():
-                where = DeviceId(driver, device.pool_name, device.device_name)
+                device_id = DeviceId(driver, device.pool_name, device.device_name)
                 records.append(
                     PreparedDeviceRecord(
-                        MEMORY, claim.namespace, claim.claim_name, where, claim.claim_uid, device.share or ""
+                        MEMORY, claim.namespace, claim.claim_name, device_id, claim.claim_uid, device.share or ""
                     )
                 )
     return tuple(records)

@@ -55,7 +55,7 @@ def in_both(before: Iterable[NodeReservation], after: Iterable[NodeReservation])
     earlier = {(reservation.uid, reservation.devices): reservation for reservation in before}
     kept: list[NodeReservation] = []
     for reservation in after:
-        known = earlier.get((reservation.uid, reservation.devices))
-        if known is not None:
-            kept.append(reservation if known.in_doubt else known)
+        earlier_reservation = earlier.get((reservation.uid, reservation.devices))
+        if earlier_reservation is not None:
+            kept.append(reservation if earlier_reservation.in_doubt else earlier_reservation)
     return tuple(kept)

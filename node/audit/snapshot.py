@@ -59,7 +59,7 @@ class PreparedDeviceRecord(msgspec.Struct, frozen=True):
     by: str
     namespace: str
     claim: str
-    where: DeviceId
+    device_id: DeviceId
     uid: str = ""
     share: str = ""
     admin: bool = False
@@ -75,7 +75,7 @@ class NodeReservedDevice(msgspec.Struct, frozen=True, rename="camel"):
     share_id: str = ""
 
     @property
-    def where(self) -> DeviceId:
+    def device_id(self) -> DeviceId:
         return DeviceId(self.driver, self.pool, self.device)
 
 
@@ -105,7 +105,8 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
     unknown: dict[str, str] = {}  # files in an unknown format
 
     @property
-    def given(self) -> tuple[NodePluginDevice, ...]:
+    def allocated_to_pods(self) -> tuple[NodePluginDevice, ...]:
+        """The plugins' devices that the kubelet has allocated to containers."""
         return tuple(
             NodePluginDevice(allocated.resource, id_, pod.namespace, pod.name)
             for pod, container in self._containers()
@@ -116,20 +117,21 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
     @property
     def prepared_by_kubelet(self) -> tuple[PreparedDeviceRecord, ...]:
         return tuple(
-            PreparedDeviceRecord(KUBELET, claim.namespace, claim.claim, where_of(device), share=device.share or "")
+            PreparedDeviceRecord(KUBELET, claim.namespace, claim.claim, device_id_of(device), share=device.share or "")
             for _, container in self._containers()
             for claim in container.claims
             for device in claim.devices
         )
 
     @property
-    def known(self) -> tuple[PreparedDeviceRecord, ...]:
+    def all_prepared(self) -> tuple[PreparedDeviceRecord, ...]:
+        """The prepared devices of all sources."""
         return (*self.prepared_by_kubelet, *self.prepared)
 
     @property
     def claim_names(self) -> frozenset[ClaimName]:
         """The claims for which devices are prepared."""
-        return frozenset((record.namespace, record.claim) for record in self.known if record.claim)
+        return frozenset((record.namespace, record.claim) for record in self.all_prepared if record.claim)
 
     @property
     def pods_by_claim(self) -> dict[ClaimName, frozenset[PodName]]:
@@ -153,5 +155,5 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
                 yield pod, container
 
 
-def where_of(device: ClaimDevice | DeviceRequestAllocationResult) -> DeviceId:
+def device_id_of(device: ClaimDevice | DeviceRequestAllocationResult) -> DeviceId:
     return DeviceId(device.driver, device.pool, device.device)

@@ -91,24 +91,24 @@ class _OfferedDevice(msgspec.Struct, frozen=True):
 def machine_of(inventory: DeviceInventory) -> Machine:
     """Return the devices of an inventory, which `node.inventory.reading` has validated."""
     layouts = {layout.name: layout for layout in inventory.layouts}
-    made: list[_OfferedDevice] = []
+    offered_devices: list[_OfferedDevice] = []
     counter_sets: list[CounterSet] = []
     for gpu in inventory.gpus:
         layout = layouts.get(gpu.layout)
-        made += _gpu(gpu, layout)
+        offered_devices += _gpu(gpu, layout)
         if is_counted(gpu):
             counter_sets.append(CounterSet(name=gpu.name, counters=_whole(layout)))
     for nic in inventory.nics:
-        made += _nic(nic)
+        offered_devices += _nic(nic)
         if nic.virtual_functions:
             counter_sets.append(CounterSet(name=nic.name, counters={FUNCTIONS: _count(len(nic.virtual_functions))}))
     for numa_node in inventory.numa_nodes:
-        made += _numa_node(numa_node)
+        offered_devices += _numa_node(numa_node)
     return Machine(
         inventory.driver,
-        tuple(offered.device for offered in made),
+        tuple(offered.device for offered in offered_devices),
         tuple(counter_sets),
-        {offered.device.name: offered.offer for offered in made},
+        {offered.device.name: offered.offer for offered in offered_devices},
         inventory.visible_devices,
     )
 
@@ -123,7 +123,7 @@ def is_counted(gpu: Gpu) -> bool:
 
 def _gpu(gpu: Gpu, layout: Layout | None) -> Iterator[_OfferedDevice]:
     """Yield the devices of a GPU, from small to large: its partitions, its shares, then the whole GPU."""
-    placed = {**_placed(gpu.place), **gpu.attributes}
+    location = {**_placed(gpu.place), **gpu.attributes}
     files = gpu.place.device_nodes
     if layout is not None:
         in_order = sorted(
@@ -143,7 +143,7 @@ def _gpu(gpu: Gpu, layout: Layout | None) -> Iterator[_OfferedDevice]:
                 )
                 device = Device(
                     name=f"{gpu.name}-{label(partition.profile)}-{start}",
-                    attributes={**texts, **placed},
+                    attributes={**texts, **location},
                     capacity={"memory": DeviceCapacity(value=partition.memory)},
                     consumes_counters=_consumption(gpu.name, counters, partition.groups),
                 )
@@ -154,7 +154,7 @@ def _gpu(gpu: Gpu, layout: Layout | None) -> Iterator[_OfferedDevice]:
         cores = parse(str(gpu.cores))
         device = Device(
             name=f"{gpu.name}-shared",
-            attributes={**_texts(type="shared", uuid=gpu.uuid, productName=gpu.product), **placed},
+            attributes={**_texts(type="shared", uuid=gpu.uuid, productName=gpu.product), **location},
             capacity={
                 "memory": _capacity(gpu.memory, gpu.sharing.memory),
                 "cores": _capacity(cores, gpu.sharing.cores),
@@ -166,7 +166,7 @@ def _gpu(gpu: Gpu, layout: Layout | None) -> Iterator[_OfferedDevice]:
     if gpu.whole:
         device = Device(
             name=gpu.name,
-            attributes={**_texts(type="gpu", uuid=gpu.uuid, productName=gpu.product), **placed},
+            attributes={**_texts(type="gpu", uuid=gpu.uuid, productName=gpu.product), **location},
             capacity={"memory": DeviceCapacity(value=gpu.memory)},
             consumes_counters=_consumption(gpu.name, counters, gpu.groups),
         )
@@ -321,14 +321,14 @@ def _capacity(value: Quantity, steps: Steps | None) -> DeviceCapacity:
     if steps is None:
         return DeviceCapacity(value=value)
     # Only the minimum plus whole steps can be allocated, so the maximum is the last step up to the value.
-    most = value
+    largest = value
     if steps.step is not None and steps.step.nano > 0:
-        whole = (value.nano - steps.minimum.nano) // steps.step.nano
-        nano = steps.minimum.nano + whole * steps.step.nano
-        most = Quantity.from_nano(nano, value.format)
+        steps_that_fit = (value.nano - steps.minimum.nano) // steps.step.nano
+        nano = steps.minimum.nano + steps_that_fit * steps.step.nano
+        largest = Quantity.from_nano(nano, value.format)
     policy = CapacityRequestPolicy(
         default=steps.default or steps.minimum,
-        valid_range=CapacityRequestPolicyRange(min=steps.minimum, max=most, step=steps.step),
+        valid_range=CapacityRequestPolicyRange(min=steps.minimum, max=largest, step=steps.step),
     )
     return DeviceCapacity(value=value, request_policy=policy)
 

@@ -130,16 +130,16 @@ def unpublishable(machine: Machine) -> Iterator[Finding]:
         return
     yield from _duplicate_findings("", (device.name for device in machine.devices))
     pool = ResourcePool(name="node", resource_slice_count=1)
-    bare = ResourceSliceSpec(driver=machine.driver, pool=pool, node_name="node")
-    pieces = [("", bare)]
-    pieces += ((f"{device.name}: ", replace(bare, devices=(device,))) for device in machine.devices)
-    pieces += (
-        (f"{counter_set.name}: ", replace(bare, shared_counters=(counter_set,))) for counter_set in machine.counter_sets
+    empty_spec = ResourceSliceSpec(driver=machine.driver, pool=pool, node_name="node")
+    specs = [("", empty_spec)]
+    specs += ((f"{device.name}: ", replace(empty_spec, devices=(device,))) for device in machine.devices)
+    specs += (
+        (f"{counter_set.name}: ", replace(empty_spec, shared_counters=(counter_set,))) for counter_set in machine.counter_sets
     )
     reported: set[str] = set()
-    for about, spec in pieces:
-        made = ResourceSlice(metadata=ObjectMeta(name="inventory"), spec=spec)
-        for problem in errors({"apiVersion": made.api_version, "kind": made.kind} | builtins(made), gates.ALL):
+    for about, spec in specs:
+        slice_ = ResourceSlice(metadata=ObjectMeta(name="inventory"), spec=spec)
+        for problem in errors({"apiVersion": slice_.api_version, "kind": slice_.kind} | builtins(slice_), gates.ALL):
             message = f"the API server would reject the slice: {about}{problem.message} ({problem.path})"
             if message not in reported:
                 reported.add(message)

@@ -152,13 +152,13 @@ class Driver:
         devices = tuple(
             DeviceHealth(
                 device=DeviceIdentifier(pool=self._paths.node, device=device.name),
-                health=UNHEALTHY if ill else HEALTHY,
+                health=UNHEALTHY if problem else HEALTHY,
                 updated=now,
                 seconds=HEALTH_VALIDITY,
-                message=ill,
+                message=problem,
             )
             for device in self._machine.devices
-            for ill in [self._health_problem(device)]
+            for problem in [self._health_problem(device)]
         )
         return HealthReport(devices=devices)
 
@@ -172,15 +172,15 @@ class Driver:
             await self._update_health()
 
     async def _update_health(self) -> None:
-        before, after = self._failures, await asyncio.to_thread(_failed_devices, self._machine)
-        if before == after:
+        old_failures, failures = self._failures, await asyncio.to_thread(_failed_devices, self._machine)
+        if old_failures == failures:
             return
-        for name in sorted(after.keys() - before.keys()):
-            logger.warning("a device has failed", extra={"device": name, "why": after[name]})
-        for name in sorted(before.keys() - after.keys()):
+        for name in sorted(failures.keys() - old_failures.keys()):
+            logger.warning("a device has failed", extra={"device": name, "why": failures[name]})
+        for name in sorted(old_failures.keys() - failures.keys()):
             logger.info("a device is healthy again", extra={"device": name})
-        self._failures = after
-        self.publisher.update_machine(tainted(self._machine, after))
+        self._failures = failures
+        self.publisher.update_machine(tainted(self._machine, failures))
 
     async def _follow_files(self) -> None:
         """Periodically write missing files of prepared claims again. After a failure the next attempt comes later."""

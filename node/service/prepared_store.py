@@ -91,12 +91,12 @@ class PreparedStore:
             answers: dict[str, PreparedClaim] = {}
             records: list[Prepared] = []
             for reference in references:
-                known = checkpoint.with_records(*records)
-                judged = self._judge(reference, known, claims[reference.uid])
-                if isinstance(judged, Prepared):
-                    records.append(judged)
+                checkpoint_so_far = checkpoint.with_records(*records)
+                verdict = self._judge(reference, checkpoint_so_far, claims[reference.uid])
+                if isinstance(verdict, Prepared):
+                    records.append(verdict)
                 else:
-                    answers[reference.uid] = _refused(reference, judged)
+                    answers[reference.uid] = _refused(reference, verdict)
             new = [record for record in records if record.uid not in checkpoint.claims]
             try:
                 if new:
@@ -119,11 +119,11 @@ class PreparedStore:
     def is_blocked_only_by(self, leaving: Collection[str], references: Iterable[ClaimReference], claims: Found) -> bool:
         """Report whether one of these claims is refused now, but would be prepared if the `leaving` claims were unprepared. Writes nothing."""
         with self._disk.locked(self._lock):
-            known = self._read()
-        remaining = known.without(*leaving)
+            checkpoint = self._read()
+        remaining = checkpoint.without(*leaving)
         for reference in references:
             claim = claims[reference.uid]
-            with_leaving, without_leaving = (self._judge(reference, prepared, claim) for prepared in (known, remaining))
+            with_leaving, without_leaving = (self._judge(reference, prepared, claim) for prepared in (checkpoint, remaining))
             if isinstance(with_leaving, str) and isinstance(without_leaving, Prepared):
                 return True
         return False
@@ -142,14 +142,14 @@ class PreparedStore:
         """Delete the files and records of claims."""
         with self._disk.locked(self._lock):
             checkpoint = self._read()
-            known = [uid for uid in uids if uid in checkpoint.claims]
-            if not known:
+            prepared_uids = [uid for uid in uids if uid in checkpoint.claims]
+            if not prepared_uids:
                 return
-            for uid in known:
+            for uid in prepared_uids:
                 self._disk.take(Remove(self._path(uid)))
-            left = checkpoint.without(*known)
-            self._sweep_metadata(left)
-            self._write(left)
+            remaining = checkpoint.without(*prepared_uids)
+            self._sweep_metadata(remaining)
+            self._write(remaining)
 
     def claims(self) -> Mapping[str, Prepared]:
         with self._disk.locked(self._lock):
@@ -195,14 +195,14 @@ class PreparedStore:
             return False
         return True
 
-    def _judge(self, reference: ClaimReference, known: Checkpoint, claim: ResourceClaim | str | None) -> Prepared | str:
+    def _judge(self, reference: ClaimReference, checkpoint: Checkpoint, claim: ResourceClaim | str | None) -> Prepared | str:
         if claim is None:
             return "the claim is gone"
         if isinstance(claim, str):
             # The claim cannot be read now. If it is prepared, its record is the answer, so that its containers can restart.
-            return known.claims.get(reference.uid) or claim
-        judged = self.guard.judge(claim, reference, known.claims)
-        return judged if isinstance(judged, Prepared) else f"{judged.reason}: {judged.message}"
+            return checkpoint.claims.get(reference.uid) or claim
+        verdict = self.guard.judge(claim, reference, checkpoint.claims)
+        return verdict if isinstance(verdict, Prepared) else f"{verdict.reason}: {verdict.message}"
 
     def _write_files(self, record: Prepared) -> bytes:
         """Write a claim's metadata files and CDI file where they are missing or differ; return the CDI file."""
@@ -237,6 +237,6 @@ class PreparedStore:
 
 
 def _refused(reference: ClaimReference | Prepared, why: str) -> PreparedClaim:
-    named = f"{reference.namespace}/{reference.name}"
-    logger.warning("not prepared", extra={"claim": named, "uid": reference.uid, "why": why})
-    return PreparedClaim(error=f"ResourceClaim {named}: {why}")
+    claim_name = f"{reference.namespace}/{reference.name}"
+    logger.warning("not prepared", extra={"claim": claim_name, "uid": reference.uid, "why": why})
+    return PreparedClaim(error=f"ResourceClaim {claim_name}: {why}")

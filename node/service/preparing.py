@@ -102,15 +102,15 @@ class Preparing:
         """Unprepare claims that were deleted FORGET_AFTER seconds ago: a kubelet that lost its state never unprepares them."""
         claims = await asyncio.to_thread(self._store.claims)
         now = self._clock()
-        since: dict[str, float] = {}
+        deleted_since: dict[str, float] = {}
         for uid, record in claims.items():
             if await self._is_released(record):
-                since[uid] = self._released_since.get(uid, now)
+                deleted_since[uid] = self._released_since.get(uid, now)
         async with self._lock:
-            since |= dict.fromkeys(self._asked_for & since.keys(), now)
-            self._released_since = since
+            deleted_since |= dict.fromkeys(self._asked_for & deleted_since.keys(), now)
+            self._released_since = deleted_since
             self._asked_for.clear()
-            expired = [uid for uid, first in since.items() if now - first >= FORGET_AFTER]
+            expired = [uid for uid, deleted_at in deleted_since.items() if now - deleted_at >= FORGET_AFTER]
             if expired:
                 logger.warning("unpreparing claims that were deleted", extra={"uids": expired})
                 await asyncio.to_thread(self._store.forget, expired)

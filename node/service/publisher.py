@@ -98,47 +98,47 @@ class Publisher:
                 self._changed.clear()
                 error: ApiError | None = None
                 try:
-                    wrote = await self.round()
+                    needs_pause = await self.round()
                     self.problem = ""
-                    if wrote:
+                    if needs_pause:
                         self._publications.labels("written").inc()
                 except ApiError as failed:
-                    error, wrote = failed, True
+                    error, needs_pause = failed, True
                     self.problem = str(failed)
                     self._publications.labels("failed").inc()
                     logger.warning("not published", extra={"why": str(failed)})
                     self._changed.set()
                 # Wait longer after each round in which another client had undone the writes, or the server rejected them.
-                failures = failures + 1 if wrote else 0
-                if wrote:
+                failures = failures + 1 if needs_pause else 0
+                if needs_pause:
                     await asyncio.sleep(self._backoff.seconds(failures, random.random(), error))  # noqa: S311
 
     async def round(self) -> bool:
         """Write the slices that differ from the machine, and report whether any slice differed."""
         page = await self._cluster.list(RESOURCE_SLICES, fields=self._fields)
-        decided = plan(page.items, self._wanted, self._echoes)
-        for slice_ in decided.deleted:
+        slice_plan = plan(page.items, self._wanted, self._echoes)
+        for slice_ in slice_plan.deleted:
             try:
                 await self._cluster.delete(RESOURCE_SLICES, slice_.metadata.name, uid=slice_.metadata.uid)
             except NotFound:
                 logger.debug("another client has deleted a slice", extra={"slice": slice_.metadata.name})
-        for changed in decided.rewritten:
+        for changed in slice_plan.rewritten:
             stored = await self._cluster.patch(RESOURCE_SLICES, changed.slice.metadata.name, Merge(changed.body))
             self._remember_dropped(changed.spec, stored)
-        if decided.new:
+        if slice_plan.new:
             # The node owns its slices, so that they are deleted with it.
             node = (await self._cluster.get(NODES, self._node)).metadata
             owner = OwnerReference(api_version="v1", kind="Node", name=node.name, uid=node.uid, controller=True)
             prefix = f"{shortened(self._node, LONGEST_PREFIX)}-{self._driver}-"
             metadata = ObjectMeta(generate_name=prefix, owner_references=(owner,))
-            for spec in decided.new:
+            for spec in slice_plan.new:
                 stored = await self._cluster.create(RESOURCE_SLICES, ResourceSlice(metadata=metadata, spec=spec))
                 self._remember_dropped(spec, stored)
-        if decided:
-            counts = {"slices": len(self._wanted), "new": len(decided.new), "gone": len(decided.deleted)}
+        if slice_plan:
+            counts = {"slices": len(self._wanted), "new": len(slice_plan.new), "gone": len(slice_plan.deleted)}
             logger.info("published", extra=counts)
         self.published.set()
-        return bool(decided)
+        return bool(slice_plan)
 
     def _remember_dropped(self, sent: ResourceSliceSpec, stored: ResourceSlice) -> None:
         echo = dropped(sent, stored.spec)

@@ -74,7 +74,7 @@ class AllocatorAddress(msgspec.Struct, frozen=True):
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of an agent. It calls the kubelet every `glance` seconds, and reads all sources every `look` seconds."""
+    """The settings of an agent. It calls the kubelet every `kubelet_interval` seconds, and reads all sources every `audit_interval` seconds."""
 
     marking: Annotated[
         Marking,
@@ -90,8 +90,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     paths: Annotated[NodePaths, OPTIONS]
     metrics: Annotated[Address | None, Flag("Serve metrics here.", name="metrics-listen")] = Address("127.0.0.1", 9092)
     socket: str = ""
-    glance: float = 2.0
-    look: float = 30.0
+    kubelet_interval: float = 2.0
+    audit_interval: float = 30.0
 
     @property
     def kubelet_socket(self) -> str:

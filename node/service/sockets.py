@@ -51,11 +51,11 @@ class DriverRegistration:
             f"{service}/NotifyRegistrationStatus": _unary(self.notify, RegistrationStatus, Empty),
         }
 
-    def unready(self, where: str) -> str:
+    def unready(self, registry_socket: str) -> str:
         """Return why the kubelet does not use this driver; "" if it does."""
         if self.refusal:
             return f"the kubelet rejected the registration: {self.refusal}"
-        return "" if self.registered.is_set() else f"the kubelet has not found this driver yet, at {where}"
+        return "" if self.registered.is_set() else f"the kubelet has not found this driver yet, at {registry_socket}"
 
     async def info(self, request: Empty) -> PluginInfo:
         del request
@@ -115,15 +115,15 @@ class GrpcSocket:
     async def __aenter__(self) -> Self:
         """Listen on a socket that only its owner may use. The socket gets its final name once it listens, so that no `sweep` deletes it."""
         folder, _, name = self._path.rpartition("/")
-        early = Path(folder, f".{name}")
-        early.unlink(missing_ok=True)  # noqa: ASYNC240  left by a process that was killed at this point
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listening.bind(str(early))
-        early.chmod(stat.S_IRUSR | stat.S_IWUSR)  # noqa: ASYNC240
-        listening.listen()
-        early.rename(self._path)  # noqa: ASYNC240
+        hidden_path = Path(folder, f".{name}")
+        hidden_path.unlink(missing_ok=True)  # noqa: ASYNC240  left by a process that was killed at this point
+        listening_socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listening_socket.bind(str(hidden_path))
+        hidden_path.chmod(stat.S_IRUSR | stat.S_IWUSR)  # noqa: ASYNC240
+        listening_socket.listen()
+        hidden_path.rename(self._path)  # noqa: ASYNC240
         self._ours = _identity(self._path)
-        await self._server.start(sock=listening)
+        await self._server.start(sock=listening_socket)
         return self
 
     async def __aexit__(self, *failure: object) -> None:
@@ -153,11 +153,11 @@ def sweep(folder: str, prefix: str) -> None:
 def successor(path: str, patience: float = ANSWER_TIMEOUT) -> str:
     """Return the name of a later instance's socket that answers; "" if there is none. Waits up to `patience` for each later instance."""
     for other in _later(path):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-            asking.settimeout(patience)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(patience)
             with suppress(OSError):
-                asking.connect(str(other))
-                if asking.recv(1):  # in HTTP/2 the server sends first
+                connection.connect(str(other))
+                if connection.recv(1):  # in HTTP/2 the server sends first
                     return other.name
     return ""
 
@@ -170,5 +170,5 @@ def has_later(path: str) -> bool:
 def _later(path: str) -> list[Path]:
     """Return the sockets of later instances, whose names sort after this one's."""
     own = Path(path)
-    kind = own.name.partition("-")[0]
-    return sorted(other for other in own.parent.glob(f"{kind}-*.sock") if other.name > own.name)
+    prefix = own.name.partition("-")[0]
+    return sorted(other for other in own.parent.glob(f"{prefix}-*.sock") if other.name > own.name)

@@ -17,9 +17,9 @@ def pci_devices(sysfs: str) -> list[PciDevice]:
     for path in _folders(Path(sysfs, "bus/pci/devices")):
         numa_node = _number(path / "numa_node", -1)
         # In a virtual machine, interfaces are below the virtio device.
-        nets = next(iter(sorted(path.glob("virtio*/net"))), path / "net")
-        physical = path / "physfn"
-        interface = _first(nets)
+        interface_folder = next(iter(sorted(path.glob("virtio*/net"))), path / "net")
+        physical_function = path / "physfn"
+        interface = _first(interface_folder)
         files = [f"/dev/dri/{name}" for name in _names(path / "drm") if name.startswith(("card", "renderD"))]
         files += [f"/dev/infiniband/{name}" for name in _names(path / "infiniband_verbs")]
         roots = [part for part in path.resolve().parts if _ROOT(part)]
@@ -33,8 +33,8 @@ def pci_devices(sysfs: str) -> list[PciDevice]:
             files=tuple(files),
             interface=interface,
             rdma_device=_first(path / "infiniband"),
-            megabits=_number(nets / interface / "speed") if interface else 0,
-            parent=physical.resolve().name if physical.exists() else "",
+            megabits=_number(interface_folder / interface / "speed") if interface else 0,
+            parent=physical_function.resolve().name if physical_function.exists() else "",
         )
         devices.append(device)
     return devices

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from node.checkpoint import durable_steps
-from node.plugins import Plugged, machine_of_plugins
+from node.plugins import PluginState, machine_of_plugins
 from node.service.adapting.plugin_host import PluginHost
 from node.service.adapting.plugin_writer import PluginWriter
 from node.service.disk import Disk
@@ -43,7 +43,7 @@ class Adapter:
         loop = asyncio.get_running_loop()
         writer = PluginWriter(name, self.host, loop)
         self.driver = Driver(cluster, machine_of_plugins(name, (), facts), paths, self._disk, writer)
-        self._published: tuple[Plugged, ...] = ()
+        self._published: tuple[PluginState, ...] = ()
 
         self.metrics = self.driver.metrics
         self.metrics.more_notes = lambda: {f"plugin {name}": why for name, why in self.host.problems().items()}
@@ -85,11 +85,11 @@ class Adapter:
                 async with asyncio.timeout(PUBLISH_INTERVAL):
                     await self._stopped.wait()
 
-    def _offer(self, plugins: tuple[Plugged, ...]) -> None:
+    def _offer(self, plugins: tuple[PluginState, ...]) -> None:
         self._published = plugins
         self.driver.update_machine(machine_of_plugins(self._name, plugins, self._facts))
 
-    def _save(self, plugins: tuple[Plugged, ...]) -> None:
+    def _save(self, plugins: tuple[PluginState, ...]) -> None:
         # In a rolling update the plugins may have registered with the later adapter, which saves their devices.
         if self.driver.has_successor():
             return
@@ -100,12 +100,12 @@ class Adapter:
         except OSError as error:
             logger.warning("cannot save the plugins' devices", extra={"why": str(error)})
 
-    def _load(self) -> tuple[Plugged, ...]:
+    def _load(self) -> tuple[PluginState, ...]:
         data = self._disk.read(self._file)
         if data is None:
             return ()
         try:
-            saved = msgspec.json.decode(data, type=tuple[Plugged, ...])
+            saved = msgspec.json.decode(data, type=tuple[PluginState, ...])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             logger.warning("cannot read the saved devices of plugins", extra={"why": str(error)})
             return ()

@@ -29,7 +29,7 @@ from node.messages import (
     RegisterRequest,
     decode,
 )
-from node.plugins import Plugged, PluginFault, PluginPreference, read_answer, refusal
+from node.plugins import PluginState, PluginFault, PluginPreference, read_answer, refusal
 from node.service.grpc import BROKEN, channel_to
 from node.service.sockets import GrpcSocket
 
@@ -77,14 +77,14 @@ class PluginHost:
         self._listening = GrpcSocket(self, str(folder / SOCKET))
 
     @asynccontextmanager
-    async def serving(self, remembered: Iterable[Plugged] = ()) -> AsyncIterator[None]:
+    async def serving(self, remembered: Iterable[PluginState] = ()) -> AsyncIterator[None]:
         """Listen. Running plugins watch for the socket, as after a restart of the kubelet, and register again.
 
         Until a plugin has registered again, its `remembered` devices are offered as disconnected.
         """
         for plugin in remembered:
-            absent = RegisterRequest(resource=plugin.resource)
-            session = _Session(absent, self._folder, plugin.devices, self._on_change, self._patience)
+            request = RegisterRequest(resource=plugin.resource)
+            session = _Session(request, self._folder, plugin.devices, self._on_change, self._patience)
             self._sessions[plugin.resource] = session
             session.start()
         try:
@@ -94,7 +94,7 @@ class PluginHost:
             for session in tuple(self._sessions.values()):
                 await session.close()
 
-    def plugins(self) -> tuple[Plugged, ...]:
+    def plugins(self) -> tuple[PluginState, ...]:
         return tuple(session.plugin for _, session in sorted(self._sessions.items()))
 
     def problems(self) -> dict[str, str]:
@@ -130,12 +130,12 @@ class PluginHost:
     async def begin_session(self, request: RegisterRequest) -> None:
         """Follow a registered plugin. Its session begins with the devices of the plugin that it replaces."""
         resource = request.resource
-        before = self._sessions.get(resource)
-        devices = before.plugin.devices if before is not None else ()
+        replaced = self._sessions.get(resource)
+        devices = replaced.plugin.devices if replaced is not None else ()
         session = _Session(request, self._folder, devices, self._on_change, self._patience)
         self._sessions[resource] = session
-        if before is not None:
-            await before.close()
+        if replaced is not None:
+            await replaced.close()
         if self._sessions.get(resource) is not session:
             return  # another plugin registered meanwhile
         session.start()
@@ -157,7 +157,7 @@ class _Session:
         report_change: Callable[[_Session], None],
         patience: PluginPatience,
     ) -> None:
-        self.plugin = Plugged(resource=request.resource, devices=devices, connected=False)
+        self.plugin = PluginState(resource=request.resource, devices=devices, connected=False)
         self.is_expired = False
         self.problem = ""
         self._options = request.options
@@ -230,13 +230,13 @@ class _Session:
         async with call.open() as stream:
             await stream.send_message(Empty(), end=True)
             latest = Latest(stream)
-            late = asyncio.get_running_loop().call_later(self._patience.answer, self._miss_list)
+            list_timeout = asyncio.get_running_loop().call_later(self._patience.answer, self._miss_list)
             try:
                 async for message in latest:
-                    late.cancel()
-                    plugged = await asyncio.to_thread(decode, message, PluginDevices)
-                    offered = plugged.devices[:MAX_DEVICES]
-                    surplus = len(plugged.devices) - len(offered)
+                    list_timeout.cancel()
+                    device_list = await asyncio.to_thread(decode, message, PluginDevices)
+                    offered = device_list.devices[:MAX_DEVICES]
+                    surplus = len(device_list.devices) - len(offered)
                     self._set_problem(
                         f"it has {surplus} devices more than the maximum of {MAX_DEVICES}" if surplus else ""
                     )
@@ -254,7 +254,7 @@ class _Session:
                     self._update(connected=True, devices=offered)
                     await asyncio.sleep(self._patience.rest)
             finally:
-                late.cancel()
+                list_timeout.cancel()
                 await latest.close()
             async with asyncio.timeout(self._patience.answer):  # grpclib itself would wait forever
                 await stream.recv_trailing_metadata()
@@ -273,10 +273,10 @@ class _Session:
         self.problem = problem
 
     def _update(self, *, connected: bool, devices: tuple[PluginDevice, ...] | None = None) -> None:
-        devices_now = self.plugin.devices if devices is None else devices
-        now = Plugged(resource=self.plugin.resource, devices=devices_now, connected=connected)
-        if now != self.plugin:
-            self.plugin = now
+        new_devices = self.plugin.devices if devices is None else devices
+        new_plugin = PluginState(resource=self.plugin.resource, devices=new_devices, connected=connected)
+        if new_plugin != self.plugin:
+            self.plugin = new_plugin
             self._report_change(self)
 
     def _hang_up(self) -> None:

@@ -35,14 +35,14 @@ class PluginWriter:
                 return current
         edits: dict[str, Edits] = {}
         # The ids to allocate, by resource and request.
-        known = identify(self._host.plugins())
+        plugin_devices = identify(self._host.plugins())
         ids_by_resource: dict[str, dict[str, list[str]]] = {}
-        owners: dict[str, str] = {}
+        resource_by_request: dict[str, str] = {}
         for prepared_device in record.devices:
-            plugin_device = known.get(prepared_device.device)
+            plugin_device = plugin_devices.get(prepared_device.device)
             if plugin_device is None:
                 raise SpecUnavailable(f"no device plugin offers {prepared_device.device} any longer")
-            if owners.setdefault(prepared_device.request_name, plugin_device.resource) != plugin_device.resource:
+            if resource_by_request.setdefault(prepared_device.request_name, plugin_device.resource) != plugin_device.resource:
                 raise SpecUnavailable(
                     f"the request {prepared_device.request_name} has devices of two plugins: make it two requests"
                 )
@@ -51,11 +51,11 @@ class PluginWriter:
             )
         try:
             for resource, devices in ids_by_resource.items():
-                asking = asyncio.run_coroutine_threadsafe(self._host.allocate(resource, devices), self._loop)
+                allocation = asyncio.run_coroutine_threadsafe(self._host.allocate(resource, devices), self._loop)
                 try:
-                    edits |= asking.result(SECONDS)
+                    edits |= allocation.result(SECONDS)
                 except TimeoutError:
-                    asking.cancel()
+                    allocation.cancel()
                     raise SpecUnavailable(
                         f"the device plugin of {resource} has not answered in {SECONDS:.0f} s"
                     ) from None

@@ -68,13 +68,13 @@ class Agent:
         recorder = Recorder(cluster, COMPONENT, instance=self._node)
         self._reporter = EventReporter(recorder, self._clock)
         self._condition = Conditioner(cluster, self._node, wanted=settings.condition)
-        self._patience = FindingAges()
+        self._ages = FindingAges()
         self._unread: Mapping[str, str] = {"kubelet": "not asked yet"}
-        self._trouble = ""
-        self._looked_at = self._again_at = float("-inf")
+        self._write_problem = ""
+        self._audited_at = self._retry_at = float("-inf")
         self._kubelet_devices: tuple[tuple[NodePluginDevice, ...], tuple[PreparedDeviceRecord, ...]] = (), ()
-        self._seen = NodeSnapshot(self._node)
-        self._named: set[str] = set()
+        self._last_snapshot = NodeSnapshot(self._node)
+        self._named_checkpoints: set[str] = set()
         self.findings: tuple[NodeFinding, ...] = ()
         self._register_metrics()
 
@@ -83,11 +83,11 @@ class Agent:
         await run_until(stop, self.watcher.run, self._run, metrics=self.metrics, at=self._settings.metrics)
         await self._condition.remove()
 
-    async def look_once(self) -> AuditResult:
+    async def audit_once(self) -> AuditResult:
         following = asyncio.create_task(self.watcher.run())
         try:
             await self.watcher.wait_for_sync(SYNC_TIMEOUT)
-            snapshot = await self.watcher.read_sources(await self.watcher.glance())
+            snapshot = await self.watcher.read_sources(await self.watcher.read_kubelet())
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
@@ -97,37 +97,37 @@ class Agent:
     async def round(self) -> None:
         """Read, mark and report once. All sources are read at intervals, and when containers' devices have changed."""
         now = self._clock()
-        snapshot = await self.watcher.glance()
-        kubelet_devices = snapshot.given, snapshot.prepared_by_kubelet
-        whole = kubelet_devices != self._kubelet_devices or now - self._looked_at >= self._settings.look
-        if whole:
+        snapshot = await self.watcher.read_kubelet()
+        kubelet_devices = snapshot.allocated_to_pods, snapshot.prepared_by_kubelet
+        reads_all = kubelet_devices != self._kubelet_devices or now - self._audited_at >= self._settings.audit_interval
+        if reads_all:
             snapshot = await self.watcher.read_sources(snapshot)
-            self._looked_at = now
-            self._seen = snapshot
+            self._audited_at = now
+            self._last_snapshot = snapshot
             self._unread = snapshot.unread
-            for path in sorted(snapshot.unknown.keys() - self._named):
+            for path in sorted(snapshot.unknown.keys() - self._named_checkpoints):
                 extra = {"file": path, "why": snapshot.unknown[path]}
                 logger.info("a checkpoint in an unknown format is not read", extra=extra)
-            self._named |= snapshot.unknown.keys()
+            self._named_checkpoints |= snapshot.unknown.keys()
         else:
             self._unread = {**self._unread, "kubelet": snapshot.unread.get("kubelet", "")}
         self._kubelet_devices = kubelet_devices
-        if now < self._again_at:
+        if now < self._retry_at:
             return
-        self._trouble = ""
+        self._write_problem = ""
         try:
-            await self.marker.keep(snapshot, self.watcher.hardware, again=whole)
-            if whole:
+            await self.marker.keep(snapshot, self.watcher.hardware, again=reads_all)
+            if reads_all:
                 findings = (*examine(snapshot, self.watcher.hardware), *self.marker.findings)
-                self._patience = self._patience.after(findings, now)
-                self.findings = tuple(finding for finding in findings if self._patience.is_old(finding, now))
+                self._ages = self._ages.after(findings, now)
+                self.findings = tuple(finding for finding in findings if self._ages.is_old(finding, now))
                 self.metrics.show_findings(self.findings)
                 node = await self._cluster.get(NODES, self._node)
                 await self._reporter.report(self.findings, node, self.watcher.pods)
                 await self._condition.keep(self.findings, snapshot.unread.get("kubelet", ""))
         except ApiError as error:
-            self._trouble = str(error)
-            self._again_at = now + RETRY_AFTER * (1 + random.random())  # noqa: S311  spreads the retries of many nodes
+            self._write_problem = str(error)
+            self._retry_at = now + RETRY_AFTER * (1 + random.random())  # noqa: S311  spreads the retries of many nodes
             logger.warning("the API server rejected the write", extra={"why": str(error)})
 
     async def _run(self) -> None:
@@ -140,12 +140,12 @@ class Agent:
             except Exception:
                 logger.exception("a bug while checking; please report it")
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.glance):
+                async with asyncio.timeout(self._settings.kubelet_interval):
                     await self.watcher.changed.wait()
 
     def _register_metrics(self) -> None:
         self.metrics.checks = {
-            "cluster": lambda: self.watcher.what_is_unread() or self._trouble,
+            "cluster": lambda: self.watcher.what_is_unread() or self._write_problem,
             "kubelet": lambda: self._unread.get("kubelet", ""),
         }
         self.metrics.notes = {
@@ -166,12 +166,12 @@ class Agent:
         gauge(
             "drawbridge_node_reservations",
             "Claims with devices of the node that an allocator has reserved but not written yet.",
-            lambda: len(self._seen.reservations),
+            lambda: len(self._last_snapshot.reservations),
         )
         gauge(
             "drawbridge_node_audit_age_seconds",
             "Seconds since the audit agent last read all of its sources on the node.",
-            lambda: self._clock() - self._looked_at,
+            lambda: self._clock() - self._audited_at,
         )
         gauge(
             "drawbridge_node_sources_unread",
@@ -179,5 +179,5 @@ class Agent:
             lambda: sum(map(bool, self._unread.values())),
         )
         self.metrics.registry.register(
-            container_devices(self._node, lambda: holders(self._seen, self.watcher.hardware))
+            container_devices(self._node, lambda: holders(self._last_snapshot, self.watcher.hardware))
         )

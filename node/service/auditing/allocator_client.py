@@ -46,25 +46,25 @@ class AllocatorClient:
     ) -> None:
         """`patience` is the timeout of one call, `rest` the pause after a call without an answer."""
         self._cluster = cluster
-        self._place = address
+        self._address = address
         self._node = node
         self._patience = patience
         self._rest = rest
         self._clock = asyncio.get_running_loop().time
-        self._again_at = float("-inf")
+        self._retry_at = float("-inf")
         self._context: ssl.SSLContext | None = None
         self.problem = ""
 
     async def ask(self) -> tuple[NodeReservation, ...] | None:
         """Read the reservations; None if there is no answer."""
-        if self._clock() < self._again_at:
+        if self._clock() < self._retry_at:
             return None
         try:
             async with asyncio.timeout(self._patience):
                 reservations = await self._request()
         except (Unanswered, InvalidAnswer, ApiError, OSError, ValueError, aiohttp.ClientError, TimeoutError) as error:
             self._context = None  # the CA may have changed
-            self._again_at = self._clock() + self._rest
+            self._retry_at = self._clock() + self._rest
             why = plain(str(error) or type(error).__name__, LONGEST)[:LONGEST]
             if isinstance(error, TimeoutError):
                 why = f"no answer within {self._patience:g} s"
@@ -82,18 +82,18 @@ class AllocatorClient:
         self.problem = problem
 
     async def _request(self) -> tuple[NodeReservation, ...]:
-        parsed = urlsplit(self._place.url)
+        parsed = urlsplit(self._address.url)
         if parsed.scheme == "https" and self._context is None:
             authorities = ""
-            if not self._place.ca_file:
+            if not self._address.ca_file:
                 configuration = await self._cluster.get(MUTATING_WEBHOOKS, WEBHOOK)
                 bundle = max([webhook.client_config.ca_bundle for webhook in configuration.webhooks], default="")
                 if not bundle:
                     raise Unanswered(f"the MutatingWebhookConfiguration {WEBHOOK} has no CA bundle yet")
                 authorities = b64decode(bundle).decode()
-            self._context = ssl.create_default_context(cafile=self._place.ca_file or None, cadata=authorities or None)
+            self._context = ssl.create_default_context(cafile=self._address.ca_file or None, cadata=authorities or None)
         headers = {"Accept-Encoding": "identity", "Host": parsed.netloc}
-        token_file = self._place.token_file
+        token_file = self._address.token_file
         if token_file:
             with Path(token_file).open("rb") as file:  # noqa: ASYNC230  a small file
                 token = file.read(_TOKEN).decode("ascii").strip()
@@ -104,11 +104,11 @@ class AllocatorClient:
         infos = await asyncio.get_running_loop().getaddrinfo(parsed.hostname, port, type=SOCK_STREAM)
         addresses = [f"[{address[0]}]" if ":" in str(address[0]) else str(address[0]) for *_, address in infos]
         problem: Exception = Unanswered(f"{parsed.hostname} has no address")
-        connecting = aiohttp.ClientTimeout(total=None, sock_connect=self._patience / 4)
-        async with aiohttp.ClientSession(trust_env=False, auto_decompress=False, timeout=connecting) as session:
-            for where in list(dict.fromkeys(addresses))[:REPLICAS]:
-                asking = session.get(
-                    f"{parsed.scheme}://{where}:{port}{PATH}",
+        timeouts = aiohttp.ClientTimeout(total=None, sock_connect=self._patience / 4)
+        async with aiohttp.ClientSession(trust_env=False, auto_decompress=False, timeout=timeouts) as session:
+            for host in list(dict.fromkeys(addresses))[:REPLICAS]:
+                call = session.get(
+                    f"{parsed.scheme}://{host}:{port}{PATH}",
                     headers=headers,
                     ssl=self._context or True,
                     server_hostname=parsed.hostname if self._context else None,
@@ -116,7 +116,7 @@ class AllocatorClient:
                 )
                 body = bytearray()
                 try:
-                    async with asking as response:
+                    async with call as response:
                         async for chunk in response.content.iter_chunked(1 << 16):
                             body += chunk
                             if len(body) > LARGEST:

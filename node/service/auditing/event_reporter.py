@@ -51,34 +51,34 @@ class EventReporter:
     async def report(self, findings: Iterable[NodeFinding], node: Node, pods: Mapping[PodName, Pod]) -> None:
         """Write the events of the current findings, unless they were written recently."""
         sentences_by_key: dict[Key, list[str]] = {}
-        about: dict[Key, Node | Pod] = {}
+        objects: dict[Key, Node | Pod] = {}
         for finding in findings:
             messages: list[tuple[Node | Pod, str]] = [(node, f"{finding.object}: {finding.message}")]
             messages += ((pods[name], finding.pod_message) for name in finding.users if name in pods)
-            for one_object, sentence in messages:
-                key = one_object.metadata.uid, finding.kind.reason
-                about[key] = one_object
+            for regarding, sentence in messages:
+                key = regarding.metadata.uid, finding.kind.reason
+                objects[key] = regarding
                 sentences_by_key.setdefault(key, []).append(sentence)
         reports: dict[Key, _Report] = {}
         for key, sentences in sentences_by_key.items():
             # The event has as many sentences as fit, but at least the first one.
             first, *others = dict.fromkeys(sentences)
             text = first[:_LONGEST]
-            left = len(others)
+            left_out = len(others)
             for sentence in others:
                 if len(text) + len(sentence) > _LONGEST:
                     break
                 text = f"{text}; {sentence}"
-                left -= 1
-            reports[key] = _Report(about[key], f"{text}; and {left} more" if left else text)
-        over = {key: report._replace(sentence=OVER) for key, report in self._written.items()}
+                left_out -= 1
+            reports[key] = _Report(objects[key], f"{text}; and {left_out} more" if left_out else text)
+        ended = {key: report._replace(sentence=OVER) for key, report in self._written.items()}
         writes = 0
-        for key, report in (over | reports).items():
+        for key, report in (ended | reports).items():
             before, now = self._written.get(key), self._clock()
-            is_current = (
+            recently_written = (
                 before is not None and before.sentence == report.sentence and now - before.at < RENEWAL_INTERVAL
             )
-            if is_current or writes >= MAX_EVENTS:
+            if recently_written or writes >= MAX_EVENTS:
                 continue
             writes += 1
             _, reason = key

@@ -38,7 +38,7 @@ class Marker:
             return
         plugin_devices: tuple[NodePluginDevice, ...] = ()
         if self._marking != "none":
-            plugin_devices = (*snapshot.given, *snapshot.offered) if self._marking == "offered" else snapshot.given
+            plugin_devices = (*snapshot.allocated_to_pods, *snapshot.offered) if self._marking == "offered" else snapshot.allocated_to_pods
         marks = marks_of(plugin_devices, hardware)
         if not again and self._done == (plugin_devices, marks):
             return
@@ -71,7 +71,7 @@ class Marker:
         owner = await self._cluster.get(NODES, self._node)
         planned = plan(owner, marks, plugin_devices, existing, datetime.now(UTC))
         self._missed = planned.frees_names
-        refused: list[ApiError] = []
+        errors: list[ApiError] = []
         rules, cluster = DEVICE_TAINT_RULES, self._cluster
         # Each write has the error by which another agent was faster, and the change of `count` after success and after that error.
         writes: list[tuple[Callable[[], Awaitable[object]], type[ApiError], int, int]] = [
@@ -84,14 +84,14 @@ class Marker:
         for rule in planned.deleted:
             meta = rule.metadata
             writes.append((partial(cluster.delete, rules, meta.name, uid=meta.uid), NotFound, -1, -1))
-        for write, expected, done, otherwise in writes:
+        for write, error_of_other_agent, change_after_success, change_after_other_agent in writes:
             try:
                 await write()
-                self.count += done
-            except expected:
+                self.count += change_after_success
+            except error_of_other_agent:
                 self._missed = True  # the next round reads the marks again
-                self.count += otherwise
+                self.count += change_after_other_agent
             except ApiError as error:
-                refused.append(error)
-        if refused:
-            raise refused[0]
+                errors.append(error)
+        if errors:
+            raise errors[0]

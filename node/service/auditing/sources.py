@@ -104,9 +104,9 @@ def read_files(paths: NodePaths) -> NodeFiles:
             path = plain(f"{paths.state(driver)}/{name}")
             try:
                 data = _read_in(paths.state(driver), name)
-                more = checkpoint(data, driver) if data is not None else ()
+                driver_records = checkpoint(data, driver) if data is not None else ()
                 room = MAX_PREPARED - len(prepared)
-                records = list(islice(more, room + 1))
+                records = list(islice(driver_records, room + 1))
                 prepared += records[:room]
                 if len(records) > room:
                     unread[path] = f"drivers name more than {MAX_PREPARED} devices; the rest is ignored"
@@ -145,13 +145,13 @@ def _read_in(folder: str, name: str) -> bytes | None:
     if Path(folder).is_symlink():
         raise UnreadableFile("its folder is a link")
     try:
-        inside = os.open(folder, _FLAGS | os.O_DIRECTORY)
+        folder_descriptor = os.open(folder, _FLAGS | os.O_DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        return _read(name, inside)
+        return _read(name, folder_descriptor)
     finally:
-        os.close(inside)
+        os.close(folder_descriptor)
 
 
 def _read(path: str, inside: int | None = None) -> bytes | None:

@@ -81,7 +81,7 @@ class Watcher(ClusterView):
     async def run(self) -> None:
         await self.follow((self._pods, self._slices))
 
-    async def glance(self) -> NodeSnapshot:
+    async def read_kubelet(self) -> NodeSnapshot:
         """Return a snapshot that has only the kubelet's answer."""
         try:
             answer = await ask_kubelet(self._socket)
@@ -89,7 +89,7 @@ class Watcher(ClusterView):
             return NodeSnapshot(self._paths.node, unread={"kubelet": str(away)})
         return NodeSnapshot(self._paths.node, answer.holdings, answer.offered)
 
-    async def read_sources(self, glance: NodeSnapshot) -> NodeSnapshot:
+    async def read_sources(self, kubelet_snapshot: NodeSnapshot) -> NodeSnapshot:
         """Read all other sources in this order: reservations, files, pods and slices, claims, and reservations again.
 
         Only reservations that the allocator has in both answers count, so that a device that is released in between is not reported as held
@@ -98,16 +98,16 @@ class Watcher(ClusterView):
         allocator = self._allocator
         before = await allocator.ask() if allocator is not None else None
         if before is not None:
-            glance = await self.glance()
+            kubelet_snapshot = await self.read_kubelet()
         # If reading a folder hangs (a network file system), no second thread is started until the first thread returns.
-        late = self._reading
+        earlier_reading = self._reading
         files = NodeFiles(unread={"files": f"a folder in {self._paths.kubelet} or {self._paths.cdi} does not answer"})
-        if late is None or late.done():  # a late result is out of date
+        if earlier_reading is None or earlier_reading.done():  # a late result is out of date
             self._reading = asyncio.ensure_future(asyncio.to_thread(read_files, self._paths))
-            done, _ = await asyncio.wait({self._reading}, timeout=self._patience)
-            files = done.pop().result() if done else files
+            finished, _ = await asyncio.wait({self._reading}, timeout=self._patience)
+            files = finished.pop().result() if finished else files
         snapshot = replace(
-            glance,
+            kubelet_snapshot,
             prepared=files.prepared,
             files=files.names,
             unknown=files.unknown,
@@ -115,12 +115,12 @@ class Watcher(ClusterView):
             slices=tuple(self._slices.objects.values()),
         )
         # Claims of pods and of the kubelet are read first, so that MAX_CLAIMS leaves out only claims that files name.
-        in_use = {(record.namespace, record.claim) for record in snapshot.prepared_by_kubelet}
+        used_claims = {(record.namespace, record.claim) for record in snapshot.prepared_by_kubelet}
         for pod in snapshot.pods or ():
             namespace = pod.metadata.namespace
-            in_use.update((namespace, name) for name in claim_names(pod))
-        claims, problems = await read_claims(self._cluster, [*sorted(in_use), *sorted(snapshot.claim_names - in_use)])
-        unread = glance.unread | files.unread | problems
+            used_claims.update((namespace, name) for name in claim_names(pod))
+        claims, problems = await read_claims(self._cluster, [*sorted(used_claims), *sorted(snapshot.claim_names - used_claims)])
+        unread = kubelet_snapshot.unread | files.unread | problems
         informers = (self._pods, self._slices)
         unread |= {
             informer.resource.id: informer.error or "not read yet" for informer in informers if not informer.is_synced

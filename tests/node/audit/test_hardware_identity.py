@@ -16,7 +16,7 @@ def described():
 
 
 def names(devices):
-    return sorted(where.device for where in devices)
+    return sorted(device_id.device for device_id in devices)
 
 
 @pytest.mark.parametrize("id_", ["GPU-0", "gpu-0", "GPU-0::3", "0000:3b:00.0", "3b:00.0", "00000000:3B:00.0"])

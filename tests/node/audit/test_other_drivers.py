@@ -14,8 +14,8 @@ from tests.node.audit.vendor_checkpoints import compact, completed, device, firs
 from tests.node.machines import DRIVER, NODE
 
 
-def where(records):
-    return [(record.namespace, record.claim, record.uid, record.where.device, record.share) for record in records]
+def fields_of(records):
+    return [(record.namespace, record.claim, record.uid, record.device_id.device, record.share) for record in records]
 
 
 @pytest.mark.parametrize(("data", "expected"), [
@@ -30,11 +30,11 @@ def test_the_checksum_equals_kubernetes_checksum(data, expected):
 
 def test_the_second_format_has_claim_names_and_devices():
     data = second({UID: completed("gpu-0", namespace="ns", name="c")}, nodeBootID="x")
-    assert where(read_other_driver(data, DRIVER)) == [("ns", "c", UID, "gpu-0", "")]
+    assert fields_of(read_other_driver(data, DRIVER)) == [("ns", "c", UID, "gpu-0", "")]
     older = second({UID: completed("gpu-0")})
-    assert where(read_other_driver(older, DRIVER)) == [("", "", UID, "gpu-0", "")]
+    assert fields_of(read_other_driver(older, DRIVER)) == [("", "", UID, "gpu-0", "")]
     [record] = read_other_driver(data, DRIVER)
-    assert record.where == DeviceId(DRIVER, NODE, "gpu-0")
+    assert record.device_id == DeviceId(DRIVER, NODE, "gpu-0")
 
 
 @pytest.mark.parametrize("state", ["", "PrepareStarted", "PrepareAborted"])
@@ -45,17 +45,17 @@ def test_a_claim_with_an_uncompleted_checkpoint_state_is_not_prepared(state):
 @pytest.mark.parametrize("kind", ["gpu", "mig", "vfio", "hami-gpu", "channel"])
 def test_devices_of_every_kind_are_read_with_their_share(kind):
     claim = {"status": {}, "preparedDevices": groups("d", kind=kind, ShareID="s")}
-    assert where(read_other_driver(first({UID: claim}), DRIVER)) == [("", "", UID, "d", "s")]
+    assert fields_of(read_other_driver(first({UID: claim}), DRIVER)) == [("", "", UID, "d", "s")]
 
 
 def test_the_format_of_the_oldest_drivers_is_read():
     held = [{"request_names": ["r"], "pool_name": NODE, "device_name": "gpu-1", "ContainerEdits": {"env": ["A=b"]}}]
-    assert where(read_other_driver(first({UID: held}), DRIVER)) == [("", "", UID, "gpu-1", "")]
+    assert fields_of(read_other_driver(first({UID: held}), DRIVER)) == [("", "", UID, "gpu-1", "")]
 
 
 def test_a_list_of_uids_is_read():
     data = compact({"kind": "Checkpoint", "apiVersion": "x/v1", "preparedClaims": [{"uid": UID}, {"uid": "../x"}, {}]})
-    assert where(read_other_driver(data, DRIVER)) == [("", "", UID, "", "")]
+    assert fields_of(read_other_driver(data, DRIVER)) == [("", "", UID, "", "")]
 
 
 @pytest.mark.parametrize("form", [first, second])
@@ -78,7 +78,7 @@ def test_another_format_is_reported_as_unknown(data):
 def test_records_with_invalid_names_or_uids_are_dropped():
     """A record with an invalid name keeps its uid."""
     data = second({UID: completed("gpu-0", namespace="../..", name="c"), "no uid": completed("gpu-0")})
-    assert where(read_other_driver(data, DRIVER)) == [("", "", UID, "gpu-0", "")]
+    assert fields_of(read_other_driver(data, DRIVER)) == [("", "", UID, "gpu-0", "")]
 
 
 def test_a_large_checkpoint_is_refused_and_deep_nesting_ignored():
@@ -90,7 +90,7 @@ def test_a_large_checkpoint_is_refused_and_deep_nesting_ignored():
     nested = device("deep")
     for _ in range(40):
         nested = [nested]
-    assert where(read_other_driver(first({UID: nested}), DRIVER)) == [("", "", UID, "", "")]
+    assert fields_of(read_other_driver(first({UID: nested}), DRIVER)) == [("", "", UID, "", "")]
 
 
 ANY = st.recursive(st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["PrepareCompleted", UID]), lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["checksum", "v1", "v2", "kind", "preparedClaims", "preparedDevices", "checkpointState", "name", "namespace", "PoolName", "DeviceName", UID]), inner, max_size=4), max_leaves=20)  # fmt: skip
@@ -106,7 +106,7 @@ def test_arbitrary_content_in_a_foreign_checkpoint_raises_only_bad_checkpoint(da
     assert all(
         isinstance(text, str)
         for record in records
-        for text in (record.namespace, record.claim, record.uid, *record.where)
+        for text in (record.namespace, record.claim, record.uid, *record.device_id)
     )
 
 
@@ -135,7 +135,7 @@ def test_a_claim_without_a_name_is_found_by_its_uid():
     there = read_other_driver(first({"uid-c": completed("gpu-1"), UID: completed("gpu-0")}), DRIVER)
     claims = [allocated("c", "gpu-0")]
     named = with_names(there, {("ns", "c"): claims[0]})
-    assert where(named) == [("ns", "c", "uid-c", "gpu-1", ""), ("", "", UID, "gpu-0", "")]
+    assert fields_of(named) == [("ns", "c", "uid-c", "gpu-1", ""), ("", "", UID, "gpu-0", "")]
     seen = snapshot(claiming("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=claims, prepared=named)
     assert [(finding.kind.value, finding.object) for finding in examine(seen, hardware(seen))] == [
         ("prepared, not allocated", "ResourceClaim/ns/c"),

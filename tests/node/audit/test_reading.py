@@ -25,7 +25,7 @@ def test_the_kubelets_state_file_is_read():
     devices = [{"PoolName": "pool", "DeviceName": "gpu-0", "ShareID": "s", "RequestNames": ["r"], "CDIDeviceIDs": None}]
     [record] = read_state(memory(state(**{"a.example.com": {"Devices": devices}})))
     assert (record.namespace, record.claim, record.uid, record.share) == ("ns", "c", UID, "s")
-    assert record.where == device("gpu-0", "a.example.com", "pool")
+    assert record.device_id == device("gpu-0", "a.example.com", "pool")
 
 
 @pytest.mark.parametrize("inner", [state(), state(a={"Devices": None}), {"ClaimInfoStateList": None}, {}])

@@ -38,7 +38,7 @@ OURS = {
         "Device": "PluginDevice",
         "PreStartContainerRequest": "DeviceIds",
         "PreferredAllocationRequest": "PreferenceRequest",
-        "ContainerPreferredAllocationRequest": "OneChoice",
+        "ContainerPreferredAllocationRequest": "ContainerPreferenceRequest",
         "PreferredAllocationResponse": "PreferenceResponse",
         "ContainerPreferredAllocationResponse": "DeviceIds",
         "AllocateRequest": "AllocateRequest",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dra.objects import DeviceTaint
 from node.inventory import PciDevice
 from node.messages import NumaId, NumaNodes, PluginDevice
-from node.plugins import Facts, FactSources, Plugged, facts_of, identify, machine_of_plugins
+from node.plugins import Facts, FactSources, PluginState, facts_of, identify, machine_of_plugins
 from tests.draws import draws
 
 DRIVER = "plugins.drawbridge.dev"
@@ -21,7 +21,7 @@ def device(id_="dev-1", health="Healthy", numa=()):
 
 
 def machine(*devices, resource="example.com/thing", connected=True, facts=None, sysfs=None):
-    plugin = Plugged(resource=resource, devices=devices, connected=connected)
+    plugin = PluginState(resource=resource, devices=devices, connected=connected)
     return machine_of_plugins(DRIVER, [plugin], FactSources(facts or {}, sysfs or {}))
 
 
@@ -90,7 +90,7 @@ def test_a_device_id_that_appears_twice_is_not_published():
 
 
 def test_equal_ids_of_two_plugins_are_two_devices():
-    plugins = [Plugged(resource=resource, devices=(device("0"),)) for resource in ("nvidia.com/gpu", "amd.com/gpu")]
+    plugins = [PluginState(resource=resource, devices=(device("0"),)) for resource in ("nvidia.com/gpu", "amd.com/gpu")]
     assert len(machine_of_plugins(DRIVER, plugins, FactSources()).devices) == 2
 
 
@@ -106,7 +106,7 @@ IDS = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_si
 @given(ids=st.sets(IDS | st.from_regex(r"[A-Za-z0-9:._-]{1,64}", fullmatch=True), max_size=8))
 def test_every_id_has_a_unique_name_that_identifies_it(ids):
     devices = tuple(device(id_) for id_ in sorted(ids))
-    plugin = Plugged(resource="example.com/thing", devices=devices)
+    plugin = PluginState(resource="example.com/thing", devices=devices)
     made = machine_of_plugins(DRIVER, [plugin], FactSources())
     known = identify([plugin])
     assert sorted(known[device.name].id for device in made.devices) == sorted(ids)

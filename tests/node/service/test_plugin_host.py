@@ -22,7 +22,7 @@ from node.messages import (
     RegisterRequest,
     encode,
 )
-from node.plugins import Plugged, PluginFault
+from node.plugins import PluginState, PluginFault
 from node.service import grpc
 from node.service.adapting.plugin_host import PluginHost, PluginPatience
 from tests.limits import PATIENCE
@@ -314,7 +314,7 @@ async def test_a_too_long_answer_is_refused(tmp_path):
 
 
 async def test_known_devices_are_kept_until_the_plugin_registers_again(tmp_path):
-    known = Plugged(resource=THING, devices=(PluginDevice(id="a", health="Healthy"),), connected=False)
+    known = PluginState(resource=THING, devices=(PluginDevice(id="a", health="Healthy"),), connected=False)
     async with hosting(tmp_path, known) as (host, changed), plugged(tmp_path, "a", "b") as plugin:
         assert ids(host) == [(THING, False, ["a"])]
         await plugin.register()

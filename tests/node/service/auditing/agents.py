@@ -16,7 +16,7 @@ class followed:  # noqa: N801  used as a function
     """Yield an agent that follows its node; the test calls `round`."""
 
     def __init__(self, cluster, paths, **settings):
-        self.agent = Agent(cluster, AgentSettings(metrics=None, paths=paths, look=0.0, **settings))
+        self.agent = Agent(cluster, AgentSettings(metrics=None, paths=paths, audit_interval=0.0, **settings))
 
     async def __aenter__(self):
         self.following = asyncio.create_task(self.agent.watcher.run())

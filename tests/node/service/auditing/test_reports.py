@@ -162,12 +162,12 @@ async def test_devices_prepared_by_another_vendors_driver_are_compared_with_clai
     (folder / "checkpoint.json").write_bytes(first({uid: completed("gpu-1")}))
     kubelet.have(claiming("p", "c", "gpu-0"))
     await until(lambda: agent.watcher.pods)
-    look = await agent.look_once()
-    assert [(finding.kind, finding.object) for finding in look.findings] == [
+    audit = await agent.audit_once()
+    assert [(finding.kind, finding.object) for finding in audit.findings] == [
         (FindingKind.NOT_ALLOCATED, "ResourceClaim/ns/c")
     ]
     (folder / "checkpoint.json").write_bytes(first({uid: completed("gpu-1")}).replace(b"gpu-1", b"gpu-0"))
-    assert "checksum" in (await agent.look_once()).snapshot.unread[str(folder / "checkpoint.json")]
+    assert "checksum" in (await agent.audit_once()).snapshot.unread[str(folder / "checkpoint.json")]
 
 
 async def test_claims_that_cannot_be_read_cause_no_findings(cluster, kubelet, agent, monkeypatch):
@@ -177,6 +177,6 @@ async def test_claims_that_cannot_be_read_cause_no_findings(cluster, kubelet, ag
     kubelet.have(claiming("p", "c", "gpu-0"))
     monkeypatch.setattr(cluster, "get", away)
     await agent.round()
-    look = await agent.look_once()
-    assert look.findings == ()
-    assert "the server is gone" in look.snapshot.unread["claims"]
+    audit = await agent.audit_once()
+    assert audit.findings == ()
+    assert "the server is gone" in audit.snapshot.unread["claims"]

@@ -38,9 +38,9 @@ async def test_a_broken_source_does_not_affect_other_sources(cluster, kubelet, r
     )
     (whole / "checkpoint").write_bytes(encode(Checkpoint().with_records(record)))
     kubelet.said = None
-    look = await agent.look_once()
-    assert set(look.snapshot.unread) == {"kubelet", str(root / "dra_manager_state"), str(broken / "checkpoint")}
-    assert [(finding.kind, finding.object) for finding in look.findings] == [
+    audit = await agent.audit_once()
+    assert set(audit.snapshot.unread) == {"kubelet", str(root / "dra_manager_state"), str(broken / "checkpoint")}
+    assert [(finding.kind, finding.object) for finding in audit.findings] == [
         (FindingKind.LEFT, "ResourceClaim/ns/gone")
     ]
 
@@ -55,14 +55,14 @@ async def test_an_unknown_checkpoint_format_is_logged_once_and_ignored(root, age
         await agent.round()
     named = [record for record in caplog.records if getattr(record, "file", "") == str(file)]
     assert [record.levelname for record in named] == ["INFO"]
-    look = await agent.look_once()
-    assert (set(look.snapshot.unknown), look.snapshot.unread) == ({str(file)}, {})
+    audit = await agent.audit_once()
+    assert (set(audit.snapshot.unknown), audit.snapshot.unread) == ({str(file)}, {})
     assert not agent.metrics.readiness()[1]["sources"]
 
 
 async def test_pods_and_slices_not_yet_read_are_reported_as_unread(cluster, kubelet, paths):
     watcher = Agent(cluster, AgentSettings(metrics=None, paths=paths)).watcher  # it has not started
-    snapshot = await watcher.read_sources(await watcher.glance())
+    snapshot = await watcher.read_sources(await watcher.read_kubelet())
     assert snapshot.unread == {"pods": "not read yet", "resourceslices.resource.k8s.io": "not read yet"}
     assert snapshot.pods is None
 
@@ -137,13 +137,13 @@ async def test_escape_sequences_in_names_are_made_printable(cluster, kubelet, ro
     write_checkpoint(root, os.fsdecode(b"\xff\n"), broken=True)
     touch(root / "cdi" / f"evil{ESCAPE}{UID}.json")
     async with followed(cluster, paths) as agent:
-        look = await agent.look_once()
+        audit = await agent.audit_once()
         await agent.round()
-    assert {finding.kind for finding in look.findings} >= {FindingKind.NOT_ALLOCATED, FindingKind.LEFT}
-    texts = [text for finding in look.findings for text in (finding.object, finding.message, finding.pod_message)]
-    texts += [text for pair in look.snapshot.unread.items() for text in pair]
+    assert {finding.kind for finding in audit.findings} >= {FindingKind.NOT_ALLOCATED, FindingKind.LEFT}
+    texts = [text for finding in audit.findings for text in (finding.object, finding.message, finding.pod_message)]
+    texts += [text for pair in audit.snapshot.unread.items() for text in pair]
     assert any("all is well" in text for text in texts)
-    assert any("udcff" in text for text in look.snapshot.unread)
+    assert any("udcff" in text for text in audit.snapshot.unread)
     for text in texts:
         assert text.isprintable(), text
         assert len(text) < 5000
@@ -157,9 +157,9 @@ async def test_invented_claims_of_a_driver_do_not_displace_real_claims(cluster, 
     kubelet.have(plugged("old", "GPU-0"))
     write_checkpoint(root, "evil", *(record_of(f"a{number}", "x", namespace="a") for number in range(50)))
     async with followed(cluster, paths) as agent:
-        look = await agent.look_once()
-    assert FindingKind.GIVEN_TWICE in {finding.kind for finding in look.findings}
-    assert "51 claims are named on this node" in look.snapshot.unread["claims"]
+        audit = await agent.audit_once()
+    assert FindingKind.GIVEN_TWICE in {finding.kind for finding in audit.findings}
+    assert "51 claims are named on this node" in audit.snapshot.unread["claims"]
 
 
 def test_devices_in_driver_checkpoints_are_read_up_to_a_limit(root, paths, monkeypatch):
@@ -213,7 +213,7 @@ def test_a_node_without_any_source_has_no_files(root):
 
 async def test_sources_are_read_again_only_after_devices_change(cluster, kubelet, paths, monkeypatch):
     async with followed(cluster, paths) as agent:
-        agent._settings = AgentSettings(metrics=None, paths=paths, look=10 * PATIENCE)
+        agent._settings = AgentSettings(metrics=None, paths=paths, audit_interval=10 * PATIENCE)
         looks = []
         real = agent.watcher.read_sources
         monkeypatch.setattr(agent.watcher, "read_sources", lambda glance: looks.append(glance) or real(glance))

@@ -64,17 +64,17 @@ async def test_a_new_agent_takes_over_existing_taint_rules(cluster, kubelet, pat
 async def test_without_a_change_the_agent_sends_no_request(cluster, kubelet, paths, monkeypatch):
     async with followed(cluster, paths) as agent:
         kubelet.have(plugged("old", "GPU-0"))
-        snapshot = await agent.watcher.glance()
+        snapshot = await agent.watcher.read_kubelet()
         await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
 
         async def unneeded(*_, **__):
             raise AssertionError("a list without need")
 
         monkeypatch.setattr(cluster, "list", unneeded)
-        snapshot = await agent.watcher.glance()
+        snapshot = await agent.watcher.read_kubelet()
         await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
         kubelet.have()
-        snapshot = await agent.watcher.glance()
+        snapshot = await agent.watcher.read_kubelet()
         with pytest.raises(AssertionError):
             await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
 
@@ -82,7 +82,7 @@ async def test_without_a_change_the_agent_sends_no_request(cluster, kubelet, pat
 async def test_a_modified_taint_rule_is_recreated_in_the_next_round(cluster, kubelet, paths):
     async with followed(cluster, paths) as agent:
         kubelet.have(plugged("old", "GPU-0"))
-        snapshot = await agent.watcher.glance()
+        snapshot = await agent.watcher.read_kubelet()
         await agent.marker.keep(snapshot, agent.watcher.hardware, again=True)
         [mark] = (await cluster.list(DEVICE_TAINT_RULES)).items
         await cluster.delete(DEVICE_TAINT_RULES, mark.metadata.name)
@@ -108,7 +108,7 @@ async def test_a_taint_rule_deleted_during_its_update_is_recreated(cluster, kube
     async with followed(cluster, paths) as agent:
         for had, names in ((["GPU-0"], ["gpu-0"]), (["GPU-0", "GPU-0::1"], []), (["GPU-0", "GPU-0::1"], ["gpu-0"])):
             kubelet.have(*(plugged("old", id_) for id_ in had))
-            snapshot = await agent.watcher.glance()
+            snapshot = await agent.watcher.read_kubelet()
             await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
             assert await tainted_devices(cluster) == names
 
@@ -173,7 +173,7 @@ async def test_new_slices_are_tainted_at_once(cluster, kubelet, paths):
     for item in (await cluster.list(RESOURCE_SLICES)).items:
         await cluster.delete(RESOURCE_SLICES, item.metadata.name)
     kubelet.have(plugged("old", "GPU-0"))
-    agent = Agent(cluster, AgentSettings(metrics=None, paths=paths, glance=10 * PATIENCE))
+    agent = Agent(cluster, AgentSettings(metrics=None, paths=paths, kubelet_interval=10 * PATIENCE))
     stop = asyncio.Event()
     running = asyncio.create_task(agent.run(stop))
     await until(lambda: kubelet.asked)
@@ -198,7 +198,7 @@ async def test_a_refused_taint_rule_does_not_block_other_rules(cluster, kubelet,
     assert await tainted_devices(cluster) == ["gpu-2", "gpu-2-shared"]
     assert "not this one" in agent.metrics.readiness()[0]["cluster"]
     monkeypatch.setattr(cluster, "create", real)
-    agent._again_at = 0.0
+    agent._retry_at = 0.0
     await agent.round()
     assert await tainted_devices(cluster) == ["gpu-0", "gpu-2", "gpu-2-shared"]
     assert agent.marker.count == 3
