@@ -85,7 +85,7 @@ def spec_of(record: Prepared, machine: Machine, folder: str) -> bytes:
                 for share_request, other in shares_by_device
                 if share_request == request
             ]
-            visible = ",".join(offer.value for offer in offers if offer.listed)
+            visible = ",".join(offer.value for offer in offers if offer.is_visible)
             if visible:
                 variables.append(f"{machine.visible_devices}={visible}")
         edits: dict[str, Any] = {"env": variables}

@@ -23,7 +23,7 @@ from dra.quantity import Quantity
 from dra.stock import Pool, PoolUse, Stock, available, charges
 from dra.texts import list_first
 from node.checkpoint import HeldDevice, Prepared
-from node.inventory import listed, numbers_of
+from node.inventory import numbers_of, ranges_of
 from node.slices import pages_of
 
 if TYPE_CHECKING:
@@ -156,13 +156,13 @@ class Guard:
         amount = result.consumed_capacity.get("cpus")
         cpus = ""
         if result.admin_access:  # may use devices that other claims hold
-            cpus = listed(offered)
+            cpus = ranges_of(offered)
         else:
             self._check_free(device, result, holders)
             if offered and amount is not None:
                 in_use = [device for record in holders for device in record.devices if not device.admin]
                 busy = {cpu for held in in_use if held.device == result.device for cpu in numbers_of(held.cpus)}
-                cpus = listed([cpu for cpu in offered if cpu not in busy][: amount.value()])
+                cpus = ranges_of([cpu for cpu in offered if cpu not in busy][: amount.value()])
         return HeldDevice(
             request=result.request,
             device=result.device,

@@ -23,9 +23,9 @@ ClaimName = tuple[str, str]  # namespace, name
 PodName = tuple[str, str]
 
 
-def plain(text: str, most: int = _LONGEST_NAME) -> str:
+def plain(text: str, max_length: int = _LONGEST_NAME) -> str:
     """Return untrusted text as one line of bounded length without control characters."""
-    short = text[:most]
+    short = text[:max_length]
     return short if short.isprintable() else short.encode("unicode_escape").decode()
 
 

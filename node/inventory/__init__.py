@@ -1,15 +1,15 @@
 """The hardware of a machine, described in a file or discovered in sysfs, and the devices that the driver publishes for it."""
 
 from node.inventory.described import KIND, VERSION, DeviceInventory
-from node.inventory.discovered import NumaFound, PciDevice, discovered
+from node.inventory.discovered import PciDevice, SysfsNumaNode, discovered
 from node.inventory.machine import (
     UNHEALTHY,
     DeviceAccess,
     Machine,
     label,
-    listed,
     machine_of,
     numbers_of,
+    ranges_of,
     tainted,
     taints_of,
 )
@@ -22,13 +22,13 @@ __all__ = [
     "DeviceAccess",
     "DeviceInventory",
     "Machine",
-    "NumaFound",
     "PciDevice",
+    "SysfsNumaNode",
     "discovered",
     "label",
-    "listed",
     "machine_of",
     "numbers_of",
+    "ranges_of",
     "read_inventory",
     "tainted",
     "taints_of",

@@ -37,7 +37,7 @@ class PciDevice(msgspec.Struct, frozen=True, kw_only=True):
     parent: str = ""
 
 
-class NumaFound(msgspec.Struct, frozen=True, kw_only=True):
+class SysfsNumaNode(msgspec.Struct, frozen=True, kw_only=True):
     """A NUMA node, with the number of huge pages (`pages`) by their size in KiB."""
 
     number: int
@@ -45,7 +45,7 @@ class NumaFound(msgspec.Struct, frozen=True, kw_only=True):
     pages: dict[int, int] = {}
 
 
-def discovered(driver: str, devices: Iterable[PciDevice], numa_nodes: Iterable[NumaFound]) -> DeviceInventory:
+def discovered(driver: str, devices: Iterable[PciDevice], numa_nodes: Iterable[SysfsNumaNode]) -> DeviceInventory:
     """Return an inventory of these devices. A device is named by its address, so its name does not depend on other devices."""
     in_order = sorted(devices, key=lambda device: device.address)
     gpus: list[Gpu] = []

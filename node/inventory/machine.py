@@ -48,7 +48,7 @@ class DeviceAccess(msgspec.Struct, frozen=True):
     value: str
     files: tuple[str, ...] = ()
     cpus: tuple[int, ...] = ()
-    listed: bool = False  # whether the `visibleDevices` variable lists the device
+    is_visible: bool = False  # whether the `visibleDevices` variable lists the device
     interface: str = ""  # the network interface's name, if the device is one
 
 
@@ -147,9 +147,9 @@ def _gpu(gpu: Gpu, layout: Layout | None) -> Iterator[_OfferedDevice]:
                     capacity={"memory": DeviceCapacity(value=partition.memory)},
                     consumes_counters=_consumption(gpu.name, counters, partition.groups),
                 )
-                yield _OfferedDevice(device, DeviceAccess(uuid, files, listed=True))
+                yield _OfferedDevice(device, DeviceAccess(uuid, files, is_visible=True))
     counters = _whole(layout) if is_counted(gpu) else {}
-    offer = DeviceAccess(gpu.uuid, files, listed=True)
+    offer = DeviceAccess(gpu.uuid, files, is_visible=True)
     if gpu.sharing is not None:
         cores = parse(str(gpu.cores))
         device = Device(
@@ -284,7 +284,7 @@ def numbers_of(text: str) -> tuple[int, ...]:
     return tuple(sorted(numbers))
 
 
-def listed(numbers: Iterable[int]) -> str:
+def ranges_of(numbers: Iterable[int]) -> str:
     """Format numbers as Linux does, the reverse of `numbers_of`."""
     parts: list[str] = []
     # Within a range, number minus position is constant.

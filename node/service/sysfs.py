@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from node.inventory import NumaFound, PciDevice
+from node.inventory import PciDevice, SysfsNumaNode
 
 _ROOT = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}").fullmatch
 _NODE = re.compile(r"node(\d+)").fullmatch
@@ -40,8 +40,8 @@ def pci_devices(sysfs: str) -> list[PciDevice]:
     return devices
 
 
-def numa_nodes(sysfs: str) -> list[NumaFound]:
-    nodes: list[NumaFound] = []
+def numa_nodes(sysfs: str) -> list[SysfsNumaNode]:
+    nodes: list[SysfsNumaNode] = []
     for path in _folders(Path(sysfs, "devices/system/node")):
         match = _NODE(path.name)
         if match is None:
@@ -51,7 +51,7 @@ def numa_nodes(sysfs: str) -> list[NumaFound]:
             size = _PAGES(folder.name)
             if size is not None:
                 pages[int(size[1])] = _number(folder / "nr_hugepages")
-        node = NumaFound(number=int(match[1]), cpus=_text(path / "cpulist"), pages=pages)
+        node = SysfsNumaNode(number=int(match[1]), cpus=_text(path / "cpulist"), pages=pages)
         nodes.append(node)
     return sorted(nodes, key=lambda node: node.number)
 

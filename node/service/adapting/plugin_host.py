@@ -67,11 +67,11 @@ class PluginHost:
         folder: Path,
         changed: Callable[[], None],
         patience: PluginPatience | None = None,
-        most: int = MAX_PLUGINS,
+        max_plugins: int = MAX_PLUGINS,
     ) -> None:
         self._folder = folder
         self._patience = patience or PluginPatience()
-        self._most = most
+        self._max_plugins = max_plugins
         self._changed = changed
         self._sessions: dict[str, _Session] = {}
         self._listening = GrpcSocket(self, str(folder / SOCKET))
@@ -117,8 +117,8 @@ class PluginHost:
             return
         resource = request.resource
         problem = refusal(request)
-        if not problem and resource not in self._sessions and len(self._sessions) >= self._most:
-            problem = f"{self._most} resources are registered already, which is the maximum for a node"
+        if not problem and resource not in self._sessions and len(self._sessions) >= self._max_plugins:
+            problem = f"{self._max_plugins} resources are registered already, which is the maximum for a node"
         if problem:
             logger.warning(
                 "the registration of a device plugin is refused", extra={"resource": resource, "problem": problem}

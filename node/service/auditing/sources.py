@@ -172,14 +172,14 @@ def _read(path: str, inside: int | None = None) -> bytes | None:
     return data
 
 
-def _folder(path: str, most: int, unread: dict[str, str]) -> list[str]:
+def _folder(path: str, max_entries: int, unread: dict[str, str]) -> list[str]:
     names: list[str] = []
     with suppress(FileNotFoundError):
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
-                    if len(names) == most:
-                        unread[path] = f"it has more than {most} entries; the rest is ignored"
+                    if len(names) == max_entries:
+                        unread[path] = f"it has more than {max_entries} entries; the rest is ignored"
                         break
                     names.append(entry.name)
         except PermissionError as error:

@@ -6,7 +6,7 @@ from cluster.manifests import read as read_files
 from dra.objects import ResourceSlice
 from dra.validation import errors
 from dra.wire import builtins
-from node.inventory import listed, machine_of, numbers_of, read_inventory
+from node.inventory import machine_of, numbers_of, ranges_of, read_inventory
 from node.slices import pages_of
 from tests.node.machines import EXAMPLES, LAYOUT, STEPS, described, gpu, machine, shared_gpu
 
@@ -85,7 +85,7 @@ def test_a_numa_node_offers_shares_of_cpus_and_hugepages():
 )
 def test_lists_of_cpus_are_read_as_linux_writes_them(text, numbers):
     assert numbers_of(text) == numbers
-    assert numbers_of(listed(numbers)) == numbers
+    assert numbers_of(ranges_of(numbers)) == numbers
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.stem)

@@ -249,7 +249,7 @@ async def test_a_plugin_without_a_list_after_registering_again_is_reported(tmp_p
 
 
 async def test_the_number_of_plugins_is_bounded(tmp_path):
-    async with hosting(tmp_path, most=2), plugged(tmp_path, "a") as plugin:
+    async with hosting(tmp_path, max_plugins=2), plugged(tmp_path, "a") as plugin:
         await plugin.register(resource="example.com/a")
         await plugin.register(resource="example.com/b")
         with pytest.raises(GRPCError, match="2 resources are registered"):
