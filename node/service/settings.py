@@ -50,7 +50,7 @@ class AllocatorAddress(msgspec.Struct, frozen=True):
     url: Annotated[
         str,
         Flag(
-            "Also read from an allocator, at its --reservations, the reservations on this node that it has not written yet: https://HOST:PORT.",
+            "The address of an allocator's --reservations (https://HOST:PORT), which also has the reservations on this node that are not written yet.",
             "URL",
             name="allocator",
         ),
@@ -79,7 +79,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     marking: Annotated[
         Marking,
         Flag(
-            "Keep claims off devices that pods hold from a device plugin (held), off all devices that plugins offer (offered), or off no device.",
+            "Keep claims off the devices that pods hold from a device plugin, off all devices that plugins offer, or off none.",
             name="mark",
         ),
     ] = "held"
