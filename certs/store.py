@@ -74,7 +74,9 @@ class SecretStore:
                 bundle_everywhere = await inject.ensure_bundle(self._cluster, configurations, stored.bundle)
             with_signing_key = material.ensure_signing_key(stored, self._new_signing_key)
             now, names, policy = self._now(), self._names, self._policy
-            next_step = step(material.view(with_signing_key, names, bundle_everywhere=bundle_everywhere), now=now, policy=policy)
+            next_step = step(
+                material.view(with_signing_key, names, bundle_everywhere=bundle_everywhere), now=now, policy=policy
+            )
             wanted_material = with_signing_key
             if next_step is not None:
                 wanted_material = material.apply(
@@ -152,7 +154,13 @@ class SecretStore:
             if secret is None:
                 labels = {"app.kubernetes.io/name": "drawbridge"}
                 metadata = {"name": name, "namespace": self._namespace, "labels": labels}
-                new_secret = {"apiVersion": "v1", "kind": "Secret", "type": OPAQUE, "metadata": metadata, "data": changed}
+                new_secret = {
+                    "apiVersion": "v1",
+                    "kind": "Secret",
+                    "type": OPAQUE,
+                    "metadata": metadata,
+                    "data": changed,
+                }
                 await self._cluster.create(resources.SECRETS, new_secret, self._namespace)
             else:
                 precondition = {"resourceVersion": secret.metadata.resource_version}

@@ -101,7 +101,9 @@ def colours_of(nodes: Iterable[NodeStory], by: str, reading: Reading) -> Colours
     if by == STATE or (by not in CHOICES and not known):
         return Colours(STATE, dict.fromkeys(count_devices(nodes), ""))
     without_classes = Colours(by, {}, known)
-    counted = Counter(value for node in nodes for device in node.devices if (value := without_classes.value(node, device)))
+    counted = Counter(
+        value for node in nodes for device in node.devices if (value := without_classes.value(node, device))
+    )
     ranked = [value for value, _ in sorted(counted.items(), key=lambda item: (-item[1], item[0]))]
     return without_classes._replace(classes={value: f"k{min(rank, _OWN) + 1}" for rank, value in enumerate(ranked)})
 

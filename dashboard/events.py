@@ -1,5 +1,4 @@
-"""The events of a pod or a claim. From a live cluster they are read when a page is requested; in files they are among the other objects.
-"""
+"""The events of a pod or a claim. From a live cluster they are read when a page is requested; in files they are among the other objects."""
 
 from __future__ import annotations
 

@@ -96,7 +96,9 @@ def page_of(cards: Iterable[HardwareUsage]) -> Iterator[Html]:
             for held_part in card.parts[:_PARTS]
         ]
         if parts_left := card.parts[_PARTS:]:
-            parts.append((sum(held_part.part for held_part in parts_left), "shared", f"{len(parts_left):,} more claims"))
+            parts.append(
+                (sum(held_part.part for held_part in parts_left), "shared", f"{len(parts_left):,} more claims")
+            )
         held_fraction = sum(part for part, *_ in parts)
         blocked = max(0.0, 1.0 - held_fraction - card.free)
         parts += [(blocked, "blocked", f"{blocked:.0%} not available"), (card.free, "free", f"{card.free:.0%} free")]

@@ -108,7 +108,8 @@ class Login:
         except ApiError as error:
             raise _unanswered("SubjectAccessReview", error) from None
         return Viewer(
-            account.name, frozenset(namespace for namespace, is_visible in zip(checked, permissions, strict=True) if is_visible)
+            account.name,
+            frozenset(namespace for namespace, is_visible in zip(checked, permissions, strict=True) if is_visible),
         )
 
     async def may_see_events(self, account: Account, namespace: str) -> bool:

@@ -47,7 +47,11 @@ if TYPE_CHECKING:
 NODES_A_PAGE = 100
 _PODS_OF_A_REASON = 20
 _REASONS = 50
-_HOLDERS, _NAMED, _LINES = 20, 5, 400  # the most that is shown: holders of a device, names in a list, lines of a command's output
+_HOLDERS, _NAMED, _LINES = (
+    20,
+    5,
+    400,
+)  # the most that is shown: holders of a device, names in a list, lines of a command's output
 _NAMESPACES = 12
 _AGAIN = 30  # seconds after which a page reloads if it runs no script, or if its event stream has failed
 _NAV = (
@@ -78,17 +82,15 @@ def layout(title: str, view: DashboardView | None, *content: object, current: st
             notices.append(el("p", f"This page is out of date: {view.problem}", class_="warn", role="alert"))
         unread = [f"{missed.kind}: {missed.reason}" for missed in view.picture.unread]
         if unread:
-            notices.append(el("p", f"These kinds could not be read, so objects may be missing: {'; '.join(unread)}", class_="warn"))
+            notices.append(
+                el("p", f"These kinds could not be read, so objects may be missing: {'; '.join(unread)}", class_="warn")
+            )
         refreshed = " This page is kept up to date." if again else ""
         configured = "" if view.reading.in_force.is_default else f" {view.reading.in_force.sentence()}."
-        source = (
-            f"Read at {view.picture.read_at} from {view.picture.source}.{refreshed}{configured} The dashboard writes nothing."
-        )
+        source = f"Read at {view.picture.read_at} from {view.picture.source}.{refreshed}{configured} The dashboard writes nothing."
         account = ""
         if view.viewer:
-            account_text = (
-                f"Logged in as {view.viewer}. For namespaces that you may not read, the pages show only which devices they hold."
-            )
+            account_text = f"Logged in as {view.viewer}. For namespaces that you may not read, the pages show only which devices they hold."
             account = el("form", el("span", account_text), el("button", "Log out"), action="/logout", method="post")
         foot = el("footer", el("span", source), account)
     else:
@@ -97,7 +99,11 @@ def layout(title: str, view: DashboardView | None, *content: object, current: st
     reading_attribute = {"data_reading": reading_of(view)} if view is not None else {}
     # `main` can have the focus: the skip link sets it, and the script does when an update removes the focused element.
     body = el(
-        "body", skip_link, head, el("main", *notices, el("h1", title), *content, id="content", tabindex="-1", **reading_attribute), foot
+        "body",
+        skip_link,
+        head,
+        el("main", *notices, el("h1", title), *content, id="content", tabindex="-1", **reading_attribute),
+        foot,
     )
     reload_elements: tuple[Html, ...] = ()
     if again:
@@ -147,7 +153,8 @@ def what_if(view: DashboardView, question: WhatIfQuestion, answer: WhatIf | None
         parts += [el("p", summary, left_out, " ", link("A link to this question", "what-if", **question.as_query()))]
         parts += [table(("Pod", "Node", "Devices, or why not"), rows)] if rows else []
         quotas = [
-            (quota.line, "over the limit" if quota.exceeded else "within the limit") for quota in answer.quotas[:NODES_A_PAGE]
+            (quota.line, "over the limit" if quota.exceeded else "within the limit")
+            for quota in answer.quotas[:NODES_A_PAGE]
         ]
         parts += [el("h2", "Quotas that count these pods"), table(("Line", ""), quotas)] if quotas else []
     return layout("What if", view, *parts, form, current="what-if", again=False)
@@ -397,7 +404,9 @@ def pod(view: DashboardView, key: str) -> Html | None:
     for claim in story.claims:
         exists = claim.name in view.reading.stock.claims
         claim_link = link(claim.name, "claims", *claim.name.split("/", 1)) if exists else claim.name
-        claims.append((claim_link, claim.state.value, claim.since, ", ".join(claimed.device for claimed in claim.devices)))
+        claims.append(
+            (claim_link, claim.state.value, claim.since, ", ".join(claimed.device for claimed in claim.devices))
+        )
     parts = [el("p", el("strong", story.next_step.message or "there is nothing to do"))]
     if claims:
         parts += [el("h2", "Claims"), table(("Claim", "State", "Since", "Devices"), claims)]
@@ -486,7 +495,12 @@ def device(view: DashboardView, name: str) -> Html | None:
 def _terminal_output(output: Iterable[str], command: str) -> Iterator[Html]:
     yield el("h2", "In full")
     output_lines = list(output)
-    yield lines([*output_lines[:_LINES], *([f"and {len(output_lines) - _LINES:,} more lines"] if len(output_lines) > _LINES else [])])
+    yield lines(
+        [
+            *output_lines[:_LINES],
+            *([f"and {len(output_lines) - _LINES:,} more lines"] if len(output_lines) > _LINES else []),
+        ]
+    )
     yield el("p", "The same on a terminal: ", el("code", command), class_="soft")
 
 

@@ -55,7 +55,9 @@ class Prometheus:
                 except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
                     reason = str(error) or "it did not answer in time"
                     raise CommandFailed(f"Prometheus at {self._url} cannot be asked: {reason[:300]}", _REMEDY) from None
-                cached_lines = [Line(title, points, 0.0) for title, points in zip(_QUESTIONS, answers, strict=True) if points]
+                cached_lines = [
+                    Line(title, points, 0.0) for title, points in zip(_QUESTIONS, answers, strict=True) if points
+                ]
                 self._cached[days] = time.monotonic(), cached_lines
         return [drawn for drawn in cached_lines if not (narrowed and drawn.title == WAITING)]
 

@@ -62,7 +62,9 @@ def for_tenant(reading: Reading, namespaces: Collection[str]) -> Reading:
             containers = (Container(name="all", resources=ResourceRequirements(requests=amounts)),)
             spec = PodSpec(node_name=pod.spec.node_name, containers=containers)
             claim_status = pod.status.extended_resource_claim_status
-            claim_status = claim_status and PodExtendedResourceClaimStatus()  # without names; it shows that the pod has its devices by a claim
+            claim_status = (
+                claim_status and PodExtendedResourceClaimStatus()
+            )  # without names; it shows that the pod has its devices by a claim
             status = PodStatus(phase=pod.status.phase, extended_resource_claim_status=claim_status)
             pods[f"{OTHERS}/{name}"] = Pod(metadata=_metadata(pod.metadata, name), spec=spec, status=status)
     unread: list[Unread] = []

@@ -71,7 +71,9 @@ def waiting(reading: Reading, configuration: Configuration, is_late: Callable[[]
         pod = reading.pods[key]
         since = pod.metadata.creation_timestamp
         is_too_late = is_late()
-        reason_key = None if is_too_late and not explained else _reason_key(pod, reading, configuration, search=not is_too_late)
+        reason_key = (
+            None if is_too_late and not explained else _reason_key(pod, reading, configuration, search=not is_too_late)
+        )
         row_of_equal_pod = rows.get(reason_key)
         if row_of_equal_pod is not None:
             yield msgspec.structs.replace(row_of_equal_pod, pod=key, since=since, owner=_owner(key, reading))

@@ -134,7 +134,9 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
     templates = {template.metadata.key: template for template in snapshot.templates}
     with_templates = view.reading.with_types({ResourceClaimTemplate: templates})
     quota_forecasts = foretell_in(with_templates, [document.object for document in workload_documents], {}, state)
-    quotas = tuple(QuotaEffect(line=str(line), exceeded=line.exceeded) for quota in quota_forecasts for line in quota.lines)
+    quotas = tuple(
+        QuotaEffect(line=str(line), exceeded=line.exceeded) for quota in quota_forecasts for line in quota.lines
+    )
     try:
         snapshot = change_nodes(snapshot, question.removed, question.added)
     except Broken as error:
@@ -150,13 +152,17 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
         )
     present_keys = {pod.metadata.key for pod in snapshot.pods}
     waiting = [
-        pod for pod in pending(view.reading.pods.values()) if waits_for_node(pod) and pod.metadata.key not in present_keys
+        pod
+        for pod in pending(view.reading.pods.values())
+        if waits_for_node(pod) and pod.metadata.key not in present_keys
     ]
     waiting_to_place = waiting[: MAX_PODS - pending_count]
 
     def check_time() -> None:
         if is_late():
-            raise Unanswerable("the simulation takes too long for a page: name fewer pods, or use `drawbridge simulate`")
+            raise Unanswerable(
+                "the simulation takes too long for a page: name fewer pods, or use `drawbridge simulate`"
+            )
 
     if question.added:
         snapshot = msgspec.structs.replace(snapshot, pods=(*snapshot.pods, *waiting_to_place))

@@ -114,9 +114,7 @@ class Guard:
         """Return the allocation results for this driver and node, after checking them against the claim."""
         uid = claim.metadata.uid
         if uid != reference.uid or not _UID(uid):
-            raise _Refused(
-                "AnotherClaim", f"claim UID mismatch: the claim was recreated, and has the uid {uid} now"
-            )
+            raise _Refused("AnotherClaim", f"claim UID mismatch: the claim was recreated, and has the uid {uid} now")
         allocation = claim.status.allocation
         if allocation is None:
             raise _Refused("NotAllocated", "the claim is not allocated")

@@ -186,7 +186,9 @@ def _attributes(resource: str, device: PluginDevice, facts: FactSources) -> dict
     return attributes
 
 
-MAX_PREFERENCE_CALLS = 16  # GetPreferredAllocation calls to one plugin; further devices stay in the order of the plugin's list
+MAX_PREFERENCE_CALLS = (
+    16  # GetPreferredAllocation calls to one plugin; further devices stay in the order of the plugin's list
+)
 
 
 class PluginPreference:
@@ -291,7 +293,9 @@ def spec_of_answers(driver: str, record: Prepared, edits: Mapping[str, Edits]) -
     """
     devices: list[dict[str, Any]] = []
     for number, (request, answer_edits) in enumerate(edits.items()):
-        container_edits: dict[str, Any] = {"env": [f"{name}={value}" for name, value in sorted(answer_edits.variables.items())]}
+        container_edits: dict[str, Any] = {
+            "env": [f"{name}={value}" for name, value in sorted(answer_edits.variables.items())]
+        }
         if answer_edits.nodes:
             container_edits["deviceNodes"] = [
                 {"path": node.container_path, "hostPath": node.host_path, "permissions": node.permissions or "mrw"}
@@ -307,7 +311,9 @@ def spec_of_answers(driver: str, record: Prepared, edits: Mapping[str, Edits]) -
                 for mount in answer_edits.mounts
             ]
         annotations = {REQUEST: request, NAMES: ",".join(device.name for device in answer_edits.cdi)}
-        devices.append({"name": f"{record.uid}-{number}", "annotations": annotations, "containerEdits": container_edits})
+        devices.append(
+            {"name": f"{record.uid}-{number}", "annotations": annotations, "containerEdits": container_edits}
+        )
     return encode({"cdiVersion": ANNOTATED, "kind": kind_of(driver), "devices": devices})
 
 

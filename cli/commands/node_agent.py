@@ -137,7 +137,9 @@ def answer_of(audit: AuditResult, hardware: Hardware) -> Answer:
     findings = [{name: getattr(finding, name) for name in Finding.__struct_fields__} for finding in audit.findings]
     held_devices: list[Answer] = []
     for plugin_device in snapshot.allocated_to_pods:
-        devices = sorted(str(device_id) for device_id in hardware.excluded_by_plugin(plugin_device.resource, plugin_device.id))
+        devices = sorted(
+            str(device_id) for device_id in hardware.excluded_by_plugin(plugin_device.resource, plugin_device.id)
+        )
         held_devices.append(
             {
                 "resource": plugin_device.resource,

@@ -206,7 +206,10 @@ def at_rest(cluster):
     try:
         now = held(cluster)
         return (
-            now.authority and now.leaf and now.allocator and not data_of(cluster, SERVING).keys() & material.AUTHORITY_ENTRIES
+            now.authority
+            and now.leaf
+            and now.allocator
+            and not data_of(cluster, SERVING).keys() & material.AUTHORITY_ENTRIES
         )
     except ApiError:
         return False

@@ -264,12 +264,15 @@ def _rivals(snapshot: NodeSnapshot, hardware: Hardware) -> Mapping[DeviceId, lis
             f"pod {plugin_device.namespace}/{plugin_device.pod} has it as {plugin_device} of a device plugin",
             ((plugin_device.namespace, plugin_device.pod),),
         )
-        for device_id in hardware.excluded_by_plugin(plugin_device.resource, plugin_device.id) & excluded_devices.keys():
+        for device_id in (
+            hardware.excluded_by_plugin(plugin_device.resource, plugin_device.id) & excluded_devices.keys()
+        ):
             rivals[device_id].append(rival)
     all_excluded = frozenset().union(*excluded_devices.values())
     # Sources that know the claim's UID take precedence.
     records = sorted(
-        (record for record in snapshot.all_prepared if record.device_id in all_excluded), key=lambda record: not record.uid
+        (record for record in snapshot.all_prepared if record.device_id in all_excluded),
+        key=lambda record: not record.uid,
     )
     pods_of = snapshot.pods_by_claim
     rivals_by_held_device: defaultdict[DeviceId, list[_Rival]] = defaultdict(list)
@@ -330,8 +333,12 @@ def _not_prepared(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
         names = (claim_name(pod, entry) for entry in pod.spec.resource_claims if entry.name in entries)
         for name in filter(None, names):
             results = results_of(snapshot.claims.get((namespace, name)))
-            devices_to_prepare = [device_id_of(result) for result in results if not set(_UNPREPARED) & set(result.skip_node_operations)]
-            unprepared = [device_id for device_id in devices_to_prepare if (namespace, name, device_id) not in prepared_devices]
+            devices_to_prepare = [
+                device_id_of(result) for result in results if not set(_UNPREPARED) & set(result.skip_node_operations)
+            ]
+            unprepared = [
+                device_id for device_id in devices_to_prepare if (namespace, name, device_id) not in prepared_devices
+            ]
             if unprepared:
                 yield contradiction(
                     FindingKind.NOT_PREPARED,
@@ -399,7 +406,9 @@ def _leftovers(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
         )
     known_uids = {record.uid for record in snapshot.all_prepared}
     known_uids.update(claim.metadata.uid for claim in snapshot.claims.values() if claim is not None)
-    drivers = {slice_.spec.driver for slice_ in snapshot.slices} | {record.device_id.driver for record in snapshot.all_prepared}
+    drivers = {slice_.spec.driver for slice_ in snapshot.slices} | {
+        record.device_id.driver for record in snapshot.all_prepared
+    }
     for file in snapshot.files:
         uid = claim_uid(file, drivers)
         if uid and uid not in known_uids:

@@ -89,7 +89,9 @@ class Hardware:
         if _PCI(card.lower()):
             published_ids.add(ExporterIds(pci=_address(card.lower())))
         uuid = card if _UUID(card) else _only(facts.uuid for facts in published_ids)
-        return ExporterIds(uuid, _only(facts.card for facts in published_ids) or uuid, _only(facts.pci for facts in published_ids))
+        return ExporterIds(
+            uuid, _only(facts.card for facts in published_ids) or uuid, _only(facts.pci for facts in published_ids)
+        )
 
     def _devices_of_plugin(self, resource: str, id_: str) -> set[DeviceId]:
         """Return the matching that share an identity with a plugin's device."""

@@ -134,7 +134,8 @@ def unpublishable(machine: Machine) -> Iterator[Finding]:
     specs = [("", empty_spec)]
     specs += ((f"{device.name}: ", replace(empty_spec, devices=(device,))) for device in machine.devices)
     specs += (
-        (f"{counter_set.name}: ", replace(empty_spec, shared_counters=(counter_set,))) for counter_set in machine.counter_sets
+        (f"{counter_set.name}: ", replace(empty_spec, shared_counters=(counter_set,)))
+        for counter_set in machine.counter_sets
     )
     reported: set[str] = set()
     for about, spec in specs:

@@ -123,7 +123,9 @@ class PreparedStore:
         remaining = checkpoint.without(*leaving)
         for reference in references:
             claim = claims[reference.uid]
-            with_leaving, without_leaving = (self._judge(reference, prepared, claim) for prepared in (checkpoint, remaining))
+            with_leaving, without_leaving = (
+                self._judge(reference, prepared, claim) for prepared in (checkpoint, remaining)
+            )
             if isinstance(with_leaving, str) and isinstance(without_leaving, Prepared):
                 return True
         return False
@@ -195,7 +197,9 @@ class PreparedStore:
             return False
         return True
 
-    def _judge(self, reference: ClaimReference, checkpoint: Checkpoint, claim: ResourceClaim | str | None) -> Prepared | str:
+    def _judge(
+        self, reference: ClaimReference, checkpoint: Checkpoint, claim: ResourceClaim | str | None
+    ) -> Prepared | str:
         if claim is None:
             return "the claim is gone"
         if isinstance(claim, str):

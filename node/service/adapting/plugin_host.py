@@ -29,7 +29,7 @@ from node.messages import (
     RegisterRequest,
     decode,
 )
-from node.plugins import PluginState, PluginFault, PluginPreference, read_answer, refusal
+from node.plugins import PluginFault, PluginPreference, PluginState, read_answer, refusal
 from node.service.grpc import BROKEN, channel_to
 from node.service.sockets import GrpcSocket
 
@@ -219,7 +219,9 @@ class _Session:
                 self._hang_up()
             self._set_problem(f"it is disconnected: {problem}")
         self._update(connected=False)
-        self._report_change(self)  # even if nothing changed here: this session may have replaced a connected one, and got no list
+        self._report_change(
+            self
+        )  # even if nothing changed here: this session may have replaced a connected one, and got no list
         await asyncio.sleep(self._patience.reconnect)
         self.is_expired = True
         self._report_change(self)

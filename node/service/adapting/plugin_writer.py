@@ -42,7 +42,10 @@ class PluginWriter:
             plugin_device = plugin_devices.get(prepared_device.device)
             if plugin_device is None:
                 raise SpecUnavailable(f"no device plugin offers {prepared_device.device} any longer")
-            if resource_by_request.setdefault(prepared_device.request_name, plugin_device.resource) != plugin_device.resource:
+            if (
+                resource_by_request.setdefault(prepared_device.request_name, plugin_device.resource)
+                != plugin_device.resource
+            ):
                 raise SpecUnavailable(
                     f"the request {prepared_device.request_name} has devices of two plugins: make it two requests"
                 )

@@ -38,7 +38,11 @@ class Marker:
             return
         plugin_devices: tuple[NodePluginDevice, ...] = ()
         if self._marking != "none":
-            plugin_devices = (*snapshot.allocated_to_pods, *snapshot.offered) if self._marking == "offered" else snapshot.allocated_to_pods
+            plugin_devices = (
+                (*snapshot.allocated_to_pods, *snapshot.offered)
+                if self._marking == "offered"
+                else snapshot.allocated_to_pods
+            )
         marks = marks_of(plugin_devices, hardware)
         if not again and self._done == (plugin_devices, marks):
             return

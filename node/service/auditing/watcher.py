@@ -119,7 +119,9 @@ class Watcher(ClusterView):
         for pod in snapshot.pods or ():
             namespace = pod.metadata.namespace
             used_claims.update((namespace, name) for name in claim_names(pod))
-        claims, problems = await read_claims(self._cluster, [*sorted(used_claims), *sorted(snapshot.claim_names - used_claims)])
+        claims, problems = await read_claims(
+            self._cluster, [*sorted(used_claims), *sorted(snapshot.claim_names - used_claims)]
+        )
         unread = kubelet_snapshot.unread | files.unread | problems
         informers = (self._pods, self._slices)
         unread |= {

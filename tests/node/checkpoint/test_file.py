@@ -77,7 +77,9 @@ def test_a_changed_record_is_written():
 
 
 def test_an_unsupported_version_is_named():
-    with pytest.raises(BrokenCheckpoint, match="it has version 9 of the format, which only version 8 or later can read"):
+    with pytest.raises(
+        BrokenCheckpoint, match="it has version 9 of the format, which only version 8 or later can read"
+    ):
         decode(signed(with_more(WHOLE), 9, 8))
 
 

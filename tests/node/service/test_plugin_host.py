@@ -22,7 +22,7 @@ from node.messages import (
     RegisterRequest,
     encode,
 )
-from node.plugins import PluginState, PluginFault
+from node.plugins import PluginFault, PluginState
 from node.service import grpc
 from node.service.adapting.plugin_host import PluginHost, PluginPatience
 from tests.limits import PATIENCE
