@@ -232,7 +232,7 @@ async def test_an_internal_error_while_reading_does_not_stop_the_dashboard():
 async def test_an_object_of_an_unread_kind_is_not_called_missing():
     partial = reading_of([obj for obj in crowded() if obj["kind"] != "Pod"], Features(), unread=[Unread("pods", "so")])
     async with served(PictureSource("a test", lambda: partial, lives=False)) as session:
-        assert "or is of a kind that could not be read" in await text_of(session, "/pods/default/p0", 404)
+        assert "or its kind could not be read" in await text_of(session, "/pods/default/p0", 404)
     async with served(standing(*crowded())) as session:
         assert "could not be read" not in await text_of(session, "/pods/default/p9", 404)
 

@@ -86,5 +86,5 @@ def test_an_invalid_answer_of_a_plugin_is_refused(what):
 
 @pytest.mark.parametrize("count", [0, 2])
 def test_an_answer_for_another_number_of_requests_is_refused(count):
-    with pytest.raises(PluginFault, match=f"answered {count} of 1 requests"):
+    with pytest.raises(PluginFault, match=f"answered {count} requests instead of 1"):
         read_answer(answered(*[Edits()] * count), ["a"])

@@ -136,7 +136,7 @@ async def test_an_invalid_answer_is_reported_and_the_call_repeated(cluster, tmp_
         await published(cluster, {"a": []})
         honest, plugin.answers = plugin.answers, lambda _: AllocateResponse()
         reference = await claim(cluster, "one", name("a"))
-        assert "answered 0 of 1 requests" in (await prepare(adapter, reference)).error
+        assert "answered 0 requests instead of 1" in (await prepare(adapter, reference)).error
         assert list((tmp_path / "cdi").iterdir()) == []
         plugin.answers = honest
         assert (await prepare(adapter, reference)).error == ""
