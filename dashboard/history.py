@@ -106,7 +106,7 @@ def lines_of(samples: Sequence[Sample]) -> list[Line]:
 def page_of(samples: Sequence[Sample], begun: str) -> Iterator[Html]:
     """Draw the samples of this process, with the numbers below."""
     if len(samples) < 2:
-        hint = "A line needs two readings. The cluster is read while a page is open, and the history begins again at a restart."
+        hint = "A line needs two readings of the cluster. The history begins again at each restart."
         yield el("p", hint, f" It began at {begun}.")
         return
     first, last = samples[0], samples[-1]
