@@ -305,7 +305,7 @@ def test_findings_are_written_by_object_with_their_repairs(tmp_path):
     assert output.startswith(
         "".join(
             f"ResourceClaim/default/{name}\n  warning O212: it has the finalizer of an allocation, and no allocation\n"
-            "      remove the finalizer: nothing is held, and it prevents the claim's deletion\n"
+            "      remove the finalizer: the claim holds no device, and the finalizer prevents its deletion\n"
             "      --repair would remove its finalizer\n\n"
             for name in "ab"
         )

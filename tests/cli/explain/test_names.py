@@ -158,7 +158,7 @@ def test_codes_are_explained_as_before():
     assert code == 0
     assert [finding["code"] for finding in answer["codes"]] == ["D207", "R001"]
     assert [bool(code["withoutDrawbridge"]) for code in answer["codes"]] == [False, True]
-    assert "without drawbridge: the API server refuses it" in run("explain", "R001").stdout
+    assert "without drawbridge: the API server refuses the pod" in run("explain", "R001").stdout
     assert "without drawbridge" not in run("explain", "D207").stdout
 
 
