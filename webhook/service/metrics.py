@@ -22,18 +22,18 @@ class WebhookMetrics(MetricsPort):
         super().__init__()
         self._reviews = self.counter(
             "drawbridge_reviews",
-            "Reviews answered, by outcome: untouched, left, warned, unreadable, undecided, off, out of scope, "
-            'translated, cleaned, replayed, refused, or "would translate" and so on if the mode does not allow the change.',
+            "Admission reviews answered, by outcome: untouched, left, warned, unreadable, undecided, off, out of scope, translated, "
+            'cleaned, replayed or refused. If the mode does not allow a change, the outcome is "would translate" and so on.',
             ("path", "mode", "outcome"),
         )
         self._decisions = self.counter(
             "drawbridge_decisions",
-            "Decisions about legacy keys.",
+            "Decisions about keys by which pods request devices.",
             ("dialect", "outcome", "mode"),
         )
         self._refused = self.counter(
             "drawbridge_refused_requests",
-            "HTTP requests answered without a decision, by status.",
+            "HTTP requests answered without a decision about an object, by HTTP status.",
             ("path", "status"),
         )
         self._seconds = self.histogram(
@@ -44,8 +44,8 @@ class WebhookMetrics(MetricsPort):
         )
         self._templates = self.counter(
             "drawbridge_template_writes",
-            "Templates by what the controller did: created, replaced, swept (deleted as unused), taken (another owner has the name) "
-            "or withheld (the namespace does not allow it now).",
+            "What the controller did with ResourceClaimTemplates: created, replaced (the content was wrong), swept (deleted, because no pod uses it), "
+            "taken (not created, because another owner has the name) or withheld (not created, because the pod may not have it now).",
             ("action",),
         )
         self.missed = Gauge(
@@ -55,12 +55,12 @@ class WebhookMetrics(MetricsPort):
         )
         self.closed = self.counter(
             "drawbridge_closed_connections",
-            "Connections closed to make room, by the limit reached.",
+            "Connections closed to make room for others, by the limit that was reached.",
             ("reason",),
         )
         self._configuration = Gauge(
             "drawbridge_configuration_info",
-            "SHA-256 of the configuration file in use; no sample without a file.",
+            "Always 1, with the SHA-256 of the configuration file in use as label. There is no sample without a file.",
             ("sha256",),
             registry=self.registry,
         )

@@ -44,11 +44,12 @@ CONFIGURATIONS = (registration.NAME, names.QUOTA)
 # The shortest interval between two sweeps, for settings without a grace period.
 MIN_SWEEP_SECONDS = 1.0
 
+# Gauges that count since the start of the webhook process.
 WORKERS = {
-    "forked": "Worker processes started for reviews that may take long.",
-    "decided": "Reviews decided by a worker.",
-    "killed": "Worker processes that exited or were killed after a timeout.",
-    "crowded": "Reviews not decided because too many waited for a worker.",
+    "forked": "Worker processes forked for reviews that may take long, since the webhook process started.",
+    "decided": "Reviews that a worker process decided, since the webhook process started.",
+    "killed": "Worker processes that ended before they answered, by themselves or because they were killed, since the webhook process started.",
+    "crowded": "Reviews that no worker process decided, because too many reviews waited, since the webhook process started.",
 }
 
 
@@ -201,12 +202,12 @@ class Service:
         if self._settings.reads_cluster:
             gauge(
                 "drawbridge_stock_age_seconds",
-                "Seconds since the copy of the cluster was last current.",
+                "Seconds since this process's copy of the cluster's objects was last current.",
                 follower.age,
             )
         if self._settings.reviews or self._settings.is_authority:
             gauge("drawbridge_certificate_days", "Days until the serving certificate expires.", self.certificate.days)
-        gauge("drawbridge_longest_review_delay_seconds", "Longest time for which one review has blocked all others.", lambda: self.app.longest_hold)  # fmt: skip
+        gauge("drawbridge_longest_review_delay_seconds", "Longest time for which one review has blocked all others, since the webhook process started.", lambda: self.app.longest_hold)  # fmt: skip
         for counter, text in WORKERS.items():
             gauge(f"drawbridge_workers_{counter}", text, lambda counter=counter: self.app.workers[counter])  # type: ignore[misc]
         gauge(
